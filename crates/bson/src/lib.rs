@@ -1,0 +1,19 @@
+//! BSON as bytes: validation, raw access, comparison order, index keys, decimals, extended JSON.
+//!
+//! Documents live and move as bytes. [`RawDocument`] and [`RawValue`] borrow them, [`Document`] and
+//! [`Value`] own them; nothing is decoded into a tree. Bytes from outside pass
+//! [`Document::parse`] or [`RawDocument::parse`] once, which validate iteratively; after that, access
+//! trusts them.
+
+mod document;
+mod macros;
+mod object_id;
+mod path;
+mod raw;
+mod value;
+
+pub use document::{Array, Document, Writer};
+pub use object_id::ObjectId;
+pub use path::{Component, Path, parse_index};
+pub use raw::{ElementType, RawArray, RawDocument, RawIter, RawValue};
+pub use value::{Decimal128, Timestamp, Value};

@@ -1,0 +1,6 @@
+//! The query language: filters, updates, projections, sorts. Pure functions over BSON bytes, no storage.
+
+pub mod filter;
+pub mod projection;
+pub mod sort;
+pub mod update;

@@ -1,0 +1,1 @@
+//! Projections: which parts of a document a reader gets.

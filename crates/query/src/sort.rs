@@ -1,0 +1,1 @@
+//! Sort specifications and the keys they order by.

@@ -10,10 +10,12 @@ mod macros;
 mod object_id;
 mod path;
 mod raw;
+mod validate;
 mod value;
 
 pub use document::{Array, Document, Writer};
 pub use object_id::ObjectId;
 pub use path::{Component, Path, parse_index};
 pub use raw::{ElementType, RawArray, RawDocument, RawIter, RawValue};
+pub use validate::{DEPTH_MAX, Malformed, STORED_DEPTH_MAX};
 pub use value::{Decimal128, Timestamp, Value};

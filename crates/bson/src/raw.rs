@@ -97,18 +97,30 @@ pub enum RawValue<'a> {
     String(&'a str),
     Document(RawDocument<'a>),
     Array(RawArray<'a>),
-    Binary { subtype: u8, bytes: &'a [u8] },
+    Binary {
+        subtype: u8,
+        bytes: &'a [u8],
+    },
     Undefined,
     ObjectId(ObjectId),
     Bool(bool),
     /// Milliseconds since 1970.
     DateTime(i64),
     Null,
-    Regex { pattern: &'a str, options: &'a str },
-    DbPointer { namespace: &'a str, id: ObjectId },
+    Regex {
+        pattern: &'a str,
+        options: &'a str,
+    },
+    DbPointer {
+        namespace: &'a str,
+        id: ObjectId,
+    },
     JavaScript(&'a str),
     Symbol(&'a str),
-    JavaScriptWithScope { code: &'a str, scope: RawDocument<'a> },
+    JavaScriptWithScope {
+        code: &'a str,
+        scope: RawDocument<'a>,
+    },
     Int32(i32),
     Timestamp(Timestamp),
     Int64(i64),
@@ -168,6 +180,16 @@ impl<'a> RawValue<'a> {
     pub fn as_bool(self) -> Option<bool> {
         match self {
             RawValue::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The document inside a document, array or code with scope.
+    pub fn as_container(self) -> Option<RawDocument<'a>> {
+        match self {
+            RawValue::Document(document) => Some(document),
+            RawValue::Array(array) => Some(array.as_document()),
+            RawValue::JavaScriptWithScope { scope, .. } => Some(scope),
             _ => None,
         }
     }
@@ -400,7 +422,10 @@ fn read_value(kind: ElementType, bytes: &[u8]) -> RawValue<'_> {
         ElementType::Null => RawValue::Null,
         ElementType::Regex => {
             let zero = memchr::memchr(0, bytes).expect("validated texts end in a zero byte");
-            RawValue::Regex { pattern: text(&bytes[..zero]), options: text(&bytes[zero + 1..bytes.len() - 1]) }
+            RawValue::Regex {
+                pattern: text(&bytes[..zero]),
+                options: text(&bytes[zero + 1..bytes.len() - 1]),
+            }
         }
         ElementType::DbPointer => {
             let id = bytes[bytes.len() - 12..].try_into().expect("twelve bytes");

@@ -112,7 +112,11 @@ fn unpack(compressor: Compressor, packed: &[u8], size: usize, out: &mut Vec<u8>)
         }
         Compressor::Zstd => {
             out.reserve(size.min(UNPACK_STEP_BYTES));
-            zstd::Decoder::with_buffer(packed)?.take(size as u64 + 1).read_to_end(out)?;
+            let mut decoder = zstd::Decoder::with_buffer(packed)?;
+            // The frame names the window it wants in memory: no more than the message needs, but
+            // always the 8 MiB that the format asks every reader to grant.
+            decoder.window_log_max(size.max(1).ilog2().saturating_add(1).max(23))?;
+            decoder.take(size as u64 + 1).read_to_end(out)?;
         }
     }
     Ok(())

@@ -72,15 +72,10 @@ impl<'a> OpMsg<'a> {
         let flags = OpMsg::parse_flags(frame)?;
         let mut rest = &frame[Header::BYTES + 4..];
         if flags.contains(Flags::CHECKSUM_PRESENT) {
-            let Some((sections, checksum)) = rest.split_last_chunk() else {
-                let message = "Invalid message size for an OpMsg containing a checksum";
-                return Err(Error::location(51252, message).into());
-            };
-            // A message with a checksum and a single byte cannot be told from a damaged one either.
-            if sections.is_empty() {
-                let message = "Invalid message size for an OpMsg containing a checksum";
-                return Err(Error::location(51252, message).into());
-            }
+            let (sections, checksum) =
+                rest.split_last_chunk().filter(|(sections, _)| !sections.is_empty()).ok_or_else(|| {
+                    Error::location(51252, "Invalid message size for an OpMsg containing a checksum")
+                })?;
             let covered = &frame[..frame.len() - CHECKSUM_BYTES];
             if crc32c::crc32c(covered) != u32::from_le_bytes(*checksum) {
                 return Err(Refusal::Close("OP_MSG checksum does not match"));
@@ -134,7 +129,7 @@ impl<'a> Sequence<'a> {
         let overflow = |message: String| Error::user(ErrorCode::Overflow, message);
         let Some((size, after)) = bytes.split_first_chunk::<4>() else {
             return Err(overflow(format!(
-                "buffer size too small to read (int) out of buffer[{}] at offset: 0",
+                "buffer size too small to read (4) bytes out of buffer[{}] at offset: 0",
                 bytes.len()
             )));
         };

@@ -65,25 +65,24 @@ impl<'a> OpQuery<'a> {
     pub(crate) fn parse(body: &'a [u8]) -> Result<OpQuery<'a>, Refusal> {
         const CUT: Refusal = Refusal::Close("OP_QUERY is cut short");
         let (flags, rest) = split_i32(body).ok_or(CUT)?;
-        let name_end = rest.iter().position(|&byte| byte == 0).ok_or(CUT)?;
-        let namespace = std::str::from_utf8(&rest[..name_end])
-            .map_err(|_| Refusal::Close("OP_QUERY names a collection that is not UTF-8"))?;
-        let Some(database) = namespace.strip_suffix(COMMAND_COLLECTION) else {
+        let namespace_end = rest.iter().position(|&byte| byte == 0).ok_or(CUT)?;
+        let (namespace, rest) = (&rest[..namespace_end], &rest[namespace_end + 1..]);
+        let Some(database) = namespace.strip_suffix(COMMAND_COLLECTION.as_bytes()) else {
             return Err(no_longer_supported("OP_QUERY"));
         };
-        let (_skip, rest) = split_i32(&rest[name_end + 1..]).ok_or(CUT)?;
-        let (return_count, rest) = split_i32(rest).ok_or(CUT)?;
+        let database =
+            std::str::from_utf8(database).ok().filter(|name| !name.is_empty()).ok_or_else(|| {
+                let message = format!("Invalid database name: '{}'", String::from_utf8_lossy(database));
+                Error::user(ErrorCode::InvalidNamespace, message)
+            })?;
 
-        let in_message =
-            |error: Error| Error::user(error.code(), format!("Client Error: bad object in message: {error}"));
-        let (query, rest) = parse_document(rest).map_err(in_message)?;
+        let cut = || Error::location(18634, "Not enough data to read");
+        let (_skip, rest) = split_i32(rest).ok_or_else(cut)?;
+        let (return_count, rest) = split_i32(rest).ok_or_else(cut)?;
+        let (query, rest) = parse_query_document(rest)?;
         if !rest.is_empty() {
             // A projection, which a command does not look at.
-            if rest.len() < RawDocument::empty().as_bytes().len() {
-                let message = "Client Error: Remaining data too small for BSON object";
-                return Err(Error::user(ErrorCode::InvalidBSON, message).into());
-            }
-            parse_document(rest).map_err(in_message)?;
+            parse_query_document(rest)?;
         }
         if !matches!(return_count, 1 | -1) {
             let message =
@@ -91,7 +90,7 @@ impl<'a> OpQuery<'a> {
             return Err(Error::location(16979, message).into());
         }
         if flags & FLAG_EXHAUST != 0 {
-            let message = format!("The 'exhaust' OP_QUERY flag is invalid for commands: {namespace}");
+            let message = format!("The 'exhaust' OP_QUERY flag is invalid for commands: {database}.$cmd");
             return Err(Error::location(18527, message).into());
         }
 
@@ -107,6 +106,19 @@ impl<'a> OpQuery<'a> {
         }
         Ok(OpQuery { flags, database, command })
     }
+}
+
+fn parse_query_document(bytes: &[u8]) -> Result<(RawDocument<'_>, &[u8]), Error> {
+    if bytes.len() < RawDocument::empty().as_bytes().len() {
+        let message = "Client Error: Remaining data too small for BSON object";
+        return Err(Error::user(ErrorCode::InvalidBSON, message));
+    }
+    parse_document(bytes).map_err(|error| match error.code() {
+        ErrorCode::InvalidBSON => {
+            Error::user(ErrorCode::InvalidBSON, format!("Client Error: bad object in message: {error}"))
+        }
+        _ => error,
+    })
 }
 
 /// Old drivers wrap a command to send a read preference beside it.

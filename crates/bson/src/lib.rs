@@ -5,17 +5,22 @@
 //! [`Document::parse`] or [`RawDocument::parse`] once, which validate iteratively; after that, access
 //! trusts them.
 
+mod compare;
+mod decimal;
 mod document;
 mod macros;
+mod number;
 mod object_id;
 mod path;
 mod raw;
 mod validate;
 mod value;
 
+pub use compare::{canonical_type, compare, compare_documents, identical};
+pub use decimal::{Decimal128, ParseDecimalError, Rounding};
 pub use document::{Array, Document, Writer};
 pub use object_id::ObjectId;
 pub use path::{Component, Path, parse_index};
 pub use raw::{ElementType, RawArray, RawDocument, RawIter, RawValue};
 pub use validate::{DEPTH_MAX, Malformed, STORED_DEPTH_MAX};
-pub use value::{Decimal128, Timestamp, Value};
+pub use value::{Timestamp, Value};

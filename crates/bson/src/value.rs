@@ -1,6 +1,6 @@
 //! Owned values. Containers own their bytes, so a [`Value`] is one allocation at most.
 
-use crate::{Array, Document, ElementType, ObjectId, RawValue};
+use crate::{Array, Decimal128, Document, ElementType, ObjectId, RawValue};
 
 /// One value, owned.
 #[derive(Debug, Clone)]
@@ -55,20 +55,6 @@ impl Timestamp {
 
     pub fn to_bits(self) -> u64 {
         u64::from(self.seconds) << 32 | u64::from(self.increment)
-    }
-}
-
-/// IEEE 754 decimal in the binary-integer encoding (BID) of BSON, little-endian, as stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Decimal128([u8; 16]);
-
-impl Decimal128 {
-    pub fn from_bytes(bytes: [u8; 16]) -> Decimal128 {
-        Decimal128(bytes)
-    }
-
-    pub fn to_bytes(self) -> [u8; 16] {
-        self.0
     }
 }
 

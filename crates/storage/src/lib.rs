@@ -1,1 +1,38 @@
+//! Ordered bytes: snapshots, transactions, group commit and recovery.
+//!
+//! A [`Store`] holds four ordered maps from bytes to bytes, the [`Space`]s. Readers take a [`Snapshot`], an
+//! immutable view that costs an `Arc` clone. Writers take a [`Transaction`]: a snapshot, an overlay of its own
+//! writes, and write intents that make the first writer win. A transaction ends in the commit queue, where
+//! leaders merge waiting write sets into one batch and one sync (`queue.rs`).
+//!
+//! What the bytes mean is for the engine to say: no BSON and no collections here. Two layouts only are shared
+//! with it, because the commit time is known here alone: a `Records` value begins with its commit time (8
+//! bytes, little-endian) and a `Changes` key with it (8 bytes, big-endian, so that it sorts). Both are written
+//! as zeros and filled in when the transaction enters the queue.
+//!
+//! Invariant: a snapshot shows whole transactions, in commit order, without holes, and a transaction
+//! acknowledged as [`Durability::Durable`] is in every snapshot of every later run.
 
+mod backend;
+mod background;
+mod clock;
+mod counter;
+mod format;
+mod free_space;
+mod intents;
+mod overlay;
+mod queue;
+mod reclaim;
+mod snapshot;
+mod space;
+mod store;
+mod transaction;
+
+pub use clock::CommitTime;
+pub use counter::Counter;
+pub use intents::{Locked, Wait};
+pub use queue::Ticket;
+pub use snapshot::{Direction, Scan, Snapshot};
+pub use space::{Bytes, Space};
+pub use store::{Options, Stats, Store};
+pub use transaction::{Durability, Transaction};

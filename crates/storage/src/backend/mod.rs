@@ -1,0 +1,146 @@
+//! What the store asks of the thing that keeps the bytes.
+//!
+//! A backend applies one batch at a time (the commit queue's leader is its only writer), syncs, and gives out
+//! immutable views. Views and their rows are enums and not trait objects: a point read should cost a branch,
+//! not a box. The backend itself is a trait object, called once a batch, which also lets tests put a failing
+//! disk in between.
+//!
+//! Invariant: a view shows whole batches. A batch is on disk entirely or not at all after a crash, and no
+//! batch is there without those before it.
+
+pub(crate) mod fjall;
+pub(crate) mod memory;
+
+use crate::snapshot::Direction;
+use crate::space::{Bytes, Space, Write};
+use kilim_error::Result;
+use std::ops::Bound;
+
+pub(crate) trait Backend: Send + Sync {
+    /// Everything applied so far.
+    fn view(&self) -> View;
+
+    /// Applies a batch, in which no key occurs twice; on disk on return if `sync`.
+    fn apply(&self, batch: &mut dyn Iterator<Item = &Write>, sync: bool) -> Result<()>;
+
+    /// Puts everything applied so far on disk.
+    fn sync(&self) -> Result<()>;
+
+    /// Loads rows with ascending keys, none of which exists. The last step, which makes them part of later
+    /// views and puts them on disk, is run by `exclusively` while no batch is under way; before it, nothing is
+    /// visible, and an error leaves nothing.
+    fn ingest(&self, space: Space, rows: &mut Sorted, exclusively: &mut Exclusively) -> Result<()>;
+
+    /// Gives back what it can of a dead prefix without reading it; views that exist keep seeing it.
+    fn drop_files(&self, space: Space, prefix: &[u8]) -> Result<()>;
+
+    /// Upkeep between batches, about ten times a second.
+    fn maintain(&self) -> Result<()>;
+
+    fn disk_bytes(&self) -> u64;
+}
+
+/// Rows in ascending key order, or what went wrong while making them.
+pub(crate) type Sorted<'a> = dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> + 'a;
+
+/// Runs a step with no batch under way.
+pub(crate) type Exclusively<'a> = dyn FnMut(&mut dyn FnMut() -> Result<()>) -> Result<()> + 'a;
+
+/// An immutable state of all spaces.
+pub(crate) enum View {
+    Fjall(fjall::FjallView),
+    Memory(memory::MemoryView),
+}
+
+impl View {
+    pub(crate) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        match self {
+            View::Fjall(view) => view.get(space, key),
+            View::Memory(view) => Ok(view.get(space, key)),
+        }
+    }
+
+    pub(crate) fn rows(
+        &self,
+        space: Space,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Rows {
+        if is_empty_range(lower, upper) {
+            return Rows::None;
+        }
+        match self {
+            View::Fjall(view) => Rows::Fjall(view.rows(space, lower, upper, direction)),
+            View::Memory(view) => Rows::Memory(view.rows(space, lower, upper, direction)),
+        }
+    }
+}
+
+/// A view's rows in a range; owns what it needs of the view.
+pub(crate) enum Rows {
+    None,
+    Fjall(fjall::FjallRows),
+    Memory(memory::MemoryRows),
+}
+
+impl Iterator for Rows {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Rows::None => None,
+            Rows::Fjall(rows) => rows.next(),
+            Rows::Memory(rows) => rows.next().map(Ok),
+        }
+    }
+}
+
+/// Ordered maps panic on inverted bounds, and such bounds can be asked for by a query.
+pub(crate) fn is_empty_range(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
+    match (lower, upper) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (
+            Bound::Included(lower) | Bound::Excluded(lower),
+            Bound::Excluded(upper) | Bound::Included(upper),
+        ) => lower >= upper,
+    }
+}
+
+/// The least key that is greater than every key with this prefix, if there is one.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_follows_all_its_keys() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(&[1, 255]), Some(vec![2]));
+        assert_eq!(prefix_end(&[255, 255]), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+
+    #[test]
+    fn a_range_is_empty_when_nothing_can_lie_in_it() {
+        use Bound::{Excluded, Included, Unbounded};
+        let (a, b): (&[u8], &[u8]) = (b"a", b"b");
+        for (lower, upper, empty) in [
+            (Included(a), Included(a), false),
+            (Included(a), Excluded(a), true),
+            (Excluded(a), Included(a), true),
+            (Excluded(a), Excluded(b), false),
+            (Included(b), Included(a), true),
+            (Unbounded, Excluded(a), false),
+        ] {
+            assert_eq!(is_empty_range(lower, upper), empty, "{lower:?} {upper:?}");
+        }
+    }
+}

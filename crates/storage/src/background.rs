@@ -1,0 +1,149 @@
+//! The store's own threads: the syncer and the reclaimer.
+//!
+//! The syncer puts relaxed commits on disk within 100 ms, commits tickets that nobody waits for, and gives the
+//! backend its upkeep. The reclaimer gives back the space of dropped collections; it may wait long for a
+//! compaction, hence a thread of its own.
+
+use crate::reclaim;
+use crate::store::Shared;
+use kilim_error::{Result, StorageError};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// From a relaxed commit to its sync. Half of what is promised, so that a slow sync still keeps the promise.
+const SYNC_AFTER: Duration = Duration::from_millis(50);
+
+/// Between two upkeeps.
+const UPKEEP_EVERY: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+pub(crate) struct Background {
+    errands: Mutex<Errands>,
+    to_syncer: Condvar,
+    to_reclaimer: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Errands {
+    stop: bool,
+    drain: bool,
+    /// When the oldest unsynced relaxed commit has to be on its way to disk.
+    sync_at: Option<Instant>,
+    reclaim: bool,
+}
+
+impl Background {
+    pub(crate) fn start(shared: &Arc<Shared>) -> Result<()> {
+        // Marks of the last run.
+        shared.background.errands.lock().reclaim = true;
+        let mut threads = shared.background.threads.lock();
+        for (name, run) in [("kilim-sync", run_syncer as fn(&Arc<Shared>)), ("kilim-reclaim", run_reclaimer)]
+        {
+            let shared = shared.clone();
+            let spawned = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+            threads
+                .push(spawned.map_err(|error| StorageError::Io(format!("cannot start a thread: {error}")))?);
+        }
+        Ok(())
+    }
+
+    /// Ends the threads and waits for them.
+    pub(crate) fn stop(&self) {
+        self.errands.lock().stop = true;
+        self.to_syncer.notify_all();
+        self.to_reclaimer.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread of the store panicked");
+            }
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.errands.lock().stop
+    }
+
+    pub(crate) fn drain_soon(&self) {
+        self.errands.lock().drain = true;
+        self.to_syncer.notify_one();
+    }
+
+    pub(crate) fn sync_soon(&self) {
+        let mut errands = self.errands.lock();
+        if errands.sync_at.is_none() {
+            errands.sync_at = Some(Instant::now() + SYNC_AFTER);
+            self.to_syncer.notify_one();
+        }
+    }
+
+    pub(crate) fn reclaim_soon(&self) {
+        self.errands.lock().reclaim = true;
+        self.to_reclaimer.notify_one();
+    }
+}
+
+fn run_syncer(shared: &Arc<Shared>) {
+    let background = &shared.background;
+    let mut upkeep_at = Instant::now() + UPKEEP_EVERY;
+    loop {
+        let (drain, sync) = {
+            let mut errands = background.errands.lock();
+            loop {
+                let now = Instant::now();
+                let due = errands.sync_at.is_some_and(|at| at <= now);
+                if errands.stop {
+                    return;
+                }
+                if errands.drain || due || upkeep_at <= now {
+                    break;
+                }
+                let until = errands.sync_at.map_or(upkeep_at, |at| at.min(upkeep_at));
+                background.to_syncer.wait_until(&mut errands, until);
+            }
+            let due = errands.sync_at.is_some_and(|at| at <= Instant::now());
+            if due {
+                errands.sync_at = None;
+            }
+            (std::mem::take(&mut errands.drain), due)
+        };
+        let outcome = if sync {
+            shared.sync()
+        } else if drain {
+            shared.queue.drain(shared)
+        } else {
+            Ok(())
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "a background sync failed");
+        }
+        if Instant::now() >= upkeep_at {
+            if let Err(error) = shared.backend.maintain() {
+                tracing::warn!(%error, "the backend's upkeep failed");
+            }
+            upkeep_at = Instant::now() + UPKEEP_EVERY;
+        }
+    }
+}
+
+fn run_reclaimer(shared: &Arc<Shared>) {
+    let background = &shared.background;
+    loop {
+        {
+            let mut errands = background.errands.lock();
+            while !errands.reclaim && !errands.stop {
+                background.to_reclaimer.wait(&mut errands);
+            }
+            if errands.stop {
+                return;
+            }
+            errands.reclaim = false;
+        }
+        if let Err(error) = reclaim::reclaim_all(shared) {
+            // The marks stay, so the next reclaim or the next start tries again.
+            tracing::warn!(%error, "space of dropped collections was not given back");
+        }
+    }
+}

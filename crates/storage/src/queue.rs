@@ -1,0 +1,511 @@
+//! The commit queue: many transactions, one batch, one sync.
+//!
+//! A transaction that ends enters the queue under its lock. There it gets the next commit time, its stamps are
+//! filled in, its counter deltas become absolute values, and its writes join the `pending` maps, through which
+//! later writers see them. Only then do its write intents end: a hot document is updated by one writer after
+//! the other without waiting for the disk.
+//!
+//! A thread that waits for its ticket leads if nobody does. The leader takes all that is queued, merges it into
+//! one backend batch with one sync, publishes the new state for readers, removes the writes from `pending`,
+//! hands the lead to a thread whose write set came in meanwhile, and wakes its followers. A lone writer leads
+//! itself and never changes threads. Tickets that nobody waits for are left to the background thread.
+//!
+//! Each waiter sleeps on its own condition variable, so that finishing a batch wakes exactly its members and
+//! the next leader, also with 64 writers.
+//!
+//! Invariants: commit times follow queue order, and batches take the queue from its front, so published states
+//! have no holes. A write is in `pending` until it is published, and published before it leaves `pending`: a
+//! writer that finds nothing in `pending` finds the newest version in what is published then. Whenever members
+//! wait, somebody leads or has been woken to lead.
+
+use crate::clock::{self, CommitTime};
+use crate::counter::{Counter, CounterChange};
+use crate::format;
+use crate::snapshot::Published;
+use crate::space::{Bytes, Space, Write};
+use crate::store::Shared;
+use byteview::ByteView;
+use kilim_error::{Result, StorageError};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// A batch takes no more members beyond this: it bounds what one sync waits for and what a journal grows by.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+
+pub(crate) struct CommitQueue {
+    state: Mutex<State>,
+    /// Wakes a thread that claimed the lead for something other than a batch.
+    baton: Condvar,
+}
+
+struct State {
+    /// The newest commit time given out.
+    last: CommitTime,
+    queued: VecDeque<Arc<Member>>,
+    leading: bool,
+    /// Threads waiting to lead something other than a batch; they go first.
+    claims: usize,
+    pending: [HashMap<Bytes, Pending>; Space::COUNT],
+    /// The newest value of each counter touched so far, queued ones included.
+    counters: HashMap<Bytes, Counter>,
+    poisoned: Option<String>,
+    batches: u64,
+    commits: u64,
+}
+
+/// A queued write's value and commit time.
+pub(crate) struct Pending {
+    pub(crate) commit_time: CommitTime,
+    pub(crate) value: Option<Bytes>,
+}
+
+/// A write set in the queue.
+struct Member {
+    commit_time: CommitTime,
+    writes: Vec<Write>,
+    counters: Vec<(Bytes, Counter)>,
+    bytes: usize,
+    durable: bool,
+    reclaims: bool,
+    /// Some key was in `pending` already, so a batch may hold it twice.
+    overlaps: bool,
+    stage: Mutex<Stage>,
+    wake: Condvar,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    /// Queued or in a batch; its thread has not asked yet.
+    Queued,
+    /// Its thread sleeps.
+    Waiting,
+    /// Its ticket was dropped.
+    Forsaken,
+    /// Its thread has been given the lead.
+    Leads,
+    Done(Result<(), StorageError>),
+}
+
+/// What a transaction brings to the queue.
+pub(crate) struct WriteSet {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) counters: Arc<Vec<CounterChange>>,
+    pub(crate) bytes: usize,
+    pub(crate) durable: bool,
+    pub(crate) reclaims: bool,
+}
+
+/// A commit on its way. Dropped, it is committed all the same.
+#[must_use = "a commit is acknowledged by waiting for its ticket"]
+pub struct Ticket {
+    /// The time of the commit; of the newest published one if there was nothing to commit.
+    pub commit_time: CommitTime,
+    queued: Option<(Arc<Shared>, Arc<Member>)>,
+}
+
+impl Ticket {
+    pub(crate) fn empty(commit_time: CommitTime) -> Ticket {
+        Ticket { commit_time, queued: None }
+    }
+
+    /// Returns once the commit is published, and on disk if that was asked for.
+    pub fn wait(mut self) -> Result<CommitTime> {
+        if let Some((shared, member)) = self.queued.take() {
+            shared.queue.lead_until_done(&shared, &member)?;
+        }
+        Ok(self.commit_time)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some((shared, member)) = self.queued.take() {
+            shared.queue.forsake(&shared, &member);
+        }
+    }
+}
+
+impl CommitQueue {
+    pub(crate) fn new(last: CommitTime) -> CommitQueue {
+        CommitQueue {
+            state: Mutex::new(State {
+                last,
+                queued: VecDeque::new(),
+                leading: false,
+                claims: 0,
+                pending: Default::default(),
+                counters: HashMap::new(),
+                poisoned: None,
+                batches: 0,
+                commits: 0,
+            }),
+            baton: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn enqueue(&self, shared: &Arc<Shared>, mut set: WriteSet) -> Result<Ticket> {
+        let mut state = self.state.lock();
+        state.check_healthy()?;
+        let counters = state.apply_counters(shared, &set.counters)?;
+        let commit_time = clock::next(state.last);
+        state.last = commit_time;
+        let mut overlaps = false;
+        for write in &mut set.writes {
+            stamp(write, commit_time);
+            let pending = Pending { commit_time, value: write.value.clone() };
+            overlaps |= state.pending[write.space.at()].insert(write.key.clone(), pending).is_some();
+        }
+        let member = Arc::new(Member {
+            commit_time,
+            writes: set.writes,
+            counters,
+            bytes: set.bytes,
+            durable: set.durable,
+            reclaims: set.reclaims,
+            overlaps,
+            stage: Mutex::new(Stage::Queued),
+            wake: Condvar::new(),
+        });
+        state.queued.push_back(member.clone());
+        drop(state);
+        Ok(Ticket { commit_time, queued: Some((shared.clone(), member)) })
+    }
+
+    /// Looks a key up among the writes that are not yet published.
+    pub(crate) fn pending<T>(
+        &self,
+        space: Space,
+        key: &[u8],
+        found: impl FnOnce(&Pending) -> T,
+    ) -> Option<T> {
+        self.state.lock().pending[space.at()].get(key).map(found)
+    }
+
+    /// Commits everything that is queued; returns once it is published.
+    pub(crate) fn drain(&self, shared: &Shared) -> Result<()> {
+        let last = self.state.lock().queued.back().cloned();
+        match last {
+            Some(last) => self.lead_until_done(shared, &last),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs something that publishes a state by itself, with no batch under way.
+    pub(crate) fn exclusively(&self, shared: &Shared, publish: impl FnOnce() -> Result<()>) -> Result<()> {
+        {
+            let mut state = self.state.lock();
+            state.claims += 1;
+            while state.leading {
+                self.baton.wait(&mut state);
+            }
+            state.claims -= 1;
+            state.leading = true;
+            if let Err(error) = state.check_healthy() {
+                self.hand_over(shared, state);
+                return Err(error);
+            }
+        }
+        let result = publish();
+        let mut state = self.state.lock();
+        if let Err(kilim_error::Error::Storage(error)) = &result {
+            state.poison(error);
+        }
+        self.hand_over(shared, state);
+        result
+    }
+
+    /// Refuses all writes from now on.
+    pub(crate) fn poison(&self, error: &StorageError) {
+        self.state.lock().poison(error);
+        self.baton.notify_one();
+    }
+
+    pub(crate) fn check_healthy(&self) -> Result<()> {
+        self.state.lock().check_healthy()
+    }
+
+    /// Commits and batches so far.
+    pub(crate) fn tally(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.commits, state.batches)
+    }
+
+    /// Leads batches, or sleeps while others lead, until the member is done.
+    fn lead_until_done(&self, shared: &Shared, member: &Member) -> Result<()> {
+        loop {
+            let mut state = self.state.lock();
+            let mut stage = member.stage.lock();
+            match &*stage {
+                Stage::Done(result) => return result.clone().map_err(Into::into),
+                Stage::Leads => {}
+                _ if state.leading || state.claims > 0 => {
+                    // Set under the queue's lock, so that a leader who hands over sees it.
+                    *stage = Stage::Waiting;
+                    drop(state);
+                    while matches!(*stage, Stage::Waiting) {
+                        member.wake.wait(&mut stage);
+                    }
+                    continue;
+                }
+                _ => state.leading = true,
+            }
+            *stage = Stage::Queued;
+            drop(stage);
+            self.lead(shared, state);
+        }
+    }
+
+    /// Commits one batch. The caller holds the lead; it is handed over on return.
+    fn lead(&self, shared: &Shared, mut state: MutexGuard<State>) {
+        let members = state.take_batch();
+        drop(state);
+        if members.is_empty() {
+            return self.hand_over(shared, self.state.lock());
+        }
+        let result = apply(shared, &members);
+        let mut state = self.state.lock();
+        match &result {
+            Ok(()) => {
+                state.batches += 1;
+                state.commits += members.len() as u64;
+                for member in &members {
+                    state.forget(member);
+                }
+            }
+            Err(error) => state.poison(error),
+        }
+        self.hand_over(shared, state);
+        for member in &members {
+            member.finish(result.clone());
+        }
+        if result.is_ok() && members.iter().any(|member| !member.durable) {
+            shared.background.sync_soon();
+        }
+        if members.iter().any(|member| member.reclaims) {
+            shared.background.reclaim_soon();
+        }
+    }
+
+    /// Gives the lead to a claim, to the first member that waits, or to nobody.
+    fn hand_over(&self, shared: &Shared, mut state: MutexGuard<State>) {
+        if state.claims > 0 {
+            state.leading = false;
+            self.baton.notify_one();
+            return;
+        }
+        let mut forsaken = false;
+        for member in &state.queued {
+            let mut stage = member.stage.lock();
+            match &*stage {
+                Stage::Waiting => {
+                    *stage = Stage::Leads;
+                    member.wake.notify_one();
+                    return;
+                }
+                Stage::Forsaken => forsaken = true,
+                _ => {}
+            }
+        }
+        // Members whose threads have yet to ask will lead themselves.
+        state.leading = false;
+        drop(state);
+        if forsaken {
+            shared.background.drain_soon();
+        }
+    }
+
+    fn forsake(&self, shared: &Shared, member: &Member) {
+        let state = self.state.lock();
+        let mut stage = member.stage.lock();
+        if matches!(*stage, Stage::Queued) {
+            *stage = Stage::Forsaken;
+            drop(stage);
+            let nobody_leads = !state.leading;
+            drop(state);
+            if nobody_leads {
+                shared.background.drain_soon();
+            }
+        }
+    }
+}
+
+impl State {
+    fn check_healthy(&self) -> Result<()> {
+        match &self.poisoned {
+            Some(why) => Err(StorageError::Poisoned(why.clone()).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn apply_counters(
+        &mut self,
+        shared: &Shared,
+        changes: &[CounterChange],
+    ) -> Result<Vec<(Bytes, Counter)>> {
+        let mut absolute = Vec::with_capacity(changes.len());
+        for change in changes {
+            let before = match self.counters.get(&change.key) {
+                Some(counter) => *counter,
+                // Read once per counter and run; nothing queued touches it, or it would be known.
+                None => match shared.published().view.get(Space::Meta, &change.key)? {
+                    Some(stored) => Counter::decode(&stored)?,
+                    None => Counter::default(),
+                },
+            };
+            absolute.push((change.key.clone(), change.apply(before)));
+        }
+        // After the last read that can fail, so that a refused commit leaves no trace.
+        for (key, counter) in &absolute {
+            self.counters.insert(key.clone(), *counter);
+        }
+        Ok(absolute)
+    }
+
+    fn take_batch(&mut self) -> Vec<Arc<Member>> {
+        let mut bytes = 0;
+        let fitting = self.queued.iter().take_while(|member| {
+            let fits = bytes <= BATCH_BYTES_MAX;
+            bytes += member.bytes;
+            fits
+        });
+        let count = fitting.count();
+        self.queued.drain(..count).collect()
+    }
+
+    fn forget(&mut self, member: &Member) {
+        for write in &member.writes {
+            let pending = &mut self.pending[write.space.at()];
+            if pending.get(&*write.key).is_some_and(|newest| newest.commit_time == member.commit_time) {
+                pending.remove(&*write.key);
+            }
+        }
+    }
+
+    fn poison(&mut self, error: &StorageError) {
+        let why = match error {
+            StorageError::Poisoned(why) => why.clone(),
+            other => other.to_string(),
+        };
+        tracing::error!(%why, "writes are refused from now on");
+        let poisoned = self.poisoned.get_or_insert(why).clone();
+        for member in self.queued.drain(..) {
+            // One that was just given the lead will find itself done instead.
+            let led = member.finish(Err(StorageError::Poisoned(poisoned.clone())));
+            self.leading &= !led;
+        }
+        self.pending = Default::default();
+        self.counters.clear();
+    }
+}
+
+impl Member {
+    /// True if its thread had been given the lead and not yet taken it.
+    fn finish(&self, result: Result<(), StorageError>) -> bool {
+        let mut stage = self.stage.lock();
+        let led = matches!(*stage, Stage::Leads);
+        *stage = Stage::Done(result);
+        // Its own thread and one that drains the queue may both sleep here.
+        self.wake.notify_all();
+        led
+    }
+}
+
+/// Writes a batch and publishes the state after it.
+fn apply(shared: &Shared, members: &[Arc<Member>]) -> Result<(), StorageError> {
+    let Some(last) = members.last() else { return Ok(()) };
+    let sync = members.iter().any(|member| member.durable);
+    let own = own_writes(members, last.commit_time);
+    let written = if members.len() > 1 && members.iter().any(|member| member.overlaps) {
+        let newest = newest_writes(members);
+        shared.backend.apply(&mut newest.into_iter().chain(&own), sync)
+    } else {
+        shared.backend.apply(&mut members.iter().flat_map(|member| &member.writes).chain(&own), sync)
+    };
+    written.map_err(|error| match error {
+        kilim_error::Error::Storage(error) => error,
+        other => StorageError::Io(other.to_string()),
+    })?;
+    shared.publish(Published { view: shared.backend.view(), commit_time: last.commit_time });
+    Ok(())
+}
+
+/// What the batch as a whole writes: the counters' last values and the commit time.
+fn own_writes(members: &[Arc<Member>], commit_time: CommitTime) -> Vec<Write> {
+    let mut own: Vec<Write> = Vec::with_capacity(4);
+    for (key, counter) in members.iter().rev().flat_map(|member| &member.counters) {
+        // A batch touches few counters, so looking through them beats hashing.
+        if !own.iter().any(|write| write.key == *key) {
+            own.push(Write { space: Space::Meta, key: key.clone(), value: Some(counter.encode()) });
+        }
+    }
+    own.push(Write {
+        space: Space::Meta,
+        key: Bytes::from(format::COMMIT_TIME_KEY),
+        value: Some(Bytes::from(commit_time.to_le_bytes())),
+    });
+    own
+}
+
+/// The newest write of each key. A backend batch has one sequence number, so it may hold a key once only.
+fn newest_writes(members: &[Arc<Member>]) -> Vec<&Write> {
+    let count = members.iter().map(|member| member.writes.len()).sum();
+    let mut seen = HashSet::with_capacity(count);
+    let mut newest = Vec::with_capacity(count);
+    for write in members.iter().rev().flat_map(|member| &member.writes) {
+        if seen.insert((write.space, &*write.key)) {
+            newest.push(write);
+        }
+    }
+    newest
+}
+
+/// Fills in the commit time where the layout has a place for it.
+fn stamp(write: &mut Write, commit_time: CommitTime) {
+    match write.space {
+        Space::Records => {
+            if let Some(value) = &mut write.value {
+                fill(value, commit_time.to_le_bytes());
+            }
+        }
+        Space::Changes if write.value.is_some() => fill(&mut write.key, commit_time.to_be_bytes()),
+        Space::Meta | Space::Index | Space::Changes => {}
+    }
+}
+
+fn fill(bytes: &mut Bytes, stamp: [u8; 8]) {
+    if bytes.len() < stamp.len() {
+        debug_assert!(false, "a stamped value or key begins with 8 bytes for the commit time");
+        return;
+    }
+    let mut owned = ByteView::from(std::mem::replace(bytes, Bytes::empty()));
+    if let Some(mut inner) = owned.get_mut() {
+        inner[..8].copy_from_slice(&stamp);
+    } else {
+        // A view of the transaction still holds the value.
+        let mut copy = owned.to_vec();
+        copy[..8].copy_from_slice(&stamp);
+        owned = ByteView::from(copy);
+    }
+    *bytes = Bytes::from(owned);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamping_leaves_shared_bytes_as_they_were() {
+        for len in [8, 12, 500] {
+            let mut bytes = Bytes::from(vec![0; len]);
+            let shared = bytes.clone();
+            fill(&mut bytes, 7u64.to_le_bytes());
+            assert_eq!(&bytes[..8], 7u64.to_le_bytes());
+            assert_eq!(&*shared, vec![0; len]);
+            drop(shared);
+            fill(&mut bytes, 9u64.to_le_bytes());
+            assert_eq!(&bytes[..8], 9u64.to_le_bytes());
+            assert_eq!(bytes.len(), len);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The fixed keyspaces, and what a write to one of them is.
+//!
+//! There are a few keyspaces and never one per collection: a keyspace costs files, memory and a place in every
+//! journal, and a thousand of them take a minute to create. Collections and indexes are key prefixes.
+
+/// A slice of bytes that is cheap to clone; short ones live inline.
+pub type Bytes = fjall::Slice;
+
+/// One of the store's ordered maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Space {
+    /// Catalog, sessions, jobs. Keys that begin with byte 0 belong to the storage crate itself.
+    Meta = 0,
+    /// Documents. A value begins with its commit time, 8 bytes little-endian.
+    Records = 1,
+    /// Index keys.
+    Index = 2,
+    /// The change log. A key begins with its commit time, 8 bytes big-endian; the oldest fall away by size.
+    Changes = 3,
+}
+
+impl Space {
+    pub const COUNT: usize = 4;
+    pub const ALL: [Space; Space::COUNT] = [Space::Meta, Space::Records, Space::Index, Space::Changes];
+
+    pub(crate) fn at(self) -> usize {
+        self as usize
+    }
+
+    /// On disk: the keyspace's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Space::Meta => "meta",
+            Space::Records => "records",
+            Space::Index => "index",
+            Space::Changes => "changes",
+        }
+    }
+}
+
+/// One key's new value, or its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Write {
+    pub(crate) space: Space,
+    pub(crate) key: Bytes,
+    pub(crate) value: Option<Bytes>,
+}
+
+impl Write {
+    pub(crate) fn bytes(&self) -> usize {
+        // Two slice headers stand for what a map entry costs beside its bytes.
+        self.key.len() + self.value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<Bytes>()
+    }
+}

@@ -1,0 +1,272 @@
+//! The store: opening, snapshots, transactions, bulk loads, closing.
+//!
+//! [`Store`] is a handle; when the last clone goes, the background threads end. Snapshots, scans and
+//! transactions keep the state they need alive by themselves.
+
+use crate::backend::Backend;
+use crate::backend::fjall::FjallBackend;
+use crate::backend::memory::MemoryBackend;
+use crate::background::Background;
+use crate::clock::{self, CommitTime};
+use crate::format;
+use crate::free_space::FreeSpace;
+use crate::intents::Intents;
+use crate::queue::CommitQueue;
+use crate::snapshot::{Published, Snapshot};
+use crate::space::{Bytes, Space, Write};
+use crate::transaction::{Durability, Transaction};
+use kilim_error::{Error, Result};
+use parking_lot::RwLock;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a store uses memory and disk.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Memory for decoded blocks of all spaces.
+    pub cache_bytes: u64,
+    /// Writes are refused while the disk has less than this free.
+    pub free_space_reserve_bytes: u64,
+    /// Size at which the change log loses its oldest part. Binds when the store is made.
+    pub change_log_bytes: u64,
+    /// Threads for flushes and compaction.
+    pub worker_threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            cache_bytes: default_cache_bytes(),
+            // Several times what can be written between two readings of the free space, with room for the
+            // compactions that give space back.
+            free_space_reserve_bytes: 512 << 20,
+            change_log_bytes: 1 << 30,
+            // One flushes while the other compacts; a third would take a core from the commands.
+            worker_threads: 2,
+        }
+    }
+}
+
+/// A quarter of the memory: the page cache serves what the block cache does not hold, and documents in flight
+/// need room too.
+fn default_cache_bytes() -> u64 {
+    // SAFETY: sysconf reads a number and touches no memory of ours.
+    let (pages, page_bytes) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    let memory = u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0));
+    (memory / 4).clamp(64 << 20, 32 << 30)
+}
+
+/// Figures of a running store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Transactions committed since the store was opened.
+    pub commits: u64,
+    /// Batches they were merged into; each took one sync at most.
+    pub batches: u64,
+    pub disk_bytes: u64,
+}
+
+/// A handle to an open store.
+#[derive(Clone)]
+pub struct Store {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+/// What all handles, transactions and background threads share.
+pub(crate) struct Shared {
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) queue: CommitQueue,
+    pub(crate) intents: Intents,
+    pub(crate) free_space: FreeSpace,
+    pub(crate) background: Background,
+    published: RwLock<Arc<Published>>,
+    transactions: AtomicU64,
+}
+
+impl Store {
+    /// Opens the store in a directory, or makes one there. The directory is locked while the store is open.
+    pub fn open(dir: &Path, options: Options) -> Result<Store> {
+        let backend = FjallBackend::open(dir, &options)?;
+        let free_space = FreeSpace::of_directory(dir, options.free_space_reserve_bytes);
+        Store::over(Box::new(backend), free_space)
+    }
+
+    /// A store that lives in memory and ends with the process.
+    pub fn in_memory(_options: Options) -> Store {
+        match Store::over(Box::new(MemoryBackend::default()), FreeSpace::unbounded()) {
+            Ok(store) => store,
+            Err(error) => unreachable!("an empty store in memory has nothing that can fail: {error}"),
+        }
+    }
+
+    pub(crate) fn over(backend: Box<dyn Backend>, free_space: FreeSpace) -> Result<Store> {
+        let commit_time = recover(&*backend)?;
+        let published = Published { view: backend.view(), commit_time };
+        let shared = Arc::new(Shared {
+            backend,
+            queue: CommitQueue::new(commit_time),
+            intents: Intents::new(),
+            free_space,
+            background: Background::default(),
+            published: RwLock::new(Arc::new(published)),
+            transactions: AtomicU64::new(1),
+        });
+        // Before anything can fail: dropping the handle is what ends the threads.
+        let store = Store { handle: Arc::new(Handle { shared }) };
+        Background::start(store.shared())?;
+        Ok(store)
+    }
+
+    /// The newest published state.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.shared().published(), None)
+    }
+
+    pub fn begin(&self) -> Transaction {
+        let id = self.shared().transactions.fetch_add(1, Ordering::Relaxed);
+        Transaction::new(self.shared().clone(), id)
+    }
+
+    /// The newest version of a key, also one that is committed but not yet published.
+    pub fn latest(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        self.shared().latest(space, key)
+    }
+
+    /// The time of the newest published commit.
+    pub fn last_commit_time(&self) -> CommitTime {
+        self.shared().published().commit_time
+    }
+
+    /// The clock's reading, never before the newest published commit.
+    pub fn now(&self) -> CommitTime {
+        clock::wall().max(self.last_commit_time())
+    }
+
+    /// Loads ascending keys that do not exist yet, faster than commits can. Durable on return, and in every
+    /// snapshot taken after it.
+    pub fn ingest(&self, space: Space, sorted: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
+        let shared = self.shared();
+        shared.queue.check_healthy()?;
+        shared.free_space.check()?;
+        let mut last: Vec<u8> = Vec::new();
+        let mut rows = sorted.enumerate().map(|(at, (key, value))| {
+            if key <= last {
+                return Err(Error::bug("the keys of a bulk load must ascend"));
+            }
+            last.clone_from(&key);
+            // A load can be larger than the reserve.
+            if at % 1024 == 0 {
+                shared.free_space.check()?;
+            }
+            Ok((key, value))
+        });
+        shared.backend.ingest(space, &mut rows, &mut |finish| {
+            shared.queue.exclusively(shared, || {
+                finish()?;
+                // No batch is under way, so the view holds the newest published commit and the load.
+                let commit_time = shared.published().commit_time;
+                shared.publish(Published { view: shared.backend.view(), commit_time });
+                Ok(())
+            })
+        })
+    }
+
+    /// Declares a prefix dead: its space is given back once no older snapshot lives, also after a restart.
+    pub fn reclaim(&self, space: Space, prefix: &[u8]) -> Result<()> {
+        let mut transaction = self.begin();
+        transaction.reclaim(space, prefix);
+        transaction.commit(Durability::Durable).map(|_| ())
+    }
+
+    /// Puts everything committed so far on disk.
+    pub fn sync(&self) -> Result<()> {
+        self.shared().sync()
+    }
+
+    pub fn disk_bytes(&self) -> u64 {
+        self.shared().backend.disk_bytes()
+    }
+
+    pub fn stats(&self) -> Stats {
+        let (commits, batches) = self.shared().queue.tally();
+        Stats { commits, batches, disk_bytes: self.disk_bytes() }
+    }
+
+    /// Syncs and ends the background work. Snapshots that live on keep the directory locked.
+    pub fn close(self) -> Result<()> {
+        self.sync()
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.background.stop();
+        // Tickets that nobody waited for are promised too.
+        if let Err(error) = self.shared.sync() {
+            tracing::warn!(%error, "the store was closed without a last sync");
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn published(&self) -> Arc<Published> {
+        self.published.read().clone()
+    }
+
+    /// Replaces the published state; the commit queue's leader alone does so.
+    pub(crate) fn publish(&self, published: Published) {
+        let published = Arc::new(published);
+        debug_assert!(self.published().commit_time <= published.commit_time);
+        let before = std::mem::replace(&mut *self.published.write(), published);
+        // Outside the lock, for it may be the last of its kind and free a lot.
+        drop(before);
+    }
+
+    pub(crate) fn latest(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        if let Some(value) = self.queue.pending(space, key, |pending| pending.value.clone()) {
+            return Ok(value);
+        }
+        // Only now: what left the queue was published before.
+        self.published().view.get(space, key)
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.queue.drain(self)?;
+        self.queue.check_healthy()?;
+        self.backend.sync().inspect_err(|error| {
+            if let Error::Storage(error) = error {
+                self.queue.poison(error);
+            }
+        })
+    }
+}
+
+/// Checks the format, or writes it to a fresh store, and finds the newest commit time.
+fn recover(backend: &dyn Backend) -> Result<CommitTime> {
+    let view = backend.view();
+    match view.get(Space::Meta, &format::VERSION_KEY)? {
+        Some(stored) => format::check_version(&stored)?,
+        None => {
+            let version = Write {
+                space: Space::Meta,
+                key: Bytes::from(format::VERSION_KEY),
+                value: Some(format::encode_version()),
+            };
+            backend.apply(&mut [version].iter(), true)?;
+        }
+    }
+    match view.get(Space::Meta, &format::COMMIT_TIME_KEY)? {
+        Some(stored) => format::decode_commit_time(&stored),
+        None => Ok(0),
+    }
+}

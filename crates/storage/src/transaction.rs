@@ -1,0 +1,196 @@
+//! A transaction: a snapshot, an overlay of writes, and write intents.
+//!
+//! Reads see the snapshot under the transaction's own writes. A writer that holds a key's intent reads the
+//! newest version through [`Transaction::latest`], or asks [`Transaction::check_unchanged`] whether its
+//! snapshot is still good. What it writes becomes visible to writers when it enters the commit queue, to
+//! readers when it is published. Dropped, it leaves no trace.
+
+use crate::clock::CommitTime;
+use crate::counter::{Counter, CounterChange};
+use crate::format;
+use crate::intents::{Locked, TransactionId, Wait};
+use crate::overlay::Overlay;
+use crate::queue::{Ticket, WriteSet};
+use crate::snapshot::{Published, Snapshot};
+use crate::space::{Bytes, Space, Write};
+use crate::store::Shared;
+use kilim_error::{Error, Result};
+use std::sync::Arc;
+
+/// On disk: the backend stores a key's length in 16 bits and panics beyond.
+const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+/// When a commit is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Once it is on disk.
+    Durable,
+    /// Once it is visible; the sync follows within 100 ms.
+    Relaxed,
+}
+
+/// Reads one state and collects writes to commit at once.
+pub struct Transaction {
+    shared: Arc<Shared>,
+    id: TransactionId,
+    base: Arc<Published>,
+    overlay: Overlay,
+    held: Vec<(Space, Bytes)>,
+    reclaims: bool,
+}
+
+impl Transaction {
+    pub(crate) fn new(shared: Arc<Shared>, id: TransactionId) -> Transaction {
+        let base = shared.published();
+        Transaction { shared, id, base, overlay: Overlay::default(), held: Vec::new(), reclaims: false }
+    }
+
+    /// The transaction's view as of now; later writes do not change it.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.base.clone(), Some(self.overlay.clone()))
+    }
+
+    /// The newest commit that the transaction's reads include.
+    pub fn base_time(&self) -> CommitTime {
+        self.base.commit_time
+    }
+
+    /// Its own write, or what its snapshot holds.
+    pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.overlay.get(space, key) {
+            Some(value) => Ok(value.clone()),
+            None => self.base.view.get(space, key),
+        }
+    }
+
+    /// Its own write, or the newest version of all: what the holder of a key's intent must read.
+    pub fn latest(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.overlay.get(space, key) {
+            Some(value) => Ok(value.clone()),
+            None => self.shared.latest(space, key),
+        }
+    }
+
+    /// Takes a key's write intent: the first writer wins. Taking it again is free.
+    pub fn lock(&mut self, space: Space, key: &[u8], wait: Wait) -> Result<Locked> {
+        match self.shared.intents.acquire(self.id, space, key, wait)? {
+            Some(locked) => {
+                self.held.push((space, Bytes::from(key)));
+                Ok(locked)
+            }
+            None => Ok(Locked { waited: false }),
+        }
+    }
+
+    /// Refuses if somebody committed the key after this transaction's snapshot. Holds only under its intent.
+    pub fn check_unchanged(&self, space: Space, key: &[u8]) -> Result<()> {
+        const CHANGED: Error = Error::Conflict("the key was written after the transaction began");
+        let queued = self.shared.queue.pending(space, key, |pending| pending.commit_time);
+        if queued.is_some_and(|commit_time| commit_time > self.base.commit_time) {
+            return Err(CHANGED);
+        }
+        let published = self.shared.published();
+        if Arc::ptr_eq(&published, &self.base) {
+            return Ok(());
+        }
+        let newest = published.view.get(space, key)?;
+        let unchanged = match (space, &newest) {
+            (Space::Records, Some(value)) => commit_time_of(value)? <= self.base.commit_time,
+            _ => newest == self.base.view.get(space, key)?,
+        };
+        if unchanged { Ok(()) } else { Err(CHANGED) }
+    }
+
+    /// Writes a key. A `Records` value and a `Changes` key begin with 8 zero bytes, where the commit puts its
+    /// time.
+    pub fn put(&mut self, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        let (key, value) = (key.into(), value.into());
+        debug_assert!(
+            space != Space::Meta || key.first() != Some(&format::OWN),
+            "a key of the storage crate"
+        );
+        self.overlay.set(Write { space, key, value: Some(value) });
+    }
+
+    /// Deletes a key, if it is there.
+    pub fn delete(&mut self, space: Space, key: &[u8]) {
+        self.overlay.set(Write { space, key: Bytes::from(key), value: None });
+    }
+
+    /// Adds to a counter. Deltas of concurrent transactions never conflict.
+    pub fn add(&mut self, counter: &[u8], count: i64, bytes: i64) {
+        let delta = Counter { count, bytes };
+        self.overlay.change_counter(CounterChange {
+            key: format::counter_key(counter),
+            removed: false,
+            delta,
+        });
+    }
+
+    /// Sets a counter back to zero, for instance because its collection is dropped.
+    pub fn reset_counter(&mut self, counter: &[u8]) {
+        let delta = Counter::default();
+        self.overlay.change_counter(CounterChange {
+            key: format::counter_key(counter),
+            removed: true,
+            delta,
+        });
+    }
+
+    /// Declares a prefix dead as of this commit: nobody reads or writes it afterwards, and its space is given
+    /// back once no older snapshot lives. Such a commit is let through below the free-space reserve.
+    pub fn reclaim(&mut self, space: Space, prefix: &[u8]) {
+        let key = crate::reclaim::dead_key(space, prefix);
+        self.overlay.set(Write { space: Space::Meta, key, value: Some(Bytes::empty()) });
+        self.reclaims = true;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.overlay.is_empty()
+    }
+
+    /// About how much memory the transaction's writes hold.
+    pub fn overlay_bytes(&self) -> usize {
+        self.overlay.bytes()
+    }
+
+    /// Enters the commit queue. From here on later writers see the writes, and the intents have ended.
+    pub fn enqueue(mut self, durability: Durability) -> Result<Ticket> {
+        if self.overlay.is_empty() {
+            return Ok(Ticket::empty(self.shared.published().commit_time));
+        }
+        if !self.reclaims {
+            self.shared.free_space.check()?;
+        }
+        let bytes = self.overlay.bytes();
+        let (writes, counters) = std::mem::take(&mut self.overlay).into_parts();
+        if let Some(write) =
+            writes.iter().find(|write| write.key.is_empty() || write.key.len() > KEY_BYTES_MAX)
+        {
+            return Err(Error::bug(format!("a key of {} bytes in {}", write.key.len(), write.space.name())));
+        }
+        let durable = durability == Durability::Durable;
+        let set = WriteSet { writes, counters, bytes, durable, reclaims: self.reclaims };
+        self.shared.queue.enqueue(&self.shared, set)
+        // The intents end as `self` is dropped, after the queue has the writes.
+    }
+
+    pub fn commit(self, durability: Durability) -> Result<CommitTime> {
+        self.enqueue(durability)?.wait()
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        for (space, key) in self.held.drain(..) {
+            self.shared.intents.release(self.id, space, &key);
+        }
+    }
+}
+
+fn commit_time_of(record: &[u8]) -> Result<CommitTime> {
+    match record.first_chunk::<8>() {
+        Some(stamp) => Ok(CommitTime::from_le_bytes(*stamp)),
+        None => Err(format::corrupt("a record without a commit time")),
+    }
+}

@@ -5,6 +5,8 @@
 //! [`Document::parse`] or [`RawDocument::parse`] once, which validate iteratively; after that, access
 //! trusts them.
 
+#[cfg(test)]
+mod arbitrary;
 mod compare;
 mod decimal;
 mod document;
@@ -13,6 +15,7 @@ mod number;
 mod object_id;
 mod path;
 mod raw;
+mod sort_key;
 mod validate;
 mod value;
 
@@ -22,5 +25,6 @@ pub use document::{Array, Document, Writer};
 pub use object_id::ObjectId;
 pub use path::{Component, Path, parse_index};
 pub use raw::{ElementType, RawArray, RawDocument, RawIter, RawValue};
+pub use sort_key::{CorruptKey, KeyDecoder, KeyEncoder, bracket, component_length, decode_key, encode_value};
 pub use validate::{DEPTH_MAX, Malformed, STORED_DEPTH_MAX};
 pub use value::{Timestamp, Value};

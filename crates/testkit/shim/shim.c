@@ -186,7 +186,14 @@ static const char *below_watched(int at, const char *path, char *space) {
 
 static struct descriptor *descriptor(int fd) {
     if (fd < 0 || fd >= DESCRIPTORS || !descriptors[fd].inode) return NULL;
-    return &descriptors[fd];
+    /* libc closes some descriptors without passing here (closedir), and the number is used again. */
+    struct stat status;
+    int error = errno;
+    int same = fstat(fd, &status) == 0 && status.st_ino == descriptors[fd].inode
+        && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode));
+    errno = error;
+    if (!same) descriptors[fd].inode = 0;
+    return same ? &descriptors[fd] : NULL;
 }
 
 /* ---- faults ---- */

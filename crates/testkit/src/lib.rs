@@ -1,2 +1,16 @@
 //! What the tests stand on: specs, a real mongod to record them from, generators, servers to run.
+//!
+//! - [`shell`] reads and prints BSON as people write it.
+//! - [`spec`] reads spec files, runs them against a server, compares or records.
+//! - [`crash`] kills servers, cuts their power and fails their disks; [`history`] looks for anomalies.
+//! - [`oracle`] is a mongod, [`server`] the `kilim` binary, [`client`] a connection to either.
+
+pub mod client;
+pub mod crash;
+pub mod link;
+pub mod oracle;
+pub mod process;
+pub mod server;
 pub mod shell;
+pub mod spec;
+pub mod subject;

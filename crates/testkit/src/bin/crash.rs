@@ -1,0 +1,122 @@
+//! Crash runs from the command line: `crash kill|power|full-disk|failed-sync --kilim PATH [options]`.
+//!
+//! `--mongod PATH` instead of `--kilim` runs the same against mongod, which proves the run itself.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use kilim_testkit::crash::{self, KillPlan, PowerPlan, Shim};
+use kilim_testkit::subject::{Kind, Subject};
+
+const USAGE: &str = "crash kill|power|full-disk|full-disk-by-surprise|failed-sync (--kilim PATH | --mongod PATH)
+  --seed N          replays a run (default: from the clock)
+  --clients N       concurrent writers (default 8 for kill, 4 for power)
+  --rounds N        kill: lives (default 20)
+  --life-ms N       kill: the longest life (default 1500)
+  --operations N    power: writes under the shim (default 1000)
+  --stride N        power: look at every Nth sync (default 1)
+  --data DIR        keep the data here instead of in a temporary directory";
+
+struct Options {
+    run: String,
+    kind: Kind,
+    binary: PathBuf,
+    seed: u64,
+    clients: Option<usize>,
+    rounds: usize,
+    life: Duration,
+    operations: usize,
+    stride: usize,
+    data: Option<PathBuf>,
+}
+
+fn parse_options() -> Result<Options> {
+    let mut arguments = std::env::args().skip(1);
+    let run = arguments.next().context(USAGE)?;
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_millis() as u64;
+    let mut options = Options {
+        run,
+        kind: Kind::Kilim,
+        binary: PathBuf::new(),
+        seed,
+        clients: None,
+        rounds: 20,
+        life: Duration::from_millis(1500),
+        operations: 1000,
+        stride: 1,
+        data: None,
+    };
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().with_context(|| format!("{name} needs a value\n{USAGE}"))?;
+        match &*name {
+            "--kilim" => (options.kind, options.binary) = (Kind::Kilim, value.into()),
+            "--mongod" => (options.kind, options.binary) = (Kind::Mongod, value.into()),
+            "--seed" => options.seed = value.parse()?,
+            "--clients" => options.clients = Some(value.parse()?),
+            "--rounds" => options.rounds = value.parse()?,
+            "--life-ms" => options.life = Duration::from_millis(value.parse()?),
+            "--operations" => options.operations = value.parse()?,
+            "--stride" => options.stride = value.parse()?,
+            "--data" => options.data = Some(value.into()),
+            _ => bail!("unknown option {name}\n{USAGE}"),
+        }
+    }
+    if options.binary.as_os_str().is_empty() {
+        bail!("which server?\n{USAGE}");
+    }
+    Ok(options)
+}
+
+fn main() -> Result<()> {
+    let options = parse_options()?;
+    let temporary = tempfile::tempdir()?;
+    let place: &Path = options.data.as_deref().unwrap_or(temporary.path());
+    let subject = Subject::new(options.kind, &options.binary, &place.join("data"))?;
+    let began = Instant::now();
+    println!("{} with seed {}", options.run, options.seed);
+    let outcome = run(&options, &subject, place);
+    if outcome.is_err() {
+        // The data of a failed run is evidence.
+        println!("kept in {}", temporary.keep().display());
+    }
+    println!("{} in {:.1} s", outcome?, began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
+    let shim = || Shim::build(&place.join("shim"));
+    match &*options.run {
+        "kill" => {
+            let plan = KillPlan {
+                rounds: options.rounds,
+                clients: options.clients.unwrap_or(8),
+                life_max: options.life,
+                seed: options.seed,
+            };
+            let summary = crash::kill_rounds(subject, &plan)?;
+            Ok(format!("{} kills, {} acknowledged writes, all there", summary.crashes, summary.acknowledged))
+        }
+        "power" => {
+            let mut plan = PowerPlan::new(options.seed);
+            plan.operations = options.operations;
+            plan.stride = options.stride;
+            plan.clients = options.clients.unwrap_or(plan.clients);
+            plan.from_ready = options.kind == Kind::Mongod;
+            let summary = crash::power_loss(subject, &shim()?, &plan)?;
+            Ok(format!(
+                "{} rebuilt directories over {} syncs, {} acknowledged writes, all there",
+                summary.crashes, summary.syncs, summary.acknowledged
+            ))
+        }
+        "full-disk" => crash::full_disk(subject, &shim()?).map(|()| "full disk: refused, read, resumed".to_owned()),
+        "full-disk-by-surprise" => {
+            let refused = crash::full_disk_by_surprise(subject, &shim()?);
+            refused.map(|()| "full disk by surprise: refused, read, reopened".to_owned())
+        }
+        "failed-sync" => {
+            crash::failed_sync(subject, &shim()?).map(|()| "failed sync: refused until restart, read".to_owned())
+        }
+        other => bail!("unknown run {other}\n{USAGE}"),
+    }
+}

@@ -56,7 +56,9 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Lost(error) => write!(f, "connection lost: {error}"),
-            Fault::Refused { code, message, labels } if labels.is_empty() => write!(f, "error {code}: {message}"),
+            Fault::Refused { code, message, labels } if labels.is_empty() => {
+                write!(f, "error {code}: {message}")
+            }
             Fault::Refused { code, message, labels } => write!(f, "error {code} {labels:?}: {message}"),
         }
     }
@@ -231,7 +233,10 @@ fn refusal(error: RawDocument<'_>, reply: RawDocument<'_>, message: &str) -> Fau
     Fault::Refused {
         code: whole(error.get("code")).unwrap_or(0) as i32,
         message: error.get(message).and_then(RawValue::as_str).unwrap_or("").to_owned(),
-        labels: labels.into_iter().flat_map(|l| l.iter().filter_map(RawValue::as_str).map(str::to_owned)).collect(),
+        labels: labels
+            .into_iter()
+            .flat_map(|l| l.iter().filter_map(RawValue::as_str).map(str::to_owned))
+            .collect(),
     }
 }
 

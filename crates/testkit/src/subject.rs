@@ -87,7 +87,14 @@ impl Subject {
             }
             Kind::Mongod => {
                 command.arg("--dbpath").arg(&self.data);
-                command.args(["--port", &self.port.to_string(), "--bind_ip", "127.0.0.1", "--replSet", "rs0"]);
+                command.args([
+                    "--port",
+                    &self.port.to_string(),
+                    "--bind_ip",
+                    "127.0.0.1",
+                    "--replSet",
+                    "rs0",
+                ]);
                 command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
                 command.stdout(log.try_clone()?);
             }
@@ -101,7 +108,9 @@ impl Subject {
             Kind::Kilim => wait_for_line(&mut running),
             Kind::Mongod => self.wait_for_primary(&mut running, began),
         };
-        ready.with_context(|| format!("{} did not start, see {}", self.binary.display(), self.log.display()))?;
+        ready.with_context(|| {
+            format!("{} did not start, see {}", self.binary.display(), self.log.display())
+        })?;
         running.ready_after = began.elapsed();
         Ok(running)
     }

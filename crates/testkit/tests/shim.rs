@@ -113,7 +113,8 @@ fn a_directory_is_rebuilt_as_of_each_sync() {
     assert!(run_tiny(&shim, &directory, None));
     let records = decode_log(&fs::read(&shim.log).unwrap()).unwrap();
 
-    let tables: &[(&str, &str)] = &[("current", "aXcd"), ("journal", "onetwo"), ("tables", "/"), ("tables/1", "tu")];
+    let tables: &[(&str, &str)] =
+        &[("current", "aXcd"), ("journal", "onetwo"), ("tables", "/"), ("tables/1", "tu")];
     let cases: &[(usize, &[(&str, &str)])] = &[
         (0, &[]),
         (1, &[]),
@@ -128,7 +129,13 @@ fn a_directory_is_rebuilt_as_of_each_sync() {
         (12, &[("journal", "onet"), ("persisted", "p"), ("tables", "/"), ("tables/1", "tu")]),
         (
             14,
-            &[("journal", "onet"), ("persisted", "p"), ("tables", "/"), ("tables/1", "tu"), ("tables/2", "p")],
+            &[
+                ("journal", "onet"),
+                ("persisted", "p"),
+                ("tables", "/"),
+                ("tables/1", "tu"),
+                ("tables/2", "p"),
+            ],
         ),
     ];
     for (syncs, expected) in cases {

@@ -9,7 +9,8 @@ use anyhow::{Context, Result, bail};
 use kilim_testkit::crash::{self, KillPlan, PowerPlan, Shim};
 use kilim_testkit::subject::{Kind, Subject};
 
-const USAGE: &str = "crash kill|power|full-disk|full-disk-by-surprise|failed-sync (--kilim PATH | --mongod PATH)
+const USAGE: &str =
+    "crash kill|power|full-disk|full-disk-by-surprise|failed-sync (--kilim PATH | --mongod PATH)
   --seed N          replays a run (default: from the clock)
   --clients N       concurrent writers (default 8 for kill, 4 for power)
   --rounds N        kill: lives (default 20)
@@ -109,14 +110,15 @@ fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
                 summary.crashes, summary.syncs, summary.acknowledged
             ))
         }
-        "full-disk" => crash::full_disk(subject, &shim()?).map(|()| "full disk: refused, read, resumed".to_owned()),
+        "full-disk" => {
+            crash::full_disk(subject, &shim()?).map(|()| "full disk: refused, read, resumed".to_owned())
+        }
         "full-disk-by-surprise" => {
             let refused = crash::full_disk_by_surprise(subject, &shim()?);
             refused.map(|()| "full disk by surprise: refused, read, reopened".to_owned())
         }
-        "failed-sync" => {
-            crash::failed_sync(subject, &shim()?).map(|()| "failed sync: refused until restart, read".to_owned())
-        }
+        "failed-sync" => crash::failed_sync(subject, &shim()?)
+            .map(|()| "failed sync: refused until restart, read".to_owned()),
         other => bail!("unknown run {other}\n{USAGE}"),
     }
 }

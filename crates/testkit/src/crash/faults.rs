@@ -101,7 +101,10 @@ impl<'s> Trial<'s> {
             match self.insert() {
                 Ok(()) => {}
                 Err(fault @ Fault::Refused { .. }) => {
-                    ensure!(fault.code() != Some(0) && !fault.to_string().is_empty(), "no clear error: {fault}");
+                    ensure!(
+                        fault.code() != Some(0) && !fault.to_string().is_empty(),
+                        "no clear error: {fault}"
+                    );
                     return Ok(fault);
                 }
                 Err(fault) => return Err(fault).context("the fault broke the connection"),
@@ -130,7 +133,8 @@ impl<'s> Trial<'s> {
 
     fn check_documents(&mut self) -> Result<()> {
         let documents = self.link.all("fault", doc! {"find": "c"})?;
-        let ids: Vec<i32> = documents.iter().filter_map(|d| whole(d.get("_id"))).map(|id| id as i32).collect();
+        let ids: Vec<i32> =
+            documents.iter().filter_map(|d| whole(d.get("_id"))).map(|id| id as i32).collect();
         for id in &self.acknowledged {
             ensure!(ids.contains(id), "document {id} was acknowledged and is gone");
         }

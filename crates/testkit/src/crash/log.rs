@@ -18,21 +18,47 @@ pub struct Record {
 pub enum Event {
     /// The watched directory itself, at the start of a process.
     Root,
-    Create { path: String },
-    MakeDirectory { path: String },
-    Write { offset: u64, data: Vec<u8> },
-    Truncate { length: u64 },
+    Create {
+        path: String,
+    },
+    MakeDirectory {
+        path: String,
+    },
+    Write {
+        offset: u64,
+        data: Vec<u8>,
+    },
+    Truncate {
+        length: u64,
+    },
     /// `listing` is the directory as it was, when the subject is one.
-    SyncBegin { sync: u32, listing: Option<Vec<Listed>> },
-    SyncEnd { sync: u32, succeeded: bool },
+    SyncBegin {
+        sync: u32,
+        listing: Option<Vec<Listed>>,
+    },
+    SyncEnd {
+        sync: u32,
+        succeeded: bool,
+    },
     /// A side is absent when it lies outside of the watched directory.
-    Rename { from: Option<String>, to: Option<String>, directory: bool },
-    Unlink { path: String },
-    Link { path: String },
+    Rename {
+        from: Option<String>,
+        to: Option<String>,
+        directory: bool,
+    },
+    Unlink {
+        path: String,
+    },
+    Link {
+        path: String,
+    },
     /// A shared writable mapping, which the log cannot follow.
     Mapped,
     /// The shim made a call fail.
-    Fault { class: String, error: i32 },
+    Fault {
+        class: String,
+        error: i32,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -357,8 +357,13 @@ mod tests {
 
     #[test]
     fn a_synced_file_without_a_synced_name_is_lost() {
-        let mut events =
-            vec![(ROOT, Event::Root), (2, Event::Create { path: "a".into() }), (2, write(0, "x")), (2, begin(1)), (2, end(1))];
+        let mut events = vec![
+            (ROOT, Event::Root),
+            (2, Event::Create { path: "a".into() }),
+            (2, write(0, "x")),
+            (2, begin(1)),
+            (2, end(1)),
+        ];
         check(&events, &[]);
         events.extend([(ROOT, begin_directory(2, &[("a", 2)])), (ROOT, end(2))]);
         check(&events, &[("a", "x")]);

@@ -84,7 +84,11 @@ pub fn kill_rounds(subject: &Subject, plan: &KillPlan) -> Result<Summary> {
             client.settle(state);
         }
         // Every other look ends cleanly, so that both ways lead into the next life.
-        if round % 2 == 0 { running.kill() } else { running.stop().with_context(context)? }
+        if round % 2 == 0 {
+            running.kill()
+        } else {
+            running.stop().with_context(context)?
+        }
         summary.crashes += 1;
     }
     Ok(summary)
@@ -109,7 +113,15 @@ impl PowerPlan {
     pub fn new(seed: u64) -> PowerPlan {
         let memory = Path::new("/dev/shm");
         let scratch = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-        PowerPlan { operations: 1000, clients: 4, stride: 1, survivors: true, from_ready: false, seed, scratch }
+        PowerPlan {
+            operations: 1000,
+            clients: 4,
+            stride: 1,
+            survivors: true,
+            from_ready: false,
+            seed,
+            scratch,
+        }
     }
 }
 
@@ -147,7 +159,8 @@ pub fn power_loss(subject: &Subject, shim: &Shim, plan: &PowerPlan) -> Result<Su
 
     let records = decode_log(&fs::read(&shim.log)?)?;
     let scratch = tempfile::tempdir_in(&plan.scratch)?;
-    let rebuilt = Subject { data: scratch.path().join("data"), log: scratch.path().join("log"), ..subject.clone() };
+    let rebuilt =
+        Subject { data: scratch.path().join("data"), log: scratch.path().join("log"), ..subject.clone() };
     let mut replay = Replay::new();
     let mut summary =
         Summary { acknowledged: clients.iter().map(Client::acknowledged).sum(), ..Summary::default() };
@@ -175,7 +188,11 @@ pub fn power_loss(subject: &Subject, shim: &Shim, plan: &PowerPlan) -> Result<Su
                     // Kept for whoever looks for the reason.
                     let kept = subject.data.with_extension("failed");
                     let _ = replay.lay_out(&kept, survival);
-                    format!("before sync {sync} ({survival:?}), seed {}, kept in {}", plan.seed, kept.display())
+                    format!(
+                        "before sync {sync} ({survival:?}), seed {}, kept in {}",
+                        plan.seed,
+                        kept.display()
+                    )
                 })?;
                 summary.crashes += 1;
             }

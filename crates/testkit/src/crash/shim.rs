@@ -29,7 +29,11 @@ impl Shim {
             .args(["-ldl", "-lpthread"])
             .output()
             .with_context(|| format!("cannot run the C compiler {compiler}"))?;
-        ensure!(output.status.success(), "the shim does not compile: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "the shim does not compile: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(Shim { library, log: directory.join("shim.log"), control: directory.join("shim.control") })
     }
 

@@ -22,12 +22,31 @@ const SHARED: &str = "shared";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    Insert { side: usize, key: i32, value: i64 },
-    Set { side: usize, key: i32, value: i64 },
-    Increment { side: usize, key: i32 },
-    Delete { side: usize, key: i32 },
+    Insert {
+        side: usize,
+        key: i32,
+        value: i64,
+    },
+    Set {
+        side: usize,
+        key: i32,
+        value: i64,
+    },
+    Increment {
+        side: usize,
+        key: i32,
+    },
+    Delete {
+        side: usize,
+        key: i32,
+    },
     /// One transaction: both documents set, a new one inserted on the left.
-    Pair { left: i32, right: i32, new: i32, value: i64 },
+    Pair {
+        left: i32,
+        right: i32,
+        new: i32,
+        value: i64,
+    },
     /// The shared document.
     Count,
 }
@@ -319,9 +338,14 @@ fn check_document(raw: RawDocument<'_>) -> Result<()> {
 
 fn check_collection(link: &mut Link, collection: &str, documents: usize, indexed: bool) -> Result<()> {
     let count = link.run(DATABASE, doc! {"count": collection})?;
-    ensure!(whole(count.get("n")) == Some(documents as i64), "{collection}: count {count:?}, found {documents}");
+    ensure!(
+        whole(count.get("n")) == Some(documents as i64),
+        "{collection}: count {count:?}, found {documents}"
+    );
     if indexed {
-        for hint in [Value::from(doc! {"c": 1, "k": 1}), Value::from(doc! {"u": 1}), Value::from(doc! {"_id": 1})] {
+        for hint in
+            [Value::from(doc! {"c": 1, "k": 1}), Value::from(doc! {"u": 1}), Value::from(doc! {"_id": 1})]
+        {
             let through = link.all(DATABASE, doc! {"find": collection, "hint": hint.clone()})?.len();
             ensure!(through == documents, "{collection}: {through} of {documents} through index {hint:?}");
         }

@@ -96,7 +96,8 @@ mod tests {
         let same = ["0", "-0", "0.00", "1.50", "-12345678901234567890.12345678901234", "1E+3", "1.5E-7"];
         for text in same.into_iter().chain(["NaN", "Infinity", "-Infinity", "9.999E+6144", "1E-6176"]) {
             let padded = parse(text).map(print);
-            let expected = if text == "9.999E+6144" { "9.999000000000000000000000000000000E+6144" } else { text };
+            let expected =
+                if text == "9.999E+6144" { "9.999000000000000000000000000000000E+6144" } else { text };
             assert_eq!(padded.as_deref(), Some(expected));
         }
         assert!(parse("1.2.3").is_none() && parse("").is_none() && parse("1E+9999").is_none());

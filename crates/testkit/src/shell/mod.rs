@@ -45,9 +45,15 @@ mod tests {
             ("{ a : 1 , }", "{a: 1}"),
             ("{'a.b': \"x\", $set: {_id: 1}}", "{\"a.b\": \"x\", $set: {_id: 1}}"),
             ("[1, [2], {},]", "[1, [2], {}]"),
-            ("{a: 1.0, b: 1, c: 2147483648, d: -2147483649}", "{a: 1.0, b: 1, c: Long(2147483648), d: Long(-2147483649)}"),
+            (
+                "{a: 1.0, b: 1, c: 2147483648, d: -2147483649}",
+                "{a: 1.0, b: 1, c: Long(2147483648), d: Long(-2147483649)}",
+            ),
             ("{a: NumberLong(\"5\"), b: Long(-5), c: NumberInt(7)}", "{a: Long(5), b: Long(-5), c: 7}"),
-            ("{a: NaN, b: -Infinity, c: Infinity, d: -0.0, e: 1e300}", "{a: NaN, b: -Infinity, c: Infinity, d: -0.0, e: 1e300}"),
+            (
+                "{a: NaN, b: -Infinity, c: Infinity, d: -0.0, e: 1e300}",
+                "{a: NaN, b: -Infinity, c: Infinity, d: -0.0, e: 1e300}",
+            ),
             ("NumberDecimal('1.50')", "NumberDecimal(\"1.50\")"),
             ("ISODate(\"2024-01-15\")", "ISODate(\"2024-01-15T00:00:00.000Z\")"),
             ("new Date(-1)", "ISODate(\"1969-12-31T23:59:59.999Z\")"),
@@ -59,13 +65,25 @@ mod tests {
             ("BinData(4, \"AAECAwQFBgcICQoLDA0ODw==\")", "UUID(\"00010203-0405-0607-0809-0a0b0c0d0e0f\")"),
             ("/^a\\/b/i", "/^a\\/b/i"),
             ("RegExp('a/b', 'm')", "RegExp(\"a/b\", \"m\")"),
-            ("[MinKey, MaxKey, undefined, null, true, false]", "[MinKey, MaxKey, undefined, null, true, false]"),
-            ("[Symbol('s'), Code('f()'), Code('f()', {x: 1})]", "[Symbol(\"s\"), Code(\"f()\"), Code(\"f()\", {x: 1})]"),
-            ("DBPointer('a.b', ObjectId('0123456789abcdef01234567'))", "DBPointer(\"a.b\", ObjectId(\"0123456789abcdef01234567\"))"),
+            (
+                "[MinKey, MaxKey, undefined, null, true, false]",
+                "[MinKey, MaxKey, undefined, null, true, false]",
+            ),
+            (
+                "[Symbol('s'), Code('f()'), Code('f()', {x: 1})]",
+                "[Symbol(\"s\"), Code(\"f()\"), Code(\"f()\", {x: 1})]",
+            ),
+            (
+                "DBPointer('a.b', ObjectId('0123456789abcdef01234567'))",
+                "DBPointer(\"a.b\", ObjectId(\"0123456789abcdef01234567\"))",
+            ),
             ("{a: <any>, id: <cursor>, ...}", "{a: <any>, id: <cursor>, ...}"),
             ("'tab\\t quote\\' \\u00e9 \\x41 \\ud83d\\ude00'", "\"tab\\t quote' é A 😀\""),
             ("// why\n{a: 1, /* what */ b: 2} # after", "{a: 1, b: 2}"),
-            ("{a: Repeat('xy', 3), b: Range(3), c: Nest(2)}", "{a: \"xyxyxy\", b: [0, 1, 2], c: {a: {a: 1}}}"),
+            (
+                "{a: Repeat('xy', 3), b: Range(3), c: Nest(2)}",
+                "{a: \"xyxyxy\", b: [0, 1, 2], c: {a: {a: 1}}}",
+            ),
         ];
         for (source, expected) in cases {
             let value = parse(source).unwrap_or_else(|error| panic!("{source}: {error}"));
@@ -78,7 +96,9 @@ mod tests {
 
     #[test]
     fn a_fault_is_reported_where_it_stands() {
-        for (source, at) in [("{a 1}", 3), ("{a: }", 4), ("[1 2]", 3), ("{a: 1", 5), ("Foo(1)", 0), ("{a: 1} x", 7)] {
+        for (source, at) in
+            [("{a 1}", 3), ("{a: }", 4), ("[1 2]", 3), ("{a: 1", 5), ("Foo(1)", 0), ("{a: 1} x", 7)]
+        {
             let error = parse(source).expect_err(source);
             assert_eq!(error.at, at, "{source}: {error}");
         }

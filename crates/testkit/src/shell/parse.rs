@@ -240,7 +240,10 @@ impl<'a> Parser<'a> {
         let value = if digits.contains(['.', 'e', 'E']) {
             digits.parse().ok().map(Value::Double)
         } else {
-            digits.parse::<i64>().ok().map(|value| i32::try_from(value).map_or(Value::Int64(value), Value::Int32))
+            digits
+                .parse::<i64>()
+                .ok()
+                .map(|value| i32::try_from(value).map_or(Value::Int64(value), Value::Int32))
         };
         value.map_or_else(
             || {
@@ -351,9 +354,14 @@ fn construct(name: &str, arguments: &[Value]) -> Option<Value> {
         ("UUID", [Value::String(text)]) => {
             let hex: String = text.chars().filter(|character| *character != '-').collect();
             let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok());
-            Value::Binary { subtype: 4, bytes: bytes.collect::<Option<Vec<u8>>>().filter(|it| it.len() == 16)? }
+            Value::Binary {
+                subtype: 4,
+                bytes: bytes.collect::<Option<Vec<u8>>>().filter(|it| it.len() == 16)?,
+            }
         }
-        ("RegExp", [Value::String(pattern)]) => Value::Regex { pattern: pattern.clone(), options: String::new() },
+        ("RegExp", [Value::String(pattern)]) => {
+            Value::Regex { pattern: pattern.clone(), options: String::new() }
+        }
         ("RegExp", [Value::String(pattern), Value::String(options)]) => {
             Value::Regex { pattern: pattern.clone(), options: options.clone() }
         }
@@ -366,8 +374,12 @@ fn construct(name: &str, arguments: &[Value]) -> Option<Value> {
             Value::DbPointer { namespace: namespace.clone(), id: *id }
         }
         // Three that no shell has: limits are tested with values too large to write down.
-        ("Repeat", [Value::String(text), count]) => Value::String(text.repeat(integer(count)?.try_into().ok()?)),
-        ("Range", [count]) => Value::Array((0..i32::try_from(integer(count)?).ok()?).map(Value::Int32).collect::<Array>()),
+        ("Repeat", [Value::String(text), count]) => {
+            Value::String(text.repeat(integer(count)?.try_into().ok()?))
+        }
+        ("Range", [count]) => {
+            Value::Array((0..i32::try_from(integer(count)?).ok()?).map(Value::Int32).collect::<Array>())
+        }
         ("Nest", [depth]) => {
             let mut value = Value::Int32(1);
             for _ in 0..integer(depth)? {

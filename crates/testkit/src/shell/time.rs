@@ -36,7 +36,8 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     };
     let mut parts = clock.splitn(3, ':');
     let (hour, minute) = (number(parts.next()?)?, number(parts.next()?)?);
-    let (second, fraction) = parts.next().map_or(("0", ""), |rest| rest.split_once('.').unwrap_or((rest, "")));
+    let (second, fraction) =
+        parts.next().map_or(("0", ""), |rest| rest.split_once('.').unwrap_or((rest, "")));
     millis += (hour * 60 + minute - offset_minutes) * 60_000 + number(second)? * 1000;
     if !fraction.is_empty() {
         millis += number(&format!("{fraction:0<3}")[..3])?;

@@ -1,0 +1,142 @@
+//! `cargo xtask spec`: runs the specs against Kilim or a mongod, or records them from a mongod.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use kilim_testkit::oracle::Oracle;
+use kilim_testkit::server::{Server, ServerOptions};
+use kilim_testkit::spec::{self, Against, CaseResult, Mismatch, Runner, SpecFile};
+
+use crate::arguments::Arguments;
+use crate::workspace;
+
+pub fn run(mut arguments: Arguments) -> Result<()> {
+    let recording = arguments.flag("--record");
+    let filter: String = arguments.value("--filter")?.unwrap_or_default();
+    let at: Option<String> = arguments.value("--at")?;
+    let against = match arguments.value::<String>("--target")?.as_deref() {
+        None | Some("kilim") if !recording => Against::Kilim,
+        None | Some("mongod") => Against::Mongod,
+        Some("kilim") => bail!("expectations come from mongod, never from Kilim"),
+        Some(other) => bail!("a target is kilim or mongod, not {other:?}"),
+    };
+    arguments.finish()?;
+
+    let specs = workspace::root().join("specs");
+    let mut files = Vec::new();
+    for path in workspace::files(&specs, "spec")? {
+        let text = std::fs::read_to_string(&path)?;
+        let name = path.strip_prefix(workspace::root()).unwrap_or(&path);
+        files.push(spec::parse(name, &text)?);
+    }
+    let started = Running::start(against, at)?;
+    let mut runner = Runner::new(started.address());
+    if recording {
+        record(&mut runner, &files, &filter)
+    } else {
+        check(&mut runner, &files, &filter, against)
+    }
+}
+
+/// The server asked for; ends with the value.
+enum Running {
+    Mongod(Oracle),
+    Kilim(Server),
+    Elsewhere(String),
+}
+
+impl Running {
+    fn start(against: Against, at: Option<String>) -> Result<Running> {
+        Ok(match (at, against) {
+            (Some(address), _) => Running::Elsewhere(address),
+            (None, Against::Mongod) => Running::Mongod(Oracle::start(&workspace::tools())?),
+            (None, Against::Kilim) => {
+                let options = ServerOptions { test_commands: true, ..ServerOptions::default() };
+                Running::Kilim(Server::start(&workspace::build_kilim()?, &options)?)
+            }
+        })
+    }
+
+    fn address(&self) -> String {
+        match self {
+            Running::Mongod(oracle) => oracle.address(),
+            Running::Kilim(server) => server.address().to_owned(),
+            Running::Elsewhere(address) => address.clone(),
+        }
+    }
+}
+
+fn is_chosen(path: &Path, title: &str, filter: &str) -> bool {
+    filter.is_empty() || format!("{}: {title}", path.display()).contains(filter)
+}
+
+fn check(runner: &mut Runner, files: &[SpecFile], filter: &str, against: Against) -> Result<()> {
+    let started = Instant::now();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for file in files {
+        for case in &file.cases {
+            if !is_chosen(&file.path, &case.title, filter) {
+                continue;
+            }
+            if !case.target.includes(against) {
+                skipped += 1;
+                continue;
+            }
+            let gap = case.fails.as_deref().filter(|_| against == Against::Kilim);
+            match (runner.check(case)?, gap) {
+                (CaseResult::Passed, None) => passed += 1,
+                (CaseResult::Failed(_), Some(_)) => skipped += 1,
+                (CaseResult::Passed, Some(reason)) => {
+                    failed += 1;
+                    println!("{}:{}: {}", file.path.display(), case.line, case.title);
+                    println!("  passes now: remove `fails: kilim {reason:?}`\n");
+                }
+                (CaseResult::Failed(mismatch), None) => {
+                    failed += 1;
+                    print_mismatch(&file.path, &case.title, &mismatch);
+                }
+            }
+        }
+    }
+    eprintln!("{:.1} s", started.elapsed().as_secs_f64());
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    ensure!(failed == 0, "specs failed");
+    ensure!(passed + skipped > 0, "no case is called like {filter:?}");
+    Ok(())
+}
+
+/// Expected lines with a minus, actual ones with a plus, common ones plain.
+fn print_mismatch(path: &Path, title: &str, mismatch: &Mismatch) {
+    println!("{}:{}: {title}", path.display(), mismatch.line);
+    let (expected, actual) = (&mismatch.expected, &mismatch.actual);
+    let head = expected.iter().zip(actual).take_while(|(left, right)| left == right).count();
+    let tail_max = expected.len().min(actual.len()) - head;
+    let tail = expected.iter().rev().zip(actual.iter().rev()).take(tail_max);
+    let tail = tail.take_while(|(left, right)| left == right).count();
+    let plain = |lines: &[String]| lines.iter().for_each(|line| println!("    {line}"));
+    plain(&expected[..head]);
+    expected[head..expected.len() - tail].iter().for_each(|line| println!("  - {line}"));
+    actual[head..actual.len() - tail].iter().for_each(|line| println!("  + {line}"));
+    plain(&expected[expected.len() - tail..]);
+    println!();
+}
+
+fn record(runner: &mut Runner, files: &[SpecFile], filter: &str) -> Result<()> {
+    let (mut changed, mut problems) = (0, 0);
+    for file in files {
+        let recording = spec::record(runner, file, &|title| is_chosen(&file.path, title, filter))?;
+        for (line, why) in &recording.problems {
+            println!("{}:{line}: {why}", file.path.display());
+        }
+        problems += recording.problems.len();
+        if recording.text != file.text {
+            changed += 1;
+            std::fs::write(workspace::root().join(&file.path), recording.text)
+                .with_context(|| format!("cannot write {}", file.path.display()))?;
+        }
+    }
+    println!("{changed} files changed, {problems} steps could not be recorded");
+    ensure!(problems == 0, "some steps could not be recorded");
+    Ok(())
+}

@@ -48,6 +48,17 @@ impl Multikey {
     pub fn is_multikey(&self) -> bool {
         self.0.iter().any(|&bits| bits != 0)
     }
+
+    /// Whether all of `other`'s arrays are known here.
+    pub fn covers(&self, other: &Multikey) -> bool {
+        other.0.iter().enumerate().all(|(part, &bits)| bits & !self.0.get(part).copied().unwrap_or(0) == 0)
+    }
+
+    pub fn union(&self, other: &Multikey) -> Multikey {
+        let bits = |of: &Multikey, part: usize| of.0.get(part).copied().unwrap_or(0);
+        let parts = self.0.len().max(other.0.len());
+        Multikey((0..parts).map(|part| bits(self, part) | bits(other, part)).collect())
+    }
 }
 
 impl Index {

@@ -1,0 +1,310 @@
+//! Which collections and indexes there are.
+//!
+//! The catalog is an immutable value behind one lock: readers take it whole and keep it as long as
+//! they like, a schema change makes a new one. On disk, each collection is one document in `meta`,
+//! written in the same commit as the change.
+//!
+//! Order matters twice. A reader opens its snapshot before it takes the catalog, so a dropped
+//! collection is still in the snapshot; an index newer than the snapshot is not used
+//! ([`Index::ready_since`]). A schema change swaps the catalog after its commit is durable.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use kilim_bson::{Document, Path, RawDocument, RawValue, Value, Writer, doc};
+use kilim_error::{Error, Result, StorageError};
+use kilim_query::filter::Filter;
+use kilim_storage::{Direction, Snapshot, Space};
+use parking_lot::RwLock;
+
+use crate::index::{BuildingIndex, Index, IndexId, IndexSpec, KeyPart, Multikey};
+use crate::layout;
+use crate::namespace::Namespace;
+use crate::planner::PlanCache;
+use crate::shape::Shape;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CollectionId(pub u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordId(pub u64);
+
+/// One collection at one moment.
+#[derive(Debug, Clone)]
+pub struct Collection {
+    pub id: CollectionId,
+    pub uuid: [u8; 16],
+    pub namespace: Namespace,
+    /// What `create` was given, as listCollections shows it.
+    pub options: Document,
+    /// `_id` first, then in order of creation.
+    pub indexes: Arc<[Arc<Index>]>,
+    /// Indexes being built: writers log their key changes for them.
+    pub building: Arc<[Arc<BuildingIndex>]>,
+    pub shape: Shape,
+    pub shared: Arc<Shared>,
+}
+
+/// What all versions of a collection's description have in common.
+#[derive(Debug)]
+pub struct Shared {
+    /// Writers hold it shared for as long as their transaction lives; a schema change holds it whole.
+    pub lock: Arc<RwLock<()>>,
+    pub next_record: AtomicU64,
+    pub plan_cache: PlanCache,
+}
+
+/// All collections at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    collections: BTreeMap<Namespace, Arc<Collection>>,
+}
+
+impl Catalog {
+    pub fn get(&self, namespace: &Namespace) -> Option<&Arc<Collection>> {
+        self.collections.get(namespace)
+    }
+
+    /// The collections of one database, by name.
+    pub fn database<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<Collection>> {
+        let first = Namespace { database: name.to_owned(), collection: String::new() };
+        self.collections
+            .range((Bound::Included(first), Bound::Unbounded))
+            .take_while(move |(namespace, _)| namespace.database == name)
+            .map(|(_, collection)| collection)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Collection>> {
+        self.collections.values()
+    }
+
+    pub fn database_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for namespace in self.collections.keys() {
+            if names.last() != Some(&namespace.database) {
+                names.push(namespace.database.clone());
+            }
+        }
+        names
+    }
+
+    /// A database that differs from `name` in case only: MongoDB allows one of them.
+    pub fn database_of_other_case(&self, name: &str) -> Option<String> {
+        self.database_names().into_iter().find(|other| other != name && other.eq_ignore_ascii_case(name))
+    }
+
+    pub fn insert(&mut self, collection: Arc<Collection>) {
+        self.collections.insert(collection.namespace.clone(), collection);
+    }
+
+    pub fn remove(&mut self, namespace: &Namespace) -> Option<Arc<Collection>> {
+        self.collections.remove(namespace)
+    }
+
+    /// Reads the catalog as a snapshot has it.
+    pub fn load(snapshot: &Snapshot) -> Result<Catalog> {
+        let mut catalog = Catalog::default();
+        let lower = [layout::COLLECTION_TAG];
+        let upper = [layout::COLLECTION_TAG + 1];
+        let scan = snapshot.scan(
+            Space::Meta,
+            Bound::Included(&lower[..]),
+            Bound::Excluded(&upper[..]),
+            Direction::Forward,
+        );
+        for entry in scan {
+            let (key, value) = entry?;
+            let id = CollectionId(u32::from_be_bytes(
+                key[1..].try_into().map_err(|_| corrupt("a collection's key has a wrong length"))?,
+            ));
+            let document = RawDocument::parse(&value).map_err(|_| corrupt("a collection's entry is not BSON"))?;
+            let last_record = last_record_id(snapshot, id)?;
+            let collection = Collection::decode(id, document, last_record)
+                .ok_or_else(|| corrupt("a collection's entry lacks a field"))?;
+            catalog.insert(Arc::new(collection));
+        }
+        Ok(catalog)
+    }
+}
+
+fn corrupt(what: &str) -> Error {
+    Error::Storage(StorageError::Corrupt(what.to_owned()))
+}
+
+/// The largest record id in use, so that numbering goes on behind it.
+fn last_record_id(snapshot: &Snapshot, id: CollectionId) -> Result<u64> {
+    let lower = layout::record_key(id, RecordId(0));
+    let upper = layout::record_key(id, RecordId(u64::MAX));
+    let mut scan = snapshot.scan(
+        Space::Records,
+        Bound::Included(&lower[..]),
+        Bound::Included(&upper[..]),
+        Direction::Backward,
+    );
+    match scan.next() {
+        Some(entry) => Ok(layout::record_id_of(&entry?.0).0),
+        None => Ok(0),
+    }
+}
+
+impl Shared {
+    pub fn new(last_record: u64) -> Shared {
+        Shared {
+            lock: Arc::new(RwLock::new(())),
+            next_record: AtomicU64::new(last_record + 1),
+            plan_cache: PlanCache::default(),
+        }
+    }
+}
+
+impl Collection {
+    pub fn index_named(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|index| index.spec.name == name)
+    }
+
+    pub fn id_index(&self) -> &Arc<Index> {
+        &self.indexes[0]
+    }
+
+    /// The document that `meta` holds for this collection.
+    pub fn encode(&self) -> Document {
+        let indexes: Vec<Document> = self
+            .indexes
+            .iter()
+            .map(|index| {
+                let bits = index.multikey.0.iter().map(|&bits| Value::Int64(bits as i64)).collect::<Vec<_>>();
+                doc! {
+                    "id": i64::from(index.id.0),
+                    "spec": index.spec.to_document(),
+                    "multikey": bits,
+                    "readySince": index.ready_since as i64,
+                }
+            })
+            .collect();
+        let mut document = doc! {
+            "db": &self.namespace.database,
+            "collection": &self.namespace.collection,
+        };
+        document.push("uuid", Value::Binary { subtype: 4, bytes: self.uuid.to_vec() });
+        document.push("options", self.options.clone());
+        document.push("indexes", indexes);
+        document
+    }
+
+    fn decode(id: CollectionId, document: RawDocument<'_>, last_record: u64) -> Option<Collection> {
+        let RawValue::Binary { bytes, .. } = document.get("uuid")? else { return None };
+        let namespace = Namespace {
+            database: document.get("db")?.as_str()?.to_owned(),
+            collection: document.get("collection")?.as_str()?.to_owned(),
+        };
+        let mut indexes = Vec::new();
+        for index in document.get("indexes")?.as_array()?.iter() {
+            indexes.push(Arc::new(decode_index(index.as_document()?)?));
+        }
+        Some(Collection {
+            id,
+            uuid: bytes.try_into().ok()?,
+            namespace,
+            options: document.get("options")?.as_document()?.to_document(),
+            indexes: indexes.into(),
+            building: Arc::from([]),
+            shape: Shape::Plain,
+            shared: Arc::new(Shared::new(last_record)),
+        })
+    }
+}
+
+fn decode_index(document: RawDocument<'_>) -> Option<Index> {
+    let RawValue::Int64(id) = document.get("id")? else { return None };
+    let RawValue::Int64(ready_since) = document.get("readySince")? else { return None };
+    let bits = document.get("multikey")?.as_array()?.iter().map(|bits| match bits {
+        RawValue::Int64(bits) => Some(bits as u64),
+        _ => None,
+    });
+    Some(Index {
+        id: IndexId(id as u32),
+        spec: IndexSpec::decode(document.get("spec")?.as_document()?)?,
+        multikey: Multikey(bits.collect::<Option<Vec<u64>>>()?),
+        ready_since: ready_since as u64,
+    })
+}
+
+impl IndexSpec {
+    /// The index on `_id` that every collection has.
+    pub fn id() -> IndexSpec {
+        IndexSpec {
+            name: "_id_".to_owned(),
+            key: vec![KeyPart { path: Path::parse("_id"), descending: false }],
+            key_document: doc! {"_id": 1},
+            unique: true,
+            sparse: false,
+            hidden: false,
+            partial: None,
+        }
+    }
+
+    /// The index as listIndexes shows it.
+    pub fn to_document(&self) -> Document {
+        let mut writer = Writer::new();
+        writer.append("v", RawValue::Int32(2));
+        writer.append("key", RawValue::Document(self.key_document.as_raw()));
+        writer.append("name", RawValue::String(&self.name));
+        // MongoDB does not show `unique` for the index on `_id`, although it is.
+        if self.unique && self.name != "_id_" {
+            writer.append("unique", RawValue::Bool(true));
+        }
+        if self.sparse {
+            writer.append("sparse", RawValue::Bool(true));
+        }
+        if let Some((document, _)) = &self.partial {
+            writer.append("partialFilterExpression", RawValue::Document(document.as_raw()));
+        }
+        if self.hidden {
+            writer.append("hidden", RawValue::Bool(true));
+        }
+        writer.finish()
+    }
+
+    /// Reads back what [`IndexSpec::to_document`] wrote.
+    fn decode(document: RawDocument<'_>) -> Option<IndexSpec> {
+        let key_document = document.get("key")?.as_document()?.to_document();
+        let name = document.get("name")?.as_str()?.to_owned();
+        let flag = |field| matches!(document.get(field), Some(RawValue::Bool(true)));
+        let partial = match document.get("partialFilterExpression") {
+            Some(filter) => {
+                let filter = filter.as_document()?;
+                Some((filter.to_document(), Filter::parse(filter).ok()?))
+            }
+            None => None,
+        };
+        Some(IndexSpec {
+            key: KeyPart::all_of(key_document.as_raw()),
+            key_document,
+            unique: flag("unique") || name == "_id_",
+            sparse: flag("sparse"),
+            hidden: flag("hidden"),
+            partial,
+            name,
+        })
+    }
+}
+
+impl KeyPart {
+    /// The parts of a checked `key` document.
+    pub fn all_of(key: RawDocument<'_>) -> Vec<KeyPart> {
+        key.iter()
+            .map(|(path, direction)| KeyPart {
+                path: Path::parse(path),
+                descending: match direction {
+                    RawValue::Int32(value) => value < 0,
+                    RawValue::Int64(value) => value < 0,
+                    RawValue::Double(value) => value < 0.0,
+                    RawValue::Decimal128(value) => value.is_negative(),
+                    _ => false,
+                },
+            })
+            .collect()
+    }
+}

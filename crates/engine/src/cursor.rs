@@ -1,0 +1,255 @@
+//! Cursors: results that outlive the command that asked for them.
+//!
+//! A cursor owns its executor and through it a snapshot. It is taken out of the registry while a
+//! getMore runs, so two clients never pull from one at once.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use kilim_bson::{Document, RawValue, Writer};
+use kilim_error::{Error, ErrorCode, Result};
+use parking_lot::Mutex;
+
+use crate::catalog::CollectionId;
+use crate::limits;
+use crate::namespace::Namespace;
+use crate::operator::Executor;
+use crate::session::SessionId;
+
+/// An open result.
+pub struct Cursor {
+    pub namespace: Namespace,
+    pub collection: Option<CollectionId>,
+    pub session: Option<SessionId>,
+    /// The transaction it was opened in; only that one may read on.
+    pub transaction: Option<i64>,
+    pub source: Source,
+    /// Documents given so far, for explain and currentOp.
+    pub returned: u64,
+    /// What did not fit into the last batch.
+    held_over: Option<Document>,
+    /// `noCursorTimeout`.
+    pub immortal: bool,
+    last_use: Instant,
+}
+
+/// Where a cursor's documents come from.
+pub enum Source {
+    Executor(Box<Executor>),
+    /// A list made beforehand: listCollections, listIndexes, aggregate's groups.
+    List(std::vec::IntoIter<Document>),
+}
+
+/// How much one reply may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch {
+    pub documents_max: usize,
+    pub bytes_max: usize,
+}
+
+impl Batch {
+    pub fn first(size: Option<usize>) -> Batch {
+        let documents_max = size.unwrap_or(limits::FIRST_BATCH_DOCUMENTS);
+        Batch { documents_max, bytes_max: limits::REPLY_BYTES_MAX }
+    }
+
+    pub fn next(size: Option<usize>) -> Batch {
+        Batch { documents_max: size.filter(|&size| size > 0).unwrap_or(usize::MAX), bytes_max: limits::REPLY_BYTES_MAX }
+    }
+}
+
+impl Cursor {
+    pub fn new(namespace: Namespace, source: Source) -> Cursor {
+        Cursor {
+            namespace,
+            collection: None,
+            session: None,
+            transaction: None,
+            source,
+            returned: 0,
+            held_over: None,
+            immortal: false,
+            last_use: Instant::now(),
+        }
+    }
+
+    /// Appends documents to an open array. Returns whether the cursor is exhausted.
+    ///
+    /// A batch always holds at least one document, however large, so a client always gets on.
+    pub fn fill(&mut self, writer: &mut Writer, batch: Batch, interrupt: &dyn Fn() -> Result<()>) -> Result<bool> {
+        let start = writer.len();
+        let mut count = 0;
+        let fits = |writer: &Writer, document: usize| writer.len() - start + document <= batch.bytes_max;
+        if count < batch.documents_max
+            && let Some(document) = self.held_over.take()
+        {
+            writer.append_index(count, RawValue::Document(document.as_raw()));
+            count += 1;
+        }
+        while count < batch.documents_max {
+            let exhausted = match &mut self.source {
+                Source::Executor(executor) => match executor.next_document(interrupt)? {
+                    None => true,
+                    Some(document) if count == 0 || fits(writer, document.as_bytes().len()) => {
+                        writer.append_index(count, RawValue::Document(document));
+                        false
+                    }
+                    Some(document) => {
+                        self.held_over = Some(document.to_document());
+                        break;
+                    }
+                },
+                Source::List(list) => match list.as_slice().first() {
+                    None => true,
+                    Some(document) if count == 0 || fits(writer, document.as_bytes().len()) => {
+                        writer.append_index(count, RawValue::Document(document.as_raw()));
+                        list.next();
+                        false
+                    }
+                    Some(_) => break,
+                },
+            };
+            if exhausted {
+                self.returned += count as u64;
+                return Ok(true);
+            }
+            count += 1;
+        }
+        self.returned += count as u64;
+        // A list knows its end; an executor finds out at the next getMore, as on MongoDB.
+        Ok(matches!(&self.source, Source::List(list) if list.as_slice().is_empty()))
+    }
+}
+
+/// All open cursors.
+#[derive(Default)]
+pub struct Cursors {
+    open: Mutex<HashMap<i64, Slot>>,
+}
+
+/// Kept in place while a getMore runs, so that killCursors finds it.
+enum Slot {
+    Idle(Box<Cursor>),
+    InUse { killed: bool },
+}
+
+impl Cursors {
+    /// Registers a cursor and gives its id: never zero, which means "exhausted", and hard to guess.
+    pub fn open(&self, cursor: Cursor) -> Result<i64> {
+        let mut open = self.open.lock();
+        if open.len() >= limits::CURSORS_MAX {
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                format!("too many open cursors: {}; close some, or read them to the end", open.len()),
+            ));
+        }
+        loop {
+            let id = rand::random::<i64>() & i64::MAX;
+            if id != 0 && !open.contains_key(&id) {
+                open.insert(id, Slot::Idle(Box::new(cursor)));
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Takes a cursor out to read from it; give it back with [`Cursors::put_back`] or it is gone.
+    pub fn take(&self, id: i64) -> Result<Box<Cursor>> {
+        let mut open = self.open.lock();
+        let slot = open.get_mut(&id).ok_or_else(|| not_found(id))?;
+        match std::mem::replace(slot, Slot::InUse { killed: false }) {
+            Slot::Idle(cursor) => Ok(cursor),
+            in_use => {
+                *slot = in_use;
+                Err(Error::user(ErrorCode::CursorInUse, format!("cursor id {id} is already in use")))
+            }
+        }
+    }
+
+    pub fn put_back(&self, id: i64, mut cursor: Box<Cursor>) {
+        cursor.last_use = Instant::now();
+        let mut open = self.open.lock();
+        match open.get_mut(&id) {
+            Some(Slot::InUse { killed: true }) | None => {
+                open.remove(&id);
+            }
+            Some(slot) => *slot = Slot::Idle(cursor),
+        }
+    }
+
+    /// Forgets a cursor that was taken and is exhausted.
+    pub fn forget(&self, id: i64) {
+        self.open.lock().remove(&id);
+    }
+
+    /// Whether there was one to close.
+    pub fn kill(&self, id: i64) -> bool {
+        let mut open = self.open.lock();
+        match open.get_mut(&id) {
+            Some(Slot::InUse { killed }) => {
+                *killed = true;
+                true
+            }
+            Some(Slot::Idle(_)) => {
+                open.remove(&id);
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub fn namespace_of(&self, id: i64) -> Option<Namespace> {
+        match self.open.lock().get(&id)? {
+            Slot::Idle(cursor) => Some(cursor.namespace.clone()),
+            Slot::InUse { .. } => None,
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    pub fn close_idle(&self, now: Instant) {
+        self.retain(|cursor| cursor.immortal || now.duration_since(cursor.last_use) < limits::CURSOR_IDLE);
+    }
+
+    pub fn close_of_session(&self, session: SessionId) {
+        self.retain(|cursor| cursor.session != Some(session));
+    }
+
+    pub fn close_of_collection(&self, collection: CollectionId) {
+        self.retain(|cursor| cursor.collection != Some(collection));
+    }
+
+    pub fn close_of_transaction(&self, session: SessionId, number: i64) {
+        self.retain(|cursor| cursor.session != Some(session) || cursor.transaction != Some(number));
+    }
+
+    pub fn clear(&self) {
+        self.open.lock().clear();
+    }
+
+    fn retain(&self, keep: impl Fn(&Cursor) -> bool) {
+        // Dropped outside the lock: an executor may hold much.
+        let mut closed = Vec::new();
+        let mut open = self.open.lock();
+        let ids: Vec<i64> = (open.iter())
+            .filter(|(_, slot)| matches!(slot, Slot::Idle(cursor) if !keep(cursor)))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in ids {
+            closed.extend(open.remove(&id));
+        }
+        drop(open);
+    }
+}
+
+fn not_found(id: i64) -> Error {
+    Error::user(ErrorCode::CursorNotFound, format!("cursor id {id} not found"))
+}
+
+impl std::fmt::Debug for Cursors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cursors({})", self.count())
+    }
+}
+

@@ -1,0 +1,334 @@
+//! Schema changes: create, drop and rename collections.
+//!
+//! Every change follows one order: the collection's lock, held whole so that no writer is inside;
+//! then `ids`, so that changes of the catalog follow each other; then one durable commit; then the
+//! new catalog. Writers take the locks in the same order, so neither waits for the other for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kilim_bson::Document;
+use kilim_error::{Error, ErrorCode, Result, StorageError};
+use kilim_storage::{CommitTime, Durability, Snapshot, Space, Transaction};
+use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
+
+use crate::catalog::{Catalog, Collection, CollectionId, Shared};
+use crate::engine::Engine;
+use crate::index::{Index, IndexId, IndexSpec, Multikey};
+use crate::layout;
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::shape::Shape;
+
+/// The next free ids. They are never given out twice, so what a dropped collection left behind can
+/// never be taken for another's.
+#[derive(Debug)]
+pub struct Ids {
+    collection: u32,
+    index: u32,
+}
+
+impl Ids {
+    pub(crate) fn load(snapshot: &Snapshot) -> Result<Ids> {
+        match snapshot.get(Space::Meta, layout::NEXT_IDS_KEY)? {
+            None => Ok(Ids { collection: 1, index: 1 }),
+            Some(bytes) if bytes.len() == 8 => Ok(Ids {
+                collection: u32::from_be_bytes(bytes[..4].try_into().expect("four bytes")),
+                index: u32::from_be_bytes(bytes[4..].try_into().expect("four bytes")),
+            }),
+            Some(_) => Err(StorageError::Corrupt("the next ids are unreadable".to_owned()).into()),
+        }
+    }
+
+    fn save(&self, transaction: &mut Transaction) {
+        let mut bytes = self.collection.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&self.index.to_be_bytes());
+        transaction.put(Space::Meta, layout::NEXT_IDS_KEY.to_vec(), bytes);
+    }
+
+    fn next_collection(&mut self) -> CollectionId {
+        self.collection += 1;
+        CollectionId(self.collection - 1)
+    }
+
+    pub(crate) fn next_index(&mut self) -> IndexId {
+        self.index += 1;
+        IndexId(self.index - 1)
+    }
+}
+
+/// A collection that no writer is inside of.
+pub(crate) type Held = ArcRwLockWriteGuard<RawRwLock, ()>;
+
+impl Engine {
+    /// `create`: fails where the collection exists, unless with the same options.
+    pub fn create_collection(&self, namespace: &Namespace, options: Document) -> Result<CommitTime> {
+        let mut ids = self.ids.lock();
+        if let Some(existing) = self.collection(namespace) {
+            if existing.options == options {
+                return Ok(self.store.last_commit_time());
+            }
+            return Err(exists(namespace));
+        }
+        let mut transaction = self.store.begin();
+        let collection = self.new_collection(&mut ids, namespace, options)?;
+        save(&mut transaction, &collection);
+        ids.save(&mut transaction);
+        let time = transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert(Arc::new(collection)));
+        Ok(time)
+    }
+
+    /// The collection, made where it is missing, for the first write into it.
+    ///
+    /// Its commit is only queued: the write that follows is queued behind it, so both become durable
+    /// with one sync.
+    pub(crate) fn ensure_collection(&self, namespace: &Namespace) -> Result<Arc<Collection>> {
+        if let Some(collection) = self.collection(namespace) {
+            return Ok(collection);
+        }
+        let mut ids = self.ids.lock();
+        if let Some(collection) = self.collection(namespace) {
+            return Ok(collection);
+        }
+        let collection = Arc::new(self.new_collection(&mut ids, namespace, Document::new())?);
+        let mut transaction = self.store.begin();
+        save(&mut transaction, &collection);
+        ids.save(&mut transaction);
+        transaction.enqueue(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert(collection.clone()));
+        Ok(collection)
+    }
+
+    /// A collection made inside a transaction: known to it alone until it commits.
+    pub(crate) fn create_in_transaction(
+        &self,
+        transaction: &mut Transaction,
+        namespace: &Namespace,
+        options: Document,
+    ) -> Result<Arc<Collection>> {
+        let collection = Arc::new(self.new_collection(&mut self.ids.lock(), namespace, options)?);
+        save(transaction, &collection);
+        Ok(collection)
+    }
+
+    /// Commits a transaction that made collections.
+    pub(crate) fn commit_created(
+        &self,
+        mut transaction: Transaction,
+        created: Vec<Arc<Collection>>,
+        durability: Durability,
+    ) -> Result<CommitTime> {
+        let ids = self.ids.lock();
+        if created.iter().any(|collection| self.collection(&collection.namespace).is_some()) {
+            return Err(Error::Conflict("a collection of that name was made meanwhile"));
+        }
+        ids.save(&mut transaction);
+        let time = transaction.commit(durability)?;
+        self.publish(|catalog| created.into_iter().for_each(|collection| catalog.insert(collection)));
+        Ok(time)
+    }
+
+    fn new_collection(&self, ids: &mut Ids, namespace: &Namespace, options: Document) -> Result<Collection> {
+        namespace.check_creatable()?;
+        if let Some(other) = self.catalog().database_of_other_case(&namespace.database) {
+            return Err(Error::location(
+                13297,
+                format!(
+                    "db already exists with different case already have: [{other}] trying to create [{}]",
+                    namespace.database
+                ),
+            ));
+        }
+        let id_index = Index {
+            id: ids.next_index(),
+            spec: IndexSpec::id(),
+            multikey: Multikey::default(),
+            ready_since: 0,
+        };
+        Ok(Collection {
+            id: ids.next_collection(),
+            uuid: new_uuid(),
+            namespace: namespace.clone(),
+            options,
+            indexes: Arc::from([Arc::new(id_index)]),
+            building: Arc::from([]),
+            shape: Shape::Plain,
+            shared: Arc::new(Shared::new(0)),
+        })
+    }
+
+    /// `drop`: gives back the collection that was dropped.
+    pub fn drop_collection(&self, operation: &Operation, namespace: &Namespace) -> Result<Arc<Collection>> {
+        let (collection, _held) = self.hold(operation, namespace)?;
+        let ids = self.ids.lock();
+        let mut transaction = self.store.begin();
+        forget(&mut transaction, &collection);
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| {
+            catalog.remove(namespace);
+        });
+        drop(ids);
+        self.cursors.close_of_collection(collection.id);
+        Ok(collection)
+    }
+
+    /// `dropDatabase`: one collection after the other, so a crash leaves a smaller database.
+    pub fn drop_database(&self, operation: &Operation, name: &str) -> Result<()> {
+        loop {
+            let Some(namespace) = self.catalog().database(name).next().map(|first| first.namespace.clone()) else {
+                return Ok(());
+            };
+            match self.drop_collection(operation, &namespace) {
+                Err(error) if error.code() == ErrorCode::NamespaceNotFound => {}
+                result => drop(result?),
+            }
+        }
+    }
+
+    /// `renameCollection`: ids stay, so nothing but the catalog changes, across databases too.
+    pub fn rename_collection(
+        &self,
+        operation: &Operation,
+        from: &Namespace,
+        to: &Namespace,
+        drop_target: bool,
+    ) -> Result<()> {
+        to.check_creatable()?;
+        let (collection, _held) = self.hold(operation, from)?;
+        if from == to {
+            return Err(Error::user(
+                ErrorCode::IllegalOperation,
+                "Can't rename a collection to itself",
+            ));
+        }
+        if self.collection(to).is_some() && drop_target {
+            self.drop_collection(operation, to)?;
+        }
+        let ids = self.ids.lock();
+        if self.collection(to).is_some() {
+            return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
+        }
+        let renamed = Collection { namespace: to.clone(), ..(*collection).clone() };
+        let mut transaction = self.store.begin();
+        save(&mut transaction, &renamed);
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| {
+            catalog.remove(from);
+            catalog.insert(Arc::new(renamed));
+        });
+        drop(ids);
+        self.cursors.close_of_collection(collection.id);
+        Ok(())
+    }
+
+    /// Takes a collection's lock whole: waits until no writer and no open transaction is inside.
+    pub(crate) fn hold(&self, operation: &Operation, namespace: &Namespace) -> Result<(Arc<Collection>, Held)> {
+        loop {
+            let collection = self.collection(namespace).ok_or_else(|| not_found(namespace))?;
+            let held = loop {
+                // Short turns: while one waits here, new writers wait behind it.
+                match collection.shared.lock.try_write_arc_for(Duration::from_millis(10)) {
+                    Some(held) => break held,
+                    None => operation.check()?,
+                }
+            };
+            // Dropped or renamed while we waited: look again by name.
+            match self.collection(namespace) {
+                Some(now) if now.id == collection.id => return Ok((now, held)),
+                Some(_) => {}
+                None => return Err(not_found(namespace)),
+            }
+        }
+    }
+
+    /// Replaces a collection's description, on disk and in memory. The caller holds the collection.
+    pub(crate) fn replace_collection(
+        &self,
+        namespace: &Namespace,
+        change: impl FnOnce(&mut Collection, &mut Transaction),
+    ) -> Result<Arc<Collection>> {
+        let ids = self.ids.lock();
+        let current = self.collection(namespace).ok_or_else(|| not_found(namespace))?;
+        let mut changed = (*current).clone();
+        let mut transaction = self.store.begin();
+        change(&mut changed, &mut transaction);
+        save(&mut transaction, &changed);
+        ids.save(&mut transaction);
+        transaction.commit(Durability::Durable)?;
+        let changed = Arc::new(changed);
+        self.publish(|catalog| catalog.insert(changed.clone()));
+        Ok(changed)
+    }
+
+    /// Replaces a collection's description in memory alone, for what does not outlive the process.
+    pub(crate) fn replace_in_memory(&self, namespace: &Namespace, change: impl FnOnce(&mut Collection)) {
+        let _ids = self.ids.lock();
+        let Some(current) = self.collection(namespace) else { return };
+        let mut changed = (*current).clone();
+        change(&mut changed);
+        self.publish(|catalog| catalog.insert(Arc::new(changed)));
+    }
+
+    /// Widens what is known of an index's arrays before the keys that need it are written.
+    ///
+    /// Queued ahead of those keys, so it is durable no later than they are. A wider set than the keys
+    /// need is harmless: the planner is only more careful.
+    pub(crate) fn widen_multikey(&self, id: CollectionId, index: IndexId, seen: &Multikey) -> Result<()> {
+        let _ids = self.ids.lock();
+        let catalog = self.catalog();
+        let Some(current) = catalog.iter().find(|collection| collection.id == id) else { return Ok(()) };
+        let mut changed = (**current).clone();
+        changed.indexes = (changed.indexes.iter())
+            .map(|each| {
+                if each.id != index || each.multikey.covers(seen) {
+                    return each.clone();
+                }
+                Arc::new(Index { multikey: each.multikey.union(seen), ..(**each).clone() })
+            })
+            .collect();
+        let mut transaction = self.store.begin();
+        save(&mut transaction, &changed);
+        transaction.enqueue(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert(Arc::new(changed)));
+        Ok(())
+    }
+}
+
+pub(crate) fn save(transaction: &mut Transaction, collection: &Collection) {
+    let key = layout::collection_meta_key(collection.id);
+    transaction.put(Space::Meta, key.to_vec(), collection.encode().into_bytes());
+}
+
+/// Removes a collection from `meta`, and gives back its space once nobody reads it any more.
+fn forget(transaction: &mut Transaction, collection: &Collection) {
+    transaction.delete(Space::Meta, &layout::collection_meta_key(collection.id));
+    transaction.reset_counter(&layout::counter_key(collection.id));
+    transaction.reclaim(Space::Records, &collection.id.0.to_be_bytes());
+    for index in collection.indexes.iter() {
+        transaction.reclaim(Space::Index, &layout::index_prefix(index.id));
+    }
+}
+
+pub(crate) fn not_found(namespace: &Namespace) -> Error {
+    Error::user(ErrorCode::NamespaceNotFound, format!("ns not found: {namespace}"))
+}
+
+fn exists(namespace: &Namespace) -> Error {
+    Error::user(ErrorCode::NamespaceExists, format!("Collection already exists. NS: {namespace}"))
+}
+
+/// A random UUID (version 4).
+pub fn new_uuid() -> [u8; 16] {
+    let mut bytes: [u8; 16] = rand::random();
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
+
+impl Catalog {
+    /// Whether a database has any collection.
+    pub fn has_database(&self, name: &str) -> bool {
+        self.database(name).next().is_some()
+    }
+}

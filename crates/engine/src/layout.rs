@@ -1,0 +1,107 @@
+//! What the bytes in the store mean. Everything here is on disk: a change is a format change.
+//!
+//! ```text
+//! records   collection id u32, record id u64          → commit time u64 LE, BSON
+//! index     index id u32, key                         → record id u64, type bits     (_id, unique)
+//! index     index id u32, key, record id u64          → type bits                    (others)
+//! meta      'c' collection id u32                     → the collection's catalog document
+//! meta      'n' collection id u32                     → count and bytes (a storage counter)
+//! meta      's' session id                            → the session's last retryable write
+//! meta      'i'                                       → next collection id, next index id
+//! ```
+//! Integers in keys are big-endian, so byte order is number order. Ids are never reused.
+//!
+//! A key longer than [`KEY_BYTES_MAX`] is stored as its first bytes, a 128-bit hash and [`LONG_KEY`]:
+//! unique enough to find and to refuse, but no longer ordered, so a reader re-checks the record and
+//! never sorts or covers with it.
+
+use crate::catalog::{CollectionId, RecordId};
+use crate::index::IndexId;
+
+/// The commit time before each record's document.
+pub const STAMP_BYTES: usize = 8;
+
+/// mongod accepts an `_id` of 200 KB while the store refuses keys of 64 KiB.
+pub const KEY_BYTES_MAX: usize = 8 * 1024;
+
+/// Ends a shortened key. No encoded component begins with it, so no whole key can equal a short one.
+pub const LONG_KEY: u8 = 0x00;
+
+pub fn record_key(collection: CollectionId, record: RecordId) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..4].copy_from_slice(&collection.0.to_be_bytes());
+    key[4..].copy_from_slice(&record.0.to_be_bytes());
+    key
+}
+
+pub fn record_id_of(record_key: &[u8]) -> RecordId {
+    RecordId(u64::from_be_bytes(record_key[record_key.len() - 8..].try_into().expect("eight bytes")))
+}
+
+pub fn index_prefix(index: IndexId) -> [u8; 4] {
+    index.0.to_be_bytes()
+}
+
+/// Appends `key` to an index prefix, shortened where it is too long.
+pub fn push_index_key(out: &mut Vec<u8>, key: &[u8]) {
+    if key.len() <= KEY_BYTES_MAX {
+        out.extend_from_slice(key);
+        return;
+    }
+    out.extend_from_slice(&key[..KEY_BYTES_MAX]);
+    out.push(LONG_KEY);
+    out.extend_from_slice(&hash128(key));
+}
+
+/// Whether an index key (without prefix and record id) was shortened.
+pub fn is_long_key(key: &[u8]) -> bool {
+    key.len() == KEY_BYTES_MAX + 17 && key[KEY_BYTES_MAX] == LONG_KEY
+}
+
+/// The entry of a unique index: its key in the store.
+pub fn unique_entry(index: IndexId, key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(4 + key.len().min(KEY_BYTES_MAX + 17));
+    out.extend_from_slice(&index_prefix(index));
+    push_index_key(&mut out, key);
+    out
+}
+
+/// The entry of an ordinary index: the record id makes it unique.
+pub fn plain_entry(index: IndexId, key: &[u8], record: RecordId) -> Vec<u8> {
+    let mut out = Vec::with_capacity(12 + key.len().min(KEY_BYTES_MAX + 17));
+    out.extend_from_slice(&index_prefix(index));
+    push_index_key(&mut out, key);
+    out.extend_from_slice(&record.0.to_be_bytes());
+    out
+}
+
+pub fn collection_meta_key(collection: CollectionId) -> [u8; 5] {
+    tagged(b'c', collection.0)
+}
+
+pub fn counter_key(collection: CollectionId) -> [u8; 5] {
+    tagged(b'n', collection.0)
+}
+
+pub const NEXT_IDS_KEY: &[u8] = b"i";
+
+/// First byte of the catalog's collection documents in `meta`.
+pub const COLLECTION_TAG: u8 = b'c';
+/// First byte of session records in `meta`.
+pub const SESSION_TAG: u8 = b's';
+
+fn tagged(tag: u8, id: u32) -> [u8; 5] {
+    let mut key = [tag; 5];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// FNV-1a over 128 bits: on disk, so it never changes. Collisions are re-checked on the record.
+fn hash128(bytes: &[u8]) -> [u8; 16] {
+    const PRIME: u128 = 0x0000000001000000000000000000013B;
+    let mut hash: u128 = 0x6c62272e07bb014262b821756295c58d;
+    for &byte in bytes {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+    }
+    hash.to_be_bytes()
+}

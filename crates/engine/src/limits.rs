@@ -1,0 +1,54 @@
+//! Whatever can grow has its bound here, with the reason for the number.
+
+use std::time::Duration;
+
+/// The largest document a user may store, as on MongoDB.
+pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What a reply or an internal document may exceed that by, as on MongoDB.
+pub const DOCUMENT_BYTES_SLACK: usize = 16 * 1024;
+
+/// Nesting of stored documents, as on MongoDB; the wire allows 200, so that an error can still wrap one.
+pub const STORED_DEPTH_MAX: usize = 180;
+
+/// One reply's documents; the message around them must stay below 48,000,000 bytes.
+pub const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Documents of a first batch when the client names no size, as on MongoDB.
+pub const FIRST_BATCH_DOCUMENTS: usize = 101;
+
+/// Statements of one insert, update or delete command.
+pub const WRITE_BATCH_STATEMENTS_MAX: usize = 100_000;
+
+/// A cursor nobody reads from is closed after this, as on MongoDB.
+pub const CURSOR_IDLE: Duration = Duration::from_secs(600);
+
+/// A session nobody uses is forgotten after this, as on MongoDB.
+pub const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// An open transaction holds intents that others wait for, so it may not live long.
+pub const TRANSACTION_LIFETIME: Duration = Duration::from_secs(60);
+
+/// How long a statement of a transaction waits for a collection that a schema change holds.
+pub const TRANSACTION_LOCK_WAIT: Duration = Duration::from_millis(5);
+
+/// The uncommitted writes of one transaction live in memory.
+pub const TRANSACTION_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Open cursors of the whole server; each pins a snapshot and some memory.
+pub const CURSORS_MAX: usize = 100_000;
+
+/// Sessions held in memory.
+pub const SESSIONS_MAX: usize = 1_000_000;
+
+/// Documents written by one statement before it hands its writes to the commit queue. Larger saves
+/// per-commit work, smaller lets waiting writers in earlier.
+pub const STATEMENT_BATCH_DOCUMENTS: usize = 128;
+pub const STATEMENT_BATCH_BYTES: usize = 1024 * 1024;
+
+/// Secondary indexes and `_id` together, as on MongoDB.
+pub const INDEXES_MAX: usize = 64;
+
+/// `db.collection` in bytes, as on MongoDB.
+pub const NAMESPACE_BYTES_MAX: usize = 255;
+pub const DATABASE_NAME_BYTES_MAX: usize = 63;

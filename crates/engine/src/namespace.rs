@@ -1,0 +1,70 @@
+//! Names of databases and collections.
+
+use std::fmt;
+
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::limits;
+
+/// A collection's full name: `shop.orders`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Namespace {
+    pub database: String,
+    pub collection: String,
+}
+
+impl Namespace {
+    /// Refuses names that MongoDB refuses in any command.
+    pub fn parse(database: &str, collection: &str) -> Result<Namespace> {
+        check_database(database)?;
+        if collection.is_empty() {
+            return Err(invalid(format!("Invalid namespace specified '{database}.'")));
+        }
+        if collection.contains('\0') || collection.starts_with('.') {
+            return Err(invalid(format!("Invalid namespace specified '{database}.{collection}'")));
+        }
+        Ok(Namespace { database: database.to_owned(), collection: collection.to_owned() })
+    }
+
+    /// What a collection about to be made must also satisfy.
+    pub fn check_creatable(&self) -> Result<()> {
+        let Namespace { database, collection } = self;
+        if collection.contains('$') || collection.ends_with('.') {
+            return Err(invalid(format!("Invalid collection name: {collection}")));
+        }
+        if database.len() + 1 + collection.len() > limits::NAMESPACE_BYTES_MAX {
+            return Err(invalid(format!(
+                "Fully qualified namespace is too long. Namespace: {self} Max: {}",
+                limits::NAMESPACE_BYTES_MAX
+            )));
+        }
+        if collection.starts_with("system.") && !matches!(collection.as_str(), "system.js" | "system.views") {
+            return Err(invalid(format!("Invalid system namespace: {self}")));
+        }
+        Ok(())
+    }
+}
+
+pub fn check_database(name: &str) -> Result<()> {
+    let bad = |character: char| matches!(character, '/' | '\\' | '.' | ' ' | '"' | '\0' | '$');
+    if name.is_empty() || name.len() > limits::DATABASE_NAME_BYTES_MAX || name.contains(bad) {
+        return Err(invalid(format!("Invalid database name: '{name}'")));
+    }
+    Ok(())
+}
+
+fn invalid(message: String) -> Error {
+    Error::user(ErrorCode::InvalidNamespace, message)
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.database, self.collection)
+    }
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

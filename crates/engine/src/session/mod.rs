@@ -1,0 +1,373 @@
+//! Logical sessions: what a client's numbered writes and transactions hang on.
+//!
+//! A session runs one numbered operation at a time. Its number only grows: a retryable write or a
+//! transaction with a smaller one is refused, one with the same is a retry. What a retry must be
+//! answered is stored in the same commit as the write itself, so it survives a restart.
+
+mod retry;
+mod transaction;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::{CommitTime, Space, Store};
+use parking_lot::Mutex;
+
+pub use retry::{Retry, Statements};
+pub use transaction::ActiveTransaction;
+
+use crate::engine::Engine;
+use crate::layout;
+use crate::limits;
+
+/// The `id` of an `lsid`: a UUID the client chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub [u8; 16]);
+
+impl SessionId {
+    pub(crate) fn meta_key(self) -> [u8; 17] {
+        let mut key = [layout::SESSION_TAG; 17];
+        key[1..].copy_from_slice(&self.0);
+        key
+    }
+}
+
+impl std::fmt::Display for SessionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+pub struct Session {
+    pub id: SessionId,
+    last_use: Mutex<Instant>,
+    /// Locked for as long as a numbered operation of this session runs.
+    state: Mutex<State>,
+}
+
+/// The newest numbered operation of a session.
+#[derive(Debug, Default)]
+pub struct State {
+    number: Option<i64>,
+    progress: Progress,
+}
+
+#[derive(Debug, Default)]
+pub enum Progress {
+    #[default]
+    None,
+    /// A retryable write; what its statements answered.
+    Retryable(Statements),
+    /// Boxed: most sessions never have one. `None` while a statement of it runs.
+    Open(Option<Box<ActiveTransaction>>),
+    Committed(CommitTime),
+    Aborted,
+}
+
+/// How a command names the transaction it belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct TransactionNumber {
+    pub number: i64,
+    pub start: bool,
+}
+
+impl State {
+    /// Takes up a retryable write. An equal number is a retry: its results so far are known.
+    pub fn begin_retryable(&mut self, id: SessionId, number: i64) -> Result<Retry> {
+        match self.number {
+            Some(current) if number < current => {
+                return Err(Error::user(
+                    ErrorCode::TransactionTooOld,
+                    format!(
+                        "Retryable write with txnNumber {number} is prohibited on session {id} because a newer \
+                         transaction with txnNumber {current} has already started on this session."
+                    ),
+                ));
+            }
+            Some(current) if number == current => match &self.progress {
+                Progress::Retryable(statements) => {
+                    return Ok(Retry { id, number, statements: statements.clone() });
+                }
+                Progress::None => {}
+                _ => {
+                    return Err(Error::user(
+                        ErrorCode::IncompleteTransactionHistory,
+                        format!(
+                            "Cannot retry a retryable write that has been converted into a transaction, \
+                             txnNumber {number} on session {id}"
+                        ),
+                    ));
+                }
+            },
+            _ => self.start(number),
+        }
+        self.progress = Progress::Retryable(Statements::default());
+        Ok(Retry { id, number, statements: Statements::default() })
+    }
+
+    /// Keeps what a retryable write has done, for its retry.
+    pub fn finish_retryable(&mut self, retry: Retry) {
+        if self.number == Some(retry.number) {
+            self.progress = Progress::Retryable(retry.statements);
+        }
+    }
+
+    /// Starts a transaction or goes on with it.
+    pub fn begin_transaction(
+        &mut self,
+        id: SessionId,
+        named: TransactionNumber,
+        store: &Store,
+    ) -> Result<Box<ActiveTransaction>> {
+        let TransactionNumber { number, start } = named;
+        if start {
+            match self.number {
+                Some(current) if number < current => return Err(too_old(id, number, current)),
+                Some(current) if number == current && !matches!(self.progress, Progress::None) => {
+                    return Err(Error::user(
+                        ErrorCode::ConflictingOperationInProgress,
+                        format!(
+                            "Cannot start a transaction at given transaction number {number} a transaction with \
+                             the same number is in state {}",
+                            self.progress.name()
+                        ),
+                    ));
+                }
+                _ => {}
+            }
+            self.start(number);
+            self.progress = Progress::Open(None);
+            return Ok(Box::new(ActiveTransaction::new(store.begin())));
+        }
+        self.check_number(id, number)?;
+        match &mut self.progress {
+            Progress::Open(transaction) => {
+                transaction.take().ok_or_else(|| Error::bug("a transaction's statement ran twice at once"))
+            }
+            Progress::Committed(_) => Err(Error::user(
+                ErrorCode::TransactionCommitted,
+                format!("Transaction with {{ txnNumber: {number} }} has been committed."),
+            )),
+            _ => Err(aborted(number)),
+        }
+    }
+
+    /// Gives a transaction back after a statement.
+    pub fn keep_transaction(&mut self, transaction: Box<ActiveTransaction>) {
+        self.progress = Progress::Open(Some(transaction));
+    }
+
+    pub fn abort_transaction(&mut self) {
+        self.progress = Progress::Aborted;
+    }
+
+    pub fn committed(&mut self, time: CommitTime) {
+        self.progress = Progress::Committed(time);
+    }
+
+    /// What commitTransaction finds: the transaction to commit, or that it was committed already.
+    pub fn take_for_commit(
+        &mut self,
+        id: SessionId,
+        number: i64,
+    ) -> Result<Result<Box<ActiveTransaction>, CommitTime>> {
+        self.check_number(id, number)?;
+        match std::mem::replace(&mut self.progress, Progress::Aborted) {
+            Progress::Open(Some(transaction)) => Ok(Ok(transaction)),
+            Progress::Committed(time) => {
+                self.progress = Progress::Committed(time);
+                Ok(Err(time))
+            }
+            Progress::Retryable(statements) => {
+                self.progress = Progress::Retryable(statements);
+                Err(no_such(number))
+            }
+            _ => Err(aborted(number)),
+        }
+    }
+
+    /// What abortTransaction finds.
+    pub fn take_for_abort(&mut self, id: SessionId, number: i64) -> Result<Box<ActiveTransaction>> {
+        self.check_number(id, number)?;
+        match &mut self.progress {
+            Progress::Open(transaction) => {
+                let transaction = transaction.take().ok_or_else(|| aborted(number))?;
+                self.progress = Progress::Aborted;
+                Ok(transaction)
+            }
+            Progress::Committed(_) => Err(Error::user(
+                ErrorCode::TransactionCommitted,
+                format!("Transaction with {{ txnNumber: {number} }} has been committed."),
+            )),
+            _ => Err(aborted(number)),
+        }
+    }
+
+    fn check_number(&self, id: SessionId, number: i64) -> Result<()> {
+        match self.number {
+            Some(current) if number < current => Err(too_old(id, number, current)),
+            Some(current) if number == current => Ok(()),
+            Some(current) => Err(Error::user(
+                ErrorCode::NoSuchTransaction,
+                format!(
+                    "Given transaction number {number} does not match any in-progress transactions. The active \
+                     transaction number is {current}"
+                ),
+            )),
+            None => Err(Error::user(
+                ErrorCode::NoSuchTransaction,
+                format!(
+                    "Given transaction number {number} does not match any in-progress transactions. The active \
+                     transaction number is -1"
+                ),
+            )),
+        }
+    }
+
+    /// A newer number ends whatever the older one left open.
+    fn start(&mut self, number: i64) {
+        self.number = Some(number);
+        self.progress = Progress::None;
+    }
+}
+
+impl Progress {
+    fn name(&self) -> &'static str {
+        match self {
+            Progress::None => "TxnState::kNone",
+            Progress::Retryable(_) => "TxnState::kExecutedRetryableWrite",
+            Progress::Open(_) => "TxnState::kInProgress",
+            Progress::Committed(_) => "TxnState::kCommitted",
+            Progress::Aborted => "TxnState::kAbortedWithoutPrepare",
+        }
+    }
+}
+
+fn too_old(id: SessionId, number: i64, current: i64) -> Error {
+    Error::user(
+        ErrorCode::TransactionTooOld,
+        format!(
+            "Cannot start transaction with {{ txnNumber: {number} }} on session {id} because a newer transaction \
+             with txnNumber {current} has already started on this session."
+        ),
+    )
+}
+
+fn aborted(number: i64) -> Error {
+    Error::user(
+        ErrorCode::NoSuchTransaction,
+        format!("Transaction with {{ txnNumber: {number} }} has been aborted."),
+    )
+}
+
+fn no_such(number: i64) -> Error {
+    Error::user(
+        ErrorCode::NoSuchTransaction,
+        format!("Given transaction number {number} does not match any in-progress transactions."),
+    )
+}
+
+impl Session {
+    /// The state, once no other operation of this session runs.
+    pub fn check_out(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// All sessions that were used lately.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+}
+
+impl Sessions {
+    /// The session of that id, made or read back where it is not in memory.
+    pub fn get(&self, engine: &Engine, id: SessionId) -> Result<Arc<Session>> {
+        let mut sessions = self.sessions.lock();
+        if let Some(session) = sessions.get(&id) {
+            *session.last_use.lock() = Instant::now();
+            return Ok(session.clone());
+        }
+        if sessions.len() >= limits::SESSIONS_MAX {
+            return Err(Error::user(
+                ErrorCode::TooManyLogicalSessions,
+                "Unable to add session into the cache because the number of active sessions is too high",
+            ));
+        }
+        let state = match engine.store.latest(Space::Meta, &id.meta_key())? {
+            Some(record) => retry::decode_state(&record)?,
+            None => State::default(),
+        };
+        let session = Arc::new(Session { id, last_use: Mutex::new(Instant::now()), state: Mutex::new(state) });
+        sessions.insert(id, session.clone());
+        Ok(session)
+    }
+
+    pub fn list(&self) -> Vec<SessionId> {
+        self.sessions.lock().keys().copied().collect()
+    }
+
+    /// Ends a session: its transaction is aborted, its cursors closed.
+    pub fn end(&self, engine: &Engine, id: SessionId) {
+        let session = self.sessions.lock().remove(&id);
+        if let Some(session) = session {
+            abort_open(&mut session.state.lock());
+        }
+        engine.cursors.close_of_session(id);
+    }
+
+    pub fn abort_all(&self) {
+        let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
+        for session in sessions {
+            if let Some(mut state) = session.state.try_lock() {
+                abort_open(&mut state);
+            }
+        }
+    }
+
+    /// Aborts transactions past their lifetime. One whose statement is running is left for the next
+    /// look.
+    pub fn end_overdue_transactions(&self, now: Instant) {
+        let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
+        for session in sessions {
+            let Some(mut state) = session.state.try_lock() else { continue };
+            if let Progress::Open(Some(transaction)) = &state.progress
+                && now.duration_since(transaction.started) > limits::TRANSACTION_LIFETIME
+            {
+                state.progress = Progress::Aborted;
+            }
+        }
+    }
+
+    /// Forgets sessions past their idle time, in memory and on disk.
+    pub fn forget_idle(&self, engine: &Engine, now: Instant) {
+        let idle: Vec<SessionId> = {
+            let sessions = self.sessions.lock();
+            let overdue = |session: &Session| now.duration_since(*session.last_use.lock()) > limits::SESSION_IDLE;
+            sessions.values().filter(|session| overdue(session)).map(|session| session.id).collect()
+        };
+        for id in idle {
+            self.end(engine, id);
+            let mut transaction = engine.store.begin();
+            transaction.delete(Space::Meta, &id.meta_key());
+            if let Err(error) = transaction.commit(kilim_storage::Durability::Relaxed) {
+                tracing::warn!(%error, "could not forget an idle session");
+            }
+        }
+    }
+}
+
+fn abort_open(state: &mut State) {
+    if matches!(state.progress, Progress::Open(_)) {
+        state.progress = Progress::Aborted;
+    }
+}

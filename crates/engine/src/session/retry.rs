@@ -1,0 +1,116 @@
+//! What a retryable write has done, remembered so that its retry is answered and not repeated.
+
+use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_error::{Error, Result, StorageError};
+use kilim_storage::{Space, Transaction};
+
+use super::{Progress, SessionId, State};
+
+/// A retryable write in progress.
+#[derive(Debug, Clone)]
+pub struct Retry {
+    pub id: SessionId,
+    pub number: i64,
+    pub statements: Statements,
+}
+
+/// Which statements are done and what they answered. Neighbours with one answer share an entry, so a
+/// batch of a thousand inserts is remembered in one.
+#[derive(Debug, Clone, Default)]
+pub struct Statements(Vec<Done>);
+
+#[derive(Debug, Clone)]
+struct Done {
+    first: i32,
+    last: i32,
+    result: Document,
+}
+
+impl Statements {
+    pub fn result_of(&self, statement: i32) -> Option<&Document> {
+        let done = self.0.iter().find(|done| (done.first..=done.last).contains(&statement))?;
+        Some(&done.result)
+    }
+
+    fn push(&mut self, statement: i32, result: Document) {
+        if let Some(done) = self.0.last_mut()
+            && done.last + 1 == statement
+            && done.result == result
+        {
+            done.last = statement;
+            return;
+        }
+        self.0.push(Done { first: statement, last: statement, result });
+    }
+}
+
+impl Retry {
+    pub fn result_of(&self, statement: i32) -> Option<&Document> {
+        self.statements.result_of(statement)
+    }
+
+    /// Remembers a statement's answer in the transaction that makes it true.
+    pub fn record(&mut self, transaction: &mut Transaction, statement: i32, result: Document) {
+        self.statements.push(statement, result);
+        transaction.put(Space::Meta, self.id.meta_key().to_vec(), self.encode().into_bytes());
+    }
+
+    fn encode(&self) -> Document {
+        let statements: Vec<Document> = self
+            .statements
+            .0
+            .iter()
+            .map(|done| doc! {"first": done.first, "last": done.last, "result": done.result.clone()})
+            .collect();
+        doc! {"number": self.number, "statements": statements}
+    }
+}
+
+/// The record of a committed transaction: a second commitTransaction answers the same.
+pub(super) fn encode_committed(number: i64) -> Document {
+    doc! {"number": number, "committed": true}
+}
+
+/// A session's state as its record tells it, after a restart.
+pub(super) fn decode_state(record: &[u8]) -> Result<State> {
+    decode(record).ok_or_else(|| Error::Storage(StorageError::Corrupt("a session record is unreadable".to_owned())))
+}
+
+fn decode(record: &[u8]) -> Option<State> {
+    let document = RawDocument::parse(record).ok()?;
+    let RawValue::Int64(number) = document.get("number")? else { return None };
+    if document.get("committed").is_some() {
+        return Some(State { number: Some(number), progress: Progress::Committed(0) });
+    }
+    let mut statements = Vec::new();
+    for entry in document.get("statements")?.as_array()?.iter() {
+        let entry = entry.as_document()?;
+        let (RawValue::Int32(first), RawValue::Int32(last)) = (entry.get("first")?, entry.get("last")?) else {
+            return None;
+        };
+        let result = entry.get("result")?.as_document()?.to_document();
+        statements.push(Done { first, last, result });
+    }
+    Some(State { number: Some(number), progress: Progress::Retryable(Statements(statements)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_with_one_answer_share_an_entry_and_survive_the_disk() {
+        let mut retry = Retry { id: SessionId([7; 16]), number: 3, statements: Statements::default() };
+        for statement in 0..1000 {
+            retry.statements.push(statement, doc! {"n": 1});
+        }
+        retry.statements.push(1000, doc! {"n": 0});
+        assert_eq!(retry.statements.0.len(), 2);
+
+        let state = decode_state(retry.encode().as_bytes()).unwrap();
+        let Progress::Retryable(statements) = state.progress else { panic!("it is a retryable write") };
+        assert_eq!(statements.result_of(999), Some(&doc! {"n": 1}));
+        assert_eq!(statements.result_of(1000), Some(&doc! {"n": 0}));
+        assert_eq!(statements.result_of(1001), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! An open multi-statement transaction: one storage transaction, the collections it holds, and those
+//! it made.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::{CommitTime, Durability, Space, Transaction};
+use parking_lot::{ArcRwLockReadGuard, RawRwLock};
+
+use super::{SessionId, retry};
+use crate::catalog::{Collection, CollectionId};
+use crate::engine::Engine;
+use crate::limits;
+use crate::namespace::Namespace;
+
+pub struct ActiveTransaction {
+    pub storage: Transaction,
+    pub started: Instant,
+    /// Collections made inside; others see them after the commit.
+    pub created: Vec<Arc<Collection>>,
+    /// Schema changes of these collections wait until the transaction ends.
+    held: Vec<(CollectionId, ArcRwLockReadGuard<RawRwLock, ()>)>,
+}
+
+impl ActiveTransaction {
+    pub fn new(storage: Transaction) -> ActiveTransaction {
+        ActiveTransaction { storage, started: Instant::now(), created: Vec::new(), held: Vec::new() }
+    }
+
+    /// The collection as this transaction sees it, held until it ends.
+    pub fn collection(&mut self, engine: &Engine, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
+        if let Some(created) = self.created.iter().find(|collection| collection.namespace == *namespace) {
+            return Ok(Some(created.clone()));
+        }
+        let Some(collection) = engine.collection(namespace) else { return Ok(None) };
+        if self.held.iter().any(|(id, _)| *id == collection.id) {
+            return Ok(Some(collection));
+        }
+        let Some(guard) = collection.shared.lock.try_read_arc_for(limits::TRANSACTION_LOCK_WAIT) else {
+            return Err(Error::user(
+                ErrorCode::LockTimeout,
+                format!(
+                    "Unable to acquire a lock on '{namespace}' within {}ms.",
+                    limits::TRANSACTION_LOCK_WAIT.as_millis()
+                ),
+            ));
+        };
+        self.held.push((collection.id, guard));
+        // A schema change may have ended while we waited: look again.
+        Ok(engine.collection(namespace))
+    }
+
+    pub fn check_lifetime(&self) -> Result<()> {
+        if self.started.elapsed() > limits::TRANSACTION_LIFETIME {
+            return Err(Error::user(
+                ErrorCode::TransactionExceededLifetimeLimitSeconds,
+                "the transaction has lived longer than transactionLifetimeLimitSeconds",
+            ));
+        }
+        if self.storage.overlay_bytes() > limits::TRANSACTION_BYTES_MAX {
+            return Err(Error::user(
+                ErrorCode::TransactionTooLarge,
+                format!(
+                    "the transaction's uncommitted writes are larger than {} bytes",
+                    limits::TRANSACTION_BYTES_MAX
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Commits everything, or nothing. The session's record goes along, so that a repeated commit can
+    /// be answered after a restart.
+    pub fn commit(
+        self,
+        engine: &Engine,
+        id: SessionId,
+        number: i64,
+        durability: Durability,
+    ) -> Result<CommitTime> {
+        let ActiveTransaction { mut storage, created, held, .. } = self;
+        if storage.is_empty() {
+            return Ok(engine.store.last_commit_time());
+        }
+        storage.put(Space::Meta, id.meta_key().to_vec(), retry::encode_committed(number).into_bytes());
+        if created.is_empty() {
+            let ticket = storage.enqueue(durability)?;
+            drop(held);
+            return ticket.wait();
+        }
+        engine.commit_created(storage, created, durability)
+    }
+}
+
+impl std::fmt::Debug for ActiveTransaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ActiveTransaction").field("started", &self.started).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,117 @@
+//! `validate`: recomputes what every index must hold and compares.
+//!
+//! Reads one snapshot, so it runs beside writers. Each record must be valid BSON, have exactly the
+//! entries its keys ask for, and nothing else may be in the indexes; the stored count and size must be
+//! the real ones.
+
+use std::ops::Bound;
+
+use kilim_bson::RawDocument;
+use kilim_error::Result;
+use kilim_storage::{Direction, Snapshot, Space};
+
+use crate::catalog::{Collection, RecordId};
+use crate::index::{Index, KeySet, keys_of};
+use crate::layout;
+use crate::operation::Operation;
+use crate::write::index_entry;
+
+#[derive(Debug, Default)]
+pub struct Validation {
+    pub records: u64,
+    pub bytes: u64,
+    pub invalid_records: u64,
+    /// Entries found, by index, in the collection's order.
+    pub entries: Vec<u64>,
+    pub errors: Vec<String>,
+}
+
+impl Validation {
+    pub fn is_valid(&self) -> bool {
+        self.errors.is_empty()
+    }
+}
+
+/// How many errors are told; beyond that, more of them say nothing new.
+const ERRORS_MAX: usize = 100;
+
+pub fn validate(collection: &Collection, snapshot: &Snapshot, operation: &Operation) -> Result<Validation> {
+    let mut found = Validation::default();
+    let indexes: Vec<&Index> = (collection.indexes.iter())
+        .filter(|index| index.ready_since <= snapshot.commit_time())
+        .map(|index| &**index)
+        .collect();
+    let mut expected = vec![0u64; indexes.len()];
+    let lower = layout::record_key(collection.id, RecordId(0));
+    let upper = layout::record_key(collection.id, RecordId(u64::MAX));
+    let records =
+        snapshot.scan(Space::Records, Bound::Included(&lower), Bound::Included(&upper), Direction::Forward);
+    let mut keys = KeySet::default();
+    for entry in records {
+        let (record_key, stored) = entry?;
+        let record = layout::record_id_of(&record_key);
+        found.records += 1;
+        if found.records % 1024 == 0 {
+            operation.check()?;
+        }
+        let document = match stored.get(layout::STAMP_BYTES..).map(RawDocument::parse) {
+            Some(Ok(document)) => document,
+            _ => {
+                found.invalid_records += 1;
+                found.note(format!("record {} is not valid BSON", record.0));
+                continue;
+            }
+        };
+        found.bytes += document.as_bytes().len() as u64;
+        for (position, index) in indexes.iter().enumerate() {
+            keys.clear();
+            let seen = keys_of(&index.spec, collection.shape.to_logical(document), &mut keys)?;
+            if !index.multikey.covers(&seen) {
+                found.note(format!("index {} is not marked multikey for record {}", index.spec.name, record.0));
+            }
+            for (key, type_bits) in keys.iter() {
+                expected[position] += 1;
+                let (entry, value) = index_entry(index, key, type_bits, record);
+                match snapshot.get(Space::Index, &entry)? {
+                    Some(stored) if *stored == value[..] => {}
+                    Some(_) => found.note(format!("an entry of index {} differs for record {}", index.spec.name, record.0)),
+                    None => found.note(format!("index {} lacks an entry of record {}", index.spec.name, record.0)),
+                }
+            }
+        }
+    }
+    for (index, expected) in indexes.iter().zip(expected) {
+        let lower = layout::index_prefix(index.id);
+        let upper = (index.id.0 + 1).to_be_bytes();
+        let entries =
+            snapshot.scan(Space::Index, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Forward);
+        let mut count = 0;
+        for entry in entries {
+            entry?;
+            count += 1;
+            if count % 4096 == 0 {
+                operation.check()?;
+            }
+        }
+        if count != expected {
+            found.note(format!("index {} has {count} entries, {expected} expected", index.spec.name));
+        }
+        found.entries.push(count);
+    }
+    let counted = snapshot.counter(&layout::counter_key(collection.id))?;
+    if counted.count != found.records as i64 {
+        found.note(format!("the stored count is {}, there are {} records", counted.count, found.records));
+    }
+    if counted.bytes != found.bytes as i64 && found.invalid_records == 0 {
+        found.note(format!("the stored size is {}, the records have {} bytes", counted.bytes, found.bytes));
+    }
+    Ok(found)
+}
+
+impl Validation {
+    fn note(&mut self, error: String) {
+        if self.errors.len() < ERRORS_MAX {
+            self.errors.push(error);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The door itself: a change of one document becomes its record, its index keys and its counts.
+//!
+//! Invariant: everything that can be refused is refused before the first byte is written, so a failed
+//! change leaves the transaction as it was.
+
+use std::sync::atomic::Ordering;
+
+use kilim_bson::{ElementType, RawDocument, RawValue};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::Space;
+
+use super::duplicate::duplicate_key;
+use super::unit::Unit;
+use crate::catalog::{Collection, RecordId};
+use crate::index::{Index, KeySet, keys_of};
+use crate::layout;
+use crate::limits;
+
+/// What may be stored: size and depth.
+pub(crate) fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
+    let size = document.as_bytes().len();
+    if size > limits::DOCUMENT_BYTES_MAX {
+        return Err(Error::user(
+            ErrorCode::BSONObjectTooLarge,
+            format!(
+                "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {}(16MB)",
+                limits::DOCUMENT_BYTES_MAX + limits::DOCUMENT_BYTES_SLACK
+            ),
+        ));
+    }
+    document.check_depth(limits::STORED_DEPTH_MAX)
+}
+
+/// Values that `_id` cannot have.
+pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
+    let refused = matches!(id.element_type(), ElementType::Array | ElementType::Undefined | ElementType::Regex);
+    if refused {
+        return Err(Error::user(
+            ErrorCode::InvalidIdField,
+            format!("The '_id' value cannot be of type {}", id.element_type().name()),
+        ));
+    }
+    if let RawValue::Document(document) = id
+        && let Some((name, _)) = document.iter().find(|(name, _)| name.starts_with('$'))
+    {
+        return Err(Error::user(
+            ErrorCode::DollarPrefixedFieldName,
+            format!("_id fields may not contain '$'-prefixed fields: {name} is not valid for storage."),
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn insert(unit: &mut Unit<'_>, collection: &Collection, document: RawDocument<'_>) -> Result<RecordId> {
+    check_stored_document(document)?;
+    let record = RecordId(collection.shared.next_record.fetch_add(1, Ordering::Relaxed));
+    let mut entries = Vec::with_capacity(collection.indexes.len());
+    for index in collection.indexes.iter() {
+        entries.push(new_keys(unit, collection, index, document)?);
+    }
+    for (index, keys) in collection.indexes.iter().zip(&entries) {
+        claim(unit, collection, index, keys, record)?;
+    }
+    touch_building(collection, record, None, Some(document))?;
+
+    put_record(unit, collection, record, document);
+    let transaction = unit.transaction();
+    for (index, keys) in collection.indexes.iter().zip(&entries) {
+        for (key, type_bits) in keys.iter() {
+            put_entry(transaction, index, key, type_bits, record);
+        }
+    }
+    transaction.add(&layout::counter_key(collection.id), 1, document.as_bytes().len() as i64);
+    unit.engine.metrics.documents_inserted.add(1);
+    Ok(record)
+}
+
+/// Replaces a document. `untouched` says which indexes need no look because the update cannot have
+/// changed their keys.
+pub(super) fn update(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    record: RecordId,
+    before: RawDocument<'_>,
+    after: RawDocument<'_>,
+    untouched: impl Fn(&Index) -> bool,
+) -> Result<()> {
+    check_stored_document(after)?;
+    let mut changes = Vec::new();
+    for index in collection.indexes.iter() {
+        if untouched(index) {
+            continue;
+        }
+        let mut old = KeySet::default();
+        keys_of(&index.spec, before, &mut old)?;
+        let new = new_keys(unit, collection, index, after)?;
+        changes.push((index, old, new));
+    }
+    for (index, old, new) in &changes {
+        if index.spec.unique {
+            for (key, type_bits) in new.iter().filter(|(key, _)| !old.contains(key)) {
+                claim_key(unit, collection, index, key, type_bits, record)?;
+            }
+        }
+    }
+    touch_building(collection, record, Some(before), Some(after))?;
+
+    put_record(unit, collection, record, after);
+    let transaction = unit.transaction();
+    for (index, old, new) in &changes {
+        for (key, _) in old.iter().filter(|(key, _)| !new.contains(key)) {
+            delete_entry(transaction, index, key, record);
+        }
+        for (key, type_bits) in new.iter() {
+            // Equal keys may still differ in type: 1 became 1.0.
+            if !old.contains_with_bits(key, type_bits) {
+                put_entry(transaction, index, key, type_bits, record);
+            }
+        }
+    }
+    let grown = after.as_bytes().len() as i64 - before.as_bytes().len() as i64;
+    if grown != 0 {
+        transaction.add(&layout::counter_key(collection.id), 0, grown);
+    }
+    unit.engine.metrics.documents_updated.add(1);
+    Ok(())
+}
+
+pub(super) fn delete(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    record: RecordId,
+    before: RawDocument<'_>,
+) -> Result<()> {
+    touch_building(collection, record, Some(before), None)?;
+    let transaction = unit.transaction();
+    let mut keys = KeySet::default();
+    for index in collection.indexes.iter() {
+        keys.clear();
+        keys_of(&index.spec, before, &mut keys)?;
+        for (key, _) in keys.iter() {
+            delete_entry(transaction, index, key, record);
+        }
+    }
+    transaction.delete(Space::Records, &layout::record_key(collection.id, record));
+    transaction.add(&layout::counter_key(collection.id), -1, -(before.as_bytes().len() as i64));
+    unit.engine.metrics.documents_deleted.add(1);
+    Ok(())
+}
+
+/// A document's keys in an index, after the catalog knows the arrays they come from.
+fn new_keys(
+    unit: &Unit<'_>,
+    collection: &Collection,
+    index: &Index,
+    document: RawDocument<'_>,
+) -> Result<KeySet> {
+    let mut keys = KeySet::default();
+    let seen = keys_of(&index.spec, document, &mut keys)?;
+    if !index.multikey.covers(&seen) {
+        unit.engine.widen_multikey(collection.id, index.id, &seen)?;
+    }
+    Ok(keys)
+}
+
+fn claim(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    index: &Index,
+    keys: &KeySet,
+    record: RecordId,
+) -> Result<()> {
+    if index.spec.unique {
+        for (key, type_bits) in keys.iter() {
+            claim_key(unit, collection, index, key, type_bits, record)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes a unique key for a record, or refuses.
+fn claim_key(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    index: &Index,
+    key: &[u8],
+    type_bits: &[u8],
+    record: RecordId,
+) -> Result<()> {
+    match unit.lock_unique(&layout::unique_entry(index.id, key))? {
+        Some(holder) if holder != record => Err(duplicate_key(&collection.namespace, index, key, type_bits)),
+        _ => Ok(()),
+    }
+}
+
+/// Tells indexes under construction that this record changes; refuses what they could not index.
+fn touch_building(
+    collection: &Collection,
+    record: RecordId,
+    before: Option<RawDocument<'_>>,
+    after: Option<RawDocument<'_>>,
+) -> Result<()> {
+    for building in collection.building.iter() {
+        building.touch(record, before, after)?;
+    }
+    Ok(())
+}
+
+fn put_record(unit: &mut Unit<'_>, collection: &Collection, record: RecordId, document: RawDocument<'_>) {
+    let stored = collection.shape.to_stored(document);
+    let mut value = Vec::with_capacity(layout::STAMP_BYTES + stored.len());
+    value.extend_from_slice(&[0; layout::STAMP_BYTES]);
+    value.extend_from_slice(&stored);
+    let key = layout::record_key(collection.id, record).to_vec();
+    unit.transaction().put(Space::Records, key, value);
+}
+
+fn put_entry(
+    transaction: &mut kilim_storage::Transaction,
+    index: &Index,
+    key: &[u8],
+    type_bits: &[u8],
+    record: RecordId,
+) {
+    let (entry, value) = index_entry(index, key, type_bits, record);
+    transaction.put(Space::Index, entry, value);
+}
+
+/// An index entry as stored: unique indexes keep the record id in the value, others in the key.
+pub(crate) fn index_entry(index: &Index, key: &[u8], type_bits: &[u8], record: RecordId) -> (Vec<u8>, Vec<u8>) {
+    if index.spec.unique {
+        let mut value = Vec::with_capacity(8 + type_bits.len());
+        value.extend_from_slice(&record.0.to_be_bytes());
+        value.extend_from_slice(type_bits);
+        (layout::unique_entry(index.id, key), value)
+    } else {
+        (layout::plain_entry(index.id, key, record), type_bits.to_vec())
+    }
+}
+
+fn delete_entry(transaction: &mut kilim_storage::Transaction, index: &Index, key: &[u8], record: RecordId) {
+    match index.spec.unique {
+        true => transaction.delete(Space::Index, &layout::unique_entry(index.id, key)),
+        false => transaction.delete(Space::Index, &layout::plain_entry(index.id, key, record)),
+    }
+}

@@ -1,0 +1,137 @@
+//! `findAndModify`: changes or removes the first match and gives back the document, before or after.
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_error::{Error, Result};
+use kilim_query::sort::Sort;
+
+use super::door;
+use super::unit::Unit;
+use super::update::{
+    Candidates, Images, UpdateRequest, apply_update, change_record, first_by, insert_new, is_upsert_race,
+    new_document,
+};
+use crate::namespace::Namespace;
+
+pub struct FindAndModifyRequest<'a> {
+    /// Its filter, hint and statement serve removal too.
+    pub target: UpdateRequest<'a>,
+    pub modification: Modification,
+    pub sort: Option<Sort>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Modification {
+    Remove,
+    /// `new`: give back the document as it became.
+    Update { new: bool },
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct Modified {
+    /// The document to give back, before projection.
+    pub value: Option<Document>,
+    pub matched: bool,
+    pub upserted: Option<Value>,
+}
+
+pub fn find_and_modify(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    request: &FindAndModifyRequest<'_>,
+) -> Result<Modified> {
+    if let Some(retry) = &unit.retry
+        && let Some(done) = retry.result_of(request.target.statement)
+    {
+        return Ok(Modified::decode(done));
+    }
+    let mut raced = false;
+    let modified = loop {
+        if let Some(modified) = modify_first(unit, namespace, request)? {
+            break modified;
+        }
+        if !request.target.upsert {
+            break Modified::default();
+        }
+        match upsert(unit, namespace, request) {
+            Ok(modified) => break modified,
+            Err(error) if is_upsert_race(unit, &error) && !raced => {
+                raced = true;
+                unit.settle()?;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    if modified.matched || modified.upserted.is_some() {
+        unit.record_statement(request.target.statement, modified.encode());
+        unit.written()?;
+    }
+    Ok(modified)
+}
+
+fn modify_first(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    request: &FindAndModifyRequest<'_>,
+) -> Result<Option<Modified>> {
+    let target = &request.target;
+    let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
+    let read = first_by(&target.filter, request.sort.as_ref(), target.hint.as_ref());
+    let mut candidates = Candidates::find(unit, &collection, read)?;
+    // One that somebody changed meanwhile and that no longer matches is passed over: the next in order
+    // is then the first.
+    while let Some(record) = candidates.next(unit)? {
+        let changed =
+            change_record(unit, namespace, record, &target.filter, |unit, collection, before, position| {
+                match request.modification {
+                    Modification::Remove => {
+                        door::delete(unit, collection, record, before)?;
+                        Ok(Images { before: before.to_document(), after: None })
+                    }
+                    Modification::Update { .. } => {
+                        apply_update(unit, collection, record, before, position, target)
+                    }
+                }
+            })?;
+        if let Some(images) = changed {
+            return Ok(Some(Modified::of(images, request.modification)));
+        }
+    }
+    Ok(None)
+}
+
+fn upsert(unit: &mut Unit<'_>, namespace: &Namespace, request: &FindAndModifyRequest<'_>) -> Result<Modified> {
+    let document = new_document(unit, &request.target)?;
+    let id = document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
+    insert_new(unit, namespace, document.as_raw())?;
+    let new = request.modification == Modification::Update { new: true };
+    Ok(Modified { value: new.then_some(document), matched: false, upserted: Some(id) })
+}
+
+impl Modified {
+    fn of(images: Images, modification: Modification) -> Modified {
+        let value = match modification {
+            Modification::Update { new: true } => images.after.unwrap_or(images.before),
+            _ => images.before,
+        };
+        Modified { value: Some(value), matched: true, upserted: None }
+    }
+
+    fn encode(&self) -> Document {
+        let mut document = doc! {"matched": self.matched};
+        if let Some(value) = &self.value {
+            document.push("value", value.clone());
+        }
+        if let Some(id) = &self.upserted {
+            document.push("upserted", id.clone());
+        }
+        document
+    }
+
+    fn decode(document: &Document) -> Modified {
+        Modified {
+            value: document.get("value").and_then(RawValue::as_document).map(RawDocument::to_document),
+            matched: matches!(document.get("matched"), Some(RawValue::Bool(true))),
+            upserted: document.get("upserted").map(RawValue::to_value),
+        }
+    }
+}

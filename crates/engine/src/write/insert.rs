@@ -1,0 +1,92 @@
+//! `insert`: new documents.
+
+use std::borrow::Cow;
+
+use kilim_bson::{Document, ObjectId, RawDocument, RawValue, Timestamp, Writer, doc};
+use kilim_error::{Error, Result};
+
+use super::door;
+use super::unit::Unit;
+use crate::namespace::Namespace;
+
+#[derive(Debug, Default)]
+pub struct InsertOutcome {
+    pub inserted: usize,
+    /// By position in the command.
+    pub errors: Vec<(usize, Error)>,
+}
+
+/// Inserts documents one by one; `statements` are their ids for a retry. An error of one document is
+/// reported with its position; an error of the store or the operation ends the command.
+pub fn insert(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    documents: &[RawDocument<'_>],
+    ordered: bool,
+    statements: impl Fn(usize) -> i32,
+) -> Result<InsertOutcome> {
+    let mut outcome = InsertOutcome::default();
+    for (position, &document) in documents.iter().enumerate() {
+        let statement = statements(position);
+        if unit.retry.as_ref().is_some_and(|retry| retry.result_of(statement).is_some()) {
+            outcome.inserted += 1;
+            continue;
+        }
+        match insert_one(unit, namespace, document, statement) {
+            Ok(()) => outcome.inserted += 1,
+            Err(error @ Error::User(_)) if super::is_statement_error(&error) => {
+                outcome.errors.push((position, error));
+                if ordered || unit.is_transaction() {
+                    break;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(outcome)
+}
+
+fn insert_one(unit: &mut Unit<'_>, namespace: &Namespace, document: RawDocument<'_>, statement: i32) -> Result<()> {
+    unit.operation.check()?;
+    let document = prepare_insert(document, unit.engine.store.now())?;
+    // SAFETY: `prepare_insert` gives back the validated document or one made by `Writer`.
+    let document = unsafe { RawDocument::from_validated(&document) };
+    loop {
+        let collection = unit.enter_or_create(namespace)?;
+        match door::insert(unit, &collection, document) {
+            Ok(_) => break,
+            Err(error) if unit.can_retry(&error)? => {}
+            Err(error) => return Err(error),
+        }
+    }
+    unit.record_statement(statement, doc! {"n": 1});
+    unit.written()
+}
+
+/// The document as it will be stored: `_id` first, made where it is missing; an empty timestamp at the
+/// top level becomes the current one.
+pub fn prepare_insert(document: RawDocument<'_>, now: u64) -> Result<Cow<'_, [u8]>> {
+    let id = document.get("_id");
+    if let Some(id) = id {
+        door::check_id(id)?;
+    }
+    let id_is_first = document.iter().next().is_some_and(|(name, _)| name == "_id");
+    let empty_timestamp = |value: RawValue<'_>| matches!(value, RawValue::Timestamp(Timestamp { seconds: 0, increment: 0 }));
+    let has_empty_timestamp = document.iter().any(|(name, value)| name != "_id" && empty_timestamp(value));
+    if id_is_first && !has_empty_timestamp {
+        return Ok(Cow::Borrowed(document.as_bytes()));
+    }
+    let mut writer = Writer::with_capacity(document.as_bytes().len() + 32);
+    writer.append("_id", id.unwrap_or_else(|| RawValue::ObjectId(ObjectId::new())));
+    let mut fields = document.iter();
+    while let Some((name, value, bytes)) = fields.next_with_bytes() {
+        if name == "_id" {
+            continue;
+        }
+        match empty_timestamp(value) {
+            true => writer.append(name, RawValue::Timestamp(Timestamp::from_bits(now))),
+            false => writer.append_elements(bytes),
+        }
+    }
+    Ok(Cow::Owned(Document::into_bytes(writer.finish())))
+}

@@ -1,0 +1,39 @@
+//! The one door: every change of a document, whoever asks for it, goes through here.
+//!
+//! A statement (`insert`, `update`, `delete`, `find_and_modify`) finds its candidates by a plan, then
+//! for each: takes the record's intent, reads its newest version, matches again, and hands the change
+//! to the [`door`], which writes record, index keys and counts. A [`Unit`] collects the changes and
+//! gives them to the commit queue in batches; a multi-statement transaction collects them until its end.
+
+mod delete;
+mod door;
+mod duplicate;
+mod find_and_modify;
+mod insert;
+mod unit;
+mod update;
+
+pub use delete::{DeleteRequest, delete};
+pub use find_and_modify::{FindAndModifyRequest, Modification, Modified, find_and_modify};
+pub use insert::{InsertOutcome, insert, prepare_insert};
+pub use unit::{Unit, not_in_transaction};
+pub use update::{UpdateOutcome, UpdateRequest, update};
+
+pub(crate) use door::{check_stored_document, index_entry};
+pub(crate) use duplicate::duplicate_key;
+
+use kilim_error::{Error, ErrorCode};
+
+/// Whether an error is the statement's own (reported among `writeErrors`) or ends the whole command.
+pub fn is_statement_error(error: &Error) -> bool {
+    matches!(error, Error::User(_))
+        && !matches!(
+            error.code(),
+            ErrorCode::MaxTimeMSExpired
+                | ErrorCode::Interrupted
+                | ErrorCode::InterruptedAtShutdown
+                | ErrorCode::LockTimeout
+                | ErrorCode::TransactionTooLarge
+                | ErrorCode::TransactionExceededLifetimeLimitSeconds
+        )
+}

@@ -1,0 +1,250 @@
+//! `update`: changes documents that match, or inserts one where none does.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, doc};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+use kilim_query::sort::Sort;
+use kilim_query::update::{Context, Update};
+
+use super::door;
+use super::unit::Unit;
+use crate::catalog::{Collection, RecordId};
+use crate::index::Index;
+use crate::layout;
+use crate::namespace::Namespace;
+use crate::operator::Executor;
+use crate::planner::{Hint, ReadRequest};
+
+pub struct UpdateRequest<'a> {
+    pub filter: Arc<Filter>,
+    pub filter_document: RawDocument<'a>,
+    pub update: &'a Update,
+    pub multi: bool,
+    pub upsert: bool,
+    pub hint: Option<Hint>,
+    /// Milliseconds since 1970, the same for every document of the statement.
+    pub now_ms: i64,
+    pub statement: i32,
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct UpdateOutcome {
+    pub matched: u64,
+    pub modified: u64,
+    /// The `_id` of the document that an upsert inserted.
+    pub upserted: Option<Value>,
+}
+
+/// A document as it was and as it became.
+pub(super) struct Images {
+    pub before: Document,
+    /// `None`: the update changed nothing.
+    pub after: Option<Document>,
+}
+
+pub fn update(unit: &mut Unit<'_>, namespace: &Namespace, request: &UpdateRequest<'_>) -> Result<UpdateOutcome> {
+    if let Some(retry) = &unit.retry
+        && let Some(done) = retry.result_of(request.statement)
+    {
+        return UpdateOutcome::decode(done);
+    }
+    let mut raced = false;
+    loop {
+        let outcome = update_matching(unit, namespace, request)?;
+        if outcome.matched > 0 || !request.upsert {
+            return Ok(outcome);
+        }
+        match upsert(unit, namespace, request) {
+            Ok(id) => return Ok(UpdateOutcome { upserted: Some(id), ..UpdateOutcome::default() }),
+            // Another upsert of the same key was first: there should be a document to update now. A
+            // second time, the duplicate is one that the filter does not match.
+            Err(error) if is_upsert_race(unit, &error) && !raced => {
+                raced = true;
+                unit.settle()?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+pub(super) fn is_upsert_race(unit: &Unit<'_>, error: &Error) -> bool {
+    error.code() == ErrorCode::DuplicateKey && !unit.is_transaction()
+}
+
+fn update_matching(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    request: &UpdateRequest<'_>,
+) -> Result<UpdateOutcome> {
+    let mut outcome = UpdateOutcome::default();
+    let Some(collection) = unit.enter(namespace)? else { return Ok(outcome) };
+    let read = ReadRequest {
+        filter: request.filter.clone(),
+        hint: request.hint.clone(),
+        ..ReadRequest::default()
+    };
+    let mut candidates = Candidates::find(unit, &collection, read)?;
+    while let Some(record) = candidates.next(unit)? {
+        let changed = change_record(unit, namespace, record, &request.filter, |unit, collection, before, position| {
+            apply_update(unit, collection, record, before, position, request)
+        })?;
+        let Some(images) = changed else { continue };
+        outcome.matched += 1;
+        if images.after.is_some() {
+            outcome.modified += 1;
+        }
+        if !request.multi {
+            unit.record_statement(request.statement, outcome.encode());
+        }
+        if images.after.is_some() {
+            unit.written()?;
+        }
+        if !request.multi {
+            break;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Applies the update to one document and sends the result through the door.
+pub(super) fn apply_update(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    record: RecordId,
+    before: RawDocument<'_>,
+    position: Option<usize>,
+    request: &UpdateRequest<'_>,
+) -> Result<Images> {
+    let context = request.context(unit, position, false);
+    let applied = request.update.apply(before, &context)?;
+    if let Some(after) = &applied.after {
+        let untouched = |index: &Index| {
+            index.spec.partial.is_none()
+                && !index.spec.key.iter().any(|part| request.update.may_touch(&part.path))
+        };
+        door::update(unit, collection, record, before, after.as_raw(), untouched)?;
+    }
+    Ok(Images { before: before.to_document(), after: applied.after })
+}
+
+/// Takes a record's intent, reads its newest version, and changes it if it still matches.
+pub(super) fn change_record<T>(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    record: RecordId,
+    filter: &Filter,
+    mut change: impl FnMut(&mut Unit<'_>, &Collection, RawDocument<'_>, Option<usize>) -> Result<T>,
+) -> Result<Option<T>> {
+    loop {
+        unit.operation.check()?;
+        // By name each time: handing in a batch lets schema changes through.
+        let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
+        let result = unit.lock_record(collection.id, record).and_then(|newest| {
+            let Some(newest) = newest else { return Ok(None) };
+            // SAFETY: records hold documents that passed validation.
+            let stored = unsafe { RawDocument::from_validated(&newest[layout::STAMP_BYTES..]) };
+            let before = collection.shape.to_logical(stored);
+            let Some(position) = filter.matches_with_position(before) else { return Ok(None) };
+            change(unit, &collection, before, position).map(Some)
+        });
+        match result {
+            Err(error) if unit.can_retry(&error)? => {}
+            result => return result,
+        }
+    }
+}
+
+/// Inserts what the filter's equalities and the update make; gives back the new `_id`.
+pub(super) fn upsert(unit: &mut Unit<'_>, namespace: &Namespace, request: &UpdateRequest<'_>) -> Result<Value> {
+    let document = new_document(unit, request)?;
+    let id = document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
+    insert_new(unit, namespace, document.as_raw())?;
+    let outcome = UpdateOutcome { upserted: Some(id.clone()), ..UpdateOutcome::default() };
+    unit.record_statement(request.statement, outcome.encode());
+    unit.written()?;
+    Ok(id)
+}
+
+pub(super) fn new_document(unit: &Unit<'_>, request: &UpdateRequest<'_>) -> Result<Document> {
+    let context = request.context(unit, None, true);
+    let document = request.update.document_for_upsert(&request.filter, request.filter_document, &context)?;
+    if let Some(id) = document.get("_id") {
+        door::check_id(id)?;
+    }
+    Ok(document)
+}
+
+pub(super) fn insert_new(unit: &mut Unit<'_>, namespace: &Namespace, document: RawDocument<'_>) -> Result<()> {
+    loop {
+        let collection = unit.enter_or_create(namespace)?;
+        match door::insert(unit, &collection, document) {
+            Ok(_) => return Ok(()),
+            Err(error) if unit.can_retry(&error)? => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl UpdateRequest<'_> {
+    fn context(&self, unit: &Unit<'_>, position: Option<usize>, inserting: bool) -> Context {
+        Context {
+            position,
+            inserting,
+            now_millis: self.now_ms,
+            timestamp: Timestamp::from_bits(unit.engine.store.now()),
+        }
+    }
+}
+
+/// Records that matched in the statement's snapshot; each is looked at again before it is changed.
+pub(super) struct Candidates {
+    executor: Executor,
+}
+
+impl Candidates {
+    pub(super) fn find(unit: &mut Unit<'_>, collection: &Collection, read: ReadRequest) -> Result<Candidates> {
+        let snapshot = unit.snapshot();
+        let plan = crate::planner::plan(&collection.planner_input(&snapshot)?, read, &snapshot)?;
+        Ok(Candidates { executor: crate::operator::execute(plan, snapshot) })
+    }
+
+    pub(super) fn next(&mut self, unit: &Unit<'_>) -> Result<Option<RecordId>> {
+        let operation = unit.operation.clone();
+        let found = self.executor.next_record(&|| operation.check())?;
+        Ok(found.map(|row| row.record))
+    }
+}
+
+/// A read of the first document by `sort`.
+pub(super) fn first_by(filter: &Arc<Filter>, sort: Option<&Sort>, hint: Option<&Hint>) -> ReadRequest {
+    ReadRequest {
+        filter: filter.clone(),
+        sort: sort.cloned(),
+        hint: hint.cloned(),
+        ..ReadRequest::default()
+    }
+}
+
+impl UpdateOutcome {
+    fn encode(&self) -> Document {
+        let mut document = doc! {"n": self.matched as i64, "nModified": self.modified as i64};
+        if let Some(id) = &self.upserted {
+            document.push("upserted", id.clone());
+        }
+        document
+    }
+
+    fn decode(document: &Document) -> Result<UpdateOutcome> {
+        let number = |name| match document.get(name) {
+            Some(RawValue::Int64(value)) => Ok(value as u64),
+            _ => Err(Error::bug(format!("a remembered update lacks {name}"))),
+        };
+        Ok(UpdateOutcome {
+            matched: number("n")?,
+            modified: number("nModified")?,
+            upserted: document.get("upserted").map(RawValue::to_value),
+        })
+    }
+}

@@ -1,6 +1,7 @@
 //! The query language: filters, updates, projections, sorts. Pure functions over BSON bytes, no storage.
 
 pub mod filter;
+mod path;
 pub mod projection;
 pub mod sort;
 pub mod update;

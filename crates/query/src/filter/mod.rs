@@ -2,21 +2,46 @@
 //!
 //! A filter is parsed once into a small tree and evaluated on raw bytes. The tree is public because
 //! the planner derives index bounds from it.
+//!
+//! Invariant: a tree that [`Filter::parse`] returns is in mongod's normal form: no `And` directly
+//! within an `And`, no `Or` within an `Or`, no list of one, children in mongod's order. The order shows in
+//! explain, and it decides which array index a positional update uses.
+
+mod bits;
+mod element;
+mod explain;
+mod in_list;
+mod matching;
+mod normal;
+pub(crate) mod number;
+mod parse;
+mod regex;
+mod regex_syntax;
+mod type_set;
 
 use kilim_bson::{Path, Value};
+
+pub use bits::{BitTest, BitTestKind};
+pub use element::ElementFilter;
+pub use in_list::InList;
+pub use regex::Regex;
+pub use type_set::TypeSet;
 
 /// A parsed filter.
 #[derive(Debug, Clone)]
 pub enum Filter {
     /// Matches everything: `{}`.
     True,
-    /// Matches nothing: `{$alwaysFalse: 1}`, `$in: []`.
+    /// Matches nothing: `{$alwaysFalse: 1}`, `$all: []`.
     False,
     And(Vec<Filter>),
     Or(Vec<Filter>),
     Nor(Vec<Filter>),
     /// One predicate on one path, with implicit traversal of arrays.
-    Field { path: Path, predicate: Predicate },
+    Field {
+        path: Path,
+        predicate: Predicate,
+    },
 }
 
 /// What a path's value must satisfy.
@@ -28,7 +53,10 @@ pub enum Predicate {
     /// `{$exists: true}`; the negative is `Not(Exists)`.
     Exists,
     Type(TypeSet),
-    Mod { divisor: i64, remainder: i64 },
+    Mod {
+        divisor: i64,
+        remainder: i64,
+    },
     Size(i64),
     /// `$elemMatch` with a query: some element is a document that matches.
     ElemMatchObject(Box<Filter>),
@@ -37,6 +65,9 @@ pub enum Predicate {
     Bits(BitTest),
     /// `$not`, `$ne`, `$nin`: the path as a whole does not satisfy it.
     Not(Box<Predicate>),
+    /// Several at once, each by its own traversal. Occurs within `Not` and `ElemMatchValue` only;
+    /// elsewhere it is a [`Filter::And`].
+    All(Vec<Predicate>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,4 +77,11 @@ pub enum Comparison {
     Lte,
     Gt,
     Gte,
+}
+
+impl Filter {
+    /// Whether every document matches.
+    pub fn is_trivial(&self) -> bool {
+        matches!(self, Filter::True)
+    }
 }

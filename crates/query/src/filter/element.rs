@@ -1,0 +1,44 @@
+//! What `$pull` removes by: a condition on one array element.
+
+use std::cmp::Ordering;
+
+use kilim_bson::{Path, RawValue, Value, compare};
+use kilim_error::Result;
+
+use super::Filter;
+use super::parse::{first_name, is_field_operator, parse_field};
+
+#[derive(Debug, Clone)]
+pub enum ElementFilter {
+    /// `{$pull: {list: {sku: 1}}}`: elements that are documents and match.
+    Document(Filter),
+    /// `{$pull: {list: {$gte: 3}}}`, `{$pull: {list: /^a/}}`: operators on the element itself.
+    Operators(Filter),
+    /// `{$pull: {list: 3}}`: elements that compare equal.
+    Equal(Value),
+}
+
+impl ElementFilter {
+    pub fn parse(condition: RawValue<'_>) -> Result<ElementFilter> {
+        match condition {
+            RawValue::Document(document) if !first_name(document).is_some_and(is_field_operator) => {
+                Ok(ElementFilter::Document(Filter::parse(document)?))
+            }
+            RawValue::Document(_) | RawValue::Regex { .. } => {
+                let filter = parse_field(&Path::parse(""), condition)?;
+                Ok(ElementFilter::Operators(filter.normalized()))
+            }
+            other => Ok(ElementFilter::Equal(other.to_value())),
+        }
+    }
+
+    pub fn matches(&self, element: RawValue<'_>) -> bool {
+        match self {
+            ElementFilter::Document(filter) => {
+                element.as_document().is_some_and(|document| filter.matches(document))
+            }
+            ElementFilter::Operators(filter) => filter.matches_value(element),
+            ElementFilter::Equal(value) => compare(element, value.as_raw()) == Ordering::Equal,
+        }
+    }
+}

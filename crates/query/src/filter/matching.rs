@@ -1,0 +1,156 @@
+//! Evaluation of filters on raw bytes, without allocation.
+
+use std::cmp::Ordering;
+
+use kilim_bson::{Component, RawDocument, RawValue, canonical_type, compare};
+
+use super::{Comparison, Filter, Predicate, number};
+use crate::path::{self, Found, Leaf};
+
+/// What a filter is evaluated on.
+#[derive(Clone, Copy)]
+enum Subject<'a> {
+    Document(RawDocument<'a>),
+    /// A lone value, which the first component of every path stands for.
+    Element(RawValue<'a>),
+}
+
+impl Filter {
+    pub fn matches(&self, document: RawDocument<'_>) -> bool {
+        self.test(Subject::Document(document), &mut None)
+    }
+
+    /// Whether a lone value matches, as if it were the only field of a document: the first component of
+    /// every path stands for it, whatever its name. This is what array filters need.
+    pub fn matches_value(&self, value: RawValue<'_>) -> bool {
+        self.test(Subject::Element(value), &mut None)
+    }
+
+    /// Whether the document matches, and the array index that the positional `$` then stands for.
+    pub fn matches_with_position(&self, document: RawDocument<'_>) -> Option<Option<usize>> {
+        let mut position = None;
+        self.test(Subject::Document(document), &mut position).then_some(position)
+    }
+
+    fn test(&self, subject: Subject<'_>, position: &mut Option<usize>) -> bool {
+        match self {
+            Filter::True => true,
+            Filter::False => false,
+            Filter::And(children) => {
+                // The last child that matched through an array wins; a failed list leaves no trace.
+                let matched = children.iter().all(|child| child.test(subject, position));
+                if !matched {
+                    *position = None;
+                }
+                matched
+            }
+            Filter::Or(children) => children.iter().any(|child| child.test(subject, position)),
+            Filter::Nor(children) => !children.iter().any(|child| child.test(subject, &mut None)),
+            Filter::Field { path, predicate } => predicate.test_path(subject, path.components(), position),
+        }
+    }
+}
+
+impl Predicate {
+    fn test_path(&self, subject: Subject<'_>, path: &[Component], position: &mut Option<usize>) -> bool {
+        let leaf = match self {
+            Predicate::Not(inner) => return !inner.test_path(subject, path, &mut None),
+            Predicate::All(list) => return list.iter().all(|one| one.test_path(subject, path, position)),
+            Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => Leaf::Whole,
+            _ => Leaf::Elements,
+        };
+        let mut visitor = |found: Found<'_>| {
+            let mut inner = None;
+            let matched = self.test_one(found.value, &mut inner);
+            if matched && let Some(index) = found.index.or(inner) {
+                *position = Some(index);
+            }
+            matched
+        };
+        match subject {
+            Subject::Document(document) => path::visit(document, path, leaf, &mut visitor),
+            Subject::Element(value) => path::visit_value(value, &path[1..], leaf, &mut visitor),
+        }
+    }
+
+    /// One value, or none where the path ends in a missing field; arrays are not traversed here.
+    fn test_one(&self, value: Option<RawValue<'_>>, position: &mut Option<usize>) -> bool {
+        match self {
+            Predicate::Compare(comparison, operand) => comparison.test(operand.as_raw(), value),
+            Predicate::In(list) => list.contains(value),
+            Predicate::Exists => value.is_some(),
+            Predicate::Not(inner) => !inner.test_one(value, &mut None),
+            Predicate::All(list) => list.iter().all(|one| one.test_one(value, position)),
+            Predicate::Regex(regex) => value.is_some_and(|value| regex.matches(value)),
+            Predicate::Type(types) => value.is_some_and(|value| types.contains(value.element_type())),
+            Predicate::Bits(bits) => value.is_some_and(|value| bits.matches(value)),
+            Predicate::Mod { divisor, remainder } => {
+                // The divisor is not zero; -1 would overflow on the smallest integer.
+                value
+                    .and_then(number::truncated_i64)
+                    .is_some_and(|number| number.is_ok_and(|it| it.wrapping_rem(*divisor) == *remainder))
+            }
+            Predicate::Size(size) => match value {
+                Some(RawValue::Array(array)) => array.len() as i64 == *size,
+                _ => false,
+            },
+            Predicate::ElemMatchObject(filter) => {
+                some_element(value, position, |element| match element {
+                    RawValue::Document(document) => filter.matches(document),
+                    // An array within the array counts as a document whose names are its indexes.
+                    RawValue::Array(array) => filter.matches(array.as_document()),
+                    _ => false,
+                })
+            }
+            Predicate::ElemMatchValue(predicates) => some_element(value, position, |element| {
+                predicates.iter().all(|one| one.test_one(Some(element), &mut None))
+            }),
+        }
+    }
+}
+
+fn some_element<'a>(
+    value: Option<RawValue<'a>>,
+    position: &mut Option<usize>,
+    test: impl Fn(RawValue<'a>) -> bool,
+) -> bool {
+    let Some(RawValue::Array(array)) = value else { return false };
+    match array.iter().position(test) {
+        Some(index) => {
+            *position = Some(index);
+            true
+        }
+        None => false,
+    }
+}
+
+impl Comparison {
+    /// Compares within one type bracket; the keys at the ends and null have rules of their own.
+    fn test(self, operand: RawValue<'_>, value: Option<RawValue<'_>>) -> bool {
+        let value = value.unwrap_or(RawValue::Undefined);
+        let bracket = |value: RawValue<'_>| canonical_type(value.element_type());
+        if bracket(value) != bracket(operand) {
+            return match operand {
+                RawValue::Null => matches!(value, RawValue::Undefined) && self.accepts(Ordering::Equal),
+                RawValue::MaxKey => self.accepts(Ordering::Less),
+                RawValue::MinKey => self.accepts(Ordering::Greater),
+                _ => false,
+            };
+        }
+        let nans = usize::from(number::is_nan(value)) + usize::from(number::is_nan(operand));
+        if nans > 0 {
+            return nans == 2 && self.accepts(Ordering::Equal);
+        }
+        self.accepts(compare(value, operand))
+    }
+
+    fn accepts(self, ordering: Ordering) -> bool {
+        match self {
+            Comparison::Eq => ordering.is_eq(),
+            Comparison::Lt => ordering.is_lt(),
+            Comparison::Lte => ordering.is_le(),
+            Comparison::Gt => ordering.is_gt(),
+            Comparison::Gte => ordering.is_ge(),
+        }
+    }
+}

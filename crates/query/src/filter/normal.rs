@@ -1,0 +1,231 @@
+//! The normal form: the light rewriting and the order that mongod gives every filter.
+//!
+//! Meaning never changes. Lists are flattened and pruned, a list of one is its element, a `$in` of one is
+//! an equality, equalities on one path within an `$or` are a `$in`, and children are sorted.
+
+use std::cmp::Ordering;
+
+use kilim_bson::{Path, Value};
+
+use super::{BitTestKind, Comparison, Filter, InList, Predicate, Regex};
+
+impl Filter {
+    pub(super) fn normalized(self) -> Filter {
+        match self {
+            Filter::True | Filter::False => self,
+            Filter::And(children) => normalized_and(children),
+            Filter::Or(children) => normalized_or(children),
+            Filter::Nor(children) => normalized_nor(children),
+            Filter::Field { path, predicate } => Filter::Field { path, predicate: predicate.normalized() },
+        }
+    }
+}
+
+fn normalized_and(children: Vec<Filter>) -> Filter {
+    let mut flat = Vec::with_capacity(children.len());
+    for child in children {
+        match child.normalized() {
+            Filter::True => {}
+            Filter::False => return Filter::False,
+            Filter::And(nested) => flat.extend(nested),
+            other => flat.push(other),
+        }
+    }
+    match flat.len() {
+        0 => Filter::True,
+        1 => flat.remove(0),
+        _ => {
+            flat.sort_by(order);
+            Filter::And(flat)
+        }
+    }
+}
+
+fn normalized_or(children: Vec<Filter>) -> Filter {
+    let mut flat = Vec::with_capacity(children.len());
+    for child in children {
+        match child.normalized() {
+            Filter::False => {}
+            Filter::True => return Filter::True,
+            Filter::Or(nested) => flat.extend(nested),
+            other => flat.push(other),
+        }
+    }
+    let mut flat = equalities_to_in(flat);
+    match flat.len() {
+        0 => Filter::False,
+        1 => flat.remove(0),
+        _ => {
+            flat.sort_by(order);
+            Filter::Or(flat)
+        }
+    }
+}
+
+fn normalized_nor(children: Vec<Filter>) -> Filter {
+    let mut kept = Vec::with_capacity(children.len());
+    for child in children {
+        match child.normalized() {
+            Filter::False => {}
+            Filter::True => return Filter::False,
+            other => kept.push(other),
+        }
+    }
+    match kept.len() {
+        0 => Filter::True,
+        1 => match kept.remove(0) {
+            Filter::Field { path, predicate } => {
+                Filter::Field { path, predicate: Predicate::Not(Box::new(predicate)) }
+            }
+            other => Filter::Nor(vec![other]),
+        },
+        _ => {
+            kept.sort_by(order);
+            Filter::Nor(kept)
+        }
+    }
+}
+
+/// `{$or: [{a: 1}, {a: /x/}]}` is `{a: {$in: [1, /x/]}}`, which one index scan can answer.
+fn equalities_to_in(children: Vec<Filter>) -> Vec<Filter> {
+    let mergeable = |filter: &Filter| match filter {
+        // A regex that is a value would become one that searches.
+        Filter::Field { predicate: Predicate::Compare(Comparison::Eq, Value::Regex { .. }), .. } => None,
+        Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, _) | Predicate::Regex(_) } => {
+            Some(path.clone())
+        }
+        _ => None,
+    };
+    let mut paths: Vec<Path> = children.iter().filter_map(mergeable).collect();
+    paths.sort();
+    let repeated: Vec<Path> =
+        paths.chunk_by(|a, b| a == b).filter(|run| run.len() > 1).map(|run| run[0].clone()).collect();
+    if repeated.is_empty() {
+        return children;
+    }
+    let mut lists: Vec<(Vec<Value>, Vec<Regex>)> = vec![Default::default(); repeated.len()];
+    let mut kept = Vec::new();
+    for child in children {
+        let list = mergeable(&child).and_then(|path| repeated.binary_search(&path).ok());
+        match (list, child) {
+            (Some(at), Filter::Field { predicate: Predicate::Compare(_, value), .. }) => {
+                lists[at].0.push(value);
+            }
+            (Some(at), Filter::Field { predicate: Predicate::Regex(regex), .. }) => lists[at].1.push(regex),
+            (_, other) => kept.push(other),
+        }
+    }
+    for (path, (values, regexes)) in repeated.into_iter().zip(lists) {
+        kept.push(Filter::Field { path, predicate: Predicate::In(InList::new(values, regexes)) });
+    }
+    kept
+}
+
+impl Predicate {
+    fn normalized(self) -> Predicate {
+        match self {
+            Predicate::In(list) if list.values().len() + list.regexes().len() == 1 => {
+                let (mut values, mut regexes) = list.into_parts();
+                match values.pop() {
+                    Some(value) => Predicate::Compare(Comparison::Eq, value),
+                    None => Predicate::Regex(regexes.remove(0)),
+                }
+            }
+            Predicate::Not(inner) => Predicate::Not(Box::new(inner.normalized())),
+            Predicate::All(list) => {
+                let mut flat = Vec::with_capacity(list.len());
+                for one in list {
+                    match one.normalized() {
+                        Predicate::All(nested) => flat.extend(nested),
+                        other => flat.push(other),
+                    }
+                }
+                flat.sort_by(predicate_order);
+                Predicate::All(flat)
+            }
+            Predicate::ElemMatchValue(list) => {
+                let mut list: Vec<_> = list.into_iter().map(Predicate::normalized).collect();
+                list.sort_by(predicate_order);
+                Predicate::ElemMatchValue(list)
+            }
+            Predicate::ElemMatchObject(filter) => Predicate::ElemMatchObject(Box::new(filter.normalized())),
+            other => other,
+        }
+    }
+
+    /// mongod sorts by the kind of the predicate first; these are its places.
+    fn rank(&self) -> u8 {
+        match self {
+            Predicate::All(_) => AND,
+            Predicate::ElemMatchObject(_) => 2,
+            Predicate::ElemMatchValue(_) => 3,
+            Predicate::Size(_) => 4,
+            Predicate::Compare(Comparison::Eq, _) => 5,
+            Predicate::Compare(Comparison::Lte, _) => 6,
+            Predicate::Compare(Comparison::Lt, _) => 7,
+            Predicate::Compare(Comparison::Gt, _) => 8,
+            Predicate::Compare(Comparison::Gte, _) => 9,
+            Predicate::Regex(_) => 10,
+            Predicate::Mod { .. } => 11,
+            Predicate::Exists => 12,
+            Predicate::In(_) => 13,
+            Predicate::Bits(bits) => match bits.kind() {
+                BitTestKind::AllSet => 14,
+                BitTestKind::AllClear => 15,
+                BitTestKind::AnySet => 16,
+                BitTestKind::AnyClear => 17,
+            },
+            Predicate::Not(_) => NOT,
+            Predicate::Type(_) => 20,
+        }
+    }
+}
+
+const AND: u8 = 0;
+const OR: u8 = 1;
+const NOT: u8 = 18;
+const NOR: u8 = 19;
+const ALWAYS: u8 = 21;
+
+/// A node as the order sees it: rank, path (negations have none), children.
+fn order(a: &Filter, b: &Filter) -> Ordering {
+    let rank = |filter: &Filter| match filter {
+        Filter::And(_) => AND,
+        Filter::Or(_) => OR,
+        Filter::Nor(children) if children.len() == 1 => NOT,
+        Filter::Nor(_) => NOR,
+        Filter::Field { predicate, .. } => predicate.rank(),
+        Filter::True | Filter::False => ALWAYS,
+    };
+    rank(a).cmp(&rank(b)).then_with(|| match (a, b) {
+        (
+            Filter::And(a) | Filter::Or(a) | Filter::Nor(a),
+            Filter::And(b) | Filter::Or(b) | Filter::Nor(b),
+        ) => list_order(a, b, order),
+        (
+            Filter::Field { path: path_a, predicate: Predicate::Not(a) },
+            Filter::Field { path: path_b, predicate: Predicate::Not(b) },
+        ) => a.rank().cmp(&b.rank()).then_with(|| path_a.as_str().cmp(path_b.as_str())),
+        (Filter::Field { path: path_a, predicate: a }, Filter::Field { path: path_b, predicate: b }) => {
+            path_a.as_str().cmp(path_b.as_str()).then_with(|| predicate_order(a, b))
+        }
+        _ => Ordering::Equal,
+    })
+}
+
+fn predicate_order(a: &Predicate, b: &Predicate) -> Ordering {
+    a.rank().cmp(&b.rank()).then_with(|| match (a, b) {
+        (Predicate::Not(a), Predicate::Not(b)) => predicate_order(a, b),
+        (Predicate::All(a), Predicate::All(b)) => list_order(a, b, predicate_order),
+        (Predicate::ElemMatchValue(a), Predicate::ElemMatchValue(b)) => list_order(a, b, predicate_order),
+        (Predicate::ElemMatchObject(a), Predicate::ElemMatchObject(b)) => order(a, b),
+        _ => Ordering::Equal,
+    })
+}
+
+/// The shorter list first, then child by child.
+fn list_order<T>(a: &[T], b: &[T], order: fn(&T, &T) -> Ordering) -> Ordering {
+    a.len().cmp(&b.len()).then_with(|| {
+        a.iter().zip(b).map(|(a, b)| order(a, b)).find(|ordering| ordering.is_ne()).unwrap_or(Ordering::Equal)
+    })
+}

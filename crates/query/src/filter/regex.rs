@@ -1,0 +1,174 @@
+//! Regular expressions with PCRE's meaning.
+//!
+//! Patterns are translated ([`super::regex_syntax`]) and run by an engine of linear time; only what such an
+//! engine cannot do (lookaround, backreferences, atomic groups) goes to a backtracking one, which has a
+//! bound on its steps.
+
+use std::sync::Arc;
+
+use kilim_bson::RawValue;
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::regex_syntax::translate;
+
+/// PCRE refuses longer patterns, because its compiled form addresses with two bytes.
+const PATTERN_BYTES_MAX: usize = 32_764;
+/// Memory for one compiled expression. Large counted repetitions reach it first.
+const COMPILED_BYTES_MAX: usize = 10 << 20;
+/// Steps of the backtracking engine on one string, after which it counts as no match.
+const BACKTRACK_STEPS_MAX: usize = 1_000_000;
+
+#[derive(Clone)]
+pub struct Regex {
+    pattern: Box<str>,
+    options: Box<str>,
+    engine: Engine,
+}
+
+#[derive(Clone)]
+enum Engine {
+    Linear(::regex::Regex),
+    Backtracking(Arc<fancy_regex::Regex>),
+}
+
+impl Regex {
+    /// Compiles a pattern with the options of MongoDB: `i`, `m`, `x`, `s`, and `u`, which is always on.
+    pub fn new(pattern: &str, options: &str) -> Result<Regex> {
+        if pattern.contains('\0') {
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                "Regular expression cannot contain an embedded null byte",
+            ));
+        }
+        if let Some(flag) = options.chars().find(|flag| !"imsxu".contains(*flag)) {
+            return Err(Error::location(51108, format!(" invalid flag in regex options: {flag}")));
+        }
+        let invalid = |why: &str| Error::location(51091, format!("Regular expression is invalid: {why}"));
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return Err(invalid("regular expression is too large"));
+        }
+        let translated = translate(pattern, options).map_err(invalid)?;
+        let engine = if translated.backtracking {
+            let compiled = fancy_regex::RegexBuilder::new(&translated.text)
+                .backtrack_limit(BACKTRACK_STEPS_MAX)
+                .delegate_size_limit(COMPILED_BYTES_MAX)
+                .build();
+            Engine::Backtracking(Arc::new(compiled.map_err(|error| invalid(&error.to_string()))?))
+        } else {
+            let compiled =
+                ::regex::RegexBuilder::new(&translated.text).size_limit(COMPILED_BYTES_MAX).build();
+            Engine::Linear(compiled.map_err(|error| match error {
+                ::regex::Error::CompiledTooBig(_) => invalid("regular expression is too large"),
+                other => invalid(&other.to_string()),
+            })?)
+        };
+        Ok(Regex { pattern: pattern.into(), options: options.into(), engine })
+    }
+
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    pub fn options(&self) -> &str {
+        &self.options
+    }
+
+    pub fn is_match(&self, text: &str) -> bool {
+        match &self.engine {
+            Engine::Linear(regex) => regex.is_match(text),
+            Engine::Backtracking(regex) => regex.is_match(text).unwrap_or(false),
+        }
+    }
+
+    /// Strings and symbols are searched; a stored regular expression matches if it is the same.
+    pub fn matches(&self, value: RawValue<'_>) -> bool {
+        match value {
+            RawValue::String(text) | RawValue::Symbol(text) => self.is_match(text),
+            RawValue::Regex { pattern, options } => *pattern == *self.pattern && *options == *self.options,
+            _ => false,
+        }
+    }
+
+    /// The text with which every matching string begins, and whether every string that begins so matches.
+    /// Nothing where the pattern is not anchored, ignores case, or begins with no literal.
+    pub fn literal_prefix(&self) -> Option<(String, bool)> {
+        let (rest, any_line) = match self.pattern.strip_prefix("\\A") {
+            Some(rest) => (rest, true),
+            None => (self.pattern.strip_prefix('^')?, false),
+        };
+        let extended = self.options.contains('x');
+        let anchored = !self.options.contains('m') || any_line;
+        if !anchored || self.options.contains('i') || rest.contains('|') {
+            return None;
+        }
+        let mut prefix = String::new();
+        let mut chars = rest.chars().peekable();
+        let mut exact = true;
+        while let Some(next) = chars.next() {
+            match next {
+                '*' | '?' | '{' => {
+                    // The character before is optional.
+                    prefix.pop();
+                    exact = false;
+                    break;
+                }
+                '\\' => match chars.next() {
+                    Some(escaped) if !escaped.is_ascii_alphanumeric() => prefix.push(escaped),
+                    _ => {
+                        exact = false;
+                        break;
+                    }
+                },
+                '^' | '$' | '.' | '[' | '(' | ')' | '+' => {
+                    exact = false;
+                    break;
+                }
+                '#' if extended => {
+                    exact = false;
+                    break;
+                }
+                space if extended && space.is_ascii_whitespace() => {}
+                literal => prefix.push(literal),
+            }
+        }
+        (!prefix.is_empty()).then_some((prefix, exact))
+    }
+}
+
+impl std::fmt::Debug for Regex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "/{}/{}", self.pattern, self.options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anchored_literals_are_known_to_the_planner() {
+        for (pattern, options, expected) in [
+            ("^abc", "", Some(("abc", true))),
+            ("^abc", "s", Some(("abc", true))),
+            ("\\Aabc", "m", Some(("abc", true))),
+            ("^abc", "m", None),
+            ("^abc", "i", None),
+            ("abc", "", None),
+            ("^ab?", "", Some(("a", false))),
+            ("^ab*c", "", Some(("a", false))),
+            ("^ab{0,1}", "", Some(("a", false))),
+            ("^ab+c", "", Some(("ab", false))),
+            ("^a.c", "", Some(("a", false))),
+            ("^a\\.c", "", Some(("a.c", true))),
+            ("^a\\dc", "", Some(("a", false))),
+            ("^abc$", "", Some(("abc", false))),
+            ("^a|b", "", None),
+            ("^a b#c", "x", Some(("ab", false))),
+            ("^", "", None),
+        ] {
+            let regex = Regex::new(pattern, options).unwrap();
+            let expected = expected.map(|(text, exact)| (text.to_owned(), exact));
+            assert_eq!(regex.literal_prefix(), expected, "{regex:?}");
+        }
+    }
+}

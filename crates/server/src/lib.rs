@@ -1,1 +1,23 @@
+//! The socket side: a listener, one thread per connection, limits, an orderly end.
+//!
+//! ```text
+//! Listener::bind ── serve(service, limits) ──▶ Server ── stop() ──▶ all threads ended
+//!                        │
+//!                        └─ per connection: frames → kilim_wire → Service::run → one write
+//! ```
+//! The server knows messages and sockets. What a command means is the [`Service`]'s affair, and
+//! [`Commands`] is the one that runs against an engine. Why threads: `docs/decisions/0002-threads.md`.
+//!
+//! Invariant: nothing a client sends ends more than its own connection.
 
+mod connection;
+mod frames;
+mod limits;
+mod listener;
+mod service;
+mod shutdown;
+
+pub use limits::Limits;
+pub use listener::{BindError, Listener, Server};
+pub use service::{Commands, Service};
+pub use shutdown::Signals;

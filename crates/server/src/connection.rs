@@ -1,0 +1,331 @@
+//! One client: read a message, run it, write the reply, until somebody ends it.
+//!
+//! Buffers live as long as the connection, so a usual request costs one read, one write and no
+//! allocation here. A fault in a message is answered or ends the connection as on MongoDB
+//! ([`Refusal`]); a panic in a command becomes `InternalError` and the connection goes on.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use kilim_bson::{Document, RawDocument};
+use kilim_commands::{Reply, Request};
+use kilim_error::{Error, ErrorCode};
+use kilim_wire::{
+    Compressor, Flags, Header, Message, OpMsg, Opcode, Refusal, ReplyFlags, compress, decompress,
+    write_op_msg, write_op_reply,
+};
+use tracing::{debug, error, warn};
+
+use crate::frames::{Frames, Next};
+use crate::limits::{BUFFER_BYTES_KEPT, IDLE};
+use crate::service::Service;
+
+/// What the rest of the server sees of a connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
+    pub(crate) address: SocketAddr,
+    activity: AtomicU8,
+}
+
+const WAITING: u8 = 0;
+const RUNNING: u8 = 1;
+const STREAMING: u8 = 2;
+
+impl Peer {
+    pub(crate) fn new(stream: TcpStream, address: SocketAddr) -> Peer {
+        Peer { stream, address, activity: AtomicU8::new(WAITING) }
+    }
+
+    /// A request is being answered for which the end of the server may wait. A stream of replies is
+    /// none: the monitor of a driver would hold the server up for as long as it likes.
+    pub(crate) fn is_running(&self) -> bool {
+        self.activity.load(Ordering::Relaxed) == RUNNING
+    }
+
+    fn set_activity(&self, activity: u8) {
+        self.activity.store(activity, Ordering::Relaxed);
+    }
+}
+
+pub(crate) struct Connection<'s, S: Service> {
+    id: u64,
+    peer: &'s Peer,
+    stopping: &'s AtomicBool,
+    service: &'s S,
+    client: S::Client,
+    frames: Frames,
+    unpacked: Vec<u8>,
+    replies: Replies,
+}
+
+/// Where replies are written, and how the request wants them.
+#[derive(Default)]
+struct Replies {
+    out: Vec<u8>,
+    packed: Vec<u8>,
+    last_id: i32,
+}
+
+/// How to answer a request: in its own opcode, checksummed and compressed as it was.
+#[derive(Clone, Copy)]
+struct Manner {
+    response_to: i32,
+    legacy: bool,
+    flags: Flags,
+    compressor: Option<Compressor>,
+}
+
+impl Manner {
+    fn of(header: &Header) -> Manner {
+        let legacy = header.opcode != Opcode::Msg;
+        Manner { response_to: header.request_id, legacy, flags: Flags::NONE, compressor: None }
+    }
+
+    /// Parses a message and notes on the way how to answer it, because one that cannot be parsed to
+    /// the end may need an answer too.
+    fn parse<'m>(
+        &mut self,
+        header: &Header,
+        mut frame: &'m [u8],
+        unpacked: &'m mut Vec<u8>,
+    ) -> Result<Message<'m>, Refusal> {
+        if header.response_to != 0 {
+            return Err(Refusal::Close("a request that answers another message"));
+        }
+        let mut opcode = header.opcode;
+        if opcode == Opcode::Compressed {
+            let compressor = decompress(frame, unpacked)?;
+            if compressor == Compressor::Noop {
+                return Err(Refusal::Close("a compressor that was not offered"));
+            }
+            self.compressor = Some(compressor);
+            frame = unpacked;
+            let inner = frame.first_chunk().expect("an unpacked message begins with a header");
+            opcode = Header::parse(inner)?.opcode;
+            self.legacy = opcode != Opcode::Msg;
+        }
+        if opcode == Opcode::Msg {
+            self.flags = OpMsg::parse_flags(frame)?;
+        }
+        Message::parse(frame).map(|(_, message)| message)
+    }
+
+    fn wants_reply(&self) -> bool {
+        !self.flags.contains(Flags::MORE_TO_COME)
+    }
+}
+
+enum After {
+    GoOn,
+    Close,
+}
+
+impl<'s, S: Service> Connection<'s, S> {
+    pub(crate) fn new(id: u64, peer: &'s Peer, stopping: &'s AtomicBool, service: &'s S) -> Self {
+        let client = service.connect(id, peer.address);
+        let (frames, unpacked, replies) = (Frames::new(), Vec::new(), Replies::default());
+        Connection { id, peer, stopping, service, client, frames, unpacked, replies }
+    }
+
+    /// Serves until the connection ends. An error is one of the socket.
+    pub(crate) fn serve(mut self) -> io::Result<()> {
+        loop {
+            self.shrink_when_idle()?;
+            let header = match self.frames.next(&mut &self.peer.stream)? {
+                Next::Frame(header) => header,
+                Next::End => return Ok(()),
+                Next::Refused(_) if self.frames.received().starts_with(b"GET ") => {
+                    return (&self.peer.stream).write_all(TO_A_BROWSER.as_bytes());
+                }
+                Next::Refused(refusal) => {
+                    self.log_refusal(&refusal);
+                    return Ok(());
+                }
+            };
+            self.peer.set_activity(RUNNING);
+            let after = self.answer(&header)?;
+            self.peer.set_activity(WAITING);
+            self.frames.consume(&header);
+            if matches!(after, After::Close) || self.stopping.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn answer(&mut self, header: &Header) -> io::Result<After> {
+        let mut manner = Manner::of(header);
+        let parsed = manner.parse(header, self.frames.front(header), &mut self.unpacked);
+        let body;
+        let request = match parsed {
+            Ok(Message::Msg(message)) => Request {
+                body: message.body,
+                sequences: message.sequences.into_iter().map(|it| (it.name, it.documents)).collect(),
+                exhaust_allowed: message.flags.contains(Flags::EXHAUST_ALLOWED) && manner.wants_reply(),
+                legacy_hello: false,
+            },
+            Ok(Message::Query(query)) => {
+                let mut command = query.command.to_document();
+                command.push("$db", query.database);
+                body = command;
+                let sequences = Vec::new();
+                Request { body: body.as_raw(), sequences, exhaust_allowed: false, legacy_hello: true }
+            }
+            Ok(Message::Reply(_)) => return self.refuse(manner, Refusal::Close("a reply from a client")),
+            Err(refusal) => return self.refuse(manner, refusal),
+        };
+        let reply = run(self.service, &mut self.client, request);
+        self.reply(manner, reply)
+    }
+
+    /// Sends a reply, and those that follow it without being asked for.
+    fn reply(&mut self, mut manner: Manner, mut reply: Reply) -> io::Result<After> {
+        loop {
+            if reply.close_connection {
+                return Ok(After::Close);
+            }
+            if !manner.wants_reply() {
+                return Ok(After::GoOn);
+            }
+            let next = reply.exhaust_next;
+            self.replies.send(self.peer, manner, reply.document.as_raw(), next.is_some())?;
+            let Some(next) = next else { return Ok(After::GoOn) };
+            if self.stopping.load(Ordering::Relaxed) {
+                return Ok(After::Close);
+            }
+            self.peer.set_activity(STREAMING);
+            manner.response_to = self.replies.last_id;
+            let request = Request {
+                body: next.as_raw(),
+                sequences: Vec::new(),
+                exhaust_allowed: true,
+                legacy_hello: false,
+            };
+            reply = run(self.service, &mut self.client, request);
+        }
+    }
+
+    fn refuse(&mut self, manner: Manner, refusal: Refusal) -> io::Result<After> {
+        self.log_refusal(&refusal);
+        match refusal {
+            Refusal::Close(_) => return Ok(After::Close),
+            Refusal::Ignore => {}
+            Refusal::Answer(_) if !manner.wants_reply() => {}
+            Refusal::Answer(error) => {
+                let document = self.service.refuse(&error);
+                self.replies.send(self.peer, manner, document.as_raw(), false)?;
+            }
+            Refusal::AnswerQueryFailure(error) => {
+                let mut document = Document::new();
+                document.push("$err", error.to_string());
+                document.push("code", error.code().0);
+                document.push("ok", 0.0);
+                self.replies.send_legacy(self.peer, manner, ReplyFlags::QUERY_FAILURE, document.as_raw())?;
+            }
+        }
+        Ok(After::GoOn)
+    }
+
+    fn log_refusal(&self, refusal: &Refusal) {
+        let (connection, peer) = (self.id, self.peer.address);
+        match refusal {
+            Refusal::Close(why) => warn!(connection, %peer, why, "malformed message, connection ended"),
+            // The message itself may quote the client's data.
+            Refusal::Answer(error) | Refusal::AnswerQueryFailure(error) => {
+                debug!(connection, %peer, code = error.code().0, "malformed message, answered with an error");
+            }
+            Refusal::Ignore => debug!(connection, %peer, "message without meaning, ignored"),
+        }
+    }
+
+    /// Gives large buffers back once the client has been silent for a while. Costs nothing unless
+    /// a buffer is large.
+    fn shrink_when_idle(&mut self) -> io::Result<()> {
+        let large = self.frames.is_large()
+            || self.unpacked.capacity() > BUFFER_BYTES_KEPT
+            || self.replies.out.capacity() > BUFFER_BYTES_KEPT
+            || self.replies.packed.capacity() > BUFFER_BYTES_KEPT;
+        if !large || !self.frames.received().is_empty() {
+            return Ok(());
+        }
+        self.peer.stream.set_read_timeout(Some(IDLE))?;
+        let waited = self.peer.stream.peek(&mut [0]);
+        self.peer.stream.set_read_timeout(None)?;
+        if waited.is_err_and(|error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+        {
+            self.frames.shrink();
+            self.unpacked = Vec::new();
+            self.replies.out = Vec::new();
+            self.replies.packed = Vec::new();
+        }
+        Ok(())
+    }
+}
+
+impl Replies {
+    fn send(
+        &mut self,
+        peer: &Peer,
+        manner: Manner,
+        document: RawDocument<'_>,
+        more_to_come: bool,
+    ) -> io::Result<()> {
+        if manner.legacy {
+            return self.send_legacy(peer, manner, ReplyFlags::AWAIT_CAPABLE, document);
+        }
+        let mut flags = Flags(manner.flags.0 & Flags::CHECKSUM_PRESENT.0);
+        if more_to_come {
+            flags = flags.with(Flags::MORE_TO_COME);
+        }
+        let id = self.next_id();
+        self.out.clear();
+        write_op_msg(&mut self.out, id, manner.response_to, flags, document, &[]);
+        self.write(peer, manner)
+    }
+
+    fn send_legacy(
+        &mut self,
+        peer: &Peer,
+        manner: Manner,
+        flags: ReplyFlags,
+        document: RawDocument<'_>,
+    ) -> io::Result<()> {
+        let id = self.next_id();
+        self.out.clear();
+        write_op_reply(&mut self.out, id, manner.response_to, flags, document);
+        self.write(peer, manner)
+    }
+
+    fn write(&mut self, peer: &Peer, manner: Manner) -> io::Result<()> {
+        match manner.compressor {
+            None => (&peer.stream).write_all(&self.out),
+            Some(compressor) => {
+                self.packed.clear();
+                compress(&self.out, compressor, &mut self.packed)?;
+                (&peer.stream).write_all(&self.packed)
+            }
+        }
+    }
+
+    fn next_id(&mut self) -> i32 {
+        self.last_id = self.last_id.wrapping_add(1);
+        self.last_id
+    }
+}
+
+/// Runs a request so that a broken invariant costs one answer and not the server.
+fn run<S: Service>(service: &S, client: &mut S::Client, request: Request<'_>) -> Reply {
+    // Unwind safe: what a client shares with others is behind locks that its panic gives back, and
+    // a write set that did not reach the commit queue is dropped with its transaction.
+    catch_unwind(AssertUnwindSafe(|| service.run(client, request))).unwrap_or_else(|_| {
+        error!("a command panicked; its client was told InternalError");
+        let error = Error::user(ErrorCode::InternalError, "the server met a bug while it ran this command");
+        Reply { document: service.refuse(&error), exhaust_next: None, close_connection: false }
+    })
+}
+
+const TO_A_BROWSER: &str = "HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n\
+    This is a Kilim database. Browsers cannot talk to it; MongoDB drivers and mongosh can, with \
+    mongodb:// in place of http://.\n";

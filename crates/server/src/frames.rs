@@ -1,0 +1,160 @@
+//! Whole messages out of a stream of bytes.
+//!
+//! One read usually brings one message; it may bring half of one or several. The buffer doubles as
+//! it fills, up to the length that the header claims, so a header that lies costs no memory.
+
+use std::io::{self, Read};
+
+use kilim_wire::{Header, Refusal};
+
+use crate::limits::{BUFFER_BYTES, BUFFER_BYTES_KEPT};
+
+pub(crate) struct Frames {
+    /// All of it initialised; `start..end` is what was read and not yet taken.
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+pub(crate) enum Next {
+    /// A whole message lies at the front: see [`Frames::front`].
+    Frame(Header),
+    /// The peer has closed its side, perhaps in the middle of a message.
+    End,
+    Refused(Refusal),
+}
+
+impl Frames {
+    pub(crate) fn new() -> Frames {
+        Frames { buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 }
+    }
+
+    /// Reads until a whole message is there.
+    pub(crate) fn next(&mut self, stream: &mut impl Read) -> io::Result<Next> {
+        loop {
+            let mut wanted = Header::BYTES;
+            if let Some(head) = self.received().first_chunk() {
+                match Header::parse(head) {
+                    Ok(header) if header.length <= self.received().len() => return Ok(Next::Frame(header)),
+                    Ok(header) => wanted = header.length,
+                    Err(refusal) => return Ok(Next::Refused(refusal)),
+                }
+            }
+            self.make_room(wanted);
+            match stream.read(&mut self.buffer[self.end..]) {
+                Ok(0) => return Ok(Next::End),
+                Ok(count) => self.end += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The message that [`Frames::next`] found.
+    pub(crate) fn front(&self, header: &Header) -> &[u8] {
+        &self.received()[..header.length]
+    }
+
+    /// Takes the message away.
+    pub(crate) fn consume(&mut self, header: &Header) {
+        self.start += header.length;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    pub(crate) fn received(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    pub(crate) fn is_large(&self) -> bool {
+        self.buffer.len() > BUFFER_BYTES_KEPT
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        if self.received().is_empty() && self.is_large() {
+            *self = Frames::new();
+        }
+    }
+
+    /// Makes the buffer end behind `self.end`, and not beyond what `wanted` needs.
+    fn make_room(&mut self, wanted: usize) {
+        if self.buffer.len() - self.start < wanted && self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.buffer.len() {
+            let doubled = self.buffer.len() * 2;
+            self.buffer.resize(doubled.min(wanted.max(self.buffer.len() + 1)), 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::doc;
+    use kilim_wire::{Flags, Message, write_op_msg};
+
+    use super::*;
+
+    /// Hands out its bytes in pieces.
+    struct Pieces<'a> {
+        bytes: &'a [u8],
+        piece: usize,
+    }
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            assert!(!out.is_empty(), "a read without room would look like the end");
+            let count = self.piece.min(self.bytes.len()).min(out.len());
+            out[..count].copy_from_slice(&self.bytes[..count]);
+            self.bytes = &self.bytes[count..];
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn messages_arrive_whole_however_they_are_cut() {
+        let mut bytes = Vec::new();
+        for (id, length) in [(1, 10), (2, 30_000), (3, 0), (4, 4_000), (5, 100)] {
+            let text = "x".repeat(length);
+            write_op_msg(&mut bytes, id, 0, Flags::NONE, doc! {"text": text.as_str()}.as_raw(), &[]);
+        }
+        for piece in [1, 7, 16, 100, 4096, 1 << 20] {
+            let mut stream = Pieces { bytes: &bytes, piece };
+            let mut frames = Frames::new();
+            let mut ids = Vec::new();
+            while let Next::Frame(header) = frames.next(&mut stream).unwrap() {
+                ids.push(Message::parse(frames.front(&header)).unwrap().0.request_id);
+                frames.consume(&header);
+            }
+            assert_eq!(ids, [1, 2, 3, 4, 5], "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_lies_allocates_no_more_than_twice_what_arrived() {
+        let mut bytes = Vec::new();
+        for number in [48_000_000i32, 1, 0, 2013] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.resize(10_000, 0);
+        let mut frames = Frames::new();
+        assert!(matches!(frames.next(&mut Pieces { bytes: &bytes, piece: 999 }).unwrap(), Next::End));
+        assert!(frames.buffer.len() <= 20_000, "{}", frames.buffer.len());
+    }
+
+    #[test]
+    fn a_large_buffer_is_given_back_when_nothing_is_in_it() {
+        let mut bytes = Vec::new();
+        let text = "x".repeat(1 << 20);
+        write_op_msg(&mut bytes, 1, 0, Flags::NONE, doc! {"text": text.as_str()}.as_raw(), &[]);
+        let mut frames = Frames::new();
+        let Next::Frame(header) = frames.next(&mut &bytes[..]).unwrap() else { panic!("a whole message") };
+        frames.shrink();
+        assert!(frames.is_large(), "not while a message is in it");
+        frames.consume(&header);
+        frames.shrink();
+        assert_eq!(frames.buffer.len(), BUFFER_BYTES);
+    }
+}

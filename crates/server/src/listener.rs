@@ -1,0 +1,326 @@
+//! The listening socket and the threads behind it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tracing::{debug, warn};
+
+use crate::connection::{Connection, Peer};
+use crate::limits::{
+    BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, KEEP_ALIVE_SECONDS, Limits, STACK_BYTES, TICK,
+};
+use crate::service::Service;
+
+/// A bound address. Clients may connect at once, and are answered once [`Listener::serve`] is called.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+#[derive(Debug)]
+pub enum BindError {
+    /// Anyone who reaches the address could read and change everything.
+    NotLoopback(IpAddr),
+    Io(SocketAddr, io::Error),
+}
+
+impl Listener {
+    /// Port 0 picks a free one. An address beyond this machine is refused unless `insecure`.
+    pub fn bind(address: SocketAddr, insecure: bool) -> Result<Listener, BindError> {
+        if !address.ip().to_canonical().is_loopback() && !insecure {
+            return Err(BindError::NotLoopback(address.ip()));
+        }
+        let bind = || {
+            let socket = TcpListener::bind(address)?;
+            // SAFETY: the descriptor is open; listening again only lengthens the queue.
+            if unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let address = socket.local_addr()?;
+            Ok(Listener { socket, address })
+        };
+        bind().map_err(|error| BindError::Io(address, error))
+    }
+
+    /// Where clients of this machine connect: the bound address, or loopback if it is every address.
+    pub fn address(&self) -> SocketAddr {
+        let ip = match self.address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        SocketAddr::new(ip, self.address.port())
+    }
+
+    pub fn serve<S: Service>(self, service: S, mut limits: Limits) -> io::Result<Server<S>> {
+        limits.connections_max = limits.connections_max.min(connections_possible());
+        let address = self.address();
+        let shared = Arc::new(Shared {
+            service,
+            limits,
+            stopping: AtomicBool::new(false),
+            peers: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new().name(name.into()).spawn(work)
+        };
+        let acceptor = spawn("accept", {
+            let shared = shared.clone();
+            Box::new(move || accept(&self.socket, &shared))
+        })?;
+        let ticker = spawn("tick", {
+            let shared = shared.clone();
+            Box::new(move || tick(&shared))
+        })?;
+        Ok(Server { address, shared, threads: vec![acceptor, ticker] })
+    }
+}
+
+/// A running server; dropping it stops it.
+pub struct Server<S: Service> {
+    address: SocketAddr,
+    shared: Arc<Shared<S>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared<S> {
+    service: S,
+    limits: Limits,
+    stopping: AtomicBool,
+    peers: Mutex<HashMap<u64, Arc<Peer>>>,
+    /// Told whenever a connection has ended, and when the server stops; goes with `peers`.
+    ended: Condvar,
+}
+
+impl<S: Service> Server<S> {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn service(&self) -> &S {
+        &self.shared.service
+    }
+
+    pub fn connections(&self) -> usize {
+        self.shared.peers.lock().len()
+    }
+
+    /// Accepts no more, lets running operations finish within the grace, then ends every connection.
+    /// Returns when no thread of the server runs any more, or will not be waited for any longer.
+    pub fn stop(&mut self) {
+        let shared = &self.shared;
+        if shared.stopping.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        shared.ended.notify_all();
+        // A blocked accept sees the flag when it has something to accept.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+
+        // Idle connections end now; running ones may still write their reply.
+        let end = |peers: &HashMap<u64, Arc<Peer>>, how| {
+            for peer in peers.values() {
+                let _ = peer.stream.shutdown(how);
+            }
+        };
+        end(&shared.peers.lock(), std::net::Shutdown::Read);
+        let running = |peers: &HashMap<u64, Arc<Peer>>| peers.values().any(|peer| peer.is_running());
+        if !shared.wait_while(shared.limits.stop_grace, running) {
+            warn!("operations are still running; they are interrupted");
+        }
+        shared.service.interrupt();
+        if !shared.wait_while(INTERRUPT, running) {
+            warn!("operations did not end when interrupted; their connections are cut");
+        }
+        end(&shared.peers.lock(), std::net::Shutdown::Both);
+        if !shared.wait_while(INTERRUPT, |peers| !peers.is_empty()) {
+            warn!(connections = shared.peers.lock().len(), "connections are left behind");
+        }
+    }
+}
+
+impl<S: Service> Drop for Server<S> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl<S> Shared<S> {
+    /// Waits for a condition of the peers to end, and says whether it did in time.
+    fn wait_while(&self, limit: Duration, condition: impl Fn(&HashMap<u64, Arc<Peer>>) -> bool) -> bool {
+        let deadline = std::time::Instant::now() + limit;
+        let mut peers = self.peers.lock();
+        while condition(&peers) {
+            if std::time::Instant::now() >= deadline {
+                return false;
+            }
+            // A connection that goes from running to waiting tells nobody, so look now and then.
+            self.ended.wait_for(&mut peers, Duration::from_millis(5));
+        }
+        true
+    }
+}
+
+fn accept<S: Service>(socket: &TcpListener, shared: &Arc<Shared<S>>) {
+    let mut next_id = 1;
+    let mut refused = 0u64;
+    loop {
+        let accepted = socket.accept();
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors or memory: it passes when connections end.
+                warn!(%error, "cannot accept a connection");
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        let connections_max = shared.limits.connections_max;
+        if shared.peers.lock().len() >= connections_max {
+            refused += 1;
+            // The log shall not grow with every attempt of a client that keeps trying.
+            if refused.is_power_of_two() {
+                warn!(connections_max, refused, %address, "too many connections, refused; see --max-connections");
+            }
+            continue;
+        }
+        if let Err(error) = start(shared, next_id, stream, address) {
+            warn!(%error, %address, "cannot serve a connection");
+        }
+        next_id += 1;
+    }
+}
+
+/// Gives a connection its thread.
+fn start<S: Service>(
+    shared: &Arc<Shared<S>>,
+    id: u64,
+    stream: TcpStream,
+    address: SocketAddr,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(shared.limits.write_timeout))?;
+    keep_alive(&stream)?;
+    let peer = Arc::new(Peer::new(stream, address));
+    shared.peers.lock().insert(id, peer.clone());
+    let registered = Registered { shared: shared.clone(), id };
+    let serve = move || {
+        debug!(connection = id, peer = %address, "connected");
+        let shared = &registered.shared;
+        let ended = Connection::new(id, &peer, &shared.stopping, &shared.service).serve();
+        match ended {
+            Ok(()) => debug!(connection = id, peer = %address, "disconnected"),
+            Err(error) => debug!(connection = id, peer = %address, %error, "connection broke"),
+        }
+    };
+    // If the thread cannot be had, dropping the closure strikes the connection off the list.
+    thread::Builder::new().name(format!("conn-{id}")).stack_size(STACK_BYTES).spawn(serve)?;
+    Ok(())
+}
+
+/// A connection's place among the peers, given up whichever way its thread ends.
+struct Registered<S> {
+    shared: Arc<Shared<S>>,
+    id: u64,
+}
+
+impl<S> Drop for Registered<S> {
+    fn drop(&mut self) {
+        self.shared.peers.lock().remove(&self.id);
+        self.shared.ended.notify_all();
+    }
+}
+
+fn tick<S: Service>(shared: &Shared<S>) {
+    loop {
+        let mut peers = shared.peers.lock();
+        let woken_at = std::time::Instant::now() + TICK;
+        while !shared.stopping.load(Ordering::SeqCst) {
+            if shared.ended.wait_until(&mut peers, woken_at).timed_out() {
+                break;
+            }
+        }
+        drop(peers);
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        shared.service.tick();
+    }
+}
+
+/// Lets the kernel find out that a peer is gone which did not say so; its thread would wait forever.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    let set = |level: i32, option: i32, value: i32| {
+        // SAFETY: the descriptor is open, and the option is read from an int that outlives the call.
+        let result = unsafe {
+            let length = size_of_val(&value) as libc::socklen_t;
+            libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), length)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    #[cfg(target_os = "linux")]
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_SECONDS)?;
+    #[cfg(target_os = "macos")]
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPALIVE, KEEP_ALIVE_SECONDS)?;
+    Ok(())
+}
+
+/// Raises the limit of file descriptors as far as allowed, and says how many connections fit below it.
+fn connections_possible() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls read or write the struct that they are given, which outlives them.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return usize::MAX;
+        }
+        let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0 {
+            limit = raised;
+        }
+    }
+    let descriptors = usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX);
+    // Where descriptors are very few, half of them must do.
+    descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(descriptors / 2)
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BindError::NotLoopback(ip) => write!(
+                f,
+                "{ip} can be reached from other machines, and anyone who reaches it could read and change \
+                 everything: there is no authentication yet. Bind to 127.0.0.1, or pass --insecure if the \
+                 network itself is safe"
+            ),
+            BindError::Io(address, error) if error.kind() == io::ErrorKind::AddrInUse => write!(
+                f,
+                "port {port} on {ip} is already in use by another program, perhaps another database. Stop \
+                 it, choose another port with --port, or let a free one be picked with --port 0",
+                port = address.port(),
+                ip = address.ip(),
+            ),
+            BindError::Io(address, error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "not allowed to listen on {address}: ports below 1024 need special rights")
+            }
+            BindError::Io(address, error) => write!(f, "cannot listen on {address}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BindError {}

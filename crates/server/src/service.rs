@@ -1,0 +1,56 @@
+//! What answers requests: the seam between sockets and commands, so that each is tested without the other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use kilim_bson::Document;
+use kilim_commands::{Client, Reply, Request};
+use kilim_engine::Engine;
+use kilim_error::Error;
+
+pub trait Service: Send + Sync + 'static {
+    /// What is kept for one connection; dropping it gives back what the connection holds.
+    type Client: Send;
+
+    fn connect(&self, connection: u64, peer: SocketAddr) -> Self::Client;
+
+    fn run(&self, client: &mut Self::Client, request: Request<'_>) -> Reply;
+
+    /// The reply to a message that holds no request.
+    fn refuse(&self, error: &Error) -> Document;
+
+    /// Called about once a second.
+    fn tick(&self) {}
+
+    /// Interrupts what runs; called once, when the server ends and the grace is over.
+    fn interrupt(&self) {}
+}
+
+/// Commands against an engine.
+pub struct Commands {
+    pub engine: Arc<Engine>,
+}
+
+impl Service for Commands {
+    type Client = Client;
+
+    fn connect(&self, connection: u64, peer: SocketAddr) -> Client {
+        Client::new(self.engine.clone(), connection, peer)
+    }
+
+    fn run(&self, client: &mut Client, request: Request<'_>) -> Reply {
+        kilim_commands::run(client, request)
+    }
+
+    fn refuse(&self, error: &Error) -> Document {
+        kilim_commands::error_document(error)
+    }
+
+    fn tick(&self) {
+        self.engine.tick();
+    }
+
+    fn interrupt(&self) {
+        self.engine.operations.stop();
+    }
+}

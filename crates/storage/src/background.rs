@@ -66,9 +66,12 @@ impl Background {
         self.errands.lock().stop
     }
 
-    pub(crate) fn drain_soon(&self) {
-        self.errands.lock().drain = true;
+    /// False if there is no thread any more that could.
+    pub(crate) fn drain_soon(&self) -> bool {
+        let mut errands = self.errands.lock();
+        errands.drain = true;
         self.to_syncer.notify_one();
+        !errands.stop
     }
 
     pub(crate) fn sync_soon(&self) {

@@ -310,8 +310,8 @@ impl CommitQueue {
         // Members whose threads have yet to ask will lead themselves.
         state.leading = false;
         drop(state);
-        if forsaken {
-            shared.background.drain_soon();
+        if forsaken && !shared.background.drain_soon() {
+            let _ = self.drain(shared);
         }
     }
 
@@ -323,8 +323,10 @@ impl CommitQueue {
             drop(stage);
             let nobody_leads = !state.leading;
             drop(state);
-            if nobody_leads {
-                shared.background.drain_soon();
+            if nobody_leads && !shared.background.drain_soon() {
+                // The last handle is gone and its threads with it. Its members are told of an error; nobody
+                // is left to tell here.
+                let _ = self.drain(shared);
             }
         }
     }

@@ -57,7 +57,8 @@ impl Snapshot {
     pub fn scan(&self, space: Space, lower: Bound<&[u8]>, upper: Bound<&[u8]>, direction: Direction) -> Scan {
         // The storage crate's own keys come first in `Meta` and are nobody else's business.
         let lower = match lower {
-            Bound::Unbounded if space == Space::Meta => Bound::Included([format::OWN + 1].as_slice()),
+            Bound::Included(key) | Bound::Excluded(key) if key.first() > Some(&format::OWN) => lower,
+            _ if space == Space::Meta => Bound::Included([format::OWN + 1].as_slice()),
             given => given,
         };
         let rows = self.published.view.rows(space, lower, upper, direction);

@@ -8,6 +8,8 @@
 //! Invariant: a view shows whole batches. A batch is on disk entirely or not at all after a crash, and no
 //! batch is there without those before it.
 
+#[cfg(test)]
+pub(crate) mod faulty;
 pub(crate) mod fjall;
 pub(crate) mod memory;
 

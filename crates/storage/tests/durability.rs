@@ -1,0 +1,160 @@
+//! What survives: reopening without closing, dropped collections, full disks, foreign directories.
+
+use kilim_error::{Error, StorageError};
+use kilim_storage::{Counter, Direction, Durability, Options, Space, Store};
+use std::ops::Bound;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn options() -> Options {
+    Options { cache_bytes: 16 << 20, free_space_reserve_bytes: 0, ..Options::default() }
+}
+
+fn open(dir: &Path) -> Store {
+    Store::open(dir, options()).unwrap()
+}
+
+fn rows_under(store: &Store, space: Space, prefix: &[u8]) -> usize {
+    store
+        .snapshot()
+        .scan(space, Bound::Included(prefix), Bound::Unbounded, Direction::Forward)
+        .take_while(|row| row.as_ref().unwrap().0.starts_with(prefix))
+        .count()
+}
+
+#[test]
+fn a_store_dropped_without_closing_comes_back_with_its_commits_and_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut times = Vec::new();
+    for round in 0..3u8 {
+        let store = open(dir.path());
+        assert_eq!(store.last_commit_time(), times.last().copied().unwrap_or(0));
+        assert_eq!(store.snapshot().counter(b"c").unwrap().count, i64::from(round));
+        assert!(store.now() >= store.last_commit_time());
+        let mut transaction = store.begin();
+        transaction.put(Space::Index, vec![round], vec![round; 3]);
+        transaction.add(b"c", 1, 3);
+        let time = transaction.commit(Durability::Durable).unwrap();
+        assert!(times.last().is_none_or(|last| time > *last));
+        times.push(time);
+    }
+    let store = open(dir.path());
+    assert_eq!(store.snapshot().counter(b"c").unwrap(), Counter { count: 3, bytes: 9 });
+    assert_eq!(rows_under(&store, Space::Index, b""), 3);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_directory_is_open_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let Err(error) = Store::open(dir.path(), options()) else { panic!("opened twice") };
+    assert!(error.to_string().contains("in use"), "{error}");
+    store.close().unwrap();
+    open(dir.path()).close().unwrap();
+}
+
+#[test]
+fn below_the_reserve_writes_are_refused_and_reads_and_drops_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut transaction = store.begin();
+    transaction.put(Space::Index, b"k".as_slice(), b"v".as_slice());
+    transaction.commit(Durability::Durable).unwrap();
+    store.close().unwrap();
+
+    let full = Options { free_space_reserve_bytes: u64::MAX, ..options() };
+    let store = Store::open(dir.path(), full).unwrap();
+    let mut transaction = store.begin();
+    transaction.put(Space::Index, b"l".as_slice(), b"v".as_slice());
+    let error = transaction.commit(Durability::Relaxed).unwrap_err();
+    assert!(matches!(error, Error::Storage(StorageError::OutOfSpace { .. })), "{error}");
+    let error = store.ingest(Space::Index, [(vec![1], vec![2])].into_iter()).unwrap_err();
+    assert!(matches!(error, Error::Storage(StorageError::OutOfSpace { .. })), "{error}");
+    assert!(store.snapshot().get(Space::Index, b"k").unwrap().is_some());
+    assert!(store.latest(Space::Index, b"l").unwrap().is_none());
+    store.reclaim(Space::Index, b"k").unwrap();
+}
+
+#[test]
+fn a_dead_prefix_goes_away_and_older_snapshots_keep_it() {
+    for on_disk in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = if on_disk { open(dir.path()) } else { Store::in_memory(options()) };
+        for collection in 1..=3u8 {
+            let rows =
+                (0..6_000u32).map(|at| ([&[collection], at.to_be_bytes().as_slice()].concat(), vec![7; 50]));
+            store.ingest(Space::Records, rows).unwrap();
+        }
+        let before = store.snapshot();
+        let mut transaction = store.begin();
+        transaction.reclaim(Space::Records, &[2]);
+        transaction.reset_counter(b"second");
+        transaction.commit(Durability::Durable).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while rows_under(&store, Space::Records, &[2]) > 0 {
+            assert!(Instant::now() < end, "the dead prefix is still there");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(rows_under(&store, Space::Records, &[1]), 6_000);
+        assert_eq!(rows_under(&store, Space::Records, &[3]), 6_000);
+        let seen = before
+            .scan(Space::Records, Bound::Included(&[2]), Bound::Excluded(&[3]), Direction::Forward)
+            .inspect(|row| assert!(row.is_ok()))
+            .count();
+        assert_eq!(seen, 6_000);
+        assert_eq!(rows_under(&store, Space::Meta, b""), 0, "the storage crate's own keys are not shown");
+    }
+}
+
+#[test]
+fn a_prefix_declared_dead_before_a_restart_goes_away_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    store.ingest(Space::Index, (0..3_000u32).map(|at| (at.to_be_bytes().to_vec(), vec![1]))).unwrap();
+    store.reclaim(Space::Index, &[0, 0]).unwrap();
+    drop(store);
+    let store = open(dir.path());
+    let end = Instant::now() + Duration::from_secs(20);
+    while rows_under(&store, Space::Index, &[0, 0]) > 0 {
+        assert!(Instant::now() < end, "the dead prefix is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_bulk_load_is_there_after_reopening_without_closing() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let store = open(dir.path());
+        store.ingest(Space::Index, (0..1_000u32).map(|at| (at.to_be_bytes().to_vec(), vec![1]))).unwrap();
+        let error =
+            store.ingest(Space::Index, [(vec![9], vec![]), (vec![8], vec![])].into_iter()).unwrap_err();
+        assert!(matches!(error, Error::Bug(_)), "{error}");
+    }
+    assert_eq!(rows_under(&open(dir.path()), Space::Index, b""), 1_000);
+}
+
+#[test]
+fn a_key_that_the_backend_cannot_hold_is_refused() {
+    for key in [vec![], vec![1; 70_000]] {
+        let store = Store::in_memory(options());
+        let mut transaction = store.begin();
+        transaction.put(Space::Index, key, vec![]);
+        assert!(matches!(transaction.commit(Durability::Durable), Err(Error::Bug(_))));
+    }
+}
+
+#[test]
+fn closing_with_a_live_transaction_keeps_what_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let pending = store.begin();
+    let mut transaction = store.begin();
+    transaction.put(Space::Meta, b"a".as_slice(), b"b".as_slice());
+    let ticket = transaction.enqueue(Durability::Relaxed).unwrap();
+    drop(store);
+    drop(ticket);
+    drop(pending);
+    assert_eq!(rows_under(&open(dir.path()), Space::Meta, b"a"), 1);
+}

@@ -74,8 +74,8 @@ impl Decimal128 {
         Decimal128::finite(negative, rest, exponent)
     }
 
-    /// Rounds to `places` digits behind the point, before it if negative. What cannot be written
-    /// with that many places in 34 digits is NaN.
+    /// Rounds to `places` digits behind the point, before it if negative. What has no room for that
+    /// many places gets as many as 34 digits allow.
     pub fn round(self, places: i32, rounding: Rounding) -> Decimal128 {
         let (negative, coefficient, exponent) = match self.parts() {
             Parts::Finite { negative, coefficient, exponent } => (negative, coefficient, exponent),
@@ -90,10 +90,8 @@ impl Decimal128 {
             if coefficient == 0 {
                 return Decimal128::finite(negative, 0, target);
             }
-            if more + digits(coefficient) > DIGITS_MAX {
-                return Decimal128::NAN;
-            }
-            return Decimal128::finite(negative, coefficient * power_of_ten(more), target);
+            let room = more.min(DIGITS_MAX - digits(coefficient));
+            return Decimal128::finite(negative, coefficient * power_of_ten(room), exponent - room as i32);
         }
         let dropped = (target - exponent) as u32;
         let (kept, rest, unit) = if dropped > DIGITS_MAX {
@@ -112,11 +110,12 @@ impl Decimal128 {
         Decimal128::finite(negative, kept + u128::from(up), target)
     }
 
-    /// Rounds to a whole number; one that is whole already keeps its exponent.
+    /// Rounds to a whole number written without an exponent; NaN if that takes more than 34 digits,
+    /// as in mongod.
     pub fn round_to_whole(self, rounding: Rounding) -> Decimal128 {
-        match self.parts() {
-            Parts::Finite { exponent, .. } if exponent < 0 => self.round(0, rounding),
-            _ => self,
+        match self.round(0, rounding) {
+            whole if matches!(whole.parts(), Parts::Finite { exponent: 0, .. }) => whole,
+            _ => Decimal128::NAN,
         }
     }
 
@@ -141,7 +140,10 @@ impl Decimal128 {
             Parts::Finite { negative, coefficient, exponent } => {
                 let mut dpd = context.from_u128(coefficient);
                 context.set_exponent(&mut dpd, exponent);
-                if negative { -dpd } else { dpd }
+                // By the bit, since negation would take it from a zero.
+                let mut bytes = dpd.to_le_bytes();
+                bytes[15] |= u8::from(negative) << 7;
+                Dpd::from_le_bytes(bytes)
             }
             // Both encodings write an infinity with the same bits.
             Parts::Infinity { negative: false } => Dpd::from_le_bytes(Decimal128::INFINITY.to_bytes()),

@@ -185,3 +185,63 @@ pub(crate) fn power_of_ten(exponent: u32) -> u128 {
     };
     POWERS[exponent as usize]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_as_mongod_reads_them() {
+        let cases = [
+            ("1", Ok("1")),
+            ("1.10", Ok("1.10")),
+            ("1E3", Ok("1E+3")),
+            (".5", Ok("0.5")),
+            ("5.", Ok("5")),
+            ("+1", Ok("1")),
+            ("-0E+2", Ok("-0E+2")),
+            ("1E-7", Ok("1E-7")),
+            ("0.000001", Ok("0.000001")),
+            ("-iNf", Ok("-Infinity")),
+            ("nan", Ok("NaN")),
+            ("12345678901234567890123456789012345", Ok("1.234567890123456789012345678901234E+34")),
+            ("1E6144", Ok("1.000000000000000000000000000000000E+6144")),
+            ("0E9999", Ok("0E+6111")),
+            ("0E-9999", Ok("0E-6176")),
+            ("10E-6177", Ok("1E-6176")),
+            ("", Err(ParseDecimalError::Empty)),
+            ("1e", Err(ParseDecimalError::Malformed)),
+            (" 1", Err(ParseDecimalError::Malformed)),
+            ("1 ", Err(ParseDecimalError::Malformed)),
+            ("-", Err(ParseDecimalError::Malformed)),
+            ("é", Err(ParseDecimalError::Malformed)),
+            ("1.2.3", Err(ParseDecimalError::Malformed)),
+            ("infinit", Err(ParseDecimalError::Malformed)),
+            ("1E7000", Err(ParseDecimalError::Overflow)),
+            ("1E99999999999999999999", Err(ParseDecimalError::Overflow)),
+            ("15E-6177", Err(ParseDecimalError::Underflow)),
+        ];
+        for (text, expected) in cases {
+            let read = Decimal128::parse(text).map(|decimal| decimal.to_string());
+            assert_eq!(read, expected.map(str::to_owned), "{text}");
+        }
+        assert!(Decimal128::parse_exact("1234567890123456789012345678901234.5").is_err());
+        assert!(Decimal128::parse_exact("1234567890123456789012345678901234.0").is_ok());
+    }
+
+    #[test]
+    fn coefficients_out_of_range_are_zero() {
+        for bytes in [[0xFF; 16], [0x77; 16], [0x6F; 16]] {
+            let decimal = Decimal128::from_bytes(bytes);
+            assert!(decimal.is_nan() || decimal.is_infinite() || decimal.is_zero());
+        }
+    }
+
+    #[test]
+    fn doubles_become_fifteen_or_all_digits() {
+        assert_eq!(Decimal128::from_f64(0.1).to_string(), "0.100000000000000");
+        assert_eq!(Decimal128::from_f64(-1e22).to_string(), "-1.00000000000000E+22");
+        let third = Decimal128::from_f64_all_digits(1.0 / 3.0);
+        assert_eq!(third.to_string(), "0.3333333333333333148296162562473910");
+    }
+}

@@ -1,1 +1,263 @@
-//! Updates: a pure function from a before-image to an after-image and the paths it touched.
+//! Updates: a pure function from a before-image to an after-image.
+//!
+//! An update is parsed once per statement into a tree with one node per path step (`tree`), applied to each
+//! document by one walk over that tree (`walk`), and written by copying what it does not touch (`change`).
+//! Each operator has its own file and its line in the table of `operator`.
+//!
+//! Invariant: applying reads nothing but the before-image and the [`Context`], so it can be repeated.
+
+mod add_to_set;
+mod arithmetic;
+mod array;
+mod array_filter;
+mod bit;
+mod change;
+mod current_date;
+mod inc;
+mod max;
+mod min;
+mod mul;
+mod operator;
+mod path;
+mod pop;
+mod pull;
+mod pull_all;
+mod push;
+mod rename;
+mod replacement;
+mod set;
+mod set_on_insert;
+mod storage;
+mod text;
+mod tree;
+mod unset;
+mod upsert;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, Path, RawArray, RawDocument, RawValue, Timestamp};
+use kilim_error::{Error, ErrorCode, Result};
+
+use self::array_filter::ArrayFilter;
+use self::path::{Step, parse_path};
+use self::tree::ObjectNode;
+use self::walk::Walk;
+use crate::filter::Filter;
+
+/// A parsed update.
+#[derive(Debug, Clone)]
+pub struct Update {
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Replacement(Document),
+    Operators {
+        tree: ObjectNode,
+        filters: Vec<ArrayFilter>,
+        /// Paths without `$`, `$[]`, `$[identifier]` and indexes.
+        touched: Vec<Box<[Box<str>]>>,
+        positional: bool,
+    },
+}
+
+/// What an update depends on besides the document.
+#[derive(Debug, Clone, Copy)]
+pub struct Context {
+    /// The array index that `$` stands for, from the filter's match.
+    pub position: Option<usize>,
+    /// A document is being inserted: `$setOnInsert` applies.
+    pub inserting: bool,
+    /// The present, in milliseconds since 1970, for `$currentDate`.
+    pub now_millis: i64,
+    /// The present for timestamps.
+    pub timestamp: Timestamp,
+}
+
+/// What an update did.
+#[derive(Debug, Clone)]
+pub struct Applied {
+    /// None where nothing changed.
+    pub after: Option<Document>,
+}
+
+impl Update {
+    /// Parses the `u` of an update statement.
+    pub fn parse(update: RawValue<'_>, array_filters: Option<RawArray<'_>>, multi: bool) -> Result<Update> {
+        let failed = |message: &str| Err(Error::user(ErrorCode::FailedToParse, message));
+        let document = match update {
+            RawValue::Document(document) => document,
+            RawValue::Array(_) if array_filters.is_some() => {
+                return failed("arrayFilters may not be specified for pipeline-style updates");
+            }
+            RawValue::Array(_) => {
+                let message = "Update pipelines are not supported yet";
+                return Err(Error::user(ErrorCode::NotImplemented, message));
+            }
+            _ => return failed("Update argument must be either an object or an array"),
+        };
+        let filters = array_filters.map_or_else(|| Ok(Vec::new()), ArrayFilter::parse_all)?;
+        if is_operators(document) {
+            return parse_operators(document, filters);
+        }
+        if multi {
+            return failed("multi update is not supported for replacement-style update");
+        }
+        Ok(Update { kind: Kind::Replacement(document.to_document()) })
+    }
+
+    pub fn is_replacement(&self) -> bool {
+        matches!(self.kind, Kind::Replacement(_))
+    }
+
+    /// Whether a path holds `$`, so that the filter's match must be known.
+    pub fn requires_position(&self) -> bool {
+        matches!(self.kind, Kind::Operators { positional: true, .. })
+    }
+
+    /// Whether applying this update may change what is found at a path. Array indexes are disregarded on both
+    /// sides: `a.0.b` is touched by `a.$[].b`.
+    pub fn touches(&self, path: &Path) -> bool {
+        let Kind::Operators { touched, .. } = &self.kind else { return true };
+        let names = || path.components().iter().filter(|step| !is_index(&step.name)).map(|step| &*step.name);
+        touched.iter().any(|touched| {
+            touched.iter().map(|name| &**name).zip(names()).all(|(ours, theirs)| ours == theirs)
+        })
+    }
+
+    /// The paths that applying may change, without array indexes; none for a replacement, which may
+    /// change all.
+    pub fn touched_paths(&self) -> Option<Vec<Path>> {
+        match &self.kind {
+            Kind::Replacement(_) => None,
+            Kind::Operators { touched, .. } => {
+                Some(touched.iter().map(|names| Path::parse(&names.join("."))).collect())
+            }
+        }
+    }
+
+    pub fn apply(&self, before: RawDocument<'_>, context: &Context) -> Result<Applied> {
+        let after = match &self.kind {
+            Kind::Replacement(replacement) => replacement::apply(replacement.as_raw(), before, context)?,
+            Kind::Operators { tree, filters, .. } => Walk::new(before, filters, context).run(tree)?,
+        };
+        Ok(Applied { after })
+    }
+
+    /// The document to insert where the filter matched none.
+    pub fn document_for_upsert(&self, filter: &Filter, context: &Context) -> Result<Document> {
+        let context = Context { inserting: true, ..*context };
+        let document = match &self.kind {
+            Kind::Replacement(replacement) => {
+                let id = upsert::id_from_filter(filter)?;
+                replacement::replace(replacement.as_raw(), id.map(|id| id.as_raw()), &context)?
+            }
+            Kind::Operators { .. } => {
+                let before = upsert::document_from_filter(filter)?;
+                self.apply(before.as_raw(), &context)?.after.unwrap_or(before)
+            }
+        };
+        upsert::with_id_first(document.as_raw())
+    }
+}
+
+/// Every update operator with a line on what it does, by name.
+pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
+    operator::OPERATORS.iter().map(|kind| (kind.name, kind.help))
+}
+
+fn is_operators(update: RawDocument<'_>) -> bool {
+    update.iter().next().is_some_and(|(name, _)| name.starts_with('$'))
+}
+
+fn is_index(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn parse_operators(update: RawDocument<'_>, filters: Vec<ArrayFilter>) -> Result<Update> {
+    let mut parsing = Parsing { filters, ..Parsing::default() };
+    for (name, fields) in update {
+        let Some(kind) = operator::find(name) else {
+            let message = format!(
+                "Unknown modifier: {name}. Expected a valid update modifier or pipeline-style update specified as \
+                 an array"
+            );
+            return Err(Error::user(ErrorCode::FailedToParse, message));
+        };
+        let RawValue::Document(fields) = fields else {
+            let message = format!(
+                "Modifiers operate on fields but we found type {} instead. For example: {{$mod: {{<field>: ...}}}} \
+                 not {{{}}}",
+                fields.element_type().name(),
+                text::element(name, fields)
+            );
+            return Err(Error::user(ErrorCode::FailedToParse, message));
+        };
+        for (path, argument) in fields {
+            if kind.name == "$rename" {
+                parsing.insert(path, |_| Ok(Arc::new(rename::RenamedAway)))?;
+                let target = rename::target(path, argument)?;
+                parsing.insert(target, |_| (kind.parse)(path, argument))?;
+            } else {
+                parsing.insert(path, |path| (kind.parse)(path, argument))?;
+            }
+        }
+    }
+    if let Some(unused) = parsing.filters.iter().find(|filter| !parsing.used.contains(&filter.identifier)) {
+        let message = format!(
+            "The array filter for identifier '{}' was not used in the update {}",
+            unused.identifier,
+            text::document(update)
+        );
+        return Err(Error::user(ErrorCode::FailedToParse, message));
+    }
+    let Parsing { tree, filters, touched, positional, .. } = parsing;
+    Ok(Update { kind: Kind::Operators { tree, filters, touched, positional } })
+}
+
+#[derive(Default)]
+struct Parsing {
+    tree: ObjectNode,
+    filters: Vec<ArrayFilter>,
+    /// Identifiers that a path has named.
+    used: Vec<Box<str>>,
+    touched: Vec<Box<[Box<str>]>>,
+    positional: bool,
+}
+
+impl Parsing {
+    fn insert(
+        &mut self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<Arc<dyn operator::Operator>>,
+    ) -> Result<()> {
+        let steps = parse_path(path)?;
+        let operator = parse(path)?;
+        for step in &steps {
+            match step {
+                Step::Elements(identifier) if !identifier.is_empty() => {
+                    if !self.filters.iter().any(|filter| *filter.identifier == **identifier) {
+                        let message =
+                            format!("No array filter found for identifier '{identifier}' in path '{path}'");
+                        return Err(Error::user(ErrorCode::BadValue, message));
+                    }
+                    self.used.push((*identifier).into());
+                }
+                Step::Positional => self.positional = true,
+                _ => {}
+            }
+        }
+        self.tree.insert(&steps, path, operator)?;
+        let name = |step: &Step<'_>| match step {
+            Step::Field(name) if !is_index(name) => Some((*name).into()),
+            _ => None,
+        };
+        self.touched.push(steps.iter().filter_map(name).collect());
+        Ok(())
+    }
+}

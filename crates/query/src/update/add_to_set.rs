@@ -1,0 +1,70 @@
+//! `$addToSet`: values that the array does not hold yet are appended.
+
+use std::sync::Arc;
+
+use kilim_bson::{RawDocument, RawValue, Value};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::array::{array_of, contains};
+use super::change::Change;
+use super::operator::{Missing, Operator, Place};
+use super::text;
+
+/// The values to add, each once.
+#[derive(Debug)]
+struct AddToSet(Vec<Value>);
+
+pub(super) fn parse(_path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+    let values = match argument {
+        RawValue::Document(document) if document.iter().next().is_some_and(|(name, _)| name == "$each") => {
+            parse_each(document)?
+        }
+        value => vec![value.to_value()],
+    };
+    Ok(Arc::new(AddToSet(values)))
+}
+
+fn parse_each(document: RawDocument<'_>) -> Result<Vec<Value>> {
+    let each = document.get("$each").unwrap_or(RawValue::Null);
+    let RawValue::Array(array) = each else {
+        let kind = each.element_type().name();
+        let message =
+            format!("The argument to $each in $addToSet must be an array but it was of type {kind}");
+        return Err(Error::user(ErrorCode::TypeMismatch, message));
+    };
+    if document.iter().count() > 1 {
+        let document = text::document(document);
+        let message = format!("Found unexpected fields after $each in $addToSet: {document}");
+        return Err(Error::user(ErrorCode::BadValue, message));
+    }
+    let mut values: Vec<Value> = Vec::new();
+    for value in array.iter() {
+        if !contains(values.iter().map(Value::as_raw), value) {
+            values.push(value.to_value());
+        }
+    }
+    Ok(values)
+}
+
+impl Operator for AddToSet {
+    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
+        let RawValue::Array(array) = value else {
+            let message = format!(
+                "Cannot apply $addToSet to non-array field. Field named '{}' has non-array type {}",
+                place.name(),
+                value.element_type().name()
+            );
+            return Err(Error::user(ErrorCode::BadValue, message));
+        };
+        let new = |value: &RawValue<'_>| !contains(array.iter(), *value);
+        let added: Vec<RawValue<'_>> = self.0.iter().map(Value::as_raw).filter(new).collect();
+        if added.is_empty() {
+            return Ok(Change::Keep);
+        }
+        Ok(Change::SetOwned(array_of(array.iter().chain(added))))
+    }
+
+    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+        Ok(Missing::Create(Change::SetOwned(array_of(self.0.iter().map(Value::as_raw)))))
+    }
+}

@@ -1,0 +1,156 @@
+//! `$rename`: a field moves to another path.
+//!
+//! The tree holds an operator at each end. The target's reads the source from the before-image and makes
+//! all the checks; the source's removes it. No other operator can touch either path, so the two need not
+//! know each other's order.
+
+use std::sync::Arc;
+
+use kilim_bson::{RawDocument, RawValue};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::change::Change;
+use super::operator::{Missing, Operator, Place};
+use super::path::{Step, array_index, parse_path};
+use super::set::set;
+use super::text;
+
+/// At the target.
+#[derive(Debug)]
+struct Rename {
+    source: Box<str>,
+    target: Box<str>,
+}
+
+/// At the source.
+#[derive(Debug)]
+pub(super) struct RenamedAway;
+
+/// The target of a rename, checked.
+pub(super) fn target<'v>(source: &str, argument: RawValue<'v>) -> Result<&'v str> {
+    argument.as_str().ok_or_else(|| {
+        refuse(format!("The 'to' field for $rename must be a string: {}", text::element(source, argument)))
+    })
+}
+
+pub(super) fn parse(source: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+    let target = target(source, argument)?;
+    if target.contains('\0') {
+        return Err(refuse("The 'to' field for $rename cannot contain an embedded null byte".to_owned()));
+    }
+    let element = || text::element(source, argument);
+    if source == target {
+        return Err(refuse(format!("The source and target field for $rename must differ: {}", element())));
+    }
+    if leads_to(source, target) || leads_to(target, source) {
+        return Err(refuse(format!(
+            "The source and target field for $rename must not be on the same path: {}",
+            element()
+        )));
+    }
+    for (end, path) in [("source", source), ("destination", target)] {
+        if parse_path(path)?.iter().any(|step| !matches!(step, Step::Field(_))) {
+            return Err(refuse(format!("The {end} field for $rename may not be dynamic: {path}")));
+        }
+    }
+    Ok(Arc::new(Rename { source: source.into(), target: target.into() }))
+}
+
+fn leads_to(outer: &str, inner: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
+}
+
+fn refuse(message: String) -> Error {
+    Error::user(ErrorCode::BadValue, message)
+}
+
+impl Rename {
+    /// The value to move, if there is one, once both paths are known to avoid arrays.
+    fn source<'a>(&self, place: &Place<'a, '_>) -> Result<Option<RawValue<'a>>> {
+        let source = walk(place.root, &self.source);
+        let Some(value) = source.end else {
+            return match source.blocked {
+                None => Ok(None),
+                Some((name, value)) => Err(Error::user(
+                    ErrorCode::PathNotViable,
+                    format!(
+                        "cannot use the part ({name} of {}) to traverse the element ({{{}}})",
+                        self.source,
+                        text::element(name, value)
+                    ),
+                )),
+            };
+        };
+        let target = walk(place.root, &self.target);
+        for (end, path, array) in
+            [("source", &self.source, source.array), ("destination", &self.target, target.array)]
+        {
+            if let Some(array) = array {
+                return Err(refuse(format!(
+                    "The {end} field cannot be an array element, '{path}' in doc with {} has an array field \
+                     called '{array}'",
+                    place.id_text()
+                )));
+            }
+        }
+        Ok(Some(value))
+    }
+}
+
+/// What is found along a path.
+struct Walked<'a, 'p> {
+    end: Option<RawValue<'a>>,
+    /// The innermost array that the path enters.
+    array: Option<&'p str>,
+    /// The value that the path cannot enter.
+    blocked: Option<(&'p str, RawValue<'a>)>,
+}
+
+fn walk<'a, 'p>(root: RawDocument<'a>, path: &'p str) -> Walked<'a, 'p> {
+    let mut walked = Walked { end: None, array: None, blocked: None };
+    let mut at = RawValue::Document(root);
+    let mut previous = "";
+    for name in path.split('.') {
+        let next = match at {
+            RawValue::Document(document) => document.get(name),
+            RawValue::Array(array) => {
+                walked.array = Some(previous);
+                match array_index(name) {
+                    Some(index) => array.get(index),
+                    None => {
+                        walked.blocked = Some((previous, at));
+                        return walked;
+                    }
+                }
+            }
+            _ => {
+                walked.blocked = Some((previous, at));
+                return walked;
+            }
+        };
+        let Some(next) = next else { return walked };
+        (at, previous) = (next, name);
+    }
+    walked.end = Some(at);
+    walked
+}
+
+impl Operator for Rename {
+    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
+        Ok(self.source(place)?.map_or(Change::Keep, |source| set(value, source)))
+    }
+
+    fn missing<'a>(&'a self, place: &Place<'a, '_>) -> Result<Missing<'a>> {
+        Ok(self.source(place)?.map_or(Missing::Ignore, |source| Missing::Create(Change::Set(source))))
+    }
+}
+
+impl Operator for RenamedAway {
+    fn update<'a>(&'a self, _value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
+        Ok(Change::Remove)
+    }
+
+    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+        Ok(Missing::Ignore)
+    }
+}

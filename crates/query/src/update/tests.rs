@@ -1,0 +1,1 @@
+//! Tables of updates, each row recorded from mongod.

@@ -1,0 +1,26 @@
+//! `$unset`: the field goes; an array element becomes null.
+
+use std::sync::Arc;
+
+use kilim_bson::RawValue;
+use kilim_error::Result;
+
+use super::change::Change;
+use super::operator::{Missing, Operator, Place};
+
+#[derive(Debug)]
+struct Unset;
+
+pub(super) fn parse(_path: &str, _argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+    Ok(Arc::new(Unset))
+}
+
+impl Operator for Unset {
+    fn update<'a>(&'a self, _value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
+        Ok(Change::Remove)
+    }
+
+    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+        Ok(Missing::Ignore)
+    }
+}

@@ -114,7 +114,7 @@ impl Decimal128 {
     /// as in mongod.
     pub fn round_to_whole(self, rounding: Rounding) -> Decimal128 {
         match self.round(0, rounding) {
-            whole if matches!(whole.parts(), Parts::Finite { exponent: 0, .. }) => whole,
+            whole if matches!(whole.parts(), Parts::Finite { exponent: 0, .. } | Parts::NaN { .. }) => whole,
             _ => Decimal128::NAN,
         }
     }

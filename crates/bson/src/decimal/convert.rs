@@ -68,7 +68,7 @@ impl Decimal128 {
 
 fn from_f64_digits(value: f64, digits: usize) -> Decimal128 {
     if value.is_nan() {
-        return Decimal128::NAN;
+        return if value.is_sign_negative() { Decimal128::NAN.negate() } else { Decimal128::NAN };
     }
     if value.is_infinite() {
         return if value > 0.0 { Decimal128::INFINITY } else { Decimal128::NEG_INFINITY };

@@ -345,6 +345,30 @@ int creat64(const char *path, mode_t mode) {
     return open_watched(below_openat, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC | O_LARGEFILE, mode);
 }
 
+/* For C++ streams, which open by stdio and then write by write(2). What stdio itself buffers is not seen. */
+static FILE *fopen_watched(FILE *(*below)(const char *, const char *), const char *path, const char *mode) {
+    char space[PATH_MAX];
+    const char *relative = below_watched(AT_FDCWD, path, space);
+    if (!relative) return below(path, mode);
+    pthread_mutex_lock(&lock);
+    int existed = access(path, F_OK) == 0;
+    FILE *file = below(path, mode);
+    int error = errno;
+    if (file) opened(fileno(file), relative, existed, mode[0] == 'w' ? O_TRUNC : 0);
+    pthread_mutex_unlock(&lock);
+    errno = error;
+    return file;
+}
+
+FILE *fopen(const char *path, const char *mode) {
+    BELOW(fopen);
+    return fopen_watched(below, path, mode);
+}
+FILE *fopen64(const char *path, const char *mode) {
+    BELOW(fopen64);
+    return fopen_watched(below, path, mode);
+}
+
 int close(int fd) {
     BELOW(close);
     if (fd >= 0 && fd < DESCRIPTORS) descriptors[fd].inode = 0;

@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod crash;
+pub mod history;
 pub mod link;
 pub mod oracle;
 pub mod process;

@@ -1,4 +1,4 @@
-//! Crash runs from the command line: `crash kill|power|full-disk|failed-sync --kilim PATH [options]`.
+//! Crash and history runs from the command line: `crash kill --kilim target/release/kilim --rounds 100`.
 //!
 //! `--mongod PATH` instead of `--kilim` runs the same against mongod, which proves the run itself.
 
@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kilim_testkit::crash::{self, KillPlan, PowerPlan, Shim};
+use kilim_testkit::history::{Plan, Report, bank, list_append, unique_key};
 use kilim_testkit::subject::{Kind, Subject};
 
 const USAGE: &str =
     "crash kill|power|full-disk|full-disk-by-surprise|failed-sync (--kilim PATH | --mongod PATH)
   --seed N          replays a run (default: from the clock)
-  --clients N       concurrent writers (default 8 for kill, 4 for power)
+  --clients N       concurrent writers (default 8, 4 for power)
   --rounds N        kill: lives (default 20)
-  --life-ms N       kill: the longest life (default 1500)
+  --life-ms N       the longest life between kills (default 1500; 0 in histories: no kills)
+  --transactions N  histories: attempts by all clients (default 2000)
   --operations N    power: writes under the shim (default 1000)
   --stride N        power: look at every Nth sync (default 1)
   --data DIR        keep the data here instead of in a temporary directory";
@@ -29,6 +31,7 @@ struct Options {
     life: Duration,
     operations: usize,
     stride: usize,
+    transactions: usize,
     data: Option<PathBuf>,
 }
 
@@ -46,6 +49,7 @@ fn parse_options() -> Result<Options> {
         life: Duration::from_millis(1500),
         operations: 1000,
         stride: 1,
+        transactions: 2000,
         data: None,
     };
     while let Some(name) = arguments.next() {
@@ -59,6 +63,7 @@ fn parse_options() -> Result<Options> {
             "--life-ms" => options.life = Duration::from_millis(value.parse()?),
             "--operations" => options.operations = value.parse()?,
             "--stride" => options.stride = value.parse()?,
+            "--transactions" => options.transactions = value.parse()?,
             "--data" => options.data = Some(value.into()),
             _ => bail!("unknown option {name}\n{USAGE}"),
         }
@@ -119,6 +124,24 @@ fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
         }
         "failed-sync" => crash::failed_sync(subject, &shim()?)
             .map(|()| "failed sync: refused until restart, read".to_owned()),
+        "bank" => history(options, subject, bank::run),
+        "list-append" => history(options, subject, list_append::run),
+        "unique-key" => history(options, subject, unique_key::run),
         other => bail!("unknown run {other}\n{USAGE}"),
     }
+}
+
+fn history(
+    options: &Options,
+    subject: &Subject,
+    run: fn(&Subject, &Plan) -> Result<Report>,
+) -> Result<String> {
+    let plan = Plan {
+        clients: options.clients.unwrap_or(8),
+        transactions: options.transactions,
+        life_max: (!options.life.is_zero()).then_some(options.life),
+        seed: options.seed,
+    };
+    let report = run(subject, &plan)?;
+    Ok(format!("no anomaly in {report:?}"))
 }

@@ -78,7 +78,8 @@ pub fn kill_rounds(subject: &Subject, plan: &KillPlan) -> Result<Summary> {
         summary.acknowledged += clients.iter().map(Client::acknowledged).sum::<usize>();
 
         let running = subject.start().with_context(context)?;
-        let states = read_states(&mut running.connect()?, plan.clients, true).with_context(context)?;
+        let states =
+            read_states(&mut running.connect()?, subject.kind, plan.clients, true).with_context(context)?;
         for (client, state) in clients.iter_mut().zip(&states) {
             client.check(state, 1).with_context(context)?;
             client.settle(state);
@@ -168,7 +169,7 @@ pub fn power_loss(subject: &Subject, shim: &Shim, plan: &PowerPlan) -> Result<Su
         replay.lay_out(&rebuilt.data, survival)?;
         let running = rebuilt.start()?;
         let mut link = running.connect()?;
-        let states = read_states(&mut link, plan.clients, cut >= prepared_at)?;
+        let states = read_states(&mut link, subject.kind, plan.clients, cut >= prepared_at)?;
         clients.iter().zip(&states).try_for_each(|(client, state)| client.check(state, cut))?;
         running.kill();
         Ok(())

@@ -8,6 +8,7 @@
 //! decides the index that the positional operator uses.
 
 use kilim_bson::{Component, RawArray, RawDocument, RawValue};
+use kilim_error::{Error, Result};
 
 /// What to do with an array at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,30 +103,46 @@ impl<F> Walk<'_, F> {
             {
                 return true;
             }
-            if next.index == Some(index) && self.addressed(element, after, index, outer) {
+            if next.index == Some(index) && self.addressed(element, after, outer) {
                 return true;
             }
         }
         false
     }
 
-    /// The element that a numeric component names. An explicit index is no implicit traversal, so
-    /// what lies behind it counts its own.
-    fn addressed<'a>(
-        &mut self,
-        element: RawValue<'a>,
-        after: &[Component],
-        index: usize,
-        outer: Option<usize>,
-    ) -> bool
+    /// The element that a numeric component names. An explicit index is no implicit traversal: it
+    /// yields no position, and what lies behind it counts its own.
+    fn addressed<'a>(&mut self, element: RawValue<'a>, after: &[Component], outer: Option<usize>) -> bool
     where
         F: FnMut(Found<'a>) -> bool,
     {
         match element {
-            _ if after.is_empty() => self.found(Some(element), outer.or(Some(index))),
+            _ if after.is_empty() => self.found(Some(element), outer),
             RawValue::Document(document) => self.document(document, after, outer),
             RawValue::Array(array) => self.array(array, after, outer),
             _ => false,
         }
     }
+}
+
+/// Refuses a path that projections and sorts cannot use.
+pub(crate) fn check_field_path(path: &str) -> Result<()> {
+    if path.is_empty() {
+        return Err(Error::location(40352, "FieldPath cannot be constructed with empty string"));
+    }
+    if path.ends_with('.') {
+        return Err(Error::location(40353, "FieldPath must not end with a '.'."));
+    }
+    for name in path.split('.') {
+        if name.is_empty() {
+            return Err(Error::location(15998, "FieldPath field names may not be empty strings."));
+        }
+        if name.starts_with('$') {
+            return Err(Error::location(
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+            ));
+        }
+    }
+    Ok(())
 }

@@ -1,1 +1,286 @@
-//! Sort specifications and the keys they order by.
+//! Sorts: which fields, which way, and the key by which documents compare.
+//!
+//! A document's key is the smallest, in the sort's own order, of the keys that its arrays give: an
+//! ascending sort takes the least element, a descending one the greatest, a compound one the best
+//! combination. A missing field counts as null, an empty array as undefined.
+//!
+//! Invariant: keys compare by their bytes as documents compare by the sort.
+
+use kilim_bson::{Component, Path, RawArray, RawDocument, RawValue, encode_value};
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::filter::number::{self, display, display_document};
+use crate::path::check_field_path;
+
+/// Index keys have no more fields than this, and a sort must fit an index.
+const PARTS_MAX: usize = 32;
+
+#[derive(Debug, Clone)]
+pub struct Sort {
+    /// Empty for a natural sort.
+    pub parts: Vec<SortPart>,
+    pub natural: Option<Natural>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortPart {
+    pub path: Path,
+    pub descending: bool,
+}
+
+/// `$natural`: the order of insertion, or its reverse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Natural {
+    Forward,
+    Backward,
+}
+
+impl Sort {
+    pub fn parse(spec: RawDocument<'_>) -> Result<Sort> {
+        if let Some(direction) = spec.get("$natural") {
+            if spec.iter().nth(1).is_some() {
+                return Err(Error::user(
+                    ErrorCode::BadValue,
+                    format!("Cannot include '$natural' in compound sort: {}", display_document(spec)),
+                ));
+            }
+            let backward = direction.is_number() && number::to_f64(direction) < 0.0;
+            let natural = if backward { Natural::Backward } else { Natural::Forward };
+            return Ok(Sort { parts: Vec::new(), natural: Some(natural) });
+        }
+        let parts = spec.iter().map(|(name, value)| parse_part(name, value)).collect::<Result<Vec<_>>>()?;
+        if parts.len() > PARTS_MAX {
+            return Err(Error::location(13103, "too many compound keys"));
+        }
+        Ok(Sort { parts, natural: None })
+    }
+
+    /// Whether any order will do.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.natural.is_none()
+    }
+
+    /// Appends the document's key: comparing such keys as bytes is comparing documents.
+    pub fn key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        for part in &self.parts {
+            match scalar_at(document, part.path.components()) {
+                Some(value) => encode_value(out, value, part.descending),
+                None => {
+                    out.truncate(start);
+                    return self.key_through_arrays(document, out);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn key_through_arrays(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let columns = self.parts.iter().map(|part| Column {
+            rest: part.path.components(),
+            value: RawValue::Null,
+            addressed: None,
+        });
+        let mut smallest = Smallest { sort: self, key: None, candidate: Vec::new() };
+        smallest.expand(document, columns.collect())?;
+        out.extend_from_slice(&smallest.key.unwrap_or_default());
+        Ok(())
+    }
+}
+
+fn parse_part(name: &str, value: RawValue<'_>) -> Result<SortPart> {
+    match value {
+        RawValue::Document(document) => return Err(refuse_meta(document)),
+        value if !value.is_number() => {
+            return Err(Error::location(
+                15974,
+                format!("Illegal key in $sort specification: {name}: {}", display(value)),
+            ));
+        }
+        _ => {}
+    }
+    let descending = match number::truncated_i64(value) {
+        Some(Ok(1)) => false,
+        Some(Ok(-1)) => true,
+        _ => {
+            return Err(Error::location(
+                15975,
+                "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
+            ));
+        }
+    };
+    check_field_path(name)?;
+    Ok(SortPart { path: Path::parse(name), descending })
+}
+
+fn refuse_meta(document: RawDocument<'_>) -> Error {
+    match document.iter().next() {
+        Some(("$meta", _)) if document.iter().nth(1).is_some() => {
+            Error::user(ErrorCode::FailedToParse, "Cannot have additional keys in a $meta sort specification")
+        }
+        Some(("$meta", RawValue::String("textScore"))) => {
+            Error::location(40218, "query requires text score metadata, but it is not available")
+        }
+        Some(("$meta", RawValue::String("randVal"))) => {
+            Error::user(ErrorCode::NotImplemented, "sorting by $meta randVal is not supported yet")
+        }
+        Some(("$meta", other)) => {
+            Error::location(31138, format!("Illegal $meta sort: $meta: {}", display(other)))
+        }
+        _ => Error::location(17312, "$meta is the only expression supported by $sort right now"),
+    }
+}
+
+/// The value of a path that meets no array, null where it is missing; nothing if an array is met.
+fn scalar_at<'a>(document: RawDocument<'a>, path: &[Component]) -> Option<RawValue<'a>> {
+    match value_or_array_at(document, path).0 {
+        Some(RawValue::Array(_)) => None,
+        Some(value) => Some(value),
+        None => Some(RawValue::Null),
+    }
+}
+
+/// Follows a path through documents, up to the first array, with what is left of the path there.
+fn value_or_array_at<'a, 'p>(
+    document: RawDocument<'a>,
+    path: &'p [Component],
+) -> (Option<RawValue<'a>>, &'p [Component]) {
+    let (mut document, mut path) = (document, path);
+    while let Some((component, rest)) = path.split_first() {
+        match document.get(&component.name) {
+            Some(RawValue::Document(nested)) if !rest.is_empty() => document = nested,
+            Some(value) if rest.is_empty() || matches!(value, RawValue::Array(_)) => {
+                return (Some(value), rest);
+            }
+            _ => return (None, rest),
+        }
+        path = rest;
+    }
+    (None, path)
+}
+
+/// One part of the key while arrays are expanded.
+#[derive(Clone, Copy)]
+struct Column<'a, 'p> {
+    /// What is left of the path; empty once `value` is known.
+    rest: &'p [Component],
+    value: RawValue<'a>,
+    /// Where the array just entered has an element of the index that `rest` begins with.
+    addressed: Option<Addressed<'a, 'p>>,
+}
+
+#[derive(Clone, Copy)]
+struct Addressed<'a, 'p> {
+    array: RawArray<'a>,
+    value: Option<RawValue<'a>>,
+    rest: &'p [Component],
+    /// The addressed element is itself an array, which then is not expanded further.
+    nested: bool,
+}
+
+struct Smallest<'s> {
+    sort: &'s Sort,
+    key: Option<Vec<u8>>,
+    candidate: Vec<u8>,
+}
+
+impl<'s> Smallest<'s> {
+    /// Resolves every column against one document, and where a path meets an array, once for each of
+    /// its elements. Two different arrays would make a product, which is refused.
+    fn expand<'a>(&mut self, document: RawDocument<'a>, mut columns: Vec<Column<'a, 's>>) -> Result<()> {
+        let mut array: Option<RawArray<'a>> = None;
+        let mut through = vec![false; columns.len()];
+        let mut expandable = true;
+        for (column, through) in columns.iter_mut().zip(&mut through) {
+            let Some(first) = column.rest.first() else { continue };
+            let own = document.get(&first.name).is_some();
+            let (found, rest) = match column.addressed.take() {
+                Some(addressed) if own => return Err(ambiguous(&first.name, addressed.array)),
+                Some(addressed) => {
+                    expandable &= !(addressed.nested && matches!(addressed.value, Some(RawValue::Array(_))));
+                    (addressed.value, addressed.rest)
+                }
+                None => value_or_array_at(document, column.rest),
+            };
+            match found {
+                Some(RawValue::Array(met)) => {
+                    if array.is_some_and(|other| !std::ptr::eq(other.as_bytes(), met.as_bytes())) {
+                        return Err(Error::user(
+                            ErrorCode::BadValue,
+                            "cannot sort with keys that are parallel arrays",
+                        ));
+                    }
+                    array = Some(met);
+                    *through = true;
+                    column.rest = rest;
+                }
+                found => {
+                    column.value = found.unwrap_or(RawValue::Null);
+                    column.rest = &[];
+                }
+            }
+        }
+        let Some(array) = array else {
+            self.offer(&columns);
+            return Ok(());
+        };
+        for (column, _) in columns.iter_mut().zip(&through).filter(|(column, _)| !column.rest.is_empty()) {
+            column.addressed = address(array, column.rest);
+        }
+        if array.is_empty() {
+            return self.element(RawValue::Undefined, array, &columns, &through, expandable);
+        }
+        array.iter().try_for_each(|element| self.element(element, array, &columns, &through, expandable))
+    }
+
+    fn element<'a>(
+        &mut self,
+        element: RawValue<'a>,
+        array: RawArray<'a>,
+        columns: &[Column<'a, 's>],
+        through: &[bool],
+        expandable: bool,
+    ) -> Result<()> {
+        let mut columns = columns.to_vec();
+        for (column, _) in
+            columns.iter_mut().zip(through).filter(|(column, through)| **through && column.rest.is_empty())
+        {
+            column.value = if expandable { element } else { RawValue::Array(array) };
+        }
+        self.expand(element.as_document().unwrap_or(RawDocument::empty()), columns)
+    }
+
+    fn offer(&mut self, columns: &[Column<'_, '_>]) {
+        self.candidate.clear();
+        for (column, part) in columns.iter().zip(&self.sort.parts) {
+            encode_value(&mut self.candidate, column.value, part.descending);
+        }
+        if self.key.as_ref().is_none_or(|key| self.candidate < *key) {
+            self.key = Some(self.candidate.clone());
+        }
+    }
+}
+
+/// What a path that begins with an index finds in the array, followed up to the next array.
+fn address<'a, 'p>(array: RawArray<'a>, path: &'p [Component]) -> Option<Addressed<'a, 'p>> {
+    let element = array.get(path[0].index?)?;
+    let rest = &path[1..];
+    let (value, rest) = match element {
+        RawValue::Document(document) if !rest.is_empty() => value_or_array_at(document, rest),
+        RawValue::Array(_) => (Some(element), rest),
+        value if rest.is_empty() => (Some(value), rest),
+        _ => (None, rest),
+    };
+    Some(Addressed { array, value, rest, nested: matches!(element, RawValue::Array(_)) })
+}
+
+fn ambiguous(name: &str, array: RawArray<'_>) -> Error {
+    Error::location(
+        16746,
+        format!(
+            "Ambiguous field name found in array (do not use numeric field names in embedded elements in an \
+             array), field: '{name}' for array: {}",
+            display_document(array.as_document())
+        ),
+    )
+}

@@ -44,7 +44,8 @@ impl Filter {
                 }
                 matched
             }
-            Filter::Or(children) => children.iter().any(|child| child.test(subject, position)),
+            // Which branch matched is nobody's business: mongod records no position in `$or`.
+            Filter::Or(children) => children.iter().any(|child| child.test(subject, &mut None)),
             Filter::Nor(children) => !children.iter().any(|child| child.test(subject, &mut None)),
             Filter::Field { path, predicate } => predicate.test_path(subject, path.components(), position),
         }

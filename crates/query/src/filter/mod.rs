@@ -14,7 +14,7 @@ mod in_list;
 mod matching;
 mod normal;
 pub(crate) mod number;
-mod parse;
+pub(crate) mod parse;
 mod regex;
 mod regex_syntax;
 mod type_set;

@@ -10,21 +10,39 @@ use kilim_bson::{Path, Value};
 use super::{BitTestKind, Comparison, Filter, InList, Predicate, Regex};
 
 impl Filter {
-    pub(super) fn normalized(self) -> Filter {
+    pub(crate) fn normalized(self) -> Filter {
+        let mut filter = self.simplified();
+        filter.sort();
+        filter
+    }
+
+    /// The normal form but for the order.
+    pub(super) fn simplified(self) -> Filter {
         match self {
             Filter::True | Filter::False => self,
-            Filter::And(children) => normalized_and(children),
-            Filter::Or(children) => normalized_or(children),
-            Filter::Nor(children) => normalized_nor(children),
-            Filter::Field { path, predicate } => Filter::Field { path, predicate: predicate.normalized() },
+            Filter::And(children) => simplified_and(children),
+            Filter::Or(children) => simplified_or(children),
+            Filter::Nor(children) => simplified_nor(children),
+            Filter::Field { path, predicate } => Filter::Field { path, predicate: predicate.simplified() },
+        }
+    }
+
+    fn sort(&mut self) {
+        match self {
+            Filter::True | Filter::False => {}
+            Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
+                children.iter_mut().for_each(Filter::sort);
+                children.sort_by(order);
+            }
+            Filter::Field { predicate, .. } => predicate.sort(),
         }
     }
 }
 
-fn normalized_and(children: Vec<Filter>) -> Filter {
+fn simplified_and(children: Vec<Filter>) -> Filter {
     let mut flat = Vec::with_capacity(children.len());
     for child in children {
-        match child.normalized() {
+        match child.simplified() {
             Filter::True => {}
             Filter::False => return Filter::False,
             Filter::And(nested) => flat.extend(nested),
@@ -34,17 +52,14 @@ fn normalized_and(children: Vec<Filter>) -> Filter {
     match flat.len() {
         0 => Filter::True,
         1 => flat.remove(0),
-        _ => {
-            flat.sort_by(order);
-            Filter::And(flat)
-        }
+        _ => Filter::And(flat),
     }
 }
 
-fn normalized_or(children: Vec<Filter>) -> Filter {
+fn simplified_or(children: Vec<Filter>) -> Filter {
     let mut flat = Vec::with_capacity(children.len());
     for child in children {
-        match child.normalized() {
+        match child.simplified() {
             Filter::False => {}
             Filter::True => return Filter::True,
             Filter::Or(nested) => flat.extend(nested),
@@ -55,17 +70,14 @@ fn normalized_or(children: Vec<Filter>) -> Filter {
     match flat.len() {
         0 => Filter::False,
         1 => flat.remove(0),
-        _ => {
-            flat.sort_by(order);
-            Filter::Or(flat)
-        }
+        _ => Filter::Or(flat),
     }
 }
 
-fn normalized_nor(children: Vec<Filter>) -> Filter {
+fn simplified_nor(children: Vec<Filter>) -> Filter {
     let mut kept = Vec::with_capacity(children.len());
     for child in children {
-        match child.normalized() {
+        match child.simplified() {
             Filter::False => {}
             Filter::True => return Filter::False,
             other => kept.push(other),
@@ -79,10 +91,7 @@ fn normalized_nor(children: Vec<Filter>) -> Filter {
             }
             other => Filter::Nor(vec![other]),
         },
-        _ => {
-            kept.sort_by(order);
-            Filter::Nor(kept)
-        }
+        _ => Filter::Nor(kept),
     }
 }
 
@@ -122,7 +131,7 @@ fn equalities_to_in(children: Vec<Filter>) -> Vec<Filter> {
 }
 
 impl Predicate {
-    fn normalized(self) -> Predicate {
+    fn simplified(self) -> Predicate {
         match self {
             Predicate::In(list) if list.values().len() + list.regexes().len() == 1 => {
                 let (mut values, mut regexes) = list.into_parts();
@@ -131,25 +140,34 @@ impl Predicate {
                     None => Predicate::Regex(regexes.remove(0)),
                 }
             }
-            Predicate::Not(inner) => Predicate::Not(Box::new(inner.normalized())),
+            Predicate::Not(inner) => Predicate::Not(Box::new(inner.simplified())),
             Predicate::All(list) => {
                 let mut flat = Vec::with_capacity(list.len());
                 for one in list {
-                    match one.normalized() {
+                    match one.simplified() {
                         Predicate::All(nested) => flat.extend(nested),
                         other => flat.push(other),
                     }
                 }
-                flat.sort_by(predicate_order);
                 Predicate::All(flat)
             }
             Predicate::ElemMatchValue(list) => {
-                let mut list: Vec<_> = list.into_iter().map(Predicate::normalized).collect();
-                list.sort_by(predicate_order);
-                Predicate::ElemMatchValue(list)
+                Predicate::ElemMatchValue(list.into_iter().map(Predicate::simplified).collect())
             }
-            Predicate::ElemMatchObject(filter) => Predicate::ElemMatchObject(Box::new(filter.normalized())),
+            Predicate::ElemMatchObject(filter) => Predicate::ElemMatchObject(Box::new(filter.simplified())),
             other => other,
+        }
+    }
+
+    fn sort(&mut self) {
+        match self {
+            Predicate::All(list) | Predicate::ElemMatchValue(list) => {
+                list.iter_mut().for_each(Predicate::sort);
+                list.sort_by(predicate_order);
+            }
+            Predicate::Not(inner) => inner.sort(),
+            Predicate::ElemMatchObject(filter) => filter.sort(),
+            _ => {}
         }
     }
 

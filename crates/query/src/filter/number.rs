@@ -1,60 +1,18 @@
 //! Numbers as operands: exact integers, truncation, and mongod's way to print what it refuses.
 
-use kilim_bson::{Decimal128, RawValue};
+use kilim_bson::RawValue;
 
 /// Why a number is no 64-bit integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coercion {
+pub(crate) enum Coercion {
     NotFinite,
     OutOfBounds,
-}
-
-enum Decimal {
-    Nan,
-    Infinite,
-    Finite { negative: bool, coefficient: u128, exponent: i32 },
-}
-
-fn decode(decimal: Decimal128) -> Decimal {
-    let bits = u128::from_le_bytes(decimal.to_bytes());
-    let negative = bits >> 127 == 1;
-    match bits >> 122 & 0x1F {
-        0x1F => Decimal::Nan,
-        0x1E => Decimal::Infinite,
-        combination => {
-            const BIAS: i32 = 6176;
-            // Coefficients of the second form exceed 34 digits and count as zero.
-            let (exponent, coefficient) = if combination >> 3 == 0b11 {
-                (bits >> 111 & 0x3FFF, 0)
-            } else {
-                (bits >> 113 & 0x3FFF, bits & ((1 << 113) - 1))
-            };
-            Decimal::Finite { negative, coefficient, exponent: exponent as i32 - BIAS }
-        }
-    }
-}
-
-/// The integer part of a decimal and whether it had a fraction; nothing if it exceeds 64 bits.
-fn decimal_parts(negative: bool, coefficient: u128, exponent: i32) -> Option<(i64, bool)> {
-    let (whole, fraction) = if coefficient == 0 {
-        (0, false)
-    } else if exponent >= 0 {
-        (10u128.checked_pow(exponent as u32).and_then(|power| coefficient.checked_mul(power))?, false)
-    } else {
-        // Beyond 38 digits nothing of a 34-digit coefficient is left before the point.
-        match 10u128.checked_pow(exponent.unsigned_abs()) {
-            Some(power) => (coefficient / power, coefficient % power != 0),
-            None => (0, true),
-        }
-    };
-    let signed = i128::try_from(whole).ok()?;
-    i64::try_from(if negative { -signed } else { signed }).ok().map(|whole| (whole, fraction))
 }
 
 pub(super) fn is_nan(value: RawValue<'_>) -> bool {
     match value {
         RawValue::Double(value) => value.is_nan(),
-        RawValue::Decimal128(value) => matches!(decode(value), Decimal::Nan),
+        RawValue::Decimal128(value) => value.is_nan(),
         _ => false,
     }
 }
@@ -65,50 +23,31 @@ const I64_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 pub(super) fn exact_i64(value: RawValue<'_>) -> Option<i64> {
     match value {
         RawValue::Double(value) if value != value.trunc() => None,
-        RawValue::Decimal128(value) => match decode(value) {
-            Decimal::Finite { negative, coefficient, exponent } => {
-                decimal_parts(negative, coefficient, exponent)
-                    .and_then(|(whole, fraction)| (!fraction).then_some(whole))
-            }
-            _ => None,
-        },
+        RawValue::Decimal128(value) => value.to_i64_exact(),
         value => truncated_i64(value)?.ok(),
     }
 }
 
 /// A number without its fraction; nothing if the value is no number.
-pub(super) fn truncated_i64(value: RawValue<'_>) -> Option<Result<i64, Coercion>> {
+pub(crate) fn truncated_i64(value: RawValue<'_>) -> Option<Result<i64, Coercion>> {
     Some(match value {
         RawValue::Int32(value) => Ok(i64::from(value)),
         RawValue::Int64(value) => Ok(value),
         RawValue::Double(value) if !value.is_finite() => Err(Coercion::NotFinite),
         RawValue::Double(value) if (-I64_LIMIT..I64_LIMIT).contains(&value) => Ok(value as i64),
         RawValue::Double(_) => Err(Coercion::OutOfBounds),
-        RawValue::Decimal128(value) => match decode(value) {
-            Decimal::Finite { negative, coefficient, exponent } => {
-                decimal_parts(negative, coefficient, exponent)
-                    .map(|(whole, _)| whole)
-                    .ok_or(Coercion::OutOfBounds)
-            }
-            _ => Err(Coercion::NotFinite),
-        },
+        RawValue::Decimal128(value) if !value.is_finite() => Err(Coercion::NotFinite),
+        RawValue::Decimal128(value) => value.to_i64().ok_or(Coercion::OutOfBounds),
         _ => return None,
     })
 }
 
-pub(super) fn to_f64(value: RawValue<'_>) -> f64 {
+pub(crate) fn to_f64(value: RawValue<'_>) -> f64 {
     match value {
         RawValue::Int32(value) => f64::from(value),
         RawValue::Int64(value) => value as f64,
         RawValue::Double(value) => value,
-        RawValue::Decimal128(value) => match decode(value) {
-            Decimal::Finite { negative, coefficient, exponent } => {
-                let magnitude = coefficient as f64 * 10f64.powi(exponent);
-                if negative { -magnitude } else { magnitude }
-            }
-            Decimal::Infinite => f64::INFINITY,
-            Decimal::Nan => f64::NAN,
-        },
+        RawValue::Decimal128(value) => value.to_f64(),
         _ => 0.0,
     }
 }
@@ -162,7 +101,7 @@ pub(crate) fn display(value: RawValue<'_>) -> String {
         RawValue::Undefined => "undefined".to_owned(),
         RawValue::MinKey => "MinKey".to_owned(),
         RawValue::MaxKey => "MaxKey".to_owned(),
-        RawValue::Decimal128(number) => display_decimal(number),
+        RawValue::Decimal128(number) => number.to_string(),
         RawValue::ObjectId(id) => format!("ObjectId('{id}')"),
         RawValue::DateTime(millis) => format!("new Date({millis})"),
         RawValue::Regex { pattern, options } => format!("/{pattern}/{options}"),
@@ -195,30 +134,6 @@ pub(crate) fn display_document(document: kilim_bson::RawDocument<'_>) -> String 
     format!("{{ {} }}", fields.join(", "))
 }
 
-fn display_decimal(decimal: Decimal128) -> String {
-    match decode(decimal) {
-        Decimal::Nan => "NaN".to_owned(),
-        Decimal::Infinite => "Infinity".to_owned(),
-        Decimal::Finite { negative, coefficient, exponent } => {
-            let sign = if negative { "-" } else { "" };
-            let digits = coefficient.to_string();
-            let point = digits.len() as i32 + exponent;
-            if exponent == 0 {
-                format!("{sign}{digits}")
-            } else if exponent < 0 && point > 0 {
-                let (whole, fraction) = digits.split_at(point as usize);
-                format!("{sign}{whole}.{fraction}")
-            } else if exponent < 0 && point > -6 {
-                format!("{sign}0.{}{digits}", "0".repeat(point.unsigned_abs() as usize))
-            } else {
-                let (first, rest) = digits.split_at(1);
-                let dot = if rest.is_empty() { "" } else { "." };
-                format!("{sign}{first}{dot}{rest}E{:+}", point - 1)
-            }
-        }
-    }
-}
-
 /// A double with six significant digits, as C prints `%g`.
 pub(super) fn short(number: f64) -> String {
     general(number, 6)
@@ -248,6 +163,8 @@ fn general(number: f64, precision: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kilim_bson::Decimal128;
+
     use super::*;
 
     #[test]

@@ -10,6 +10,12 @@ impl Filter {
     pub fn parse(filter: RawDocument<'_>) -> Result<Filter> {
         Ok(parse_document(filter)?.normalized())
     }
+
+    /// As [`Filter::parse`], with children in the order in which they were written. Positional
+    /// projections take their index from this order, positional updates from the sorted one.
+    pub fn parse_in_written_order(filter: RawDocument<'_>) -> Result<Filter> {
+        Ok(parse_document(filter)?.simplified())
+    }
 }
 
 fn bad(message: impl Into<String>) -> Error {
@@ -135,7 +141,7 @@ fn is_operator_document(document: RawDocument<'_>) -> bool {
 }
 
 /// `{path: value}`, where the value may hold operators.
-pub(super) fn parse_field(path: &Path, value: RawValue<'_>) -> Result<Filter> {
+pub(crate) fn parse_field(path: &Path, value: RawValue<'_>) -> Result<Filter> {
     let predicates = match value {
         RawValue::Document(document) if is_operator_document(document) => parse_operators(path, document)?,
         RawValue::Regex { pattern, options } => vec![Predicate::Regex(Regex::new(pattern, options)?)],

@@ -1,1 +1,0 @@
-//! Projections: which parts of a document a reader gets.

@@ -1,0 +1,336 @@
+//! From a projection document to the tree, with mongod's errors.
+
+use kilim_bson::{Path, RawDocument, RawValue};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::{Branch, Kind, Node, Projection, Slice};
+use crate::filter::number::{self, display, display_document};
+use crate::filter::parse::{is_true, parse_field};
+use crate::path::check_field_path;
+
+impl Projection {
+    pub fn parse(projection: RawDocument<'_>) -> Result<Projection> {
+        let mut parser = Parser::default();
+        let mut root = Branch::default();
+        parser.fields(projection, &mut root, true)?;
+        let kind = parser.kind.unwrap_or(match parser {
+            Parser { id: Some(true), .. } => Kind::Inclusion,
+            Parser { elem_match: true, slice: false, .. } => Kind::Inclusion,
+            _ => Kind::Exclusion,
+        });
+        // `_id` is the one field that may go against the kind, and is shown unless refused.
+        match (kind, parser.id) {
+            (Kind::Inclusion, Some(false)) | (Kind::Exclusion, Some(true)) => {
+                root.children.retain(|(name, _)| **name != *"_id");
+            }
+            (Kind::Inclusion, None) if root.child("_id").is_none() => {
+                root.children.push(("_id".into(), Node::Leaf { include: true }));
+            }
+            _ => {}
+        }
+        Ok(Projection { kind, root, positional: parser.positional })
+    }
+}
+
+/// What has been seen so far.
+#[derive(Default)]
+struct Parser {
+    kind: Option<Kind>,
+    /// `_id` as a whole is included or excluded.
+    id: Option<bool>,
+    positional: bool,
+    elem_match: bool,
+    slice: bool,
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::user(ErrorCode::NotImplemented, format!("{what} in a projection is not supported yet"))
+}
+
+impl Parser {
+    fn fields(&mut self, fields: RawDocument<'_>, branch: &mut Branch, top: bool) -> Result<()> {
+        fields.iter().try_for_each(|(name, value)| self.field(name, value, branch, top))
+    }
+
+    fn field(&mut self, name: &str, value: RawValue<'_>, branch: &mut Branch, top: bool) -> Result<()> {
+        if name.contains(".$.") {
+            return Err(Error::location(
+                31394,
+                "As of 4.4, it's illegal to specify positional operator in the middle of a path.Positional \
+                 projection may only be used at the end, for example: a.b.$. If the query previously used a \
+                 form like a.b.$.d, remove the parts following the '$' and the results will be equivalent.",
+            ));
+        }
+        let positional = name.strip_suffix(".$");
+        match value {
+            RawValue::Document(_) if positional.is_some() => Err(Error::location(
+                31271,
+                "positional projection cannot be used with an expression or sub object",
+            )),
+            RawValue::Document(nested) => self.document(name, nested, branch, top),
+            RawValue::Bool(_) => self.flag(name, positional, is_true(value), branch, top),
+            value if value.is_number() => self.flag(name, positional, is_true(value), branch, top),
+            _ if positional.is_some() => {
+                Err(Error::location(31308, "positional projection cannot be used with a literal"))
+            }
+            value => {
+                check_field_path(name)?;
+                self.check_expression(name, value)?;
+                Err(unsupported(&format!("the value of '{name}': a literal or an expression")))
+            }
+        }
+    }
+
+    /// Expressions add fields, which only an inclusion can.
+    fn check_expression(&self, name: &str, value: RawValue<'_>) -> Result<()> {
+        if self.kind == Some(Kind::Exclusion) {
+            return Err(Error::location(
+                31310,
+                format!("Cannot use an expression {name}: {} in an exclusion projection", display(value)),
+            ));
+        }
+        Ok(())
+    }
+
+    fn flag(
+        &mut self,
+        name: &str,
+        positional: Option<&str>,
+        include: bool,
+        branch: &mut Branch,
+        top: bool,
+    ) -> Result<()> {
+        let path = positional.unwrap_or(name);
+        check_field_path(path)?;
+        if positional.is_some() && !include {
+            return Err(Error::location(31395, "positional projection cannot be used with exclusion"));
+        }
+        if top && name == "_id" {
+            self.id = Some(include);
+        } else {
+            self.set_kind(name, if include { Kind::Inclusion } else { Kind::Exclusion })?;
+        }
+        if positional.is_none() {
+            return insert(branch, path, path, Node::Leaf { include });
+        }
+        if self.elem_match {
+            return Err(Error::location(31256, "Cannot specify positional operator and $elemMatch."));
+        }
+        if std::mem::replace(&mut self.positional, true) {
+            return Err(Error::location(
+                31276,
+                "Cannot specify more than one positional projection per query.",
+            ));
+        }
+        insert(branch, path, path, Node::Positional)
+    }
+
+    fn set_kind(&mut self, name: &str, kind: Kind) -> Result<()> {
+        match (*self.kind.get_or_insert(kind), kind) {
+            (Kind::Inclusion, Kind::Exclusion) => Err(Error::location(
+                31254,
+                format!("Cannot do exclusion on field {name} in inclusion projection"),
+            )),
+            (Kind::Exclusion, Kind::Inclusion) => Err(Error::location(
+                31253,
+                format!("Cannot do inclusion on field {name} in exclusion projection"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// An operator, or a projection of what is nested.
+    fn document(&mut self, name: &str, value: RawDocument<'_>, branch: &mut Branch, top: bool) -> Result<()> {
+        let mut fields = value.iter();
+        let Some((operator, operand)) = fields.next() else {
+            return Err(Error::location(
+                51270,
+                "An empty sub-projection is not a valid value. Found empty object at path",
+            ));
+        };
+        check_field_path(name)?;
+        if operator.starts_with('$') && fields.next().is_none() {
+            return match operator {
+                "$slice" => {
+                    self.slice = true;
+                    parse_slice(value, operand, |slice| insert(branch, name, name, Node::Slice(slice)))
+                }
+                "$elemMatch" => self.elem_match(name, value, operand, branch, top),
+                "$meta" => Err(refuse_meta(operand)),
+                _ => {
+                    self.check_expression(name, RawValue::Document(value))?;
+                    Err(unsupported(&format!("the expression {operator}")))
+                }
+            };
+        }
+        let nested = branch_at(branch, name, name)?;
+        let positional = self.positional;
+        self.fields(value, nested, false)?;
+        if self.positional && !positional {
+            mark_positional(branch, name);
+        }
+        Ok(())
+    }
+
+    fn elem_match(
+        &mut self,
+        name: &str,
+        value: RawDocument<'_>,
+        operand: RawValue<'_>,
+        branch: &mut Branch,
+        top: bool,
+    ) -> Result<()> {
+        if !matches!(operand, RawValue::Document(_)) {
+            return Err(Error::location(
+                31274,
+                format!(
+                    "elemMatch: Invalid argument, object required, but got {}",
+                    operand.element_type().name()
+                ),
+            ));
+        }
+        if self.positional {
+            return Err(Error::location(31255, "Cannot specify positional operator and $elemMatch."));
+        }
+        if !top || name.contains('.') {
+            return Err(Error::location(31275, "Cannot use $elemMatch projection on a nested field."));
+        }
+        self.elem_match = true;
+        let filter = parse_field(&Path::parse(name), RawValue::Document(value))?.normalized();
+        insert(branch, name, name, Node::ElemMatch(Box::new(filter)))
+    }
+}
+
+fn refuse_meta(operand: RawValue<'_>) -> Error {
+    match operand {
+        RawValue::String("textScore") => {
+            Error::location(40218, "query requires text score metadata, but it is not available")
+        }
+        RawValue::String(
+            known @ ("recordId" | "sortKey" | "indexKey" | "randVal" | "searchScore" | "searchHighlights"
+            | "geoNearDistance" | "geoNearPoint"),
+        ) => unsupported(&format!("$meta {known}")),
+        RawValue::String(other) => Error::location(17308, format!("Unsupported argument to $meta: {other}")),
+        _ => Error::location(17307, "$meta only supports string arguments"),
+    }
+}
+
+/// A number as `$slice` takes it: without its fraction, within 32 bits.
+fn clamped(value: RawValue<'_>) -> Option<i32> {
+    let limit = |number: i64| number.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
+    match number::truncated_i64(value)? {
+        Ok(number) => Some(limit(number)),
+        Err(_) => Some(number::to_f64(value) as i32),
+    }
+}
+
+/// What does not fit the `$slice` of find is taken for the expression of that name.
+fn parse_slice(
+    syntax: RawDocument<'_>,
+    operand: RawValue<'_>,
+    insert: impl FnOnce(Slice) -> Result<()>,
+) -> Result<()> {
+    let failed = |code: i32, why: &str| {
+        Err(Error::location(
+            28667,
+            format!(
+                "Invalid $slice syntax. The given syntax {} did not match the find() syntax because :: \
+                 Location{code}: {why} :: The given syntax did not match the expression $slice syntax. :: \
+                 caused by :: Expression $slice takes at least 2 arguments, and at most 3, but {} were passed \
+                 in.",
+                display_document(syntax),
+                operand.as_array().map_or(1, |list| list.len()),
+            ),
+        ))
+    };
+    let slice = match operand {
+        RawValue::Array(list) => {
+            let items: Vec<RawValue<'_>> = list.iter().collect();
+            let pair = match items[..] {
+                [skip, limit] => clamped(skip).zip(clamped(limit)).filter(|(_, limit)| *limit > 0),
+                _ => None,
+            };
+            match (pair, items.first()) {
+                (Some((skip, limit)), _) => Slice { skip: Some(skip), limit },
+                (None, Some(RawValue::String(text))) if text.starts_with('$') => {
+                    return Err(unsupported("the expression $slice"));
+                }
+                (None, Some(RawValue::Array(_) | RawValue::Document(_))) => {
+                    return Err(unsupported("the expression $slice"));
+                }
+                (None, Some(first)) if matches!(items.len(), 2 | 3) => {
+                    return Err(Error::location(
+                        28724,
+                        format!(
+                            "First argument to $slice must be an array, but is of type: {}",
+                            first.element_type().name()
+                        ),
+                    ));
+                }
+                _ => return failed(31272, "$slice array argument should be of form [skip, limit]"),
+            }
+        }
+        value => match clamped(value) {
+            Some(limit) => Slice { skip: None, limit },
+            None => return failed(31273, "$slice only supports numbers and [skip, limit] arrays"),
+        },
+    };
+    insert(slice).or_else(|error| failed(error.code().0, &error.to_string()))
+}
+
+/// Puts a node at a path, which must neither extend nor be extended by another.
+fn insert(branch: &mut Branch, full: &str, path: &str, node: Node) -> Result<()> {
+    let positional = matches!(node, Node::Positional);
+    let Some((first, rest)) = path.split_once('.') else {
+        if branch.child(path).is_some() {
+            return Err(collision(full));
+        }
+        branch.positional |= positional;
+        branch.children.push((path.into(), node));
+        return Ok(());
+    };
+    branch.positional |= positional;
+    match descend(branch, first) {
+        Some(nested) => insert(nested, full, rest, node),
+        None => {
+            let (_, tail) = full.split_once('.').expect("the path has several components");
+            Err(Error::location(31249, format!("Path collision at {full} remaining portion {tail}")))
+        }
+    }
+}
+
+fn collision(path: &str) -> Error {
+    Error::location(31250, format!("Path collision at {path}"))
+}
+
+/// The branch of that name, made if new; nothing if the name is taken by something else.
+fn descend<'b>(branch: &'b mut Branch, name: &str) -> Option<&'b mut Branch> {
+    let at = match branch.children.iter().position(|(child, _)| **child == *name) {
+        Some(at) => at,
+        None => {
+            branch.children.push((name.into(), Node::Branch(Branch::default())));
+            branch.children.len() - 1
+        }
+    };
+    match &mut branch.children[at].1 {
+        Node::Branch(nested) => Some(nested),
+        _ => None,
+    }
+}
+
+/// The branch that a nested projection fills.
+fn branch_at<'b>(branch: &'b mut Branch, full: &str, path: &str) -> Result<&'b mut Branch> {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    let nested = descend(branch, first).ok_or_else(|| collision(full))?;
+    if rest.is_empty() { Ok(nested) } else { branch_at(nested, full, rest) }
+}
+
+fn mark_positional(branch: &mut Branch, path: &str) {
+    branch.positional = true;
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    if let Some(nested) = descend(branch, first)
+        && !rest.is_empty()
+    {
+        mark_positional(nested, rest);
+    }
+}

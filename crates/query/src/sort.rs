@@ -17,22 +17,14 @@ const PARTS_MAX: usize = 32;
 
 #[derive(Debug, Clone)]
 pub struct Sort {
-    /// Empty for a natural sort.
-    pub parts: Vec<SortPart>,
-    pub natural: Option<Natural>,
+    parts: Vec<SortPart>,
+    natural: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortPart {
     pub path: Path,
     pub descending: bool,
-}
-
-/// `$natural`: the order of insertion, or its reverse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Natural {
-    Forward,
-    Backward,
 }
 
 impl Sort {
@@ -44,20 +36,32 @@ impl Sort {
                     format!("Cannot include '$natural' in compound sort: {}", display_document(spec)),
                 ));
             }
-            let backward = direction.is_number() && number::to_f64(direction) < 0.0;
-            let natural = if backward { Natural::Backward } else { Natural::Forward };
-            return Ok(Sort { parts: Vec::new(), natural: Some(natural) });
+            let descending = direction.is_number() && number::to_f64(direction) < 0.0;
+            return Ok(Sort {
+                parts: vec![SortPart { path: Path::parse("$natural"), descending }],
+                natural: true,
+            });
         }
         let parts = spec.iter().map(|(name, value)| parse_part(name, value)).collect::<Result<Vec<_>>>()?;
         if parts.len() > PARTS_MAX {
             return Err(Error::location(13103, "too many compound keys"));
         }
-        Ok(Sort { parts, natural: None })
+        Ok(Sort { parts, natural: false })
+    }
+
+    /// The fields in order of weight; for a natural sort the one pseudo-field `$natural`.
+    pub fn parts(&self) -> &[SortPart] {
+        &self.parts
+    }
+
+    /// Whether it is the order of insertion, or its reverse. Documents have no key for it.
+    pub fn is_natural(&self) -> bool {
+        self.natural
     }
 
     /// Whether any order will do.
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty() && self.natural.is_none()
+        self.parts.is_empty()
     }
 
     /// Appends the document's key: comparing such keys as bytes is comparing documents.

@@ -26,7 +26,7 @@ impl ElementFilter {
             }
             RawValue::Document(_) | RawValue::Regex { .. } => {
                 let filter = parse_field(&Path::parse(""), condition)?;
-                Ok(ElementFilter::Operators(filter.normalized()))
+                Ok(ElementFilter::Operators(filter.simplified()))
             }
             other => Ok(ElementFilter::Equal(other.to_value())),
         }

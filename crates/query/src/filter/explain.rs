@@ -17,10 +17,16 @@ impl Comparison {
 }
 
 impl Filter {
-    /// The filter as explain prints it.
+    /// The filter as explain prints it: children in mongod's order.
     pub fn to_document(&self) -> Document {
+        let mut sorted = self.clone();
+        sorted.sort();
+        sorted.written_document()
+    }
+
+    fn written_document(&self) -> Document {
         let list = |name: &str, children: &[Filter]| {
-            let children: Vec<Document> = children.iter().map(Filter::to_document).collect();
+            let children: Vec<Document> = children.iter().map(Filter::written_document).collect();
             [(name, Value::from(children))].into_iter().collect()
         };
         match self {
@@ -87,7 +93,7 @@ fn write_operators(writer: &mut Writer, predicate: &Predicate) {
             let positions = bits.positions().iter().map(|&position| Value::Int32(position as i32));
             array(writer, bits.kind().operator(), positions.collect());
         }
-        Predicate::ElemMatchObject(filter) => document(writer, "$elemMatch", filter.to_document()),
+        Predicate::ElemMatchObject(filter) => document(writer, "$elemMatch", filter.written_document()),
         Predicate::ElemMatchValue(list) => {
             writer.open_document("$elemMatch");
             list.iter().for_each(|one| write_operators(writer, one));

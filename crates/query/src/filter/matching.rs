@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use kilim_bson::{Component, RawDocument, RawValue, canonical_type, compare};
 
+use super::normal::order;
 use super::{Comparison, Filter, Predicate, number};
 use crate::path::{self, Found, Leaf};
 
@@ -26,10 +27,31 @@ impl Filter {
         self.test(Subject::Element(value), &mut None)
     }
 
-    /// Whether the document matches, and the array index that the positional `$` then stands for.
+    /// Whether the document matches, and the array index that the positional `$` of an update then
+    /// stands for: that of the last child in mongod's order that matched through an array.
     pub fn matches_with_position(&self, document: RawDocument<'_>) -> Option<Option<usize>> {
+        let Filter::And(children) = self else {
+            let mut position = None;
+            return self.test(Subject::Document(document), &mut position).then_some(position);
+        };
+        let mut last: Option<(&Filter, usize)> = None;
+        for child in children {
+            let position = child.matches_with_position(document)?;
+            if let Some(position) = position
+                && last.is_none_or(|(other, _)| order(other, child).is_le())
+            {
+                last = Some((child, position));
+            }
+        }
+        Some(last.map(|(_, position)| position))
+    }
+
+    /// The array index that the positional `$` of a projection stands for: that of the last child, as
+    /// written, that matched through an array.
+    pub(crate) fn written_position(&self, document: RawDocument<'_>) -> Option<usize> {
         let mut position = None;
-        self.test(Subject::Document(document), &mut position).then_some(position)
+        self.test(Subject::Document(document), &mut position);
+        position
     }
 
     fn test(&self, subject: Subject<'_>, position: &mut Option<usize>) -> bool {
@@ -37,7 +59,6 @@ impl Filter {
             Filter::True => true,
             Filter::False => false,
             Filter::And(children) => {
-                // The last child that matched through an array wins; a failed list leaves no trace.
                 let matched = children.iter().all(|child| child.test(subject, position));
                 if !matched {
                     *position = None;

@@ -3,9 +3,8 @@
 //! A filter is parsed once into a small tree and evaluated on raw bytes. The tree is public because
 //! the planner derives index bounds from it.
 //!
-//! Invariant: a tree that [`Filter::parse`] returns is in mongod's normal form: no `And` directly
-//! within an `And`, no `Or` within an `Or`, no list of one, children in mongod's order. The order shows in
-//! explain, and it decides which array index a positional update uses.
+//! Invariant: in a tree that [`Filter::parse`] returns there is no `And` directly within an `And`, no
+//! `Or` within an `Or`, and no list of one, but for a `Nor` of what has no path.
 
 mod bits;
 mod element;

@@ -1,7 +1,8 @@
-//! The normal form: the light rewriting and the order that mongod gives every filter.
+//! The normal form: the light rewriting that mongod gives every filter, and the order of its children.
 //!
 //! Meaning never changes. Lists are flattened and pruned, a list of one is its element, a `$in` of one is
-//! an equality, equalities on one path within an `$or` are a `$in`, and children are sorted.
+//! an equality, equalities on one path within an `$or` are a `$in`. Children stay as written, since
+//! positional projections depend on it; explain and positional updates see them sorted.
 
 use std::cmp::Ordering;
 
@@ -10,14 +11,7 @@ use kilim_bson::{Path, Value};
 use super::{BitTestKind, Comparison, Filter, InList, Predicate, Regex};
 
 impl Filter {
-    pub(crate) fn normalized(self) -> Filter {
-        let mut filter = self.simplified();
-        filter.sort();
-        filter
-    }
-
-    /// The normal form but for the order.
-    pub(super) fn simplified(self) -> Filter {
+    pub(crate) fn simplified(self) -> Filter {
         match self {
             Filter::True | Filter::False => self,
             Filter::And(children) => simplified_and(children),
@@ -27,7 +21,8 @@ impl Filter {
         }
     }
 
-    fn sort(&mut self) {
+    /// Puts children in the order in which mongod evaluates and prints them.
+    pub(super) fn sort(&mut self) {
         match self {
             Filter::True | Filter::False => {}
             Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
@@ -206,7 +201,7 @@ const NOR: u8 = 19;
 const ALWAYS: u8 = 21;
 
 /// A node as the order sees it: rank, path (negations have none), children.
-fn order(a: &Filter, b: &Filter) -> Ordering {
+pub(super) fn order(a: &Filter, b: &Filter) -> Ordering {
     let rank = |filter: &Filter| match filter {
         Filter::And(_) => AND,
         Filter::Or(_) => OR,

@@ -8,12 +8,6 @@ use super::{BitTest, BitTestKind, Comparison, Filter, InList, Predicate, Regex, 
 
 impl Filter {
     pub fn parse(filter: RawDocument<'_>) -> Result<Filter> {
-        Ok(parse_document(filter)?.normalized())
-    }
-
-    /// As [`Filter::parse`], with children in the order in which they were written. Positional
-    /// projections take their index from this order, positional updates from the sorted one.
-    pub fn parse_in_written_order(filter: RawDocument<'_>) -> Result<Filter> {
         Ok(parse_document(filter)?.simplified())
     }
 }

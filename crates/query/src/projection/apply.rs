@@ -3,32 +3,37 @@
 use kilim_bson::{RawArray, RawDocument, RawValue, Writer};
 use kilim_error::{Error, Result};
 
+use crate::filter::Filter;
+
 use super::{Branch, Kind, Node, Projection, Slice};
 
 impl Projection {
-    /// Appends the projected document to `out`. The position is where the filter matched, for those
-    /// that [`Projection::requires_position`].
-    pub fn apply(&self, document: RawDocument<'_>, position: Option<usize>, out: &mut Vec<u8>) -> Result<()> {
-        if self.is_whole() {
-            out.extend_from_slice(document.as_bytes());
+    /// Where the filter matched, for [`Projection::apply`]; nothing unless
+    /// [`Projection::requires_position`].
+    pub fn position(&self, filter: &Filter, document: RawDocument<'_>) -> Option<usize> {
+        if !self.positional {
+            return None;
+        }
+        filter.written_position(document)
+    }
+
+    /// Appends the fields that the projection shows to the document open in `out`.
+    pub fn apply(&self, document: RawDocument<'_>, position: Option<usize>, out: &mut Writer) -> Result<()> {
+        if self.is_identity() {
+            out.append_elements(document.elements());
             return Ok(());
         }
-        let start = out.len();
-        let mut pass = Pass { projection: self, position, writer: Writer::after(std::mem::take(out)) };
-        let scope = Scope { positional: self.positional, slices: true };
-        let done = pass.fields(document, &self.root, scope).map(|()| pass.added_fields(document));
-        *out = pass.writer.finish_bytes();
-        if done.is_err() {
-            out.truncate(start);
-        }
-        done
+        let mut pass = Pass { projection: self, position, writer: out };
+        pass.fields(document, &self.root, Scope { positional: self.positional, slices: true })?;
+        pass.added_fields(document);
+        Ok(())
     }
 }
 
 struct Pass<'p> {
     projection: &'p Projection,
     position: Option<usize>,
-    writer: Writer,
+    writer: &'p mut Writer,
 }
 
 /// What still applies below.
@@ -58,8 +63,8 @@ impl Pass<'_> {
             match branch.child(name) {
                 None if self.includes() => {}
                 None => self.writer.append_elements(bytes),
-                Some(Node::Leaf { .. }) if self.includes() => self.writer.append_elements(bytes),
-                Some(Node::Leaf { .. }) => {}
+                Some(Node::Leaf) if self.includes() => self.writer.append_elements(bytes),
+                Some(Node::Leaf) => {}
                 Some(Node::Positional) => match value {
                     RawValue::Array(array) if scope.positional => {
                         let element = self.matched(array)?;

@@ -38,9 +38,7 @@ struct Branch {
 #[derive(Debug, Clone)]
 enum Node {
     /// The field as a whole, included or left out.
-    Leaf {
-        include: bool,
-    },
+    Leaf,
     /// `"a.$": 1`.
     Positional,
     Slice(Slice),
@@ -65,12 +63,17 @@ impl Branch {
 
 impl Projection {
     /// Whether documents are shown as they are.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_identity(&self) -> bool {
         self.kind == Kind::Exclusion && self.root.children.is_empty()
     }
 
-    /// Whether [`Projection::apply`] needs the index at which the filter matched. It comes from
-    /// [`Filter::parse_in_written_order`] and [`Filter::matches_with_position`].
+    /// Whether only whole top-level fields are included or left out.
+    pub fn is_simple(&self) -> bool {
+        self.root.children.iter().all(|(_, node)| matches!(node, Node::Leaf))
+    }
+
+    /// Whether [`Projection::apply`] needs the index at which the filter matched, as
+    /// [`Projection::position`] finds it.
     pub fn requires_position(&self) -> bool {
         self.positional
     }
@@ -91,7 +94,7 @@ fn collect(branch: &Branch, prefix: &str, paths: &mut Vec<Path>) -> bool {
     branch.children.iter().all(|(name, node)| {
         let path = if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
         match node {
-            Node::Leaf { .. } => {
+            Node::Leaf => {
                 paths.push(Path::parse(&path));
                 true
             }

@@ -24,7 +24,7 @@ impl Projection {
                 root.children.retain(|(name, _)| **name != *"_id");
             }
             (Kind::Inclusion, None) if root.child("_id").is_none() => {
-                root.children.push(("_id".into(), Node::Leaf { include: true }));
+                root.children.push(("_id".into(), Node::Leaf));
             }
             _ => {}
         }
@@ -111,7 +111,7 @@ impl Parser {
             self.set_kind(name, if include { Kind::Inclusion } else { Kind::Exclusion })?;
         }
         if positional.is_none() {
-            return insert(branch, path, path, Node::Leaf { include });
+            return insert(branch, path, path, Node::Leaf);
         }
         if self.elem_match {
             return Err(Error::location(31256, "Cannot specify positional operator and $elemMatch."));
@@ -196,7 +196,7 @@ impl Parser {
             return Err(Error::location(31275, "Cannot use $elemMatch projection on a nested field."));
         }
         self.elem_match = true;
-        let filter = parse_field(&Path::parse(name), RawValue::Document(value))?.normalized();
+        let filter = parse_field(&Path::parse(name), RawValue::Document(value))?.simplified();
         insert(branch, name, name, Node::ElemMatch(Box::new(filter)))
     }
 }

@@ -1,1 +1,21 @@
+//! MongoDB's commands over the engine: one file a command, one table of commands.
+//!
+//! [`run`] is the whole interface: a request in, a reply out. Errors become documents in [`reply`] and
+//! nowhere else.
 
+mod argument;
+mod client;
+mod command;
+mod concern;
+mod cursor_reply;
+mod dispatch;
+mod registry;
+mod reply;
+mod request;
+mod session;
+
+pub use client::Client;
+pub use dispatch::run;
+pub use registry::{COMMANDS, CommandSpec};
+pub use reply::Reply;
+pub use request::Request;

@@ -1,0 +1,109 @@
+//! One field of a command, read with the type it must have.
+
+use kilim_bson::{RawArray, RawDocument, RawValue};
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::request::GENERIC_FIELDS;
+
+#[derive(Clone, Copy)]
+pub struct Argument<'a> {
+    /// As error messages name the command.
+    pub command: &'static str,
+    pub name: &'a str,
+    pub value: RawValue<'a>,
+}
+
+/// A command's own fields: all but its name and what every command may carry. A null means absent.
+pub fn arguments<'a>(command: &'static str, body: RawDocument<'a>) -> impl Iterator<Item = Argument<'a>> {
+    body.iter()
+        .skip(1)
+        .filter(|(name, value)| {
+            !GENERIC_FIELDS.contains(name) && !matches!(value, RawValue::Null | RawValue::Undefined)
+        })
+        .map(move |(name, value)| Argument { command, name, value })
+}
+
+/// The fields of a document nested in a command, such as one of `updates`.
+pub fn nested<'a>(command: &'static str, document: RawDocument<'a>) -> impl Iterator<Item = Argument<'a>> {
+    document.iter().map(move |(name, value)| Argument { command, name, value })
+}
+
+impl<'a> Argument<'a> {
+    pub fn unknown(&self) -> Error {
+        Error::location(40415, format!("BSON field '{}.{}' is an unknown field.", self.command, self.name))
+    }
+
+    /// An option that MongoDB has and Kilim has not.
+    pub fn unsupported(&self) -> Error {
+        Error::user(
+            ErrorCode::NotImplemented,
+            format!("{}: option '{}' is not supported by Kilim", self.command, self.name),
+        )
+    }
+
+    /// Refuses the option unless it is off.
+    pub fn only_off(&self) -> Result<()> {
+        match self.boolean()? {
+            false => Ok(()),
+            true => Err(self.unsupported()),
+        }
+    }
+
+    fn wrong_type(&self, expected: &str) -> Error {
+        Error::user(
+            ErrorCode::TypeMismatch,
+            format!(
+                "BSON field '{}.{}' is the wrong type '{}', expected {expected}",
+                self.command,
+                self.name,
+                self.value.element_type().name()
+            ),
+        )
+    }
+
+    pub fn document(&self) -> Result<RawDocument<'a>> {
+        self.value.as_document().ok_or_else(|| self.wrong_type("type 'object'"))
+    }
+
+    pub fn array(&self) -> Result<RawArray<'a>> {
+        self.value.as_array().ok_or_else(|| self.wrong_type("type 'array'"))
+    }
+
+    pub fn string(&self) -> Result<&'a str> {
+        self.value.as_str().ok_or_else(|| self.wrong_type("type 'string'"))
+    }
+
+    /// A truth value; numbers count as in JavaScript.
+    pub fn boolean(&self) -> Result<bool> {
+        match self.value {
+            RawValue::Bool(value) => Ok(value),
+            RawValue::Int32(value) => Ok(value != 0),
+            RawValue::Int64(value) => Ok(value != 0),
+            RawValue::Double(value) => Ok(value != 0.0),
+            RawValue::Decimal128(value) => Ok(!value.is_zero()),
+            _ => Err(self.wrong_type("types '[bool, long, int, decimal, double']")),
+        }
+    }
+
+    /// A whole number of any numeric type; fractions are cut off.
+    pub fn integer(&self) -> Result<i64> {
+        match self.value {
+            RawValue::Int32(value) => Ok(i64::from(value)),
+            RawValue::Int64(value) => Ok(value),
+            RawValue::Double(value) if value.is_nan() => Ok(0),
+            RawValue::Double(value) => Ok(value as i64),
+            RawValue::Decimal128(value) => Ok(value.to_f64() as i64),
+            _ => Err(self.wrong_type("types '[long, int, decimal, double']")),
+        }
+    }
+
+    pub fn not_negative(&self) -> Result<u64> {
+        let value = self.integer()?;
+        u64::try_from(value).map_err(|_| {
+            Error::location(
+                51024,
+                format!("BSON field '{}' value must be >= 0, actual value '{value}'", self.name),
+            )
+        })
+    }
+}

@@ -1,0 +1,222 @@
+//! `aggregate`: run a pipeline.
+//!
+//! Until the aggregation language is there, a pipeline is what drivers send to count documents: any
+//! `$match`, `$skip` and `$limit`, then at most one `$group` over everything with constant sums. All of
+//! it becomes one read. Other stages are refused by name.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawArray, RawDocument, RawValue, Value};
+use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::planner::{Hint, Purpose, ReadRequest};
+use kilim_engine::read;
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+
+use super::find::parse_hint;
+use super::write_reply::{check_collation, required};
+use crate::argument::{Argument, arguments, nested};
+use crate::cursor_reply;
+use crate::dispatch::Call;
+
+const NAME: &str = "aggregate";
+
+/// A pipeline as one read, and what is made of its count.
+pub struct Aggregate {
+    pub request: ReadRequest,
+    group: Option<Group>,
+    batch_size: Option<usize>,
+}
+
+/// `{$group: {_id: <constant>, n: {$sum: <number>}, …}}`.
+struct Group {
+    id: Value,
+    /// Field and what each document adds to it.
+    sums: Vec<(String, i64)>,
+}
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("command", &namespace);
+    let aggregate = parse(call.body)?;
+    let reading = read::plan(&mut call.unit, &namespace, aggregate.request)?;
+    let collection = reading.collection.as_ref().map(|collection| collection.id);
+    let mut executor = reading.execute();
+    let source = match aggregate.group {
+        None => Source::Executor(Box::new(executor)),
+        Some(group) => {
+            let operation = call.operation.clone();
+            let count = executor.count(&|| operation.check())?;
+            Source::List(group.result(count).into_iter().collect::<Vec<_>>().into_iter())
+        }
+    };
+    let mut cursor = Cursor::new(namespace, source);
+    cursor.collection = collection;
+    cursor_reply::first_batch(call, cursor, Batch::first(aggregate.batch_size), false)
+}
+
+pub fn parse(body: RawDocument<'_>) -> Result<Aggregate> {
+    if !matches!(body.iter().next(), Some((_, RawValue::String(_)))) {
+        return Err(Error::user(
+            ErrorCode::NotImplemented,
+            "aggregate over a database ({aggregate: 1}) is not supported by Kilim yet",
+        ));
+    }
+    let (mut pipeline, mut hint, mut cursor) = (None, None, None);
+    for argument in arguments(NAME, body) {
+        match argument.name {
+            "pipeline" => pipeline = Some(argument.array()?),
+            "cursor" => cursor = Some(argument.document()?),
+            "hint" => hint = parse_hint(&argument)?,
+            "collation" => check_collation(&argument)?,
+            // Nothing here spills or writes, and variables are read by expressions alone.
+            "allowDiskUse" | "bypassDocumentValidation" => drop(argument.boolean()?),
+            "let" => drop(argument.document()?),
+            "explain" => argument.only_off()?,
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let pipeline = required(pipeline, NAME, "pipeline")?;
+    let Some(cursor) = cursor else {
+        return Err(Error::user(
+            ErrorCode::FailedToParse,
+            "The 'cursor' option is required, except for aggregate with the explain argument",
+        ));
+    };
+    let mut batch_size = None;
+    for argument in nested("aggregate.cursor", cursor) {
+        match argument.name {
+            "batchSize" => batch_size = Some(argument.not_negative()? as usize),
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let (request, group) = parse_pipeline(pipeline, hint)?;
+    Ok(Aggregate { request, group, batch_size })
+}
+
+fn parse_pipeline(pipeline: RawArray<'_>, hint: Option<Hint>) -> Result<(ReadRequest, Option<Group>)> {
+    let mut filters = Vec::new();
+    let (mut skip, mut limit, mut group) = (0u64, None::<u64>, None);
+    for stage in pipeline.iter() {
+        let Some(stage) = stage.as_document() else {
+            return Err(Error::user(ErrorCode::TypeMismatch, "Each element of the 'pipeline' array must be an object"));
+        };
+        let mut fields = stage.iter();
+        let (Some((name, value)), None) = (fields.next(), fields.next()) else {
+            return Err(Error::location(
+                40323,
+                "A pipeline stage specification object must contain exactly one field.",
+            ));
+        };
+        let argument = Argument { command: NAME, name, value };
+        match name {
+            "$match" if group.is_none() && skip == 0 && limit.is_none() => {
+                let RawValue::Document(filter) = value else {
+                    return Err(Error::location(15959, "the match filter must be an expression in an object"));
+                };
+                filters.push(Filter::parse(filter)?);
+            }
+            "$skip" if group.is_none() => {
+                let more = stage_number(&argument, 15972)?;
+                skip = skip.saturating_add(more);
+                limit = limit.map(|limit| limit.saturating_sub(more));
+            }
+            "$limit" if group.is_none() => {
+                let most = stage_number(&argument, 15957)?;
+                if most == 0 {
+                    return Err(Error::location(15958, "the limit must be positive"));
+                }
+                limit = Some(limit.map_or(most, |limit| limit.min(most)));
+            }
+            "$group" if group.is_none() => group = Some(Group::parse(value)?),
+            "$match" | "$skip" | "$limit" | "$group" => {
+                return Err(not_yet(&format!("{name} after other stages")));
+            }
+            name if name.starts_with('$') => return Err(not_yet(&format!("the stage {name}"))),
+            name => {
+                return Err(Error::location(40324, format!("Unrecognized pipeline stage name: '{name}'")));
+            }
+        }
+    }
+    let filter = match filters.len() {
+        0 => Filter::True,
+        1 => filters.remove(0),
+        _ => Filter::And(filters),
+    };
+    let purpose = if group.is_some() { Purpose::Count } else { Purpose::Documents };
+    // A limit of nothing left over is not the planner's "no limit".
+    let filter = if limit == Some(0) { Filter::False } else { filter };
+    let request = ReadRequest { skip, limit, hint, purpose, ..ReadRequest::new(Arc::new(filter)) };
+    Ok((request, group))
+}
+
+fn stage_number(argument: &Argument<'_>, code: i32) -> Result<u64> {
+    let number = if argument.value.is_number() { argument.integer()? } else { -1 };
+    u64::try_from(number).map_err(|_| {
+        Error::location(code, format!("invalid argument to {} stage: a non-negative number is expected", argument.name))
+    })
+}
+
+fn not_yet(what: &str) -> Error {
+    Error::user(
+        ErrorCode::NotImplemented,
+        format!("{what} is not supported by Kilim yet: pipelines are $match, $skip, $limit and one $group that counts"),
+    )
+}
+
+impl Group {
+    fn parse(spec: RawValue<'_>) -> Result<Group> {
+        let RawValue::Document(spec) = spec else {
+            return Err(Error::location(15947, "a group's fields must be specified in an object"));
+        };
+        let mut id = None;
+        let mut sums = Vec::new();
+        for (name, value) in spec.iter() {
+            if name == "_id" {
+                let constant = match value {
+                    RawValue::String(text) => !text.starts_with('$'),
+                    RawValue::Document(document) => document.is_empty(),
+                    RawValue::Array(_) => false,
+                    _ => true,
+                };
+                if !constant {
+                    return Err(not_yet("$group by an expression"));
+                }
+                id = Some(value.to_value());
+                continue;
+            }
+            sums.push((name.to_owned(), constant_sum(value)?));
+        }
+        let id = id.ok_or_else(|| Error::location(15955, "a group specification must include an _id"))?;
+        Ok(Group { id, sums })
+    }
+
+    fn result(&self, count: u64) -> Option<Document> {
+        // A group exists only if a document fell into it.
+        if count == 0 {
+            return None;
+        }
+        let mut document = Document::new();
+        document.push("_id", self.id.clone());
+        for (name, each) in &self.sums {
+            let sum = each.saturating_mul(count as i64);
+            match i32::try_from(sum) {
+                Ok(sum) => document.push(name, sum),
+                Err(_) => document.push(name, sum),
+            }
+        }
+        Some(document)
+    }
+}
+
+fn constant_sum(accumulator: RawValue<'_>) -> Result<i64> {
+    let operator = accumulator.as_document().and_then(|document| document.iter().next());
+    match operator {
+        Some(("$sum", RawValue::Int32(each))) => Ok(i64::from(each)),
+        Some(("$sum", RawValue::Int64(each))) => Ok(each),
+        Some(("$sum", RawValue::Double(each))) if each.fract() == 0.0 && each.abs() < 1e9 => Ok(each as i64),
+        Some(("$count", RawValue::Document(nothing))) if nothing.is_empty() => Ok(1),
+        Some((name, _)) => Err(not_yet(&format!("the accumulator {name} over fields"))),
+        None => Err(Error::location(40234, "The field must be an accumulator object")),
+    }
+}

@@ -1,0 +1,69 @@
+//! `collStats`: sizes and counts of a collection.
+
+use kilim_bson::{Document, doc};
+use kilim_engine::layout;
+use kilim_error::{Error, Result};
+
+use crate::argument::arguments;
+use crate::dispatch::Call;
+
+const NAME: &str = "collStats";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("command", &namespace);
+    let scale = parse_scale(call, NAME)?;
+    let snapshot = call.engine.store.snapshot();
+    let Some(collection) = call.engine.collection(&namespace) else {
+        return Ok(doc! {
+            "ns": namespace.to_string(), "size": 0, "count": 0, "numOrphanDocs": 0, "storageSize": 0,
+            "totalSize": 0, "nindexes": 0, "totalIndexSize": 0, "indexDetails": {}, "indexSizes": {},
+            "scaleFactor": scale as i32,
+        });
+    };
+    let counted = snapshot.counter(&layout::counter_key(collection.id))?;
+    let mut reply = doc! {
+        "ns": namespace.to_string(),
+        "size": counted.bytes / scale,
+        "count": counted.count as i32,
+        "numOrphanDocs": 0,
+    };
+    if counted.count > 0 {
+        reply.push("avgObjSize", (counted.bytes / counted.count) as i32);
+    }
+    reply.push("storageSize", counted.bytes / scale);
+    reply.push("freeStorageSize", 0);
+    reply.push("capped", false);
+    reply.push("nindexes", collection.indexes.len() as i32);
+    reply.push("indexDetails", Document::new());
+    let building = collection.building.iter().map(|building| building.index.spec.name.as_str().into());
+    reply.push("indexBuilds", building.collect::<Vec<kilim_bson::Value>>());
+    let mut sizes = Document::new();
+    let mut total = 0;
+    for index in collection.indexes.iter() {
+        let size = call.engine.index_bytes(index.id) as i64;
+        total += size;
+        sizes.push(&index.spec.name, size / scale);
+    }
+    reply.push("totalIndexSize", total / scale);
+    reply.push("totalSize", (counted.bytes + total) / scale);
+    reply.push("indexSizes", sizes);
+    reply.push("scaleFactor", scale as i32);
+    Ok(reply)
+}
+
+/// What sizes are divided by.
+pub fn parse_scale(call: &Call<'_, '_>, command: &'static str) -> Result<i64> {
+    let mut scale = 1;
+    for argument in arguments(command, call.body) {
+        match argument.name {
+            "scale" => scale = argument.integer()?,
+            "freeStorage" | "waitForLock" | "queryExecStats" | "verbose" => {}
+            _ => return Err(argument.unknown()),
+        }
+    }
+    if scale < 1 {
+        return Err(Error::location(51024, format!("BSON field 'scale' value must be >= 1, actual value '{scale}'")));
+    }
+    Ok(scale)
+}

@@ -1,0 +1,29 @@
+//! `commitTransaction`: make the open transaction durable.
+
+use kilim_bson::Document;
+use kilim_error::Result;
+
+use crate::argument::arguments;
+use crate::dispatch::Call;
+use crate::session;
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    for argument in arguments("commitTransaction", call.body) {
+        match argument.name {
+            "recoveryToken" => {}
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let (id, number) = session::required(&call.generic, "commitTransaction")?;
+    let session = call.engine.sessions.get(call.engine, id)?;
+    let mut state = session.check_out();
+    // Committed already: the first answer was lost on its way.
+    let Ok(transaction) = state.take_for_commit(id, number)? else { return Ok(Document::new()) };
+    let durability = call.durability();
+    let result = transaction.commit(call.engine, id, number, durability);
+    call.engine.cursors.close_of_transaction(id, number);
+    let time = result.inspect_err(|_| call.engine.metrics.transactions_aborted.add(1))?;
+    state.committed(time);
+    call.engine.metrics.transactions_committed.add(1);
+    Ok(Document::new())
+}

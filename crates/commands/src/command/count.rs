@@ -1,0 +1,60 @@
+//! `count`: how many documents match.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, doc};
+use kilim_engine::planner::{Purpose, ReadRequest};
+use kilim_engine::{layout, read};
+use kilim_error::Result;
+use kilim_query::filter::Filter;
+
+use super::find::parse_hint;
+use super::write_reply::check_collation;
+use crate::argument::arguments;
+use crate::dispatch::Call;
+
+const NAME: &str = "count";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("command", &namespace);
+    let request = parse(call.body)?;
+    if request.filter.is_trivial() && request.hint.is_none() {
+        // Counted exactly with every commit: no scan.
+        let snapshot = call.unit.snapshot();
+        let total = match call.unit.collection(&namespace)? {
+            Some(collection) => snapshot.counter(&layout::counter_key(collection.id))?.count.max(0) as u64,
+            None => 0,
+        };
+        let behind = total.saturating_sub(request.skip);
+        return Ok(doc! {"n": request.limit.map_or(behind, |limit| behind.min(limit)) as i32});
+    }
+    let operation = call.operation.clone();
+    let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();
+    let count = executor.count(&|| operation.check())?;
+    Ok(doc! {"n": count as i32})
+}
+
+pub fn parse(body: RawDocument<'_>) -> Result<ReadRequest> {
+    let mut filter = RawDocument::empty();
+    let (mut skip, mut limit, mut hint) = (0, 0, None);
+    for argument in arguments(NAME, body) {
+        match argument.name {
+            "query" => filter = argument.document()?,
+            "skip" => skip = argument.not_negative()?,
+            // A negative limit means its amount, as in old shells.
+            "limit" => limit = argument.integer()?.unsigned_abs(),
+            "hint" => hint = parse_hint(&argument)?,
+            "collation" => check_collation(&argument)?,
+            "fields" => {}
+            _ => return Err(argument.unknown()),
+        }
+    }
+    Ok(ReadRequest {
+        skip,
+        limit: (limit > 0).then_some(limit),
+        hint,
+        purpose: Purpose::Count,
+        ..ReadRequest::new(Arc::new(Filter::parse(filter)?))
+    })
+}

@@ -1,0 +1,299 @@
+//! `createIndexes`: build indexes.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_engine::catalog::Collection;
+use kilim_engine::index::{Index, IndexSpec, KeyPart, check_index_count};
+use kilim_engine::{Namespace, layout};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+
+use super::write_reply::{check_collation, required};
+use crate::argument::{arguments, nested};
+use crate::dispatch::Call;
+
+const NAME: &str = "createIndexes";
+const SPEC: &str = "createIndexes.indexes";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("command", &namespace);
+    let specs = parse(call)?;
+    let (created, collection) = match call.unit.collection(&namespace)? {
+        Some(collection) => (false, collection),
+        None => {
+            call.unit.create(&namespace, Document::new())?;
+            let made = call.unit.collection(&namespace)?;
+            (true, made.ok_or_else(|| Error::bug("a collection just made is not there"))?)
+        }
+    };
+    let before = collection.indexes.len();
+    let new = new_specs(&collection, specs)?;
+    let added = new.len();
+    if added > 0 {
+        check_index_count(&collection, added)?;
+        match call.unit.is_transaction() {
+            true => create_in_transaction(call, &namespace, &collection, new)?,
+            false => call.engine.build_indexes(&call.operation, &namespace, new)?,
+        }
+    }
+    let mut reply = doc! {
+        "numIndexesBefore": before as i32,
+        "numIndexesAfter": (before + added) as i32,
+        "createdCollectionAutomatically": created,
+    };
+    match added {
+        0 => reply.push("note", "all indexes already exist"),
+        _ => reply.push("commitQuorum", "votingMembers"),
+    }
+    Ok(reply)
+}
+
+fn parse(call: &Call<'_, '_>) -> Result<Vec<IndexSpec>> {
+    for argument in arguments(NAME, call.body) {
+        match argument.name {
+            // One voter: every quorum is met.
+            "indexes" | "commitQuorum" | "ignoreUnknownIndexOptions" => {}
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let documents = call.request.documents(NAME, "indexes")?;
+    if documents.is_empty() {
+        return Err(Error::user(ErrorCode::BadValue, "Must specify at least one index to create"));
+    }
+    documents.into_iter().map(parse_spec).collect()
+}
+
+fn parse_spec(document: RawDocument<'_>) -> Result<IndexSpec> {
+    let (mut key, mut name, mut partial) = (None, None, None);
+    let (mut unique, mut sparse, mut hidden) = (false, false, false);
+    for argument in nested(SPEC, document) {
+        match argument.name {
+            "key" => key = Some(argument.document()?),
+            "name" => name = Some(argument.string()?),
+            "unique" => unique = argument.boolean()?,
+            "sparse" => sparse = argument.boolean()?,
+            "hidden" => hidden = argument.boolean()?,
+            "partialFilterExpression" => {
+                let filter = argument.document()?;
+                partial = Some((filter.to_document(), parse_partial(filter)?));
+            }
+            "v" => check_version(argument.integer()?)?,
+            "collation" => check_collation(&argument)?,
+            // Builds never block, whatever was asked; the namespace is the command's.
+            "background" | "ns" => {}
+            "expireAfterSeconds" | "wildcardProjection" | "storageEngine" | "weights" | "default_language"
+            | "language_override" | "textIndexVersion" | "2dsphereIndexVersion" | "bits" | "min" | "max"
+            | "bucketSize" | "prepareUnique" | "clustered" => return Err(argument.unsupported()),
+            "dropDups" => {}
+            other => {
+                return Err(Error::user(
+                    ErrorCode::InvalidIndexSpecificationOption,
+                    format!("The field '{other}' is not valid for an index specification."),
+                ));
+            }
+        }
+    }
+    let key = key.ok_or_else(|| missing("key"))?;
+    check_key(key)?;
+    let name = required(name, SPEC, "name").map_err(|_| missing("name"))?;
+    check_name(name)?;
+    if sparse && partial.is_some() {
+        return Err(cannot_create("cannot mix \"partialFilterExpression\" and \"sparse\" options"));
+    }
+    let is_id = matches!(key.iter().next(), Some(("_id", _))) && key.iter().count() == 1;
+    if is_id && (sparse || partial.is_some() || hidden) {
+        return Err(match hidden {
+            true => Error::user(ErrorCode::BadValue, "can't hide _id index"),
+            false => cannot_create("_id index cannot be a partial or sparse index"),
+        });
+    }
+    Ok(IndexSpec {
+        name: if is_id { "_id_".to_owned() } else { name.to_owned() },
+        key: KeyPart::all_of(key),
+        key_document: key.to_document(),
+        unique: unique || is_id,
+        sparse,
+        hidden,
+        partial,
+    })
+}
+
+fn missing(field: &str) -> Error {
+    Error::user(
+        ErrorCode::FailedToParse,
+        format!("The '{field}' field is a required property of an index specification"),
+    )
+}
+
+fn cannot_create(message: impl Into<String>) -> Error {
+    Error::user(ErrorCode::CannotCreateIndex, message)
+}
+
+fn check_version(version: i64) -> Result<()> {
+    match version {
+        1 | 2 => Ok(()),
+        0 => Err(cannot_create("Invalid index specification: index version 0 is no longer supported")),
+        other => Err(cannot_create(format!("Invalid index specification: unknown index version {other}"))),
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    match name {
+        "" => Err(cannot_create("index name cannot be empty")),
+        "*" => Err(Error::user(ErrorCode::BadValue, "The index name '*' is not valid.")),
+        _ if name.contains('\0') => Err(cannot_create("index name cannot contain a null byte")),
+        _ => Ok(()),
+    }
+}
+
+fn check_key(key: RawDocument<'_>) -> Result<()> {
+    if key.is_empty() {
+        return Err(cannot_create("Index keys cannot be an empty object"));
+    }
+    if key.iter().count() > 32 {
+        return Err(Error::location(13103, "too many compound keys"));
+    }
+    for (path, direction) in key.iter() {
+        if path.is_empty() || path.split('.').any(str::is_empty) {
+            return Err(cannot_create("Index keys cannot be an empty field."));
+        }
+        if path == "$**" || path.ends_with(".$**") {
+            return Err(not_yet("wildcard indexes are"));
+        }
+        let dbref = |name: &str| matches!(name, "$id" | "$ref" | "$db");
+        if let Some(name) = path.split('.').find(|name| name.starts_with('$') && !dbref(name)) {
+            return Err(cannot_create(format!(
+                "Index key contains an illegal field name: field name starts with '$': {name}."
+            )));
+        }
+        match direction {
+            RawValue::Int32(0) | RawValue::Int64(0) => {
+                return Err(cannot_create("Values in the index key pattern cannot be 0."));
+            }
+            RawValue::Double(0.0) => {
+                return Err(cannot_create("Values in the index key pattern cannot be 0."));
+            }
+            RawValue::Double(value) if value.is_nan() => {
+                return Err(cannot_create("Values in the index key pattern cannot be NaN."));
+            }
+            RawValue::Int32(_) | RawValue::Int64(_) | RawValue::Double(_) | RawValue::Decimal128(_) => {}
+            RawValue::String(kind @ ("text" | "hashed" | "2d" | "2dsphere")) => {
+                return Err(not_yet(&format!("{kind} indexes are")));
+            }
+            RawValue::String(kind) => return Err(cannot_create(format!("Unknown index plugin '{kind}'"))),
+            other => {
+                return Err(cannot_create(format!(
+                    "Values in v:2 index key pattern cannot be of type {}. Only numbers > 0, numbers < 0, and \
+                     strings are allowed.",
+                    other.element_type().name()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn not_yet(what: &str) -> Error {
+    Error::user(ErrorCode::NotImplemented, format!("{what} not supported by Kilim yet"))
+}
+
+/// The operators that a planner can prove implied: no more are allowed in a partial index.
+fn parse_partial(filter: RawDocument<'_>) -> Result<Filter> {
+    let parsed = Filter::parse(filter)?;
+    check_partial(&parsed, 0)?;
+    Ok(parsed)
+}
+
+fn check_partial(filter: &Filter, depth: usize) -> Result<()> {
+    use kilim_query::filter::Predicate;
+    let refuse = || {
+        Err(cannot_create("unsupported expression in partial index: only $eq, $gt, $gte, $lt, $lte, $in, $exists: true, $type, $and and $or are allowed"))
+    };
+    match filter {
+        Filter::True | Filter::False => Ok(()),
+        Filter::And(children) | Filter::Or(children) if depth < 8 => {
+            children.iter().try_for_each(|child| check_partial(child, depth + 1))
+        }
+        Filter::Field { predicate, .. } => match predicate {
+            Predicate::Compare(..) | Predicate::In(_) | Predicate::Exists | Predicate::Type(_) => Ok(()),
+            _ => refuse(),
+        },
+        _ => refuse(),
+    }
+}
+
+/// Leaves out what exists already; refuses what exists differently.
+fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<IndexSpec>> {
+    let mut new: Vec<IndexSpec> = Vec::new();
+    for spec in specs {
+        let existing = collection.indexes.iter().map(|index| &index.spec);
+        let building = collection.building.iter().map(|building| &building.index.spec);
+        if existing.chain(building).chain(&new).try_fold(false, |found, other| same(&spec, other).map(|is| found || is))? {
+            continue;
+        }
+        new.push(spec);
+    }
+    Ok(new)
+}
+
+/// Whether the two are one index; an error where they cannot stand side by side.
+fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
+    let same_key = spec.key == other.key;
+    let partial = |spec: &IndexSpec| spec.partial.as_ref().map(|(document, _)| document.clone());
+    let same_scope = same_key && partial(spec) == partial(other);
+    let same_options = spec.unique == other.unique && spec.sparse == other.sparse;
+    if spec.name == other.name {
+        return match same_scope && same_options {
+            true => Ok(true),
+            false => Err(Error::user(
+                ErrorCode::IndexKeySpecsConflict,
+                format!(
+                    "An existing index has the same name as the requested index. When index names are not specified, \
+                     they are auto generated and can cause conflicts. Please refer to our documentation. Requested \
+                     index: {}, existing index: {}",
+                    shell(spec),
+                    shell(other)
+                ),
+            )),
+        };
+    }
+    match same_scope && same_options {
+        true => Err(Error::user(
+            ErrorCode::IndexOptionsConflict,
+            format!("Index already exists with a different name: {}", other.name),
+        )),
+        false => Ok(false),
+    }
+}
+
+fn shell(spec: &IndexSpec) -> String {
+    format!("{:?}", spec.to_document())
+}
+
+/// Inside a transaction an index can only join a collection that is still empty.
+fn create_in_transaction(
+    call: &mut Call<'_, '_>,
+    namespace: &Namespace,
+    collection: &Collection,
+    specs: Vec<IndexSpec>,
+) -> Result<()> {
+    let count = call.unit.snapshot().counter(&layout::counter_key(collection.id))?.count;
+    let empty = count == 0;
+    let ids: Vec<_> = specs.iter().map(|_| call.engine.next_index_id()).collect();
+    let added = empty
+        && call.unit.change_created(namespace, |collection| {
+            let new = specs.into_iter().zip(ids).map(|(spec, id)| {
+                Arc::new(Index { id, spec, multikey: Default::default(), ready_since: 0 })
+            });
+            collection.indexes = collection.indexes.iter().cloned().chain(new).collect();
+        });
+    if added {
+        return Ok(());
+    }
+    Err(Error::user(
+        ErrorCode::OperationNotSupportedInTransaction,
+        format!("Cannot create new indexes on existing collection {namespace} in a multi-document transaction."),
+    ))
+}

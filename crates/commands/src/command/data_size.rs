@@ -1,0 +1,42 @@
+//! `dataSize`: bytes and documents of a collection.
+
+use std::time::Instant;
+
+use kilim_bson::{Document, RawValue, doc};
+use kilim_engine::{Namespace, layout};
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::argument::arguments;
+use crate::dispatch::Call;
+
+const NAME: &str = "dataSize";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let started = Instant::now();
+    let full = match call.body.iter().next() {
+        Some((_, RawValue::String(full))) => full,
+        _ => return Err(Error::user(ErrorCode::TypeMismatch, "dataSize takes a namespace")),
+    };
+    let Some((database, collection)) = full.split_once('.') else {
+        return Err(Error::user(ErrorCode::InvalidNamespace, format!("Invalid namespace specified '{full}'")));
+    };
+    let namespace = Namespace::parse(database, collection)?;
+    for argument in arguments(NAME, call.body) {
+        match argument.name {
+            "estimate" => drop(argument.boolean()?),
+            "keyPattern" | "min" | "max" => return Err(argument.unsupported()),
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let snapshot = call.engine.store.snapshot();
+    let counted = match call.engine.collection(&namespace) {
+        Some(collection) => snapshot.counter(&layout::counter_key(collection.id))?,
+        None => Default::default(),
+    };
+    Ok(doc! {
+        "estimate": false,
+        "size": counted.bytes,
+        "numObjects": counted.count,
+        "millis": started.elapsed().as_millis() as i64,
+    })
+}

@@ -1,0 +1,83 @@
+//! `delete`: remove documents.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, doc};
+use kilim_engine::planner::Hint;
+use kilim_engine::write::{self, DeleteRequest};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+
+use super::find::parse_hint;
+use super::write_reply::{Failures, WriteOptions, check_batch, check_collation, required, statement_id};
+use crate::argument::nested;
+use crate::dispatch::Call;
+
+const NAME: &str = "delete";
+const STATEMENT: &str = "delete.deletes";
+
+/// One of `deletes`.
+pub struct Statement<'a> {
+    pub filter: RawDocument<'a>,
+    pub one: bool,
+    pub hint: Option<Hint>,
+}
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("remove", &namespace);
+    let options = WriteOptions::parse(NAME, call.body, "deletes")?;
+    let documents = call.request.documents(NAME, "deletes")?;
+    check_batch(documents.len())?;
+    call.engine.metrics.deleted.add(documents.len() as u64);
+    let mut statements = Vec::with_capacity(documents.len());
+    for document in documents {
+        statements.push(Statement::parse(document)?);
+    }
+    if call.unit.retry.is_some() && statements.iter().any(|statement| !statement.one) {
+        return Err(Error::user(ErrorCode::InvalidOptions, "Cannot use retryable writes with limit=0"));
+    }
+    let mut removed = 0;
+    let mut failures = Failures::default();
+    for (position, statement) in statements.iter().enumerate() {
+        let id = statement_id(call.body, position);
+        let result = Filter::parse(statement.filter).and_then(|filter| {
+            let hint = statement.hint.clone();
+            let request = DeleteRequest { filter: Arc::new(filter), one: statement.one, hint, statement: id };
+            write::delete(&mut call.unit, &namespace, &request)
+        });
+        match result {
+            Ok(count) => removed += count,
+            Err(error) => {
+                failures.take(position, error)?;
+                if options.ordered || call.unit.is_transaction() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(failures.finish(call, doc! {"n": removed as i32}))
+}
+
+impl<'a> Statement<'a> {
+    pub fn parse(document: RawDocument<'a>) -> Result<Statement<'a>> {
+        let (mut filter, mut limit, mut hint) = (None, None, None);
+        for argument in nested(STATEMENT, document) {
+            match argument.name {
+                "q" => filter = Some(argument.document()?),
+                "limit" => limit = Some(argument.integer()?),
+                "hint" => hint = parse_hint(&argument)?,
+                "collation" => check_collation(&argument)?,
+                _ => return Err(argument.unknown()),
+            }
+        }
+        let limit = required(limit, STATEMENT, "limit")?;
+        if limit != 0 && limit != 1 {
+            return Err(Error::user(
+                ErrorCode::FailedToParse,
+                format!("The limit field in delete objects must be 0 or 1. Got {limit}"),
+            ));
+        }
+        Ok(Statement { filter: required(filter, STATEMENT, "q")?, one: limit == 1, hint })
+    }
+}

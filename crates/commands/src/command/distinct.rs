@@ -1,0 +1,63 @@
+//! `distinct`: the different values of a field.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use kilim_bson::{Document, Path, RawDocument, Writer, encode_value};
+use kilim_engine::planner::ReadRequest;
+use kilim_engine::{limits, read};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+
+use super::find::parse_hint;
+use super::write_reply::{check_collation, required};
+use crate::argument::arguments;
+use crate::dispatch::Call;
+
+const NAME: &str = "distinct";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("command", &namespace);
+    let (path, request) = parse(call.body)?;
+    let operation = call.operation.clone();
+    let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();
+    let mut writer = Writer::new();
+    writer.open_array("values");
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    let mut key = Vec::new();
+    while let Some(row) = executor.next_document(&|| operation.check())? {
+        kilim_query::path::each_value(row.document(), &path, &mut |value| {
+            key.clear();
+            encode_value(&mut key, value, false);
+            if !seen.contains(&key) {
+                writer.append_index(seen.len(), value);
+                seen.insert(key.clone());
+            }
+        });
+        if writer.len() > limits::DOCUMENT_BYTES_MAX {
+            return Err(Error::location(17217, "distinct too big, 16mb cap"));
+        }
+    }
+    writer.close();
+    Ok(writer.finish())
+}
+
+pub fn parse(body: RawDocument<'_>) -> Result<(Path, ReadRequest)> {
+    let (mut key, mut filter, mut hint) = (None, RawDocument::empty(), None);
+    for argument in arguments(NAME, body) {
+        match argument.name {
+            "key" => key = Some(argument.string()?),
+            "query" => filter = argument.document()?,
+            "hint" => hint = parse_hint(&argument)?,
+            "collation" => check_collation(&argument)?,
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let key = required(key, NAME, "key")?;
+    if key.contains('\0') {
+        return Err(Error::user(ErrorCode::BadValue, "Key field cannot contain an embedded null byte"));
+    }
+    let request = ReadRequest { hint, ..ReadRequest::new(Arc::new(Filter::parse(filter)?)) };
+    Ok((Path::parse(key), request))
+}

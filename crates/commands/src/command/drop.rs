@@ -1,0 +1,20 @@
+//! `drop`: drop a collection.
+
+use kilim_bson::{Document, doc};
+use kilim_error::Result;
+
+use crate::argument::arguments;
+use crate::dispatch::Call;
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("command", &namespace);
+    if let Some(argument) = arguments("drop", call.body).next() {
+        return Err(match argument.name {
+            "collectionUUID" => argument.unsupported(),
+            _ => argument.unknown(),
+        });
+    }
+    let dropped = call.engine.drop_collection(&call.operation, &namespace)?;
+    Ok(doc! {"nIndexesWas": dropped.indexes.len() as i32, "ns": namespace.to_string()})
+}

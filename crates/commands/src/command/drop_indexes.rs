@@ -1,0 +1,91 @@
+//! `dropIndexes`: drop indexes by name, by key, several, or all.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawValue, doc};
+use kilim_engine::catalog::Collection;
+use kilim_engine::index::{Index, KeyPart};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::write_reply::required;
+use crate::argument::arguments;
+use crate::dispatch::Call;
+
+const NAME: &str = "dropIndexes";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("command", &namespace);
+    let mut which = None;
+    for argument in arguments(NAME, call.body) {
+        match argument.name {
+            "index" => which = Some(argument.value),
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let which = required(which, NAME, "index")?;
+    let Some(collection) = call.engine.collection(&namespace) else {
+        return Err(Error::user(ErrorCode::NamespaceNotFound, format!("ns not found {namespace}")));
+    };
+    let before = collection.indexes.len();
+    let dropped = select(&collection, which)?;
+    let ids: Vec<_> = dropped.iter().map(|index| index.id).collect();
+    if !ids.is_empty() {
+        call.engine.drop_indexes(&call.operation, &namespace, &ids)?;
+    }
+    let mut reply = doc! {"nIndexesWas": before as i32};
+    if matches!(which, RawValue::String("*")) {
+        reply.push("msg", "non-_id indexes dropped for collection");
+    }
+    Ok(reply)
+}
+
+fn select(collection: &Collection, which: RawValue<'_>) -> Result<Vec<Arc<Index>>> {
+    match which {
+        RawValue::String("*") => Ok(collection.indexes.iter().skip(1).cloned().collect()),
+        RawValue::String(name) => Ok(vec![by_name(collection, name)?]),
+        RawValue::Array(names) => (names.iter())
+            .map(|name| match name {
+                RawValue::String(name) => by_name(collection, name),
+                other => Err(Error::user(
+                    ErrorCode::TypeMismatch,
+                    format!(
+                        "dropIndexes: index names must be strings, found {}",
+                        other.element_type().name()
+                    ),
+                )),
+            })
+            .collect(),
+        RawValue::Document(key) => {
+            let parts = KeyPart::all_of(key);
+            let found = collection.indexes.iter().find(|index| index.spec.key == parts);
+            match found {
+                Some(index) if index.is_id() => Err(no_id()),
+                Some(index) => Ok(vec![index.clone()]),
+                None => Err(Error::user(
+                    ErrorCode::IndexNotFound,
+                    format!("can't find index with key: {key:?}"),
+                )),
+            }
+        }
+        other => Err(Error::user(
+            ErrorCode::TypeMismatch,
+            format!(
+                "BSON field 'dropIndexes.index' is the wrong type '{}', expected types '[string, object, array]'",
+                other.element_type().name()
+            ),
+        )),
+    }
+}
+
+fn by_name(collection: &Collection, name: &str) -> Result<Arc<Index>> {
+    match collection.index_named(name) {
+        Some(index) if index.is_id() => Err(no_id()),
+        Some(index) => Ok(index.clone()),
+        None => Err(Error::user(ErrorCode::IndexNotFound, format!("index not found with name [{name}]"))),
+    }
+}
+
+fn no_id() -> Error {
+    Error::user(ErrorCode::InvalidOptions, "cannot drop _id index")
+}

@@ -1,0 +1,28 @@
+//! `endSessions`: end sessions.
+
+use kilim_bson::{Document, RawValue};
+use kilim_engine::session::SessionId;
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::dispatch::Call;
+use crate::request::parse_lsid;
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    for id in session_list(call)? {
+        call.engine.sessions.end(call.engine, id);
+    }
+    Ok(Document::new())
+}
+
+/// The sessions that a command's first field lists.
+pub fn session_list(call: &Call<'_, '_>) -> Result<Vec<SessionId>> {
+    match call.body.iter().next() {
+        Some((_, RawValue::Array(sessions))) => (sessions.iter())
+            .map(|session| match session.as_document() {
+                Some(document) => parse_lsid(document),
+                None => Err(Error::user(ErrorCode::TypeMismatch, "a session is an object with an id")),
+            })
+            .collect(),
+        _ => Err(Error::user(ErrorCode::TypeMismatch, "an array of sessions is expected")),
+    }
+}

@@ -1,0 +1,106 @@
+//! `find`: select documents.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::planner::{Hint, ReadRequest};
+use kilim_engine::read;
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+use kilim_query::projection::Projection;
+use kilim_query::sort::Sort;
+
+use crate::argument::{Argument, arguments};
+use crate::cursor_reply;
+use crate::dispatch::Call;
+
+const NAME: &str = "FindCommandRequest";
+
+/// A parsed `find`.
+pub struct Find {
+    pub request: ReadRequest,
+    pub batch_size: Option<usize>,
+    pub single_batch: bool,
+    pub immortal: bool,
+}
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("query", &namespace);
+    call.engine.metrics.queried.add(1);
+    let find = parse(call.body)?;
+    let reading = read::plan(&mut call.unit, &namespace, find.request)?;
+    let collection = reading.collection.as_ref().map(|collection| collection.id);
+    let mut cursor = Cursor::new(namespace, Source::Executor(Box::new(reading.execute())));
+    cursor.collection = collection;
+    cursor.immortal = find.immortal;
+    cursor_reply::first_batch(call, cursor, Batch::first(find.batch_size), find.single_batch)
+}
+
+pub fn parse(body: RawDocument<'_>) -> Result<Find> {
+    let mut filter = RawDocument::empty();
+    let mut projection = RawDocument::empty();
+    let mut sort = RawDocument::empty();
+    let (mut skip, mut limit, mut batch_size, mut hint) = (0, 0, None, None);
+    let (mut single_batch, mut immortal, mut allow_disk_use) = (false, false, false);
+    for argument in arguments(NAME, body) {
+        match argument.name {
+            "filter" => filter = argument.document()?,
+            "projection" => projection = argument.document()?,
+            "sort" => sort = argument.document()?,
+            "skip" => skip = argument.not_negative()?,
+            "limit" => limit = argument.not_negative()?,
+            "batchSize" => batch_size = Some(argument.not_negative()? as usize),
+            "hint" => hint = parse_hint(&argument)?,
+            "singleBatch" => single_batch = argument.boolean()?,
+            "noCursorTimeout" => immortal = argument.boolean()?,
+            "allowDiskUse" => allow_disk_use = argument.boolean()?,
+            // Variables are read by `$expr` alone, which refuses itself.
+            "let" => drop(argument.document()?),
+            // One node, no shards: there is nothing partial to allow, no log to replay.
+            "allowPartialResults" | "oplogReplay" | "legacyRuntimeConstants" => {}
+            "tailable" | "awaitData" | "returnKey" | "showRecordId" | "mirrored" => argument.only_off()?,
+            "collation" if argument.document()?.is_empty() => {}
+            "collation" | "min" | "max" | "readOnce" | "runtimeConstants" => match argument.value {
+                RawValue::Document(document) if document.is_empty() => {}
+                RawValue::Bool(false) => {}
+                _ => return Err(argument.unsupported()),
+            },
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let filter = Arc::new(Filter::parse(filter)?);
+    let projection = match projection.is_empty() {
+        true => None,
+        false => Some(Projection::parse(projection)?),
+    };
+    Ok(Find {
+        request: ReadRequest {
+            sort: parse_sort(sort)?,
+            projection,
+            skip,
+            limit: (limit > 0).then_some(limit),
+            hint,
+            allow_disk_use,
+            ..ReadRequest::new(filter)
+        },
+        batch_size,
+        single_batch,
+        immortal,
+    })
+}
+
+pub fn parse_sort(sort: RawDocument<'_>) -> Result<Option<Sort>> {
+    match sort.is_empty() {
+        true => Ok(None),
+        false => Sort::parse(sort).map(Some),
+    }
+}
+
+pub fn parse_hint(argument: &Argument<'_>) -> Result<Option<Hint>> {
+    match argument.value {
+        RawValue::String(_) | RawValue::Document(_) => Hint::parse(argument.value),
+        _ => Err(Error::user(ErrorCode::FailedToParse, "Hint must be a string or an object")),
+    }
+}

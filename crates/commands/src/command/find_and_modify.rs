@@ -1,0 +1,139 @@
+//! `findAndModify`: change or remove one document and return it.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawArray, RawDocument, RawValue, Writer, doc};
+use kilim_engine::planner::Hint;
+use kilim_engine::write::{self, FindAndModifyRequest, Modification, UpdateRequest};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+use kilim_query::projection::Projection;
+use kilim_query::update::Update;
+
+use super::find::{parse_hint, parse_sort};
+use super::update::now_ms;
+use super::write_reply::{check_collation, statement_id};
+use crate::argument::arguments;
+use crate::dispatch::Call;
+
+const NAME: &str = "findAndModify";
+
+pub struct Options<'a> {
+    pub filter: RawDocument<'a>,
+    pub sort: RawDocument<'a>,
+    pub fields: RawDocument<'a>,
+    pub update: Option<RawValue<'a>>,
+    pub array_filters: Option<RawArray<'a>>,
+    pub hint: Option<Hint>,
+    pub remove: bool,
+    pub new: bool,
+    pub upsert: bool,
+}
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("command", &namespace);
+    let options = Options::parse(call.body)?;
+    let filter = Arc::new(Filter::parse(options.filter)?);
+    let projection = match options.fields.is_empty() {
+        true => None,
+        false => Some(Projection::parse(options.fields)?),
+    };
+    let nothing = doc! {};
+    let update = options.update.unwrap_or(RawValue::Document(nothing.as_raw()));
+    let update = Update::parse(update, options.array_filters, false, options.upsert)?;
+    let request = FindAndModifyRequest {
+        target: UpdateRequest {
+            filter: filter.clone(),
+            filter_document: options.filter,
+            update: &update,
+            multi: false,
+            upsert: options.upsert,
+            hint: options.hint,
+            now_ms: now_ms(),
+            statement: statement_id(call.body, 0),
+        },
+        modification: match options.remove {
+            true => Modification::Remove,
+            false => Modification::Update { new: options.new },
+        },
+        sort: parse_sort(options.sort)?,
+    };
+    let modified = write::find_and_modify(&mut call.unit, &namespace, &request)?;
+
+    let mut last_error = doc! {"n": i32::from(modified.matched || modified.upserted.is_some())};
+    if !options.remove {
+        last_error.push("updatedExisting", modified.matched);
+    }
+    if let Some(id) = modified.upserted {
+        last_error.push("upserted", id);
+    }
+    let mut reply = doc! {"lastErrorObject": last_error};
+    match (modified.value, projection) {
+        (Some(value), Some(projection)) => {
+            let position = projection.position(&filter, value.as_raw());
+            let mut writer = Writer::new();
+            projection.apply(value.as_raw(), position, &mut writer)?;
+            reply.push("value", writer.finish());
+        }
+        (value, _) => reply.push("value", value),
+    }
+    Ok(reply)
+}
+
+impl<'a> Options<'a> {
+    pub fn parse(body: RawDocument<'a>) -> Result<Options<'a>> {
+        let mut options = Options {
+            filter: RawDocument::empty(),
+            sort: RawDocument::empty(),
+            fields: RawDocument::empty(),
+            update: None,
+            array_filters: None,
+            hint: None,
+            remove: false,
+            new: false,
+            upsert: false,
+        };
+        for argument in arguments(NAME, body) {
+            match argument.name {
+                "query" => options.filter = argument.document()?,
+                "sort" => options.sort = argument.document()?,
+                "fields" => options.fields = argument.document()?,
+                "update" => options.update = Some(argument.value),
+                "arrayFilters" => options.array_filters = Some(argument.array()?),
+                "hint" => options.hint = parse_hint(&argument)?,
+                "remove" => options.remove = argument.boolean()?,
+                "new" => options.new = argument.boolean()?,
+                "upsert" => options.upsert = argument.boolean()?,
+                "collation" => check_collation(&argument)?,
+                "bypassDocumentValidation" => drop(argument.boolean()?),
+                "let" => drop(argument.document()?),
+                "encryptionInformation" | "legacyRuntimeConstants" => return Err(argument.unsupported()),
+                _ => return Err(argument.unknown()),
+            }
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |message: &str| Err(Error::user(ErrorCode::FailedToParse, message));
+        match (self.remove, self.update.is_some()) {
+            (true, true) => return refuse("Cannot specify both an update and remove=true"),
+            (false, false) => return refuse("Either an update or remove=true must be specified"),
+            _ => {}
+        }
+        if self.remove && self.upsert {
+            return refuse("Cannot specify both upsert=true and remove=true ");
+        }
+        if self.remove && self.new {
+            return refuse(
+                "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
+            );
+        }
+        if self.remove && self.array_filters.is_some() {
+            return refuse("Cannot specify arrayFilters and remove=true");
+        }
+        Ok(())
+    }
+}

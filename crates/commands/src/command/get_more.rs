@@ -1,0 +1,136 @@
+//! `getMore`: the next batch of a cursor.
+
+use kilim_bson::{Document, RawValue, Writer};
+use kilim_engine::Namespace;
+use kilim_engine::cursor::{Batch, Cursor};
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::argument::arguments;
+use crate::cursor_reply;
+use crate::dispatch::Call;
+
+const NAME: &str = "getMore";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    call.engine.metrics.got_more.add(1);
+    let id = match call.body.get("getMore") {
+        Some(RawValue::Int64(id)) => id,
+        Some(other) => {
+            return Err(Error::user(
+                ErrorCode::TypeMismatch,
+                format!(
+                    "BSON field 'getMore.getMore' is the wrong type '{}', expected type 'long'",
+                    other.element_type().name()
+                ),
+            ));
+        }
+        None => return Err(Error::bug("getMore without its own field")),
+    };
+    let (mut collection, mut batch_size) = (None, None);
+    for argument in arguments(NAME, call.body) {
+        match argument.name {
+            "collection" => collection = Some(argument.string()?),
+            "batchSize" => batch_size = Some(argument.not_negative()? as usize),
+            // Read concerns of a one-node set: nothing to wait for.
+            "term" | "lastKnownCommittedOpTime" => {}
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let Some(collection) = collection else {
+        return Err(Error::location(40414, "BSON field 'getMore.collection' is missing but a required field"));
+    };
+    let namespace = Namespace::parse(call.generic.database, collection)?;
+    call.describe("getmore", &namespace);
+    if call.generic.time_limit.is_some() {
+        call.operation.set_time_limit(None);
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+        ));
+    }
+    let mut cursor = call.engine.cursors.take(id)?;
+    let batch = check_owner(call, &cursor, &namespace, id).and_then(|()| next_batch(call, &mut cursor, batch_size));
+    match batch {
+        Ok((writer, exhausted)) => {
+            if exhausted {
+                call.engine.cursors.forget(id);
+                return cursor_reply::finish(writer, 0, &namespace);
+            }
+            call.engine.cursors.put_back(id, cursor);
+            if call.request.exhaust_allowed {
+                call.exhaust_next = Some(call.body.to_document());
+            }
+            cursor_reply::finish(writer, id, &namespace)
+        }
+        Err(error) => {
+            // A refused reader leaves the cursor to its owner; a failed one has lost its place.
+            match is_refusal(&error) {
+                true => call.engine.cursors.put_back(id, cursor),
+                false => call.engine.cursors.forget(id),
+            }
+            Err(error)
+        }
+    }
+}
+
+fn next_batch(call: &Call<'_, '_>, cursor: &mut Cursor, size: Option<usize>) -> Result<(Writer, bool)> {
+    let before = cursor.returned;
+    let mut writer = Writer::with_capacity(4096);
+    writer.open_document("cursor");
+    writer.open_array("nextBatch");
+    let operation = call.operation.clone();
+    let exhausted = cursor.fill(&mut writer, Batch::next(size), &|| operation.check())?;
+    writer.close();
+    call.engine.metrics.documents_returned.add(cursor.returned - before);
+    Ok((writer, exhausted))
+}
+
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.code(), ErrorCode::Unauthorized | ErrorCode(50736..=50741))
+}
+
+/// A cursor is read on by its own session, in its own transaction, under its own name.
+fn check_owner(call: &Call<'_, '_>, cursor: &Cursor, namespace: &Namespace, id: i64) -> Result<()> {
+    if cursor.namespace != *namespace {
+        return Err(Error::user(
+            ErrorCode::Unauthorized,
+            format!(
+                "Requested getMore on namespace '{namespace}', but cursor belongs to a different namespace {}",
+                cursor.namespace
+            ),
+        ));
+    }
+    let ours = call.generic.session;
+    let in_transaction = call.unit.is_transaction().then_some(call.generic.transaction_number).flatten();
+    match (cursor.session, ours) {
+        (None, Some(_)) => Err(Error::location(
+            50736,
+            format!("Cannot run getMore on cursor {id}, which was not created in a session, in a session"),
+        )),
+        (Some(_), None) => Err(Error::location(
+            50737,
+            format!("Cannot run getMore on cursor {id}, which was created in a session, without an lsid"),
+        )),
+        (Some(theirs), Some(ours)) if theirs != ours => Err(Error::location(
+            50738,
+            format!("Cannot run getMore on cursor {id}, which was created in session {theirs}, in session {ours}"),
+        )),
+        _ => match (cursor.transaction, in_transaction) {
+            (None, Some(_)) => Err(Error::location(
+                50739,
+                format!("Cannot run getMore on cursor {id}, which was not created in a transaction, in a transaction"),
+            )),
+            (Some(_), None) => Err(Error::location(
+                50740,
+                format!("Cannot run getMore on cursor {id}, which was created in a transaction, without a txnNumber"),
+            )),
+            (Some(theirs), Some(ours)) if theirs != ours => Err(Error::location(
+                50741,
+                format!(
+                    "Cannot run getMore on cursor {id}, which was created in transaction {theirs}, in transaction {ours}"
+                ),
+            )),
+            _ => Ok(()),
+        },
+    }
+}

@@ -1,0 +1,28 @@
+//! `insert`: add documents.
+
+use kilim_bson::{Document, doc};
+use kilim_engine::write;
+use kilim_error::Result;
+
+use super::write_reply::{Failures, WriteOptions, check_batch, statement_id};
+use crate::dispatch::Call;
+
+const NAME: &str = "insert";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("insert", &namespace);
+    let options = WriteOptions::parse(NAME, call.body, "documents")?;
+    let documents = call.request.documents(NAME, "documents")?;
+    check_batch(documents.len())?;
+    call.engine.metrics.inserted.add(documents.len() as u64);
+    let body = call.body;
+    let outcome = write::insert(&mut call.unit, &namespace, &documents, options.ordered, |position| {
+        statement_id(body, position)
+    })?;
+    let mut failures = Failures::default();
+    for (position, error) in outcome.errors {
+        failures.take(position, error)?;
+    }
+    Ok(failures.finish(call, doc! {"n": outcome.inserted as i32}))
+}

@@ -1,0 +1,36 @@
+//! `killSessions`, `killAllSessions`: end sessions and what they run.
+
+use kilim_bson::{Document, RawDocument};
+use kilim_engine::session::SessionId;
+use kilim_error::Result;
+
+use super::end_sessions::session_list;
+use crate::dispatch::Call;
+use crate::request::parse_lsid;
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let listed = session_list(call)?;
+    // An empty list means all of one's own, and without users all are.
+    let ids = if listed.is_empty() { call.engine.sessions.list() } else { listed };
+    kill(call, &ids);
+    Ok(Document::new())
+}
+
+pub fn run_all(call: &mut Call<'_, '_>) -> Result<Document> {
+    kill(call, &call.engine.sessions.list());
+    Ok(Document::new())
+}
+
+fn kill(call: &Call<'_, '_>, ids: &[SessionId]) {
+    let session_of = |session: RawDocument<'_>| parse_lsid(session).ok();
+    for operation in call.engine.operations.list() {
+        let session = operation.description().session;
+        let id = session.as_ref().and_then(|session| session_of(session.as_raw()));
+        if operation.id != call.operation.id && id.is_some_and(|id| ids.contains(&id)) {
+            operation.kill();
+        }
+    }
+    for &id in ids {
+        call.engine.sessions.end(call.engine, id);
+    }
+}

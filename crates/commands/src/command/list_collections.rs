@@ -1,0 +1,47 @@
+//! `listCollections`: the collections of a database.
+
+use kilim_bson::{Document, RawDocument, Value, doc};
+use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::{Namespace, check_database};
+use kilim_error::Result;
+use kilim_query::filter::Filter;
+
+use super::list_indexes::cursor_batch;
+use crate::argument::arguments;
+use crate::cursor_reply;
+use crate::dispatch::Call;
+
+const NAME: &str = "listCollections";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let database = call.generic.database;
+    check_database(database)?;
+    let (mut filter, mut name_only, mut batch) = (RawDocument::empty(), false, Batch::first(Some(usize::MAX)));
+    for argument in arguments(NAME, call.body) {
+        match argument.name {
+            "filter" => filter = argument.document()?,
+            "nameOnly" => name_only = argument.boolean()?,
+            "authorizedCollections" => drop(argument.boolean()?),
+            "cursor" => batch = cursor_batch(&argument)?,
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let filter = Filter::parse(filter)?;
+    let catalog = call.engine.catalog();
+    let documents: Vec<Document> = (catalog.database(database))
+        .map(|collection| {
+            let mut document = doc! {"name": &collection.namespace.collection, "type": "collection"};
+            if !name_only {
+                document.push("options", collection.options.clone());
+                let uuid = Value::Binary { subtype: 4, bytes: collection.uuid.to_vec() };
+                document.push("info", doc! {"readOnly": false, "uuid": uuid});
+                document.push("idIndex", collection.id_index().spec.to_document());
+            }
+            document
+        })
+        .filter(|document| filter.matches(document.as_raw()))
+        .collect();
+    let namespace = Namespace { database: database.to_owned(), collection: "$cmd.listCollections".to_owned() };
+    let cursor = Cursor::new(namespace, Source::List(documents.into_iter()));
+    cursor_reply::first_batch(call, cursor, batch, false)
+}

@@ -1,0 +1,35 @@
+//! One file a command; [`crate::registry`] is their table.
+
+pub mod abort_transaction;
+pub mod aggregate;
+pub mod coll_mod;
+pub mod coll_stats;
+pub mod commit_transaction;
+pub mod configure_fail_point;
+pub mod count;
+pub mod create;
+pub mod create_indexes;
+pub mod data_size;
+pub mod db_stats;
+pub mod delete;
+pub mod distinct;
+pub mod drop;
+pub mod drop_database;
+pub mod drop_indexes;
+pub mod end_sessions;
+pub mod find;
+pub mod find_and_modify;
+pub mod get_more;
+pub mod insert;
+pub mod kill_cursors;
+pub mod kill_sessions;
+pub mod list_collections;
+pub mod list_databases;
+pub mod list_indexes;
+pub mod refresh_sessions;
+pub mod rename_collection;
+pub mod start_session;
+pub mod update;
+pub mod validate;
+pub mod write_reply;
+pub mod explain;

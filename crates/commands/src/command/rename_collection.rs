@@ -1,0 +1,37 @@
+//! `renameCollection`: rename a collection, also into another database.
+
+use kilim_bson::Document;
+use kilim_engine::Namespace;
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::write_reply::required;
+use crate::argument::{Argument, arguments};
+use crate::dispatch::Call;
+
+const NAME: &str = "renameCollection";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let (_, value) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
+    let from = namespace(&Argument { command: NAME, name: NAME, value })?;
+    let (mut to, mut drop_target) = (None, false);
+    for argument in arguments(NAME, call.body) {
+        match argument.name {
+            "to" => to = Some(namespace(&argument)?),
+            "dropTarget" => drop_target = argument.boolean()?,
+            "stayTemp" => argument.only_off()?,
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let to = required(to, NAME, "to")?;
+    call.describe("command", &from);
+    call.engine.rename_collection(&call.operation, &from, &to, drop_target)?;
+    Ok(Document::new())
+}
+
+fn namespace(argument: &Argument<'_>) -> Result<Namespace> {
+    let full = argument.string()?;
+    match full.split_once('.') {
+        Some((database, collection)) => Namespace::parse(database, collection),
+        None => Err(Error::user(ErrorCode::InvalidNamespace, format!("Invalid namespace specified '{full}'"))),
+    }
+}

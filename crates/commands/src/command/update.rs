@@ -1,0 +1,132 @@
+//! `update`: change documents.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawArray, RawDocument, RawValue, doc};
+use kilim_engine::planner::Hint;
+use kilim_engine::write::{self, UpdateOutcome, UpdateRequest};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+use kilim_query::update::Update;
+
+use super::find::parse_hint;
+use super::write_reply::{
+    Failures, WriteOptions, check_batch, check_collation, required, statement_id, upserted_entry,
+};
+use crate::argument::nested;
+use crate::dispatch::Call;
+
+const NAME: &str = "update";
+const STATEMENT: &str = "update.updates";
+
+/// One of `updates`.
+pub struct Statement<'a> {
+    pub filter: RawDocument<'a>,
+    pub update: RawValue<'a>,
+    pub multi: bool,
+    pub upsert: bool,
+    pub array_filters: Option<RawArray<'a>>,
+    pub hint: Option<Hint>,
+}
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    call.describe("update", &namespace);
+    let options = WriteOptions::parse(NAME, call.body, "updates")?;
+    let documents = call.request.documents(NAME, "updates")?;
+    check_batch(documents.len())?;
+    call.engine.metrics.updated.add(documents.len() as u64);
+    let mut statements = Vec::with_capacity(documents.len());
+    for document in documents {
+        statements.push(Statement::parse(document)?);
+    }
+    if call.unit.retry.is_some() && statements.iter().any(|statement| statement.multi) {
+        return Err(multi_not_retryable());
+    }
+    let (mut matched, mut modified) = (0, 0);
+    let mut upserted = Vec::new();
+    let mut failures = Failures::default();
+    for (position, statement) in statements.iter().enumerate() {
+        let id = statement_id(call.body, position);
+        match run_statement(call, &namespace, statement, id) {
+            Ok(outcome) => {
+                matched += outcome.matched + u64::from(outcome.upserted.is_some());
+                modified += outcome.modified;
+                upserted.extend(outcome.upserted.map(|id| upserted_entry(position, id)));
+            }
+            Err(error) => {
+                failures.take(position, error)?;
+                if options.ordered || call.unit.is_transaction() {
+                    break;
+                }
+            }
+        }
+    }
+    let mut document = doc! {"n": matched as i32};
+    if !upserted.is_empty() {
+        document.push("upserted", upserted);
+    }
+    document.push("nModified", modified as i32);
+    Ok(failures.finish(call, document))
+}
+
+fn run_statement(
+    call: &mut Call<'_, '_>,
+    namespace: &kilim_engine::Namespace,
+    statement: &Statement<'_>,
+    id: i32,
+) -> Result<UpdateOutcome> {
+    let filter = Arc::new(Filter::parse(statement.filter)?);
+    let update = Update::parse(statement.update, statement.array_filters, statement.multi, statement.upsert)?;
+    let request = UpdateRequest {
+        filter,
+        filter_document: statement.filter,
+        update: &update,
+        multi: statement.multi,
+        upsert: statement.upsert,
+        hint: statement.hint.clone(),
+        now_ms: now_ms(),
+        statement: id,
+    };
+    write::update(&mut call.unit, namespace, &request)
+}
+
+impl<'a> Statement<'a> {
+    pub fn parse(document: RawDocument<'a>) -> Result<Statement<'a>> {
+        let (mut filter, mut update, mut array_filters, mut hint) = (None, None, None, None);
+        let (mut multi, mut upsert) = (false, false);
+        for argument in nested(STATEMENT, document) {
+            match argument.name {
+                "q" => filter = Some(argument.document()?),
+                "u" => update = Some(argument.value),
+                "multi" => multi = argument.boolean()?,
+                "upsert" => upsert = argument.boolean()?,
+                "arrayFilters" => array_filters = Some(argument.array()?),
+                "hint" => hint = parse_hint(&argument)?,
+                "collation" => check_collation(&argument)?,
+                // Constants of pipelines, which the update itself refuses.
+                "c" => drop(argument.document()?),
+                "upsertSupplied" => argument.only_off()?,
+                _ => return Err(argument.unknown()),
+            }
+        }
+        Ok(Statement {
+            filter: required(filter, STATEMENT, "q")?,
+            update: required(update, STATEMENT, "u")?,
+            multi,
+            upsert,
+            array_filters,
+            hint,
+        })
+    }
+}
+
+pub fn multi_not_retryable() -> Error {
+    Error::user(ErrorCode::InvalidOptions, "Cannot use retryable writes with multi=true")
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}

@@ -1,0 +1,111 @@
+//! What insert, update and delete have in common: their options and their reply.
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_engine::limits;
+use kilim_engine::write::is_statement_error;
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::argument::{Argument, arguments};
+use crate::dispatch::Call;
+use crate::reply;
+
+/// The options of all three commands.
+pub struct WriteOptions {
+    pub ordered: bool,
+}
+
+impl WriteOptions {
+    /// Reads all fields but `statements`, the one that holds the documents.
+    pub fn parse(command: &'static str, body: RawDocument<'_>, statements: &str) -> Result<WriteOptions> {
+        let mut options = WriteOptions { ordered: true };
+        for argument in arguments(command, body) {
+            match argument.name {
+                name if name == statements => {}
+                "ordered" => options.ordered = argument.boolean()?,
+                // There are no validators yet that it could bypass.
+                "bypassDocumentValidation" => drop(argument.boolean()?),
+                "let" if command != "insert" => drop(argument.document()?),
+                "isTimeseriesNamespace" => argument.only_off()?,
+                "encryptionInformation" | "collectionUUID" | "legacyRuntimeConstants" => {
+                    return Err(argument.unsupported());
+                }
+                _ => return Err(argument.unknown()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// One batch is neither empty nor without end.
+pub fn check_batch(count: usize) -> Result<()> {
+    if count == 0 || count > limits::WRITE_BATCH_STATEMENTS_MAX {
+        return Err(Error::user(
+            ErrorCode::InvalidLength,
+            format!(
+                "Write batch sizes must be between 1 and {}. Got {count} operations.",
+                limits::WRITE_BATCH_STATEMENTS_MAX
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The number that a retry knows a statement by.
+pub fn statement_id(body: RawDocument<'_>, position: usize) -> i32 {
+    let listed = |ids: RawValue<'_>| match ids.as_array()?.get(position)? {
+        RawValue::Int32(id) => Some(id),
+        _ => None,
+    };
+    if let Some(id) = body.get("stmtIds").and_then(listed) {
+        return id;
+    }
+    match body.get("stmtId") {
+        Some(RawValue::Int32(first)) => first.wrapping_add(position as i32),
+        _ => position as i32,
+    }
+}
+
+/// Collects the errors of single statements.
+#[derive(Default)]
+pub struct Failures {
+    errors: Vec<Document>,
+}
+
+impl Failures {
+    /// Takes a statement's error, or gives it back if it ends the command.
+    pub fn take(&mut self, position: usize, error: Error) -> Result<()> {
+        if !is_statement_error(&error) {
+            return Err(error);
+        }
+        self.errors.push(reply::write_error(position, &error));
+        Ok(())
+    }
+
+    /// Finishes a write command's reply.
+    pub fn finish(self, call: &mut Call<'_, '_>, mut document: Document) -> Document {
+        if !self.errors.is_empty() {
+            call.statement_failed = true;
+            document.push("writeErrors", self.errors);
+        }
+        document
+    }
+}
+
+/// Where an argument of a statement must be there.
+pub fn required<T>(value: Option<T>, command: &str, name: &str) -> Result<T> {
+    value.ok_or_else(|| {
+        Error::location(40414, format!("BSON field '{command}.{name}' is missing but a required field"))
+    })
+}
+
+/// A collation is accepted where it means the simple one.
+pub fn check_collation(argument: &Argument<'_>) -> Result<()> {
+    let document = argument.document()?;
+    let simple = document.is_empty() || matches!(document.get("locale"), Some(RawValue::String("simple")));
+    if simple { Ok(()) } else { Err(argument.unsupported()) }
+}
+
+/// `upserted` entries: position and `_id`.
+pub fn upserted_entry(position: usize, id: Value) -> Document {
+    doc! {"index": position as i32, "_id": id}
+}

@@ -1,0 +1,41 @@
+//! The `cursor` of a reply: its first or next batch.
+
+use kilim_bson::{Document, RawValue, Writer};
+use kilim_engine::Namespace;
+use kilim_engine::cursor::{Batch, Cursor};
+use kilim_error::Result;
+
+use crate::dispatch::Call;
+
+/// Fills the first batch; a cursor that has more stays open.
+pub fn first_batch(call: &Call<'_, '_>, mut cursor: Cursor, batch: Batch, single: bool) -> Result<Document> {
+    let mut writer = Writer::with_capacity(1024);
+    writer.open_document("cursor");
+    writer.open_array("firstBatch");
+    let operation = call.operation.clone();
+    let exhausted = cursor.fill(&mut writer, batch, &|| operation.check())?;
+    writer.close();
+    call.engine.metrics.documents_returned.add(cursor.returned);
+    let namespace = cursor.namespace.clone();
+    let id = match exhausted || single {
+        true => 0,
+        false => call.engine.cursors.open(owned_by(call, cursor))?,
+    };
+    finish(writer, id, &namespace)
+}
+
+/// Closes the `cursor` document that an open batch array lies in.
+pub fn finish(mut writer: Writer, id: i64, namespace: &Namespace) -> Result<Document> {
+    writer.append("id", RawValue::Int64(id));
+    writer.append("ns", RawValue::String(&namespace.to_string()));
+    writer.close();
+    Ok(writer.finish())
+}
+
+fn owned_by(call: &Call<'_, '_>, mut cursor: Cursor) -> Cursor {
+    cursor.session = call.generic.session;
+    if call.unit.is_transaction() {
+        cursor.transaction = call.generic.transaction_number;
+    }
+    cursor
+}

@@ -1,0 +1,247 @@
+//! From a request to a reply: finds the command, takes up its session, runs it, finishes the reply.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, doc};
+use kilim_engine::operation::Operation;
+use kilim_engine::write::{Unit, not_in_transaction};
+use kilim_engine::{Durability, Engine, Namespace};
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::client::Client;
+use crate::concern::{ReadConcern, WriteConcern};
+use crate::registry::{self, CommandSpec};
+use crate::reply::{self, Reply};
+use crate::request::{Generic, Request};
+use crate::session;
+
+/// A command being run.
+pub struct Call<'c, 'r> {
+    pub client: &'c mut Client,
+    pub engine: &'c Arc<Engine>,
+    pub operation: Arc<Operation>,
+    pub request: &'c Request<'r>,
+    pub body: RawDocument<'r>,
+    pub generic: Generic<'r>,
+    /// Where it reads and writes: its transaction's, if it is in one.
+    pub unit: Unit<'c>,
+    /// Set where a reply of `ok: 1` reports failed statements: they end a transaction too.
+    pub statement_failed: bool,
+    pub exhaust_next: Option<Document>,
+}
+
+impl Call<'_, '_> {
+    pub fn durability(&self) -> Durability {
+        WriteConcern::durability(self.generic.write_concern, self.engine.options.durability)
+    }
+
+    /// The collection that the command's first field names.
+    pub fn namespace(&self) -> Result<Namespace> {
+        let (name, value) = self.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
+        match value.as_str() {
+            Some(collection) => Namespace::parse(self.generic.database, collection),
+            None => Err(Error::user(
+                ErrorCode::InvalidNamespace,
+                format!("collection name has invalid type {}", value.element_type().name()),
+            ))
+            .map_err(|error| if name.is_empty() { Error::bug("an unnamed command") } else { error }),
+        }
+    }
+
+    pub fn describe(&self, kind: &'static str, namespace: &Namespace) {
+        self.operation.describe(|description| {
+            description.kind = kind;
+            description.namespace = namespace.to_string();
+        });
+    }
+}
+
+/// Commands larger than this are shown by currentOp without their contents.
+const DESCRIBED_BYTES_MAX: usize = 2048;
+
+pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
+    let engine = client.engine.clone();
+    engine.metrics.requests.add(1);
+    let running = engine.operations.start(client.id);
+    let operation = Arc::clone(&running);
+    let mut outcome = Outcome::default();
+    let result = find(&engine, &request)
+        .and_then(|spec| run_found(client, &engine, operation, &request, spec, &mut outcome));
+    let mut document = match result {
+        Ok(mut document) => {
+            document.push("ok", 1.0);
+            document
+        }
+        Err(error) => {
+            let mut document = reply::error_document(&error);
+            let mut labels = reply::labels(&error, outcome.in_transaction, outcome.committing);
+            labels.extend(outcome.retryable_label(error.code()));
+            reply::push_labels(&mut document, &labels);
+            document
+        }
+    };
+    if let Some(error) = outcome.write_concern_error {
+        document.push("writeConcernError", error);
+    }
+    if !request.legacy_hello {
+        let now = engine.store.now();
+        let operation_time = if outcome.committed > 0 { outcome.committed } else { engine.store.last_commit_time() };
+        reply::push_times(&mut document, now, operation_time);
+    }
+    Reply { document, exhaust_next: outcome.exhaust_next, close_connection: outcome.close_connection }
+}
+
+/// What the reply must know beside the command's own result.
+#[derive(Default)]
+pub struct Outcome {
+    pub in_transaction: bool,
+    pub committing: bool,
+    pub retryable: bool,
+    pub committed: u64,
+    pub exhaust_next: Option<Document>,
+    pub close_connection: bool,
+    pub write_concern_error: Option<Document>,
+    /// Labels that a fail point asks for, instead of the usual ones.
+    pub forced_labels: Option<Vec<String>>,
+}
+
+impl Outcome {
+    /// Drivers repeat a retryable write after these.
+    fn retryable_label(&self, code: ErrorCode) -> Option<&'static str> {
+        const RETRYABLE: [i32; 12] = [6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
+        let applies = (self.retryable || self.committing) && RETRYABLE.contains(&code.0);
+        (applies && self.forced_labels.is_none()).then_some("RetryableWriteError")
+    }
+}
+
+fn find(engine: &Engine, request: &Request<'_>) -> Result<&'static CommandSpec> {
+    let Some((name, _)) = request.body.iter().next() else {
+        return Err(Error::user(ErrorCode::CommandNotFound, "no such command: ''"));
+    };
+    let spec = registry::find(name)
+        .filter(|spec| !spec.test_only || engine.options.test_commands)
+        .ok_or_else(|| Error::user(ErrorCode::CommandNotFound, format!("no such command: '{name}'")))?;
+    if request.legacy_hello && !matches!(spec.name, "hello" | "isMaster" | "ping" | "buildInfo") {
+        return Err(Error::user(
+            ErrorCode::CommandNotSupported,
+            format!("Unsupported OP_QUERY command: {name}. The client driver may require an upgrade."),
+        ));
+    }
+    Ok(spec)
+}
+
+fn run_found(
+    client: &mut Client,
+    engine: &Arc<Engine>,
+    operation: Arc<Operation>,
+    request: &Request<'_>,
+    spec: &'static CommandSpec,
+    outcome: &mut Outcome,
+) -> Result<Document> {
+    engine.metrics.commands.add(1);
+    let generic = Generic::parse(spec.name, request)?;
+    if spec.admin_only && generic.database != "admin" {
+        return Err(Error::user(
+            ErrorCode::Unauthorized,
+            format!("{} may only be run against the admin database.", spec.name),
+        ));
+    }
+    operation.describe(|description| {
+        description.kind = "command";
+        description.namespace = format!("{}.$cmd", generic.database);
+        description.command = match request.body.as_bytes().len() <= DESCRIBED_BYTES_MAX {
+            true => request.body.to_document(),
+            false => doc! {"$truncated": spec.name},
+        };
+        description.session = generic.session_document.map(RawDocument::to_document);
+    });
+    operation.set_time_limit(generic.time_limit);
+    let named = generic.transaction()?;
+    outcome.in_transaction = named.is_some() && !spec.ends_transaction;
+    outcome.committing = spec.name == "commitTransaction";
+    outcome.retryable = named.is_none() && generic.transaction_number.is_some();
+    check_concerns(spec, &generic, outcome.in_transaction)?;
+    fail_if_asked(client, engine, spec, outcome)?;
+
+    let session = match generic.session {
+        Some(id) => Some(engine.sessions.get(engine, id)?),
+        None if generic.transaction_number.is_some() => {
+            return Err(Error::user(
+                ErrorCode::InvalidOptions,
+                "Transaction number requires a session ID to also be specified",
+            ));
+        }
+        None => None,
+    };
+    let numbered = session.as_ref().filter(|_| generic.transaction_number.is_some() && !spec.ends_transaction);
+    let mut state = numbered.map(|session| session.check_out());
+    let durability = WriteConcern::durability(generic.write_concern, engine.options.durability);
+    let unit = session::begin(engine, &operation, spec, &generic, state.as_deref_mut(), durability)?;
+
+    let body = request.body;
+    let mut call = Call {
+        client,
+        engine,
+        operation,
+        request,
+        body,
+        generic,
+        unit,
+        statement_failed: false,
+        exhaust_next: None,
+    };
+    let result = (spec.run)(&mut call);
+    outcome.exhaust_next = call.exhaust_next.take();
+    session::end(call, state.as_deref_mut(), result, outcome)
+}
+
+fn check_concerns(spec: &CommandSpec, generic: &Generic<'_>, in_transaction: bool) -> Result<()> {
+    if !in_transaction {
+        return Ok(());
+    }
+    if !spec.in_transaction {
+        return Err(not_in_transaction(spec.name));
+    }
+    if generic.write_concern.is_some() {
+        return Err(Error::user(
+            ErrorCode::InvalidOptions,
+            "writeConcern is not allowed within a multi-statement transaction",
+        ));
+    }
+    let allowed = matches!(
+        generic.read_concern,
+        ReadConcern::Local | ReadConcern::Majority | ReadConcern::Snapshot
+    );
+    if !allowed {
+        return Err(Error::user(
+            ErrorCode::InvalidOptions,
+            "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order to run in a \
+             transaction",
+        ));
+    }
+    Ok(())
+}
+
+/// Acts out a configured `failCommand`.
+fn fail_if_asked(client: &Client, engine: &Engine, spec: &CommandSpec, outcome: &mut Outcome) -> Result<()> {
+    if !engine.options.test_commands || spec.name == "configureFailPoint" {
+        return Ok(());
+    }
+    let Some(point) = engine.fail_points.fire(spec.name, client.app_name.as_deref()) else { return Ok(()) };
+    if point.block_ms > 0 {
+        std::thread::sleep(std::time::Duration::from_millis(point.block_ms));
+    }
+    outcome.close_connection = point.close_connection;
+    outcome.write_concern_error = point.write_concern_error;
+    outcome.forced_labels = point.error_labels;
+    match point.error_code {
+        Some(code) => {
+            outcome.write_concern_error = None;
+            Err(Error::user(ErrorCode(code), "Failing command via 'failCommand' failpoint"))
+        }
+        None if point.close_connection => {
+            Err(Error::user(ErrorCode::InternalError, "Failing command via 'failCommand' failpoint"))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,129 @@
+//! The table of commands: name, what it may be part of, its function, its help line.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use kilim_bson::Document;
+use kilim_error::Result;
+
+use crate::command as c;
+use crate::dispatch::Call;
+
+pub struct CommandSpec {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    pub help: &'static str,
+    pub admin_only: bool,
+    /// May run inside a multi-statement transaction.
+    pub in_transaction: bool,
+    /// May carry a transaction number of its own.
+    pub retryable: bool,
+    /// commitTransaction and abortTransaction: they take up the session themselves.
+    pub ends_transaction: bool,
+    /// Exists with `--test-commands` only.
+    pub test_only: bool,
+    pub run: fn(&mut Call<'_, '_>) -> Result<Document>,
+}
+
+const fn command(
+    name: &'static str,
+    run: fn(&mut Call<'_, '_>) -> Result<Document>,
+    help: &'static str,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        aliases: &[],
+        help,
+        admin_only: false,
+        in_transaction: false,
+        retryable: false,
+        ends_transaction: false,
+        test_only: false,
+        run,
+    }
+}
+
+impl CommandSpec {
+    const fn alias(mut self, aliases: &'static [&'static str]) -> CommandSpec {
+        self.aliases = aliases;
+        self
+    }
+
+    const fn admin(mut self) -> CommandSpec {
+        self.admin_only = true;
+        self
+    }
+
+    const fn transactional(mut self) -> CommandSpec {
+        self.in_transaction = true;
+        self
+    }
+
+    const fn retryable(mut self) -> CommandSpec {
+        self.retryable = true;
+        self
+    }
+
+    const fn ends_transaction(mut self) -> CommandSpec {
+        self.ends_transaction = true;
+        self.in_transaction = true;
+        self
+    }
+
+    const fn test_only(mut self) -> CommandSpec {
+        self.test_only = true;
+        self
+    }
+}
+
+pub static COMMANDS: &[CommandSpec] = &[
+    command("abortTransaction", c::abort_transaction::run, "undo the open transaction").admin().ends_transaction(),
+    command("aggregate", c::aggregate::run, "run a pipeline").transactional(),
+    command("collMod", c::coll_mod::run, "hide or show an index"),
+    command("collStats", c::coll_stats::run, "sizes and counts of a collection").alias(&["collstats"]),
+    command("commitTransaction", c::commit_transaction::run, "make the open transaction durable")
+        .admin()
+        .ends_transaction(),
+    command("configureFailPoint", c::configure_fail_point::run, "make commands fail, for tests").admin().test_only(),
+    command("count", c::count::run, "count documents"),
+    command("create", c::create::run, "make a collection").transactional(),
+    command("createIndexes", c::create_indexes::run, "build indexes").transactional(),
+    command("dataSize", c::data_size::run, "bytes of a collection").alias(&["datasize"]),
+    command("dbStats", c::db_stats::run, "sizes and counts of a database").alias(&["dbstats"]),
+    command("delete", c::delete::run, "remove documents").transactional().retryable(),
+    command("distinct", c::distinct::run, "the different values of a field").transactional(),
+    command("drop", c::drop::run, "drop a collection"),
+    command("dropDatabase", c::drop_database::run, "drop a database"),
+    command("dropIndexes", c::drop_indexes::run, "drop indexes").alias(&["deleteIndexes"]),
+    command("endSessions", c::end_sessions::run, "end sessions"),
+    command("explain", c::explain::run, "how a command would run"),
+    command("find", c::find::run, "select documents").transactional(),
+    command("findAndModify", c::find_and_modify::run, "change one document and return it")
+        .alias(&["findandmodify"])
+        .transactional()
+        .retryable(),
+    command("getMore", c::get_more::run, "the next batch of a cursor").transactional(),
+    command("insert", c::insert::run, "add documents").transactional().retryable(),
+    command("killAllSessions", c::kill_sessions::run_all, "end all sessions"),
+    command("killCursors", c::kill_cursors::run, "close cursors").transactional(),
+    command("killSessions", c::kill_sessions::run, "end sessions and what they run"),
+    command("listCollections", c::list_collections::run, "the collections of a database"),
+    command("listDatabases", c::list_databases::run, "all databases").admin(),
+    command("listIndexes", c::list_indexes::run, "the indexes of a collection"),
+    command("refreshSessions", c::refresh_sessions::run, "keep sessions alive"),
+    command("renameCollection", c::rename_collection::run, "rename a collection").admin(),
+    command("startSession", c::start_session::run, "begin a session"),
+    command("update", c::update::run, "change documents").transactional().retryable(),
+    command("validate", c::validate::run, "recompute and compare a collection's indexes"),
+];
+
+pub fn find(name: &str) -> Option<&'static CommandSpec> {
+    static BY_NAME: OnceLock<HashMap<&'static str, &'static CommandSpec>> = OnceLock::new();
+    let by_name = BY_NAME.get_or_init(|| {
+        let names = |spec: &'static CommandSpec| {
+            std::iter::once(spec.name).chain(spec.aliases.iter().copied()).map(move |name| (name, spec))
+        };
+        COMMANDS.iter().flat_map(names).collect()
+    });
+    by_name.get(name).copied()
+}

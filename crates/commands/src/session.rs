@@ -1,0 +1,94 @@
+//! Takes up and gives back the session that a numbered command runs in.
+
+use std::sync::Arc;
+
+use kilim_bson::Document;
+use kilim_engine::operation::Operation;
+use kilim_engine::session::State;
+use kilim_engine::write::Unit;
+use kilim_engine::{Durability, Engine};
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::dispatch::{Call, Outcome};
+use crate::registry::CommandSpec;
+use crate::request::Generic;
+
+/// The unit that a command works in: its transaction's, a retryable write's, or a plain one.
+pub fn begin<'e>(
+    engine: &'e Engine,
+    operation: &Arc<Operation>,
+    spec: &CommandSpec,
+    generic: &Generic<'_>,
+    state: Option<&mut State>,
+    durability: Durability,
+) -> Result<Unit<'e>> {
+    let mut unit = Unit::new(engine, operation.clone(), durability);
+    let (Some(state), Some(session)) = (state, generic.session) else { return Ok(unit) };
+    if let Some(named) = generic.transaction()? {
+        let transaction = state.begin_transaction(session, named, &engine.store)?;
+        if named.start {
+            engine.metrics.transactions_started.add(1);
+        }
+        return Ok(Unit::in_transaction(engine, operation.clone(), transaction));
+    }
+    let Some(number) = generic.transaction_number else { return Ok(unit) };
+    if !spec.retryable {
+        return Err(Error::location(
+            50768,
+            format!(
+                "txnNumber may only be provided for multi-document transactions and retryable write commands. \
+                 autocommit:false was not provided, and {} is not a retryable write command.",
+                spec.name
+            ),
+        ));
+    }
+    unit.retry = Some(state.begin_retryable(session, number)?);
+    Ok(unit)
+}
+
+/// Settles the command's writes and leaves the session as the next command must find it.
+pub fn end(
+    call: Call<'_, '_>,
+    state: Option<&mut State>,
+    result: Result<Document>,
+    outcome: &mut Outcome,
+) -> Result<Document> {
+    let Call { engine, mut unit, generic, statement_failed, .. } = call;
+    if unit.is_transaction() {
+        let Some(state) = state else { return Err(Error::bug("a transaction without a session")) };
+        let result = result.and_then(|document| unit.check_transaction_limits().map(|()| document));
+        let transaction = unit.into_transaction();
+        match (&result, transaction) {
+            (Ok(_), Some(transaction)) if !statement_failed => state.keep_transaction(transaction),
+            _ => {
+                state.abort_transaction();
+                engine.metrics.transactions_aborted.add(1);
+                if let (Some(session), Some(number)) = (generic.session, generic.transaction_number) {
+                    engine.cursors.close_of_transaction(session, number);
+                }
+            }
+        }
+        return result;
+    }
+    // Also after an error: what was done before it stays done, and its retry must know.
+    let settled = unit.settle();
+    outcome.committed = outcome.committed.max(unit.committed());
+    if let (Some(state), Some(retry), Ok(())) = (state, unit.retry.take(), &settled) {
+        state.finish_retryable(retry);
+    }
+    match (result, settled) {
+        (Ok(document), Ok(())) => Ok(document),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
+
+/// The session and transaction number that commitTransaction and abortTransaction must carry.
+pub fn required(generic: &Generic<'_>, command: &str) -> Result<(kilim_engine::session::SessionId, i64)> {
+    match (generic.session, generic.transaction_number, generic.autocommit) {
+        (Some(session), Some(number), Some(false)) => Ok((session, number)),
+        _ => Err(Error::user(
+            ErrorCode::CommandFailed,
+            format!("{command} must be run within a transaction"),
+        )),
+    }
+}

@@ -39,7 +39,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, Path, RawArray, RawDocument, RawValue, Timestamp};
+use kilim_bson::{Document, Path, RawArray, RawDocument, RawValue, Timestamp, Value};
 use kilim_error::{Error, ErrorCode, Result};
 
 use self::array_filter::ArrayFilter;
@@ -152,16 +152,24 @@ impl Update {
     /// The document to insert where the filter matched none.
     pub fn document_for_upsert(&self, filter: &Filter, context: &Context) -> Result<Document> {
         let context = Context { inserting: true, ..*context };
-        let document = match &self.kind {
+        let (document, id) = match &self.kind {
             Kind::Replacement(replacement) => {
                 let id = upsert::id_from_filter(filter)?;
-                replacement::replace(replacement.as_raw(), id.map(|id| id.as_raw()), &context)?
+                let document = replacement::insert(replacement.as_raw(), id.map(Value::as_raw), &context)?;
+                let id = document.get("_id").map(RawValue::to_value);
+                (document, id)
             }
             Kind::Operators { .. } => {
-                let before = upsert::document_from_filter(filter)?;
-                self.apply(before.as_raw(), &context)?.after.unwrap_or(before)
+                let equalities = upsert::equalities(filter)?;
+                let before = upsert::document_from(&equalities)?;
+                let after = self.apply(before.as_raw(), &context)?.after.unwrap_or(before);
+                (after, equalities.get("_id").map(|id| (*id).clone()))
             }
         };
+        // An `_id` that `$set` made has been checked, one made of single fields of the filter need not be.
+        if let Some(id) = id {
+            storage::check_id(id.as_raw())?;
+        }
         upsert::with_id_first(document.as_raw())
     }
 }

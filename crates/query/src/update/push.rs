@@ -173,7 +173,7 @@ impl Push {
         elements.splice(at..at, self.values.iter().map(Value::as_raw));
         if let Some(sort) = &self.sort {
             elements.sort_by(|left, right| sort.compare(*left, *right));
-            changed = true;
+            changed |= !elements.is_empty();
         }
         if let Some(slice) = self.slice {
             let kept = usize::try_from(slice.unsigned_abs()).unwrap_or(usize::MAX);

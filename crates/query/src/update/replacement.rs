@@ -17,21 +17,38 @@ pub(super) fn apply(
     if replacement.as_bytes() == before.as_bytes() {
         return Ok(None);
     }
-    let after = replace(replacement, before.get("_id"), context)?;
+    for (name, value) in replacement {
+        if name == "_id" {
+            storage::check_id(value)?;
+        }
+        storage::check_top_level_name(name)?;
+    }
+    let id = before.get("_id");
+    let after = build(replacement, id, context)?;
+    check_id_kept(replacement, id)?;
     change::check_size(after.as_raw())?;
     Ok(Some(after))
 }
 
-/// The replacement with the given `_id`, which it may repeat but not change.
-pub(super) fn replace(
+/// The document to insert, with the `_id` that the filter demands. Like an insert, it may hold names with a
+/// dollar.
+pub(super) fn insert(
     replacement: RawDocument<'_>,
-    fixed_id: Option<RawValue<'_>>,
+    id: Option<RawValue<'_>>,
     context: &Context,
 ) -> Result<Document> {
+    if let Some(RawValue::Array(_)) = replacement.get("_id") {
+        return Err(storage::array_as_id("(immutable) field"));
+    }
+    check_id_kept(replacement, id)?;
+    build(replacement, id, context)
+}
+
+/// The replacement as it is stored: `_id` first, its own or the one given.
+fn build(replacement: RawDocument<'_>, id: Option<RawValue<'_>>, context: &Context) -> Result<Document> {
     let own_id = replacement.get("_id");
     let mut writer = Writer::with_capacity(replacement.as_bytes().len() + 32);
-    if let Some(id) = own_id.or(fixed_id) {
-        storage::check_id(id)?;
+    if let Some(id) = own_id.or(id) {
         writer.append("_id", id);
     }
     let mut elements = replacement.iter();
@@ -39,7 +56,6 @@ pub(super) fn replace(
         if name == "_id" {
             continue;
         }
-        storage::check_top_level_name(name)?;
         storage::check_depth(value, 1)?;
         match value {
             // The empty timestamp asks the server for the present one.
@@ -49,14 +65,19 @@ pub(super) fn replace(
             _ => writer.append_elements(bytes),
         }
     }
-    if let (Some(own), Some(fixed)) = (own_id, fixed_id)
-        && compare(own, fixed) != Ordering::Equal
-    {
-        let element = text::element("_id", own);
-        let message = format!(
-            "After applying the update, the (immutable) field '_id' was found to have been altered to {element}"
-        );
-        return Err(Error::user(ErrorCode::ImmutableField, message));
-    }
     Ok(writer.finish())
+}
+
+/// A replacement may repeat the `_id`, even as another numeric type, but not change it.
+fn check_id_kept(replacement: RawDocument<'_>, id: Option<RawValue<'_>>) -> Result<()> {
+    match (replacement.get("_id"), id) {
+        (Some(own), Some(id)) if compare(own, id) != Ordering::Equal => {
+            let message = format!(
+                "After applying the update, the (immutable) field '_id' was found to have been altered to {}",
+                text::element("_id", own)
+            );
+            Err(Error::user(ErrorCode::ImmutableField, message))
+        }
+        _ => Ok(()),
+    }
 }

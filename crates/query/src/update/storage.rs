@@ -28,6 +28,14 @@ pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     }
 }
 
+/// What mongod says of an array where `_id` was, if it built the array itself.
+pub(super) fn array_as_id(field: &str) -> Error {
+    let message = format!(
+        "After applying the update to the document, the {field} '_id' was found to be an array or array descendant."
+    );
+    Error::user(ErrorCode::NotSingleValueField, message)
+}
+
 fn check_names_within_id(document: RawDocument<'_>) -> Result<()> {
     for (name, value) in document {
         if name.starts_with('$') {

@@ -9,17 +9,19 @@ use super::{change, storage};
 use crate::filter::{Comparison, Filter, Predicate};
 
 /// Equalities by path. mongod sorts them by the text of the path, and so come the fields.
-type Equalities<'f> = BTreeMap<&'f str, &'f Value>;
+pub(super) type Equalities<'f> = BTreeMap<&'f str, &'f Value>;
 
-/// The document that the filter's equalities describe: operators start from it.
-pub(super) fn document_from_filter(filter: &Filter) -> Result<Document> {
+/// What the filter demands to be equal.
+pub(super) fn equalities(filter: &Filter) -> Result<Equalities<'_>> {
     let mut equalities = Equalities::new();
-    collect(filter, &mut equalities, &|_| true)?;
+    collect(filter, &mut equalities, &|_| Ok(true))?;
+    Ok(equalities)
+}
+
+/// The document that the equalities describe: operators start from it.
+pub(super) fn document_from(equalities: &Equalities<'_>) -> Result<Document> {
     if equalities.contains_key("") {
         return Err(Error::user(ErrorCode::IllegalOperation, "Cannot call setValue on the root object"));
-    }
-    if let Some(id) = equalities.get("_id") {
-        storage::check_id(id.as_raw())?;
     }
     let mut fields: Vec<(&str, Field<'_>)> = Vec::new();
     for (path, value) in equalities {
@@ -34,30 +36,29 @@ pub(super) fn document_from_filter(filter: &Filter) -> Result<Document> {
 /// The `_id` that the filter demands: all that a replacement takes from it.
 pub(super) fn id_from_filter(filter: &Filter) -> Result<Option<&Value>> {
     let mut equalities = Equalities::new();
-    collect(filter, &mut equalities, &|path| path == "_id" || path.starts_with("_id."))?;
-    match equalities.pop_first() {
-        None => Ok(None),
-        Some(("_id", id)) => Ok(Some(id)),
-        Some((path, _)) => {
-            let message =
-                format!("field at '_id' must be exactly specified, field at sub-path '{path}'found");
+    collect(filter, &mut equalities, &|path| match path.strip_prefix("_id") {
+        Some("") => Ok(true),
+        Some(rest) if rest.starts_with('.') => {
+            let message = format!("field at '_id' must be exactly specified, field at sub-path '{path}'found");
             Err(Error::user(ErrorCode::NotExactValueField, message))
         }
-    }
+        _ => Ok(false),
+    })?;
+    Ok(equalities.remove("_id"))
 }
 
 fn collect<'f>(
     filter: &'f Filter,
     equalities: &mut Equalities<'f>,
-    wanted: &dyn Fn(&str) -> bool,
+    wanted: &dyn Fn(&str) -> Result<bool>,
 ) -> Result<()> {
     match filter {
         Filter::And(children) => children.iter().try_for_each(|child| collect(child, equalities, wanted)),
-        Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, value) }
-            if wanted(path.as_str()) =>
-        {
-            check_new(path, equalities)?;
-            equalities.insert(path.as_str(), value);
+        Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, value) } => {
+            if wanted(path.as_str())? {
+                check_new(path, equalities)?;
+                equalities.insert(path.as_str(), value);
+            }
             Ok(())
         }
         _ => Ok(()),

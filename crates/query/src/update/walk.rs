@@ -27,6 +27,8 @@ pub(super) struct Walk<'a, 'w> {
     context: &'w Context,
     filters: &'a [ArrayFilter],
     path: Vec<String>,
+    /// How many steps lead to the value in which a path could not be made, once that has failed.
+    blocked_at: Option<usize>,
     /// Bytes of new values that operators have built, watched because one operator may apply to many elements.
     built_bytes: usize,
 }
@@ -46,7 +48,7 @@ type Children<'a> = Vec<(Cow<'a, str>, Vec<&'a Node>)>;
 
 impl<'a, 'w> Walk<'a, 'w> {
     pub fn new(root: RawDocument<'a>, filters: &'a [ArrayFilter], context: &'w Context) -> Walk<'a, 'w> {
-        Walk { root, context, filters, path: Vec::new(), built_bytes: 0 }
+        Walk { root, context, filters, path: Vec::new(), blocked_at: None, built_bytes: 0 }
     }
 
     /// The document after the update, or none where nothing changed.
@@ -153,7 +155,12 @@ impl<'a, 'w> Walk<'a, 'w> {
         for (name, nodes) in children {
             let index = array_index(&name);
             let found = index.and_then(|index| array.get(index));
-            let change = self.child(&name, &nodes, found.map_or(gap, Spot::Value))?;
+            let change = match self.child(&name, &nodes, found.map_or(gap, Spot::Value)) {
+                Err(error) if self.blocked_at == Some(self.path.len()) => {
+                    return Err(self.as_changed_so_far(error, array, changes));
+                }
+                change => change?,
+            };
             let Some(index) = index.filter(|_| !change.is_keep()) else { continue };
             if changes.iter().any(|(other, _)| *other == index) {
                 // `1` and `01` lead to the same element.
@@ -168,6 +175,29 @@ impl<'a, 'w> Walk<'a, 'w> {
         }
         changes.sort_by_key(|(index, _)| *index);
         Ok(if changes.is_empty() { Change::Keep } else { Change::Elements(changes) })
+    }
+
+    /// Where a later child cannot be made in an array, mongod's message shows the array with what the earlier
+    /// children have done to it.
+    fn as_changed_so_far(
+        &self,
+        error: Error,
+        array: RawArray<'a>,
+        changes: Vec<(usize, Change<'a>)>,
+    ) -> Error {
+        let name = self.name_at(self.path.len());
+        let mut before = Document::new();
+        before.push(name, array);
+        let field =
+            FieldChange { name: Cow::Borrowed(name), exists: true, change: Change::Elements(changes) };
+        let (Error::User(mut user), Ok(after)) =
+            (error.clone(), change::write_after(before.as_raw(), &[field]))
+        else {
+            return error;
+        };
+        let shown = after.get(name).map(|array| text::element(name, array)).unwrap_or_default();
+        user.message = user.message.replace(&text::element(name, RawValue::Array(array)), &shown);
+        Error::User(user)
     }
 
     /// Elements of an array, chosen by `$[]` and array filters.
@@ -225,13 +255,15 @@ impl<'a, 'w> Walk<'a, 'w> {
             Spot::Gap { parent, depth } => match operator.missing(&place)? {
                 Missing::Ignore => return Ok(Change::Keep),
                 Missing::Check => {
-                    return match self.is_viable(parent, depth) {
-                        true => Ok(Change::Keep),
-                        false => Err(self.cannot_traverse(parent, depth)),
-                    };
+                    if self.is_viable(parent, depth) {
+                        return Ok(Change::Keep);
+                    }
+                    self.blocked_at = Some(depth);
+                    return Err(self.cannot_traverse(parent, depth));
                 }
                 Missing::Create(change) => {
                     if !self.is_viable(parent, depth) {
+                        self.blocked_at = Some(depth);
                         return Err(self.cannot_create(parent, depth));
                     }
                     self.check_id_not_extended(parent, depth, &change)?;
@@ -244,7 +276,10 @@ impl<'a, 'w> Walk<'a, 'w> {
         };
         if let Some(value) = change.new_value() {
             if *self.path == ["_id"] {
-                storage::check_id(value)?;
+                match change {
+                    Change::SetOwned(Value::Array(_)) => return Err(storage::array_as_id("field")),
+                    _ => storage::check_id(value)?,
+                }
             }
             storage::check_depth(value, self.path.len())?;
         }

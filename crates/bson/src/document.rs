@@ -102,13 +102,36 @@ impl Default for Array {
     }
 }
 
+/// Writes an array value by value; counts the indexes that are its names.
+#[derive(Default)]
+pub struct ArrayBuilder {
+    writer: Writer,
+    len: usize,
+}
+
+impl ArrayBuilder {
+    pub fn new() -> ArrayBuilder {
+        ArrayBuilder::default()
+    }
+
+    pub fn push<'v>(&mut self, value: impl Into<ValueRef<'v>>) {
+        match value.into() {
+            ValueRef::Owned(value) => self.writer.append_index(self.len, value.as_raw()),
+            ValueRef::Raw(value) => self.writer.append_index(self.len, value),
+        }
+        self.len += 1;
+    }
+
+    pub fn finish(self) -> Array {
+        Array { document: self.writer.finish() }
+    }
+}
+
 impl FromIterator<Value> for Array {
     fn from_iter<I: IntoIterator<Item = Value>>(values: I) -> Array {
-        let mut writer = Writer::new();
-        for (index, value) in values.into_iter().enumerate() {
-            writer.append_index(index, value.as_raw());
-        }
-        Array { document: writer.finish() }
+        let mut builder = ArrayBuilder::new();
+        values.into_iter().for_each(|value| builder.push(value));
+        builder.finish()
     }
 }
 

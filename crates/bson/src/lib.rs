@@ -22,7 +22,7 @@ mod value;
 
 pub use compare::{canonical_type, compare, compare_documents, identical};
 pub use decimal::{Decimal128, ParseDecimalError, Rounding};
-pub use document::{Array, Document, Writer};
+pub use document::{Array, ArrayBuilder, Document, ValueRef, Writer};
 pub use json::{JsonFormat, parse_extended_json, to_extended_json, value_to_extended_json};
 pub use object_id::ObjectId;
 pub use path::{Component, Path, parse_index};

@@ -16,9 +16,9 @@ macro_rules! doc {
 macro_rules! array {
     ($($tokens:tt)*) => {{
         #[allow(unused_mut)]
-        let mut values: Vec<$crate::Value> = Vec::new();
+        let mut values = $crate::ArrayBuilder::new();
         $crate::array_values!(values, $($tokens)*);
-        values.into_iter().collect::<$crate::Array>()
+        values.finish()
     }};
 }
 

@@ -42,7 +42,6 @@ impl<'a> KeyDecoder<'a> {
         Ok(KeyDecoder { reader: KeyReader { bytes: key, mask: 0 }, types: TypeBitsReader::new(type_bits)? })
     }
 
-    #[expect(clippy::should_implement_trait, reason = "each component has a direction of its own")]
     pub fn next(&mut self, descending: bool) -> Result<Value, CorruptKey> {
         self.reader.mask = if descending { 0xFF } else { 0 };
         self.value(0)

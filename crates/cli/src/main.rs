@@ -1,1 +1,59 @@
-fn main() {}
+//! The `kilim` binary: the command line, and what it starts.
+
+mod logging;
+mod serve;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+// A document database allocates in small pieces from many threads, which this allocator is made for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A document database that speaks MongoDB's protocol.
+#[derive(Debug, Parser)]
+#[command(name = "kilim", version, propagate_version = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the server.
+    Serve(serve::Serve),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  kilim serve                          data in ./kilim-data, on 127.0.0.1:27017
+  kilim serve --ephemeral --port 0     in memory, on a free port: for tests
+  kilim serve --help                   all options
+
+Then connect with any MongoDB client:
+  mongosh mongodb://127.0.0.1:27017";
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Serve(serve) => serve.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kilim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+}

@@ -253,7 +253,8 @@ impl<'s, S: Service> Connection<'s, S> {
         self.peer.stream.set_read_timeout(Some(IDLE))?;
         let waited = self.peer.stream.peek(&mut [0]);
         self.peer.stream.set_read_timeout(None)?;
-        if waited.is_err_and(|error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+        if waited
+            .is_err_and(|error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
         {
             self.frames.shrink();
             self.unpacked = Vec::new();

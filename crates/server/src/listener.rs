@@ -71,9 +71,8 @@ impl Listener {
             peers: Mutex::default(),
             ended: Condvar::new(),
         });
-        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new().name(name.into()).spawn(work)
-        };
+        let spawn =
+            |name: &str, work: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(work);
         let acceptor = spawn("accept", {
             let shared = shared.clone();
             Box::new(move || accept(&self.socket, &shared))
@@ -82,7 +81,7 @@ impl Listener {
             let shared = shared.clone();
             Box::new(move || tick(&shared))
         })?;
-        Ok(Server { address, shared, threads: vec![acceptor, ticker] })
+        Ok(Server { address, shared, acceptor: Some(acceptor), ticker: Some(ticker) })
     }
 }
 
@@ -90,7 +89,8 @@ impl Listener {
 pub struct Server<S: Service> {
     address: SocketAddr,
     shared: Arc<Shared<S>>,
-    threads: Vec<JoinHandle<()>>,
+    acceptor: Option<JoinHandle<()>>,
+    ticker: Option<JoinHandle<()>>,
 }
 
 struct Shared<S> {
@@ -123,9 +123,11 @@ impl<S: Service> Server<S> {
             return;
         }
         shared.ended.notify_all();
-        // A blocked accept sees the flag when it has something to accept.
-        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
-        for thread in self.threads.drain(..) {
+        // A blocked accept sees the flag when it has something to accept. Where even this machine
+        // cannot reach the address, the acceptor is left to the end of the process.
+        let woken = TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).is_ok();
+        let acceptor = self.acceptor.take().filter(|_| woken);
+        for thread in acceptor.into_iter().chain(self.ticker.take()) {
             let _ = thread.join();
         }
 

@@ -1,0 +1,56 @@
+//! Structured logs on standard error. They name connections, codes and places, never what documents hold.
+
+use std::panic::PanicHookInfo;
+
+use clap::ValueEnum;
+use tracing::error;
+use tracing_subscriber::EnvFilter;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One line of text an event.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+pub(crate) fn start(format: LogFormat, level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    };
+    // A directive counts for every target that begins with its name, so for all crates of ours;
+    // libraries speak only when something is wrong.
+    let filter = if level == "error" { level.to_string() } else { format!("warn,kilim={level}") };
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(EnvFilter::new(filter))
+        .with_thread_names(false);
+    match format {
+        LogFormat::Text => {
+            subscriber.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init();
+        }
+        LogFormat::Json => subscriber.json().flatten_event(true).init(),
+    }
+    std::panic::set_hook(Box::new(log_panic));
+}
+
+/// A panic's place is always told, its message only if it is a literal: one that was formatted may
+/// quote a document.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let message = panic.payload().downcast_ref::<&'static str>().copied().unwrap_or("(formatted, withheld)");
+    error!(place, message, backtrace = %std::backtrace::Backtrace::capture(), "panic");
+}

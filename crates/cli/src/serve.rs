@@ -1,0 +1,123 @@
+//! `kilim serve`: opens the engine, listens, and ends in order when asked to.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use kilim_engine::{Engine, EngineOptions};
+use kilim_server::{Commands, Limits, Listener, Signals};
+use tracing::info;
+
+use crate::logging::{self, LogFormat, LogLevel};
+use crate::size::parse_size;
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Serve {
+    /// Directory of the data; made if it does not exist.
+    #[arg(long, value_name = "DIR", default_value = "./kilim-data")]
+    data: PathBuf,
+
+    /// Port to listen on; 0 picks a free one.
+    #[arg(long, value_name = "N", default_value_t = 27017)]
+    port: u16,
+
+    /// Address to listen on. One that other machines reach needs --insecure.
+    #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    bind: IpAddr,
+
+    /// When a write is acknowledged, unless its own write concern says otherwise.
+    #[arg(long, value_enum, default_value_t = Durability::Durable)]
+    durability: Durability,
+
+    /// Keep everything in memory; it is gone when the server stops.
+    #[arg(long, conflicts_with_all = ["data", "durability"])]
+    ephemeral: bool,
+
+    /// Memory for the storage cache, such as 512MB or 2GB [default: chosen from the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    cache_bytes: Option<u64>,
+
+    /// Connections beyond this are refused.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max)]
+    max_connections: usize,
+
+    /// Allow an address that other machines reach, although there is no authentication yet.
+    #[arg(long)]
+    insecure: bool,
+
+    /// Enable commands that exist for tests, such as configureFailPoint.
+    #[arg(long)]
+    test_commands: bool,
+
+    /// How log lines on standard error look.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+
+    /// The least important log lines that are still written.
+    #[arg(long, value_enum, default_value_t = LogLevel::Info)]
+    log_level: LogLevel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Durability {
+    /// Once it is on disk.
+    Durable,
+    /// At once; it is on disk within 100 ms.
+    Relaxed,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  kilim serve
+      Data in ./kilim-data, on 127.0.0.1:27017.
+  kilim serve --data /var/lib/kilim --cache-bytes 2GB
+      Data elsewhere, with a larger cache.
+  kilim serve --ephemeral --port 0
+      In memory, on a free port, which the first line on standard output names: for tests.
+  kilim serve --bind 0.0.0.0 --insecure --log-format json
+      Reachable from other machines, in a network that is safe in itself.";
+
+impl Serve {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        logging::start(self.log_format, self.log_level);
+        // Before anything is open, so that a signal at any time from here on ends in order.
+        let mut signals = Signals::catch().context("cannot catch signals")?;
+        // The port before the data: a second server is told about the port, and clients may knock
+        // while the engine recovers.
+        let listener = Listener::bind(SocketAddr::new(self.bind, self.port), self.insecure)?;
+
+        let options = self.engine_options();
+        let place = options.data.as_ref().map_or("memory".into(), |data| data.display().to_string());
+        let engine = Engine::open(options).with_context(|| format!("cannot open the database in {place}"))?;
+        let limits = Limits { connections_max: self.max_connections, ..Limits::default() };
+        let address = listener.address();
+        let mut server =
+            listener.serve(Commands { engine: engine.clone() }, limits).context("cannot start the server")?;
+
+        info!(version = env!("CARGO_PKG_VERSION"), %address, data = place, "ready");
+        println!("kilim is ready: mongodb://{address}");
+        std::io::stdout().flush().context("cannot write to standard output")?;
+
+        let signal = signals.wait();
+        info!(signal, "stopping");
+        server.stop();
+        engine.close().context("cannot close the database")?;
+        info!("stopped");
+        Ok(())
+    }
+
+    fn engine_options(&self) -> EngineOptions {
+        EngineOptions {
+            data: (!self.ephemeral).then(|| self.data.clone()),
+            durability: match self.durability {
+                Durability::Durable => kilim_engine::Durability::Durable,
+                Durability::Relaxed => kilim_engine::Durability::Relaxed,
+            },
+            cache_bytes: self.cache_bytes,
+            test_commands: self.test_commands,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The server over loopback sockets, with a service that does as each test asks.
+
+mod fake;
+mod lifecycle;
+mod messages;

@@ -41,7 +41,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     };
     let nothing = doc! {};
     let update = options.update.unwrap_or(RawValue::Document(nothing.as_raw()));
-    let update = Update::parse(update, options.array_filters, false, options.upsert)?;
+    let update = Update::parse(update, options.array_filters, false)?;
     let request = FindAndModifyRequest {
         target: UpdateRequest {
             filter: filter.clone(),

@@ -77,7 +77,7 @@ fn run_statement(
     id: i32,
 ) -> Result<UpdateOutcome> {
     let filter = Arc::new(Filter::parse(statement.filter)?);
-    let update = Update::parse(statement.update, statement.array_filters, statement.multi, statement.upsert)?;
+    let update = Update::parse(statement.update, statement.array_filters, statement.multi)?;
     let request = UpdateRequest {
         filter,
         filter_document: statement.filter,

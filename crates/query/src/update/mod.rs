@@ -122,7 +122,7 @@ impl Update {
 
     /// Whether applying this update may change what is found at a path. Array indexes are disregarded on both
     /// sides: `a.0.b` is touched by `a.$[].b`.
-    pub fn touches(&self, path: &Path) -> bool {
+    pub fn may_touch(&self, path: &Path) -> bool {
         let Kind::Operators { touched, .. } = &self.kind else { return true };
         let names = || path.components().iter().filter(|step| !is_index(&step.name)).map(|step| &*step.name);
         touched.iter().any(|touched| {
@@ -152,6 +152,10 @@ impl Update {
     /// The document to insert where the filter matched none.
     pub fn document_for_upsert(&self, filter: &Filter, context: &Context) -> Result<Document> {
         let context = Context { inserting: true, ..*context };
+        let mut sorted = filter.clone();
+        // In mongod's order, which decides what a contradictory filter is reported for.
+        sorted.sort();
+        let filter = &sorted;
         let (document, id) = match &self.kind {
             Kind::Replacement(replacement) => {
                 let id = upsert::id_from_filter(filter)?;

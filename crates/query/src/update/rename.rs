@@ -13,7 +13,7 @@ use super::change::Change;
 use super::operator::{Missing, Operator, Place};
 use super::path::{Step, array_index, parse_path};
 use super::set::set;
-use super::text;
+use super::{storage, text};
 
 /// At the target.
 #[derive(Debug)]
@@ -93,6 +93,9 @@ impl Rename {
                 )));
             }
         }
+        if self.source.split('.').next() == Some("_id") {
+            return Err(storage::id_would_change(&self.source));
+        }
         Ok(Some(value))
     }
 }
@@ -146,8 +149,9 @@ impl Operator for Rename {
 }
 
 impl Operator for RenamedAway {
-    fn update<'a>(&'a self, _value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
-        Ok(Change::Remove)
+    fn update<'a>(&'a self, _value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
+        // The target refuses to move an `_id`, when its turn comes.
+        Ok(if place.path[0] == "_id" { Change::Keep } else { Change::Remove })
     }
 
     fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {

@@ -28,6 +28,11 @@ pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     }
 }
 
+pub(super) fn id_would_change(path: &str) -> Error {
+    let message = format!("Performing an update on the path '{path}' would modify the immutable field '_id'");
+    Error::user(ErrorCode::ImmutableField, message)
+}
+
 /// What mongod says of an array where `_id` was, if it built the array itself.
 pub(super) fn array_as_id(field: &str) -> Error {
     let message = format!(

@@ -319,13 +319,7 @@ impl<'a, 'w> Walk<'a, 'w> {
 
     /// An `_id` that is there stays as it is.
     fn check_id_kept(&self) -> Result<()> {
-        if self.path[0] != "_id" {
-            return Ok(());
-        }
-        let path = self.path_text();
-        let message =
-            format!("Performing an update on the path '{path}' would modify the immutable field '_id'");
-        Err(Error::user(ErrorCode::ImmutableField, message))
+        if self.path[0] == "_id" { Err(storage::id_would_change(&self.path_text())) } else { Ok(()) }
     }
 
     fn check_id_not_extended(&self, parent: RawValue<'a>, depth: usize, change: &Change<'a>) -> Result<()> {

@@ -19,8 +19,8 @@ pub use insert::{InsertOutcome, insert, prepare_insert};
 pub use unit::{Unit, not_in_transaction};
 pub use update::{UpdateOutcome, UpdateRequest, update};
 
-pub(crate) use door::{check_stored_document, index_entry};
-pub(crate) use duplicate::duplicate_key;
+pub(crate) use door::index_entry;
+pub(crate) use duplicate::{duplicate_key, shell_text};
 
 use kilim_error::{Error, ErrorCode};
 

@@ -1,0 +1,440 @@
+//! The keys of a document in an index.
+//!
+//! Most documents have one key: the value at each path, null where there is none. A path that meets an
+//! array fans out: one key per element, all other values repeated. Arrays within arrays fan out
+//! again only along the path. An empty array at the end of a path is undefined, to be told from null.
+//! A numeric component may name an array position; then the array does not fan out for that path.
+//! Two paths may not fan out over different arrays: the keys would be their product.
+//!
+//! Invariant: a [`KeySet`] is sorted and holds each key once, and equal documents give equal sets.
+
+use std::ops::Range;
+
+use kilim_bson::{KeyEncoder, Path, RawArray, RawDocument, RawValue, Value, decode_key};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::{IndexSpec, KeyPart, Multikey};
+use crate::write::shell_text;
+
+/// Keys with their type bits, sorted by key, in one buffer. Cleared and filled again, it allocates
+/// nothing once it has grown.
+#[derive(Default)]
+pub struct KeySet {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    encoder: KeyEncoder,
+}
+
+/// Where a key and its type bits lie.
+struct Entry {
+    key: Range<usize>,
+    type_bits_end: usize,
+}
+
+impl KeySet {
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Keys and their type bits, in key order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.entries.iter().map(|entry| self.slices(entry))
+    }
+
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Whether the key is there with the same types.
+    pub fn contains_with_bits(&self, key: &[u8], type_bits: &[u8]) -> bool {
+        self.find(key).is_some_and(|entry| self.slices(entry).1 == type_bits)
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+    }
+
+    fn slices(&self, entry: &Entry) -> (&[u8], &[u8]) {
+        (&self.bytes[entry.key.clone()], &self.bytes[entry.key.end..entry.type_bits_end])
+    }
+
+    fn find(&self, key: &[u8]) -> Option<&Entry> {
+        let at = self.entries.binary_search_by(|entry| self.slices(entry).0.cmp(key)).ok()?;
+        Some(&self.entries[at])
+    }
+
+    fn push<'v>(&mut self, key: &[KeyPart], values: impl Iterator<Item = RawValue<'v>>) {
+        self.encoder.clear();
+        for (part, value) in key.iter().zip(values) {
+            self.encoder.push(value, part.descending);
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(self.encoder.key());
+        let end = self.bytes.len();
+        self.bytes.extend_from_slice(self.encoder.type_bits());
+        self.entries.push(Entry { key: start..end, type_bits_end: self.bytes.len() });
+    }
+
+    fn sort(&mut self) {
+        let KeySet { bytes, entries, .. } = self;
+        // Stable, so that of equal keys the first element's types stay.
+        entries.sort_by(|left, right| bytes[left.key.clone()].cmp(&bytes[right.key.clone()]));
+        entries.dedup_by(|later, earlier| bytes[later.key.clone()] == bytes[earlier.key.clone()]);
+    }
+}
+
+/// Replaces what `out` holds by the document's keys, and tells which components of the paths met
+/// arrays.
+pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) -> Result<Multikey> {
+    out.clear();
+    if let Some((_, filter)) = &spec.partial
+        && !filter.matches(document)
+    {
+        return Ok(Multikey::default());
+    }
+    if let [part] = spec.key.as_slice()
+        && let [component] = part.path.components()
+    {
+        let value = document.get(&component.name);
+        match value {
+            Some(RawValue::Array(_)) => {}
+            None if spec.sparse => return Ok(Multikey::default()),
+            value => {
+                out.push(&spec.key, std::iter::once(value.unwrap_or(RawValue::Null)));
+                return Ok(Multikey::default());
+            }
+        }
+    }
+    let fields: Vec<Field<'_>> =
+        vec![Field { next: 0, value: RawValue::Null, positional: None }; spec.key.len()];
+    let mut fan_out = FanOut { spec, out, multikey: Multikey::default() };
+    fan_out.expand(fields, document, 0)?;
+    let multikey = fan_out.multikey;
+    out.sort();
+    Ok(multikey)
+}
+
+/// The values of a key that [`keys_of`] made.
+pub fn decode_entry_key(spec: &IndexSpec, key: &[u8], type_bits: &[u8]) -> Vec<Value> {
+    let directions: Vec<bool> = spec.key.iter().map(|part| part.descending).collect();
+    let mut values = Vec::with_capacity(directions.len());
+    let decoded = decode_key(key, type_bits, &directions, &mut values);
+    debug_assert!(decoded.is_ok(), "the key is one of the index");
+    values
+}
+
+struct FanOut<'s, 'o> {
+    spec: &'s IndexSpec,
+    out: &'o mut KeySet,
+    multikey: Multikey,
+}
+
+/// How far a key part has come along its path.
+#[derive(Clone, Copy)]
+struct Field<'a> {
+    /// The component to look up next; the path's length when `value` is settled.
+    next: usize,
+    value: RawValue<'a>,
+    /// Set where the next component is a position in the array being fanned out.
+    positional: Option<Positional<'a>>,
+}
+
+/// An array element addressed by number, and what the path leads to from there.
+#[derive(Clone, Copy)]
+struct Positional<'a> {
+    array: RawArray<'a>,
+    element: RawValue<'a>,
+    found: Option<RawValue<'a>>,
+    next: usize,
+}
+
+impl FanOut<'_, '_> {
+    /// Follows every unsettled field from `object` on, to its end or to an array, and fans out over
+    /// that array. `missing` counts the fields found absent so far.
+    ///
+    /// Recursion is bounded by the components of the longest path.
+    fn expand<'a>(
+        &mut self,
+        mut fields: Vec<Field<'a>>,
+        object: RawDocument<'a>,
+        mut missing: usize,
+    ) -> Result<()> {
+        let spec = self.spec;
+        let mut array: Option<(RawArray<'a>, &str)> = None;
+        let mut met_array = vec![false; fields.len()];
+        // A position that holds an array is indexed by that array whole.
+        let mut whole = false;
+        for ((part, field), met_array) in spec.key.iter().zip(&mut fields).zip(&mut met_array) {
+            let components = part.path.components();
+            if field.next == components.len() {
+                continue;
+            }
+            let (found, nested) = field.follow(object, &part.path)?;
+            match found {
+                None => {
+                    field.next = components.len();
+                    field.value = RawValue::Null;
+                    missing += 1;
+                }
+                Some(RawValue::Array(found)) => {
+                    let name = &*components[field.next - 1].name;
+                    match array {
+                        None => array = Some((found, name)),
+                        Some((first, first_name)) => {
+                            // The same array, not an equal one.
+                            if !std::ptr::eq(first.as_bytes(), found.as_bytes()) {
+                                return Err(Error::user(
+                                    ErrorCode::CannotIndexParallelArrays,
+                                    format!("cannot index parallel arrays [{name}] [{first_name}]"),
+                                ));
+                            }
+                        }
+                    }
+                    *met_array = true;
+                    whole |= nested;
+                }
+                Some(value) => {
+                    field.next = components.len();
+                    field.value = value;
+                }
+            }
+        }
+        let Some((array, _)) = array else {
+            if !(spec.sparse && missing == fields.len()) {
+                self.out.push(&spec.key, fields.iter().map(|field| field.value));
+            }
+            return Ok(());
+        };
+
+        let mut terminal = vec![false; fields.len()];
+        for (at, (part, field)) in spec.key.iter().zip(&mut fields).enumerate() {
+            if !met_array[at] {
+                continue;
+            }
+            let components = part.path.components();
+            terminal[at] = field.next == components.len();
+            if terminal[at] {
+                if !whole {
+                    self.met_array(at, field.next - 1);
+                }
+                continue;
+            }
+            let element = components[field.next].index.and_then(|index| array.get(index));
+            field.positional = element.map(|element| {
+                let (found, next) = follow_value(element, &part.path, field.next + 1);
+                Positional { array, element, found, next }
+            });
+            if field.positional.is_none() {
+                self.met_array(at, field.next - 1);
+            }
+        }
+        if array.is_empty() {
+            return self.expand_element(
+                &fields,
+                &terminal,
+                RawValue::Undefined,
+                RawValue::Undefined,
+                missing,
+            );
+        }
+        for element in array.iter() {
+            let settled = if whole { RawValue::Array(array) } else { element };
+            self.expand_element(&fields, &terminal, settled, element, missing)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on in one element of an array; paths that end at the array are settled.
+    fn expand_element<'a>(
+        &mut self,
+        fields: &[Field<'a>],
+        terminal: &[bool],
+        settled: RawValue<'a>,
+        element: RawValue<'a>,
+        missing: usize,
+    ) -> Result<()> {
+        let mut fields = fields.to_vec();
+        for (field, &terminal) in fields.iter_mut().zip(terminal) {
+            if terminal {
+                field.value = settled;
+            }
+        }
+        self.expand(fields, element.as_document().unwrap_or(RawDocument::empty()), missing)
+    }
+
+    fn met_array(&mut self, part: usize, component: usize) {
+        let bits = &mut self.multikey.0;
+        bits.resize(self.spec.key.len(), 0);
+        // Paths beyond 64 components share the last bit.
+        bits[part] |= 1 << component.min(63);
+    }
+}
+
+impl<'a> Field<'a> {
+    /// Looks the rest of the path up, as far as the next array. Also tells whether a position named
+    /// in the path holds an array itself.
+    fn follow(&mut self, object: RawDocument<'a>, path: &Path) -> Result<(Option<RawValue<'a>>, bool)> {
+        let positional = self.positional.take();
+        let in_object = object.get(&path.components()[self.next].name);
+        match (in_object, positional) {
+            (Some(_), Some(positional)) => Err(Error::location(
+                16746,
+                format!(
+                    "Ambiguous field name found in array (do not use numeric field names in embedded \
+                     elements in an array), field: '{}' for array: {}",
+                    path.components()[self.next].name,
+                    shell_text(positional.array.as_document())
+                ),
+            )),
+            (Some(value), None) => {
+                let (found, next) = follow_value(value, path, self.next + 1);
+                self.next = next;
+                Ok((found, false))
+            }
+            (None, Some(positional)) => {
+                self.next = positional.next;
+                let nested = matches!(positional.element, RawValue::Array(_));
+                Ok((positional.found, nested))
+            }
+            (None, None) => Ok((None, false)),
+        }
+    }
+}
+
+/// Follows a path from the value of its component before `next`: to its end, or to the first array.
+/// The second result is the component to look up from there.
+fn follow_value<'a>(mut value: RawValue<'a>, path: &Path, mut next: usize) -> (Option<RawValue<'a>>, usize) {
+    let components = path.components();
+    loop {
+        let document = match value {
+            _ if next == components.len() => return (Some(value), next),
+            RawValue::Array(_) => return (Some(value), next),
+            RawValue::Document(document) => document,
+            _ => return (None, next),
+        };
+        match document.get(&components[next].name) {
+            Some(found) => value = found,
+            None => return (None, next),
+        }
+        next += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kilim_bson::{Document, doc, identical, parse_extended_json};
+    use kilim_query::filter::Filter;
+
+    fn spec(key: RawDocument<'_>, sparse: bool) -> IndexSpec {
+        let part = |(path, direction): (&str, RawValue<'_>)| KeyPart {
+            path: Path::parse(path),
+            descending: matches!(direction, RawValue::Int32(-1)),
+        };
+        IndexSpec {
+            name: "index".to_owned(),
+            key: key.iter().map(part).collect(),
+            key_document: key.to_document(),
+            unique: false,
+            sparse,
+            hidden: false,
+            partial: None,
+        }
+    }
+
+    fn keys(spec: &IndexSpec, document: &Document) -> Vec<Vec<Value>> {
+        let mut set = KeySet::default();
+        keys_of(spec, document.as_raw(), &mut set).unwrap();
+        set.iter().map(|(key, bits)| decode_entry_key(spec, key, bits)).collect()
+    }
+
+    /// The components that met arrays, as mongod's explain names them.
+    fn multikey_paths(spec: &IndexSpec, multikey: &Multikey) -> Vec<Vec<String>> {
+        let prefix = |path: &Path, length: usize| -> String {
+            let names: Vec<&str> =
+                path.components()[..length].iter().map(|component| &*component.name).collect();
+            names.join(".")
+        };
+        let of_part = |(at, part): (usize, &KeyPart)| -> Vec<String> {
+            let bits = multikey.0.get(at).copied().unwrap_or(0);
+            let lengths = 1..=part.path.components().len();
+            lengths
+                .filter(|length| bits & 1 << (length - 1) != 0)
+                .map(|length| prefix(&part.path, length))
+                .collect()
+        };
+        spec.key.iter().enumerate().map(of_part).collect()
+    }
+
+    #[test]
+    fn keys_and_arrays_met_are_those_recorded_from_mongod() {
+        for line in include_str!("keys_recorded.jsonl").lines() {
+            let case = parse_extended_json(line).unwrap();
+            let field = |name: &str| case.get(name).unwrap();
+            let spec = spec(field("key").as_document().unwrap(), field("sparse").as_bool().unwrap());
+            let document = field("document").as_document().unwrap();
+            let mut set = KeySet::default();
+            match keys_of(&spec, document, &mut set) {
+                Err(error) => {
+                    let expected = case.get("message").and_then(RawValue::as_str);
+                    assert_eq!(Some(error.to_string().as_str()), expected, "{line}");
+                    assert!(identical(RawValue::Int32(error.code().0), field("code")), "{line}");
+                }
+                Ok(multikey) => {
+                    let expected: Vec<RawValue<'_>> =
+                        case.get("keys").and_then(RawValue::as_array).expect(line).iter().collect();
+                    assert_eq!(set.len(), expected.len(), "{line}");
+                    for ((key, bits), expected) in set.iter().zip(expected) {
+                        let values = decode_entry_key(&spec, key, bits);
+                        let expected: Vec<_> = expected.as_document().unwrap().iter().collect();
+                        assert_eq!(values.len(), expected.len());
+                        for (value, (_, expected)) in values.iter().zip(expected) {
+                            assert!(identical(value.as_raw(), expected), "{line}: {value:?}");
+                        }
+                    }
+                    let expected = field("multikey").as_document().unwrap().iter();
+                    for (ours, (_, theirs)) in multikey_paths(&spec, &multikey).iter().zip(expected) {
+                        let theirs: Vec<_> =
+                            theirs.as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
+                        assert_eq!(*ours, theirs, "{line}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_partial_index_holds_what_its_filter_matches() {
+        let mut spec = spec(doc! {"a": 1}.as_raw(), false);
+        let filter = doc! {"b": {"$gt": 1}};
+        spec.partial = Some((filter.clone(), Filter::parse(filter.as_raw()).unwrap()));
+        assert_eq!(keys(&spec, &doc! {"a": 5, "b": 1}).len(), 0);
+        assert_eq!(keys(&spec, &doc! {"a": 5, "b": 2}).len(), 1);
+    }
+
+    #[test]
+    fn descending_keys_sort_the_other_way() {
+        let spec = spec(doc! {"a": (-1)}.as_raw(), false);
+        let found = keys(&spec, &doc! {"a": [1, 3, 2]});
+        let found: Vec<String> = found.iter().map(|key| format!("{:?}", key[0])).collect();
+        assert_eq!(found, ["Int32(3)", "Int32(2)", "Int32(1)"]);
+    }
+
+    #[test]
+    fn a_set_finds_its_keys_with_and_without_types() {
+        let spec = spec(doc! {"a": 1}.as_raw(), false);
+        let (mut ints, mut doubles) = (KeySet::default(), KeySet::default());
+        keys_of(&spec, doc! {"a": [1, 2, 3]}.as_raw(), &mut ints).unwrap();
+        keys_of(&spec, doc! {"a": [2.0, 4.0]}.as_raw(), &mut doubles).unwrap();
+        let found: Vec<(bool, bool)> = doubles
+            .iter()
+            .map(|(key, bits)| (ints.contains(key), ints.contains_with_bits(key, bits)))
+            .collect();
+        assert_eq!(found, [(true, false), (false, false)]);
+    }
+}

@@ -41,8 +41,8 @@ impl Fault {
 
     /// The outcome is unknown: the command may or may not have taken effect.
     pub fn is_unknown(&self) -> bool {
-        // Shutting down, interrupted by it, or a write concern that could not be waited for.
-        const UNKNOWN: [i32; 6] = [91, 11600, 11602, 64, 189, 10107];
+        // Shutting down, interrupted by it, no longer primary, or a write concern that was not waited for.
+        const UNKNOWN: [i32; 7] = [91, 11600, 11602, 64, 189, 10107, 13435];
         match self {
             Fault::Lost(_) => true,
             Fault::Refused { code, .. } => {
@@ -142,6 +142,15 @@ impl Template {
         Template { message, at }
     }
 
+    /// Marks become numbers that grow by one, in the order in which they stand.
+    pub fn counting_from(&mut self, first: i32) -> &[u8] {
+        for (number, &at) in (first..).zip(&self.at) {
+            self.message[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        &self.message
+    }
+
+    /// All marks become the same number.
     pub fn with(&mut self, number: i32) -> &[u8] {
         for &at in &self.at {
             self.message[at..at + 4].copy_from_slice(&number.to_le_bytes());

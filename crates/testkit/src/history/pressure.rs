@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use kilim_bson::Document;
+use anyhow::{Result, bail, ensure};
+use kilim_bson::{Document, RawValue, doc};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -74,10 +74,10 @@ impl Client<'_> {
     fn link(&mut self) -> Result<&mut Link> {
         let began = Instant::now();
         while self.link.is_none() {
-            match Link::connect(self.subject.address()) {
-                Ok(link) => self.link = Some(link),
-                Err(error) if began.elapsed() > ABSENCE_MAX => return Err(error.into()),
-                Err(_) => thread::sleep(Duration::from_millis(20)),
+            self.link = connect_to_primary(self.subject);
+            if self.link.is_none() {
+                ensure!(began.elapsed() < ABSENCE_MAX, "the server has been away for {ABSENCE_MAX:?}");
+                thread::sleep(Duration::from_millis(20));
             }
         }
         Ok(self.link.as_mut().expect("just connected"))
@@ -137,6 +137,13 @@ impl Client<'_> {
         }
         Ok(outcome)
     }
+}
+
+/// A connection, once the server takes writes: mongod takes connections some time before.
+fn connect_to_primary(subject: &Subject) -> Option<Link> {
+    let mut link = Link::connect(subject.address()).ok()?;
+    let hello = link.run("admin", doc! {"hello": 1}).ok()?;
+    hello.get("isWritablePrimary").and_then(RawValue::as_bool).filter(|&writable| writable).map(|_| link)
 }
 
 /// Runs `work` in all clients while the server is killed again and again. Returns what they return, the

@@ -2,7 +2,16 @@
 
 mod arguments;
 mod arrows;
+mod bench;
+mod check;
+mod clients;
+mod compat;
+mod crash;
+mod diff;
+mod links;
+mod packages;
 mod spec;
+mod test;
 mod workspace;
 
 use std::process::ExitCode;
@@ -10,7 +19,6 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use arguments::Arguments;
 
-/// Name, how it is called, what it does, and what runs it.
 struct Verb {
     name: &'static str,
     usage: &'static str,
@@ -18,12 +26,46 @@ struct Verb {
     run: fn(Arguments) -> Result<()>,
 }
 
-const VERBS: &[Verb] = &[Verb {
-    name: "spec",
-    usage: "[--record] [--filter STR] [--target kilim|mongod] [--at HOST:PORT]",
-    help: "run the specs, or record their expectations from mongod",
-    run: spec::run,
-}];
+const VERBS: &[Verb] = &[
+    Verb {
+        name: "check",
+        usage: "",
+        help: "formatting, clippy, arrows between crates, links in the docs",
+        run: check::run,
+    },
+    Verb { name: "test", usage: "", help: "all that CI runs; fetches the clients it needs", run: test::run },
+    Verb {
+        name: "spec",
+        usage: "[--record] [--filter STR] [--target kilim|mongod] [--at HOST:PORT]",
+        help: "run the specs, or record their expectations from mongod",
+        run: spec::run,
+    },
+    Verb {
+        name: "clients",
+        usage: "[--target kilim|mongod] [--filter STR]",
+        help: "run the scripts in tests/clients with real drivers and mongosh",
+        run: clients::run,
+    },
+    Verb {
+        name: "diff",
+        usage: "[--seconds N] [--seed N] [--at HOST:PORT]",
+        help: "send generated commands to Kilim and mongod until they differ",
+        run: diff::run,
+    },
+    Verb {
+        name: "crash",
+        usage: "[RUN [options]]",
+        help: "kill servers, cut their power, fail their disks; without RUN, a short round of each",
+        run: crash::run,
+    },
+    Verb { name: "bench", usage: "[options]", help: "measure Kilim beside mongod", run: bench::run },
+    Verb {
+        name: "compat",
+        usage: "[--check]",
+        help: "write COMPAT.md from the specs, or fail if it is stale",
+        run: compat::run,
+    },
+];
 
 fn main() -> ExitCode {
     match run() {

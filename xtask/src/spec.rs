@@ -1,5 +1,6 @@
 //! `cargo xtask spec`: runs the specs against Kilim or a mongod, or records them from a mongod.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -23,19 +24,50 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     };
     arguments.finish()?;
 
-    let specs = workspace::root().join("specs");
+    let files = read_all()?;
+    let started = Running::start(against, at)?;
+    let mut runner = Runner::new(started.address());
+    if recording {
+        return record(&mut runner, &files, &filter);
+    }
+    let began = Instant::now();
+    let tally = check(&mut runner, &files, &filter, against)?;
+    eprintln!("{:.1} s", began.elapsed().as_secs_f64());
+    println!("{tally}");
+    ensure!(tally.failed == 0, "specs failed");
+    ensure!(tally.passed + tally.skipped > 0, "no case is called like {filter:?}");
+    Ok(())
+}
+
+/// Every spec, as a step of `cargo xtask test`; gives the tally.
+pub fn check_on_kilim(binary: &Path) -> Result<String> {
+    let server = Server::start(binary, &ServerOptions { test_commands: true, ..ServerOptions::default() })?;
+    let tally = check(&mut Runner::new(server.address()), &read_all()?, "", Against::Kilim)?;
+    ensure!(tally.failed == 0, "{tally}");
+    Ok(tally.to_string())
+}
+
+/// All spec files, called by their path from the top of the repository.
+pub fn read_all() -> Result<Vec<SpecFile>> {
     let mut files = Vec::new();
-    for path in workspace::files(&specs, "spec")? {
+    for path in workspace::files(&workspace::root().join("specs"), "spec")? {
         let text = std::fs::read_to_string(&path)?;
         let name = path.strip_prefix(workspace::root()).unwrap_or(&path);
         files.push(spec::parse(name, &text)?);
     }
-    let started = Running::start(against, at)?;
-    let mut runner = Runner::new(started.address());
-    if recording {
-        record(&mut runner, &files, &filter)
-    } else {
-        check(&mut runner, &files, &filter, against)
+    Ok(files)
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
 }
 
@@ -71,39 +103,34 @@ fn is_chosen(path: &Path, title: &str, filter: &str) -> bool {
     filter.is_empty() || format!("{}: {title}", path.display()).contains(filter)
 }
 
-fn check(runner: &mut Runner, files: &[SpecFile], filter: &str, against: Against) -> Result<()> {
-    let started = Instant::now();
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+fn check(runner: &mut Runner, files: &[SpecFile], filter: &str, against: Against) -> Result<Tally> {
+    let mut tally = Tally::default();
     for file in files {
         for case in &file.cases {
             if !is_chosen(&file.path, &case.title, filter) {
                 continue;
             }
             if !case.target.includes(against) {
-                skipped += 1;
+                tally.skipped += 1;
                 continue;
             }
             let gap = case.fails.as_deref().filter(|_| against == Against::Kilim);
             match (runner.check(case)?, gap) {
-                (CaseResult::Passed, None) => passed += 1,
-                (CaseResult::Failed(_), Some(_)) => skipped += 1,
+                (CaseResult::Passed, None) => tally.passed += 1,
+                (CaseResult::Failed(_), Some(_)) => tally.skipped += 1,
                 (CaseResult::Passed, Some(reason)) => {
-                    failed += 1;
+                    tally.failed += 1;
                     println!("{}:{}: {}", file.path.display(), case.line, case.title);
                     println!("  passes now: remove `fails: kilim {reason:?}`\n");
                 }
                 (CaseResult::Failed(mismatch), None) => {
-                    failed += 1;
+                    tally.failed += 1;
                     print_mismatch(&file.path, &case.title, &mismatch);
                 }
             }
         }
     }
-    eprintln!("{:.1} s", started.elapsed().as_secs_f64());
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
-    ensure!(failed == 0, "specs failed");
-    ensure!(passed + skipped > 0, "no case is called like {filter:?}");
-    Ok(())
+    Ok(tally)
 }
 
 /// Expected lines with a minus, actual ones with a plus, common ones plain.

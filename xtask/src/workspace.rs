@@ -31,7 +31,7 @@ pub fn build_kilim() -> Result<PathBuf> {
     Ok(target_directory()?.join("debug").join("kilim"))
 }
 
-fn target_directory() -> Result<PathBuf> {
+pub fn target_directory() -> Result<PathBuf> {
     let directory = metadata()?["target_directory"].as_str().map(PathBuf::from);
     directory.context("cargo metadata names no target directory")
 }
@@ -40,6 +40,20 @@ pub fn metadata() -> Result<serde_json::Value> {
     let output = cargo().args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
     ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Runs a command and gives its standard output; if it fails, all it said is in the error.
+pub fn captured(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
+    ensure!(
+        output.status.success(),
+        "{program} failed with {}:\n{said}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(said)
 }
 
 /// Files below a folder with that extension, in the order of their names.

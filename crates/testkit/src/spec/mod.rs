@@ -20,6 +20,7 @@ use kilim_bson::Document;
 pub use answer::Answer;
 pub use parse::parse;
 pub use record::record;
+pub(crate) use run::default_index_name;
 pub use run::{CaseResult, Mismatch, Runner};
 
 pub struct SpecFile {

@@ -62,7 +62,7 @@ impl Runner {
     }
 
     /// Runs the steps; `visit` sees each with its answer, if it is a question, and says whether to go on.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         case: &Case,
         visit: &mut dyn FnMut(&Step, Option<Answer>) -> bool,

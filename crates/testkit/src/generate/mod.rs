@@ -1,0 +1,213 @@
+//! Differential search: random histories go to mongod and to Kilim until an answer differs.
+//!
+//! A history is a spec case: documents, indexes, then writes and questions, and at the end the whole
+//! collection. What differs is shrunk and printed as a spec with mongod's answers, ready to be kept.
+//!
+//! Histories leave nothing to the choice of a plan: sorts end in `_id`, single updates name their
+//! document, rows without a sort are compared in any order. So every difference is one.
+
+mod filters;
+mod history;
+mod shrink;
+mod updates;
+mod values;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use kilim_bson::{Document, RawValue, Value, Writer};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use crate::client::Client;
+use crate::shell::print_document;
+use crate::spec::{Action, Answer, Case, Runner};
+
+pub enum Outcome {
+    Agreed {
+        histories: usize,
+        commands: usize,
+    },
+    /// The shortest history found, as a spec, and the seed that leads to it.
+    Differed {
+        seed: u64,
+        spec: String,
+    },
+}
+
+/// Searches until the time is up or something differs. Seeds count up from `seed`, one a history.
+pub fn search(mongod: &str, kilim: &str, seed: u64, time: Duration) -> Result<Outcome> {
+    let mut pair = Pair { mongod: Runner::new(mongod), kilim: Runner::new(kilim) };
+    let deadline = Instant::now() + time;
+    let (mut histories, mut commands) = (0, 0);
+    while Instant::now() < deadline {
+        let seed = seed + histories as u64;
+        let case = history::generate(&mut StdRng::seed_from_u64(seed));
+        if let Some(difference) = pair.compare(&case)? {
+            // A server that died answers nothing more, so there is nothing to shrink with.
+            let (case, difference) = match Client::connect(kilim) {
+                Ok(_) => shrink::shrink(&mut pair, case, difference)?,
+                Err(_) => (case, difference),
+            };
+            return Ok(Outcome::Differed { seed, spec: pair.print(&case, &difference)? });
+        }
+        histories += 1;
+        commands += case.steps.len();
+    }
+    Ok(Outcome::Agreed { histories, commands })
+}
+
+/// The two servers.
+struct Pair {
+    mongod: Runner,
+    kilim: Runner,
+}
+
+/// Where two answers part.
+struct Difference {
+    step: usize,
+    kilim: Vec<String>,
+    /// What stays the same while the history shrinks, so that it does not end as another difference.
+    kind: (String, String),
+}
+
+impl Pair {
+    fn compare(&mut self, case: &Case) -> Result<Option<Difference>> {
+        let expected = answers(&mut self.mongod, case);
+        // mongod itself may refuse a given document or an index: then there is nothing to compare.
+        let Ok(expected) = expected else { return Ok(None) };
+        let actual = answers(&mut self.kilim, case);
+        let actual = match actual {
+            Ok(actual) => actual,
+            Err((line, error)) => {
+                let kilim = vec![format!("! {error:#}")];
+                let kind = ("answer".to_owned(), "broken".to_owned());
+                return Ok(Some(Difference { step: line, kilim, kind }));
+            }
+        };
+        for (step, (expected, actual)) in expected.iter().zip(&actual).enumerate() {
+            let (Some(expected), Some(actual)) = (expected, actual) else { continue };
+            let (mongod, kilim) = (comparable(expected), comparable(actual));
+            if mongod != kilim {
+                return Ok(Some(Difference {
+                    step,
+                    kind: (kind(&mongod), kind(&kilim)),
+                    kilim: actual.lines(),
+                }));
+            }
+            // A statement for many that failed midway has done a part that depends on the plan.
+            if is_partial(expected) {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The history as a spec, with mongod's answers.
+    fn print(&mut self, case: &Case, difference: &Difference) -> Result<String> {
+        let expected = answers(&mut self.mongod, case).unwrap_or_default();
+        let mut spec = String::from("=== \n");
+        for (number, step) in case.steps.iter().enumerate() {
+            let answer = expected.get(number).and_then(Option::as_ref);
+            match (&step.action, answer) {
+                (Action::Given { collection, documents }, _) => {
+                    spec += &format!("given {collection}\n");
+                    documents.iter().for_each(|it| spec += &format!("{}\n", print_document(it.as_raw())));
+                    spec += "\n";
+                }
+                (Action::Index { collection, key, options }, _) => {
+                    let (key, options) = (print_document(key.as_raw()), print_document(options.as_raw()));
+                    spec += &format!("index {collection} {key} {options}\n");
+                }
+                (Action::Run(command) | Action::Docs { command, .. }, Some(answer)) => {
+                    let (keyword, lines) = match answer {
+                        Answer::Failed(failure) => {
+                            ("error", vec![format!("{} {}", failure.code, failure.name)])
+                        }
+                        Answer::Set(_) => ("docs unordered", answer.lines()),
+                        Answer::Rows(_) => ("docs", answer.lines()),
+                        other => ("run", other.lines()),
+                    };
+                    let command = print_document(command.as_raw());
+                    spec += &format!("{keyword} {command}\n----\n{}\n", lines.join("\n"));
+                    if number == difference.step {
+                        difference.kilim.iter().for_each(|line| spec += &format!("# Kilim: {line}\n"));
+                    }
+                    spec += "\n";
+                }
+                _ => {}
+            }
+        }
+        if difference.kind.1 == "broken" {
+            spec += &format!("# Kilim: {}\n", difference.kilim.join("\n"));
+        }
+        Ok(spec)
+    }
+}
+
+type Answers = Vec<Option<Answer>>;
+
+/// Every step's answer, with what the server made itself hidden.
+fn answers(runner: &mut Runner, case: &Case) -> Result<Answers, (usize, anyhow::Error)> {
+    let mut answers = Vec::new();
+    runner.run(case, &mut |_, answer| {
+        answers.push(answer.map(Answer::with_volatile_values_hidden));
+        true
+    })?;
+    Ok(answers)
+}
+
+/// Lines that must be equal: messages are not compared, and rows without an order are sorted.
+fn comparable(answer: &Answer) -> Vec<String> {
+    match answer {
+        Answer::Failed(failure) => vec![format!("{} {}", failure.code, failure.name)],
+        Answer::Reply(reply) => {
+            let mut fields: Vec<String> = without_messages(reply)
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", crate::shell::print(value)))
+                .collect();
+            fields.sort();
+            fields
+        }
+        Answer::Set(_) => {
+            let mut lines = answer.lines();
+            lines.sort();
+            lines
+        }
+        other => other.lines(),
+    }
+}
+
+fn without_messages(reply: &Document) -> Document {
+    let mut kept = Writer::new();
+    for (name, value) in reply.iter() {
+        let errors = value.as_array().filter(|_| name == "writeErrors");
+        match errors {
+            None => kept.append(name, value),
+            Some(errors) => {
+                let errors = errors.iter().filter_map(RawValue::as_document).map(|error| {
+                    let fields = error.iter().filter(|(name, _)| *name != "errmsg");
+                    Value::Document(fields.map(|(name, value)| (name, value.to_value())).collect())
+                });
+                kept.append(name, Value::Array(errors.collect()).as_raw());
+            }
+        }
+    }
+    kept.finish()
+}
+
+/// `error 2 BadValue`, or just that there is an answer.
+fn kind(lines: &[String]) -> String {
+    match lines {
+        [line] if line.starts_with(|first: char| first.is_ascii_digit()) => line.clone(),
+        lines => lines
+            .iter()
+            .find(|it| it.starts_with("writeErrors"))
+            .cloned()
+            .unwrap_or_else(|| "answer".to_owned()),
+    }
+}
+
+fn is_partial(answer: &Answer) -> bool {
+    matches!(answer, Answer::Reply(reply) if reply.get("writeErrors").is_some())
+}

@@ -1,0 +1,188 @@
+//! Makes a history that differs as short as it can be while it still differs in the same way.
+//!
+//! Greedy: steps go first, then given documents, then fields and elements, until nothing more can go.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use kilim_bson::{Document, Value};
+
+use super::{Difference, Pair};
+use crate::spec::{Action, Case};
+
+/// Shrinking further than this helps no reader.
+const TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Fields of a command, or of a statement in it, that may shrink; others would make another command.
+const SHRINKABLE: [&str; 12] = [
+    "filter",
+    "query",
+    "q",
+    "u",
+    "update",
+    "documents",
+    "arrayFilters",
+    "projection",
+    "sort",
+    "key",
+    "updates",
+    "indexes",
+];
+const OPTIONAL: [&str; 12] = [
+    "projection",
+    "sort",
+    "skip",
+    "limit",
+    "batchSize",
+    "upsert",
+    "new",
+    "multi",
+    "unique",
+    "sparse",
+    "partialFilterExpression",
+    "query",
+];
+
+pub(super) fn shrink(pair: &mut Pair, case: Case, difference: Difference) -> Result<(Case, Difference)> {
+    let deadline = Instant::now() + TIME_MAX;
+    let (mut case, mut difference) = (case, difference);
+    // What comes after the difference matters not.
+    if difference.kind.1 != "broken" {
+        case.steps.truncate(difference.step + 1);
+    }
+    'again: while Instant::now() < deadline {
+        for candidate in candidates(&case) {
+            if Instant::now() >= deadline {
+                break;
+            }
+            if let Some(found) = pair.compare(&candidate)?
+                && found.kind == difference.kind
+            {
+                (case, difference) = (candidate, found);
+                continue 'again;
+            }
+        }
+        break;
+    }
+    Ok((case, difference))
+}
+
+/// Smaller cases, the boldest first.
+fn candidates(case: &Case) -> Vec<Case> {
+    let mut candidates = Vec::new();
+    for at in (0..case.steps.len()).rev() {
+        let mut smaller = case.clone();
+        smaller.steps.remove(at);
+        candidates.push(smaller);
+    }
+    for (at, step) in case.steps.iter().enumerate() {
+        let mut put = |action: Action| {
+            let mut smaller = case.clone();
+            smaller.steps[at].action = action;
+            candidates.push(smaller);
+        };
+        match &step.action {
+            Action::Given { collection, documents } => {
+                for number in 0..documents.len() {
+                    let mut fewer = documents.clone();
+                    fewer.remove(number);
+                    put(Action::Given { collection: collection.clone(), documents: fewer });
+                }
+                for number in 0..documents.len() {
+                    for smaller in smaller_documents(&documents[number]) {
+                        let mut changed = documents.clone();
+                        changed[number] = smaller;
+                        put(Action::Given { collection: collection.clone(), documents: changed });
+                    }
+                }
+            }
+            Action::Run(command) => smaller_commands(command).into_iter().for_each(|it| put(Action::Run(it))),
+            Action::Docs { unordered, command } => {
+                for command in smaller_commands(command) {
+                    // Without its sort, rows have no order any more.
+                    let unordered = *unordered || command.get("sort").is_none();
+                    put(Action::Docs { unordered, command });
+                }
+            }
+            _ => {}
+        }
+    }
+    candidates
+}
+
+/// A command with an option less, or with a smaller filter, update or document in it.
+fn smaller_commands(command: &Document) -> Vec<Document> {
+    let mut smaller = Vec::new();
+    for (name, value) in command.iter() {
+        if OPTIONAL.contains(&name) {
+            smaller.push(without(command, name));
+        }
+        if !SHRINKABLE.contains(&name) {
+            continue;
+        }
+        let candidates: Vec<Value> = match value.to_value() {
+            // A list of statements keeps them, and each is a little command.
+            Value::Array(list) if matches!(name, "updates" | "indexes") => {
+                let statement =
+                    list.as_raw().get(0).and_then(|it| it.as_document()).map(|it| it.to_document());
+                let changed = statement.iter().flat_map(smaller_commands);
+                changed.map(|it| Value::Array([Value::Document(it)].into_iter().collect())).collect()
+            }
+            other => smaller_values(&other),
+        };
+        smaller.extend(candidates.into_iter().map(|candidate| with(command, name, &candidate)));
+    }
+    smaller
+}
+
+fn smaller_documents(document: &Document) -> Vec<Document> {
+    let mut smaller = Vec::new();
+    for (name, _) in document.iter().filter(|(name, _)| *name != "_id") {
+        smaller.push(without(document, name));
+    }
+    for (name, value) in document.iter() {
+        for candidate in smaller_values(&value.to_value()) {
+            smaller.push(with(document, name, &candidate));
+        }
+    }
+    smaller
+}
+
+fn smaller_values(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Document(document) => smaller_documents(document).into_iter().map(Value::Document).collect(),
+        Value::Array(array) => {
+            let elements: Vec<Value> = array.as_raw().iter().map(|element| element.to_value()).collect();
+            let mut smaller = Vec::new();
+            for at in 0..elements.len() {
+                let mut fewer = elements.clone();
+                fewer.remove(at);
+                smaller.push(Value::from(fewer));
+            }
+            for at in 0..elements.len() {
+                for candidate in smaller_values(&elements[at]) {
+                    let mut changed = elements.clone();
+                    changed[at] = candidate;
+                    smaller.push(Value::from(changed));
+                }
+            }
+            smaller
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn without(document: &Document, name: &str) -> Document {
+    document
+        .iter()
+        .filter(|(field, _)| *field != name)
+        .map(|(field, value)| (field, value.to_value()))
+        .collect()
+}
+
+fn with(document: &Document, name: &str, replacement: &Value) -> Document {
+    let fields = document
+        .iter()
+        .map(|(field, value)| (field, if field == name { replacement.clone() } else { value.to_value() }));
+    fields.collect()
+}

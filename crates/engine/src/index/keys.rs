@@ -229,7 +229,8 @@ impl FanOut<'_, '_> {
                 let (found, next) = follow_value(element, &part.path, field.next + 1);
                 Positional { array, element, found, next }
             });
-            if field.positional.is_none() {
+            // An empty array at a named position gives one key, and mongod does not count it.
+            if field.positional.is_none() && !(whole && array.is_empty()) {
                 self.met_array(at, field.next - 1);
             }
         }

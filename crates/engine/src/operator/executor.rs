@@ -1,0 +1,65 @@
+//! A plan that runs.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kilim_error::Result;
+use kilim_storage::Snapshot;
+
+use super::{ExecContext, Operator, Row, Source, StatsTree};
+use crate::planner::{Node, Plan};
+
+/// Owns all it needs, so it can wait in a cursor. Rows come in the plan's order.
+pub struct Executor {
+    root: Box<Operator>,
+    plan: Arc<Node>,
+    /// Rows that the plan's trial produced already.
+    buffered: VecDeque<Row>,
+}
+
+/// Begins to run a plan; one that was tried goes on where its trial ended.
+pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
+    let (root, buffered) = plan.take_started().unwrap_or_else(|| {
+        let source =
+            Source { collection: plan.collection, snapshot: &snapshot, allow_disk_use: plan.allow_disk_use };
+        (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
+    });
+    Executor { root, plan: plan.root, buffered }
+}
+
+impl Executor {
+    /// The next row; its document is projected if the request asked for it.
+    pub fn next_document(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        if let Some(row) = self.buffered.pop_front() {
+            return Ok(Some(row));
+        }
+        if self.root.is_eof() {
+            return Ok(None);
+        }
+        self.root.next(context)
+    }
+
+    /// The next record as stored, for writers, whose requests have no projection.
+    pub fn next_record(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        self.next_document(context)
+    }
+
+    /// Runs a counting plan to its end.
+    pub fn count(&mut self, context: &mut ExecContext<'_>) -> Result<u64> {
+        while self.next_document(context)?.is_some() {}
+        Ok(self.root.stats.counted)
+    }
+
+    /// Whether nothing is left, as far as is known without further work.
+    pub fn is_exhausted(&self) -> bool {
+        self.buffered.is_empty() && self.root.is_eof()
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.plan
+    }
+
+    pub fn stats(&self) -> StatsTree {
+        self.root.stats()
+    }
+}

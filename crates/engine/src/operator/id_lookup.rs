@@ -1,0 +1,59 @@
+//! One document by `_id`: one read of the index, one of the record.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use kilim_bson::{Value, compare, encode_value};
+use kilim_error::Result;
+use kilim_storage::{Snapshot, Space};
+
+use super::fetch::read_record;
+use super::row::document_of;
+use super::{Row, RowData, Source, Stats, Work};
+use crate::catalog::{CollectionId, RecordId};
+use crate::index::Index;
+use crate::layout;
+
+pub(super) struct IdLookup {
+    collection: CollectionId,
+    snapshot: Snapshot,
+    entry: Vec<u8>,
+    /// Set where the key is too long to be stored whole, so that the record decides.
+    recheck: Option<Value>,
+    done: bool,
+}
+
+impl IdLookup {
+    pub(super) fn new(index: &Arc<Index>, id: &Value, source: &Source<'_>) -> IdLookup {
+        let mut key = Vec::with_capacity(24);
+        encode_value(&mut key, id.as_raw(), index.spec.key[0].descending);
+        IdLookup {
+            collection: source.collection,
+            snapshot: source.snapshot.clone(),
+            entry: layout::unique_entry(index.id, &key),
+            recheck: (key.len() > layout::KEY_BYTES_MAX).then(|| id.clone()),
+            done: false,
+        }
+    }
+
+    pub(super) fn work(&mut self, stats: &mut Stats) -> Result<Work> {
+        if self.done {
+            return Ok(Work::Eof);
+        }
+        self.done = true;
+        let Some(found) = self.snapshot.get(Space::Index, &self.entry)? else { return Ok(Work::Eof) };
+        stats.keys_examined += 1;
+        stats.docs_examined += 1;
+        let record = RecordId(u64::from_be_bytes(
+            found[..8].try_into().expect("a unique entry begins with its record's id"),
+        ));
+        let stored = read_record(&self.snapshot, self.collection, record)?;
+        if let Some(id) = &self.recheck {
+            let own = document_of(&stored).get("_id");
+            if own.is_none_or(|own| compare(own, id.as_raw()) != Ordering::Equal) {
+                return Ok(Work::Eof);
+            }
+        }
+        Ok(Work::Row(Row { record, data: RowData::Record(stored) }))
+    }
+}

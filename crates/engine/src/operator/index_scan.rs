@@ -1,0 +1,188 @@
+//! The entries of an index within bounds.
+
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use kilim_bson::KeyDecoder;
+use kilim_error::{Error, Result, StorageError};
+use kilim_storage::{Bytes, Direction, Scan, Snapshot, Space};
+
+use super::fetch::read_record;
+use super::key_ranges::{Checker, KeyRanges, Verdict, shorten_target};
+use super::row::document_of;
+use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use crate::catalog::{CollectionId, RecordId};
+use crate::index::Index;
+use crate::layout;
+use crate::planner::IndexScan;
+
+pub(super) struct IndexScanner {
+    plan: Arc<IndexScan>,
+    collection: CollectionId,
+    snapshot: Snapshot,
+    ranges: KeyRanges,
+    scan: Option<Scan>,
+    /// Where to go on before the next read.
+    seek: Option<Vec<u8>>,
+    /// Records given so far: one with an array has several entries.
+    seen: Option<HashSet<RecordId>>,
+}
+
+impl IndexScanner {
+    pub(super) fn new(plan: Arc<IndexScan>, source: &Source<'_>) -> IndexScanner {
+        let ranges = KeyRanges::new(&plan.index, &plan.bounds, plan.is_single_range());
+        let seek = match &ranges {
+            KeyRanges::Checked(checker) => Some(checker.start(plan.backward)),
+            _ => None,
+        };
+        IndexScanner {
+            seen: plan.index.multikey.is_multikey().then(HashSet::new),
+            collection: source.collection,
+            snapshot: source.snapshot.clone(),
+            scan: None,
+            ranges,
+            seek,
+            plan,
+        }
+    }
+
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+        context.tick()?;
+        let Some((entry, value)) = self.next_entry(stats)? else { return Ok(Work::Eof) };
+        stats.keys_examined += 1;
+        let parts = Entry::split(&self.plan.index, &entry, &value)?;
+        if let KeyRanges::Checked(checker) = &self.ranges {
+            match checker.check(parts.visible(), self.plan.backward) {
+                Verdict::Within => {}
+                Verdict::Seek(target) => {
+                    self.seek = Some(target);
+                    return Ok(Work::NeedTime);
+                }
+                Verdict::Done => {
+                    self.ranges = KeyRanges::Empty;
+                    self.scan = None;
+                    return Ok(Work::Eof);
+                }
+            }
+        }
+        if let Some(seen) = &mut self.seen {
+            stats.dups_tested += 1;
+            if seen.contains(&parts.record) {
+                stats.dups_dropped += 1;
+                return Ok(Work::NeedTime);
+            }
+        }
+        let matches = if parts.is_long {
+            stats.docs_examined += 1;
+            let stored = read_record(&self.snapshot, self.collection, parts.record)?;
+            self.plan.recheck.matches(document_of(&stored))
+        } else {
+            self.key_matches(&parts)?
+        };
+        if !matches {
+            return Ok(Work::NeedTime);
+        }
+        let record = parts.record;
+        if let Some(seen) = &mut self.seen {
+            seen.insert(record);
+        }
+        Ok(Work::Row(Row { record, data: RowData::Key { entry, value } }))
+    }
+
+    fn next_entry(&mut self, stats: &mut Stats) -> Result<Option<(Bytes, Bytes)>> {
+        if let Some(target) = self.seek.take() {
+            let KeyRanges::Checked(checker) = &self.ranges else {
+                return Err(Error::bug("an index scan without a checker seeks"));
+            };
+            stats.seeks += 1;
+            self.scan = Some(open(&self.snapshot, checker, target, self.plan.backward));
+        }
+        if self.scan.is_none() {
+            match &self.ranges {
+                KeyRanges::One(range) if stats.seeks == 0 => {
+                    stats.seeks += 1;
+                    let direction = direction(self.plan.backward);
+                    self.scan = Some(self.snapshot.scan(
+                        Space::Index,
+                        Bound::Included(&range.lower[..]),
+                        Bound::Excluded(&range.upper[..]),
+                        direction,
+                    ));
+                }
+                KeyRanges::Empty if stats.seeks == 0 => stats.seeks += 1,
+                _ => {}
+            }
+        }
+        let Some(scan) = &mut self.scan else { return Ok(None) };
+        let entry = scan.next().transpose()?;
+        if entry.is_none() {
+            self.scan = None;
+        }
+        Ok(entry)
+    }
+
+    /// The predicates that bounds could not decide but a key can.
+    fn key_matches(&self, parts: &Entry<'_>) -> Result<bool> {
+        if self.plan.on_key.is_empty() {
+            return Ok(true);
+        }
+        let mut decoder =
+            KeyDecoder::new(parts.key, parts.type_bits).map_err(|_| corrupt(&self.plan.index))?;
+        for (at, part) in self.plan.index.spec.key.iter().enumerate() {
+            let value = decoder.next(part.descending).map_err(|_| corrupt(&self.plan.index))?;
+            for test in self.plan.on_key.iter().filter(|test| test.part == at) {
+                if !test.filter.matches_value(value.as_raw()) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn open(snapshot: &Snapshot, checker: &Checker, mut target: Vec<u8>, backward: bool) -> Scan {
+    shorten_target(&mut target, backward);
+    let whole = checker.whole();
+    let (lower, upper) = if backward { (&whole.lower, &target) } else { (&target, &whole.upper) };
+    // A target behind the index's last key leaves an empty range, which a store may refuse upside down.
+    let upper = if upper < lower { lower } else { upper };
+    snapshot.scan(Space::Index, Bound::Included(&lower[..]), Bound::Excluded(&upper[..]), direction(backward))
+}
+
+pub(super) fn direction(backward: bool) -> Direction {
+    if backward { Direction::Backward } else { Direction::Forward }
+}
+
+pub(super) fn corrupt(index: &Index) -> Error {
+    StorageError::Corrupt(format!("index {} holds a key that cannot be read", index.spec.name)).into()
+}
+
+/// A stored entry taken apart.
+pub(super) struct Entry<'a> {
+    pub key: &'a [u8],
+    pub type_bits: &'a [u8],
+    pub record: RecordId,
+    /// The key was shortened.
+    pub is_long: bool,
+}
+
+impl<'a> Entry<'a> {
+    pub(super) fn split(index: &Index, entry: &'a [u8], value: &'a [u8]) -> Result<Entry<'a>> {
+        let id = |bytes: &[u8]| bytes.try_into().ok().map(|bytes| RecordId(u64::from_be_bytes(bytes)));
+        let (key, record, type_bits_at) = if index.spec.unique {
+            (entry.get(4..), value.get(..8).and_then(id), 8)
+        } else {
+            let end = entry.len().saturating_sub(8);
+            (entry.get(4..end), entry.get(end..).and_then(id), 0)
+        };
+        let (Some(key), Some(record)) = (key, record) else { return Err(corrupt(index)) };
+        let is_long = layout::is_long_key(key);
+        Ok(Entry { key, type_bits: &value[type_bits_at..], record, is_long })
+    }
+
+    /// The bytes of the key that are its own.
+    pub(super) fn visible(&self) -> &'a [u8] {
+        if self.is_long { &self.key[..layout::KEY_BYTES_MAX] } else { self.key }
+    }
+}

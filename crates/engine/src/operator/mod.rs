@@ -1,0 +1,246 @@
+//! Operators: what runs. Each pulls rows from its inputs, one unit of work at a time.
+//!
+//! A unit of work reads at most one key or one record, and may yield no row. That bounds the time
+//! between two checks for interruption, lets candidates be tried in turns, and gives explain true counts.
+//! Operators own what they read from, so an [`Executor`] can wait in a cursor between two getMores.
+
+mod collection_scan;
+mod count;
+mod count_scan;
+mod executor;
+mod fetch;
+mod id_lookup;
+mod index_scan;
+mod key_ranges;
+mod project;
+mod row;
+mod sort;
+mod sort_merge;
+mod spill;
+mod union;
+mod window;
+
+use kilim_error::Result;
+use kilim_storage::Snapshot;
+
+pub use executor::{Executor, execute};
+pub use row::{Row, RowData};
+pub use sort::SORT_BYTES_MAX;
+
+use crate::catalog::CollectionId;
+use crate::planner::Node;
+
+/// What a running plan may ask of its caller.
+pub struct ExecContext<'a> {
+    interrupt: &'a dyn Fn() -> Result<()>,
+    works: u32,
+}
+
+/// Units of work between two checks: an interrupt is noticed within microseconds, at no cost that shows.
+const WORKS_PER_CHECK: u32 = 128;
+
+impl<'a> ExecContext<'a> {
+    pub fn new(interrupt: &'a dyn Fn() -> Result<()>) -> ExecContext<'a> {
+        ExecContext { interrupt, works: 0 }
+    }
+
+    pub(crate) fn tick(&mut self) -> Result<()> {
+        self.works += 1;
+        if self.works >= WORKS_PER_CHECK {
+            self.works = 0;
+            (self.interrupt)()?;
+        }
+        Ok(())
+    }
+}
+
+/// What an operator did; explain shows it. Fields that a kind of operator does not use stay zero.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    pub works: u64,
+    pub advanced: u64,
+    pub need_time: u64,
+    pub is_eof: bool,
+    pub keys_examined: u64,
+    pub docs_examined: u64,
+    pub seeks: u64,
+    pub dups_tested: u64,
+    pub dups_dropped: u64,
+    /// Bytes that went through a sort.
+    pub sorted_bytes: u64,
+    pub spills: u64,
+    pub counted: u64,
+    pub skipped: u64,
+    /// Rows that came with their record.
+    pub already_had_document: u64,
+    /// What remains to be skipped.
+    pub skip_left: u64,
+}
+
+/// The counts of an operator and of its inputs, shaped like the plan.
+#[derive(Debug, Clone, Default)]
+pub struct StatsTree {
+    pub stats: Stats,
+    pub inputs: Vec<StatsTree>,
+}
+
+impl StatsTree {
+    pub fn total_keys_examined(&self) -> u64 {
+        self.stats.keys_examined + self.inputs.iter().map(StatsTree::total_keys_examined).sum::<u64>()
+    }
+
+    pub fn total_docs_examined(&self) -> u64 {
+        self.stats.docs_examined + self.inputs.iter().map(StatsTree::total_docs_examined).sum::<u64>()
+    }
+}
+
+/// The outcome of one unit of work.
+pub(crate) enum Work {
+    Row(Row),
+    /// Nothing to show yet.
+    NeedTime,
+    Eof,
+}
+
+/// A node of a running plan.
+pub struct Operator {
+    stats: Stats,
+    kind: Kind,
+}
+
+enum Kind {
+    Eof,
+    RecordCount(count::RecordCount),
+    IdLookup(id_lookup::IdLookup),
+    CollectionScan(collection_scan::CollectionScan),
+    IndexScan(Box<index_scan::IndexScanner>),
+    CountScan(Box<count_scan::CountScan>),
+    Fetch(fetch::Fetch),
+    Union(union::Union),
+    SortMerge(sort_merge::SortMerge),
+    Sort(Box<sort::Sorter>),
+    Skip(window::Skip),
+    Limit(window::Limit),
+    Project(Box<project::Projector>),
+    Count(count::Count),
+    Subplan(Box<Operator>),
+}
+
+/// What operators are made with.
+pub(crate) struct Source<'s> {
+    pub collection: CollectionId,
+    pub snapshot: &'s Snapshot,
+    pub allow_disk_use: bool,
+}
+
+impl Operator {
+    pub(crate) fn new(node: &Node, source: &Source<'_>) -> Operator {
+        let input = |node: &Node| Box::new(Operator::new(node, source));
+        let kind = match node {
+            Node::Eof => Kind::Eof,
+            Node::RecordCount { skip, limit } => {
+                Kind::RecordCount(count::RecordCount::new(*skip, *limit, source))
+            }
+            Node::IdLookup { index, id } => Kind::IdLookup(id_lookup::IdLookup::new(index, id, source)),
+            Node::CollectionScan { filter, backward } => {
+                Kind::CollectionScan(collection_scan::CollectionScan::new(filter.clone(), *backward, source))
+            }
+            Node::IndexScan(scan) => {
+                Kind::IndexScan(Box::new(index_scan::IndexScanner::new(scan.clone(), source)))
+            }
+            Node::CountScan(scan) => {
+                Kind::CountScan(Box::new(count_scan::CountScan::new(scan.clone(), source)))
+            }
+            Node::Fetch { filter, input: below } => {
+                Kind::Fetch(fetch::Fetch::new(filter.clone(), input(below), source))
+            }
+            Node::Or { inputs } => Kind::Union(union::Union::new(
+                inputs.iter().map(|node| Operator::new(node, source)).collect(),
+            )),
+            Node::SortMerge { inputs, fixed, .. } => {
+                let running = inputs.iter().map(|node| Operator::new(node, source)).collect();
+                Kind::SortMerge(sort_merge::SortMerge::new(inputs, running, *fixed))
+            }
+            Node::Sort { sort, limit, input: below } => {
+                Kind::Sort(Box::new(sort::Sorter::new(sort.clone(), *limit, input(below), source)))
+            }
+            Node::Skip { count, input: below } => Kind::Skip(window::Skip::new(*count, input(below))),
+            Node::Limit { count, input: below } => Kind::Limit(window::Limit::new(*count, input(below))),
+            Node::Project(project) => {
+                Kind::Project(Box::new(project::Projector::new(project, input(&project.input), source)))
+            }
+            Node::Count { skip, limit, input: below } => {
+                Kind::Count(count::Count::new(*skip, *limit, input(below)))
+            }
+            Node::Subplan { input: below } => Kind::Subplan(input(below)),
+        };
+        let skip_left = if let Node::Skip { count, .. } = node { *count } else { 0 };
+        Operator { stats: Stats { skip_left, ..Stats::default() }, kind }
+    }
+
+    /// Does one unit of work.
+    pub(crate) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Work> {
+        let stats = &mut self.stats;
+        let work = match &mut self.kind {
+            Kind::Eof => Work::Eof,
+            Kind::RecordCount(count) => count.work(stats)?,
+            Kind::IdLookup(lookup) => lookup.work(stats)?,
+            Kind::CollectionScan(scan) => scan.work(stats, context)?,
+            Kind::IndexScan(scan) => scan.work(stats, context)?,
+            Kind::CountScan(scan) => scan.work(stats, context)?,
+            Kind::Fetch(fetch) => fetch.work(stats, context)?,
+            Kind::Union(union) => union.work(stats, context)?,
+            Kind::SortMerge(merge) => merge.work(stats, context)?,
+            Kind::Sort(sorter) => sorter.work(stats, context)?,
+            Kind::Skip(skip) => skip.work(stats, context)?,
+            Kind::Limit(limit) => limit.work(context)?,
+            Kind::Project(projector) => projector.work(context)?,
+            Kind::Count(count) => count.work(stats, context)?,
+            Kind::Subplan(input) => input.work(context)?,
+        };
+        stats.works += 1;
+        match &work {
+            Work::Row(_) => stats.advanced += 1,
+            Work::NeedTime => stats.need_time += 1,
+            Work::Eof => stats.is_eof = true,
+        }
+        Ok(work)
+    }
+
+    /// Works until there is a row.
+    pub(crate) fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        loop {
+            match self.work(context)? {
+                Work::Row(row) => return Ok(Some(row)),
+                Work::NeedTime => {}
+                Work::Eof => return Ok(None),
+            }
+        }
+    }
+
+    pub fn stats(&self) -> StatsTree {
+        let inputs = match &self.kind {
+            Kind::Eof
+            | Kind::RecordCount(_)
+            | Kind::IdLookup(_)
+            | Kind::CollectionScan(_)
+            | Kind::IndexScan(_)
+            | Kind::CountScan(_) => Vec::new(),
+            Kind::Fetch(fetch) => vec![fetch.input.stats()],
+            Kind::Union(union) => union.inputs.iter().map(Operator::stats).collect(),
+            Kind::SortMerge(merge) => merge.inputs.iter().map(Operator::stats).collect(),
+            Kind::Sort(sorter) => vec![sorter.input.stats()],
+            Kind::Skip(skip) => vec![skip.input.stats()],
+            Kind::Limit(limit) => vec![limit.input.stats()],
+            Kind::Project(projector) => vec![projector.input.stats()],
+            Kind::Count(count) => vec![count.input.stats()],
+            Kind::Subplan(input) => vec![input.stats()],
+        };
+        StatsTree { stats: self.stats.clone(), inputs }
+    }
+
+    /// Whether a whole answer is known, so that the operator need not be worked again.
+    pub(crate) fn is_eof(&self) -> bool {
+        self.stats.is_eof
+    }
+}

@@ -1,0 +1,51 @@
+//! What flows between operators.
+
+use kilim_bson::{Document, RawDocument};
+use kilim_storage::Bytes;
+
+use crate::catalog::RecordId;
+use crate::layout::STAMP_BYTES;
+
+/// One row: a record's id and as much of it as was needed so far.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub record: RecordId,
+    pub data: RowData,
+}
+
+#[derive(Debug, Clone)]
+pub enum RowData {
+    /// An index entry as stored.
+    Key { entry: Bytes, value: Bytes },
+    /// A record as stored, with its commit time.
+    Record(Bytes),
+    /// A document made by a projection.
+    Document(Document),
+}
+
+impl Row {
+    /// The document; empty where only a key was asked for.
+    pub fn document(&self) -> RawDocument<'_> {
+        match &self.data {
+            RowData::Key { .. } => RawDocument::empty(),
+            RowData::Record(stored) => document_of(stored),
+            RowData::Document(document) => document.as_raw(),
+        }
+    }
+
+    /// When the record was last written; zero for a projected document.
+    pub fn commit_time(&self) -> u64 {
+        match &self.data {
+            RowData::Record(stored) => u64::from_le_bytes(
+                stored[..STAMP_BYTES].try_into().expect("a record begins with eight bytes"),
+            ),
+            _ => 0,
+        }
+    }
+}
+
+/// The document of a stored record.
+pub(crate) fn document_of(stored: &[u8]) -> RawDocument<'_> {
+    // SAFETY: what the write door stores has passed validation, and the store returns it unchanged.
+    unsafe { RawDocument::from_validated(&stored[STAMP_BYTES..]) }
+}

@@ -1,0 +1,129 @@
+//! Sorted runs in a temporary file, and their merge.
+//!
+//! A run is a sequence of entries in ascending order, each a key, a record id and the stored bytes, with
+//! lengths before them. The file has no name, so it goes away with its last handle, also after a crash.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+
+use kilim_error::{Result, StorageError};
+use kilim_storage::Bytes;
+
+use crate::catalog::RecordId;
+
+/// One row on its way through a sort.
+#[derive(Debug)]
+pub(super) struct SortEntry {
+    pub key: Box<[u8]>,
+    /// Arrival, so that equal keys keep their order.
+    pub sequence: u64,
+    pub record: RecordId,
+    pub stored: Bytes,
+}
+
+impl SortEntry {
+    /// What it costs in memory, the bookkeeping around it included.
+    pub(super) fn bytes(&self) -> usize {
+        self.key.len() + self.stored.len() + size_of::<SortEntry>()
+    }
+}
+
+impl Ord for SortEntry {
+    fn cmp(&self, other: &SortEntry) -> Ordering {
+        self.key.cmp(&other.key).then(self.sequence.cmp(&other.sequence))
+    }
+}
+
+impl PartialOrd for SortEntry {
+    fn partial_cmp(&self, other: &SortEntry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for SortEntry {
+    fn eq(&self, other: &SortEntry) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for SortEntry {}
+
+fn io(error: std::io::Error) -> kilim_error::Error {
+    StorageError::Io(format!("temporary file of a sort: {error}")).into()
+}
+
+/// A run on disk.
+pub(super) struct Run {
+    file: File,
+}
+
+impl Run {
+    /// Writes entries, which ascend.
+    pub(super) fn write(entries: impl Iterator<Item = SortEntry>) -> Result<Run> {
+        let mut writer = BufWriter::new(tempfile::tempfile().map_err(io)?);
+        for entry in entries {
+            let mut put = |bytes: &[u8]| writer.write_all(bytes).map_err(io);
+            put(&(entry.key.len() as u32).to_le_bytes())?;
+            put(&entry.key)?;
+            put(&entry.sequence.to_le_bytes())?;
+            put(&entry.record.0.to_le_bytes())?;
+            put(&(entry.stored.len() as u32).to_le_bytes())?;
+            put(&entry.stored)?;
+        }
+        let file = writer.into_inner().map_err(|error| io(error.into_error()))?;
+        Ok(Run { file })
+    }
+}
+
+/// The entries of several runs, in order.
+pub(super) struct Merge {
+    readers: Vec<BufReader<File>>,
+    heads: BinaryHeap<Reverse<(SortEntry, usize)>>,
+}
+
+impl Merge {
+    pub(super) fn new(runs: Vec<Run>) -> Result<Merge> {
+        let mut merge = Merge { readers: Vec::with_capacity(runs.len()), heads: BinaryHeap::new() };
+        for (at, mut run) in runs.into_iter().enumerate() {
+            run.file.seek(SeekFrom::Start(0)).map_err(io)?;
+            merge.readers.push(BufReader::with_capacity(64 * 1024, run.file));
+            merge.refill(at)?;
+        }
+        Ok(merge)
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<SortEntry>> {
+        let Some(Reverse((entry, run))) = self.heads.pop() else { return Ok(None) };
+        self.refill(run)?;
+        Ok(Some(entry))
+    }
+
+    fn refill(&mut self, run: usize) -> Result<()> {
+        if let Some(entry) = read_entry(&mut self.readers[run])? {
+            self.heads.push(Reverse((entry, run)));
+        }
+        Ok(())
+    }
+}
+
+fn read_entry(reader: &mut impl Read) -> Result<Option<SortEntry>> {
+    let mut length = [0; 4];
+    match reader.read_exact(&mut length) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(io(error)),
+    }
+    let mut key = vec![0; u32::from_le_bytes(length) as usize];
+    reader.read_exact(&mut key).map_err(io)?;
+    let mut number = [0; 8];
+    reader.read_exact(&mut number).map_err(io)?;
+    let sequence = u64::from_le_bytes(number);
+    reader.read_exact(&mut number).map_err(io)?;
+    let record = RecordId(u64::from_le_bytes(number));
+    reader.read_exact(&mut length).map_err(io)?;
+    let mut stored = vec![0; u32::from_le_bytes(length) as usize];
+    reader.read_exact(&mut stored).map_err(io)?;
+    Ok(Some(SortEntry { key: key.into(), sequence, record, stored: Bytes::from(stored) }))
+}

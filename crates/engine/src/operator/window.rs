@@ -1,0 +1,50 @@
+//! Skip and limit.
+
+use kilim_error::Result;
+
+use super::{ExecContext, Operator, Stats, Work};
+
+pub(super) struct Skip {
+    pub(super) input: Box<Operator>,
+    left: u64,
+}
+
+impl Skip {
+    pub(super) fn new(count: u64, input: Box<Operator>) -> Skip {
+        Skip { input, left: count }
+    }
+
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+        let work = self.input.work(context)?;
+        if let Work::Row(_) = work
+            && self.left > 0
+        {
+            self.left -= 1;
+            stats.skip_left = self.left;
+            return Ok(Work::NeedTime);
+        }
+        Ok(work)
+    }
+}
+
+pub(super) struct Limit {
+    pub(super) input: Box<Operator>,
+    left: u64,
+}
+
+impl Limit {
+    pub(super) fn new(count: u64, input: Box<Operator>) -> Limit {
+        Limit { input, left: count }
+    }
+
+    pub(super) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Work> {
+        if self.left == 0 {
+            return Ok(Work::Eof);
+        }
+        let work = self.input.work(context)?;
+        if let Work::Row(_) = work {
+            self.left -= 1;
+        }
+        Ok(work)
+    }
+}

@@ -1,0 +1,171 @@
+//! Ways into an index: which predicates become bounds, and which remain to be tested.
+//!
+//! In an index without arrays every predicate on a key part narrows its bounds. With arrays, two
+//! predicates may be satisfied by two different elements, hence by two different keys: they combine only
+//! where they share no array, or where one `$elemMatch` makes them speak of the same element. Each
+//! predicate that could lead then gives an access of its own.
+
+use std::sync::Arc;
+
+use kilim_query::filter::Filter;
+
+use super::bounds::{Bounds, PartTraits, Tightness, bounds_of};
+use super::interval::IntervalList;
+use super::leaf::{Leaf, leaves_of};
+use crate::index::Index;
+
+/// One way to use one index for a conjunction.
+#[derive(Debug, Clone)]
+pub struct Access {
+    pub index: Arc<Index>,
+    /// Per key part.
+    pub bounds: Vec<IntervalList>,
+    /// Conjuncts that the record must still satisfy.
+    pub residual: Vec<usize>,
+    /// Conjuncts that can be tested on the key: the part and the conjunct.
+    pub on_key: Vec<(usize, usize)>,
+}
+
+impl Access {
+    /// The whole index, everything to be tested.
+    pub fn full(index: &Arc<Index>, conjuncts: usize) -> Access {
+        Access {
+            index: index.clone(),
+            bounds: vec![IntervalList::full(); index.spec.key.len()],
+            residual: (0..conjuncts).collect(),
+            on_key: Vec::new(),
+        }
+    }
+}
+
+impl Index {
+    /// The components of a key part's path that met an array, as bits.
+    pub(super) fn array_bits(&self, part: usize) -> u64 {
+        self.multikey.0.get(part).copied().unwrap_or(0)
+    }
+}
+
+/// All ways to use `index` for the conjunction; none where nothing bounds its first part.
+pub fn accesses(index: &Arc<Index>, conjuncts: &[Filter]) -> Vec<Access> {
+    let leaves = leaves_of(conjuncts);
+    let assignable: Vec<Vec<Assignable<'_, '_>>> =
+        (0..index.spec.key.len()).map(|part| assignable_to(index, part, &leaves)).collect();
+    let leading = &assignable[0];
+    if leading.is_empty() {
+        return Vec::new();
+    }
+    if !index.multikey.is_multikey() {
+        return vec![build(index, conjuncts.len(), assignable.iter().flatten())];
+    }
+    let mut found: Vec<(Vec<*const Leaf<'_>>, Access)> = Vec::new();
+    for first in leading {
+        let mut used = Used::default();
+        let mut chosen = vec![first];
+        used.take(index, first);
+        for other in assignable.iter().flatten() {
+            if !std::ptr::eq(other, first) && used.allows(index, other) {
+                used.take(index, other);
+                chosen.push(other);
+            }
+        }
+        let mut identity: Vec<*const Leaf<'_>> =
+            chosen.iter().map(|one| std::ptr::from_ref(one.leaf)).collect();
+        identity.sort_unstable();
+        if found.iter().all(|(known, _)| *known != identity) {
+            found.push((identity, build(index, conjuncts.len(), chosen)));
+        }
+    }
+    found.into_iter().map(|(_, access)| access).collect()
+}
+
+/// A leaf that a key part can serve.
+struct Assignable<'l, 'f> {
+    part: usize,
+    leaf: &'l Leaf<'f>,
+    bounds: Bounds,
+}
+
+fn assignable_to<'l, 'f>(index: &Index, part: usize, leaves: &'l [Leaf<'f>]) -> Vec<Assignable<'l, 'f>> {
+    let path = &index.spec.key[part].path;
+    // A number in a path is a field name or an array position, and keys are made for both.
+    let positional = path.components().iter().any(|component| component.index.is_some());
+    let traits = |leaf: &Leaf<'_>| PartTraits {
+        multikey: index.array_bits(part) != 0,
+        sparse: index.spec.sparse,
+        single: index.spec.key.len() == 1,
+        element: leaf.elements.last().is_some_and(|&(length, _)| length == path.components().len()),
+    };
+    leaves
+        .iter()
+        .filter(|leaf| *leaf.path == *path)
+        .filter_map(|leaf| {
+            let mut bounds = bounds_of(leaf.predicate, traits(leaf))?;
+            if positional {
+                bounds.tightness = Tightness::InexactFetch;
+            }
+            Some(Assignable { part, leaf, bounds })
+        })
+        .collect()
+}
+
+/// The arrays that chosen predicates speak of: the path to the array, and the `$elemMatch` on it.
+#[derive(Default)]
+struct Used(Vec<(String, Option<u32>)>);
+
+impl Used {
+    fn arrays(index: &Index, one: &Assignable<'_, '_>) -> Vec<(String, Option<u32>)> {
+        let bits = index.array_bits(one.part);
+        let components = index.spec.key[one.part].path.components();
+        let mut prefix = String::new();
+        let mut arrays = Vec::new();
+        for (at, component) in components.iter().enumerate() {
+            prefix.push('.');
+            prefix.push_str(&component.name);
+            if at < 64 && bits & 1 << at != 0 {
+                let element = one.leaf.elements.iter().find(|(length, _)| *length == at + 1);
+                arrays.push((prefix.clone(), element.map(|&(_, id)| id)));
+            }
+        }
+        arrays
+    }
+
+    fn allows(&self, index: &Index, one: &Assignable<'_, '_>) -> bool {
+        Used::arrays(index, one).into_iter().all(|(prefix, element)| {
+            self.0.iter().all(|(used, by)| *used != prefix || (element.is_some() && *by == element))
+        })
+    }
+
+    fn take(&mut self, index: &Index, one: &Assignable<'_, '_>) {
+        self.0.extend(Used::arrays(index, one));
+    }
+}
+
+fn build<'a, 'l: 'a, 'f: 'l + 'a>(
+    index: &Arc<Index>,
+    conjuncts: usize,
+    chosen: impl IntoIterator<Item = &'a Assignable<'l, 'f>>,
+) -> Access {
+    let mut access = Access::full(index, conjuncts);
+    let mut narrowed = vec![false; access.bounds.len()];
+    for Assignable { part, leaf, bounds } in chosen {
+        access.bounds[*part] = if narrowed[*part] {
+            access.bounds[*part].intersection(&bounds.intervals)
+        } else {
+            bounds.intervals.clone()
+        };
+        narrowed[*part] = true;
+        if !leaf.whole {
+            continue;
+        }
+        match bounds.tightness {
+            Tightness::Exact => access.residual.retain(|conjunct| *conjunct != leaf.conjunct),
+            // With arrays, the key that satisfied the bounds need not be the value that matched.
+            Tightness::InexactCovered if index.array_bits(*part) == 0 => {
+                access.residual.retain(|conjunct| *conjunct != leaf.conjunct);
+                access.on_key.push((*part, leaf.conjunct));
+            }
+            _ => {}
+        }
+    }
+    access
+}

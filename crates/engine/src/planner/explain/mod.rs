@@ -1,0 +1,190 @@
+//! Plans and what they did, in the form of MongoDB 6.0's `explain`.
+//!
+//! The command that explains adds what belongs to it (`command`, `serverInfo`); this is the part about
+//! the query.
+
+mod print;
+mod stage;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, Writer};
+use kilim_error::Result;
+use kilim_query::filter::Filter;
+use kilim_storage::Snapshot;
+
+pub use print::print_intervals;
+
+use self::stage::Style;
+use super::{Node, Plan, Trial};
+use crate::index::Index;
+use crate::operator::{ExecContext, StatsTree, execute};
+
+/// How much is explained. All but the first run the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    QueryPlanner,
+    ExecutionStats,
+    AllPlansExecution,
+}
+
+/// What is explained beside the plan.
+pub struct Subject<'a> {
+    /// `database.collection`
+    pub namespace: &'a str,
+    pub filter: &'a Filter,
+    /// The projection as it was given.
+    pub projection: Option<RawDocument<'a>>,
+    pub indexes: &'a [Arc<Index>],
+    pub write: Option<WriteStage<'a>>,
+}
+
+/// The stage of a command that writes what it reads.
+#[derive(Clone, Copy)]
+pub struct WriteStage<'a> {
+    /// `UPDATE` or `DELETE`.
+    pub stage: &'static str,
+    /// Ends after the first document.
+    pub single: bool,
+    /// The stage's own counts, given how many documents were read: `nWouldDelete` and the like.
+    pub counts: &'a dyn Fn(u64) -> Vec<(&'static str, u64)>,
+}
+
+/// Explains a plan, running it if the verbosity asks for it.
+pub fn explain(
+    plan: Plan,
+    snapshot: Snapshot,
+    subject: &Subject<'_>,
+    verbosity: Verbosity,
+    context: &mut ExecContext<'_>,
+) -> Result<Document> {
+    let root = plan.root.clone();
+    let rejected = plan.rejected.clone();
+    let trials = plan.trials.clone();
+    let shape = plan.shape.clone();
+    let run = match verbosity {
+        Verbosity::QueryPlanner => None,
+        _ => Some(Run::of(plan, snapshot, subject.write, context)?),
+    };
+    let plain = Style { counts: false, projection: subject.projection };
+    let counted = Style { counts: true, ..plain };
+    let mut out = Writer::new();
+    out.append("explainVersion", RawValue::String("1"));
+    out.open_document("queryPlanner");
+    out.append("namespace", RawValue::String(subject.namespace));
+    out.append("indexFilterSet", RawValue::Bool(false));
+    if !matches!(*root, Node::RecordCount { .. }) {
+        out.append("parsedQuery", RawValue::Document(subject.filter.to_document().as_raw()));
+    }
+    if let Some(shape) = &shape {
+        out.append("queryHash", RawValue::String(&shape.hash()));
+        let key = shape.key(subject.indexes.iter().map(|index| index.id.0));
+        out.append("planCacheKey", RawValue::String(&key));
+    }
+    for flag in ["maxIndexedOrSolutionsReached", "maxIndexedAndSolutionsReached", "maxScansToExplodeReached"]
+    {
+        out.append(flag, RawValue::Bool(false));
+    }
+    out.open_document("winningPlan");
+    write_stage(&mut out, subject.write, |out| {
+        stage::write(out, &root, run.as_ref().map(|run| &run.stats), plain);
+    });
+    out.close();
+    out.open_array("rejectedPlans");
+    for (at, node) in rejected.iter().enumerate() {
+        out.open_document_at(at);
+        write_stage(&mut out, subject.write, |out| stage::write(out, node, None, plain));
+        out.close();
+    }
+    out.close();
+    out.close();
+    if let Some(run) = run {
+        out.open_document("executionStats");
+        run.write(&mut out, &root, subject.write, counted);
+        if verbosity == Verbosity::AllPlansExecution {
+            out.open_array("allPlansExecution");
+            trials.iter().enumerate().for_each(|(at, trial)| write_trial(&mut out, at, trial, counted));
+            out.close();
+        }
+        out.close();
+    }
+    Ok(out.finish())
+}
+
+/// What running the plan showed.
+struct Run {
+    stats: StatsTree,
+    rows: u64,
+    millis: u64,
+}
+
+impl Run {
+    fn of(
+        plan: Plan,
+        snapshot: Snapshot,
+        write: Option<WriteStage<'_>>,
+        context: &mut ExecContext<'_>,
+    ) -> Result<Run> {
+        let begun = Instant::now();
+        let mut executor = execute(plan, snapshot);
+        let single = write.is_some_and(|write| write.single);
+        let mut rows = 0;
+        while executor.next_document(context)?.is_some() {
+            rows += 1;
+            if single {
+                break;
+            }
+        }
+        Ok(Run { stats: executor.stats(), rows, millis: begun.elapsed().as_millis() as u64 })
+    }
+
+    fn write(&self, out: &mut Writer, root: &Node, write: Option<WriteStage<'_>>, style: Style<'_>) {
+        out.append("executionSuccess", RawValue::Bool(true));
+        stage::append_number(out, "nReturned", if write.is_some() { 0 } else { self.rows });
+        stage::append_number(out, "executionTimeMillis", self.millis);
+        stage::append_number(out, "totalKeysExamined", self.stats.total_keys_examined());
+        stage::append_number(out, "totalDocsExamined", self.stats.total_docs_examined());
+        out.open_document("executionStages");
+        match write {
+            None => stage::write(out, root, Some(&self.stats), style),
+            Some(write) => {
+                out.append("stage", RawValue::String(write.stage));
+                let works = self.stats.stats.works + u64::from(!self.stats.stats.is_eof);
+                stage::append_counts(out, 0, works, works.saturating_sub(1), true);
+                for (name, count) in (write.counts)(self.rows) {
+                    stage::append_number(out, name, count);
+                }
+                out.open_document("inputStage");
+                stage::write(out, root, Some(&self.stats), style);
+                out.close();
+            }
+        }
+        out.close();
+    }
+}
+
+fn write_stage(out: &mut Writer, write: Option<WriteStage<'_>>, input: impl FnOnce(&mut Writer)) {
+    match write {
+        None => input(out),
+        Some(write) => {
+            out.append("stage", RawValue::String(write.stage));
+            out.open_document("inputStage");
+            input(out);
+            out.close();
+        }
+    }
+}
+
+fn write_trial(out: &mut Writer, at: usize, trial: &Trial, style: Style<'_>) {
+    out.open_document_at(at);
+    stage::append_number(out, "nReturned", trial.stats.stats.advanced);
+    out.append("executionTimeMillisEstimate", RawValue::Int32(0));
+    stage::append_number(out, "totalKeysExamined", trial.stats.total_keys_examined());
+    stage::append_number(out, "totalDocsExamined", trial.stats.total_docs_examined());
+    out.append("score", Value::Double(trial.score).as_raw());
+    out.open_document("executionStages");
+    stage::write(out, &trial.node, Some(&trial.stats), style);
+    out.close();
+    out.close();
+}

@@ -1,0 +1,150 @@
+//! The planner: from what was asked to how it is read.
+//!
+//! A filter's predicates become bounds over key parts (`bounds`, `interval`), bounds become accesses to
+//! indexes (`access`), accesses become whole plans with sort, skip, limit and projection around them
+//! (`solution`). Where several remain, they run against each other for a short while (`trial`), and the
+//! winner is remembered by the query's shape (`cache`).
+//!
+//! Invariant: every plan returns what a collection scan with the same filter and sort returns, except
+//! where a hint asks for a sparse or partial index that does not hold everything.
+
+mod access;
+mod bounds;
+mod bracket;
+mod cache;
+pub mod explain;
+mod hint;
+mod implication;
+mod interval;
+mod leaf;
+mod node;
+mod order;
+mod regex_prefix;
+mod solution;
+mod trial;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kilim_error::Result;
+use kilim_query::filter::Filter;
+use kilim_query::projection::Projection;
+use kilim_query::sort::Sort;
+use kilim_storage::Snapshot;
+
+pub use cache::{PlanCache, Shape};
+pub use explain::{Subject, Verbosity, WriteStage, explain};
+pub use hint::Hint;
+pub use interval::{Cut, Endpoint, Interval, IntervalList};
+pub use node::{IndexScan, KeyTest, Node, Project, ProjectKind};
+pub use trial::Trial;
+
+use crate::catalog::CollectionId;
+use crate::index::Index;
+use crate::operator::{Operator, Row};
+
+/// What a command asks to read.
+#[derive(Debug, Clone)]
+pub struct ReadRequest {
+    pub filter: Arc<Filter>,
+    pub sort: Option<Sort>,
+    pub projection: Option<Projection>,
+    pub skip: u64,
+    pub limit: Option<u64>,
+    pub hint: Option<Hint>,
+    pub allow_disk_use: bool,
+    pub purpose: Purpose,
+}
+
+/// What becomes of the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Documents,
+    /// Only their number is wanted: see [`crate::operator::Executor::count`].
+    Count,
+}
+
+impl ReadRequest {
+    pub fn new(filter: Arc<Filter>) -> ReadRequest {
+        ReadRequest {
+            filter,
+            sort: None,
+            projection: None,
+            skip: 0,
+            limit: None,
+            hint: None,
+            allow_disk_use: false,
+            purpose: Purpose::Documents,
+        }
+    }
+}
+
+/// What the planner knows of a collection. `None` in place of it means: there is no such collection.
+#[derive(Clone, Copy)]
+pub struct PlannerInput<'a> {
+    pub id: CollectionId,
+    pub indexes: &'a Arc<[Arc<Index>]>,
+    pub cache: &'a PlanCache,
+    /// Called while candidates are tried; an error ends the planning.
+    pub interrupt: &'a dyn Fn() -> Result<()>,
+}
+
+/// How a request is read.
+pub struct Plan {
+    pub collection: CollectionId,
+    pub root: Arc<Node>,
+    pub allow_disk_use: bool,
+    /// The query's shape, where plans of that shape are remembered.
+    pub shape: Option<Shape>,
+    /// The candidates that lost, for explain.
+    pub rejected: Vec<Arc<Node>>,
+    /// How the candidates did, best first; empty where there was one.
+    pub trials: Vec<Trial>,
+    /// The winner goes on where its trial ended.
+    started: Option<(Box<Operator>, VecDeque<Row>)>,
+}
+
+/// The plan for a collection that does not exist.
+pub fn plan_nothing(request: &ReadRequest) -> Plan {
+    let node = match request.purpose {
+        Purpose::Documents => Node::Eof,
+        Purpose::Count => Node::Count { skip: 0, limit: None, input: Box::new(Node::Eof) },
+    };
+    Plan::of(CollectionId(0), node, request)
+}
+
+/// Chooses how to read.
+pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snapshot) -> Result<Plan> {
+    request.sort = request.sort.filter(|sort| !sort.is_empty());
+    // Most reads of most applications are by `_id`; nothing else is looked at for them.
+    if let Some(node) = solution::by_id(input, &request) {
+        return Ok(Plan::of(input.id, node, &request));
+    }
+    let mut solutions = solution::solutions(input, &request, snapshot.commit_time())?;
+    if solutions.len() == 1 {
+        let node = solutions.pop().expect("one solution");
+        let mut plan = Plan::of(input.id, node, &request);
+        plan.shape = Some(Shape::of(&request));
+        return Ok(plan);
+    }
+    trial::choose(input, &request, solutions, snapshot)
+}
+
+impl Plan {
+    fn of(collection: CollectionId, root: Node, request: &ReadRequest) -> Plan {
+        Plan {
+            collection,
+            root: Arc::new(root),
+            allow_disk_use: request.allow_disk_use,
+            shape: None,
+            rejected: Vec::new(),
+            trials: Vec::new(),
+            started: None,
+        }
+    }
+
+    /// The winner's operators as its trial left them, if there was a trial.
+    pub(crate) fn take_started(&mut self) -> Option<(Box<Operator>, VecDeque<Row>)> {
+        self.started.take()
+    }
+}

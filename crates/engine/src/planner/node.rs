@@ -1,0 +1,150 @@
+//! A plan as a tree of nodes: what explain shows and what operators are made from.
+
+use std::sync::Arc;
+
+use kilim_bson::Value;
+use kilim_query::filter::Filter;
+use kilim_query::projection::Projection;
+use kilim_query::sort::Sort;
+
+use super::interval::IntervalList;
+use crate::index::Index;
+
+#[derive(Debug, Clone)]
+pub enum Node {
+    /// Nothing: the collection does not exist.
+    Eof,
+    /// The number of records, which the collection knows.
+    RecordCount {
+        skip: u64,
+        limit: Option<u64>,
+    },
+    /// One document by `_id`: one index read, one record read.
+    IdLookup {
+        index: Arc<Index>,
+        id: Value,
+    },
+    CollectionScan {
+        filter: Option<Arc<Filter>>,
+        backward: bool,
+    },
+    IndexScan(Arc<IndexScan>),
+    /// Counts the keys of one range without handing them on.
+    CountScan(Arc<IndexScan>),
+    Fetch {
+        filter: Option<Arc<Filter>>,
+        input: Box<Node>,
+    },
+    Or {
+        inputs: Vec<Node>,
+    },
+    /// Scans of one index, each in the sort's order behind its first `fixed` parts, merged.
+    SortMerge {
+        inputs: Vec<Node>,
+        sort: Arc<Sort>,
+        fixed: usize,
+    },
+    Sort {
+        sort: Arc<Sort>,
+        limit: Option<u64>,
+        input: Box<Node>,
+    },
+    Skip {
+        count: u64,
+        input: Box<Node>,
+    },
+    Limit {
+        count: u64,
+        input: Box<Node>,
+    },
+    Project(Project),
+    /// Swallows rows and remembers how many.
+    Count {
+        skip: u64,
+        limit: Option<u64>,
+        input: Box<Node>,
+    },
+    /// The branches of a top-level `$or` were planned one by one.
+    Subplan {
+        input: Box<Node>,
+    },
+}
+
+/// Bounds over an index, in the index's own order.
+#[derive(Debug, Clone)]
+pub struct IndexScan {
+    pub index: Arc<Index>,
+    pub bounds: Vec<IntervalList>,
+    pub backward: bool,
+    pub on_key: Vec<KeyTest>,
+    /// What explain shows for `on_key`.
+    pub shown: Option<Filter>,
+    /// All that a match must satisfy. Keys that were too long to store whole are decided by the record.
+    pub recheck: Arc<Filter>,
+}
+
+/// A predicate tested on one part of a key.
+#[derive(Debug, Clone)]
+pub struct KeyTest {
+    pub part: usize,
+    /// On a path of one component, for which the key's value stands.
+    pub filter: Filter,
+}
+
+#[derive(Debug, Clone)]
+pub struct Project {
+    pub kind: ProjectKind,
+    /// For a covered projection: the key parts to take, with their names.
+    pub cover: Vec<(usize, String)>,
+    pub projection: Arc<Projection>,
+    /// What the positional operator refers to.
+    pub filter: Arc<Filter>,
+    pub input: Box<Node>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProjectKind {
+    /// Whole top-level fields.
+    Simple,
+    /// Anything else.
+    Default,
+    /// From the index key, without the record.
+    Covered,
+}
+
+impl Node {
+    pub fn children(&self) -> Vec<&Node> {
+        match self {
+            Node::Eof
+            | Node::RecordCount { .. }
+            | Node::IdLookup { .. }
+            | Node::CollectionScan { .. }
+            | Node::IndexScan(_)
+            | Node::CountScan(_) => Vec::new(),
+            Node::Or { inputs } | Node::SortMerge { inputs, .. } => inputs.iter().collect(),
+            Node::Fetch { input, .. }
+            | Node::Sort { input, .. }
+            | Node::Skip { input, .. }
+            | Node::Limit { input, .. }
+            | Node::Project(Project { input, .. })
+            | Node::Count { input, .. }
+            | Node::Subplan { input } => vec![input],
+        }
+    }
+
+    /// Whether some node of the tree satisfies `test`.
+    pub fn any(&self, test: &impl Fn(&Node) -> bool) -> bool {
+        test(self) || self.children().into_iter().any(|child| child.any(test))
+    }
+}
+
+impl IndexScan {
+    /// One range of keys: points, then one interval, then parts without bounds.
+    pub fn is_single_range(&self) -> bool {
+        let mut parts = self.bounds.iter().skip_while(|list| list.is_point());
+        match parts.next() {
+            Some(list) => list.intervals().len() == 1 && parts.all(IntervalList::is_full),
+            None => true,
+        }
+    }
+}

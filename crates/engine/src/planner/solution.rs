@@ -1,0 +1,405 @@
+//! Whole plans: an access, and around it fetch, sort, skip, projection and limit.
+
+use std::sync::Arc;
+
+use kilim_bson::{ElementType, Path};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_query::projection::Projection;
+use kilim_query::sort::Sort;
+
+use super::access::{Access, accesses};
+use super::implication::implies;
+use super::node::{IndexScan, KeyTest, Node, Project, ProjectKind};
+use super::order::{direction_for, explode};
+use super::{Hint, PlannerInput, Purpose, ReadRequest};
+use crate::index::Index;
+
+/// Candidates beyond this number are not tried, as on MongoDB.
+const SOLUTIONS_MAX: usize = 64;
+
+/// The plan for `{_id: value}`, which needs no thought.
+pub fn by_id(input: &PlannerInput<'_>, request: &ReadRequest) -> Option<Node> {
+    let Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, id) } = &*request.filter else {
+        return None;
+    };
+    if path.as_str() != "_id" || request.hint.is_some() || request.skip > 0 {
+        return None;
+    }
+    // Zero asks for no limit in no command; a limit of one or more changes nothing.
+    if request.limit == Some(0) || request.sort.as_ref().is_some_and(Sort::is_natural) {
+        return None;
+    }
+    match id.element_type() {
+        ElementType::Array | ElementType::Regex | ElementType::Null | ElementType::Undefined => return None,
+        _ => {}
+    }
+    let index = input.indexes.iter().find(|index| index.is_id())?;
+    let node = Node::IdLookup { index: index.clone(), id: id.clone() };
+    Some(match request.purpose {
+        Purpose::Documents => project(request, node),
+        Purpose::Count => Node::Count { skip: 0, limit: request.limit, input: Box::new(node) },
+    })
+}
+
+/// All plans worth considering; never none.
+pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> Result<Vec<Node>> {
+    if let Some(sort) = request.sort.as_ref().filter(|sort| sort.is_natural()) {
+        let backward = sort.parts().first().is_some_and(|part| part.descending);
+        return match &request.hint {
+            None => Ok(vec![collection_scan(request, backward)]),
+            Some(Hint::Natural { backward: hinted }) if *hinted == backward => {
+                Ok(vec![collection_scan(request, backward)])
+            }
+            Some(Hint::Natural { .. }) => Err(Error::user(
+                ErrorCode::BadValue,
+                "$natural hint must be in the same direction as $natural sort order",
+            )),
+            Some(_) => {
+                Err(Error::user(ErrorCode::BadValue, "index hint not allowed with $natural sort order"))
+            }
+        };
+    }
+    if request.purpose == Purpose::Count && request.filter.is_trivial() && request.hint.is_none() {
+        return Ok(vec![Node::RecordCount { skip: request.skip, limit: request.limit }]);
+    }
+    let usable: Vec<&Arc<Index>> =
+        input.indexes.iter().filter(|index| !index.spec.hidden && index.ready_since <= time).collect();
+    let planner = Solver { request, conjuncts: conjuncts_of(&request.filter) };
+    match &request.hint {
+        Some(Hint::Natural { backward }) => Ok(vec![collection_scan(request, *backward)]),
+        Some(hint) => {
+            let index = hint.find(&usable)?;
+            let mut found = planner.with_indexes(&[index]);
+            if found.is_empty() {
+                found.push(planner.from_access(&Access::full(index, planner.conjuncts.len())));
+            }
+            Ok(found)
+        }
+        None => {
+            let mut found = if matches!(*request.filter, Filter::False) {
+                Vec::new()
+            } else {
+                planner.with_indexes(&usable)
+            };
+            let rooted_or = matches!(*request.filter, Filter::Or(_));
+            if found.is_empty() {
+                found.push(collection_scan(request, false));
+            }
+            if rooted_or {
+                found = found.into_iter().map(|node| Node::Subplan { input: Box::new(node) }).collect();
+            }
+            Ok(found)
+        }
+    }
+}
+
+fn conjuncts_of(filter: &Filter) -> &[Filter] {
+    match filter {
+        Filter::True => &[],
+        Filter::And(conjuncts) => conjuncts,
+        one => std::slice::from_ref(one),
+    }
+}
+
+fn conjunction(conjuncts: impl IntoIterator<Item = Filter>) -> Option<Filter> {
+    let mut conjuncts: Vec<Filter> = conjuncts.into_iter().collect();
+    match conjuncts.len() {
+        0 => None,
+        1 => conjuncts.pop(),
+        _ => Some(Filter::And(conjuncts)),
+    }
+}
+
+struct Solver<'r> {
+    request: &'r ReadRequest,
+    conjuncts: &'r [Filter],
+}
+
+impl Solver<'_> {
+    fn with_indexes(&self, indexes: &[&Arc<Index>]) -> Vec<Node> {
+        let complete: Vec<&Arc<Index>> = indexes
+            .iter()
+            .copied()
+            .filter(|index| match &index.spec.partial {
+                Some((_, condition)) => implies(&self.request.filter, condition),
+                None => true,
+            })
+            .collect();
+        let mut found = Vec::new();
+        for index in &complete {
+            for access in accesses(index, self.conjuncts) {
+                found.push(self.from_access(&access));
+            }
+        }
+        for (at, conjunct) in self.conjuncts.iter().enumerate() {
+            if let Filter::Or(branches) = conjunct {
+                found.extend(self.from_or(indexes, at, branches));
+            }
+        }
+        let blocking = |node: &Node| node.any(&|node| matches!(node, Node::Sort { .. }));
+        if let Some(sort) = &self.request.sort
+            && found.iter().all(blocking)
+        {
+            for index in complete.iter().filter(|index| !index.spec.sparse) {
+                let access = Access::full(index, self.conjuncts.len());
+                if direction_for(index, &access.bounds, sort).is_some() {
+                    found.push(self.from_access(&access));
+                }
+            }
+        }
+        found.truncate(SOLUTIONS_MAX);
+        found
+    }
+
+    fn from_access(&self, access: &Access) -> Node {
+        let residual = conjunction(access.residual.iter().map(|&at| self.conjuncts[at].clone()));
+        let sort = self.request.sort.as_ref();
+        let backward = sort.map_or(Some(false), |sort| direction_for(&access.index, &access.bounds, sort));
+        if backward.is_none()
+            && let Some(sort) = sort
+            && let Some((scans, fixed)) = explode(access, sort)
+            && self.request.purpose == Purpose::Documents
+        {
+            let inputs = scans
+                .into_iter()
+                .map(|(bounds, backward)| {
+                    let access = Access { bounds, ..access.clone() };
+                    self.index_scan(&access, backward, self.conjuncts, self.request.filter.clone())
+                })
+                .collect();
+            let merge = Node::SortMerge { inputs, sort: Arc::new(sort.clone()), fixed };
+            return self.finish(merge, residual, true, None);
+        }
+        let scan =
+            self.index_scan(access, backward.unwrap_or(false), self.conjuncts, self.request.filter.clone());
+        let cover = match &self.request.projection {
+            Some(projection) if residual.is_none() && backward.is_some() => cover(&access.index, projection),
+            _ => None,
+        };
+        self.finish(scan, residual, backward.is_some(), cover)
+    }
+
+    fn index_scan(
+        &self,
+        access: &Access,
+        backward: bool,
+        conjuncts: &[Filter],
+        recheck: Arc<Filter>,
+    ) -> Node {
+        let on_key: Vec<KeyTest> = access
+            .on_key
+            .iter()
+            .filter_map(|&(part, conjunct)| match &conjuncts[conjunct] {
+                Filter::Field { predicate, .. } => Some(KeyTest {
+                    part,
+                    filter: Filter::Field { path: Path::parse("key"), predicate: predicate.clone() },
+                }),
+                _ => None,
+            })
+            .collect();
+        Node::IndexScan(Arc::new(IndexScan {
+            index: access.index.clone(),
+            bounds: access.bounds.clone(),
+            backward,
+            on_key,
+            shown: conjunction(access.on_key.iter().map(|&(_, conjunct)| conjuncts[conjunct].clone())),
+            recheck,
+        }))
+    }
+
+    /// `$or`: each branch by its own index. The other conjuncts help where they bound further key parts.
+    fn from_or(&self, indexes: &[&Arc<Index>], at: usize, branches: &[Filter]) -> Option<Node> {
+        let others: Vec<usize> = (0..self.conjuncts.len()).filter(|&other| other != at).collect();
+        let mut chosen = Vec::with_capacity(branches.len());
+        for branch in branches {
+            let own = conjuncts_of(branch);
+            let all: Vec<Filter> = own
+                .iter()
+                .cloned()
+                .chain(others.iter().map(|&other| self.conjuncts[other].clone()))
+                .collect();
+            let whole = Filter::And(all.clone());
+            let best = indexes
+                .iter()
+                .filter(|index| match &index.spec.partial {
+                    Some((_, condition)) => implies(&whole, condition),
+                    None => true,
+                })
+                .filter(|index| !accesses(index, own).is_empty())
+                .flat_map(|index| accesses(index, &all))
+                .max_by_key(merit)?;
+            chosen.push((best, own.len(), all, Arc::new(whole)));
+        }
+        // What some branch leaves open of the other conjuncts is tested once, above.
+        let open = |position: usize| {
+            chosen.iter().any(|(access, own, ..)| access.residual.contains(&(own + position)))
+        };
+        let residual = conjunction(
+            others
+                .iter()
+                .enumerate()
+                .filter(|(position, _)| open(*position))
+                .map(|(_, &at)| self.conjuncts[at].clone()),
+        );
+        if let Some(access) = merged(&chosen) {
+            let residual_at = |position: usize| open(position).then_some(others[position]);
+            let access = Access { residual: (0..others.len()).filter_map(residual_at).collect(), ..access };
+            return Some(self.from_access(&access));
+        }
+        let inputs = chosen
+            .into_iter()
+            .map(|(access, own, all, whole)| {
+                let scan = self.index_scan(&access, false, &all, whole);
+                match conjunction(access.residual.iter().filter(|&&at| at < own).map(|&at| all[at].clone())) {
+                    Some(filter) => Node::Fetch { filter: Some(Arc::new(filter)), input: Box::new(scan) },
+                    None => scan,
+                }
+            })
+            .collect();
+        Some(self.finish(Node::Or { inputs }, residual, self.request.sort.is_none(), None))
+    }
+
+    /// Puts the rest of the request around an access.
+    fn finish(
+        &self,
+        access: Node,
+        residual: Option<Filter>,
+        ordered: bool,
+        cover: Option<Vec<(usize, String)>>,
+    ) -> Node {
+        let request = self.request;
+        if request.purpose == Purpose::Count {
+            return self.finish_count(access, residual);
+        }
+        let skip_early = residual.is_none() && ordered;
+        let skip = |node: Node| match request.skip {
+            0 => node,
+            count => Node::Skip { count, input: Box::new(node) },
+        };
+        let limit = |node: Node| match request.limit {
+            Some(count) if ordered => Node::Limit { count, input: Box::new(node) },
+            _ => node,
+        };
+        if let (Some(cover), Some(projection)) = (cover, &request.projection) {
+            return limit(Node::Project(Project {
+                kind: ProjectKind::Covered,
+                cover,
+                projection: Arc::new(projection.clone()),
+                filter: request.filter.clone(),
+                input: Box::new(skip(access)),
+            }));
+        }
+        let mut node = if skip_early { skip(access) } else { access };
+        node = Node::Fetch { filter: residual.map(Arc::new), input: Box::new(node) };
+        if !ordered && let Some(sort) = &request.sort {
+            node = blocking_sort(request, sort, node);
+        }
+        if !skip_early {
+            node = skip(node);
+        }
+        limit(project(request, node))
+    }
+
+    fn finish_count(&self, access: Node, residual: Option<Filter>) -> Node {
+        let input = match (access, residual) {
+            (Node::IndexScan(scan), None) if scan.on_key.is_empty() && scan.is_single_range() => {
+                Node::CountScan(scan)
+            }
+            (access, None) => access,
+            (access, Some(filter)) => Node::Fetch { filter: Some(Arc::new(filter)), input: Box::new(access) },
+        };
+        Node::Count { skip: self.request.skip, limit: self.request.limit, input: Box::new(input) }
+    }
+}
+
+/// How promising an access looks without running it: fixed parts first, then bounded ones.
+fn merit(access: &Access) -> (usize, usize, std::cmp::Reverse<usize>) {
+    let fixed = access.bounds.iter().take_while(|list| list.is_point()).count();
+    let bounded = access.bounds.iter().take_while(|list| !list.is_full()).count();
+    (fixed, bounded, std::cmp::Reverse(access.residual.len()))
+}
+
+type Branch = (Access, usize, Vec<Filter>, Arc<Filter>);
+
+/// Branches over one index that differ in one key part are one scan with the union of their bounds.
+fn merged(branches: &[Branch]) -> Option<Access> {
+    let (first, ..) = branches.first()?;
+    let mut bounds = first.bounds.clone();
+    let mut differing: Option<usize> = None;
+    for (access, own, ..) in branches {
+        let exact = access.on_key.is_empty() && access.residual.iter().all(|at| at >= own);
+        if !exact || access.index.id != first.index.id {
+            return None;
+        }
+        for part in 0..bounds.len() {
+            if access.bounds[part] != first.bounds[part] {
+                if differing.is_some_and(|known| known != part) {
+                    return None;
+                }
+                differing = Some(part);
+                let union = std::mem::take(&mut bounds[part]).union(access.bounds[part].clone());
+                bounds[part] = union;
+            }
+        }
+    }
+    Some(Access { bounds, ..first.clone() })
+}
+
+/// The key parts that a projection can be answered from; `None` where it needs the record.
+fn cover(index: &Index, projection: &Projection) -> Option<Vec<(usize, String)>> {
+    let needed = projection.needed_fields()?;
+    let mut parts = Vec::with_capacity(needed.len());
+    for path in &needed {
+        let part = index.spec.key.iter().position(|part| part.path == *path)?;
+        // A dotted path would have to be built up again, and arrays are not in the key as such.
+        if path.components().len() > 1 || index.array_bits(part) != 0 {
+            return None;
+        }
+        parts.push((part, path.as_str().to_owned()));
+    }
+    parts.sort_unstable();
+    (!parts.is_empty() && projection.is_simple()).then_some(parts)
+}
+
+fn blocking_sort(request: &ReadRequest, sort: &Sort, input: Node) -> Node {
+    let limit = request.limit.map(|limit| limit.saturating_add(request.skip));
+    Node::Sort { sort: Arc::new(sort.clone()), limit, input: Box::new(input) }
+}
+
+fn project(request: &ReadRequest, input: Node) -> Node {
+    match &request.projection {
+        Some(projection) if !projection.is_identity() => {
+            let kind = if projection.is_simple() { ProjectKind::Simple } else { ProjectKind::Default };
+            Node::Project(Project {
+                kind,
+                cover: Vec::new(),
+                projection: Arc::new(projection.clone()),
+                filter: request.filter.clone(),
+                input: Box::new(input),
+            })
+        }
+        _ => input,
+    }
+}
+
+fn collection_scan(request: &ReadRequest, backward: bool) -> Node {
+    let filter = (!request.filter.is_trivial()).then(|| request.filter.clone());
+    let scan = Node::CollectionScan { filter, backward };
+    if request.purpose == Purpose::Count {
+        return Node::Count { skip: request.skip, limit: request.limit, input: Box::new(scan) };
+    }
+    let blocking = request.sort.as_ref().filter(|sort| !sort.is_natural() && !sort.is_empty());
+    let mut node = match blocking {
+        Some(sort) => blocking_sort(request, sort, scan),
+        None => scan,
+    };
+    if request.skip > 0 {
+        node = Node::Skip { count: request.skip, input: Box::new(node) };
+    }
+    node = project(request, node);
+    match request.limit {
+        Some(count) if blocking.is_none() => Node::Limit { count, input: Box::new(node) },
+        _ => node,
+    }
+}

@@ -232,7 +232,7 @@ impl<'s> Smallest<'s> {
             column.addressed = address(array, column.rest);
         }
         if array.is_empty() {
-            return self.element(RawValue::Undefined, array, &columns, &through, expandable);
+            return self.element(RawValue::Undefined, array, &columns, &through, true);
         }
         array.iter().try_for_each(|element| self.element(element, array, &columns, &through, expandable))
     }

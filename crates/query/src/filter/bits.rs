@@ -3,7 +3,7 @@
 //! A number is its two's complement, so positions beyond 63 read the sign; binary data is
 //! little-endian, and positions beyond its end read zero.
 
-use kilim_bson::RawValue;
+use kilim_bson::{RawValue, Rounding};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::number;
@@ -91,6 +91,11 @@ impl BitTest {
                     BitTestKind::AnySet => self.positions.iter().any(set),
                     BitTestKind::AnyClear => !self.positions.iter().all(set),
                 }
+            }
+            // A decimal is rounded, and what exceeds 64 bits is the smallest integer.
+            RawValue::Decimal128(decimal) => {
+                let whole = decimal.round_to_whole(Rounding::HalfEven).to_i64();
+                self.matches_word(whole.unwrap_or(i64::MIN) as u64)
             }
             value => number::exact_i64(value).is_some_and(|number| self.matches_word(number as u64)),
         }

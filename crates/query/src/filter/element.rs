@@ -25,8 +25,8 @@ impl ElementFilter {
                 Ok(ElementFilter::Document(Filter::parse(document)?))
             }
             RawValue::Document(_) | RawValue::Regex { .. } => {
-                let filter = parse_field(&Path::parse(""), condition)?;
-                Ok(ElementFilter::Operators(filter.simplified()))
+                let predicates = parse_field(&Path::parse(""), condition)?;
+                Ok(ElementFilter::Operators(Filter::And(predicates).simplified()))
             }
             other => Ok(ElementFilter::Equal(other.to_value())),
         }

@@ -44,15 +44,11 @@ fn field(path: &str, predicate: &Predicate) -> Document {
     let wrap = |name: &str, inner: Document| [(name, Value::Document(inner))].into_iter().collect();
     let nor = |inner: Document| [("$nor", Value::from(vec![inner]))].into_iter().collect();
     match predicate {
-        // `$not` can hold a single positive predicate; what it cannot hold is a `$nor`.
+        // Explain does not print `$not` within `$not`.
         Predicate::Not(inner) => match &**inner {
-            Predicate::Not(_) | Predicate::All(_) => nor(field(path, inner)),
+            Predicate::Not(_) => nor(field(path, inner)),
             inner => wrap(path, wrap("$not", operators(inner))),
         },
-        Predicate::All(list) => {
-            let children: Vec<Document> = list.iter().map(|one| field(path, one)).collect();
-            [("$and", Value::from(children))].into_iter().collect()
-        }
         predicate => wrap(path, operators(predicate)),
     }
 }

@@ -64,8 +64,7 @@ pub enum Predicate {
     Bits(BitTest),
     /// `$not`, `$ne`, `$nin`: the path as a whole does not satisfy it.
     Not(Box<Predicate>),
-    /// Several at once, each by its own traversal. Occurs within `Not` and `ElemMatchValue` only;
-    /// elsewhere it is a [`Filter::And`].
+    /// Several at once. Occurs within `ElemMatchValue` only; elsewhere it is a [`Filter::And`].
     All(Vec<Predicate>),
 }
 

@@ -17,12 +17,15 @@ impl Filter {
             Filter::And(children) => simplified_and(children),
             Filter::Or(children) => simplified_or(children),
             Filter::Nor(children) => simplified_nor(children),
-            Filter::Field { path, predicate } => Filter::Field { path, predicate: predicate.simplified() },
+            Filter::Field { path, predicate } => match predicate.simplified() {
+                Predicate::Not(inner) => simplified_not(path, *inner),
+                predicate => Filter::Field { path, predicate },
+            },
         }
     }
 
     /// Puts children in the order in which mongod evaluates and prints them.
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         match self {
             Filter::True | Filter::False => {}
             Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
@@ -34,16 +37,29 @@ impl Filter {
     }
 }
 
+/// `$not` with several operators is a `$nor` of all of them.
+fn simplified_not(path: Path, inner: Predicate) -> Filter {
+    match inner {
+        Predicate::All(list) => {
+            let field = |predicate| Filter::Field { path: path.clone(), predicate };
+            simplified_nor(vec![Filter::And(list.into_iter().map(field).collect())])
+        }
+        inner => Filter::Field { path, predicate: Predicate::Not(Box::new(inner)) },
+    }
+}
+
 fn simplified_and(children: Vec<Filter>) -> Filter {
-    let mut flat = Vec::with_capacity(children.len());
+    // Nested lists come last, as on mongod; positional projections can tell.
+    let (mut flat, mut absorbed) = (Vec::with_capacity(children.len()), Vec::new());
     for child in children {
         match child.simplified() {
             Filter::True => {}
             Filter::False => return Filter::False,
-            Filter::And(nested) => flat.extend(nested),
+            Filter::And(nested) => absorbed.extend(nested),
             other => flat.push(other),
         }
     }
+    flat.extend(absorbed);
     match flat.len() {
         0 => Filter::True,
         1 => flat.remove(0),
@@ -52,15 +68,16 @@ fn simplified_and(children: Vec<Filter>) -> Filter {
 }
 
 fn simplified_or(children: Vec<Filter>) -> Filter {
-    let mut flat = Vec::with_capacity(children.len());
+    let (mut flat, mut absorbed) = (Vec::with_capacity(children.len()), Vec::new());
     for child in children {
         match child.simplified() {
             Filter::False => {}
             Filter::True => return Filter::True,
-            Filter::Or(nested) => flat.extend(nested),
+            Filter::Or(nested) => absorbed.extend(nested),
             other => flat.push(other),
         }
     }
+    flat.extend(absorbed);
     let mut flat = equalities_to_in(flat);
     match flat.len() {
         0 => Filter::False,
@@ -137,13 +154,14 @@ impl Predicate {
             }
             Predicate::Not(inner) => Predicate::Not(Box::new(inner.simplified())),
             Predicate::All(list) => {
-                let mut flat = Vec::with_capacity(list.len());
+                let (mut flat, mut absorbed) = (Vec::with_capacity(list.len()), Vec::new());
                 for one in list {
                     match one.simplified() {
-                        Predicate::All(nested) => flat.extend(nested),
+                        Predicate::All(nested) => absorbed.extend(nested),
                         other => flat.push(other),
                     }
                 }
+                flat.extend(absorbed);
                 Predicate::All(flat)
             }
             Predicate::ElemMatchValue(list) => {
@@ -198,32 +216,73 @@ const AND: u8 = 0;
 const OR: u8 = 1;
 const NOT: u8 = 18;
 const NOR: u8 = 19;
-const ALWAYS: u8 = 21;
+const ALWAYS_FALSE: u8 = 21;
 
 /// A node as the order sees it: rank, path (negations have none), children.
 pub(super) fn order(a: &Filter, b: &Filter) -> Ordering {
-    let rank = |filter: &Filter| match filter {
-        Filter::And(_) => AND,
+    rank(a).cmp(&rank(b)).then_with(|| match (negated(a), negated(b)) {
+        (Some(a), Some(b)) => a.order(b),
+        _ => list_order(children(a), children(b), order).then_with(|| match (a, b) {
+            (Filter::Field { path: path_a, predicate: a }, Filter::Field { path: path_b, predicate: b }) => {
+                path_a.as_str().cmp(path_b.as_str()).then_with(|| predicate_order(a, b))
+            }
+            _ => Ordering::Equal,
+        }),
+    })
+}
+
+fn rank(filter: &Filter) -> u8 {
+    match filter {
+        // What matches everything is a conjunction of nothing.
+        Filter::And(_) | Filter::True => AND,
         Filter::Or(_) => OR,
         Filter::Nor(children) if children.len() == 1 => NOT,
         Filter::Nor(_) => NOR,
         Filter::Field { predicate, .. } => predicate.rank(),
-        Filter::True | Filter::False => ALWAYS,
-    };
-    rank(a).cmp(&rank(b)).then_with(|| match (a, b) {
-        (
-            Filter::And(a) | Filter::Or(a) | Filter::Nor(a),
-            Filter::And(b) | Filter::Or(b) | Filter::Nor(b),
-        ) => list_order(a, b, order),
-        (
-            Filter::Field { path: path_a, predicate: Predicate::Not(a) },
-            Filter::Field { path: path_b, predicate: Predicate::Not(b) },
-        ) => a.rank().cmp(&b.rank()).then_with(|| path_a.as_str().cmp(path_b.as_str())),
-        (Filter::Field { path: path_a, predicate: a }, Filter::Field { path: path_b, predicate: b }) => {
-            path_a.as_str().cmp(path_b.as_str()).then_with(|| predicate_order(a, b))
+        Filter::False => ALWAYS_FALSE,
+    }
+}
+
+fn children(filter: &Filter) -> &[Filter] {
+    match filter {
+        Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => children,
+        _ => &[],
+    }
+}
+
+/// What a negation negates: a filter, or a predicate on a path.
+enum Negated<'f> {
+    Filter(&'f Filter),
+    Field(&'f str, &'f Predicate),
+}
+
+fn negated(filter: &Filter) -> Option<Negated<'_>> {
+    match filter {
+        Filter::Nor(children) if children.len() == 1 => Some(Negated::Filter(&children[0])),
+        Filter::Field { path, predicate: Predicate::Not(inner) } => {
+            Some(Negated::Field(path.as_str(), inner))
         }
-        _ => Ordering::Equal,
-    })
+        _ => None,
+    }
+}
+
+impl Negated<'_> {
+    fn rank(&self) -> u8 {
+        match self {
+            Negated::Filter(filter) => rank(filter),
+            Negated::Field(_, predicate) => predicate.rank(),
+        }
+    }
+
+    fn order(self, other: Negated<'_>) -> Ordering {
+        self.rank().cmp(&other.rank()).then_with(|| match (self, other) {
+            (Negated::Filter(a), Negated::Filter(b)) => order(a, b),
+            (Negated::Field(path_a, a), Negated::Field(path_b, b)) => {
+                path_a.cmp(path_b).then_with(|| predicate_order(a, b))
+            }
+            _ => Ordering::Equal,
+        })
+    }
 }
 
 fn predicate_order(a: &Predicate, b: &Predicate) -> Ordering {
@@ -236,9 +295,8 @@ fn predicate_order(a: &Predicate, b: &Predicate) -> Ordering {
     })
 }
 
-/// The shorter list first, then child by child.
+/// Child by child; of two lists that begin alike, the shorter first.
 fn list_order<T>(a: &[T], b: &[T], order: fn(&T, &T) -> Ordering) -> Ordering {
-    a.len().cmp(&b.len()).then_with(|| {
-        a.iter().zip(b).map(|(a, b)| order(a, b)).find(|ordering| ordering.is_ne()).unwrap_or(Ordering::Equal)
-    })
+    let differing = a.iter().zip(b).map(|(a, b)| order(a, b)).find(|ordering| ordering.is_ne());
+    differing.unwrap_or_else(|| a.len().cmp(&b.len()))
 }

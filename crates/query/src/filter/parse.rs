@@ -25,7 +25,7 @@ fn parse_document(filter: RawDocument<'_>) -> Result<Filter> {
     for (name, value) in filter.iter() {
         match name.strip_prefix('$') {
             // The parts of a DBRef are ordinary fields.
-            None | Some("ref" | "id" | "db") => children.push(parse_field(&Path::parse(name), value)?),
+            None | Some("ref" | "id" | "db") => children.extend(parse_field(&Path::parse(name), value)?),
             Some(_) => children.extend(parse_top_level(name, value)?),
         }
     }
@@ -134,22 +134,21 @@ fn is_operator_document(document: RawDocument<'_>) -> bool {
     first && !(document.get("$ref").is_some() && document.get("$id").is_some())
 }
 
-/// `{path: value}`, where the value may hold operators.
-pub(crate) fn parse_field(path: &Path, value: RawValue<'_>) -> Result<Filter> {
+/// `{path: value}`, where the value may hold several operators.
+pub(crate) fn parse_field(path: &Path, value: RawValue<'_>) -> Result<Vec<Filter>> {
     let predicates = match value {
         RawValue::Document(document) if is_operator_document(document) => parse_operators(path, document)?,
         RawValue::Regex { pattern, options } => vec![Predicate::Regex(Regex::new(pattern, options)?)],
         value => vec![parse_comparison(path, Comparison::Eq, value)?],
     };
-    let mut children = Vec::with_capacity(predicates.len());
-    for predicate in predicates {
-        match predicate {
-            Predicate::All(list) => children.extend(list),
-            other => children.push(other),
-        }
-    }
     let field = |predicate| Filter::Field { path: path.clone(), predicate };
-    Ok(Filter::And(children.into_iter().map(field).collect()))
+    Ok(predicates
+        .into_iter()
+        .map(|predicate| match predicate {
+            Predicate::All(list) => Filter::And(list.into_iter().map(field).collect()),
+            other => field(other),
+        })
+        .collect())
 }
 
 fn parse_operators(path: &Path, document: RawDocument<'_>) -> Result<Vec<Predicate>> {
@@ -323,7 +322,8 @@ fn parse_regex(siblings: RawDocument<'_>) -> Result<Regex> {
 fn parse_all(path: &Path, value: RawValue<'_>) -> Result<Predicate> {
     let list = value.as_array().ok_or_else(|| bad("$all needs an array"))?;
     let mut predicates = match list.get(0) {
-        None => return Ok(Predicate::In(InList::default())),
+        // Nothing contains all of nothing, by decree.
+        None => return Ok(Predicate::Not(Box::new(Predicate::All(Vec::new())))),
         Some(RawValue::Document(first)) if first_name(first) == Some("$elemMatch") => {
             parse_all_elem_match(path, list)?
         }

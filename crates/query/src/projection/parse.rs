@@ -4,6 +4,7 @@ use kilim_bson::{Path, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Branch, Kind, Node, Projection, Slice};
+use crate::filter::Filter;
 use crate::filter::number::{self, display, display_document};
 use crate::filter::parse::{is_true, parse_field};
 use crate::path::check_field_path;
@@ -105,24 +106,23 @@ impl Parser {
         if positional.is_some() && !include {
             return Err(Error::location(31395, "positional projection cannot be used with exclusion"));
         }
+        if positional.is_some() && self.elem_match {
+            return Err(Error::location(31256, "Cannot specify positional operator and $elemMatch."));
+        }
+        let node = if positional.is_some() { Node::Positional } else { Node::Leaf };
+        insert(branch, path, path, node)?;
         if top && name == "_id" {
             self.id = Some(include);
         } else {
             self.set_kind(name, if include { Kind::Inclusion } else { Kind::Exclusion })?;
         }
-        if positional.is_none() {
-            return insert(branch, path, path, Node::Leaf);
-        }
-        if self.elem_match {
-            return Err(Error::location(31256, "Cannot specify positional operator and $elemMatch."));
-        }
-        if std::mem::replace(&mut self.positional, true) {
+        if positional.is_some() && std::mem::replace(&mut self.positional, true) {
             return Err(Error::location(
                 31276,
                 "Cannot specify more than one positional projection per query.",
             ));
         }
-        insert(branch, path, path, Node::Positional)
+        Ok(())
     }
 
     fn set_kind(&mut self, name: &str, kind: Kind) -> Result<()> {
@@ -153,7 +153,9 @@ impl Parser {
             return match operator {
                 "$slice" => {
                     self.slice = true;
-                    parse_slice(value, operand, |slice| insert(branch, name, name, Node::Slice(slice)))
+                    parse_slice(self.kind, value, operand, |slice| {
+                        insert(branch, name, name, Node::Slice(slice))
+                    })
                 }
                 "$elemMatch" => self.elem_match(name, value, operand, branch, top),
                 "$meta" => Err(refuse_meta(operand)),
@@ -196,7 +198,8 @@ impl Parser {
             return Err(Error::location(31275, "Cannot use $elemMatch projection on a nested field."));
         }
         self.elem_match = true;
-        let filter = parse_field(&Path::parse(name), RawValue::Document(value))?.simplified();
+        let predicates = parse_field(&Path::parse(name), RawValue::Document(value))?;
+        let filter = Filter::And(predicates).simplified();
         insert(branch, name, name, Node::ElemMatch(Box::new(filter)))
     }
 }
@@ -226,20 +229,31 @@ fn clamped(value: RawValue<'_>) -> Option<i32> {
 
 /// What does not fit the `$slice` of find is taken for the expression of that name.
 fn parse_slice(
+    kind: Option<Kind>,
     syntax: RawDocument<'_>,
     operand: RawValue<'_>,
     insert: impl FnOnce(Slice) -> Result<()>,
 ) -> Result<()> {
     let failed = |code: i32, why: &str| {
+        let (expression_code, cause) = match kind {
+            Some(Kind::Exclusion) => {
+                (31252, "Cannot use expression other than $meta in exclusion projection".to_owned())
+            }
+            _ => {
+                let count = operand.as_array().map_or(1, |list| list.len());
+                let cause = format!(
+                    "Expression $slice takes at least 2 arguments, and at most 3, but {count} were passed in."
+                );
+                (28667, cause)
+            }
+        };
         Err(Error::location(
-            28667,
+            expression_code,
             format!(
                 "Invalid $slice syntax. The given syntax {} did not match the find() syntax because :: \
                  Location{code}: {why} :: The given syntax did not match the expression $slice syntax. :: \
-                 caused by :: Expression $slice takes at least 2 arguments, and at most 3, but {} were passed \
-                 in.",
+                 caused by :: {cause}",
                 display_document(syntax),
-                operand.as_array().map_or(1, |list| list.len()),
             ),
         ))
     };
@@ -292,13 +306,17 @@ fn insert(branch: &mut Branch, full: &str, path: &str, node: Node) -> Result<()>
     branch.positional |= positional;
     match descend(branch, first) {
         Some(nested) => insert(nested, full, rest, node),
-        None => {
-            let (_, tail) = full.split_once('.').expect("the path has several components");
-            Err(Error::location(31249, format!("Path collision at {full} remaining portion {tail}")))
-        }
+        None => Err(extension(full)),
     }
 }
 
+/// The path goes on where another ends.
+fn extension(path: &str) -> Error {
+    let (_, tail) = path.split_once('.').unwrap_or_default();
+    Error::location(31249, format!("Path collision at {path} remaining portion {tail}"))
+}
+
+/// The path ends where another goes on, or ends too.
 fn collision(path: &str) -> Error {
     Error::location(31250, format!("Path collision at {path}"))
 }
@@ -320,9 +338,10 @@ fn descend<'b>(branch: &'b mut Branch, name: &str) -> Option<&'b mut Branch> {
 
 /// The branch that a nested projection fills.
 fn branch_at<'b>(branch: &'b mut Branch, full: &str, path: &str) -> Result<&'b mut Branch> {
-    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
-    let nested = descend(branch, first).ok_or_else(|| collision(full))?;
-    if rest.is_empty() { Ok(nested) } else { branch_at(nested, full, rest) }
+    match path.split_once('.') {
+        None => descend(branch, path).ok_or_else(|| collision(full)),
+        Some((first, rest)) => branch_at(descend(branch, first).ok_or_else(|| extension(full))?, full, rest),
+    }
 }
 
 fn mark_positional(branch: &mut Branch, path: &str) {

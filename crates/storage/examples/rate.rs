@@ -8,6 +8,7 @@
 use kilim_storage::{Direction, Durability, Options, Space, Store, Wait};
 use std::ops::Bound;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -55,7 +56,11 @@ fn main() {
 }
 
 fn open(dir: &std::path::Path) -> Store {
-    match Store::open(dir, Options { cache_bytes: 2 << 30, ..Options::default() }) {
+    let mut options = Options { cache_bytes: 2 << 30, ..Options::default() };
+    if let Some(threads) = std::env::var("RATE_WORKERS").ok().and_then(|threads| threads.parse().ok()) {
+        options.worker_threads = threads;
+    }
+    match Store::open(dir, options) {
         Ok(store) => store,
         Err(error) => {
             eprintln!("{error}");
@@ -71,7 +76,13 @@ fn key(collection: u32, record: u64) -> [u8; 12] {
     key
 }
 
-fn record(seed: u64) -> Vec<u8> {
+/// One of many ready-made records, so that making them is not measured.
+fn record(at: u64) -> Vec<u8> {
+    static POOL: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..10_000).map(make_record).collect());
+    POOL[at as usize % POOL.len()].clone()
+}
+
+fn make_record(seed: u64) -> Vec<u8> {
     let mut value = vec![0; 8];
     let mut random = seed;
     while value.len() < 1024 {

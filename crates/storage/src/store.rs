@@ -42,8 +42,8 @@ impl Default for Options {
             // compactions that give space back.
             free_space_reserve_bytes: 512 << 20,
             change_log_bytes: 1 << 30,
-            // One flushes while the other compacts; a third would take a core from the commands.
-            worker_threads: 2,
+            // With more, fjall's first worker spins for as long as another compacts, which takes a core.
+            worker_threads: 1,
         }
     }
 }

@@ -328,8 +328,7 @@ impl<'a> RawIter<'a> {
         }
         let kind = ElementType::from_byte(kind).expect("validated bytes hold known types only");
         let name_start = self.at + 1;
-        let name_end = name_start
-            + memchr::memchr(0, &self.bytes[name_start..]).expect("validated names end in a zero byte");
+        let name_end = find_zero(self.bytes, name_start);
         let start = name_end + 1;
         let end = start + value_length(kind, &self.bytes[start..]);
         self.at = end;
@@ -362,6 +361,27 @@ impl Slot {
 fn text(bytes: &[u8]) -> &str {
     // SAFETY: the invariant of this module: validation has checked names and strings.
     unsafe { std::str::from_utf8_unchecked(bytes) }
+}
+
+/// A word whose lowest set bit is in the first zero byte of `word`, read little-endian; zero if there
+/// is none.
+#[inline]
+pub(crate) fn mark_zero(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    word.wrapping_sub(ONES) & !word & (ONES << 7)
+}
+
+/// The place of the zero that ends a name.
+#[inline]
+fn find_zero(bytes: &[u8], start: usize) -> usize {
+    // Most names are shorter than a word: one test finds their end without a call.
+    if let Some(word) = bytes[start..].first_chunk() {
+        let mark = mark_zero(u64::from_le_bytes(*word));
+        if mark != 0 {
+            return start + mark.trailing_zeros() as usize / 8;
+        }
+    }
+    start + memchr::memchr(0, &bytes[start..]).expect("validated names end in a zero byte")
 }
 
 fn int32(bytes: &[u8]) -> i32 {

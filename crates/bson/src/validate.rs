@@ -11,6 +11,7 @@ use std::fmt;
 
 use kilim_error::{Error, ErrorCode};
 
+use crate::raw::mark_zero;
 use crate::{Document, ElementType, RawDocument};
 
 /// Containers inside the outermost document that a message may hold, as in mongod.
@@ -224,20 +225,32 @@ fn read_length(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
 /// the latest.
 #[inline]
 fn skip_name(bytes: &[u8], start: usize, end: usize) -> Result<usize, Malformed> {
-    // Names are short: one loop that finds the zero and sees foreign letters beats two calls.
+    // Eight bytes at a time, looking for the zero and for foreign letters at once.
     let mut seen = 0;
     let mut at = start;
-    for &byte in &bytes[start..] {
-        if byte == 0 {
+    loop {
+        let Some(word) = bytes[at..].first_chunk() else {
+            while bytes[at] != 0 {
+                seen |= u64::from(bytes[at]);
+                at += 1;
+            }
+            break;
+        };
+        let word = u64::from_le_bytes(*word);
+        let mark = mark_zero(word);
+        if mark != 0 {
+            // Only the bytes before the zero belong to the name.
+            seen |= word & ((mark & mark.wrapping_neg()) - 1);
+            at += mark.trailing_zeros() as usize / 8;
             break;
         }
-        seen |= byte;
-        at += 1;
+        seen |= word;
+        at += 8;
     }
     if at >= end {
         return Err(Malformed { fault: Fault::End, at: start });
     }
-    if seen >= 0x80 && std::str::from_utf8(&bytes[start..at]).is_err() {
+    if seen & 0x8080_8080_8080_8080 != 0 && std::str::from_utf8(&bytes[start..at]).is_err() {
         return Err(Malformed { fault: Fault::Name, at: start });
     }
     Ok(at + 1)

@@ -39,7 +39,8 @@ pub(super) fn id_from_filter(filter: &Filter) -> Result<Option<&Value>> {
     collect(filter, &mut equalities, &|path| match path.strip_prefix("_id") {
         Some("") => Ok(true),
         Some(rest) if rest.starts_with('.') => {
-            let message = format!("field at '_id' must be exactly specified, field at sub-path '{path}'found");
+            let message =
+                format!("field at '_id' must be exactly specified, field at sub-path '{path}'found");
             Err(Error::user(ErrorCode::NotExactValueField, message))
         }
         _ => Ok(false),

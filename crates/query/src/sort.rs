@@ -288,3 +288,211 @@ fn ambiguous(name: &str, array: RawArray<'_>) -> Error {
         ),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::{Document, Value, doc};
+
+    use super::*;
+
+    /// Every expectation is what mongod answers.
+    #[test]
+    fn documents_sort_as_on_mongod() {
+        for (sort, documents, expected) in [
+            (
+                doc! {"a": 1},
+                vec![
+                    doc! {"a": 2},
+                    doc! {"a": 1},
+                    doc! {},
+                    doc! {"a": "x"},
+                    doc! {"a": null},
+                    doc! {"a": []},
+                    doc! {"a": [5, 0]},
+                    doc! {"a": Value::MinKey},
+                    doc! {"a": true},
+                    doc! {"a": f64::NAN},
+                ],
+                vec![7, 5, 2, 4, 9, 6, 1, 0, 3, 8],
+            ),
+            (
+                doc! {"a": -1},
+                vec![
+                    doc! {"a": 2},
+                    doc! {"a": [1, 9]},
+                    doc! {},
+                    doc! {"a": []},
+                    doc! {"a": "x"},
+                    doc! {"a": [3]},
+                ],
+                vec![4, 1, 5, 0, 2, 3],
+            ),
+            (
+                doc! {"a": 1, "b": -1},
+                vec![
+                    doc! {"a": 1, "b": 1},
+                    doc! {"a": 1, "b": 2},
+                    doc! {"a": 0, "b": 0},
+                    doc! {"a": [1, 0], "b": 5},
+                ],
+                vec![3, 2, 1, 0],
+            ),
+            (
+                doc! {"a.b": 1},
+                vec![
+                    doc! {"a": [{"b": 3}, {"b": 1}]},
+                    doc! {"a": {"b": 2}},
+                    doc! {"a": []},
+                    doc! {"a": [{}]},
+                    doc! {"a": [1]},
+                    doc! {"a": {"b": []}},
+                ],
+                vec![5, 2, 3, 4, 0, 1],
+            ),
+            (
+                doc! {"a.b": 1, "a.c": -1},
+                vec![
+                    doc! {"a": [{"b": 1, "c": 1}, {"b": 1, "c": 5}]},
+                    doc! {"a": [{"b": 1, "c": 3}, {"b": 0, "c": 0}]},
+                    doc! {"a": {"b": 1, "c": 4}},
+                ],
+                vec![1, 0, 2],
+            ),
+            (
+                doc! {"a.0": 1},
+                vec![doc! {"a": [3, 1]}, doc! {"a": [1, 3]}, doc! {"a": {"0": 2}}, doc! {"a": [[0], 9]}],
+                vec![1, 2, 0, 3],
+            ),
+            (
+                doc! {"a.1.b": -1},
+                vec![doc! {"a": [{"b": 9}, {"b": 1}]}, doc! {"a": [{"b": 1}, {"b": 2}]}, doc! {"a": []}],
+                vec![1, 0, 2],
+            ),
+        ] {
+            let parsed = Sort::parse(sort.as_raw()).expect("a sort");
+            let mut keyed: Vec<(Vec<u8>, usize)> = Vec::new();
+            for (at, document) in documents.iter().enumerate() {
+                let mut key = Vec::new();
+                parsed.key_of(document.as_raw(), &mut key).expect("a key");
+                keyed.push((key, at));
+            }
+            keyed.sort();
+            let order: Vec<usize> = keyed.into_iter().map(|(_, at)| at).collect();
+            assert_eq!(order, expected, "{sort:?}");
+        }
+    }
+
+    #[test]
+    fn malformed_sorts_get_the_errors_of_mongod() {
+        for (sort, code, message) in [
+            (doc! {"a": 2}, 15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
+            (doc! {"a": "x"}, 15974, "Illegal key in $sort specification: a: \"x\""),
+            (doc! {"a": 0}, 15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
+            (doc! {"a": true}, 15974, "Illegal key in $sort specification: a: true"),
+            (doc! {"a": null}, 15974, "Illegal key in $sort specification: a: null"),
+            (doc! {"a": {}}, 17312, "$meta is the only expression supported by $sort right now"),
+            (
+                doc! {"a": {"$meta": "textScore"}},
+                40218,
+                "query requires text score metadata, but it is not available",
+            ),
+            (doc! {"a": {"$meta": "foo"}}, 31138, "Illegal $meta sort: $meta: \"foo\""),
+            (doc! {"a": {"$foo": 1}}, 17312, "$meta is the only expression supported by $sort right now"),
+            (doc! {"a": {"x": 1}}, 17312, "$meta is the only expression supported by $sort right now"),
+            (
+                doc! {"$natural": 1, "a": 1},
+                2,
+                "Cannot include '$natural' in compound sort: { $natural: 1, a: 1 }",
+            ),
+            (
+                doc! {"a": 1, "$natural": 1},
+                2,
+                "Cannot include '$natural' in compound sort: { a: 1, $natural: 1 }",
+            ),
+            (
+                doc! {"a.$": 1},
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+            ),
+            (
+                doc! {"$a": 1},
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+            ),
+            (doc! {"": 1}, 40352, "FieldPath cannot be constructed with empty string"),
+            (doc! {"a.": 1}, 40353, "FieldPath must not end with a '.'."),
+            (doc! {".a": 1}, 15998, "FieldPath field names may not be empty strings."),
+            (doc! {"a..b": 1}, 15998, "FieldPath field names may not be empty strings."),
+            (
+                doc! {"a": f64::NAN},
+                15975,
+                "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
+            ),
+            (doc! {"a": [1]}, 15974, "Illegal key in $sort specification: a: [ 1 ]"),
+            (
+                doc! {"a.$b": 1},
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+            ),
+            (
+                doc! {"a.b.$c.d": 1},
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+            ),
+            (
+                doc! {"$meta": 1},
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+            ),
+            (
+                doc! {"a": 1099511627776i64},
+                15975,
+                "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
+            ),
+            (doc! {"a": 1e+30}, 15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
+            (doc! {"a": {"$meta": 1}}, 31138, "Illegal $meta sort: $meta: 1"),
+            (doc! {"a": {"$meta": "recordId"}}, 31138, "Illegal $meta sort: $meta: \"recordId\""),
+            (
+                doc! {"a": {"$meta": "textScore", "b": 1}},
+                9,
+                "Cannot have additional keys in a $meta sort specification",
+            ),
+            (doc! {"a": -2}, 15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
+            (doc! {"a": -0.5}, 15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
+            (doc! {"a": 0.5}, 15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
+        ] {
+            let error = Sort::parse(sort.as_raw()).expect_err("malformed");
+            assert_eq!((error.code().0, error.to_string().as_str()), (code, message), "{sort:?}");
+        }
+        let many: Document = (0..33)
+            .map(|field| format!("f{field}"))
+            .collect::<Vec<_>>()
+            .iter()
+            .map(|name| (&**name, Value::Int32(1)))
+            .collect();
+        assert_eq!(Sort::parse(many.as_raw()).expect_err("too many").code().0, 13103);
+    }
+
+    #[test]
+    fn two_arrays_have_no_common_key() {
+        let key = |sort: Document, document: Document| {
+            let sort = Sort::parse(sort.as_raw()).expect("a sort");
+            sort.key_of(document.as_raw(), &mut Vec::new()).map_err(|error| error.code().0)
+        };
+        assert_eq!(key(doc! {"a": 1, "b": 1}, doc! {"a": [1], "b": [2]}), Err(2));
+        assert_eq!(key(doc! {"a": 1, "b": 1}, doc! {"a": [], "b": [2]}), Err(2));
+        assert_eq!(key(doc! {"a.b": 1, "a.c": 1}, doc! {"a": [{"b": 1, "c": 2}]}), Ok(()));
+        assert_eq!(key(doc! {"a.0": 1}, doc! {"a": [{"0": 1}]}), Err(16746));
+    }
+
+    #[test]
+    fn natural_order_stands_alone() {
+        for (direction, descending) in
+            [(Value::Int32(1), false), (Value::Int32(-1), true), (Value::from("x"), false)]
+        {
+            let sort = Sort::parse(doc! {"$natural": direction}.as_raw()).expect("a sort");
+            assert!(sort.is_natural());
+            assert_eq!(sort.parts()[0].descending, descending);
+        }
+    }
+}

@@ -16,6 +16,8 @@ pub(crate) mod number;
 pub(crate) mod parse;
 mod regex;
 mod regex_syntax;
+#[cfg(test)]
+mod tests;
 mod type_set;
 
 use kilim_bson::{Path, Value};

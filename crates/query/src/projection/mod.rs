@@ -8,6 +8,8 @@
 
 mod apply;
 mod parse;
+#[cfg(test)]
+mod tests;
 
 use kilim_bson::Path;
 

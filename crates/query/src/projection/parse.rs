@@ -239,13 +239,16 @@ fn parse_slice(
             Some(Kind::Exclusion) => {
                 (31252, "Cannot use expression other than $meta in exclusion projection".to_owned())
             }
-            _ => {
-                let count = operand.as_array().map_or(1, |list| list.len());
-                let cause = format!(
-                    "Expression $slice takes at least 2 arguments, and at most 3, but {count} were passed in."
-                );
-                (28667, cause)
-            }
+            // With enough arguments the expression meets the same obstacle.
+            _ => match operand.as_array().map_or(1, |list| list.len()) {
+                2 | 3 => (code, why.to_owned()),
+                count => (
+                    28667,
+                    format!(
+                        "Expression $slice takes at least 2 arguments, and at most 3, but {count} were passed in."
+                    ),
+                ),
+            },
         };
         Err(Error::location(
             expression_code,

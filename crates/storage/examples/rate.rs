@@ -23,7 +23,9 @@ fn main() {
     let records: u64 = args.next().and_then(|count| count.parse().ok()).unwrap_or(300_000);
     let only = std::env::var("RATE_ONLY").unwrap_or_default();
     let wanted = |name: &str| only.is_empty() || only.split(',').any(|only| only == name);
+    let began = Instant::now();
     let store = open(&dir);
+    println!("opened in         {:>10.3} s", began.elapsed().as_secs_f64());
     if wanted("commits") {
         for threads in [1, 8, 64] {
             commits(&store, threads, Durability::Durable);

@@ -43,6 +43,8 @@ struct State {
     /// The newest commit time given out.
     last: CommitTime,
     queued: VecDeque<Arc<Member>>,
+    /// The last member of the batch that a leader took and has not published.
+    under_way: Option<Arc<Member>>,
     leading: bool,
     /// Threads waiting to lead something other than a batch; they go first.
     claims: usize,
@@ -132,6 +134,7 @@ impl CommitQueue {
             state: Mutex::new(State {
                 last,
                 queued: VecDeque::new(),
+                under_way: None,
                 leading: false,
                 claims: 0,
                 pending: Default::default(),
@@ -182,9 +185,12 @@ impl CommitQueue {
         self.state.lock().pending[space.at()].get(key).map(found)
     }
 
-    /// Commits everything that is queued; returns once it is published.
+    /// Commits everything that is queued; returns once it and any batch under way are published.
     pub(crate) fn drain(&self, shared: &Shared) -> Result<()> {
-        let last = self.state.lock().queued.back().cloned();
+        let last = {
+            let state = self.state.lock();
+            state.queued.back().or(state.under_way.as_ref()).cloned()
+        };
         match last {
             Some(last) => self.lead_until_done(shared, &last),
             None => Ok(()),
@@ -259,12 +265,14 @@ impl CommitQueue {
     /// Commits one batch. The caller holds the lead; it is handed over on return.
     fn lead(&self, shared: &Shared, mut state: MutexGuard<State>) {
         let members = state.take_batch();
+        state.under_way = members.last().cloned();
         drop(state);
         if members.is_empty() {
             return self.hand_over(shared, self.state.lock());
         }
         let result = apply(shared, &members);
         let mut state = self.state.lock();
+        state.under_way = None;
         match &result {
             Ok(()) => {
                 state.batches += 1;

@@ -203,3 +203,20 @@ fn a_bulk_load_waits_for_the_batch_under_way_and_lets_the_next_pass() {
     });
     assert!((0..50u8).all(|key| store.snapshot().get(Space::Index, &[key]).unwrap().is_some()));
 }
+
+#[test]
+fn a_sync_waits_for_the_batch_under_way() {
+    let (disk, store) = store();
+    std::thread::scope(|scope| {
+        let gate = hold(&disk, || {
+            scope.spawn(|| put(&store, 1).commit(Durability::Relaxed).unwrap());
+        });
+        let synced = scope.spawn(|| {
+            store.sync().unwrap();
+            store.snapshot().get(Space::Index, &[1]).unwrap().is_some()
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        drop(gate);
+        assert!(synced.join().unwrap());
+    });
+}

@@ -77,6 +77,10 @@ fn check_new(path: &Path, equalities: &Equalities<'_>) -> Result<()> {
         |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
     for other in equalities.keys() {
         let (inner, outer) = if within(path, other) { (path, *other) } else { (*other, path) };
+        // A last empty step counts for nothing.
+        if inner.strip_suffix('.') == Some(outer) {
+            return refuse(format!("cannot infer query fields to set, path '{inner}' is matched twice"));
+        }
         if within(inner, outer) {
             let message =
                 format!("cannot infer query fields to set, both paths '{inner}' and '{outer}' are matched");

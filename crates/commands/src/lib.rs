@@ -17,5 +17,5 @@ mod session;
 pub use client::Client;
 pub use dispatch::run;
 pub use registry::{COMMANDS, CommandSpec};
-pub use reply::Reply;
+pub use reply::{Reply, error_document};
 pub use request::Request;

@@ -79,15 +79,18 @@ impl CommandSpec {
 pub static COMMANDS: &[CommandSpec] = &[
     command("abortTransaction", c::abort_transaction::run, "undo the open transaction").admin().ends_transaction(),
     command("aggregate", c::aggregate::run, "run a pipeline").transactional(),
+    command("buildInfo", c::build_info::run, "which version this is").alias(&["buildinfo"]),
     command("collMod", c::coll_mod::run, "hide or show an index"),
     command("collStats", c::coll_stats::run, "sizes and counts of a collection").alias(&["collstats"]),
     command("commitTransaction", c::commit_transaction::run, "make the open transaction durable")
         .admin()
         .ends_transaction(),
     command("configureFailPoint", c::configure_fail_point::run, "make commands fail, for tests").admin().test_only(),
+    command("connectionStatus", c::connection_status::run, "who is logged in"),
     command("count", c::count::run, "count documents"),
     command("create", c::create::run, "make a collection").transactional(),
     command("createIndexes", c::create_indexes::run, "build indexes").transactional(),
+    command("currentOp", c::current_op::run, "what runs now").admin(),
     command("dataSize", c::data_size::run, "bytes of a collection").alias(&["datasize"]),
     command("dbStats", c::db_stats::run, "sizes and counts of a database").alias(&["dbstats"]),
     command("delete", c::delete::run, "remove documents").transactional().retryable(),
@@ -102,19 +105,32 @@ pub static COMMANDS: &[CommandSpec] = &[
         .alias(&["findandmodify"])
         .transactional()
         .retryable(),
+    command("getCmdLineOpts", c::get_cmd_line_opts::run, "how the server was started").admin(),
+    command("getDefaultRWConcern", c::get_default_rw_concern::run, "default read and write concern").admin(),
+    command("getLog", c::get_log::run, "warnings at start").admin(),
     command("getMore", c::get_more::run, "the next batch of a cursor").transactional(),
+    command("getParameter", c::get_parameter::run, "settings").admin(),
+    command("hello", c::hello::run, "what this server is"),
+    command("hostInfo", c::host_info::run, "what machine this is").alias(&["hostinfo"]),
     command("insert", c::insert::run, "add documents").transactional().retryable(),
+    command("isMaster", c::hello::run_is_master, "what this server is").alias(&["ismaster"]),
     command("killAllSessions", c::kill_sessions::run_all, "end all sessions"),
     command("killCursors", c::kill_cursors::run, "close cursors").transactional(),
+    command("killOp", c::kill_op::run, "interrupt a running command").admin(),
     command("killSessions", c::kill_sessions::run, "end sessions and what they run"),
     command("listCollections", c::list_collections::run, "the collections of a database"),
+    command("listCommands", c::list_commands::run, "this table"),
     command("listDatabases", c::list_databases::run, "all databases").admin(),
     command("listIndexes", c::list_indexes::run, "the indexes of a collection"),
+    command("ping", c::ping::run, "is anybody there?"),
     command("refreshSessions", c::refresh_sessions::run, "keep sessions alive"),
     command("renameCollection", c::rename_collection::run, "rename a collection").admin(),
+    command("replSetGetStatus", c::repl_set_get_status::run, "a set of one, healthy").admin(),
+    command("serverStatus", c::server_status::run, "counters that monitoring reads"),
     command("startSession", c::start_session::run, "begin a session"),
     command("update", c::update::run, "change documents").transactional().retryable(),
     command("validate", c::validate::run, "recompute and compare a collection's indexes"),
+    command("whatsmyuri", c::whats_my_uri::run, "the client's own address"),
 ];
 
 pub fn find(name: &str) -> Option<&'static CommandSpec> {

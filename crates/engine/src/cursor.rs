@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::catalog::CollectionId;
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::operator::Executor;
+use crate::operator::{ExecContext, Executor};
 use crate::session::SessionId;
 
 /// An open result.
@@ -38,6 +38,16 @@ pub enum Source {
     Executor(Box<Executor>),
     /// A list made beforehand: listCollections, listIndexes, aggregate's groups.
     List(std::vec::IntoIter<Document>),
+}
+
+impl Source {
+    /// As far as is known without further work.
+    fn is_exhausted(&self) -> bool {
+        match self {
+            Source::Executor(executor) => executor.is_exhausted(),
+            Source::List(list) => list.as_slice().is_empty(),
+        }
+    }
 }
 
 /// How much one reply may hold.
@@ -79,6 +89,7 @@ impl Cursor {
     pub fn fill(&mut self, writer: &mut Writer, batch: Batch, interrupt: &dyn Fn() -> Result<()>) -> Result<bool> {
         let start = writer.len();
         let mut count = 0;
+        let mut context = ExecContext::new(interrupt);
         let fits = |writer: &Writer, document: usize| writer.len() - start + document <= batch.bytes_max;
         if count < batch.documents_max
             && let Some(document) = self.held_over.take()
@@ -88,14 +99,14 @@ impl Cursor {
         }
         while count < batch.documents_max {
             let exhausted = match &mut self.source {
-                Source::Executor(executor) => match executor.next_document(interrupt)? {
+                Source::Executor(executor) => match executor.next_document(&mut context)? {
                     None => true,
-                    Some(document) if count == 0 || fits(writer, document.as_bytes().len()) => {
-                        writer.append_index(count, RawValue::Document(document));
+                    Some(row) if count == 0 || fits(writer, row.document().as_bytes().len()) => {
+                        writer.append_index(count, RawValue::Document(row.document()));
                         false
                     }
-                    Some(document) => {
-                        self.held_over = Some(document.to_document());
+                    Some(row) => {
+                        self.held_over = Some(row.document().to_document());
                         break;
                     }
                 },
@@ -116,8 +127,7 @@ impl Cursor {
             count += 1;
         }
         self.returned += count as u64;
-        // A list knows its end; an executor finds out at the next getMore, as on MongoDB.
-        Ok(matches!(&self.source, Source::List(list) if list.as_slice().is_empty()))
+        Ok(self.held_over.is_none() && self.source.is_exhausted())
     }
 }
 

@@ -95,7 +95,7 @@ impl Engine {
         let mut transaction = self.store.begin();
         save(&mut transaction, &collection);
         ids.save(&mut transaction);
-        transaction.enqueue(Durability::Durable)?;
+        let _queued = transaction.enqueue(Durability::Durable)?;
         self.publish(|catalog| catalog.insert(collection.clone()));
         Ok(collection)
     }
@@ -289,7 +289,7 @@ impl Engine {
             .collect();
         let mut transaction = self.store.begin();
         save(&mut transaction, &changed);
-        transaction.enqueue(Durability::Durable)?;
+        let _queued = transaction.enqueue(Durability::Durable)?;
         self.publish(|catalog| catalog.insert(Arc::new(changed)));
         Ok(())
     }

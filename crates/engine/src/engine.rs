@@ -1,17 +1,20 @@
 //! The database: a store, a catalog, sessions, cursors and running operations.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use kilim_error::Result;
-use kilim_storage::{Durability, Options, Snapshot, Store};
+use kilim_storage::{Direction, Durability, Options, Snapshot, Space, Store};
 use parking_lot::{Mutex, RwLock};
 
 use crate::catalog::{Catalog, Collection};
 use crate::cursor::Cursors;
 use crate::ddl::Ids;
 use crate::fail_point::FailPoints;
+use crate::index::{Index, IndexId};
+use crate::layout;
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::Operations;
@@ -28,7 +31,6 @@ pub struct EngineOptions {
     pub test_commands: bool,
 }
 
-#[derive(Debug)]
 pub struct Engine {
     pub options: EngineOptions,
     pub store: Store,
@@ -38,7 +40,8 @@ pub struct Engine {
     pub metrics: Metrics,
     pub fail_points: FailPoints,
     pub started: Instant,
-    pub started_at: SystemTime,
+    /// Where clients reach this server, once it listens.
+    address: OnceLock<String>,
     catalog: RwLock<Arc<Catalog>>,
     /// Held by whoever changes the catalog, so that changes follow each other.
     pub(crate) ids: Mutex<Ids>,
@@ -65,7 +68,7 @@ impl Engine {
             metrics: Metrics::default(),
             fail_points: FailPoints::default(),
             started: Instant::now(),
-            started_at: SystemTime::now(),
+            address: OnceLock::new(),
             catalog: RwLock::new(Arc::new(catalog)),
             ids: Mutex::new(ids),
             store,
@@ -98,6 +101,40 @@ impl Engine {
     pub(crate) fn publish(&self, change: impl FnOnce(&mut Catalog)) {
         let mut catalog = self.catalog.write();
         change(Arc::make_mut(&mut catalog));
+    }
+
+    /// Tells where clients reach this server; the first call counts.
+    pub fn set_address(&self, address: String) {
+        let _ = self.address.set(address);
+    }
+
+    pub fn address(&self) -> String {
+        self.address.get().cloned().unwrap_or_else(|| "localhost:27017".to_owned())
+    }
+
+    /// An estimate of an index's size from its first entries: exact sizes would cost every write.
+    pub fn index_bytes(&self, collection: &Collection, index: &Index) -> Result<u64> {
+        const SAMPLE: usize = 256;
+        let snapshot = self.store.snapshot();
+        let (lower, upper) = (layout::index_prefix(index.id), (index.id.0 + 1).to_be_bytes());
+        let scan =
+            snapshot.scan(Space::Index, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Forward);
+        let (mut bytes, mut entries) = (0, 0);
+        for entry in scan.take(SAMPLE) {
+            let (key, value) = entry?;
+            bytes += key.len() as u64 + value.len() as u64;
+            entries += 1;
+        }
+        if entries < SAMPLE as u64 {
+            return Ok(bytes);
+        }
+        let records = snapshot.counter(&layout::counter_key(collection.id))?.count.max(0) as u64;
+        Ok(bytes * records.max(entries) / entries)
+    }
+
+    /// A fresh index id; ids are never given out twice.
+    pub fn next_index_id(&self) -> IndexId {
+        self.ids.lock().next_index()
     }
 
     /// What must happen now and then: closes idle cursors, forgets idle sessions, ends transactions

@@ -1,3 +1,24 @@
 //! The database without a socket: catalog, indexes, planner, operators, the one write door, sessions, cursors.
 
+pub mod catalog;
+pub mod cursor;
+pub mod ddl;
+mod engine;
+pub mod fail_point;
 pub mod index;
+pub mod layout;
+pub mod limits;
+pub mod metrics;
+mod namespace;
+pub mod operation;
+pub mod operator;
+pub mod planner;
+pub mod read;
+pub mod session;
+pub mod shape;
+pub mod validate;
+pub mod write;
+
+pub use engine::{Engine, EngineOptions};
+pub use kilim_storage::Durability;
+pub use namespace::{Namespace, check_database};

@@ -8,9 +8,6 @@ pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What a reply or an internal document may exceed that by, as on MongoDB.
 pub const DOCUMENT_BYTES_SLACK: usize = 16 * 1024;
 
-/// Nesting of stored documents, as on MongoDB; the wire allows 200, so that an error can still wrap one.
-pub const STORED_DEPTH_MAX: usize = 180;
-
 /// One reply's documents; the message around them must stay below 48,000,000 bytes.
 pub const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, Value};
 use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::{Hint, Purpose, ReadRequest};
 use kilim_engine::read;
 use kilim_error::{Error, ErrorCode, Result};
@@ -46,7 +47,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         None => Source::Executor(Box::new(executor)),
         Some(group) => {
             let operation = call.operation.clone();
-            let count = executor.count(&|| operation.check())?;
+            let count = executor.count(&mut ExecContext::new(&|| operation.check()))?;
             Source::List(group.result(count).into_iter().collect::<Vec<_>>().into_iter())
         }
     };

@@ -41,7 +41,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut sizes = Document::new();
     let mut total = 0;
     for index in collection.indexes.iter() {
-        let size = call.engine.index_bytes(index.id) as i64;
+        let size = call.engine.index_bytes(&collection, index)? as i64;
         total += size;
         sizes.push(&index.spec.name, size / scale);
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, doc};
+use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::{Purpose, ReadRequest};
 use kilim_engine::{layout, read};
 use kilim_error::Result;
@@ -31,7 +32,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let operation = call.operation.clone();
     let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();
-    let count = executor.count(&|| operation.check())?;
+    let count = executor.count(&mut ExecContext::new(&|| operation.check()))?;
     Ok(doc! {"n": count as i32})
 }
 

@@ -19,7 +19,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         objects += counted.count;
         bytes += counted.bytes;
         indexes += collection.indexes.len() as i64;
-        index_bytes += collection.indexes.iter().map(|index| call.engine.index_bytes(index.id) as i64).sum::<i64>();
+        for index in collection.indexes.iter() {
+            index_bytes += call.engine.index_bytes(collection, index)? as i64;
+        }
     }
     let scaled = |bytes: i64| bytes as f64 / scale as f64;
     Ok(doc! {

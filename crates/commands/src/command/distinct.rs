@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use kilim_bson::{Document, Path, RawDocument, Writer, encode_value};
+use kilim_bson::{Component, Document, Path, RawDocument, RawValue, Writer, encode_value};
+use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::ReadRequest;
 use kilim_engine::{limits, read};
 use kilim_error::{Error, ErrorCode, Result};
@@ -26,8 +27,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     writer.open_array("values");
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     let mut key = Vec::new();
-    while let Some(row) = executor.next_document(&|| operation.check())? {
-        kilim_query::path::each_value(row.document(), &path, &mut |value| {
+    let interrupt = || operation.check();
+    let mut context = ExecContext::new(&interrupt);
+    while let Some(row) = executor.next_document(&mut context)? {
+        each_value(RawValue::Document(row.document()), path.components(), &mut |value| {
             key.clear();
             encode_value(&mut key, value, false);
             if !seen.contains(&key) {
@@ -60,4 +63,31 @@ pub fn parse(body: RawDocument<'_>) -> Result<(Path, ReadRequest)> {
     }
     let request = ReadRequest { hint, ..ReadRequest::new(Arc::new(Filter::parse(filter)?)) };
     Ok((Path::parse(key), request))
+}
+
+/// Visits the values at a path. Arrays are entered, at the end of the path too; a number selects one
+/// element instead.
+fn each_value<'a>(value: RawValue<'a>, path: &[Component], visit: &mut impl FnMut(RawValue<'a>)) {
+    match (value, path.split_first()) {
+        (RawValue::Array(array), None) => array.iter().for_each(visit),
+        (value, None) => visit(value),
+        (RawValue::Document(document), Some((component, rest))) => {
+            if let Some(value) = document.get(&component.name) {
+                each_value(value, rest, visit);
+            }
+        }
+        (RawValue::Array(array), Some((component, rest))) => match component.index {
+            Some(index) => {
+                if let Some(element) = array.get(index) {
+                    each_value(element, rest, visit);
+                }
+            }
+            None => {
+                for element in array.iter().filter(|element| element.as_document().is_some()) {
+                    each_value(element, path, visit);
+                }
+            }
+        },
+        _ => {}
+    }
 }

@@ -45,7 +45,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let request = FindAndModifyRequest {
         target: UpdateRequest {
             filter: filter.clone(),
-            filter_document: options.filter,
             update: &update,
             multi: false,
             upsert: options.upsert,

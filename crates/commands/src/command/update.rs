@@ -80,7 +80,6 @@ fn run_statement(
     let update = Update::parse(statement.update, statement.array_filters, statement.multi)?;
     let request = UpdateRequest {
         filter,
-        filter_document: statement.filter,
         update: &update,
         multi: statement.multi,
         upsert: statement.upsert,

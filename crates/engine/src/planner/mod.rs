@@ -23,6 +23,9 @@ mod regex_prefix;
 mod solution;
 mod trial;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use kilim_query::filter::Filter;
 
 use super::door;
 use super::unit::Unit;
-use super::update::{Candidates, change_record, first_by};
+use super::update::{Candidates, change_record, matching};
 use crate::namespace::Namespace;
 use crate::planner::Hint;
 
@@ -31,7 +31,7 @@ pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteReques
         };
     }
     let Some(collection) = unit.enter(namespace)? else { return Ok(0) };
-    let mut candidates = Candidates::find(unit, &collection, first_by(&request.filter, None, request.hint.as_ref()))?;
+    let mut candidates = Candidates::find(unit, &collection, matching(&request.filter, None, request.hint.as_ref()))?;
     let mut removed = 0;
     while let Some(record) = candidates.next(unit)? {
         let done = change_record(unit, namespace, record, &request.filter, |unit, collection, before, _| {

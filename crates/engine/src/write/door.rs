@@ -17,7 +17,7 @@ use crate::layout;
 use crate::limits;
 
 /// What may be stored: size and depth.
-pub(crate) fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
+fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
     let size = document.as_bytes().len();
     if size > limits::DOCUMENT_BYTES_MAX {
         return Err(Error::user(
@@ -28,7 +28,7 @@ pub(crate) fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
             ),
         ));
     }
-    document.check_depth(limits::STORED_DEPTH_MAX)
+    document.check_stored_depth()
 }
 
 /// Values that `_id` cannot have.

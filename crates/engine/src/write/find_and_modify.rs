@@ -7,7 +7,7 @@ use kilim_query::sort::Sort;
 use super::door;
 use super::unit::Unit;
 use super::update::{
-    Candidates, Images, UpdateRequest, apply_update, change_record, first_by, insert_new, is_upsert_race,
+    Candidates, Images, UpdateRequest, apply_update, change_record, matching, insert_new, is_upsert_race,
     new_document,
 };
 use crate::namespace::Namespace;
@@ -75,7 +75,7 @@ fn modify_first(
 ) -> Result<Option<Modified>> {
     let target = &request.target;
     let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
-    let read = first_by(&target.filter, request.sort.as_ref(), target.hint.as_ref());
+    let read = matching(&target.filter, request.sort.as_ref(), target.hint.as_ref());
     let mut candidates = Candidates::find(unit, &collection, read)?;
     // One that somebody changed meanwhile and that no longer matches is passed over: the next in order
     // is then the first.

@@ -81,8 +81,12 @@ impl<'e> Unit<'e> {
     }
 
     /// What this unit's statements read: the newest published state with the unit's own writes.
-    pub fn snapshot(&mut self) -> Snapshot {
-        self.transaction().snapshot()
+    pub fn snapshot(&self) -> Snapshot {
+        match &self.work {
+            Work::Batch { transaction: None, .. } => self.engine.store.snapshot(),
+            Work::Batch { transaction: Some(transaction), .. } => transaction.snapshot(),
+            Work::Transaction(transaction) => transaction.storage.snapshot(),
+        }
     }
 
     /// Takes up writing to a collection: holds it against schema changes until the batch is handed in.

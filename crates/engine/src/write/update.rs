@@ -14,12 +14,11 @@ use crate::catalog::{Collection, RecordId};
 use crate::index::Index;
 use crate::layout;
 use crate::namespace::Namespace;
-use crate::operator::Executor;
+use crate::operator::{ExecContext, Executor};
 use crate::planner::{Hint, ReadRequest};
 
 pub struct UpdateRequest<'a> {
     pub filter: Arc<Filter>,
-    pub filter_document: RawDocument<'a>,
     pub update: &'a Update,
     pub multi: bool,
     pub upsert: bool,
@@ -80,11 +79,7 @@ fn update_matching(
 ) -> Result<UpdateOutcome> {
     let mut outcome = UpdateOutcome::default();
     let Some(collection) = unit.enter(namespace)? else { return Ok(outcome) };
-    let read = ReadRequest {
-        filter: request.filter.clone(),
-        hint: request.hint.clone(),
-        ..ReadRequest::default()
-    };
+    let read = matching(&request.filter, None, request.hint.as_ref());
     let mut candidates = Candidates::find(unit, &collection, read)?;
     while let Some(record) = candidates.next(unit)? {
         let changed = change_record(unit, namespace, record, &request.filter, |unit, collection, before, position| {
@@ -169,7 +164,7 @@ pub(super) fn upsert(unit: &mut Unit<'_>, namespace: &Namespace, request: &Updat
 
 pub(super) fn new_document(unit: &Unit<'_>, request: &UpdateRequest<'_>) -> Result<Document> {
     let context = request.context(unit, None, true);
-    let document = request.update.document_for_upsert(&request.filter, request.filter_document, &context)?;
+    let document = request.update.document_for_upsert(&request.filter, &context)?;
     if let Some(id) = document.get("_id") {
         door::check_id(id)?;
     }
@@ -206,25 +201,20 @@ pub(super) struct Candidates {
 impl Candidates {
     pub(super) fn find(unit: &mut Unit<'_>, collection: &Collection, read: ReadRequest) -> Result<Candidates> {
         let snapshot = unit.snapshot();
-        let plan = crate::planner::plan(&collection.planner_input(&snapshot)?, read, &snapshot)?;
+        let plan = crate::read::plan_collection(unit, collection, read, &snapshot)?;
         Ok(Candidates { executor: crate::operator::execute(plan, snapshot) })
     }
 
     pub(super) fn next(&mut self, unit: &Unit<'_>) -> Result<Option<RecordId>> {
-        let operation = unit.operation.clone();
-        let found = self.executor.next_record(&|| operation.check())?;
+        let interrupt = || unit.operation.check();
+        let found = self.executor.next_record(&mut ExecContext::new(&interrupt))?;
         Ok(found.map(|row| row.record))
     }
 }
 
-/// A read of the first document by `sort`.
-pub(super) fn first_by(filter: &Arc<Filter>, sort: Option<&Sort>, hint: Option<&Hint>) -> ReadRequest {
-    ReadRequest {
-        filter: filter.clone(),
-        sort: sort.cloned(),
-        hint: hint.cloned(),
-        ..ReadRequest::default()
-    }
+/// A read of what a write may change, in the order it is to be changed.
+pub(super) fn matching(filter: &Arc<Filter>, sort: Option<&Sort>, hint: Option<&Hint>) -> ReadRequest {
+    ReadRequest { sort: sort.cloned(), hint: hint.cloned(), ..ReadRequest::new(filter.clone()) }
 }
 
 impl UpdateOutcome {

@@ -1,0 +1,65 @@
+//! `currentOp`: what runs now.
+
+use kilim_bson::{Document, doc};
+use kilim_error::Result;
+use kilim_query::filter::Filter;
+
+use super::build_info::host_name;
+use crate::dispatch::Call;
+use crate::request::GENERIC_FIELDS;
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    // Everything but its own options is a filter on what it shows.
+    let mut filter = Document::new();
+    for (name, value) in call.body.iter().skip(1) {
+        if !name.starts_with('$') && !GENERIC_FIELDS.contains(&name) {
+            filter.push(name, value.to_value());
+        }
+    }
+    let filter = Filter::parse(filter.as_raw())?;
+    let shown = call.engine.operations.list().into_iter().map(|operation| {
+        let description = operation.description();
+        let running = operation.started.elapsed();
+        let mut document = doc! {
+            "type": "op",
+            "host": host_name(),
+            "desc": format!("conn{}", operation.connection),
+            "connectionId": operation.connection as i64,
+            "active": true,
+            "opid": operation.id as i32,
+            "secs_running": running.as_secs() as i64,
+            "microsecs_running": running.as_micros() as i64,
+            "op": if description.kind.is_empty() { "none" } else { description.kind },
+            "ns": description.namespace,
+            "command": description.command,
+        };
+        if let Some(session) = description.session {
+            document.push("lsid", session);
+        }
+        document
+    });
+    let mut operations: Vec<Document> = shown.collect();
+    operations.extend(index_builds(call));
+    operations.retain(|operation| filter.matches(operation.as_raw()));
+    Ok(doc! {"inprog": operations})
+}
+
+/// Index builds and how far they are.
+fn index_builds(call: &Call<'_, '_>) -> Vec<Document> {
+    let catalog = call.engine.catalog();
+    let mut builds = Vec::new();
+    for collection in catalog.iter() {
+        for building in collection.building.iter() {
+            let done = building.progress.load(std::sync::atomic::Ordering::Relaxed);
+            builds.push(doc! {
+                "type": "op",
+                "desc": "IndexBuild",
+                "ns": collection.namespace.to_string(),
+                "msg": format!("Index Build: scanning collection, {done} documents"),
+                "progress": {"done": done as i64},
+                "command": {"createIndexes": &collection.namespace.collection, "index": &building.index.spec.name},
+            });
+        }
+    }
+    builds
+}

@@ -1,0 +1,179 @@
+//! `explain`: how a command would run.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_engine::operator::ExecContext;
+use kilim_engine::planner::explain::{Subject, WriteStage};
+use kilim_engine::planner::{self, ReadRequest, Verbosity};
+use kilim_engine::{Namespace, read};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+
+use super::{aggregate, build_info, count, delete, distinct, find, find_and_modify, update};
+use crate::argument::{Argument, arguments};
+use crate::dispatch::Call;
+
+const NAME: &str = "explain";
+
+/// What an explained command would read, and what it would do to it.
+struct Explained {
+    namespace: Namespace,
+    request: ReadRequest,
+    write: Option<Write>,
+}
+
+#[derive(Clone, Copy)]
+enum Write {
+    Update { multi: bool, upsert: bool },
+    Delete { one: bool },
+}
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let (_, value) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
+    let command = Argument { command: NAME, name: NAME, value }.document()?;
+    let mut verbosity = Verbosity::AllPlansExecution;
+    for argument in arguments(NAME, call.body) {
+        match argument.name {
+            "verbosity" => verbosity = parse_verbosity(argument.string()?)?,
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let explained = parse(command, call.generic.database)?;
+    call.describe("command", &explained.namespace);
+    let filter = explained.request.filter.clone();
+    let reading = read::plan(&mut call.unit, &explained.namespace, explained.request)?;
+    let namespace = explained.namespace.to_string();
+    let indexes = reading.collection.as_ref().map(|collection| collection.indexes.clone());
+    let write = explained.write;
+    let counts = |read: u64| write.map_or_else(Vec::new, |write| write.counts(read));
+    let subject = Subject {
+        namespace: &namespace,
+        filter: &filter,
+        projection: command.get("projection").and_then(RawValue::as_document),
+        indexes: indexes.as_deref().unwrap_or_default(),
+        write: write.map(|write| WriteStage { stage: write.stage(), single: write.single(), counts: &counts }),
+    };
+    let operation = call.operation.clone();
+    let interrupt = || operation.check();
+    let mut reply =
+        planner::explain(reading.plan, reading.snapshot, &subject, verbosity, &mut ExecContext::new(&interrupt))?;
+    let mut shown = command.to_document();
+    shown.push("$db", call.generic.database);
+    reply.push("command", shown);
+    reply.push("serverInfo", build_info::server_info());
+    reply.push("serverParameters", Document::new());
+    Ok(reply)
+}
+
+fn parse_verbosity(name: &str) -> Result<Verbosity> {
+    match name {
+        "queryPlanner" => Ok(Verbosity::QueryPlanner),
+        "executionStats" => Ok(Verbosity::ExecutionStats),
+        "allPlansExecution" => Ok(Verbosity::AllPlansExecution),
+        other => Err(Error::user(
+            ErrorCode::BadValue,
+            format!("Enumeration value '{other}' for field 'explain.verbosity' is not a valid value."),
+        )),
+    }
+}
+
+fn parse(command: RawDocument<'_>, database: &str) -> Result<Explained> {
+    let Some((name, target)) = command.iter().next() else {
+        return Err(Error::user(ErrorCode::CommandNotFound, "Explain failed due to unknown command: "));
+    };
+    let namespace = || match target {
+        RawValue::String(collection) => Namespace::parse(database, collection),
+        other => Err(Error::user(
+            ErrorCode::InvalidNamespace,
+            format!("collection name has invalid type {}", other.element_type().name()),
+        )),
+    };
+    let read = |request| Ok(Explained { namespace: namespace()?, request, write: None });
+    match name {
+        "find" => read(find::parse(command)?.request),
+        "count" => read(count::parse(command)?),
+        "distinct" => read(distinct::parse(command)?.1),
+        "aggregate" => read(aggregate::parse(command)?.request),
+        "update" => {
+            let statement = update::Statement::parse(single(command, "updates")?)?;
+            let filter = Filter::parse(statement.filter)?;
+            let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
+            let write = Write::Update { multi: statement.multi, upsert: statement.upsert };
+            Ok(Explained { namespace: namespace()?, request, write: Some(write) })
+        }
+        "delete" => {
+            let statement = delete::Statement::parse(single(command, "deletes")?)?;
+            let filter = Filter::parse(statement.filter)?;
+            let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
+            let write = Write::Delete { one: statement.one };
+            Ok(Explained { namespace: namespace()?, request, write: Some(write) })
+        }
+        "findAndModify" | "findandmodify" => {
+            let options = find_and_modify::Options::parse(command)?;
+            let filter = Filter::parse(options.filter)?;
+            let sort = find::parse_sort(options.sort)?;
+            let request = ReadRequest { sort, hint: options.hint, ..ReadRequest::new(Arc::new(filter)) };
+            let write = match options.remove {
+                true => Write::Delete { one: true },
+                false => Write::Update { multi: false, upsert: options.upsert },
+            };
+            Ok(Explained { namespace: namespace()?, request, write: Some(write) })
+        }
+        other => Err(Error::user(
+            ErrorCode::CommandNotFound,
+            format!("Explain failed due to unknown command: {other}"),
+        )),
+    }
+}
+
+/// The one statement of a write command: more than one cannot be explained.
+fn single<'a>(command: RawDocument<'a>, name: &'static str) -> Result<RawDocument<'a>> {
+    let statements = command.get(name).and_then(RawValue::as_array);
+    let mut statements = statements.into_iter().flat_map(|statements| statements.iter());
+    match (statements.next().and_then(RawValue::as_document), statements.next()) {
+        (Some(statement), None) => Ok(statement),
+        _ => Err(Error::user(ErrorCode::InvalidLength, "explained write batches must be of size 1")),
+    }
+}
+
+impl Write {
+    fn stage(self) -> &'static str {
+        match self {
+            Write::Update { .. } => "UPDATE",
+            Write::Delete { .. } => "DELETE",
+        }
+    }
+
+    fn single(self) -> bool {
+        match self {
+            Write::Update { multi, .. } => !multi,
+            Write::Delete { one } => one,
+        }
+    }
+
+    fn counts(self, read: u64) -> Vec<(&'static str, u64)> {
+        match self {
+            Write::Update { upsert, .. } => vec![
+                ("nMatched", read),
+                ("nWouldModify", read),
+                ("nWouldUpsert", u64::from(upsert && read == 0)),
+            ],
+            Write::Delete { .. } => vec![("nWouldDelete", read)],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_of_two_statements_is_refused() {
+        let command = doc! {"delete": "c", "deletes": [{"q": {}, "limit": 0}, {"q": {}, "limit": 0}]};
+        let error = parse(command.as_raw(), "test").map(drop).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidLength);
+    }
+}

@@ -1,0 +1,139 @@
+//! `hello` and `isMaster`: what drivers ask first, and then again and again.
+//!
+//! Kilim presents itself as a replica set of one member, the primary, so that drivers offer sessions,
+//! retryable writes and transactions.
+
+use std::time::Duration;
+
+use kilim_bson::{Document, ObjectId, RawDocument, RawValue, Timestamp, Value, doc};
+use kilim_engine::limits;
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::update::now_ms;
+use crate::argument::arguments;
+use crate::dispatch::Call;
+
+/// The name of the set of one.
+pub const SET_NAME: &str = "kilim";
+/// MongoDB 7.0's.
+pub const WIRE_VERSION_MAX: i32 = 21;
+/// What a message may hold.
+pub const MESSAGE_BYTES_MAX: i32 = 48_000_000;
+
+/// How long a monitoring hello waits for a change that never comes, at most.
+const AWAIT_MAX: Duration = Duration::from_secs(10);
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    reply(call, "isWritablePrimary")
+}
+
+pub fn run_is_master(call: &mut Call<'_, '_>) -> Result<Document> {
+    reply(call, "ismaster")
+}
+
+fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
+    let (mut compression, mut await_ms, mut seen) = (Vec::new(), None, None);
+    for argument in arguments("hello", call.body) {
+        match argument.name {
+            "client" => keep_metadata(call, argument.document()?)?,
+            "compression" => {
+                let offered = argument.array()?;
+                let ours = offered.iter().filter_map(RawValue::as_str);
+                compression = ours.filter(|name| ["snappy", "zstd", "zlib"].contains(name)).map(Value::from).collect();
+            }
+            "maxAwaitTimeMS" => await_ms = Some(argument.not_negative()?),
+            "topologyVersion" => seen = Some(argument.document()?),
+            // Without users there is nobody to authenticate: drivers go on without.
+            "speculativeAuthenticate" => {}
+            "helloOk" | "hostInfo" | "loadBalanced" | "saslSupportedMechs" | "forShell" | "internalClient"
+            | "hangUpOnStepDown" => {}
+            _ => return Err(argument.unknown()),
+        }
+    }
+    if await_ms.is_some() != seen.is_some() {
+        return Err(Error::location(
+            31368,
+            "A request with a 'topologyVersion' must include 'maxAwaitTimeMS' and the other way round",
+        ));
+    }
+    if let (Some(millis), Some(seen)) = (await_ms, seen)
+        && matches!(seen.get("processId"), Some(RawValue::ObjectId(id)) if id == process_id())
+    {
+        wait(call, Duration::from_millis(millis).min(AWAIT_MAX));
+        if call.request.exhaust_allowed {
+            call.exhaust_next = Some(call.body.to_document());
+        }
+    }
+    let address = call.engine.address();
+    let mut document = doc! {"helloOk": true};
+    document.push("topologyVersion", doc! {"processId": process_id(), "counter": 6i64});
+    document.push("hosts", vec![Value::from(address.as_str())]);
+    document.push("setName", SET_NAME);
+    document.push("setVersion", 1);
+    document.push(primary, true);
+    document.push("secondary", false);
+    document.push("primary", address.as_str());
+    document.push("me", address.as_str());
+    document.push("electionId", election_id());
+    let written = Timestamp::from_bits(call.engine.store.last_commit_time());
+    let write_date = Value::DateTime(i64::from(written.seconds) * 1000);
+    let op_time = || doc! {"ts": written, "t": 1i64};
+    document.push(
+        "lastWrite",
+        doc! {
+            "opTime": op_time(),
+            "lastWriteDate": write_date.clone(),
+            "majorityOpTime": op_time(),
+            "majorityWriteDate": write_date,
+        },
+    );
+    document.push("maxBsonObjectSize", limits::DOCUMENT_BYTES_MAX as i32);
+    document.push("maxMessageSizeBytes", MESSAGE_BYTES_MAX);
+    document.push("maxWriteBatchSize", limits::WRITE_BATCH_STATEMENTS_MAX as i32);
+    document.push("localTime", Value::DateTime(now_ms()));
+    document.push("logicalSessionTimeoutMinutes", (limits::SESSION_IDLE.as_secs() / 60) as i32);
+    document.push("connectionId", call.client.id as i32);
+    document.push("minWireVersion", 0);
+    document.push("maxWireVersion", WIRE_VERSION_MAX);
+    document.push("readOnly", false);
+    if !compression.is_empty() {
+        document.push("compression", compression);
+    }
+    Ok(document)
+}
+
+/// The driver's name and version, told once a connection.
+fn keep_metadata(call: &mut Call<'_, '_>, metadata: RawDocument<'_>) -> Result<()> {
+    if metadata.as_bytes().len() > 512 + 16 {
+        return Err(Error::user(
+            ErrorCode::ClientMetadataDocumentTooLarge,
+            "The client metadata document must be less then or equal to 512 bytes",
+        ));
+    }
+    if call.client.metadata.is_none() {
+        let app = metadata.get("application").and_then(RawValue::as_document);
+        let name = app.and_then(|app| app.get("name")).and_then(RawValue::as_str);
+        call.client.app_name = name.map(str::to_owned);
+        call.client.metadata = Some(metadata.to_document());
+    }
+    Ok(())
+}
+
+/// The topology never changes, so a monitor waits its time out; shutting down wakes it.
+fn wait(call: &Call<'_, '_>, time: Duration) {
+    let deadline = std::time::Instant::now() + time;
+    while std::time::Instant::now() < deadline && call.operation.check().is_ok() {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        std::thread::sleep(left.min(Duration::from_millis(100)));
+    }
+}
+
+/// Tells one run of the server from another.
+fn process_id() -> ObjectId {
+    static ID: std::sync::OnceLock<ObjectId> = std::sync::OnceLock::new();
+    *ID.get_or_init(ObjectId::new)
+}
+
+pub fn election_id() -> ObjectId {
+    ObjectId::from_bytes([0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1])
+}

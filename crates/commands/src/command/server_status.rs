@@ -1,0 +1,95 @@
+//! `serverStatus`: counters that monitoring reads.
+
+use kilim_bson::{Document, Value, doc};
+use kilim_engine::metrics::Counter;
+use kilim_error::Result;
+
+use super::build_info::{MONGODB_VERSION, host_name};
+use super::hello::{SET_NAME, WIRE_VERSION_MAX};
+use super::update::now_ms;
+use crate::dispatch::Call;
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let engine = call.engine;
+    let metrics = &engine.metrics;
+    let count = |counter: &Counter| Value::Int64(counter.get() as i64);
+    let uptime = engine.started.elapsed();
+    let address = engine.address();
+    let (resident_mb, virtual_mb) = memory_mb();
+    let open_transactions = metrics.transactions_started.get() as i64
+        - metrics.transactions_committed.get() as i64
+        - metrics.transactions_aborted.get() as i64;
+    let connections = metrics.connections_current.get() as i32;
+    Ok(doc! {
+        "host": host_name(),
+        "version": MONGODB_VERSION,
+        "process": "kilim",
+        "pid": i64::from(std::process::id()),
+        "uptime": uptime.as_secs_f64().floor(),
+        "uptimeMillis": uptime.as_millis() as i64,
+        "uptimeEstimate": uptime.as_secs() as i64,
+        "localTime": Value::DateTime(now_ms()),
+        "connections": {
+            "current": connections,
+            "totalCreated": metrics.connections_total.get() as i32,
+            "active": engine.operations.list().len() as i32,
+        },
+        "network": {
+            "bytesIn": count(&metrics.bytes_in),
+            "bytesOut": count(&metrics.bytes_out),
+            "numRequests": count(&metrics.requests),
+        },
+        "opcounters": {
+            "insert": count(&metrics.inserted),
+            "query": count(&metrics.queried),
+            "update": count(&metrics.updated),
+            "delete": count(&metrics.deleted),
+            "getmore": count(&metrics.got_more),
+            "command": count(&metrics.commands),
+        },
+        "metrics": {
+            "cursor": {"open": {"total": engine.cursors.count() as i64}},
+            "document": {
+                "deleted": count(&metrics.documents_deleted),
+                "inserted": count(&metrics.documents_inserted),
+                "returned": count(&metrics.documents_returned),
+                "updated": count(&metrics.documents_updated),
+            },
+            "operation": {"writeConflicts": count(&metrics.write_conflicts)},
+        },
+        "logicalSessionRecordCache": {"activeSessionsCount": engine.sessions.list().len() as i32},
+        "transactions": {
+            "totalStarted": count(&metrics.transactions_started),
+            "totalCommitted": count(&metrics.transactions_committed),
+            "totalAborted": count(&metrics.transactions_aborted),
+            "currentOpen": open_transactions.max(0),
+        },
+        "mem": {"bits": 64, "resident": resident_mb, "virtual": virtual_mb, "supported": true},
+        "repl": {
+            "setName": SET_NAME,
+            "setVersion": 1,
+            "isWritablePrimary": true,
+            "secondary": false,
+            "hosts": vec![Value::from(address.as_str())],
+            "primary": address.as_str(),
+            "me": address.as_str(),
+        },
+        "storageEngine": {
+            "name": if engine.options.data.is_some() { "fjall" } else { "memory" },
+            "supportsCommittedReads": true,
+            "readOnly": false,
+            "persistent": engine.options.data.is_some(),
+            "diskBytes": engine.store.disk_bytes() as i64,
+        },
+        "wireVersion": {"minWireVersion": 0, "maxWireVersion": WIRE_VERSION_MAX},
+    })
+}
+
+/// Resident and virtual memory of this process.
+fn memory_mb() -> (i32, i32) {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = text.split_whitespace().map(|field| field.parse::<i64>().unwrap_or(0));
+    let (total, resident) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    let megabytes = |pages: i64| (pages * 4096 / (1024 * 1024)) as i32;
+    (megabytes(resident), megabytes(total))
+}

@@ -1,0 +1,140 @@
+//! A collection in memory, written without the write door.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument};
+use kilim_error::Result;
+use kilim_query::filter::Filter;
+use kilim_storage::{Durability, Options, Snapshot, Space, Store};
+
+use crate::catalog::{CollectionId, RecordId};
+use crate::index::{Index, IndexId, IndexSpec, KeyPart, KeySet, Multikey, keys_of};
+use crate::layout;
+use crate::operator::{ExecContext, execute};
+use crate::planner::explain::{Subject, Verbosity};
+use crate::planner::{PlanCache, Plan, PlannerInput, ReadRequest, explain, plan};
+
+pub(super) struct Fixture {
+    store: Store,
+    pub indexes: Arc<[Arc<Index>]>,
+    pub cache: PlanCache,
+}
+
+const COLLECTION: CollectionId = CollectionId(7);
+
+/// An index as createIndexes would describe it.
+pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec {
+    let flag = |name: &str| options.get(name).and_then(|value| value.as_bool()).unwrap_or(false);
+    let name: Vec<String> = key
+        .iter()
+        .map(|(name, direction)| format!("{name}_{}", if KeyPart::all_of(doc_of(name, direction).as_raw())[0].descending { -1 } else { 1 }))
+        .collect();
+    IndexSpec {
+        name: name.join("_"),
+        key: KeyPart::all_of(key.as_raw()),
+        key_document: key.clone(),
+        unique: flag("unique"),
+        sparse: flag("sparse"),
+        hidden: flag("hidden"),
+        partial: options.get("partialFilterExpression").and_then(|filter| filter.as_document()).map(|filter| {
+            (filter.to_document(), Filter::parse(filter).expect("a partial filter"))
+        }),
+    }
+}
+
+fn doc_of(name: &str, value: kilim_bson::RawValue<'_>) -> Document {
+    std::iter::once((name, value.to_value())).collect()
+}
+
+impl Fixture {
+    /// Documents that cannot be indexed, because of parallel arrays, are left out.
+    pub(super) fn new(documents: &[Document], specs: Vec<IndexSpec>) -> Fixture {
+        let store = Store::in_memory(Options::default());
+        let mut specs = specs;
+        specs.insert(0, IndexSpec::id());
+        let mut multikey = vec![Multikey::default(); specs.len()];
+        let mut transaction = store.begin();
+        let mut keys = KeySet::default();
+        let mut written = 0;
+        for (at, document) in documents.iter().enumerate() {
+            let record = RecordId(at as u64 + 1);
+            let mut entries = Vec::new();
+            let mut met = Vec::new();
+            let indexed: Result<()> = specs.iter().enumerate().try_for_each(|(number, spec)| {
+                met.push(keys_of(spec, document.as_raw(), &mut keys)?);
+                let id = IndexId(number as u32 + 1);
+                for (key, bits) in keys.iter() {
+                    entries.push(if spec.unique {
+                        let mut value = record.0.to_be_bytes().to_vec();
+                        value.extend_from_slice(bits);
+                        (layout::unique_entry(id, key), value)
+                    } else {
+                        (layout::plain_entry(id, key, record), bits.to_vec())
+                    });
+                }
+                Ok(())
+            });
+            if indexed.is_err() {
+                continue;
+            }
+            for (known, met) in multikey.iter_mut().zip(met) {
+                known.0.resize(known.0.len().max(met.0.len()), 0);
+                known.0.iter_mut().zip(met.0).for_each(|(known, met)| *known |= met);
+            }
+            let mut stored = vec![0; layout::STAMP_BYTES];
+            stored.extend_from_slice(document.as_bytes());
+            transaction.put(Space::Records, &layout::record_key(COLLECTION, record)[..], stored);
+            entries.into_iter().for_each(|(key, value)| transaction.put(Space::Index, key, value));
+            written += 1;
+        }
+        transaction.add(&layout::counter_key(COLLECTION), written, 0);
+        transaction.commit(Durability::Relaxed).expect("memory does not fail");
+        let indexes = specs.into_iter().zip(multikey).enumerate().map(|(number, (spec, multikey))| {
+            Arc::new(Index { id: IndexId(number as u32 + 1), spec, multikey, ready_since: 0 })
+        });
+        Fixture { store, indexes: indexes.collect(), cache: PlanCache::default() }
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.store.snapshot()
+    }
+
+    pub(super) fn plan(&self, request: ReadRequest) -> Result<Plan> {
+        let input = PlannerInput {
+            id: COLLECTION,
+            indexes: &self.indexes,
+            cache: &self.cache,
+            interrupt: &|| Ok(()),
+        };
+        plan(&input, request, &self.snapshot())
+    }
+
+    pub(super) fn explain(&self, request: &ReadRequest, projection: Option<&Document>, verbosity: Verbosity) -> Document {
+        let plan = self.plan(request.clone()).expect("a plan");
+        let subject = Subject {
+            namespace: "planner.test",
+            filter: &request.filter,
+            projection: projection.map(Document::as_raw),
+            indexes: &self.indexes,
+            write: None,
+        };
+        let mut context = ExecContext::new(&|| Ok(()));
+        explain(plan, self.snapshot(), &subject, verbosity, &mut context).expect("an explanation")
+    }
+
+    /// Record ids and documents, in the order of the answer.
+    pub(super) fn read(&self, request: ReadRequest) -> Result<Vec<(RecordId, Document)>> {
+        let mut executor = execute(self.plan(request)?, self.snapshot());
+        let mut context = ExecContext::new(&|| Ok(()));
+        let mut rows = Vec::new();
+        while let Some(row) = executor.next_document(&mut context)? {
+            rows.push((row.record, row.document().to_document()));
+        }
+        Ok(rows)
+    }
+
+    pub(super) fn count(&self, request: ReadRequest) -> Result<u64> {
+        let mut executor = execute(self.plan(request)?, self.snapshot());
+        executor.count(&mut ExecContext::new(&|| Ok(())))
+    }
+}

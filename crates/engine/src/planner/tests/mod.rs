@@ -1,0 +1,5 @@
+//! Plans against mongod's, and plans against collection scans.
+
+mod fixture;
+mod property;
+mod recorded;

@@ -1,0 +1,50 @@
+//! The way of a read: snapshot, catalog, plan, executor.
+
+use std::sync::Arc;
+
+use kilim_error::Result;
+use kilim_storage::Snapshot;
+
+use crate::catalog::Collection;
+use crate::namespace::Namespace;
+use crate::operator::{self, Executor};
+use crate::planner::{self, Plan, PlannerInput, ReadRequest};
+use crate::write::Unit;
+
+/// A planned read.
+pub struct Reading {
+    pub collection: Option<Arc<Collection>>,
+    pub plan: Plan,
+    pub snapshot: Snapshot,
+}
+
+impl Reading {
+    pub fn execute(self) -> Executor {
+        operator::execute(self.plan, self.snapshot)
+    }
+}
+
+/// Plans a read of what `unit` sees. The snapshot comes before the catalog: see [`crate::catalog`].
+pub fn plan(unit: &mut Unit<'_>, namespace: &Namespace, request: ReadRequest) -> Result<Reading> {
+    let snapshot = unit.snapshot();
+    let Some(collection) = unit.collection(namespace)? else {
+        return Ok(Reading { collection: None, plan: planner::plan_nothing(&request), snapshot });
+    };
+    let plan = plan_collection(unit, &collection, request, &snapshot)?;
+    Ok(Reading { collection: Some(collection), plan, snapshot })
+}
+
+pub(crate) fn plan_collection(
+    unit: &Unit<'_>,
+    collection: &Collection,
+    request: ReadRequest,
+    snapshot: &Snapshot,
+) -> Result<Plan> {
+    let input = PlannerInput {
+        id: collection.id,
+        indexes: &collection.indexes,
+        cache: &collection.shared.plan_cache,
+        interrupt: &|| unit.operation.check(),
+    };
+    planner::plan(&input, request, snapshot)
+}

@@ -25,7 +25,7 @@ const USAGE: &str = "kilim-bench [options]
   --rounds N        rounds a workload (default 5)
   --quick           a tenth of the operations, two rounds: proves the benchmark, not the server
   --long            also: 1 M documents on disk, and the start on them after kill -9
-  --kilim PATH      default: target/release/kilim; a second mongod is accepted, to see what noise is
+  --kilim PATH      default: KILIM_BINARY or target/release/kilim; a second mongod is accepted, to see what noise is
   --mongod PATH     default: KILIM_MONGOD, or fetched into target/tools
   --data DIR        where the servers keep their data (default: the temporary directory)
   --markdown        a table for notes";
@@ -48,7 +48,8 @@ impl Options {
             rounds: 5,
             quick: false,
             long: false,
-            kilim: "target/release/kilim".into(),
+            kilim: std::env::var_os("KILIM_BINARY")
+                .map_or_else(|| "target/release/kilim".into(), PathBuf::from),
             mongod: None,
             data: std::env::temp_dir(),
             markdown: false,
@@ -190,5 +191,9 @@ fn machine() -> String {
     let memory = read("/proc/meminfo");
     let kib = memory.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{cores} cores of {}, {} GB", model.trim_start_matches([' ', '\t', ':']), kib / 1_000_000)
+    // Others at work make latencies worthless and CPU figures doubtful.
+    let load = read("/proc/loadavg");
+    let load = load.split_whitespace().next().unwrap_or("?");
+    let model = model.trim_start_matches([' ', '\t', ':']);
+    format!("{cores} cores of {model}, {} GB; load average at the end {load}", kib / 1_000_000)
 }

@@ -15,8 +15,9 @@ const USAGE: &str =
   --seed N          replays a run (default: from the clock)
   --clients N       concurrent writers (default 8, 4 for power)
   --rounds N        kill: lives (default 20)
-  --life-ms N       the longest life between kills (default 1500; 0 in histories: no kills)
+  --life-ms N       kill: the longest life (default 1500)
   --transactions N  histories: attempts by all clients (default 2000)
+  --kills N         histories: kills in between (default 5)
   --operations N    power: writes under the shim (default 1000)
   --stride N        power: look at every Nth sync (default 1)
   --data DIR        keep the data here instead of in a temporary directory";
@@ -32,6 +33,7 @@ struct Options {
     operations: usize,
     stride: usize,
     transactions: usize,
+    kills: usize,
     data: Option<PathBuf>,
 }
 
@@ -50,6 +52,7 @@ fn parse_options() -> Result<Options> {
         operations: 1000,
         stride: 1,
         transactions: 2000,
+        kills: 5,
         data: None,
     };
     while let Some(name) = arguments.next() {
@@ -64,6 +67,7 @@ fn parse_options() -> Result<Options> {
             "--operations" => options.operations = value.parse()?,
             "--stride" => options.stride = value.parse()?,
             "--transactions" => options.transactions = value.parse()?,
+            "--kills" => options.kills = value.parse()?,
             "--data" => options.data = Some(value.into()),
             _ => bail!("unknown option {name}\n{USAGE}"),
         }
@@ -139,7 +143,7 @@ fn history(
     let plan = Plan {
         clients: options.clients.unwrap_or(8),
         transactions: options.transactions,
-        life_max: (!options.life.is_zero()).then_some(options.life),
+        kills: options.kills,
         seed: options.seed,
     };
     let report = run(subject, &plan)?;

@@ -128,7 +128,6 @@ impl PowerPlan {
 
 /// Runs a workload under the shim, then opens the directory as power loss at every sync would leave it.
 pub fn power_loss(subject: &Subject, shim: &Shim, plan: &PowerPlan) -> Result<Summary> {
-    // The last position at which `prepare` was not yet acknowledged, and the first at which it was.
     fs::create_dir_all(&subject.data)?;
     let recorded = subject.clone().with_environment(shim.environment(&subject.data));
     let running = recorded.start()?;
@@ -177,7 +176,7 @@ pub fn power_loss(subject: &Subject, shim: &Shim, plan: &PowerPlan) -> Result<Su
     for record in &records {
         let is_sync = matches!(record.event, Event::SyncEnd { succeeded: true, .. });
         let skip = plan.from_ready && record.start < ready_at;
-        if is_sync && !skip && replay.syncs % plan.stride.max(1) == 0 {
+        if is_sync && !skip && replay.syncs.is_multiple_of(plan.stride.max(1)) {
             // Just before the sync takes effect: the latest moment for which the earlier ones must do.
             let mut ways = vec![Survival::Strict];
             if plan.survivors {

@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn a_sound_history_passes_and_each_fault_is_found() {
         check(&sound()).unwrap();
-        let faults: [(&str, fn(&mut History)); 6] = [
+        type Fault = (&'static str, fn(&mut History));
+        let faults: [Fault; 6] = [
             ("total", |h| h.snapshots[0][3] -= 1),
             ("overdrawn", |h| {
                 h.snapshots[0][3] -= 101;

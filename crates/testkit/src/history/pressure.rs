@@ -20,8 +20,9 @@ pub struct Plan {
     pub clients: usize,
     /// Attempts by all clients together.
     pub transactions: usize,
-    /// The longest life of the server between kills; none: it is not killed.
-    pub life_max: Option<Duration>,
+    /// How often the server is killed, spread over the attempts: by their number, not by time, so that a
+    /// fast server is killed as often as a slow one.
+    pub kills: usize,
     pub seed: u64,
 }
 
@@ -173,11 +174,11 @@ pub fn press<T: Send>(
             })
             .collect();
         let finished = || workers.iter().all(|worker| worker.is_finished());
-        while !finished() {
-            let life = plan.life_max.map(|most| rng.random_range(most / 10..most));
-            let end = life.map(|life| Instant::now() + life);
-            while !finished() && end.is_none_or(|end| Instant::now() < end) {
-                thread::sleep(Duration::from_millis(5));
+        let share = plan.transactions / plan.kills.max(1);
+        for kill in 0..plan.kills {
+            let at = kill * share + rng.random_range(0..share.max(1));
+            while !finished() && plan.transactions - left.load(Ordering::Relaxed) <= at {
+                thread::sleep(Duration::from_millis(1));
             }
             if finished() {
                 break;

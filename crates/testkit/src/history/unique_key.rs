@@ -332,7 +332,8 @@ mod tests {
     #[test]
     fn a_sound_history_passes_and_each_fault_is_found() {
         check(&sound()).unwrap();
-        let faults: [(&str, fn(&mut History)); 6] = [
+        type Fault = (&'static str, fn(&mut History));
+        let faults: [Fault; 6] = [
             ("at once", |h| h.holds[0].releasing = Some(8)),
             ("snapshot", |h| h.snapshots.push(vec![2, 3, 2])),
             ("nobody held", |h| h.refusals[0].value = 9),

@@ -120,7 +120,9 @@ impl Pass<'_> {
                     Place::Index(index) => self.writer.open_array_at(index),
                 }
                 let done = match selected {
-                    Some(element) => self.elements([element].into_iter(), branch, scope),
+                    Some(element) => self
+                        .nested(Place::Index(0), element, branch, scope)
+                        .and_then(|written| written.then_some(()).ok_or_else(mismatch)),
                     None => self.elements(array.iter(), branch, scope),
                 };
                 self.writer.close();
@@ -191,6 +193,11 @@ impl Pass<'_> {
             }
         }
     }
+}
+
+/// The position, found in one array, leads to nothing in the array that is shown.
+fn mismatch() -> Error {
+    Error::location(51247, "positional operator '.$' element mismatch")
 }
 
 impl Slice {

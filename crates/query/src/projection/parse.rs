@@ -109,18 +109,18 @@ impl Parser {
         if positional.is_some() && self.elem_match {
             return Err(Error::location(31256, "Cannot specify positional operator and $elemMatch."));
         }
+        if positional.is_some() && std::mem::replace(&mut self.positional, true) {
+            return Err(Error::location(
+                31276,
+                "Cannot specify more than one positional projection per query.",
+            ));
+        }
         let node = if positional.is_some() { Node::Positional } else { Node::Leaf };
         insert(branch, path, path, node)?;
         if top && name == "_id" {
             self.id = Some(include);
         } else {
             self.set_kind(name, if include { Kind::Inclusion } else { Kind::Exclusion })?;
-        }
-        if positional.is_some() && std::mem::replace(&mut self.positional, true) {
-            return Err(Error::location(
-                31276,
-                "Cannot specify more than one positional projection per query.",
-            ));
         }
         Ok(())
     }

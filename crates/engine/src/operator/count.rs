@@ -20,7 +20,7 @@ impl Count {
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
-        if self.limit.is_some_and(|limit| stats.counted >= limit) {
+        if self.limit.is_some_and(|limit| stats.counted >= limit) || self.input.is_finished() {
             return Ok(Work::Eof);
         }
         match self.input.work(context)? {

@@ -24,6 +24,9 @@ impl Fetch {
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+        if self.input.is_finished() {
+            return Ok(Work::Eof);
+        }
         let row = match self.input.work(context)? {
             Work::Row(row) => row,
             other => return Ok(other),

@@ -20,7 +20,7 @@ pub(super) struct IdLookup {
     entry: Vec<u8>,
     /// Set where the key is too long to be stored whole, so that the record decides.
     recheck: Option<Value>,
-    done: bool,
+    pub(super) done: bool,
 }
 
 impl IdLookup {

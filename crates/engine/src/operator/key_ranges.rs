@@ -132,6 +132,18 @@ struct Part {
     intervals: Vec<KeyInterval>,
 }
 
+impl Part {
+    /// Whether no value further on in the scan is within the bounds.
+    fn ends_at(&self, component: &[u8], backward: bool) -> bool {
+        let end = if backward {
+            self.intervals.first().map(|interval| &interval.low)
+        } else {
+            self.intervals.last().map(|interval| &interval.high)
+        };
+        end.is_some_and(|end| end.bytes == component)
+    }
+}
+
 /// Checks keys against bounds that are more than one range.
 #[derive(Debug)]
 pub(super) struct Checker {
@@ -169,6 +181,8 @@ impl Checker {
     /// `key` is the stored key without prefix and record id; of a shortened one, the part that is whole.
     pub(super) fn check(&self, key: &[u8], backward: bool) -> Verdict {
         let mut at = 0;
+        // The parts before leave no room: nothing follows once this part is through.
+        let mut exhausted = true;
         for (position, part) in self.parts.iter().enumerate() {
             let Ok(length) = component_length(&key[at..], part.descending) else {
                 // The rest of a shortened key is not visible: the record decides.
@@ -176,23 +190,30 @@ impl Checker {
             };
             let component = &key[at..at + length];
             let verdict = if backward {
-                self.check_backward(&key[..at], position, component)
+                self.check_backward(&key[..at], position, component, exhausted)
             } else {
-                self.check_forward(&key[..at], position, component)
+                self.check_forward(&key[..at], position, component, exhausted)
             };
             if let Some(verdict) = verdict {
                 return verdict;
             }
             at += length;
+            exhausted &= part.ends_at(component, backward);
         }
         Verdict::Within
     }
 
-    fn check_forward(&self, before: &[u8], position: usize, component: &[u8]) -> Option<Verdict> {
+    fn check_forward(
+        &self,
+        before: &[u8],
+        position: usize,
+        component: &[u8],
+        exhausted: bool,
+    ) -> Option<Verdict> {
         let intervals = &self.parts[position].intervals;
         let next = intervals.partition_point(|interval| !interval.high.is_behind(component));
         let Some(interval) = intervals.get(next) else {
-            if position == 0 {
+            if exhausted {
                 return Some(Verdict::Done);
             }
             let mut target = self.target(before);
@@ -212,11 +233,17 @@ impl Checker {
         Some(Verdict::Seek(target))
     }
 
-    fn check_backward(&self, before: &[u8], position: usize, component: &[u8]) -> Option<Verdict> {
+    fn check_backward(
+        &self,
+        before: &[u8],
+        position: usize,
+        component: &[u8],
+        exhausted: bool,
+    ) -> Option<Verdict> {
         let intervals = &self.parts[position].intervals;
         let count = intervals.partition_point(|interval| !interval.low.is_behind(component));
         let Some(interval) = count.checked_sub(1).map(|last| &intervals[last]) else {
-            if position == 0 {
+            if exhausted {
                 return Some(Verdict::Done);
             }
             return Some(Verdict::Seek(self.target(before)));

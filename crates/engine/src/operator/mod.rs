@@ -239,6 +239,17 @@ impl Operator {
         StatsTree { stats: self.stats.clone(), inputs }
     }
 
+    /// Whether nothing is left, for a caller that need not ask again to know.
+    pub(crate) fn is_finished(&mut self) -> bool {
+        let finished = match &self.kind {
+            Kind::IdLookup(lookup) => lookup.done,
+            Kind::SortMerge(merge) => merge.is_finished(),
+            _ => false,
+        };
+        self.stats.is_eof |= finished;
+        self.stats.is_eof
+    }
+
     /// Whether a whole answer is known, so that the operator need not be worked again.
     pub(crate) fn is_eof(&self) -> bool {
         self.stats.is_eof

@@ -94,6 +94,10 @@ impl SortMerge {
         }
     }
 
+    pub(super) fn is_finished(&self) -> bool {
+        self.pending.is_empty() && self.heads.is_empty()
+    }
+
     /// The key behind the fixed parts.
     fn order_key(&self, row: &Row) -> Result<Vec<u8>> {
         let (Some(index), RowData::Key { entry, value }) = (&self.index, &row.data) else {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use kilim_query::filter::Filter;
+use kilim_query::filter::{Filter, Predicate};
 
 use super::bounds::{Bounds, PartTraits, Tightness, bounds_of};
 use super::interval::IntervalList;
@@ -101,6 +101,11 @@ fn assignable_to<'l, 'f>(index: &Index, part: usize, leaves: &'l [Leaf<'f>]) -> 
         .filter_map(|leaf| {
             let mut bounds = bounds_of(leaf.predicate, traits(leaf))?;
             if positional {
+                // What a position holds may be missing in one reading and there in the other.
+                if bounds.tightness == Tightness::InexactFetch || matches!(leaf.predicate, Predicate::Not(_))
+                {
+                    return None;
+                }
                 bounds.tightness = Tightness::InexactFetch;
             }
             Some(Assignable { part, leaf, bounds })

@@ -50,8 +50,9 @@ fn literal(rest: &str, extended: bool) -> (String, bool) {
             }
             '+' => return (text, false),
             '{' => {
-                // A count of zero makes it optional; not worth telling apart.
-                if let Some(at) = last {
+                // A count of zero makes it optional.
+                let repeats = chars.next().is_some_and(|digit| ('1'..='9').contains(&digit));
+                if !repeats && let Some(at) = last {
                     text.truncate(at);
                 }
                 return (text, false);
@@ -131,6 +132,7 @@ mod tests {
             ("^a b", "x", Some(("ab", true))),
             ("^ab+", "", Some(("ab", false))),
             ("^ab{0}", "", Some(("a", false))),
+            ("^ab{2}", "", Some(("ab", false))),
             ("^a\\d", "", Some(("a", false))),
             ("^(ab)", "", None),
             ("^.*", "", Some(("", true))),

@@ -10,6 +10,7 @@ use kilim_query::sort::Sort;
 
 use super::access::{Access, accesses};
 use super::implication::implies;
+use super::leaf::place;
 use super::node::{IndexScan, KeyTest, Node, Project, ProjectKind};
 use super::order::{direction_for, explode};
 use super::{Hint, PlannerInput, Purpose, ReadRequest};
@@ -211,8 +212,10 @@ impl Solver<'_> {
     /// `$or`: each branch by its own index. The other conjuncts help where they bound further key parts.
     fn from_or(&self, indexes: &[&Arc<Index>], at: usize, branches: &[Filter]) -> Option<Node> {
         let others: Vec<usize> = (0..self.conjuncts.len()).filter(|&other| other != at).collect();
+        let mut ordered: Vec<&Filter> = branches.iter().collect();
+        ordered.sort_by(|a, b| place(a).cmp(&place(b)));
         let mut chosen = Vec::with_capacity(branches.len());
-        for branch in branches {
+        for branch in ordered {
             let own = conjuncts_of(branch);
             let all: Vec<Filter> = own
                 .iter()
@@ -370,7 +373,8 @@ fn blocking_sort(request: &ReadRequest, sort: &Sort, input: Node) -> Node {
 fn project(request: &ReadRequest, input: Node) -> Node {
     match &request.projection {
         Some(projection) if !projection.is_identity() => {
-            let kind = if projection.is_simple() { ProjectKind::Simple } else { ProjectKind::Default };
+            let simple = projection.is_simple() && projection.needed_fields().is_some();
+            let kind = if simple { ProjectKind::Simple } else { ProjectKind::Default };
             Node::Project(Project {
                 kind,
                 cover: Vec::new(),

@@ -12,7 +12,7 @@ use crate::index::{Index, IndexId, IndexSpec, KeyPart, KeySet, Multikey, keys_of
 use crate::layout;
 use crate::operator::{ExecContext, execute};
 use crate::planner::explain::{Subject, Verbosity};
-use crate::planner::{PlanCache, Plan, PlannerInput, ReadRequest, explain, plan};
+use crate::planner::{Plan, PlanCache, PlannerInput, ReadRequest, explain, plan};
 
 pub(super) struct Fixture {
     store: Store,
@@ -27,7 +27,12 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
     let flag = |name: &str| options.get(name).and_then(|value| value.as_bool()).unwrap_or(false);
     let name: Vec<String> = key
         .iter()
-        .map(|(name, direction)| format!("{name}_{}", if KeyPart::all_of(doc_of(name, direction).as_raw())[0].descending { -1 } else { 1 }))
+        .map(|(name, direction)| {
+            format!(
+                "{name}_{}",
+                if KeyPart::all_of(doc_of(name, direction).as_raw())[0].descending { -1 } else { 1 }
+            )
+        })
         .collect();
     IndexSpec {
         name: name.join("_"),
@@ -36,9 +41,10 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
         unique: flag("unique"),
         sparse: flag("sparse"),
         hidden: flag("hidden"),
-        partial: options.get("partialFilterExpression").and_then(|filter| filter.as_document()).map(|filter| {
-            (filter.to_document(), Filter::parse(filter).expect("a partial filter"))
-        }),
+        partial: options
+            .get("partialFilterExpression")
+            .and_then(|filter| filter.as_document())
+            .map(|filter| (filter.to_document(), Filter::parse(filter).expect("a partial filter"))),
     }
 }
 
@@ -109,7 +115,12 @@ impl Fixture {
         plan(&input, request, &self.snapshot())
     }
 
-    pub(super) fn explain(&self, request: &ReadRequest, projection: Option<&Document>, verbosity: Verbosity) -> Document {
+    pub(super) fn explain(
+        &self,
+        request: &ReadRequest,
+        projection: Option<&Document>,
+        verbosity: Verbosity,
+    ) -> Document {
         let plan = self.plan(request.clone()).expect("a plan");
         let subject = Subject {
             namespace: "planner.test",

@@ -88,7 +88,9 @@ fn operand(random: &mut SmallRng) -> Value {
 fn operator(random: &mut SmallRng, depth: u32) -> Document {
     match random.random_range(0..17) {
         0 => doc! {"$exists": random.random::<bool>()},
-        1 => doc! {"$type": *["int", "string", "array", "number", "null", "object"].choose(random).expect("a type")},
+        1 => {
+            doc! {"$type": *["int", "string", "array", "number", "null", "object"].choose(random).expect("a type")}
+        }
         2 => doc! {"$in": array_of(random)},
         3 => doc! {"$nin": array_of(random)},
         4 => doc! {"$ne": operand(random)},
@@ -157,7 +159,8 @@ fn sort(random: &mut SmallRng) -> Option<Document> {
 
 #[test]
 fn every_plan_returns_what_a_collection_scan_returns() {
-    let rounds = std::env::var("KILIM_PLANNER_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(300);
+    let rounds =
+        std::env::var("KILIM_PLANNER_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(300);
     for seed in 0..rounds {
         check_collection(seed);
     }
@@ -176,7 +179,8 @@ fn check_collection(seed: u64) {
     let specs: Vec<IndexSpec> = indexes(random);
     let fixture = Fixture::new(&documents, specs);
     for _ in 0..30 {
-        let document = if random.random_range(0..12) == 0 { Document::new() } else { predicate_document(random, 1) };
+        let document =
+            if random.random_range(0..12) == 0 { Document::new() } else { predicate_document(random, 1) };
         let Ok(filter) = Filter::parse(document.as_raw()) else { continue };
         let mut request = ReadRequest::new(Arc::new(filter));
         let sort_document = sort(random);
@@ -194,7 +198,8 @@ fn check_collection(seed: u64) {
         };
         let Ok(found) = fixture.read(request.clone()) else { continue };
         check_same(&expected, &found, request.sort.as_ref(), &what);
-        for index in fixture.indexes.iter().filter(|index| !index.spec.sparse && index.spec.partial.is_none()) {
+        for index in fixture.indexes.iter().filter(|index| !index.spec.sparse && index.spec.partial.is_none())
+        {
             let mut hinted = request.clone();
             hinted.hint = Some(Hint::Name(index.spec.name.clone()));
             if let Ok(found) = fixture.read(hinted) {
@@ -272,14 +277,21 @@ fn check_projection(
     let Ok(mut found) = fixture.read(projected.clone()) else { return };
     let mut plain: Vec<(u64, Document)> = expected
         .iter()
-        .map(|(record, document)| (record.0, apply(projected.projection.as_ref().expect("just set"), document.as_raw())))
+        .map(|(record, document)| {
+            (record.0, apply(projected.projection.as_ref().expect("just set"), document.as_raw()))
+        })
         .collect();
     plain.sort_by_key(|(record, _)| *record);
     found.sort_by_key(|(record, _)| *record);
     for ((record, expected), (_, found)) in plain.iter().zip(&found) {
         // An index has null for a missing field, and a covered projection shows it, as on MongoDB.
-        let shown_null = expected.is_empty() && found.iter().all(|(_, value)| matches!(value, kilim_bson::RawValue::Null));
-        assert!(expected == found || shown_null, "record {record}: {expected:?}, not {found:?}: {spec:?} of {}", what());
+        let shown_null =
+            expected.is_empty() && found.iter().all(|(_, value)| matches!(value, kilim_bson::RawValue::Null));
+        assert!(
+            expected == found || shown_null,
+            "record {record}: {expected:?}, not {found:?}: {spec:?} of {}",
+            what()
+        );
     }
 }
 

@@ -98,10 +98,14 @@ impl Store {
     }
 
     /// A store that lives in memory and ends with the process.
+    ///
+    /// # Panics
+    ///
+    /// If the system gives no threads, the one thing that can fail here.
     pub fn in_memory(_options: Options) -> Store {
         match Store::over(Box::new(MemoryBackend::default()), FreeSpace::unbounded()) {
             Ok(store) => store,
-            Err(error) => unreachable!("an empty store in memory has nothing that can fail: {error}"),
+            Err(error) => panic!("{error}"),
         }
     }
 
@@ -268,5 +272,21 @@ fn recover(backend: &dyn Backend) -> Result<CommitTime> {
     match view.get(Space::Meta, &format::COMMIT_TIME_KEY)? {
         Some(stored) => format::decode_commit_time(&stored),
         None => Ok(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Scan, Snapshot, Store, Ticket, Transaction};
+
+    #[test]
+    fn handles_move_between_threads() {
+        fn sends<T: Send>() {}
+        fn shares<T: Send + Sync>() {}
+        shares::<Store>();
+        shares::<Snapshot>();
+        sends::<Scan>();
+        sends::<Transaction>();
+        sends::<Ticket>();
     }
 }

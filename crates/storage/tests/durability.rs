@@ -158,3 +158,59 @@ fn closing_with_a_live_transaction_keeps_what_was_acknowledged() {
     drop(pending);
     assert_eq!(rows_under(&open(dir.path()), Space::Meta, b"a"), 1);
 }
+
+/// Bytes that do not compress, different for each number.
+fn noise(number: u64, len: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = vec![0; 8];
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn heavy_writing_is_flushed_and_journals_stay_bounded() {
+    const RECORDS: u64 = 800;
+    const RECORD_BYTES: usize = 256 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let store = &store;
+            scope.spawn(move || {
+                for number in (writer..RECORDS).step_by(4) {
+                    let mut transaction = store.begin();
+                    transaction.put(Space::Records, number.to_be_bytes(), noise(number, RECORD_BYTES));
+                    // A space that is written little must not keep the journals of the other alive.
+                    transaction.put(Space::Index, number.to_be_bytes(), []);
+                    transaction.add(b"c", 1, 0);
+                    transaction.commit(Durability::Relaxed).unwrap();
+                }
+            });
+        }
+    });
+    let journal_bytes = || -> u64 {
+        let files = std::fs::read_dir(dir.path()).unwrap().flatten();
+        let journals =
+            files.filter(|file| file.path().extension().is_some_and(|extension| extension == "jnl"));
+        journals.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    while journal_bytes() > 128 << 20 {
+        assert!(Instant::now() < end, "the journals hold {} bytes", journal_bytes());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(store);
+    let store = open(dir.path());
+    let snapshot = store.snapshot();
+    assert_eq!(snapshot.counter(b"c").unwrap().count, RECORDS as i64);
+    for number in 0..RECORDS {
+        let record = snapshot.get(Space::Records, &number.to_be_bytes()).unwrap().unwrap();
+        assert_eq!(record[8..], noise(number, RECORD_BYTES)[8..], "record {number}");
+    }
+    assert_eq!(rows_under(&store, Space::Index, b""), RECORDS as usize);
+}

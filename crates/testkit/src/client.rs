@@ -77,6 +77,8 @@ pub struct Failure {
     pub code: i32,
     pub name: String,
     pub message: String,
+    /// What a driver is to do about it: `errorLabels`.
+    pub labels: Vec<String>,
 }
 
 impl Failure {
@@ -87,7 +89,10 @@ impl Failure {
         }
         let text = |field| reply.get(field).and_then(RawValue::as_str).unwrap_or_default().to_owned();
         let code = reply.get("code").and_then(integer).unwrap_or_default() as i32;
-        Some(Failure { code, name: text("codeName"), message: text("errmsg") })
+        let labels = reply.get("errorLabels").and_then(RawValue::as_array);
+        let labels = labels.into_iter().flat_map(|labels| labels.iter()).filter_map(RawValue::as_str);
+        let labels = labels.map(str::to_owned).collect();
+        Some(Failure { code, name: text("codeName"), message: text("errmsg"), labels })
     }
 }
 

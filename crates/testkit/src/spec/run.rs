@@ -311,6 +311,9 @@ impl Situation<'_> {
             let message = self.names().in_text(&failure.message).replace('\\', "\\\\").replace('\n', "\\n");
             lines.push(format!("message: {message}"));
         }
+        if !failure.labels.is_empty() {
+            lines.push(format!("labels: {}", failure.labels.join(", ")));
+        }
         lines
     }
 }
@@ -326,7 +329,7 @@ fn first_write_error(reply: RawDocument<'_>) -> Result<Option<Failure>> {
     // MongoDB's named codes are all small; a nameless small one is missing in our table.
     anyhow::ensure!(code > 500 || !name.starts_with("Location"), "code {code} has no name in codes.toml yet");
     let message = first.get("errmsg").and_then(RawValue::as_str).unwrap_or_default().to_owned();
-    Ok(Some(Failure { code, name, message }))
+    Ok(Some(Failure { code, name, message, labels: Vec::new() }))
 }
 
 /// `a_1_b.c_-1`, as drivers name an index.

@@ -164,7 +164,7 @@ fn keyspace_options(space: Space, options: &Options) -> KeyspaceCreateOptions {
 }
 
 /// Level 0 is small and soon rewritten; the others hold nearly all bytes, and lz4 takes a third of them for
-/// about 1 us per record written.
+/// 1 to 2 us per record written.
 fn compression() -> CompressionPolicy {
     CompressionPolicy::new([CompressionType::None, CompressionType::Lz4])
 }

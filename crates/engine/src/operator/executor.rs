@@ -20,8 +20,11 @@ pub struct Executor {
 /// Begins to run a plan; one that was tried goes on where its trial ended.
 pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
     let (root, buffered) = plan.take_started().unwrap_or_else(|| {
-        let source =
-            Source { collection: plan.collection, snapshot: &snapshot, allow_disk_use: plan.allow_disk_use };
+        let source = Source {
+            collection: plan.collection,
+            snapshot: &snapshot,
+            allow_disk_use: plan.request.allow_disk_use,
+        };
         (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
     });
     Executor { root, plan: plan.root, buffered }

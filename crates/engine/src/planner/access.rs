@@ -91,6 +91,7 @@ fn assignable_to<'l, 'f>(index: &Index, part: usize, leaves: &'l [Leaf<'f>]) -> 
     let positional = path.components().iter().any(|component| component.index.is_some());
     let traits = |leaf: &Leaf<'_>| PartTraits {
         multikey: index.array_bits(part) != 0,
+        dotted: path.components().len() > 1,
         sparse: index.spec.sparse,
         single: index.spec.key.len() == 1,
         element: leaf.elements.last().is_some_and(|&(length, _)| length == path.components().len()),

@@ -34,6 +34,8 @@ pub struct Bounds {
 pub struct PartTraits {
     /// Some component of the path met an array.
     pub multikey: bool,
+    /// The path has several components, so that an array on the way may lead to no value at all.
+    pub dotted: bool,
     /// Documents that lack all of the index's fields are not in it.
     pub sparse: bool,
     /// The index has this part only.
@@ -123,6 +125,9 @@ fn keys(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bound
     // An array of MinKeys is itself greater than MinKey, though none of its keys is.
     if all && part.multikey && !list.is_full() {
         return None;
+    }
+    if all && part.multikey && part.dotted {
+        return Some(inexact(list));
     }
     Some(exact(list))
 }

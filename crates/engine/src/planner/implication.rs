@@ -31,9 +31,11 @@ fn predicate_implies(predicate: &Predicate, condition: &Predicate) -> bool {
     match (predicate, condition) {
         (Predicate::Compare(comparison, value), Predicate::Exists) => {
             // Only a comparison with null, or with the ends of the order, is satisfied by a missing field.
-            let everything = matches!(value.as_raw(), RawValue::MinKey | RawValue::MaxKey);
-            !matches!(value.as_raw(), RawValue::Null | RawValue::Undefined)
-                && !(everything && *comparison != Comparison::Eq)
+            match value.as_raw() {
+                RawValue::Null | RawValue::Undefined => false,
+                RawValue::MinKey | RawValue::MaxKey => *comparison == Comparison::Eq,
+                _ => true,
+            }
         }
         (Predicate::In(list), Predicate::Exists) => !list.has_null(),
         (
@@ -61,7 +63,7 @@ fn predicate_implies(predicate: &Predicate, condition: &Predicate) -> bool {
 
 /// Some value satisfies `predicate`, and that value also satisfies `condition`: bounds that are exact say so.
 fn within(predicate: &Predicate, condition: &Predicate) -> bool {
-    let part = PartTraits { multikey: true, sparse: true, single: false, element: false };
+    let part = PartTraits { multikey: true, dotted: true, sparse: true, single: false, element: false };
     match (bounds_of(predicate, part), bounds_of(condition, part)) {
         (Some(ours), Some(theirs)) => {
             ours.tightness == Tightness::Exact

@@ -96,9 +96,7 @@ pub struct PlannerInput<'a> {
 pub struct Plan {
     pub collection: CollectionId,
     pub root: Arc<Node>,
-    pub allow_disk_use: bool,
-    /// The query's shape, where plans of that shape are remembered.
-    pub shape: Option<Shape>,
+    pub request: ReadRequest,
     /// The candidates that lost, for explain.
     pub rejected: Vec<Arc<Node>>,
     /// How the candidates did, best first; empty where there was one.
@@ -113,7 +111,7 @@ pub fn plan_nothing(request: &ReadRequest) -> Plan {
         Purpose::Documents => Node::Eof,
         Purpose::Count => Node::Count { skip: 0, limit: None, input: Box::new(Node::Eof) },
     };
-    Plan::of(CollectionId(0), node, request)
+    Plan::of(CollectionId(0), node, request.clone())
 }
 
 /// Chooses how to read.
@@ -121,25 +119,22 @@ pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snaps
     request.sort = request.sort.filter(|sort| !sort.is_empty());
     // Most reads of most applications are by `_id`; nothing else is looked at for them.
     if let Some(node) = solution::by_id(input, &request) {
-        return Ok(Plan::of(input.id, node, &request));
+        return Ok(Plan::of(input.id, node, request));
     }
     let mut solutions = solution::solutions(input, &request, snapshot.commit_time())?;
     if solutions.len() == 1 {
         let node = solutions.pop().expect("one solution");
-        let mut plan = Plan::of(input.id, node, &request);
-        plan.shape = Some(Shape::of(&request));
-        return Ok(plan);
+        return Ok(Plan::of(input.id, node, request));
     }
-    trial::choose(input, &request, solutions, snapshot)
+    trial::choose(input, request, solutions, snapshot)
 }
 
 impl Plan {
-    fn of(collection: CollectionId, root: Node, request: &ReadRequest) -> Plan {
+    fn of(collection: CollectionId, root: Node, request: ReadRequest) -> Plan {
         Plan {
             collection,
             root: Arc::new(root),
-            allow_disk_use: request.allow_disk_use,
-            shape: None,
+            request,
             rejected: Vec::new(),
             trials: Vec::new(),
             started: None,

@@ -56,10 +56,17 @@ pub fn direction_for(index: &Index, bounds: &[IntervalList], sort: &Sort) -> Opt
 /// Scans into which one is split at most; each holds an open cursor of the store.
 const EXPLODED_SCANS_MAX: usize = 200;
 
+/// Scans that together are one access.
+pub struct Exploded {
+    /// The bounds of each, and whether it runs backward.
+    pub scans: Vec<(Vec<IntervalList>, bool)>,
+    /// How many key parts are one value within each.
+    pub fixed: usize,
+}
+
 /// Splits an access whose first parts are lists of points into one scan a point, each of which then has
-/// the sort's order: `{a: {$in: [1, 2]}}` sorted by `b` over an index on `a, b`. Gives the bounds and
-/// direction of each, and how many parts are fixed.
-pub fn explode(access: &Access, sort: &Sort) -> Option<(Vec<(Vec<IntervalList>, bool)>, usize)> {
+/// the sort's order: `{a: {$in: [1, 2]}}` sorted by `b` over an index on `a, b`.
+pub fn explode(access: &Access, sort: &Sort) -> Option<Exploded> {
     let index = &access.index;
     if index.multikey.is_multikey() {
         return None;
@@ -70,7 +77,7 @@ pub fn explode(access: &Access, sort: &Sort) -> Option<(Vec<(Vec<IntervalList>, 
         .iter()
         .map(|list| list.intervals().len())
         .try_fold(1usize, usize::checked_mul)?;
-    if scans < 2 || scans > EXPLODED_SCANS_MAX {
+    if !(2..=EXPLODED_SCANS_MAX).contains(&scans) {
         return None;
     }
     let mut exploded: Vec<Vec<IntervalList>> = vec![access.bounds.clone()];
@@ -108,6 +115,6 @@ pub fn explode(access: &Access, sort: &Sort) -> Option<(Vec<(Vec<IntervalList>, 
             if scans.first().is_some_and(|(_, backward)| *backward) {
                 scans.reverse();
             }
-            (scans, fixed)
+            Exploded { scans, fixed }
         })
 }

@@ -12,7 +12,7 @@ use super::access::{Access, accesses};
 use super::implication::implies;
 use super::leaf::place;
 use super::node::{IndexScan, KeyTest, Node, Project, ProjectKind};
-use super::order::{direction_for, explode};
+use super::order::{Exploded, direction_for, explode};
 use super::{Hint, PlannerInput, Purpose, ReadRequest};
 use crate::index::Index;
 
@@ -73,7 +73,7 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
             let index = hint.find(&usable)?;
             let mut found = planner.with_indexes(&[index]);
             if found.is_empty() {
-                found.push(planner.from_access(&Access::full(index, planner.conjuncts.len())));
+                found.push(planner.access_plan(&Access::full(index, planner.conjuncts.len())));
             }
             Ok(found)
         }
@@ -130,12 +130,12 @@ impl Solver<'_> {
         let mut found = Vec::new();
         for index in &complete {
             for access in accesses(index, self.conjuncts) {
-                found.push(self.from_access(&access));
+                found.push(self.access_plan(&access));
             }
         }
         for (at, conjunct) in self.conjuncts.iter().enumerate() {
             if let Filter::Or(branches) = conjunct {
-                found.extend(self.from_or(indexes, at, branches));
+                found.extend(self.or_plan(indexes, at, branches));
             }
         }
         let blocking = |node: &Node| node.any(&|node| matches!(node, Node::Sort { .. }));
@@ -145,7 +145,7 @@ impl Solver<'_> {
             for index in complete.iter().filter(|index| !index.spec.sparse) {
                 let access = Access::full(index, self.conjuncts.len());
                 if direction_for(index, &access.bounds, sort).is_some() {
-                    found.push(self.from_access(&access));
+                    found.push(self.access_plan(&access));
                 }
             }
         }
@@ -153,13 +153,13 @@ impl Solver<'_> {
         found
     }
 
-    fn from_access(&self, access: &Access) -> Node {
+    fn access_plan(&self, access: &Access) -> Node {
         let residual = conjunction(access.residual.iter().map(|&at| self.conjuncts[at].clone()));
         let sort = self.request.sort.as_ref();
         let backward = sort.map_or(Some(false), |sort| direction_for(&access.index, &access.bounds, sort));
         if backward.is_none()
             && let Some(sort) = sort
-            && let Some((scans, fixed)) = explode(access, sort)
+            && let Some(Exploded { scans, fixed }) = explode(access, sort)
             && self.request.purpose == Purpose::Documents
         {
             let inputs = scans
@@ -210,7 +210,7 @@ impl Solver<'_> {
     }
 
     /// `$or`: each branch by its own index. The other conjuncts help where they bound further key parts.
-    fn from_or(&self, indexes: &[&Arc<Index>], at: usize, branches: &[Filter]) -> Option<Node> {
+    fn or_plan(&self, indexes: &[&Arc<Index>], at: usize, branches: &[Filter]) -> Option<Node> {
         let others: Vec<usize> = (0..self.conjuncts.len()).filter(|&other| other != at).collect();
         let mut ordered: Vec<&Filter> = branches.iter().collect();
         ordered.sort_by(|a, b| place(a).cmp(&place(b)));
@@ -248,7 +248,7 @@ impl Solver<'_> {
         if let Some(access) = merged(&chosen) {
             let residual_at = |position: usize| open(position).then_some(others[position]);
             let access = Access { residual: (0..others.len()).filter_map(residual_at).collect(), ..access };
-            return Some(self.from_access(&access));
+            return Some(self.access_plan(&access));
         }
         let inputs = chosen
             .into_iter()
@@ -335,14 +335,13 @@ fn merged(branches: &[Branch]) -> Option<Access> {
         if !exact || access.index.id != first.index.id {
             return None;
         }
-        for part in 0..bounds.len() {
+        for (part, union) in bounds.iter_mut().enumerate() {
             if access.bounds[part] != first.bounds[part] {
                 if differing.is_some_and(|known| known != part) {
                     return None;
                 }
                 differing = Some(part);
-                let union = std::mem::take(&mut bounds[part]).union(access.bounds[part].clone());
-                bounds[part] = union;
+                *union = std::mem::take(union).union(access.bounds[part].clone());
             }
         }
     }

@@ -42,13 +42,13 @@ struct Candidate {
 /// Picks one of several solutions, by memory or by trial.
 pub(super) fn choose(
     input: &PlannerInput<'_>,
-    request: &ReadRequest,
+    request: ReadRequest,
     solutions: Vec<Node>,
     snapshot: &Snapshot,
 ) -> Result<Plan> {
     let source = Source { collection: input.id, snapshot, allow_disk_use: request.allow_disk_use };
     let rows_max = request.limit.map_or(TRIAL_ROWS_MAX, |limit| limit.clamp(1, TRIAL_ROWS_MAX));
-    let shape = Shape::of(request);
+    let shape = Shape::of(&request);
     let signatures: Vec<String> = solutions.iter().map(signature).collect();
     let nodes: Vec<Arc<Node>> = solutions.into_iter().map(Arc::new).collect();
     let mut context = ExecContext::new(input.interrupt);
@@ -58,7 +58,7 @@ pub(super) fn choose(
             let works_max = remembered.works.saturating_mul(REPLAN_FACTOR);
             if let Some(candidate) = run_remembered(winner, rows_max, works_max, &mut context)? {
                 let rejected = others(&nodes, remembered.winner);
-                return Ok(plan_of(input, request, shape, candidate, rejected, Vec::new()));
+                return Ok(plan_of(input, request, candidate, rejected, Vec::new()));
             }
         }
         input.cache.forget(&shape);
@@ -76,10 +76,10 @@ pub(super) fn choose(
         return Err(error);
     }
     let works = trials[winner].stats.stats.works;
-    input.cache.put(shape.clone(), Remembered { candidates: signatures, winner, works });
+    input.cache.put(shape, Remembered { candidates: signatures, winner, works });
     let rejected = ranking[1..].iter().map(|&at| nodes[at].clone()).collect();
     let ranked = ranking.iter().map(|&at| trials[at].clone()).collect();
-    Ok(plan_of(input, request, shape, candidates.swap_remove(winner), rejected, ranked))
+    Ok(plan_of(input, request, candidates.swap_remove(winner), rejected, ranked))
 }
 
 fn others(nodes: &[Arc<Node>], winner: usize) -> Vec<Arc<Node>> {
@@ -89,8 +89,7 @@ fn others(nodes: &[Arc<Node>], winner: usize) -> Vec<Arc<Node>> {
 
 fn plan_of(
     input: &PlannerInput<'_>,
-    request: &ReadRequest,
-    shape: Shape,
+    request: ReadRequest,
     winner: Candidate,
     rejected: Vec<Arc<Node>>,
     trials: Vec<Trial>,
@@ -98,8 +97,7 @@ fn plan_of(
     Plan {
         collection: input.id,
         root: winner.node,
-        allow_disk_use: request.allow_disk_use,
-        shape: Some(shape),
+        request,
         rejected,
         trials,
         started: Some((winner.operator, winner.rows)),

@@ -17,7 +17,7 @@ use kilim_storage::Snapshot;
 pub use print::print_intervals;
 
 use self::stage::Style;
-use super::{Node, Plan, Trial};
+use super::{Node, Plan, Shape, Trial};
 use crate::index::Index;
 use crate::operator::{ExecContext, StatsTree, execute};
 
@@ -62,7 +62,8 @@ pub fn explain(
     let root = plan.root.clone();
     let rejected = plan.rejected.clone();
     let trials = plan.trials.clone();
-    let shape = plan.shape.clone();
+    // What reads nothing is never looked up in the plan cache.
+    let shape = (!matches!(*root, Node::Eof | Node::RecordCount { .. })).then(|| Shape::of(&plan.request));
     let run = match verbosity {
         Verbosity::QueryPlanner => None,
         _ => Some(Run::of(plan, snapshot, subject.write, context)?),

@@ -137,7 +137,7 @@ fn predicate_document(random: &mut SmallRng, depth: u32) -> Document {
     if depth > 0 && random.random_range(0..4) == 0 {
         let branches: Vec<Document> =
             (0..random.random_range(1..4)).map(|_| predicate_document(random, depth - 1)).collect();
-        document.push(*["$or", "$and", "$nor"].choose(random).expect("a list"), branches);
+        document.push(["$or", "$and", "$nor"].choose(random).expect("a list"), branches);
     }
     document
 }

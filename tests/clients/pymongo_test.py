@@ -457,6 +457,11 @@ def sessions_are_started_used_and_ended(db):
         equal(db.t.find_one({}, session=session), {"_id": 1})
         identifier = session.session_id
     db.command("endSessions", [identifier])
+
+
+@check
+def a_snapshot_session_reads_one_moment(db):
+    db.t.insert_one({"_id": 1})
     with db.client.start_session(snapshot=True) as session:
         equal(db.t.count_documents({}, session=session), 1)
         db.t.insert_one({"_id": 2})

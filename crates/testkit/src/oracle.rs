@@ -44,7 +44,7 @@ impl Oracle {
                 .args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1", "--replSet", "rs0"])
                 .args(["--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64"])
                 .args(["--setParameter", "enableTestCommands=1"])
-                .args(["--setParameter", "minSnapshotHistoryWindowInSeconds=0"])
+                .args(["--setParameter", "minSnapshotHistoryWindowInSeconds=10"])
                 .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
                 .stdin(Stdio::null())
                 .stdout(fs::File::create(&log)?)

@@ -148,3 +148,88 @@ fn with_id(id: Value, document: &Document) -> Document {
     document.iter().for_each(|(name, value): (&str, RawValue<'_>)| writer.append(name, value));
     writer.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+    use crate::shell::print_document;
+
+    fn commands(seed: u64) -> Vec<String> {
+        let case = generate(&mut StdRng::seed_from_u64(seed));
+        let commands = case.steps.iter().filter_map(|step| match &step.action {
+            Action::Run(command) | Action::Docs { command, .. } => Some(print_document(command.as_raw())),
+            _ => None,
+        });
+        commands.collect()
+    }
+
+    #[test]
+    fn a_seed_replays_its_history() {
+        assert_eq!(commands(7), commands(7));
+        assert_ne!(commands(7), commands(8));
+    }
+
+    #[test]
+    fn every_operator_is_generated_before_long() {
+        let all = (0..3000).flat_map(commands).collect::<Vec<_>>().join("\n");
+        for operator in [
+            "$eq",
+            "$ne",
+            "$gt",
+            "$gte",
+            "$lt",
+            "$lte",
+            "$in",
+            "$nin",
+            "$exists",
+            "$type",
+            "$size",
+            "$all",
+            "$elemMatch",
+            "$mod",
+            "$regex",
+            "$bitsAllSet",
+            "$bitsAnyClear",
+            "$not",
+            "$and",
+            "$or",
+            "$nor",
+            "$set",
+            "$unset",
+            "$inc",
+            "$mul",
+            "$min",
+            "$max",
+            "$rename",
+            "$setOnInsert",
+            "$bit",
+            "$push",
+            "$addToSet",
+            "$pop",
+            "$pull",
+            "$pullAll",
+            "$each",
+            "$slice",
+            "$sort",
+            "$position",
+            ".$[]",
+            ".$[it]",
+            "arrayFilters",
+            "upsert",
+            "multi",
+            "findAndModify",
+            "distinct",
+            "count",
+            "delete",
+            "insert",
+            "unique",
+            "sparse",
+            "partialFilterExpression",
+        ] {
+            assert!(all.contains(operator), "{operator} never came");
+        }
+    }
+}

@@ -186,8 +186,12 @@ fn without_messages(reply: &Document) -> Document {
             None => kept.append(name, value),
             Some(errors) => {
                 let errors = errors.iter().filter_map(RawValue::as_document).map(|error| {
-                    let fields = error.iter().filter(|(name, _)| *name != "errmsg");
-                    Value::Document(fields.map(|(name, value)| (name, value.to_value())).collect())
+                    let mut fields: Vec<_> = error.iter().filter(|(name, _)| *name != "errmsg").collect();
+                    // In mongod's replies their order varies.
+                    fields.sort_by_key(|(name, _)| *name);
+                    Value::Document(
+                        fields.into_iter().map(|(name, value)| (name, value.to_value())).collect(),
+                    )
                 });
                 kept.append(name, Value::Array(errors.collect()).as_raw());
             }

@@ -186,3 +186,27 @@ fn with(document: &Document, name: &str, replacement: &Value) -> Document {
         .map(|(field, value)| (field, if field == name { replacement.clone() } else { value.to_value() }));
     fields.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::{parse_document, print_document};
+
+    #[test]
+    fn commands_shrink_to_commands_of_the_same_kind() {
+        let command = parse_document(
+            "{update: 't', updates: [{q: {_id: 1, a: {$in: [1, 2]}}, u: {$set: {b: {c: 1}}}, upsert: true}]}",
+        );
+        let smaller: Vec<String> =
+            smaller_commands(&command.unwrap()).iter().map(|it| print_document(it.as_raw())).collect();
+        for expected in [
+            "{update: \"t\", updates: [{q: {_id: 1}, u: {$set: {b: {c: 1}}}, upsert: true}]}",
+            "{update: \"t\", updates: [{q: {_id: 1, a: {$in: [2]}}, u: {$set: {b: {c: 1}}}, upsert: true}]}",
+            "{update: \"t\", updates: [{q: {_id: 1, a: {$in: [1, 2]}}, u: {$set: {b: {}}}, upsert: true}]}",
+            "{update: \"t\", updates: [{q: {_id: 1, a: {$in: [1, 2]}}, u: {$set: {b: {c: 1}}}}]}",
+        ] {
+            assert!(smaller.iter().any(|it| it == expected), "{expected} not in {smaller:#?}");
+        }
+        assert!(smaller.iter().all(|it| it.starts_with("{update: \"t\", updates: [{q: ")));
+    }
+}

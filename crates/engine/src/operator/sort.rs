@@ -193,7 +193,7 @@ mod tests {
                 (records, stats.spills)
             };
             let (expected, none) = order(SORT_BYTES_MAX);
-            let (spilled, spills) = order(600);
+            let (spilled, spills) = order(300);
             assert_eq!(none, 0);
             assert!(spills > 0);
             assert_eq!(spilled, expected, "limit {limit:?}");

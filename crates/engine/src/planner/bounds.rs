@@ -252,7 +252,11 @@ fn not(negated: &Predicate, part: PartTraits) -> Option<Bounds> {
     if values.iter().any(|value| matches!(value, Value::Array(_))) {
         return None;
     }
-    let mut intervals = bounds_of(negated, PartTraits { sparse: false, ..part })?.intervals;
+    let Bounds { mut intervals, tightness } = bounds_of(negated, PartTraits { sparse: false, ..part })?;
+    // Bounds that are too wide would have a complement that is too narrow.
+    if tightness != Tightness::Exact && !has_null {
+        return None;
+    }
     if has_null {
         let both = Interval::new(Cut::before(Value::Undefined), Cut::after(Value::Null));
         intervals = intervals.union(IntervalList::one(both));

@@ -85,7 +85,8 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
     }
     if !request.legacy_hello {
         let now = engine.store.now();
-        let operation_time = if outcome.committed > 0 { outcome.committed } else { engine.store.last_commit_time() };
+        let newest = [outcome.committed, engine.store.last_commit_time(), now];
+        let operation_time = newest.into_iter().find(|&time| time > 0).unwrap_or(now);
         reply::push_times(&mut document, now, operation_time);
     }
     Reply { document, exhaust_next: outcome.exhaust_next, close_connection: outcome.close_connection }

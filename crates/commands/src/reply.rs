@@ -1,6 +1,6 @@
 //! Replies, and the one place where errors become documents.
 
-use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, doc};
+use kilim_bson::{Document, RawDocument, Timestamp, Value, doc};
 use kilim_error::{Error, ErrorCode, StorageError};
 
 pub struct Reply {
@@ -104,9 +104,4 @@ pub fn push_times(document: &mut Document, now: u64, operation: u64) {
     };
     document.push("$clusterTime", doc! {"clusterTime": now, "signature": signature});
     document.push("operationTime", Timestamp::from_bits(operation));
-}
-
-/// `true` where MongoDB's reply says success.
-pub fn is_ok(document: &Document) -> bool {
-    matches!(document.get("ok"), Some(RawValue::Double(ok)) if ok == 1.0)
 }

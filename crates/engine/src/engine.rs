@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::ops::Bound;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kilim_error::Result;
@@ -40,8 +40,6 @@ pub struct Engine {
     pub metrics: Metrics,
     pub fail_points: FailPoints,
     pub started: Instant,
-    /// Where clients reach this server, once it listens.
-    address: OnceLock<String>,
     catalog: RwLock<Arc<Catalog>>,
     /// Held by whoever changes the catalog, so that changes follow each other.
     pub(crate) ids: Mutex<Ids>,
@@ -68,7 +66,6 @@ impl Engine {
             metrics: Metrics::default(),
             fail_points: FailPoints::default(),
             started: Instant::now(),
-            address: OnceLock::new(),
             catalog: RwLock::new(Arc::new(catalog)),
             ids: Mutex::new(ids),
             store,
@@ -101,15 +98,6 @@ impl Engine {
     pub(crate) fn publish(&self, change: impl FnOnce(&mut Catalog)) {
         let mut catalog = self.catalog.write();
         change(Arc::make_mut(&mut catalog));
-    }
-
-    /// Tells where clients reach this server; the first call counts.
-    pub fn set_address(&self, address: String) {
-        let _ = self.address.set(address);
-    }
-
-    pub fn address(&self) -> String {
-        self.address.get().cloned().unwrap_or_else(|| "localhost:27017".to_owned())
     }
 
     /// An estimate of an index's size from its first entries: exact sizes would cost every write.

@@ -125,7 +125,9 @@ enum After {
 
 impl<'s, S: Service> Connection<'s, S> {
     pub(crate) fn new(id: u64, peer: &'s Peer, stopping: &'s AtomicBool, service: &'s S) -> Self {
-        let client = service.connect(id, peer.address);
+        // A socket without a name is about to fail anyway; any address serves until then.
+        let local = peer.stream.local_addr().unwrap_or(peer.address);
+        let client = service.connect(id, peer.address, local);
         let (frames, unpacked, replies) = (Frames::new(), Vec::new(), Replies::default());
         Connection { id, peer, stopping, service, client, frames, unpacked, replies }
     }

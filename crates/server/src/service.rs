@@ -12,7 +12,8 @@ pub trait Service: Send + Sync + 'static {
     /// What is kept for one connection; dropping it gives back what the connection holds.
     type Client: Send;
 
-    fn connect(&self, connection: u64, peer: SocketAddr) -> Self::Client;
+    /// `local` is the address that the client reached us by.
+    fn connect(&self, connection: u64, peer: SocketAddr, local: SocketAddr) -> Self::Client;
 
     fn run(&self, client: &mut Self::Client, request: Request<'_>) -> Reply;
 
@@ -34,8 +35,8 @@ pub struct Commands {
 impl Service for Commands {
     type Client = Client;
 
-    fn connect(&self, connection: u64, peer: SocketAddr) -> Client {
-        Client::new(self.engine.clone(), connection, peer)
+    fn connect(&self, connection: u64, peer: SocketAddr, local: SocketAddr) -> Client {
+        Client::new(self.engine.clone(), connection, peer, local)
     }
 
     fn run(&self, client: &mut Client, request: Request<'_>) -> Reply {

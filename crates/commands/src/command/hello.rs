@@ -45,9 +45,8 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
             "topologyVersion" => seen = Some(argument.document()?),
             // Without users there is nobody to authenticate: drivers go on without.
             "speculativeAuthenticate" => {}
-            "helloOk" | "hostInfo" | "loadBalanced" | "saslSupportedMechs" | "forShell" | "internalClient"
-            | "hangUpOnStepDown" => {}
-            _ => return Err(argument.unknown()),
+            // As mongod: newer drivers announce here what older servers have never heard of.
+            _ => {}
         }
     }
     if await_ms.is_some() != seen.is_some() {
@@ -64,7 +63,7 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
             call.exhaust_next = Some(call.body.to_document());
         }
     }
-    let address = call.engine.address();
+    let address = call.client.local.to_string();
     let mut document = doc! {"helloOk": true};
     document.push("topologyVersion", doc! {"processId": process_id(), "counter": 6i64});
     document.push("hosts", vec![Value::from(address.as_str())]);

@@ -17,7 +17,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         "term": 1i64,
         "members": [{
             "_id": 0,
-            "name": call.engine.address(),
+            "name": call.client.local.to_string(),
             "health": 1.0,
             "state": 1,
             "stateStr": "PRIMARY",

@@ -14,7 +14,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let metrics = &engine.metrics;
     let count = |counter: &Counter| Value::Int64(counter.get() as i64);
     let uptime = engine.started.elapsed();
-    let address = engine.address();
+    let address = call.client.local.to_string();
     let (resident_mb, virtual_mb) = memory_mb();
     let open_transactions = metrics.transactions_started.get() as i64
         - metrics.transactions_committed.get() as i64

@@ -35,7 +35,7 @@ fn reply(document: Document) -> Reply {
 impl Service for Fake {
     type Client = FakeClient;
 
-    fn connect(&self, _connection: u64, _peer: SocketAddr) -> FakeClient {
+    fn connect(&self, _connection: u64, _peer: SocketAddr, _local: SocketAddr) -> FakeClient {
         self.clients.fetch_add(1, Ordering::SeqCst);
         FakeClient(self.clients.clone())
     }

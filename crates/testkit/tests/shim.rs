@@ -11,7 +11,7 @@ use std::process::Command;
 
 use kilim_testkit::crash::Shim;
 use kilim_testkit::crash::log::{Event, Record, decode_log};
-use kilim_testkit::crash::rebuild::{Replay, Survival};
+use kilim_testkit::crash::rebuild::{Names, Replay, Survival};
 
 const DIRECTORY: &str = "TINY_PROGRAM_DIRECTORY";
 
@@ -93,7 +93,7 @@ fn contents(directory: &Path) -> BTreeMap<String, String> {
 }
 
 fn rebuilt_after(records: &[Record], syncs: usize, target: &Path) -> BTreeMap<String, String> {
-    let mut replay = Replay::new();
+    let mut replay = Replay::new(Names::Strict);
     for record in records {
         if replay.syncs == syncs {
             break;
@@ -145,7 +145,7 @@ fn a_directory_is_rebuilt_as_of_each_sync() {
     }
 
     // With everything that was ever written, the rebuild is the directory itself.
-    let mut replay = Replay::new();
+    let mut replay = Replay::new(Names::Strict);
     for record in &records {
         replay.apply(record).unwrap();
     }

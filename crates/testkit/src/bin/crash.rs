@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use kilim_testkit::crash::rebuild::Names;
 use kilim_testkit::crash::{self, KillPlan, PowerPlan, Shim};
 use kilim_testkit::history::{Plan, Report, bank, list_append, unique_key};
 use kilim_testkit::subject::{Kind, Subject};
@@ -20,6 +21,7 @@ const USAGE: &str =
   --kills N         histories: kills in between (default 5)
   --operations N    power: writes under the shim (default 1000)
   --stride N        power: look at every Nth sync (default 1)
+  --names HOW       power: strict (default) or journalled, when names are durable
   --data DIR        keep the data here instead of in a temporary directory";
 
 struct Options {
@@ -32,6 +34,7 @@ struct Options {
     life: Duration,
     operations: usize,
     stride: usize,
+    names: Names,
     transactions: usize,
     kills: usize,
     data: Option<PathBuf>,
@@ -51,6 +54,7 @@ fn parse_options() -> Result<Options> {
         life: Duration::from_millis(1500),
         operations: 1000,
         stride: 1,
+        names: Names::Strict,
         transactions: 2000,
         kills: 5,
         data: None,
@@ -67,6 +71,13 @@ fn parse_options() -> Result<Options> {
             "--operations" => options.operations = value.parse()?,
             "--stride" => options.stride = value.parse()?,
             "--transactions" => options.transactions = value.parse()?,
+            "--names" => {
+                options.names = match &*value {
+                    "strict" => Names::Strict,
+                    "journalled" => Names::Journalled,
+                    _ => bail!("--names is strict or journalled"),
+                }
+            }
             "--kills" => options.kills = value.parse()?,
             "--data" => options.data = Some(value.into()),
             _ => bail!("unknown option {name}\n{USAGE}"),
@@ -111,6 +122,7 @@ fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
             let mut plan = PowerPlan::new(options.seed);
             plan.operations = options.operations;
             plan.stride = options.stride;
+            plan.names = options.names;
             plan.clients = options.clients.unwrap_or(plan.clients);
             plan.from_ready = options.kind == Kind::Mongod;
             let summary = crash::power_loss(subject, &shim()?, &plan)?;

@@ -30,6 +30,16 @@ pub enum Survival {
     Some { seed: u64 },
 }
 
+/// When a name is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Names {
+    /// Once its directory was synced: all that POSIX promises.
+    #[default]
+    Strict,
+    /// Once anything was synced after it: file systems with one ordered journal, such as ext4 and XFS.
+    Journalled,
+}
+
 type NodeId = usize;
 type Sequence = usize;
 
@@ -63,24 +73,29 @@ pub struct Replay {
     /// Syncs begun and not ended: where they began, and the directory as it was.
     begun: HashMap<u32, (Sequence, Option<Vec<Listed>>)>,
     sequence: Sequence,
+    names: Names,
+    /// Where the latest of the ended syncs began.
+    synced: Sequence,
     /// Syncs that have ended successfully.
     pub syncs: usize,
 }
 
 impl Default for Replay {
     fn default() -> Replay {
-        Replay::new()
+        Replay::new(Names::Strict)
     }
 }
 
 impl Replay {
-    pub fn new() -> Replay {
+    pub fn new(names: Names) -> Replay {
         Replay {
             nodes: Vec::new(),
             by_inode: HashMap::new(),
             root: None,
             begun: HashMap::new(),
             sequence: 0,
+            names,
+            synced: 0,
             syncs: 0,
         }
     }
@@ -118,6 +133,7 @@ impl Replay {
                 let begun = self.begun.remove(sync);
                 if let (true, Some((from, listing))) = (*succeeded, begun) {
                     self.make_durable(record.inode, from, listing);
+                    self.synced = self.synced.max(from);
                     self.syncs += 1;
                     return Ok(true);
                 }
@@ -155,7 +171,11 @@ impl Replay {
             Survival::Some { seed } => Some(StdRng::seed_from_u64(seed)),
         };
         // One point for the whole tree: names are journalled in order across directories.
-        let names_until = choice.as_mut().map_or(0, |rng| rng.random_range(0..=self.sequence));
+        let least = match self.names {
+            Names::Strict => 0,
+            Names::Journalled => self.synced,
+        };
+        let names_until = choice.as_mut().map_or(least, |rng| rng.random_range(least..=self.sequence));
         let mut laid: HashMap<NodeId, std::path::PathBuf> = HashMap::new();
         let mut open = vec![(root, target.to_path_buf())];
         while let Some((directory, path)) = open.pop() {
@@ -315,7 +335,7 @@ mod tests {
     const ROOT: u64 = 1;
 
     fn replay(events: &[(u64, Event)]) -> Replay {
-        let mut replay = Replay::new();
+        let mut replay = Replay::new(Names::Strict);
         for (inode, event) in events {
             replay.apply(&Record { start: 0, end: 0, inode: *inode, event: event.clone() }).unwrap();
         }
@@ -384,6 +404,24 @@ mod tests {
             ],
             &[("a", "one")],
         );
+    }
+
+    #[test]
+    fn a_journal_keeps_names_made_before_any_later_sync() {
+        let events = [
+            (ROOT, Event::Root),
+            (2, Event::Create { path: "a".into() }),
+            (2, write(0, "x")),
+            (2, begin(1)),
+            (3, Event::Create { path: "b".into() }),
+            (2, end(1)),
+        ];
+        let mut replay = Replay::new(Names::Journalled);
+        for (inode, event) in events {
+            replay.apply(&Record { start: 0, end: 0, inode, event }).unwrap();
+        }
+        let expected = BTreeMap::from([("a".to_owned(), "x".to_owned())]);
+        assert_eq!(laid_out(&replay, Survival::Strict), expected);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::log::{Event, decode_log};
-use super::rebuild::{Replay, Survival};
+use super::rebuild::{Names, Replay, Survival};
 use super::shim::Shim;
 use super::workload::{Client, prepare, read_states};
 use crate::link::Link;
@@ -105,6 +105,7 @@ pub struct PowerPlan {
     pub survivors: bool,
     /// Syncs before the server was first ready need not open: for servers that promise less.
     pub from_ready: bool,
+    pub names: Names,
     pub seed: u64,
     /// Where rebuilt directories are laid out; memory is fast and they need no durability.
     pub scratch: PathBuf,
@@ -120,6 +121,7 @@ impl PowerPlan {
             stride: 1,
             survivors: true,
             from_ready: false,
+            names: Names::Strict,
             seed,
             scratch,
         }
@@ -161,7 +163,7 @@ pub fn power_loss(subject: &Subject, shim: &Shim, plan: &PowerPlan) -> Result<Su
     let scratch = tempfile::tempdir_in(&plan.scratch)?;
     let rebuilt =
         Subject { data: scratch.path().join("data"), log: scratch.path().join("log"), ..subject.clone() };
-    let mut replay = Replay::new();
+    let mut replay = Replay::new(plan.names);
     let mut summary =
         Summary { acknowledged: clients.iter().map(Client::acknowledged).sum(), ..Summary::default() };
     let look = |replay: &Replay, cut: u64, survival: Survival| -> Result<()> {

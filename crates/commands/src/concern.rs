@@ -1,7 +1,7 @@
 //! Read and write concern: honoured or refused by name.
 
 use kilim_bson::{RawDocument, RawValue};
-use kilim_engine::Durability;
+use kilim_engine::{CommitTime, Durability};
 use kilim_error::{Error, ErrorCode, Result};
 
 /// Every level reads committed, durable state here, so they differ only in what they promise.
@@ -12,12 +12,14 @@ pub enum ReadConcern {
     Available,
     Majority,
     Linearizable,
-    Snapshot,
+    /// One moment for several reads; `at` names it from the second read on.
+    Snapshot { at: Option<CommitTime> },
 }
 
 impl ReadConcern {
     pub fn parse(document: RawDocument<'_>) -> Result<ReadConcern> {
         let mut concern = ReadConcern::Local;
+        let mut at = None;
         for (name, value) in document.iter() {
             match (name, value) {
                 ("level", RawValue::String(level)) => {
@@ -26,7 +28,7 @@ impl ReadConcern {
                         "available" => ReadConcern::Available,
                         "majority" => ReadConcern::Majority,
                         "linearizable" => ReadConcern::Linearizable,
-                        "snapshot" => ReadConcern::Snapshot,
+                        "snapshot" => ReadConcern::Snapshot { at: None },
                         other => {
                             return Err(Error::user(
                                 ErrorCode::BadValue,
@@ -57,10 +59,14 @@ impl ReadConcern {
                         ),
                     ));
                 }
-                ("atClusterTime", _) => {
+                ("atClusterTime", RawValue::Timestamp(time)) => at = Some(time.to_bits()),
+                ("atClusterTime", other) => {
                     return Err(Error::user(
-                        ErrorCode::NotImplemented,
-                        "readConcern.atClusterTime is not supported by Kilim: reads see the newest snapshot",
+                        ErrorCode::TypeMismatch,
+                        format!(
+                            "BSON field 'readConcern.atClusterTime' is the wrong type '{}', expected type 'timestamp'",
+                            other.element_type().name()
+                        ),
                     ));
                 }
                 (name, _) => {
@@ -70,6 +76,16 @@ impl ReadConcern {
                     ));
                 }
             }
+        }
+        match (&mut concern, at) {
+            (ReadConcern::Snapshot { at: slot }, at) => *slot = at,
+            (_, Some(_)) => {
+                return Err(Error::user(
+                    ErrorCode::InvalidOptions,
+                    "readConcern.atClusterTime field can be set only if readConcern.level is equal to 'snapshot'",
+                ));
+            }
+            _ => {}
         }
         Ok(concern)
     }

@@ -1,6 +1,6 @@
 //! The `cursor` of a reply: its first or next batch.
 
-use kilim_bson::{Document, RawValue, Writer};
+use kilim_bson::{Document, RawValue, Timestamp, Writer};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor};
 use kilim_error::Result;
@@ -21,7 +21,15 @@ pub fn first_batch(call: &Call<'_, '_>, mut cursor: Cursor, batch: Batch, single
         true => 0,
         false => call.engine.cursors.open(owned_by(call, cursor))?,
     };
+    if let Some(time) = at_cluster_time(call) {
+        writer.append("atClusterTime", RawValue::Timestamp(time));
+    }
     finish(writer, id, &namespace)
+}
+
+/// The moment that a snapshot read was made at, which the session's next read will name.
+pub fn at_cluster_time(call: &Call<'_, '_>) -> Option<Timestamp> {
+    Some(Timestamp::from_bits(call.unit.read_at.as_ref()?.commit_time()))
 }
 
 /// Closes the `cursor` document that an open batch array lies in.

@@ -76,6 +76,9 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
             let mut document = reply::error_document(&error);
             let mut labels = reply::labels(&error, outcome.in_transaction, outcome.committing);
             labels.extend(outcome.retryable_label(error.code()));
+            if let Some(forced) = &outcome.forced_labels {
+                labels = forced.iter().map(String::as_str).collect();
+            }
             reply::push_labels(&mut document, &labels);
             document
         }
@@ -111,7 +114,7 @@ impl Outcome {
     fn retryable_label(&self, code: ErrorCode) -> Option<&'static str> {
         const RETRYABLE: [i32; 12] = [6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
         let applies = (self.retryable || self.committing) && RETRYABLE.contains(&code.0);
-        (applies && self.forced_labels.is_none()).then_some("RetryableWriteError")
+        applies.then_some("RetryableWriteError")
     }
 }
 
@@ -211,7 +214,7 @@ fn check_concerns(spec: &CommandSpec, generic: &Generic<'_>, in_transaction: boo
     }
     let allowed = matches!(
         generic.read_concern,
-        ReadConcern::Local | ReadConcern::Majority | ReadConcern::Snapshot
+        ReadConcern::Local | ReadConcern::Majority | ReadConcern::Snapshot { .. }
     );
     if !allowed {
         return Err(Error::user(

@@ -6,9 +6,10 @@ use kilim_bson::Document;
 use kilim_engine::operation::Operation;
 use kilim_engine::session::State;
 use kilim_engine::write::Unit;
-use kilim_engine::{Durability, Engine};
+use kilim_engine::{CommitTime, Durability, Engine, Snapshot};
 use kilim_error::{Error, ErrorCode, Result};
 
+use crate::concern::ReadConcern;
 use crate::dispatch::{Call, Outcome};
 use crate::registry::CommandSpec;
 use crate::request::Generic;
@@ -23,6 +24,11 @@ pub fn begin<'e>(
     durability: Durability,
 ) -> Result<Unit<'e>> {
     let mut unit = Unit::new(engine, operation.clone(), durability);
+    if let ReadConcern::Snapshot { at } = generic.read_concern
+        && generic.autocommit.is_none()
+    {
+        unit.read_at = Some(snapshot_to_read(engine, spec, at)?);
+    }
     let (Some(state), Some(session)) = (state, generic.session) else { return Ok(unit) };
     if let Some(named) = generic.transaction()? {
         let transaction = state.begin_transaction(session, named, &engine.store)?;
@@ -44,6 +50,24 @@ pub fn begin<'e>(
     }
     unit.retry = Some(state.begin_retryable(session, number)?);
     Ok(unit)
+}
+
+/// The snapshot of a read outside a transaction, kept for the reads that will ask for it again.
+fn snapshot_to_read(engine: &Engine, spec: &CommandSpec, at: Option<CommitTime>) -> Result<Snapshot> {
+    if !matches!(spec.name, "find" | "aggregate" | "distinct") {
+        return Err(Error::user(
+            ErrorCode::InvalidOptions,
+            format!("Command {} does not support read concern level 'snapshot'", spec.name),
+        ));
+    }
+    match at {
+        Some(time) => engine.history.at(time),
+        None => {
+            let snapshot = engine.store.snapshot();
+            engine.history.keep(&snapshot);
+            Ok(snapshot)
+        }
+    }
 }
 
 /// Settles the command's writes and leaves the session as the next command must find it.

@@ -13,6 +13,7 @@ use crate::catalog::{Catalog, Collection};
 use crate::cursor::Cursors;
 use crate::ddl::Ids;
 use crate::fail_point::FailPoints;
+use crate::history::History;
 use crate::index::{Index, IndexId};
 use crate::layout;
 use crate::metrics::Metrics;
@@ -39,6 +40,7 @@ pub struct Engine {
     pub cursors: Cursors,
     pub metrics: Metrics,
     pub fail_points: FailPoints,
+    pub history: History,
     pub started: Instant,
     catalog: RwLock<Arc<Catalog>>,
     /// Held by whoever changes the catalog, so that changes follow each other.
@@ -65,6 +67,7 @@ impl Engine {
             cursors: Cursors::default(),
             metrics: Metrics::default(),
             fail_points: FailPoints::default(),
+            history: History::default(),
             started: Instant::now(),
             catalog: RwLock::new(Arc::new(catalog)),
             ids: Mutex::new(ids),
@@ -130,6 +133,7 @@ impl Engine {
     pub fn tick(&self) {
         let now = Instant::now();
         self.cursors.close_idle(now);
+        self.history.forget_old(now);
         self.sessions.end_overdue_transactions(now);
         self.sessions.forget_idle(self, now);
     }

@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod cursor;
 pub mod ddl;
 mod engine;
+pub mod history;
 pub mod fail_point;
 pub mod index;
 pub mod layout;
@@ -20,5 +21,5 @@ pub mod validate;
 pub mod write;
 
 pub use engine::{Engine, EngineOptions};
-pub use kilim_storage::Durability;
+pub use kilim_storage::{CommitTime, Durability, Snapshot};
 pub use namespace::{Namespace, check_database};

@@ -43,6 +43,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     writer.close();
+    if let Some(time) = crate::cursor_reply::at_cluster_time(call) {
+        writer.append("atClusterTime", RawValue::Timestamp(time));
+    }
     Ok(writer.finish())
 }
 

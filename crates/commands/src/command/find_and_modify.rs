@@ -77,6 +77,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
         (value, _) => reply.push("value", value),
     }
+    if let Some(&id) = call.unit.retried().first() {
+        reply.push("retriedStmtId", id);
+    }
     Ok(reply)
 }
 

@@ -87,6 +87,10 @@ impl Failures {
             call.statement_failed = true;
             document.push("writeErrors", self.errors);
         }
+        let retried = call.unit.retried();
+        if !retried.is_empty() {
+            document.push("retriedStmtIds", retried.iter().map(|&id| Value::Int32(id)).collect::<Vec<_>>());
+        }
         document
     }
 }

@@ -22,9 +22,7 @@ pub struct DeleteRequest {
 
 /// Gives back how many were removed.
 pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteRequest) -> Result<u64> {
-    if let Some(retry) = &unit.retry
-        && let Some(done) = retry.result_of(request.statement)
-    {
+    if let Some(done) = unit.answered(request.statement) {
         return match done.get("n") {
             Some(RawValue::Int64(removed)) => Ok(removed as u64),
             _ => Err(Error::bug("a remembered delete lacks n")),

@@ -39,10 +39,8 @@ pub fn find_and_modify(
     namespace: &Namespace,
     request: &FindAndModifyRequest<'_>,
 ) -> Result<Modified> {
-    if let Some(retry) = &unit.retry
-        && let Some(done) = retry.result_of(request.target.statement)
-    {
-        return Ok(Modified::decode(done));
+    if let Some(done) = unit.answered(request.target.statement) {
+        return Ok(Modified::decode(&done));
     }
     let mut raced = false;
     let modified = loop {

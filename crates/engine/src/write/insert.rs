@@ -28,7 +28,7 @@ pub fn insert(
     let mut outcome = InsertOutcome::default();
     for (position, &document) in documents.iter().enumerate() {
         let statement = statements(position);
-        if unit.retry.as_ref().is_some_and(|retry| retry.result_of(statement).is_some()) {
+        if unit.answered(statement).is_some() {
             outcome.inserted += 1;
             continue;
         }

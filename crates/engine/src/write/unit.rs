@@ -29,6 +29,10 @@ pub struct Unit<'e> {
     work: Work,
     /// Remembers statements for their retry, in the commit that makes them true.
     pub retry: Option<Retry>,
+    /// Statements that a retry found done already.
+    retried: Vec<i32>,
+    /// What it reads instead of the newest state.
+    pub read_at: Option<Snapshot>,
     /// The newest commit this unit has seen through, for operationTime.
     committed: CommitTime,
 }
@@ -48,7 +52,7 @@ enum Work {
 impl<'e> Unit<'e> {
     pub fn new(engine: &'e Engine, operation: Arc<Operation>, durability: Durability) -> Unit<'e> {
         let work = Work::Batch { transaction: None, documents: 0, held: Vec::new(), last_ticket: None };
-        Unit { engine, operation, durability, work, retry: None, committed: 0 }
+        Unit { engine, operation, durability, work, retry: None, retried: Vec::new(), read_at: None, committed: 0 }
     }
 
     pub fn in_transaction(
@@ -57,7 +61,7 @@ impl<'e> Unit<'e> {
         transaction: Box<ActiveTransaction>,
     ) -> Unit<'e> {
         let work = Work::Transaction(transaction);
-        Unit { engine, operation, durability: Durability::Durable, work, retry: None, committed: 0 }
+        Unit { engine, operation, durability: Durability::Durable, work, retry: None, retried: Vec::new(), read_at: None, committed: 0 }
     }
 
     pub fn is_transaction(&self) -> bool {
@@ -82,6 +86,9 @@ impl<'e> Unit<'e> {
 
     /// What this unit's statements read: the newest published state with the unit's own writes.
     pub fn snapshot(&self) -> Snapshot {
+        if let Some(snapshot) = &self.read_at {
+            return snapshot.clone();
+        }
         match &self.work {
             Work::Batch { transaction: None, .. } => self.engine.store.snapshot(),
             Work::Batch { transaction: Some(transaction), .. } => transaction.snapshot(),
@@ -209,6 +216,18 @@ impl<'e> Unit<'e> {
             }
         }
         Ok(())
+    }
+
+    /// What a statement answered, if this is its retry.
+    pub(super) fn answered(&mut self, statement: i32) -> Option<Document> {
+        let done = self.retry.as_ref()?.result_of(statement)?.clone();
+        self.retried.push(statement);
+        Some(done)
+    }
+
+    /// Statements that were not run because a retry found them done.
+    pub fn retried(&self) -> &[i32] {
+        &self.retried
     }
 
     /// Remembers a statement's answer, in the commit of its writes.

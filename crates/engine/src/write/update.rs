@@ -44,10 +44,8 @@ pub(super) struct Images {
 }
 
 pub fn update(unit: &mut Unit<'_>, namespace: &Namespace, request: &UpdateRequest<'_>) -> Result<UpdateOutcome> {
-    if let Some(retry) = &unit.retry
-        && let Some(done) = retry.result_of(request.statement)
-    {
-        return UpdateOutcome::decode(done);
+    if let Some(done) = unit.answered(request.statement) {
+        return UpdateOutcome::decode(&done);
     }
     let mut raced = false;
     loop {

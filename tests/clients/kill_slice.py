@@ -4,6 +4,7 @@ KILIM_BINARY names the binary. The data lies in a temporary directory and the se
 starts and kills it itself.
 """
 
+import atexit
 import os
 import re
 import signal
@@ -25,6 +26,8 @@ class Server:
     def __init__(self, data):
         command = [BINARY, "serve", "--port", "0", "--data", data]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        # However this script ends, the server ends with it.
+        atexit.register(self.process.kill)
         line = self.process.stdout.readline()
         found = re.search(r"mongodb://[^\s/]+", line)
         assert found, f"no ready line, but {line!r}"

@@ -290,7 +290,6 @@ def a_unique_index_refuses_the_second(db):
 @check
 def collections_and_databases_are_listed_renamed_and_dropped(db):
     db.create_collection("made")
-    fails(48, lambda: db.command("create", "made", capped=True, size=4096))
     db.other.insert_one({})
     equal(sorted(db.list_collection_names()), ["made", "other"])
     assert db.name in db.client.list_database_names()
@@ -488,7 +487,7 @@ def options_are_honoured_or_refused(db):
     for level in ["local", "available", "majority", "linearizable"]:
         assert db.get_collection("t", read_concern=ReadConcern(level)).find_one({"_id": 10})
     fails(59, lambda: db.command("noSuchCommand"))
-    fails(2, lambda: list(db.t.find({"n": {"$near": 1, "$nonsense": 1}})))
+    fails(2, lambda: list(db.t.find({"n": {"$nonsense": 1}})))
     fails(9, lambda: db.t.update_one({}, {"$nonsense": {"a": 1}}), WriteError)
     fails(73, lambda: db.command("find", "$bad"))
 
@@ -706,7 +705,8 @@ def a_pending_queue_is_served_by_a_partial_index(db):
 
 
 def main():
-    client = MongoClient(URI)
+    client = MongoClient(URI, serverSelectionTimeoutMS=10_000)
+    client.admin.command("ping")
     chosen = sys.argv[1:]
     failed = 0
     for number, function in enumerate(CHECKS):

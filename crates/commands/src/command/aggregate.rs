@@ -6,15 +6,18 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawArray, RawDocument, RawValue, Value};
+use kilim_bson::{Document, RawArray, RawDocument, RawValue, Value, doc};
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::{Hint, Purpose, ReadRequest};
-use kilim_engine::read;
+use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
+use super::build_info::host_name;
+use super::coll_stats;
 use super::find::parse_hint;
+use super::update::now_ms;
 use super::write_reply::{check_collation, required};
 use crate::argument::{Argument, arguments, nested};
 use crate::cursor_reply;
@@ -39,6 +42,11 @@ struct Group {
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command", &namespace);
+    if let Some(options) = only_coll_stats(call.body) {
+        let document = coll_stats(call, &namespace, options)?;
+        let cursor = Cursor::new(namespace, Source::List(vec![document].into_iter()));
+        return cursor_reply::first_batch(call, cursor, Batch::first(None), false);
+    }
     let aggregate = parse(call.body)?;
     let reading = read::plan(&mut call.unit, &namespace, aggregate.request)?;
     let collection = reading.collection.as_ref().map(|collection| collection.id);
@@ -54,6 +62,44 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut cursor = Cursor::new(namespace, source);
     cursor.collection = collection;
     cursor_reply::first_batch(call, cursor, Batch::first(aggregate.batch_size), false)
+}
+
+/// The options of `$collStats` where it is the whole pipeline, as shells send it.
+fn only_coll_stats(body: RawDocument<'_>) -> Option<RawDocument<'_>> {
+    let mut stages = body.get("pipeline")?.as_array()?.iter();
+    match (stages.next()?.as_document()?.get("$collStats")?, stages.next()) {
+        (RawValue::Document(options), None) => Some(options),
+        _ => None,
+    }
+}
+
+fn coll_stats(call: &Call<'_, '_>, namespace: &Namespace, options: RawDocument<'_>) -> Result<Document> {
+    let mut document = doc! {
+        "ns": namespace.to_string(),
+        "host": host_name(),
+        "localTime": Value::DateTime(now_ms()),
+    };
+    for option in nested("$collStats", options) {
+        match option.name {
+            "storageStats" => {
+                let mut scale = 1;
+                for argument in nested("$collStats.storageStats", option.document()?) {
+                    match argument.name {
+                        "scale" => scale = argument.integer()?.max(1),
+                        _ => return Err(argument.unknown()),
+                    }
+                }
+                document.push("storageStats", coll_stats::stats(call.engine, namespace, scale)?);
+            }
+            "count" => {
+                let stats = coll_stats::stats(call.engine, namespace, 1)?;
+                document.push("count", stats.get("count").map(RawValue::to_value));
+            }
+            "latencyStats" | "queryExecStats" => return Err(option.unsupported()),
+            _ => return Err(option.unknown()),
+        }
+    }
+    Ok(document)
 }
 
 pub fn parse(body: RawDocument<'_>) -> Result<Aggregate> {

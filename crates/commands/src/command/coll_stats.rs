@@ -1,7 +1,7 @@
 //! `collStats`: sizes and counts of a collection.
 
 use kilim_bson::{Document, doc};
-use kilim_engine::layout;
+use kilim_engine::{Engine, Namespace, layout};
 use kilim_error::{Error, Result};
 
 use crate::argument::arguments;
@@ -13,8 +13,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command", &namespace);
     let scale = parse_scale(call, NAME)?;
-    let snapshot = call.engine.store.snapshot();
-    let Some(collection) = call.engine.collection(&namespace) else {
+    stats(call.engine, &namespace, scale)
+}
+
+/// The figures, for this command and the stage `$collStats`.
+pub fn stats(engine: &Engine, namespace: &Namespace, scale: i64) -> Result<Document> {
+    let snapshot = engine.store.snapshot();
+    let Some(collection) = engine.collection(namespace) else {
         return Ok(doc! {
             "ns": namespace.to_string(), "size": 0, "count": 0, "numOrphanDocs": 0, "storageSize": 0,
             "totalSize": 0, "nindexes": 0, "totalIndexSize": 0, "indexDetails": {}, "indexSizes": {},
@@ -41,7 +46,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut sizes = Document::new();
     let mut total = 0;
     for index in collection.indexes.iter() {
-        let size = call.engine.index_bytes(&collection, index)? as i64;
+        let size = engine.index_bytes(&collection, index)? as i64;
         total += size;
         sizes.push(&index.spec.name, size / scale);
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use kilim_testkit::generate::{self, Outcome};
+use anyhow::{Result, ensure};
+use kilim_testkit::generate;
 use kilim_testkit::oracle::Oracle;
 use kilim_testkit::server::{Server, ServerOptions};
 
@@ -13,6 +13,7 @@ use crate::workspace;
 pub fn run(mut arguments: Arguments) -> Result<()> {
     let seconds: u64 = arguments.value("--seconds")?.unwrap_or(60);
     let seed: Option<u64> = arguments.value("--seed")?;
+    let count_max: usize = arguments.value("--count")?.unwrap_or(1);
     let at: Option<String> = arguments.value("--at")?;
     arguments.finish()?;
     let oracle = Oracle::start(&workspace::tools())?;
@@ -25,16 +26,19 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         Some(seed) => seed,
         None => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs(),
     };
-    match generate::search(&oracle.address(), address, seed, Duration::from_secs(seconds))? {
-        Outcome::Agreed { histories, commands } => {
-            println!("seed {seed}: {histories} histories, {commands} commands, no difference");
-            Ok(())
-        }
-        Outcome::Differed { seed, spec } => {
-            println!("{spec}");
-            bail!(
-                "they differ at seed {seed}; above is the shortest history found, as a spec of what mongod says"
-            )
-        }
+    let search = generate::search(&oracle.address(), address, seed, Duration::from_secs(seconds), count_max)?;
+    for found in &search.found {
+        println!("# seed {}\n{}", found.seed, found.spec);
     }
+    println!(
+        "seed {seed}: {} histories, {} commands, {} differences",
+        search.histories,
+        search.commands,
+        search.found.len()
+    );
+    ensure!(
+        search.found.is_empty(),
+        "they differ; above are the shortest histories found, with mongod's answers"
+    );
+    Ok(())
 }

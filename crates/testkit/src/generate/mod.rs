@@ -23,38 +23,57 @@ use crate::client::Client;
 use crate::shell::print_document;
 use crate::spec::{Action, Answer, Case, Runner};
 
-pub enum Outcome {
-    Agreed {
-        histories: usize,
-        commands: usize,
-    },
-    /// The shortest history found, as a spec, and the seed that leads to it.
-    Differed {
-        seed: u64,
-        spec: String,
-    },
+pub struct Search {
+    pub histories: usize,
+    pub commands: usize,
+    pub found: Vec<Found>,
 }
 
-/// Searches until the time is up or something differs. Seeds count up from `seed`, one a history.
-pub fn search(mongod: &str, kilim: &str, seed: u64, time: Duration) -> Result<Outcome> {
+/// The shortest history found, as a spec, and the seed that leads to it.
+pub struct Found {
+    pub seed: u64,
+    pub spec: String,
+}
+
+/// Searches until the time is up or `count_max` different differences are found. Seeds count up from
+/// `seed`, one a history.
+pub fn search(mongod: &str, kilim: &str, seed: u64, time: Duration, count_max: usize) -> Result<Search> {
     let mut pair = Pair { mongod: Runner::new(mongod), kilim: Runner::new(kilim) };
     let deadline = Instant::now() + time;
-    let (mut histories, mut commands) = (0, 0);
-    while Instant::now() < deadline {
-        let seed = seed + histories as u64;
+    let mut search = Search { histories: 0, commands: 0, found: Vec::new() };
+    // Most differences come again and again; each is worth shrinking once.
+    let mut known: Vec<(String, String, String)> = Vec::new();
+    while Instant::now() < deadline && search.found.len() < count_max {
+        let seed = seed + search.histories as u64;
         let case = history::generate(&mut StdRng::seed_from_u64(seed));
-        if let Some(difference) = pair.compare(&case)? {
-            // A server that died answers nothing more, so there is nothing to shrink with.
-            let (case, difference) = match Client::connect(kilim) {
-                Ok(_) => shrink::shrink(&mut pair, case, difference)?,
-                Err(_) => (case, difference),
-            };
-            return Ok(Outcome::Differed { seed, spec: pair.print(&case, &difference)? });
+        search.histories += 1;
+        search.commands += case.steps.len();
+        let Some(difference) = pair.compare(&case)? else { continue };
+        let (expected, actual) = difference.kind.clone();
+        let symptom = (command_name(&case, difference.step), expected, actual);
+        if known.contains(&symptom) {
+            continue;
         }
-        histories += 1;
-        commands += case.steps.len();
+        known.push(symptom);
+        // A server that died answers nothing more, so there is nothing to shrink with.
+        let alive = Client::connect(kilim).is_ok();
+        let (case, difference) =
+            if alive { shrink::shrink(&mut pair, case, difference)? } else { (case, difference) };
+        search.found.push(Found { seed, spec: pair.print(&case, &difference)? });
+        if !alive {
+            break;
+        }
     }
-    Ok(Outcome::Agreed { histories, commands })
+    Ok(search)
+}
+
+fn command_name(case: &Case, step: usize) -> String {
+    match case.steps.get(step).map(|step| &step.action) {
+        Some(Action::Run(command) | Action::Docs { command, .. }) => {
+            command.iter().next().map_or_else(String::new, |(name, _)| name.to_owned())
+        }
+        _ => String::new(),
+    }
 }
 
 /// The two servers.
@@ -132,6 +151,9 @@ impl Pair {
                     spec += &format!("{keyword} {command}\n----\n{}\n", lines.join("\n"));
                     if number == difference.step {
                         difference.kilim.iter().for_each(|line| spec += &format!("# Kilim: {line}\n"));
+                        if difference.kilim.is_empty() {
+                            spec += "# Kilim: nothing\n";
+                        }
                     }
                     spec += "\n";
                 }
@@ -200,15 +222,18 @@ fn without_messages(reply: &Document) -> Document {
     kept.finish()
 }
 
-/// `error 2 BadValue`, or just that there is an answer.
+/// The code of an error or of the first write error, or just that there is an answer.
 fn kind(lines: &[String]) -> String {
-    match lines {
-        [line] if line.starts_with(|first: char| first.is_ascii_digit()) => line.clone(),
-        lines => lines
-            .iter()
-            .find(|it| it.starts_with("writeErrors"))
-            .cloned()
-            .unwrap_or_else(|| "answer".to_owned()),
+    if let [line] = lines
+        && line.starts_with(|first: char| first.is_ascii_digit())
+    {
+        return line.clone();
+    }
+    let errors = lines.iter().find(|line| line.starts_with("writeErrors"));
+    let code = errors.and_then(|line| line.split_once("code: ")).map(|(_, rest)| rest);
+    match code.and_then(|rest| rest.split([',', '}']).next()) {
+        Some(code) => format!("write error {code}"),
+        None => "answer".to_owned(),
     }
 }
 

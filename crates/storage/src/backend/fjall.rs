@@ -7,6 +7,7 @@
 //! Options of a keyspace bind when it is made; `docs/decisions/0001-storage.md` has the measurements behind
 //! them.
 
+use super::directory::{self, Found};
 use super::{Backend, Exclusively, Sorted, View, prefix_end};
 use crate::snapshot::Direction;
 use crate::space::{Bytes, Space, Write};
@@ -51,6 +52,7 @@ struct Spaces {
 
 impl FjallBackend {
     pub(crate) fn open(dir: &Path, options: &Options) -> Result<FjallBackend> {
+        let found = directory::prepare(dir)?;
         let database = Database::builder(dir)
             .cache_size(options.cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
@@ -67,6 +69,9 @@ impl FjallBackend {
             keyspace(Space::Index)?,
             keyspace(Space::Changes)?,
         ];
+        if found == Found::Nothing {
+            directory::finish_creation(dir)?;
+        }
         Ok(FjallBackend {
             spaces: Arc::new(Spaces { keyspaces, database }),
             dir: dir.to_path_buf(),
@@ -273,7 +278,7 @@ fn from_fjall(error: fjall::Error) -> Error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
             StorageError::Io(error.to_string())
         }
-        fjall::Error::Locked => StorageError::Io("the data directory is in use by another process".into()),
+        fjall::Error::Locked => directory::in_use(),
         fjall::Error::Poisoned => StorageError::Poisoned("the journal could not be written".into()),
         other => StorageError::Corrupt(format!("{other:?}")),
     };

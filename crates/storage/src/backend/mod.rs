@@ -8,9 +8,11 @@
 //! Invariant: a view shows whole batches. A batch is on disk entirely or not at all after a crash, and no
 //! batch is there without those before it.
 
+mod directory;
 #[cfg(test)]
 pub(crate) mod faulty;
 pub(crate) mod fjall;
+mod journal;
 pub(crate) mod memory;
 
 use crate::snapshot::Direction;

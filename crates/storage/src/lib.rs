@@ -23,6 +23,7 @@ mod intents;
 mod overlay;
 mod queue;
 mod reclaim;
+mod runs;
 mod snapshot;
 mod space;
 mod store;

@@ -249,14 +249,15 @@ enum From {
     /// Nothing yet; goes on at this key.
     Key([u8; KEY_BYTES]),
     Run { prefix: Prefix, run: Arc<Run>, next: usize, end: usize },
-    Backend { rows: Box<Rows>, gathered: Option<Gathered> },
+    Backend { rows: Box<Rows>, passing: Passing },
     Nowhere,
 }
 
-/// The rows of a run in the making, seen from its first key on.
-struct Gathered {
+/// The run that a backend's rows pass through at the moment.
+struct Passing {
     prefix: Prefix,
-    rows: Vec<(u8, Bytes)>,
+    /// Its rows so far; `None` where its first key was not seen, or where they grew too large to keep.
+    rows: Option<Vec<(u8, Bytes)>>,
     bytes: usize,
 }
 
@@ -311,22 +312,26 @@ impl RunRows {
         }
         let lower = Bound::Included(&key[..]);
         let rows = self.published.view.rows(Space::Records, lower, self.upper(), Direction::Forward);
-        let gathered = (last == 0).then(|| Gathered::new(prefix));
-        From::Backend { rows: Box::new(rows), gathered }
+        let passing = Passing { prefix, rows: (last == 0).then(Vec::new), bytes: 0 };
+        From::Backend { rows: Box::new(rows), passing }
     }
 
-    /// Offers a gathered run once all of it has been seen.
-    fn give(&self, gathered: Option<Gathered>, to_the_end: bool) {
-        let Some(gathered) = gathered else { return };
-        if !to_the_end || !self.ends_before(&join(&gathered.prefix, u8::MAX)) {
-            self.runs.offer(gathered.prefix, gathered.rows, self.published.commit_time);
+    /// Offers a run that was passed from its first key to its last.
+    fn offer(&self, passed: Passing) {
+        if let Some(rows) = passed.rows {
+            self.runs.offer(passed.prefix, rows, self.published.commit_time);
         }
     }
 }
 
-impl Gathered {
-    fn new(prefix: Prefix) -> Gathered {
-        Gathered { prefix, rows: Vec::new(), bytes: 0 }
+impl Passing {
+    fn push(&mut self, last: u8, value: &Bytes) {
+        let Some(rows) = &mut self.rows else { return };
+        self.bytes += value.len() + ROW_OVERHEAD;
+        match self.bytes > RUN_BYTES_MAX {
+            true => self.rows = None,
+            false => rows.push((last, value.clone())),
+        }
     }
 }
 
@@ -353,50 +358,34 @@ impl Iterator for RunRows {
                         _ => From::Nowhere,
                     };
                 }
-                From::Backend { rows, gathered } => {
-                    let row = match rows.next() {
-                        Some(Ok(row)) => row,
-                        Some(Err(error)) => {
-                            self.from = From::Nowhere;
-                            return Some(Err(error));
+                From::Backend { rows, passing } => match rows.next() {
+                    Some(Ok(row)) => {
+                        let Some((prefix, last)) = split(&row.0) else { return Some(Ok(row)) };
+                        if prefix != passing.prefix {
+                            let begun = Passing { prefix, rows: Some(Vec::new()), bytes: 0 };
+                            let passed = std::mem::replace(passing, begun);
+                            self.offer(passed);
+                            if let Some(run) = self.runs.find(&prefix, self.published.commit_time) {
+                                self.from = self.enter(prefix, run, last);
+                                continue;
+                            }
                         }
-                        None => {
-                            let gathered = gathered.take();
-                            self.give(gathered, true);
-                            self.from = From::Nowhere;
+                        if let From::Backend { passing, .. } = &mut self.from {
+                            passing.push(last, &row.1);
+                        }
+                        return Some(Ok(row));
+                    }
+                    ended => {
+                        let From::Backend { passing, .. } = std::mem::replace(&mut self.from, From::Nowhere) else {
                             return None;
+                        };
+                        let whole = !self.ends_before(&join(&passing.prefix, u8::MAX));
+                        if ended.is_none() && whole {
+                            self.offer(passing);
                         }
-                    };
-                    let Some((prefix, last)) = split(&row.0) else { return Some(Ok(row)) };
-                    if gathered.as_ref().is_none_or(|gathered| gathered.prefix != prefix) {
-                        // From the middle of a run on, nothing is gathered before the next one begins.
-                        let entered = gathered.is_some() || last == 0;
-                        let done = gathered.take();
-                        self.give(done, false);
-                        if let Some(run) = self.runs.find(&prefix, self.published.commit_time) {
-                            self.from = self.enter(prefix, run, last);
-                            continue;
-                        }
-                        if let From::Backend { gathered, .. } = &mut self.from
-                            && entered
-                        {
-                            *gathered = Some(Gathered::new(prefix));
-                        }
+                        return ended;
                     }
-                    if let From::Backend { gathered, .. } = &mut self.from
-                        && let Some(run) = gathered
-                    {
-                        run.bytes += row.1.len() + ROW_OVERHEAD;
-                        run.rows.push((last, row.1.clone()));
-                        if run.bytes > RUN_BYTES_MAX {
-                            // Too large to keep; its rest must not be taken for a whole.
-                            run.rows = Vec::new();
-                            run.bytes = 0;
-                            *gathered = None;
-                        }
-                    }
-                    return Some(Ok(row));
-                }
+                },
             }
         }
     }
@@ -407,4 +396,131 @@ fn after(prefix: &Prefix) -> Option<Prefix> {
     let mut following = [0; KEY_BYTES - 1];
     following[..end.len()].copy_from_slice(&end);
     Some(following)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Durability, Options, Store};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// What happens to a store; small numbers, so that runs are shared and revisited.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Put(u16, u8),
+        Delete(u16),
+        Get(u16),
+        Scan(u16, u16),
+        /// Keeps a snapshot to read from later.
+        Keep,
+        ReadKept(u16, u16),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let number = 0u16..1200;
+        let step = prop_oneof![
+            3 => (number.clone(), any::<u8>()).prop_map(|(key, value)| Step::Put(key, value)),
+            1 => number.clone().prop_map(Step::Delete),
+            4 => (0u16..40).prop_map(Step::Get),
+            2 => number.clone().prop_map(Step::Get),
+            3 => (number.clone(), number.clone()).prop_map(|(from, to)| Step::Scan(from, to)),
+            2 => Just(Step::Scan(0, 2000)),
+            1 => Just(Step::Keep),
+            2 => (number.clone(), number).prop_map(|(from, to)| Step::ReadKept(from, to)),
+        ];
+        prop::collection::vec(step, 1..150)
+    }
+
+    fn key(number: u16) -> [u8; KEY_BYTES] {
+        let mut key = [0; KEY_BYTES];
+        key[KEY_BYTES - 2..].copy_from_slice(&number.to_be_bytes());
+        key
+    }
+
+    type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn check(snapshot: &crate::Snapshot, model: &Model, from: u16, to: u16) {
+        let (first, last) = (key(from), key(to));
+        let scanned: Vec<(Vec<u8>, Vec<u8>)> = snapshot
+            .scan(Space::Records, Bound::Included(&first), Bound::Excluded(&last), Direction::Forward)
+            .map(|row| row.map(|(key, value)| (key.to_vec(), value[8..].to_vec())).unwrap())
+            .collect();
+        let expected: Vec<(Vec<u8>, Vec<u8>)> = match first <= last {
+            true => model.range(first.to_vec()..last.to_vec()).map(|(k, v)| (k.clone(), v.clone())).collect(),
+            false => Vec::new(),
+        };
+        assert_eq!(scanned, expected);
+        let got = snapshot.get(Space::Records, &first).unwrap().map(|value| value[8..].to_vec());
+        assert_eq!(got.as_ref(), model.get(&first[..]));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+        #[test]
+        fn readers_see_what_the_backend_holds(steps in steps()) {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Store::open(dir.path(), Options { cache_bytes: 8 << 20, ..Options::default() }).unwrap();
+            let mut model = Model::new();
+            let mut kept: Option<(crate::Snapshot, Model)> = None;
+            for step in steps {
+                match step {
+                    Step::Put(number, value) => {
+                        let mut transaction = store.begin();
+                        let mut stamped = vec![0; 8];
+                        stamped.push(value);
+                        transaction.put(Space::Records, key(number).to_vec(), stamped);
+                        transaction.commit(Durability::Relaxed).unwrap();
+                        model.insert(key(number).to_vec(), vec![value]);
+                    }
+                    Step::Delete(number) => {
+                        let mut transaction = store.begin();
+                        transaction.delete(Space::Records, &key(number));
+                        transaction.commit(Durability::Relaxed).unwrap();
+                        model.remove(&key(number)[..]);
+                    }
+                    Step::Get(number) => {
+                        for _ in 0..6 {
+                            check(&store.snapshot(), &model, number, number);
+                        }
+                    }
+                    Step::Scan(from, to) => check(&store.snapshot(), &model, from, to),
+                    Step::Keep => kept = Some((store.snapshot(), model.clone())),
+                    Step::ReadKept(from, to) => {
+                        if let Some((snapshot, model)) = &kept {
+                            check(snapshot, model, from, to);
+                            check(snapshot, model, 0, 2000);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_old_reader_cannot_bring_back_what_was_overwritten() {
+        let runs = Runs::new(1 << 20);
+        let write = Write { space: Space::Records, key: Bytes::from(key(7)), value: None };
+        runs.end(std::iter::once(&write), 20);
+        let (prefix, last) = split(&key(7)).unwrap();
+        runs.offer(prefix, vec![(last, Bytes::from(b"old".as_slice()))], 10);
+        assert!(matches!(runs.get(&key(7), 30), Known::Nothing));
+        runs.offer(prefix, vec![(last, Bytes::from(b"new".as_slice()))], 25);
+        assert!(matches!(runs.get(&key(7), 30), Known::Row(Some(_))));
+        assert!(matches!(runs.get(&key(7), 15), Known::Nothing), "too new for an older snapshot");
+    }
+
+    #[test]
+    fn memory_stays_within_its_bound() {
+        let runs = Runs::new(16 * 10_000);
+        for number in 0..2000u16 {
+            let mut prefix = [0; KEY_BYTES - 1];
+            prefix[KEY_BYTES - 3..].copy_from_slice(&number.to_be_bytes());
+            runs.offer(prefix, vec![(0, Bytes::from(vec![0; 1000]))], 1);
+        }
+        for shard in &runs.shards {
+            assert!(shard.lock().bytes <= 10_000);
+        }
+    }
 }

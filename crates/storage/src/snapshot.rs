@@ -12,6 +12,7 @@ use crate::clock::CommitTime;
 use crate::counter::Counter;
 use crate::format;
 use crate::overlay::Overlay;
+use crate::runs::{self, Known, RunRows, Runs};
 use crate::space::{Bytes, Space};
 use kilim_error::Result;
 use std::cmp::Ordering;
@@ -22,6 +23,34 @@ use std::sync::Arc;
 pub(crate) struct Published {
     pub(crate) view: View,
     pub(crate) commit_time: CommitTime,
+    /// Records kept decoded, where the backend's own lookups cost more.
+    pub(crate) runs: Option<Arc<Runs>>,
+}
+
+impl Published {
+    pub(crate) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        if space == Space::Records
+            && let Some(runs) = &self.runs
+        {
+            match runs.get(key, self.commit_time) {
+                Known::Row(row) => return Ok(row),
+                Known::Hot => runs::load(self, runs, key)?,
+                Known::Nothing => {}
+            }
+        }
+        self.view.get(space, key)
+    }
+
+    fn rows(self: &Arc<Self>, space: Space, lower: Bound<&[u8]>, upper: Bound<&[u8]>, direction: Direction) -> Rows {
+        if space == Space::Records
+            && direction == Direction::Forward
+            && let Some(runs) = &self.runs
+            && let Some(rows) = RunRows::new(self, runs, lower, upper)
+        {
+            return Rows::Runs(Box::new(rows));
+        }
+        self.view.rows(space, lower, upper, direction)
+    }
 }
 
 /// An immutable view of the store.
@@ -50,7 +79,7 @@ impl Snapshot {
         {
             return Ok(value.clone());
         }
-        self.published.view.get(space, key)
+        self.published.get(space, key)
     }
 
     /// The keys of a range with their values, in order.
@@ -61,7 +90,7 @@ impl Snapshot {
             _ if space == Space::Meta => Bound::Included([format::OWN + 1].as_slice()),
             given => given,
         };
-        let rows = self.published.view.rows(space, lower, upper, direction);
+        let rows = self.published.rows(space, lower, upper, direction);
         match &self.overlay {
             Some(overlay) if overlay.has_entries() => Scan(Source::Merged(Box::new(Merged {
                 overlay: overlay.clone(),

@@ -12,6 +12,7 @@ use crate::format;
 use crate::free_space::FreeSpace;
 use crate::intents::Intents;
 use crate::queue::CommitQueue;
+use crate::runs::Runs;
 use crate::snapshot::{Published, Snapshot};
 use crate::space::{Bytes, Space, Write};
 use crate::transaction::{Durability, Transaction};
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How a store uses memory and disk.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Memory for decoded blocks of all spaces.
+    /// Memory for decoded blocks of all spaces and for runs of records.
     pub cache_bytes: u64,
     /// Writes are refused while the disk has less than this free.
     pub free_space_reserve_bytes: u64,
@@ -91,10 +92,13 @@ pub(crate) struct Shared {
 
 impl Store {
     /// Opens the store in a directory, or makes one there. The directory is locked while the store is open.
-    pub fn open(dir: &Path, options: Options) -> Result<Store> {
+    pub fn open(dir: &Path, mut options: Options) -> Result<Store> {
+        // A quarter of the cache holds runs, the rest the backend's blocks.
+        let runs = Arc::new(Runs::new(options.cache_bytes / 4));
+        options.cache_bytes -= options.cache_bytes / 4;
         let backend = FjallBackend::open(dir, &options)?;
         let free_space = FreeSpace::of_directory(dir, options.free_space_reserve_bytes);
-        Store::over(Box::new(backend), free_space)
+        Store::over(Box::new(backend), free_space, Some(runs))
     }
 
     /// A store that lives in memory and ends with the process.
@@ -103,15 +107,15 @@ impl Store {
     ///
     /// If the system gives no threads, the one thing that can fail here.
     pub fn in_memory(_options: Options) -> Store {
-        match Store::over(Box::new(MemoryBackend::default()), FreeSpace::unbounded()) {
+        match Store::over(Box::new(MemoryBackend::default()), FreeSpace::unbounded(), None) {
             Ok(store) => store,
             Err(error) => panic!("{error}"),
         }
     }
 
-    pub(crate) fn over(backend: Box<dyn Backend>, free_space: FreeSpace) -> Result<Store> {
+    pub(crate) fn over(backend: Box<dyn Backend>, free_space: FreeSpace, runs: Option<Arc<Runs>>) -> Result<Store> {
         let commit_time = recover(&*backend)?;
-        let published = Published { view: backend.view(), commit_time };
+        let published = Published { view: backend.view(), commit_time, runs };
         let shared = Arc::new(Shared {
             backend,
             queue: CommitQueue::new(commit_time),
@@ -175,7 +179,12 @@ impl Store {
                 finish()?;
                 // No batch is under way, so the view holds the newest published commit and the load.
                 let commit_time = shared.published().commit_time;
-                shared.publish(Published { view: shared.backend.view(), commit_time });
+                let before = shared.published();
+                if let (Space::Records, Some(runs)) = (space, &before.runs) {
+                    runs.clear(commit_time);
+                }
+                let runs = before.runs.clone();
+                shared.publish(Published { view: shared.backend.view(), commit_time, runs });
                 Ok(())
             })
         })
@@ -241,7 +250,7 @@ impl Shared {
             return Ok(value);
         }
         // Only now: what left the queue was published before.
-        self.published().view.get(space, key)
+        self.published().get(space, key)
     }
 
     pub(crate) fn sync(&self) -> Result<()> {

@@ -59,7 +59,7 @@ impl Transaction {
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
         match self.overlay.get(space, key) {
             Some(value) => Ok(value.clone()),
-            None => self.base.view.get(space, key),
+            None => self.base.get(space, key),
         }
     }
 
@@ -93,10 +93,10 @@ impl Transaction {
         if Arc::ptr_eq(&published, &self.base) {
             return Ok(());
         }
-        let newest = published.view.get(space, key)?;
+        let newest = published.get(space, key)?;
         let unchanged = match (space, &newest) {
             (Space::Records, Some(value)) => commit_time_of(value)? <= self.base.commit_time,
-            _ => newest == self.base.view.get(space, key)?,
+            _ => newest == self.base.get(space, key)?,
         };
         if unchanged { Ok(()) } else { Err(CHANGED) }
     }

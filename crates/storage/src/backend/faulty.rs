@@ -75,7 +75,7 @@ impl Backend for FaultyBackend {
 fn store() -> (Arc<Disk>, Store) {
     let disk = Arc::new(Disk::default());
     let backend = FaultyBackend { disk: disk.clone(), inner: MemoryBackend::default() };
-    (disk, Store::over(Box::new(backend), FreeSpace::unbounded()).unwrap())
+    (disk, Store::over(Box::new(backend), FreeSpace::unbounded(), None).unwrap())
 }
 
 fn put(store: &Store, key: u8) -> Transaction {

@@ -15,6 +15,7 @@ pub(crate) mod fjall;
 mod journal;
 pub(crate) mod memory;
 
+use crate::runs::RunRows;
 use crate::snapshot::Direction;
 use crate::space::{Bytes, Space, Write};
 use kilim_error::Result;
@@ -84,6 +85,8 @@ impl View {
 /// A view's rows in a range; owns what it needs of the view.
 pub(crate) enum Rows {
     None,
+    /// Records, from runs and the backend in turns.
+    Runs(Box<RunRows>),
     Fjall(fjall::FjallRows),
     Memory(memory::MemoryRows),
 }
@@ -94,6 +97,7 @@ impl Iterator for Rows {
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Rows::None => None,
+            Rows::Runs(rows) => rows.next(),
             Rows::Fjall(rows) => rows.next(),
             Rows::Memory(rows) => rows.next().map(Ok),
         }

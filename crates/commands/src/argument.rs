@@ -23,9 +23,12 @@ pub fn arguments<'a>(command: &'static str, body: RawDocument<'a>) -> impl Itera
         .map(move |(name, value)| Argument { command, name, value })
 }
 
-/// The fields of a document nested in a command, such as one of `updates`.
+/// The fields of a document nested in a command, such as one of `updates`. Here too null means absent.
 pub fn nested<'a>(command: &'static str, document: RawDocument<'a>) -> impl Iterator<Item = Argument<'a>> {
-    document.iter().map(move |(name, value)| Argument { command, name, value })
+    document
+        .iter()
+        .filter(|(_, value)| !matches!(value, RawValue::Null | RawValue::Undefined))
+        .map(move |(name, value)| Argument { command, name, value })
 }
 
 impl<'a> Argument<'a> {
@@ -85,6 +88,29 @@ impl<'a> Argument<'a> {
         }
     }
 
+    /// A truth value that must be one.
+    pub fn strict_boolean(&self) -> Result<bool> {
+        match self.value {
+            RawValue::Bool(value) => Ok(value),
+            _ => Err(self.wrong_type("type 'bool'")),
+        }
+    }
+
+    /// The `let` of a command: names of variables. They are read by `$expr` alone, which refuses itself.
+    pub fn variables(&self) -> Result<()> {
+        for (name, _) in self.document()?.iter() {
+            let lower = |first: char| first.is_ascii_lowercase() || !first.is_ascii();
+            let inside = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || !letter.is_ascii();
+            if !name.starts_with(lower) || !name.chars().all(inside) {
+                return Err(Error::user(
+                    ErrorCode::FailedToParse,
+                    format!("'{name}' starts with an invalid character for a user variable name"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// A whole number of any numeric type; fractions are cut off.
     pub fn integer(&self) -> Result<i64> {
         match self.value {
@@ -94,6 +120,15 @@ impl<'a> Argument<'a> {
             RawValue::Double(value) => Ok(value as i64),
             RawValue::Decimal128(value) => Ok(value.to_f64() as i64),
             _ => Err(self.wrong_type("types '[long, int, decimal, double']")),
+        }
+    }
+
+    /// A number of any type, with its fraction.
+    pub fn double(&self) -> Result<f64> {
+        match self.value {
+            RawValue::Double(value) => Ok(value),
+            RawValue::Decimal128(value) => Ok(value.to_f64()),
+            _ => self.integer().map(|value| value as f64),
         }
     }
 

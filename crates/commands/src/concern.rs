@@ -1,8 +1,10 @@
 //! Read and write concern: honoured or refused by name.
 
-use kilim_bson::{RawDocument, RawValue};
+use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_engine::{CommitTime, Durability};
 use kilim_error::{Error, ErrorCode, Result};
+
+use crate::argument::Argument;
 
 /// Every level reads committed, durable state here, so they differ only in what they promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,62 +19,36 @@ pub enum ReadConcern {
 }
 
 impl ReadConcern {
-    pub fn parse(document: RawDocument<'_>) -> Result<ReadConcern> {
+    /// `None` for an empty one, which says nothing.
+    pub fn parse(value: RawValue<'_>) -> Result<Option<ReadConcern>> {
+        let Some(document) = value.as_document() else {
+            return Err(Error::user(
+                ErrorCode::FailedToParse,
+                format!("readConcern must be an object, not {}", value.element_type().name()),
+            ));
+        };
+        if document.is_empty() {
+            return Ok(None);
+        }
         let mut concern = ReadConcern::Local;
         let mut at = None;
         for (name, value) in document.iter() {
             match (name, value) {
-                ("level", RawValue::String(level)) => {
-                    concern = match level {
-                        "local" => ReadConcern::Local,
-                        "available" => ReadConcern::Available,
-                        "majority" => ReadConcern::Majority,
-                        "linearizable" => ReadConcern::Linearizable,
-                        "snapshot" => ReadConcern::Snapshot { at: None },
-                        other => {
-                            return Err(Error::user(
-                                ErrorCode::BadValue,
-                                format!(
-                                    "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."
-                                ),
-                            ));
-                        }
-                    };
-                }
-                ("level", other) => {
-                    return Err(Error::user(
-                        ErrorCode::TypeMismatch,
-                        format!(
-                            "BSON field 'readConcern.level' is the wrong type '{}', expected type 'string'",
-                            other.element_type().name()
-                        ),
-                    ));
-                }
+                ("level", RawValue::String(level)) => concern = ReadConcern::of_level(level)?,
+                ("level", other) => return Err(wrong_type("readConcern.level", other, "string")),
                 // One node: whatever a client has been told of is in every later snapshot.
                 ("afterClusterTime", RawValue::Timestamp(_)) | ("provenance", _) => {}
-                ("afterClusterTime", other) => {
-                    return Err(Error::user(
-                        ErrorCode::TypeMismatch,
-                        format!(
-                            "BSON field 'readConcern.afterClusterTime' is the wrong type '{}', expected type 'timestamp'",
-                            other.element_type().name()
-                        ),
-                    ));
-                }
                 ("atClusterTime", RawValue::Timestamp(time)) => at = Some(time.to_bits()),
+                ("afterClusterTime", other) => {
+                    return Err(wrong_type("readConcern.afterClusterTime", other, "timestamp"));
+                }
                 ("atClusterTime", other) => {
-                    return Err(Error::user(
-                        ErrorCode::TypeMismatch,
-                        format!(
-                            "BSON field 'readConcern.atClusterTime' is the wrong type '{}', expected type 'timestamp'",
-                            other.element_type().name()
-                        ),
-                    ));
+                    return Err(wrong_type("readConcern.atClusterTime", other, "timestamp"));
                 }
                 (name, _) => {
-                    return Err(Error::location(
-                        40415,
-                        format!("BSON field 'readConcern.{name}' is an unknown field."),
+                    return Err(Error::user(
+                        ErrorCode::InvalidOptions,
+                        format!("Unrecognized option in readConcern: {name}"),
                     ));
                 }
             }
@@ -87,44 +63,67 @@ impl ReadConcern {
             }
             _ => {}
         }
-        Ok(concern)
+        Ok(Some(concern))
+    }
+
+    fn of_level(level: &str) -> Result<ReadConcern> {
+        match level {
+            "local" => Ok(ReadConcern::Local),
+            "available" => Ok(ReadConcern::Available),
+            "majority" => Ok(ReadConcern::Majority),
+            "linearizable" => Ok(ReadConcern::Linearizable),
+            "snapshot" => Ok(ReadConcern::Snapshot { at: None }),
+            _ => Err(Error::user(
+                ErrorCode::FailedToParse,
+                "readConcern.level must be either 'local', 'majority', 'linearizable', 'available', or 'snapshot'",
+            )),
+        }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+fn wrong_type(field: &str, value: RawValue<'_>, expected: &str) -> Error {
+    Error::user(
+        ErrorCode::TypeMismatch,
+        format!(
+            "BSON field '{field}' is the wrong type '{}', expected type '{expected}'",
+            value.element_type().name()
+        ),
+    )
+}
+
+#[derive(Debug, Clone)]
 pub struct WriteConcern {
     /// `w: 0`: the client does not wait for an answer.
     pub unacknowledged: bool,
     pub majority: bool,
     pub journal: Option<bool>,
+    /// A promise that one node cannot keep: the write is done, and the reply says so.
+    unmet: Option<Unmet>,
+}
+
+#[derive(Debug, Clone)]
+struct Unmet {
+    code: ErrorCode,
+    message: String,
+    w: Value,
+    wtimeout: i64,
 }
 
 impl WriteConcern {
-    pub fn parse(document: RawDocument<'_>) -> Result<WriteConcern> {
-        let mut concern = WriteConcern { unacknowledged: false, majority: true, journal: None };
+    pub fn parse(value: RawValue<'_>) -> Result<WriteConcern> {
+        let Some(document) = value.as_document() else {
+            return Err(Error::user(
+                ErrorCode::TypeMismatch,
+                format!("\"writeConcern\" had the wrong type. Expected object, found {}", value.element_type().name()),
+            ));
+        };
+        let mut concern = WriteConcern { unacknowledged: false, majority: true, journal: None, unmet: None };
+        let (mut journal, mut fsync) = (None, None);
         for (name, value) in document.iter() {
             match name {
                 "w" => concern.set_w(value)?,
-                "j" | "fsync" => {
-                    let on = match value {
-                        RawValue::Bool(on) => on,
-                        RawValue::Int32(number) => number != 0,
-                        RawValue::Int64(number) => number != 0,
-                        RawValue::Double(number) => number != 0.0,
-                        RawValue::Null | RawValue::Undefined => continue,
-                        other => {
-                            return Err(Error::user(
-                                ErrorCode::TypeMismatch,
-                                format!(
-                                    "BSON field 'writeConcern.{name}' is the wrong type '{}', expected types \
-                                     '[bool, long, int, decimal, double']",
-                                    other.element_type().name()
-                                ),
-                            ));
-                        }
-                    };
-                    concern.journal = Some(concern.journal.unwrap_or(false) || on);
-                }
+                "j" => journal = truth(name, value)?,
+                "fsync" => fsync = truth(name, value)?,
                 // There is one node: nothing it could time out waiting for.
                 "wtimeout" | "provenance" | "getLastError" => {}
                 other => {
@@ -134,6 +133,16 @@ impl WriteConcern {
                     ));
                 }
             }
+        }
+        if journal == Some(true) && fsync == Some(true) {
+            return Err(Error::user(ErrorCode::FailedToParse, "fsync and j options cannot be used together"));
+        }
+        concern.journal = match (journal, fsync) {
+            (Some(journal), Some(fsync)) => Some(journal || fsync),
+            (journal, fsync) => journal.or(fsync),
+        };
+        if let (Some(unmet), Some(wtimeout)) = (&mut concern.unmet, document.get("wtimeout")) {
+            unmet.wtimeout = Argument { command: "writeConcern", name: "wtimeout", value: wtimeout }.integer()?;
         }
         Ok(concern)
     }
@@ -145,10 +154,9 @@ impl WriteConcern {
                 return Ok(());
             }
             RawValue::String(tag) => {
-                return Err(Error::user(
-                    ErrorCode::UnknownReplWriteConcern,
-                    format!("No write concern mode named '{tag}' found in replica set configuration"),
-                ));
+                let message = format!("No write concern mode named '{tag}' found in replica set configuration");
+                self.set_unmet(ErrorCode::UnknownReplWriteConcern, message, value);
+                return Ok(());
             }
             RawValue::Int32(nodes) => i64::from(nodes),
             RawValue::Int64(nodes) => nodes,
@@ -165,16 +173,13 @@ impl WriteConcern {
             0 => self.unacknowledged = true,
             1 => {}
             2..=50 => {
-                return Err(Error::user(
-                    ErrorCode::UnknownReplWriteConcern,
-                    format!("Not enough data-bearing nodes: w is {nodes}, Kilim is one node"),
-                ));
+                let message = "Not enough data-bearing nodes".to_owned();
+                self.set_unmet(ErrorCode::UnsatisfiableWriteConcern, message, value);
             }
             _ => {
                 return Err(Error::user(
                     ErrorCode::FailedToParse,
-                    "w has to be a non-negative number and not greater than 50; found: ".to_owned()
-                        + &nodes.to_string(),
+                    format!("w has to be a non-negative number and not greater than 50; found: {nodes}"),
                 ));
             }
         }
@@ -182,9 +187,26 @@ impl WriteConcern {
         Ok(())
     }
 
+    fn set_unmet(&mut self, code: ErrorCode, message: String, w: RawValue<'_>) {
+        self.unmet = Some(Unmet { code, message, w: w.to_value(), wtimeout: 0 });
+    }
+
+    /// What the reply says about a promise that was not kept.
+    pub fn error(&self) -> Option<Document> {
+        let Unmet { code, message, w, wtimeout } = self.unmet.as_ref()?;
+        let wtimeout = i32::try_from(*wtimeout).map_or(Value::Int64(*wtimeout), Value::Int32);
+        let concern = doc! {"w": w.clone(), "wtimeout": wtimeout, "provenance": "clientSupplied"};
+        Some(doc! {
+            "code": code.0,
+            "codeName": code.name().into_owned(),
+            "errmsg": message.as_str(),
+            "errInfo": {"writeConcern": concern},
+        })
+    }
+
     /// When the acknowledgement is sent. `j: false` and `w: 0` ask for speed; everything else, like the
     /// default, waits for the disk.
-    pub fn durability(concern: Option<WriteConcern>, default: Durability) -> Durability {
+    pub fn durability(concern: Option<&WriteConcern>, default: Durability) -> Durability {
         match concern {
             None => default,
             Some(concern) if concern.journal == Some(true) => Durability::Durable,
@@ -193,5 +215,12 @@ impl WriteConcern {
             Some(concern) if concern.majority => Durability::Durable,
             Some(_) => default,
         }
+    }
+}
+
+fn truth(name: &str, value: RawValue<'_>) -> Result<Option<bool>> {
+    match value {
+        RawValue::Null | RawValue::Undefined => Ok(None),
+        value => Argument { command: "writeConcern", name, value }.boolean().map(Some),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, doc};
+use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_engine::operation::Operation;
 use kilim_engine::write::{Unit, not_in_transaction};
 use kilim_engine::{Durability, Engine, Namespace};
@@ -10,7 +10,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use crate::client::Client;
 use crate::concern::{ReadConcern, WriteConcern};
-use crate::registry::{self, CommandSpec};
+use crate::registry::{self, CommandSpec, ReadLevels};
 use crate::reply::{self, Reply};
 use crate::request::{Generic, Request};
 use crate::session;
@@ -32,19 +32,18 @@ pub struct Call<'c, 'r> {
 
 impl Call<'_, '_> {
     pub fn durability(&self) -> Durability {
-        WriteConcern::durability(self.generic.write_concern, self.engine.options.durability)
+        WriteConcern::durability(self.generic.write_concern.as_ref(), self.engine.options.durability)
     }
 
     /// The collection that the command's first field names.
     pub fn namespace(&self) -> Result<Namespace> {
-        let (name, value) = self.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
+        let (_, value) = self.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
         match value.as_str() {
             Some(collection) => Namespace::parse(self.generic.database, collection),
             None => Err(Error::user(
-                ErrorCode::InvalidNamespace,
+                ErrorCode::BadValue,
                 format!("collection name has invalid type {}", value.element_type().name()),
-            ))
-            .map_err(|error| if name.is_empty() { Error::bug("an unnamed command") } else { error }),
+            )),
         }
     }
 
@@ -143,7 +142,7 @@ fn run_found(
     outcome: &mut Outcome,
 ) -> Result<Document> {
     engine.metrics.commands.add(1);
-    let generic = Generic::parse(spec.name, request)?;
+    let generic = Generic::parse(spec, request)?;
     if spec.admin_only && generic.database != "admin" {
         return Err(Error::user(
             ErrorCode::Unauthorized,
@@ -161,10 +160,14 @@ fn run_found(
     });
     operation.set_time_limit(generic.time_limit);
     let named = generic.transaction()?;
-    outcome.in_transaction = named.is_some() && !spec.ends_transaction;
+    outcome.in_transaction = named.is_some();
     outcome.committing = spec.name == "commitTransaction";
     outcome.retryable = named.is_none() && generic.transaction_number.is_some();
-    check_concerns(spec, &generic, outcome.in_transaction)?;
+    match named {
+        Some(_) if spec.ends_transaction => {}
+        Some(named) => check_in_transaction(spec, &generic, named.start, request)?,
+        None => check_concerns(spec, &generic)?,
+    }
     fail_if_asked(client, engine, spec, outcome)?;
 
     let session = match generic.session {
@@ -179,7 +182,7 @@ fn run_found(
     };
     let numbered = session.as_ref().filter(|_| generic.transaction_number.is_some() && !spec.ends_transaction);
     let mut state = numbered.map(|session| session.check_out());
-    let durability = WriteConcern::durability(generic.write_concern, engine.options.durability);
+    let durability = WriteConcern::durability(generic.write_concern.as_ref(), engine.options.durability);
     let unit = session::begin(engine, &operation, spec, &generic, state.as_deref_mut(), durability)?;
 
     let body = request.body;
@@ -195,35 +198,54 @@ fn run_found(
         exhaust_next: None,
     };
     let result = (spec.run)(&mut call);
+    if result.is_ok() && outcome.write_concern_error.is_none() {
+        outcome.write_concern_error = call.generic.write_concern.as_ref().and_then(WriteConcern::error);
+    }
     outcome.exhaust_next = call.exhaust_next.take();
     session::end(call, state.as_deref_mut(), result, outcome)
 }
 
-fn check_concerns(spec: &CommandSpec, generic: &Generic<'_>, in_transaction: bool) -> Result<()> {
-    if !in_transaction {
-        return Ok(());
+/// Outside of transactions each command has concerns of its own.
+fn check_concerns(spec: &CommandSpec, generic: &Generic<'_>) -> Result<()> {
+    let refuse = |message: String| Err(Error::user(ErrorCode::InvalidOptions, message));
+    if generic.write_concern.is_some() && !spec.writes {
+        return refuse(format!("Command {} does not support writeConcern", spec.name));
     }
+    let allowed = match generic.read_concern {
+        None | Some(ReadConcern::Local) => true,
+        Some(ReadConcern::Snapshot { .. }) => spec.reads == ReadLevels::All,
+        Some(_) => spec.reads != ReadLevels::LocalOnly,
+    };
+    match allowed {
+        true => Ok(()),
+        false => refuse(format!("Command {} does not support this level of readConcern", spec.name)),
+    }
+}
+
+fn check_in_transaction(spec: &CommandSpec, generic: &Generic<'_>, start: bool, request: &Request<'_>) -> Result<()> {
     if !spec.in_transaction {
         return Err(not_in_transaction(spec.name));
     }
-    if generic.write_concern.is_some() {
-        return Err(Error::user(
-            ErrorCode::InvalidOptions,
-            "writeConcern is not allowed within a multi-statement transaction",
-        ));
+    let unsupported = |message: String| Err(Error::user(ErrorCode::OperationNotSupportedInTransaction, message));
+    if matches!(generic.database, "admin" | "config" | "local") {
+        return unsupported(format!("Cannot run command against the '{}' database in a transaction.", generic.database));
     }
-    let allowed = matches!(
-        generic.read_concern,
-        ReadConcern::Local | ReadConcern::Majority | ReadConcern::Snapshot { .. }
-    );
-    if !allowed {
-        return Err(Error::user(
-            ErrorCode::InvalidOptions,
+    if matches!(request.body.iter().next(), Some((_, RawValue::String("system.profile")))) {
+        return unsupported("Cannot run command against the system.profile collection in a transaction.".to_owned());
+    }
+    let refuse = |message: &str| Err(Error::user(ErrorCode::InvalidOptions, message));
+    if generic.write_concern.is_some() {
+        return refuse("writeConcern is not allowed within a multi-statement transaction");
+    }
+    match generic.read_concern {
+        None => Ok(()),
+        Some(_) if !start => refuse("Only the first command in a transaction may specify a readConcern"),
+        Some(ReadConcern::Local | ReadConcern::Majority | ReadConcern::Snapshot { .. }) => Ok(()),
+        Some(_) => refuse(
             "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order to run in a \
              transaction",
-        ));
+        ),
     }
-    Ok(())
 }
 
 /// Acts out a configured `failCommand`.

@@ -22,7 +22,20 @@ pub struct CommandSpec {
     pub ends_transaction: bool,
     /// Exists with `--test-commands` only.
     pub test_only: bool,
+    /// Takes a write concern.
+    pub writes: bool,
+    pub reads: ReadLevels,
+    /// Part of the stable API, version 1.
+    pub stable: bool,
     pub run: fn(&mut Call<'_, '_>) -> Result<Document>,
+}
+
+/// The read concern levels that a command takes outside of transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadLevels {
+    LocalOnly,
+    AllButSnapshot,
+    All,
 }
 
 const fn command(
@@ -39,6 +52,9 @@ const fn command(
         retryable: false,
         ends_transaction: false,
         test_only: false,
+        writes: false,
+        reads: ReadLevels::LocalOnly,
+        stable: false,
         run,
     }
 }
@@ -70,6 +86,21 @@ impl CommandSpec {
         self
     }
 
+    const fn writes(mut self) -> CommandSpec {
+        self.writes = true;
+        self
+    }
+
+    const fn reads(mut self, levels: ReadLevels) -> CommandSpec {
+        self.reads = levels;
+        self
+    }
+
+    const fn stable(mut self) -> CommandSpec {
+        self.stable = true;
+        self
+    }
+
     const fn test_only(mut self) -> CommandSpec {
         self.test_only = true;
         self
@@ -77,58 +108,58 @@ impl CommandSpec {
 }
 
 pub static COMMANDS: &[CommandSpec] = &[
-    command("abortTransaction", c::abort_transaction::run, "undo the open transaction").admin().ends_transaction(),
-    command("aggregate", c::aggregate::run, "run a pipeline").transactional(),
+    command("abortTransaction", c::abort_transaction::run, "undo the open transaction").admin().ends_transaction().writes().stable(),
+    command("aggregate", c::aggregate::run, "run a pipeline").transactional().reads(ReadLevels::All).stable(),
     command("buildInfo", c::build_info::run, "which version this is").alias(&["buildinfo"]),
-    command("collMod", c::coll_mod::run, "hide or show an index"),
+    command("collMod", c::coll_mod::run, "hide or show an index").writes().stable(),
     command("collStats", c::coll_stats::run, "sizes and counts of a collection").alias(&["collstats"]),
     command("commitTransaction", c::commit_transaction::run, "make the open transaction durable")
         .admin()
-        .ends_transaction(),
+        .ends_transaction().writes().stable(),
     command("configureFailPoint", c::configure_fail_point::run, "make commands fail, for tests").admin().test_only(),
     command("connectionStatus", c::connection_status::run, "who is logged in"),
-    command("count", c::count::run, "count documents"),
-    command("create", c::create::run, "make a collection").transactional(),
-    command("createIndexes", c::create_indexes::run, "build indexes").transactional(),
+    command("count", c::count::run, "count documents").reads(ReadLevels::AllButSnapshot).stable(),
+    command("create", c::create::run, "make a collection").transactional().writes().stable(),
+    command("createIndexes", c::create_indexes::run, "build indexes").transactional().writes().stable(),
     command("currentOp", c::current_op::run, "what runs now").admin(),
     command("dataSize", c::data_size::run, "bytes of a collection").alias(&["datasize"]),
     command("dbStats", c::db_stats::run, "sizes and counts of a database").alias(&["dbstats"]),
-    command("delete", c::delete::run, "remove documents").transactional().retryable(),
-    command("distinct", c::distinct::run, "the different values of a field").transactional(),
-    command("drop", c::drop::run, "drop a collection"),
-    command("dropDatabase", c::drop_database::run, "drop a database"),
-    command("dropIndexes", c::drop_indexes::run, "drop indexes").alias(&["deleteIndexes"]),
-    command("endSessions", c::end_sessions::run, "end sessions"),
-    command("explain", c::explain::run, "how a command would run"),
-    command("find", c::find::run, "select documents").transactional(),
+    command("delete", c::delete::run, "remove documents").transactional().retryable().writes().stable(),
+    command("distinct", c::distinct::run, "the different values of a field").transactional().reads(ReadLevels::All),
+    command("drop", c::drop::run, "drop a collection").writes().stable(),
+    command("dropDatabase", c::drop_database::run, "drop a database").writes().stable(),
+    command("dropIndexes", c::drop_indexes::run, "drop indexes").alias(&["deleteIndexes"]).writes().stable(),
+    command("endSessions", c::end_sessions::run, "end sessions").stable(),
+    command("explain", c::explain::run, "how a command would run").stable(),
+    command("find", c::find::run, "select documents").transactional().reads(ReadLevels::All).stable(),
     command("findAndModify", c::find_and_modify::run, "change one document and return it")
         .alias(&["findandmodify"])
         .transactional()
-        .retryable(),
+        .retryable().writes().stable(),
     command("getCmdLineOpts", c::get_cmd_line_opts::run, "how the server was started").admin(),
     command("getDefaultRWConcern", c::get_default_rw_concern::run, "default read and write concern").admin(),
     command("getLog", c::get_log::run, "warnings at start").admin(),
-    command("getMore", c::get_more::run, "the next batch of a cursor").transactional(),
+    command("getMore", c::get_more::run, "the next batch of a cursor").transactional().stable(),
     command("getParameter", c::get_parameter::run, "settings").admin(),
-    command("hello", c::hello::run, "what this server is"),
+    command("hello", c::hello::run, "what this server is").stable(),
     command("hostInfo", c::host_info::run, "what machine this is").alias(&["hostinfo"]),
-    command("insert", c::insert::run, "add documents").transactional().retryable(),
+    command("insert", c::insert::run, "add documents").transactional().retryable().writes().stable(),
     command("isMaster", c::hello::run_is_master, "what this server is").alias(&["ismaster"]),
     command("killAllSessions", c::kill_sessions::run_all, "end all sessions"),
-    command("killCursors", c::kill_cursors::run, "close cursors").transactional(),
+    command("killCursors", c::kill_cursors::run, "close cursors").transactional().stable(),
     command("killOp", c::kill_op::run, "interrupt a running command").admin(),
     command("killSessions", c::kill_sessions::run, "end sessions and what they run"),
-    command("listCollections", c::list_collections::run, "the collections of a database"),
+    command("listCollections", c::list_collections::run, "the collections of a database").stable(),
     command("listCommands", c::list_commands::run, "this table"),
-    command("listDatabases", c::list_databases::run, "all databases").admin(),
-    command("listIndexes", c::list_indexes::run, "the indexes of a collection"),
-    command("ping", c::ping::run, "is anybody there?"),
-    command("refreshSessions", c::refresh_sessions::run, "keep sessions alive"),
-    command("renameCollection", c::rename_collection::run, "rename a collection").admin(),
+    command("listDatabases", c::list_databases::run, "all databases").admin().stable(),
+    command("listIndexes", c::list_indexes::run, "the indexes of a collection").stable(),
+    command("ping", c::ping::run, "is anybody there?").stable(),
+    command("refreshSessions", c::refresh_sessions::run, "keep sessions alive").stable(),
+    command("renameCollection", c::rename_collection::run, "rename a collection").admin().writes(),
     command("replSetGetStatus", c::repl_set_get_status::run, "a set of one, healthy").admin(),
     command("serverStatus", c::server_status::run, "counters that monitoring reads"),
     command("startSession", c::start_session::run, "begin a session"),
-    command("update", c::update::run, "change documents").transactional().retryable(),
+    command("update", c::update::run, "change documents").transactional().retryable().writes().stable(),
     command("validate", c::validate::run, "recompute and compare a collection's indexes"),
     command("whatsmyuri", c::whats_my_uri::run, "the client's own address"),
 ];

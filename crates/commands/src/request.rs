@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use kilim_bson::{RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_engine::check_database;
 use kilim_engine::session::{SessionId, TransactionNumber};
 
 use crate::argument::Argument;
 use crate::concern::{ReadConcern, WriteConcern};
+use crate::registry::CommandSpec;
 
 /// One message's command.
 pub struct Request<'a> {
@@ -36,6 +38,8 @@ impl<'a> Request<'a> {
         for (index, element) in argument.array()?.as_document().iter() {
             match element {
                 RawValue::Document(document) => documents.push(document),
+                // As on mongod: a null in a list of documents stands for nothing.
+                RawValue::Null => {}
                 other => {
                     return Err(Error::user(
                         ErrorCode::TypeMismatch,
@@ -58,9 +62,10 @@ pub struct Generic<'a> {
     pub session_document: Option<RawDocument<'a>>,
     pub transaction_number: Option<i64>,
     pub autocommit: Option<bool>,
-    pub start_transaction: bool,
+    pub start_transaction: Option<bool>,
     pub time_limit: Option<Duration>,
-    pub read_concern: ReadConcern,
+    /// `None` where the command says nothing about it.
+    pub read_concern: Option<ReadConcern>,
     pub write_concern: Option<WriteConcern>,
     pub comment: Option<RawValue<'a>>,
 }
@@ -94,53 +99,78 @@ pub const GENERIC_FIELDS: &[&str] = &[
 ];
 
 impl<'a> Generic<'a> {
-    pub fn parse(command: &'static str, request: &Request<'a>) -> Result<Generic<'a>> {
+    pub fn parse(spec: &CommandSpec, request: &Request<'a>) -> Result<Generic<'a>> {
+        let command = spec.name;
         let mut generic = Generic {
             database: "",
             session: None,
             session_document: None,
             transaction_number: None,
             autocommit: None,
-            start_transaction: false,
+            start_transaction: None,
             time_limit: None,
-            read_concern: ReadConcern::default(),
+            read_concern: None,
             write_concern: None,
             comment: None,
         };
-        let mut database = None;
+        let (mut database, mut api) = (None, Api::default());
+        let mut names = Names::default();
         for (name, value) in request.body.iter().skip(1) {
+            names.check_new(command, name)?;
             let argument = Argument { command, name, value };
             match name {
-                "$db" => database = Some(argument.string()?),
+                "$db" => match value {
+                    RawValue::String(name) => database = Some(name),
+                    other => {
+                        return Err(Error::location(
+                            13111,
+                            format!("wrong type for field ($db): {}", other.element_type().name()),
+                        ));
+                    }
+                },
                 "lsid" => {
-                    let document = argument.document()?;
+                    let document = Argument { command: SESSION, ..argument }.document()?;
                     generic.session = Some(parse_lsid(document)?);
                     generic.session_document = Some(document);
                 }
-                "txnNumber" => generic.transaction_number = Some(argument.integer()?),
-                "autocommit" => generic.autocommit = Some(argument.boolean()?),
-                "startTransaction" => generic.start_transaction = argument.boolean()?,
-                "maxTimeMS" => generic.time_limit = parse_time_limit(&argument)?,
-                "readConcern" => generic.read_concern = ReadConcern::parse(argument.document()?)?,
-                "writeConcern" => generic.write_concern = Some(WriteConcern::parse(argument.document()?)?),
+                "txnNumber" => generic.transaction_number = Some(parse_transaction_number(value)?),
+                "autocommit" => {
+                    generic.autocommit = Some(Argument { command: SESSION, ..argument }.strict_boolean()?);
+                }
+                "startTransaction" => {
+                    generic.start_transaction = Some(Argument { command: SESSION, ..argument }.strict_boolean()?);
+                }
+                "maxTimeMS" => generic.time_limit = parse_time_limit(value)?,
+                "readConcern" => generic.read_concern = ReadConcern::parse(value)?,
+                "writeConcern" => generic.write_concern = Some(WriteConcern::parse(value)?),
                 "comment" => generic.comment = Some(value),
-                "apiVersion" => check_api_version(&argument)?,
+                "$readPreference" => check_read_preference(&argument)?,
+                "$clusterTime" => check_cluster_time(value)?,
+                "apiVersion" => api.version = Some(argument.string()?),
+                "apiStrict" => api.strict = Some(argument.strict_boolean()?),
+                "apiDeprecationErrors" => api.deprecation_errors = Some(argument.strict_boolean()?),
                 _ => {}
             }
         }
+        api.check(spec)?;
         generic.database = match database {
             Some(database) => database,
             None if request.legacy_hello => "admin",
             None => return Err(Error::location(40571, "OP_MSG requests require a $db argument")),
         };
+        check_database(generic.database)?;
         Ok(generic)
     }
 
     /// Which transaction the command belongs to, if any.
     pub fn transaction(&self) -> Result<Option<TransactionNumber>> {
         match (self.autocommit, self.transaction_number) {
+            _ if self.start_transaction == Some(false) => Err(Error::user(
+                ErrorCode::InvalidOptions,
+                "Specifying startTransaction=false is not allowed.",
+            )),
             (Some(false), Some(number)) => {
-                Ok(Some(TransactionNumber { number, start: self.start_transaction }))
+                Ok(Some(TransactionNumber { number, start: self.start_transaction.is_some() }))
             }
             (Some(false), None) => Err(Error::user(
                 ErrorCode::InvalidOptions,
@@ -150,7 +180,7 @@ impl<'a> Generic<'a> {
                 ErrorCode::InvalidOptions,
                 "Specifying autocommit=true is not allowed.",
             )),
-            (None, _) if self.start_transaction => Err(Error::user(
+            (None, _) if self.start_transaction.is_some() => Err(Error::user(
                 ErrorCode::InvalidOptions,
                 "'startTransaction' field requires 'autocommit' field to also be specified",
             )),
@@ -160,6 +190,12 @@ impl<'a> Generic<'a> {
 }
 
 pub fn parse_lsid(document: RawDocument<'_>) -> Result<SessionId> {
+    if let Some((unknown, _)) = document.iter().find(|(name, _)| !matches!(*name, "id" | "uid")) {
+        return Err(Error::location(
+            40415,
+            format!("BSON field 'OperationSessionInfo.lsid.{unknown}' is an unknown field."),
+        ));
+    }
     match document.get("id") {
         Some(RawValue::Binary { subtype: 4, bytes }) => {
             let id = bytes.try_into().map_err(|_| {
@@ -181,20 +217,120 @@ pub fn parse_lsid(document: RawDocument<'_>) -> Result<SessionId> {
     }
 }
 
-fn parse_time_limit(argument: &Argument<'_>) -> Result<Option<Duration>> {
-    let millis = argument.integer()?;
-    if millis < 0 || millis > i64::from(i32::MAX) {
-        return Err(Error::user(
-            ErrorCode::BadValue,
-            format!("{millis} value for maxTimeMS is out of range [0, {}]", i32::MAX),
-        ));
+/// How error messages call the fields of a session.
+const SESSION: &str = "OperationSessionInfo";
+
+fn parse_transaction_number(value: RawValue<'_>) -> Result<i64> {
+    match value {
+        RawValue::Int64(number) if number < 0 => {
+            Err(Error::user(ErrorCode::InvalidOptions, "Transaction number cannot be negative"))
+        }
+        RawValue::Int64(number) => Ok(number),
+        other => Err(Error::user(
+            ErrorCode::TypeMismatch,
+            format!(
+                "BSON field '{SESSION}.txnNumber' is the wrong type '{}', expected type 'long'",
+                other.element_type().name()
+            ),
+        )),
     }
-    Ok((millis > 0).then(|| Duration::from_millis(millis as u64)))
 }
 
-fn check_api_version(argument: &Argument<'_>) -> Result<()> {
-    match argument.string()? {
-        "1" => Ok(()),
-        _ => Err(Error::user(ErrorCode::APIVersionError, "API version must be \"1\"")),
+fn parse_time_limit(value: RawValue<'_>) -> Result<Option<Duration>> {
+    let refuse = |message: String| Err(Error::user(ErrorCode::BadValue, message));
+    let millis = match value {
+        RawValue::Int32(millis) => f64::from(millis),
+        RawValue::Int64(millis) => millis as f64,
+        RawValue::Double(millis) => millis,
+        RawValue::Decimal128(millis) => millis.to_f64(),
+        _ => return refuse("maxTimeMS must be a number".to_owned()),
+    };
+    if millis.fract() != 0.0 {
+        return refuse("maxTimeMS has non-integral value".to_owned());
+    }
+    if !(0.0..=f64::from(i32::MAX)).contains(&millis) {
+        return refuse(format!("{millis} value for maxTimeMS is out of range"));
+    }
+    Ok((millis > 0.0).then(|| Duration::from_millis(millis as u64)))
+}
+
+/// One node answers whatever is preferred; only nonsense is refused.
+fn check_read_preference(argument: &Argument<'_>) -> Result<()> {
+    const MODES: [&str; 5] = ["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"];
+    match argument.document()?.get("mode") {
+        Some(RawValue::String(mode)) if MODES.contains(&mode) => Ok(()),
+        Some(RawValue::String(mode)) => Err(Error::user(
+            ErrorCode::BadValue,
+            format!("Enumeration value '{mode}' for field '$readPreference.mode' is not a valid value."),
+        )),
+        Some(other) => Err(Error::user(
+            ErrorCode::TypeMismatch,
+            format!("$readPreference.mode must be a string, not {}", other.element_type().name()),
+        )),
+        None => Err(Error::user(ErrorCode::NoSuchKey, "Missing expected field \"mode\"")),
+    }
+}
+
+/// The time itself needs no looking at: one node's clock is ahead of all it has told.
+fn check_cluster_time(value: RawValue<'_>) -> Result<()> {
+    let Some(document) = value.as_document() else {
+        return Err(Error::location(10065, "invalid parameter: expected an object ($clusterTime)"));
+    };
+    match document.get("clusterTime") {
+        Some(RawValue::Timestamp(_)) => Ok(()),
+        Some(other) => Err(Error::user(
+            ErrorCode::TypeMismatch,
+            format!("\"clusterTime\" had the wrong type. Expected timestamp, found {}", other.element_type().name()),
+        )),
+        None => Err(Error::user(ErrorCode::NoSuchKey, "Missing expected field \"clusterTime\"")),
+    }
+}
+
+/// What a client asks of the stable API.
+#[derive(Default)]
+struct Api<'a> {
+    version: Option<&'a str>,
+    strict: Option<bool>,
+    deprecation_errors: Option<bool>,
+}
+
+impl Api<'_> {
+    fn check(&self, spec: &CommandSpec) -> Result<()> {
+        match self.version {
+            None if self.strict.is_some() || self.deprecation_errors.is_some() => Err(Error::location(
+                4886600,
+                "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion",
+            )),
+            None => Ok(()),
+            Some("1") if self.strict == Some(true) && !spec.stable => Err(Error::user(
+                ErrorCode::APIStrictError,
+                format!("Provided apiStrict:true, but the command {} is not in API Version 1.", spec.name),
+            )),
+            Some("1") => Ok(()),
+            Some(other) => {
+                Err(Error::user(ErrorCode::APIVersionError, format!("Cannot accept API version {other}")))
+            }
+        }
+    }
+}
+
+/// The fields of a command so far, to find one that comes twice. No command knows as many as fit here,
+/// and what it does not know it refuses.
+#[derive(Default)]
+struct Names<'a> {
+    seen: [&'a str; 32],
+    count: usize,
+}
+
+impl<'a> Names<'a> {
+    fn check_new(&mut self, command: &str, name: &'a str) -> Result<()> {
+        if self.seen[..self.count].contains(&name) {
+            return Err(Error::location(40413, format!("BSON field '{command}.{name}' is a duplicate field")));
+        }
+        if self.count < self.seen.len() {
+            self.seen[self.count] = name;
+            self.count += 1;
+        }
+        Ok(())
     }
 }

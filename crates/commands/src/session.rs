@@ -24,10 +24,10 @@ pub fn begin<'e>(
     durability: Durability,
 ) -> Result<Unit<'e>> {
     let mut unit = Unit::new(engine, operation.clone(), durability);
-    if let ReadConcern::Snapshot { at } = generic.read_concern
+    if let Some(ReadConcern::Snapshot { at }) = generic.read_concern
         && generic.autocommit.is_none()
     {
-        unit.read_at = Some(snapshot_to_read(engine, spec, at)?);
+        unit.read_at = Some(snapshot_to_read(engine, at)?);
     }
     let (Some(state), Some(session)) = (state, generic.session) else { return Ok(unit) };
     if let Some(named) = generic.transaction()? {
@@ -39,8 +39,8 @@ pub fn begin<'e>(
     }
     let Some(number) = generic.transaction_number else { return Ok(unit) };
     if !spec.retryable {
-        return Err(Error::location(
-            50768,
+        return Err(Error::user(
+            ErrorCode::NotARetryableWriteCommand,
             format!(
                 "txnNumber may only be provided for multi-document transactions and retryable write commands. \
                  autocommit:false was not provided, and {} is not a retryable write command.",
@@ -53,13 +53,7 @@ pub fn begin<'e>(
 }
 
 /// The snapshot of a read outside a transaction, kept for the reads that will ask for it again.
-fn snapshot_to_read(engine: &Engine, spec: &CommandSpec, at: Option<CommitTime>) -> Result<Snapshot> {
-    if !matches!(spec.name, "find" | "aggregate" | "distinct") {
-        return Err(Error::user(
-            ErrorCode::InvalidOptions,
-            format!("Command {} does not support read concern level 'snapshot'", spec.name),
-        ));
-    }
+fn snapshot_to_read(engine: &Engine, at: Option<CommitTime>) -> Result<Snapshot> {
     match at {
         Some(time) => engine.history.at(time),
         None => {

@@ -258,11 +258,11 @@ impl IndexSpec {
         if self.sparse {
             writer.append("sparse", RawValue::Bool(true));
         }
-        if let Some((document, _)) = &self.partial {
-            writer.append("partialFilterExpression", RawValue::Document(document.as_raw()));
-        }
         if self.hidden {
             writer.append("hidden", RawValue::Bool(true));
+        }
+        if let Some((document, _)) = &self.partial {
+            writer.append("partialFilterExpression", RawValue::Document(document.as_raw()));
         }
         writer.finish()
     }

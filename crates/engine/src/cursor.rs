@@ -207,13 +207,6 @@ impl Cursors {
         }
     }
 
-    pub fn namespace_of(&self, id: i64) -> Option<Namespace> {
-        match self.open.lock().get(&id)? {
-            Slot::Idle(cursor) => Some(cursor.namespace.clone()),
-            Slot::InUse { .. } => None,
-        }
-    }
-
     pub fn count(&self) -> usize {
         self.open.lock().len()
     }

@@ -20,16 +20,27 @@ impl Namespace {
         if collection.is_empty() {
             return Err(invalid(format!("Invalid namespace specified '{database}.'")));
         }
-        if collection.contains('\0') || collection.starts_with('.') {
-            return Err(invalid(format!("Invalid namespace specified '{database}.{collection}'")));
+        if collection.contains('\0') {
+            return Err(invalid(format!("namespaces cannot have embedded null characters: '{database}.{collection}'")));
+        }
+        if collection.starts_with('.') {
+            return Err(invalid(format!("Collection names cannot start with '.': {collection}")));
         }
         Ok(Namespace { database: database.to_owned(), collection: collection.to_owned() })
+    }
+
+    /// What a find refuses although it could only find nothing.
+    pub fn check_readable(&self) -> Result<()> {
+        match self.collection.contains('$') {
+            true => Err(invalid(format!("Invalid collection name specified '{self}'"))),
+            false => Ok(()),
+        }
     }
 
     /// What a collection about to be made must also satisfy.
     pub fn check_creatable(&self) -> Result<()> {
         let Namespace { database, collection } = self;
-        if collection.contains('$') || collection.ends_with('.') {
+        if collection.contains('$') {
             return Err(invalid(format!("Invalid collection name: {collection}")));
         }
         if database.len() + 1 + collection.len() > limits::NAMESPACE_BYTES_MAX {

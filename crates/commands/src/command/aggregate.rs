@@ -10,6 +10,7 @@ use kilim_bson::{Document, RawArray, RawDocument, RawValue, Value, doc};
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::{Hint, Purpose, ReadRequest};
+use kilim_engine::write::shell_text;
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
@@ -24,6 +25,48 @@ use crate::cursor_reply;
 use crate::dispatch::Call;
 
 const NAME: &str = "aggregate";
+
+/// MongoDB's other stages: refused as not yet there, not as unknown.
+const STAGES_TO_COME: [&str; 38] = [
+    "$addFields",
+    "$bucket",
+    "$bucketAuto",
+    "$changeStream",
+    "$changeStreamSplitLargeEvent",
+    "$collStats",
+    "$count",
+    "$currentOp",
+    "$densify",
+    "$documents",
+    "$facet",
+    "$fill",
+    "$geoNear",
+    "$graphLookup",
+    "$indexStats",
+    "$listLocalSessions",
+    "$listSampledQueries",
+    "$listSessions",
+    "$lookup",
+    "$merge",
+    "$out",
+    "$planCacheStats",
+    "$project",
+    "$redact",
+    "$replaceRoot",
+    "$replaceWith",
+    "$sample",
+    "$search",
+    "$searchMeta",
+    "$set",
+    "$setWindowFields",
+    "$shardedDataDistribution",
+    "$sort",
+    "$sortByCount",
+    "$unionWith",
+    "$unset",
+    "$unwind",
+    "$vectorSearch",
+];
 
 /// A pipeline as one read, and what is made of its count.
 pub struct Aggregate {
@@ -40,6 +83,12 @@ struct Group {
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    if !matches!(call.body.iter().next(), Some((_, RawValue::String(_) | RawValue::Int32(1)))) {
+        return Err(Error::user(
+            ErrorCode::FailedToParse,
+            "Invalid command format: the 'aggregate' field must specify a collection name or 1",
+        ));
+    }
     let namespace = call.namespace()?;
     call.describe("command", &namespace);
     if let Some(options) = only_coll_stats(call.body) {
@@ -112,13 +161,18 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate> {
     let (mut pipeline, mut hint, mut cursor) = (None, None, None);
     for argument in arguments(NAME, body) {
         match argument.name {
-            "pipeline" => pipeline = Some(argument.array()?),
+            "pipeline" => {
+                let stages = argument.value.as_array().ok_or_else(|| {
+                    Error::user(ErrorCode::TypeMismatch, "'pipeline' option must be specified as an array")
+                })?;
+                pipeline = Some(stages);
+            }
             "cursor" => cursor = Some(argument.document()?),
             "hint" => hint = parse_hint(&argument)?,
             "collation" => check_collation(&argument)?,
             // Nothing here spills or writes, and variables are read by expressions alone.
             "allowDiskUse" | "bypassDocumentValidation" => drop(argument.boolean()?),
-            "let" => drop(argument.document()?),
+            "let" => argument.variables()?,
             "explain" => argument.only_off()?,
             _ => return Err(argument.unknown()),
         }
@@ -164,12 +218,12 @@ fn parse_pipeline(pipeline: RawArray<'_>, hint: Option<Hint>) -> Result<(ReadReq
                 filters.push(Filter::parse(filter)?);
             }
             "$skip" if group.is_none() => {
-                let more = stage_number(&argument, 15972)?;
+                let more = stage_number(&argument, 5107200)?;
                 skip = skip.saturating_add(more);
                 limit = limit.map(|limit| limit.saturating_sub(more));
             }
             "$limit" if group.is_none() => {
-                let most = stage_number(&argument, 15957)?;
+                let most = stage_number(&argument, 5107201)?;
                 if most == 0 {
                     return Err(Error::location(15958, "the limit must be positive"));
                 }
@@ -179,7 +233,7 @@ fn parse_pipeline(pipeline: RawArray<'_>, hint: Option<Hint>) -> Result<(ReadReq
             "$match" | "$skip" | "$limit" | "$group" => {
                 return Err(not_yet(&format!("{name} after other stages")));
             }
-            name if name.starts_with('$') => return Err(not_yet(&format!("the stage {name}"))),
+            name if STAGES_TO_COME.contains(&name) => return Err(not_yet(&format!("the stage {name}"))),
             name => {
                 return Err(Error::location(40324, format!("Unrecognized pipeline stage name: '{name}'")));
             }
@@ -198,9 +252,19 @@ fn parse_pipeline(pipeline: RawArray<'_>, hint: Option<Hint>) -> Result<(ReadReq
 }
 
 fn stage_number(argument: &Argument<'_>, code: i32) -> Result<u64> {
-    let number = if argument.value.is_number() { argument.integer()? } else { -1 };
+    let whole = argument.value.is_number() && argument.double()?.fract() == 0.0;
+    let number = if whole { argument.integer()? } else { -1 };
     u64::try_from(number).map_err(|_| {
-        Error::location(code, format!("invalid argument to {} stage: a non-negative number is expected", argument.name))
+        let what = match argument.value.is_number() {
+            true if whole => "a non-negative number in",
+            true => "an integer",
+            false => "a number in",
+        };
+        let name = argument.name;
+        let stage: Document = [(name, argument.value.to_value())].into_iter().collect();
+        let shown = shell_text(stage.as_raw());
+        let shown = shown.trim_matches(['{', ' ', '}']);
+        Error::location(code, format!("invalid argument to {name} stage: Expected {what}: {shown}"))
     })
 }
 

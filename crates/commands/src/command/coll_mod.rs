@@ -25,7 +25,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let Some(collection) = call.engine.collection(&namespace) else {
-        return Err(Error::user(ErrorCode::NamespaceNotFound, format!("ns does not exist: {namespace}")));
+        return Err(Error::user(ErrorCode::NamespaceNotFound, "ns does not exist"));
     };
     let Some(index) = index else { return Ok(Document::new()) };
     let Change { name, key, hidden } = Change::parse(index)?;
@@ -35,7 +35,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             let parts = KeyPart::all_of(key);
             collection.indexes.iter().find(|index| index.spec.key == parts)
         }
-        _ => return Err(Error::user(ErrorCode::InvalidOptions, "must specify either index name or key pattern")),
+        _ => return Err(Error::user(ErrorCode::InvalidOptions, "Must specify either index name or key pattern.")),
     };
     let Some(found) = found else {
         return Err(Error::user(ErrorCode::IndexNotFound, format!("cannot find index for ns {namespace}")));

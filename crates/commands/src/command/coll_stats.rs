@@ -1,6 +1,6 @@
 //! `collStats`: sizes and counts of a collection.
 
-use kilim_bson::{Document, doc};
+use kilim_bson::{Document, Value, doc};
 use kilim_engine::{Engine, Namespace, layout};
 use kilim_error::{Error, Result};
 
@@ -29,32 +29,37 @@ pub fn stats(engine: &Engine, namespace: &Namespace, scale: i64) -> Result<Docum
     let counted = snapshot.counter(&layout::counter_key(collection.id))?;
     let mut reply = doc! {
         "ns": namespace.to_string(),
-        "size": counted.bytes / scale,
-        "count": counted.count as i32,
+        "size": number(counted.bytes / scale),
+        "count": number(counted.count),
         "numOrphanDocs": 0,
     };
     if counted.count > 0 {
-        reply.push("avgObjSize", (counted.bytes / counted.count) as i32);
+        reply.push("avgObjSize", number(counted.bytes / counted.count));
     }
-    reply.push("storageSize", counted.bytes / scale);
+    reply.push("storageSize", number(counted.bytes / scale));
     reply.push("freeStorageSize", 0);
     reply.push("capped", false);
     reply.push("nindexes", collection.indexes.len() as i32);
     reply.push("indexDetails", Document::new());
     let building = collection.building.iter().map(|building| building.index.spec.name.as_str().into());
-    reply.push("indexBuilds", building.collect::<Vec<kilim_bson::Value>>());
+    reply.push("indexBuilds", building.collect::<Vec<Value>>());
     let mut sizes = Document::new();
     let mut total = 0;
     for index in collection.indexes.iter() {
         let size = engine.index_bytes(&collection, index)? as i64;
         total += size;
-        sizes.push(&index.spec.name, size / scale);
+        sizes.push(&index.spec.name, number(size / scale));
     }
-    reply.push("totalIndexSize", total / scale);
-    reply.push("totalSize", (counted.bytes + total) / scale);
+    reply.push("totalIndexSize", number(total / scale));
+    reply.push("totalSize", number((counted.bytes + total) / scale));
     reply.push("indexSizes", sizes);
     reply.push("scaleFactor", scale as i32);
     Ok(reply)
+}
+
+/// As MongoDB writes counts and sizes: an int where it fits, a long else.
+pub fn number(value: i64) -> Value {
+    i32::try_from(value).map_or(Value::Int64(value), Value::Int32)
 }
 
 /// What sizes are divided by.

@@ -6,12 +6,12 @@ use kilim_bson::{Document, RawDocument, doc};
 use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::{Purpose, ReadRequest};
 use kilim_engine::{layout, read};
-use kilim_error::Result;
+use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
 use super::find::parse_hint;
 use super::write_reply::check_collation;
-use crate::argument::arguments;
+use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 
 const NAME: &str = "count";
@@ -36,6 +36,21 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     Ok(doc! {"n": count as i32})
 }
 
+/// A number without a fraction: here, unlike in find, none is cut off.
+fn whole(argument: &Argument<'_>) -> Result<i64> {
+    if !argument.value.is_number() {
+        return Err(Error::user(ErrorCode::BadValue, format!("Expected a number in: {}", argument.name)));
+    }
+    let number = argument.integer()?;
+    match argument.double()?.fract() == 0.0 {
+        true => Ok(number),
+        false => Err(Error::user(
+            ErrorCode::FailedToParse,
+            format!("Expected an integer: {}", argument.name),
+        )),
+    }
+}
+
 pub fn parse(body: RawDocument<'_>) -> Result<ReadRequest> {
     let mut filter = RawDocument::empty();
     let (mut skip, mut limit, mut hint) = (0, 0, None);
@@ -44,7 +59,7 @@ pub fn parse(body: RawDocument<'_>) -> Result<ReadRequest> {
             "query" => filter = argument.document()?,
             "skip" => skip = argument.not_negative()?,
             // A negative limit means its amount, as in old shells.
-            "limit" => limit = argument.integer()?.unsigned_abs(),
+            "limit" => limit = whole(&argument)?.unsigned_abs(),
             "hint" => hint = parse_hint(&argument)?,
             "collation" => check_collation(&argument)?,
             "fields" => {}

@@ -1,10 +1,11 @@
 //! `create`: make a collection.
 
-use kilim_bson::{Document, RawDocument};
+use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_engine::index::KeyPart;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::write_reply::check_collation;
-use crate::argument::arguments;
+use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 
 const NAME: &str = "create";
@@ -28,22 +29,57 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 fn parse(body: RawDocument<'_>) -> Result<Document> {
+    let invalid = |message: &str| Err(Error::user(ErrorCode::InvalidOptions, message));
+    let (mut capped, mut size, mut refused) = (false, false, None);
     for argument in arguments(NAME, body) {
+        let mut unless = |harmless: bool| refused = refused.take().or((!harmless).then_some(argument));
         match argument.name {
-            "capped" => argument.only_off()?,
-            "collation" => check_collation(&argument)?,
-            // Every collection has its `_id` index; asking for it changes nothing.
-            "idIndex" => drop(argument.document()?),
-            "autoIndexId" if argument.boolean()? => {}
-            "validator" | "storageEngine" | "indexOptionDefaults" if argument.document()?.is_empty() => {}
-            "flags" | "temp" => {}
-            "size" | "max" | "viewOn" | "pipeline" | "validator" | "validationLevel" | "validationAction"
-            | "timeseries" | "expireAfterSeconds" | "clusteredIndex" | "storageEngine" | "autoIndexId"
-            | "indexOptionDefaults" | "changeStreamPreAndPostImages" | "encryptedFields" => {
-                return Err(argument.unsupported());
+            "capped" => capped = argument.boolean()?,
+            "size" | "max" => {
+                argument.integer()?;
+                size |= argument.name == "size";
+                unless(false);
             }
+            "collation" => check_collation(&argument)?,
+            "idIndex" => check_id_index(argument.document()?)?,
+            "autoIndexId" if argument.boolean()? => {}
+            "autoIndexId" => {
+                return Err(Error::location(50001, "The autoIndexId option is not allowed: every collection has one"));
+            }
+            "validator" | "storageEngine" | "indexOptionDefaults" => unless(argument.document()?.is_empty()),
+            "timeseries" | "changeStreamPreAndPostImages" | "encryptedFields" => {
+                argument.document()?;
+                unless(false);
+            }
+            "pipeline" => unless(argument.array()?.is_empty()),
+            "viewOn" | "validationLevel" | "validationAction" => {
+                argument.string()?;
+                unless(false);
+            }
+            "expireAfterSeconds" | "clusteredIndex" => unless(false),
+            "flags" | "temp" => {}
             _ => return Err(argument.unknown()),
         }
     }
-    Ok(Document::new())
+    match (capped, size, refused) {
+        (true, false, _) => invalid("the 'size' field is required when 'capped' is true"),
+        (false, _, Some(Argument { name: "size" | "max", .. })) => {
+            invalid("the 'capped' field needs to be true when either the 'size' or 'max' fields are present")
+        }
+        (true, ..) => Err(Error::user(ErrorCode::NotImplemented, "create: capped collections are not supported by Kilim")),
+        (_, _, Some(argument)) => Err(argument.unsupported()),
+        (_, _, None) => Ok(Document::new()),
+    }
+}
+
+/// Every collection has its `_id` index; asking for just that changes nothing.
+fn check_id_index(spec: RawDocument<'_>) -> Result<()> {
+    let refuse = |code, message: &str| Err(Error::user(code, message));
+    let (Some(RawValue::Document(key)), Some(RawValue::String(_))) = (spec.get("key"), spec.get("name")) else {
+        return refuse(ErrorCode::FailedToParse, "an index specification has a 'key' and a 'name'");
+    };
+    match KeyPart::all_of(key).as_slice() {
+        [KeyPart { path, descending: false }] if path.as_str() == "_id" => Ok(()),
+        _ => refuse(ErrorCode::BadValue, "The field 'key' for an _id index must be {_id: 1}"),
+    }
 }

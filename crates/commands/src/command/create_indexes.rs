@@ -38,23 +38,26 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             false => call.engine.build_indexes(&call.operation, &namespace, new)?,
         }
     }
-    let mut reply = doc! {
-        "numIndexesBefore": before as i32,
-        "numIndexesAfter": (before + added) as i32,
-        "createdCollectionAutomatically": created,
-    };
-    match added {
-        0 => reply.push("note", "all indexes already exist"),
-        _ => reply.push("commitQuorum", "votingMembers"),
+    let mut reply = doc! {"numIndexesBefore": before as i32, "numIndexesAfter": (before + added) as i32};
+    if added == 0 {
+        reply.push("note", "all indexes already exist");
+        return Ok(reply);
+    }
+    reply.push("createdCollectionAutomatically", created);
+    match call.body.get("commitQuorum") {
+        Some(quorum) => reply.push("commitQuorum", quorum.to_value()),
+        None => reply.push("commitQuorum", "votingMembers"),
     }
     Ok(reply)
 }
 
 fn parse(call: &Call<'_, '_>) -> Result<Vec<IndexSpec>> {
+    let mut lenient = false;
     for argument in arguments(NAME, call.body) {
         match argument.name {
             // One voter: every quorum is met.
-            "indexes" | "commitQuorum" | "ignoreUnknownIndexOptions" => {}
+            "indexes" | "commitQuorum" => {}
+            "ignoreUnknownIndexOptions" => lenient = argument.strict_boolean()?,
             _ => return Err(argument.unknown()),
         }
     }
@@ -62,10 +65,10 @@ fn parse(call: &Call<'_, '_>) -> Result<Vec<IndexSpec>> {
     if documents.is_empty() {
         return Err(Error::user(ErrorCode::BadValue, "Must specify at least one index to create"));
     }
-    documents.into_iter().map(parse_spec).collect()
+    documents.into_iter().map(|document| parse_spec(document, lenient)).collect()
 }
 
-fn parse_spec(document: RawDocument<'_>) -> Result<IndexSpec> {
+fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
     let (mut key, mut name, mut partial) = (None, None, None);
     let (mut unique, mut sparse, mut hidden) = (false, false, false);
     for argument in nested(SPEC, document) {
@@ -82,11 +85,14 @@ fn parse_spec(document: RawDocument<'_>) -> Result<IndexSpec> {
             "v" => check_version(argument.integer()?)?,
             "collation" => check_collation(&argument)?,
             // Builds never block, whatever was asked; the namespace is the command's.
-            "background" | "ns" => {}
+            "background" => drop(argument.boolean()?),
+            "ns" => {}
+            "expireAfterSeconds" if !argument.value.is_number() => drop(argument.integer()?),
             "expireAfterSeconds" | "wildcardProjection" | "storageEngine" | "weights" | "default_language"
             | "language_override" | "textIndexVersion" | "2dsphereIndexVersion" | "bits" | "min" | "max"
             | "bucketSize" | "prepareUnique" | "clustered" => return Err(argument.unsupported()),
             "dropDups" => {}
+            _ if lenient => {}
             other => {
                 return Err(Error::user(
                     ErrorCode::InvalidIndexSpecificationOption,
@@ -103,11 +109,14 @@ fn parse_spec(document: RawDocument<'_>) -> Result<IndexSpec> {
         return Err(cannot_create("cannot mix \"partialFilterExpression\" and \"sparse\" options"));
     }
     let is_id = matches!(key.iter().next(), Some(("_id", _))) && key.iter().count() == 1;
-    if is_id && (sparse || partial.is_some() || hidden) {
-        return Err(match hidden {
-            true => Error::user(ErrorCode::BadValue, "can't hide _id index"),
-            false => cannot_create("_id index cannot be a partial or sparse index"),
-        });
+    if is_id && KeyPart::all_of(key).iter().any(|part| part.descending) {
+        return Err(Error::user(ErrorCode::BadValue, "The field 'key' for an _id index must be {_id: 1}"));
+    }
+    if is_id && (sparse || partial.is_some() || hidden || unique) {
+        return Err(Error::user(
+            ErrorCode::InvalidIndexSpecificationOption,
+            "an _id index specification has a key and a name, and no further options",
+        ));
     }
     Ok(IndexSpec {
         name: if is_id { "_id_".to_owned() } else { name.to_owned() },
@@ -155,7 +164,10 @@ fn check_key(key: RawDocument<'_>) -> Result<()> {
     if key.iter().count() > 32 {
         return Err(Error::location(13103, "too many compound keys"));
     }
-    for (path, direction) in key.iter() {
+    for (position, (path, direction)) in key.iter().enumerate() {
+        if key.iter().take(position).any(|(earlier, _)| earlier == path) {
+            return Err(Error::user(ErrorCode::BadValue, format!("the field '{path}' appears twice in the key")));
+        }
         if path.is_empty() || path.split('.').any(str::is_empty) {
             return Err(cannot_create("Index keys cannot be an empty field."));
         }
@@ -228,9 +240,15 @@ fn check_partial(filter: &Filter, depth: usize) -> Result<()> {
 fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<IndexSpec>> {
     let mut new: Vec<IndexSpec> = Vec::new();
     for spec in specs {
+        if new.iter().map(|other| same(&spec, other)).collect::<Result<Vec<_>>>()?.contains(&true) {
+            return Err(Error::user(
+                ErrorCode::OperationFailed,
+                format!("Cannot build two identical indexes: {}", spec.name),
+            ));
+        }
         let existing = collection.indexes.iter().map(|index| &index.spec);
         let building = collection.building.iter().map(|building| &building.index.spec);
-        if existing.chain(building).chain(&new).try_fold(false, |found, other| same(&spec, other).map(|is| found || is))? {
+        if existing.chain(building).try_fold(false, |found, other| same(&spec, other).map(|is| found || is))? {
             continue;
         }
         new.push(spec);

@@ -6,6 +6,7 @@ use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::{Namespace, layout};
 use kilim_error::{Error, ErrorCode, Result};
 
+use super::coll_stats::number;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
@@ -15,15 +16,16 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let started = Instant::now();
     let full = match call.body.iter().next() {
         Some((_, RawValue::String(full))) => full,
-        _ => return Err(Error::user(ErrorCode::TypeMismatch, "dataSize takes a namespace")),
+        _ => return Err(Error::user(ErrorCode::BadValue, "dataSize takes a namespace")),
     };
     let Some((database, collection)) = full.split_once('.') else {
         return Err(Error::user(ErrorCode::InvalidNamespace, format!("Invalid namespace specified '{full}'")));
     };
     let namespace = Namespace::parse(database, collection)?;
+    let mut estimate = false;
     for argument in arguments(NAME, call.body) {
         match argument.name {
-            "estimate" => drop(argument.boolean()?),
+            "estimate" => estimate = argument.boolean()?,
             "keyPattern" | "min" | "max" => return Err(argument.unsupported()),
             _ => return Err(argument.unknown()),
         }
@@ -34,9 +36,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         None => Default::default(),
     };
     Ok(doc! {
-        "estimate": false,
-        "size": counted.bytes,
-        "numObjects": counted.count,
-        "millis": started.elapsed().as_millis() as i64,
+        // Counted exactly with every commit, whatever was asked.
+        "estimate": estimate,
+        "size": number(counted.bytes),
+        "numObjects": number(counted.count),
+        "millis": number(started.elapsed().as_millis() as i64),
     })
 }

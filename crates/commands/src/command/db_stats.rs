@@ -4,7 +4,7 @@ use kilim_bson::{Document, doc};
 use kilim_engine::{check_database, layout};
 use kilim_error::Result;
 
-use super::coll_stats::parse_scale;
+use super::coll_stats::{number, parse_scale};
 use crate::dispatch::Call;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
@@ -26,16 +26,16 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let scaled = |bytes: i64| bytes as f64 / scale as f64;
     Ok(doc! {
         "db": database,
-        "collections": collections,
-        "views": 0i64,
-        "objects": objects,
+        "collections": number(collections),
+        "views": 0,
+        "objects": number(objects),
         "avgObjSize": if objects > 0 { bytes as f64 / objects as f64 } else { 0.0 },
         "dataSize": scaled(bytes),
         "storageSize": scaled(bytes),
-        "indexes": indexes,
+        "indexes": number(indexes),
         "indexSize": scaled(index_bytes),
         "totalSize": scaled(bytes + index_bytes),
-        "scaleFactor": scale,
+        "scaleFactor": scale as f64,
         "fsUsedSize": scaled(call.engine.store.disk_bytes() as i64),
     })
 }

@@ -9,8 +9,10 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
 use super::find::parse_hint;
-use super::write_reply::{Failures, WriteOptions, check_batch, check_collation, required, statement_id};
-use crate::argument::nested;
+use super::write_reply::{
+    Failures, WriteOptions, check_batch, check_collation, check_statement_ids, required, statement_id,
+};
+use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
 
 const NAME: &str = "delete";
@@ -29,19 +31,23 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let options = WriteOptions::parse(NAME, call.body, "deletes")?;
     let documents = call.request.documents(NAME, "deletes")?;
     check_batch(documents.len())?;
+    check_statement_ids(call.body, documents.len())?;
     call.engine.metrics.deleted.add(documents.len() as u64);
     let mut statements = Vec::with_capacity(documents.len());
     for document in documents {
         statements.push(Statement::parse(document)?);
-    }
-    if call.unit.retry.is_some() && statements.iter().any(|statement| !statement.one) {
-        return Err(Error::user(ErrorCode::InvalidOptions, "Cannot use retryable writes with limit=0"));
     }
     let mut removed = 0;
     let mut failures = Failures::default();
     for (position, statement) in statements.iter().enumerate() {
         let id = statement_id(call.body, position);
         let result = Filter::parse(statement.filter).and_then(|filter| {
+            if call.unit.retry.is_some() && !statement.one {
+                return Err(Error::user(
+                    ErrorCode::InvalidOptions,
+                    "Cannot use (or request) retryable writes with limit=0",
+                ));
+            }
             let hint = statement.hint.clone();
             let request = DeleteRequest { filter: Arc::new(filter), one: statement.one, hint, statement: id };
             write::delete(&mut call.unit, &namespace, &request)
@@ -65,19 +71,26 @@ impl<'a> Statement<'a> {
         for argument in nested(STATEMENT, document) {
             match argument.name {
                 "q" => filter = Some(argument.document()?),
-                "limit" => limit = Some(argument.integer()?),
+                "limit" => limit = Some(parse_limit(&argument)?),
                 "hint" => hint = parse_hint(&argument)?,
                 "collation" => check_collation(&argument)?,
                 _ => return Err(argument.unknown()),
             }
         }
-        let limit = required(limit, STATEMENT, "limit")?;
-        if limit != 0 && limit != 1 {
-            return Err(Error::user(
-                ErrorCode::FailedToParse,
-                format!("The limit field in delete objects must be 0 or 1. Got {limit}"),
-            ));
-        }
-        Ok(Statement { filter: required(filter, STATEMENT, "q")?, one: limit == 1, hint })
+        let one = required(limit, STATEMENT, "limit")?;
+        Ok(Statement { filter: required(filter, STATEMENT, "q")?, one, hint })
+    }
+}
+
+/// One or all. Unlike mongod, a limit that is no number is refused: there it means all.
+fn parse_limit(argument: &Argument<'_>) -> Result<bool> {
+    let limit = argument.double()?;
+    match limit {
+        0.0 => Ok(false),
+        1.0 => Ok(true),
+        _ => Err(Error::user(
+            ErrorCode::FailedToParse,
+            format!("The limit field in delete objects must be 0 or 1. Got {limit}"),
+        )),
     }
 }

@@ -61,6 +61,9 @@ pub fn parse(body: RawDocument<'_>) -> Result<(Path, ReadRequest)> {
         }
     }
     let key = required(key, NAME, "key")?;
+    if key.is_empty() {
+        return Err(Error::location(40352, "FieldPath cannot be constructed with empty string"));
+    }
     if key.contains('\0') {
         return Err(Error::user(ErrorCode::BadValue, "Key field cannot contain an embedded null byte"));
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::catalog::Collection;
 use kilim_engine::index::{Index, KeyPart};
+use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::write_reply::required;
@@ -34,7 +35,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         call.engine.drop_indexes(&call.operation, &namespace, &ids)?;
     }
     let mut reply = doc! {"nIndexesWas": before as i32};
-    if matches!(which, RawValue::String("*")) {
+    let is_all = |name: RawValue<'_>| matches!(name, RawValue::String("*"));
+    if is_all(which) || which.as_array().is_some_and(|names| names.iter().any(is_all)) {
         reply.push("msg", "non-_id indexes dropped for collection");
     }
     Ok(reply)
@@ -44,6 +46,9 @@ fn select(collection: &Collection, which: RawValue<'_>) -> Result<Vec<Arc<Index>
     match which {
         RawValue::String("*") => Ok(collection.indexes.iter().skip(1).cloned().collect()),
         RawValue::String(name) => Ok(vec![by_name(collection, name)?]),
+        RawValue::Array(names) if names.iter().any(|name| matches!(name, RawValue::String("*"))) => {
+            select(collection, RawValue::String("*"))
+        }
         RawValue::Array(names) => (names.iter())
             .map(|name| match name {
                 RawValue::String(name) => by_name(collection, name),
@@ -58,13 +63,20 @@ fn select(collection: &Collection, which: RawValue<'_>) -> Result<Vec<Arc<Index>
             .collect(),
         RawValue::Document(key) => {
             let parts = KeyPart::all_of(key);
-            let found = collection.indexes.iter().find(|index| index.spec.key == parts);
-            match found {
+            let mut found = collection.indexes.iter().filter(|index| index.spec.key == parts);
+            let first = found.next();
+            if found.next().is_some() {
+                return Err(Error::user(
+                    ErrorCode::AmbiguousIndexKeyPattern,
+                    "several indexes have this key: drop them by name",
+                ));
+            }
+            match first {
                 Some(index) if index.is_id() => Err(no_id()),
                 Some(index) => Ok(vec![index.clone()]),
                 None => Err(Error::user(
                     ErrorCode::IndexNotFound,
-                    format!("can't find index with key: {key:?}"),
+                    format!("can't find index with key: {}", shell_text(key)),
                 )),
             }
         }

@@ -13,6 +13,7 @@ use kilim_query::filter::Filter;
 use super::{aggregate, build_info, count, delete, distinct, find, find_and_modify, update};
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
+use crate::registry;
 
 const NAME: &str = "explain";
 
@@ -119,6 +120,9 @@ fn parse(command: RawDocument<'_>, database: &str) -> Result<Explained> {
                 false => Write::Update { multi: false, upsert: options.upsert },
             };
             Ok(Explained { namespace: namespace()?, request, write: Some(write) })
+        }
+        other if registry::find(other).is_some() => {
+            Err(Error::user(ErrorCode::IllegalOperation, format!("Cannot explain cmd: {other}")))
         }
         other => Err(Error::user(
             ErrorCode::CommandNotFound,

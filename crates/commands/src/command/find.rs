@@ -11,6 +11,7 @@ use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 
+use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments};
 use crate::cursor_reply;
 use crate::dispatch::Call;
@@ -27,6 +28,7 @@ pub struct Find {
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
+    namespace.check_readable()?;
     call.describe("query", &namespace);
     call.engine.metrics.queried.add(1);
     let find = parse(call.body)?;
@@ -44,6 +46,13 @@ pub fn parse(body: RawDocument<'_>) -> Result<Find> {
     let mut sort = RawDocument::empty();
     let (mut skip, mut limit, mut batch_size, mut hint) = (0, 0, None, None);
     let (mut single_batch, mut immortal, mut allow_disk_use) = (false, false, false);
+    let (mut tailable, mut await_data, mut range) = (false, false, None);
+    for name in ["filter", "projection", "sort"] {
+        // Unlike elsewhere, null is not absent here.
+        if let Some(value @ RawValue::Null) = body.get(name) {
+            Argument { command: NAME, name, value }.document()?;
+        }
+    }
     for argument in arguments(NAME, body) {
         match argument.name {
             "filter" => filter = argument.document()?,
@@ -56,19 +65,36 @@ pub fn parse(body: RawDocument<'_>) -> Result<Find> {
             "singleBatch" => single_batch = argument.boolean()?,
             "noCursorTimeout" => immortal = argument.boolean()?,
             "allowDiskUse" => allow_disk_use = argument.boolean()?,
-            // Variables are read by `$expr` alone, which refuses itself.
-            "let" => drop(argument.document()?),
+            "let" => argument.variables()?,
             // One node, no shards: there is nothing partial to allow, no log to replay.
-            "allowPartialResults" | "oplogReplay" | "legacyRuntimeConstants" => {}
-            "tailable" | "awaitData" | "returnKey" | "showRecordId" | "mirrored" => argument.only_off()?,
-            "collation" if argument.document()?.is_empty() => {}
-            "collation" | "min" | "max" | "readOnce" | "runtimeConstants" => match argument.value {
+            "allowPartialResults" | "oplogReplay" => drop(argument.boolean()?),
+            "tailable" => tailable = argument.boolean()?,
+            "awaitData" => await_data = argument.boolean()?,
+            "returnKey" | "showRecordId" | "mirrored" => argument.only_off()?,
+            "min" | "max" if !argument.document()?.is_empty() => range = Some(argument),
+            "collation" => check_collation(&argument)?,
+            "min" | "max" | "readOnce" | "runtimeConstants" | "legacyRuntimeConstants" => match argument.value {
                 RawValue::Document(document) if document.is_empty() => {}
                 RawValue::Bool(false) => {}
                 _ => return Err(argument.unsupported()),
             },
             _ => return Err(argument.unknown()),
         }
+    }
+    if let Some(range) = range {
+        return Err(match hint {
+            None => Error::location(51173, "When using min()/max() a hint of which index to use must be provided"),
+            Some(_) => range.unsupported(),
+        });
+    }
+    if await_data && !tailable {
+        return Err(Error::user(ErrorCode::FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'"));
+    }
+    if tailable {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            "error processing query: tailable cursor requested on non capped collection",
+        ));
     }
     let filter = Arc::new(Filter::parse(filter)?);
     let projection = match projection.is_empty() {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, Writer, doc};
 use kilim_engine::planner::Hint;
-use kilim_engine::write::{self, FindAndModifyRequest, Modification, UpdateRequest};
+use kilim_engine::write::{self, FindAndModifyRequest, Modification, UpdateRequest, is_statement_error};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::update::Update;
 
 use super::find::{parse_hint, parse_sort};
-use super::update::now_ms;
-use super::write_reply::{check_collation, statement_id};
+use super::update::{now_ms, parse_array_filters};
+use super::write_reply::{check_collation, check_statement_ids, statement_id};
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
@@ -34,6 +34,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command", &namespace);
     let options = Options::parse(call.body)?;
+    check_statement_ids(call.body, 1)?;
+    if options.upsert {
+        namespace.check_creatable()?;
+    }
     let filter = Arc::new(Filter::parse(options.filter)?);
     let projection = match options.fields.is_empty() {
         true => None,
@@ -58,7 +62,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         },
         sort: parse_sort(options.sort)?,
     };
-    let modified = write::find_and_modify(&mut call.unit, &namespace, &request)?;
+    let modified = write::find_and_modify(&mut call.unit, &namespace, &request).map_err(while_executing)?;
 
     let mut last_error = doc! {"n": i32::from(modified.matched || modified.upserted.is_some())};
     if !options.remove {
@@ -83,6 +87,17 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     Ok(reply)
 }
 
+/// As mongod words an error that arose while the plan ran.
+fn while_executing(error: Error) -> Error {
+    match error {
+        Error::User(mut user) if is_statement_error(&Error::User(user.clone())) => {
+            user.message = format!("Plan executor error during findAndModify :: caused by :: {}", user.message);
+            Error::User(user)
+        }
+        error => error,
+    }
+}
+
 impl<'a> Options<'a> {
     pub fn parse(body: RawDocument<'a>) -> Result<Options<'a>> {
         let mut options = Options {
@@ -102,14 +117,14 @@ impl<'a> Options<'a> {
                 "sort" => options.sort = argument.document()?,
                 "fields" => options.fields = argument.document()?,
                 "update" => options.update = Some(argument.value),
-                "arrayFilters" => options.array_filters = Some(argument.array()?),
+                "arrayFilters" => options.array_filters = Some(parse_array_filters(&argument)?),
                 "hint" => options.hint = parse_hint(&argument)?,
                 "remove" => options.remove = argument.boolean()?,
                 "new" => options.new = argument.boolean()?,
                 "upsert" => options.upsert = argument.boolean()?,
                 "collation" => check_collation(&argument)?,
                 "bypassDocumentValidation" => drop(argument.boolean()?),
-                "let" => drop(argument.document()?),
+                "let" => argument.variables()?,
                 "encryptionInformation" | "legacyRuntimeConstants" => return Err(argument.unsupported()),
                 _ => return Err(argument.unknown()),
             }

@@ -15,6 +15,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.engine.metrics.got_more.add(1);
     let id = match call.body.get("getMore") {
         Some(RawValue::Int64(id)) => id,
+        Some(RawValue::Null) | None => {
+            return Err(Error::location(40414, "BSON field 'getMore.getMore' is missing but a required field"));
+        }
         Some(other) => {
             return Err(Error::user(
                 ErrorCode::TypeMismatch,
@@ -24,7 +27,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                 ),
             ));
         }
-        None => return Err(Error::bug("getMore without its own field")),
     };
     let (mut collection, mut batch_size) = (None, None);
     for argument in arguments(NAME, call.body) {

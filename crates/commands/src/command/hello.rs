@@ -32,7 +32,7 @@ pub fn run_is_master(call: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
-    let (mut compression, mut await_ms, mut seen) = (Vec::new(), None, None);
+    let (mut compression, mut await_ms, mut seen, mut hello_ok) = (Vec::new(), None, None, false);
     for argument in arguments("hello", call.body) {
         match argument.name {
             "client" => keep_metadata(call, argument.document()?)?,
@@ -42,6 +42,7 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
                 compression = ours.filter(|name| ["snappy", "zstd", "zlib"].contains(name)).map(Value::from).collect();
             }
             "maxAwaitTimeMS" => await_ms = Some(argument.not_negative()?),
+            "helloOk" => hello_ok = argument.boolean()?,
             "topologyVersion" => seen = Some(argument.document()?),
             // Without users there is nobody to authenticate: drivers go on without.
             "speculativeAuthenticate" => {}
@@ -64,7 +65,10 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
         }
     }
     let address = call.client.local.to_string();
-    let mut document = doc! {"helloOk": true};
+    let mut document = Document::new();
+    if hello_ok {
+        document.push("helloOk", true);
+    }
     document.push("topologyVersion", doc! {"processId": process_id(), "counter": 6i64});
     document.push("hosts", vec![Value::from(address.as_str())]);
     document.push("setName", SET_NAME);

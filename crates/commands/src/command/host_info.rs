@@ -9,6 +9,8 @@ use crate::dispatch::Call;
 
 pub fn run(_: &mut Call<'_, '_>) -> Result<Document> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    // With a capital, as MongoDB writes it.
+    let system = if cfg!(target_os = "linux") { "Linux" } else { std::env::consts::OS };
     Ok(doc! {
         "system": {
             "currentTime": Value::DateTime(now_ms()),
@@ -20,7 +22,7 @@ pub fn run(_: &mut Call<'_, '_>) -> Result<Document> {
             "cpuArch": std::env::consts::ARCH,
             "numaEnabled": false,
         },
-        "os": {"type": std::env::consts::OS, "name": std::env::consts::OS, "version": ""},
+        "os": {"type": system, "name": system, "version": ""},
         "extra": {},
     })
 }

@@ -4,7 +4,7 @@ use kilim_bson::{Document, doc};
 use kilim_engine::write;
 use kilim_error::Result;
 
-use super::write_reply::{Failures, WriteOptions, check_batch, statement_id};
+use super::write_reply::{Failures, WriteOptions, check_batch, check_statement_ids, statement_id};
 use crate::dispatch::Call;
 
 const NAME: &str = "insert";
@@ -15,6 +15,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let options = WriteOptions::parse(NAME, call.body, "documents")?;
     let documents = call.request.documents(NAME, "documents")?;
     check_batch(documents.len())?;
+    check_statement_ids(call.body, documents.len())?;
+    // A name that no collection can have is the command's fault, not its documents'.
+    namespace.check_creatable()?;
     call.engine.metrics.inserted.add(documents.len() as u64);
     let body = call.body;
     let outcome = write::insert(&mut call.unit, &namespace, &documents, options.ordered, |position| {

@@ -1,9 +1,8 @@
 //! `killOp`: interrupt a running command.
 
 use kilim_bson::{Document, doc};
-use kilim_error::Result;
+use kilim_error::{Error, ErrorCode, Result};
 
-use super::write_reply::required;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
@@ -15,6 +14,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
-    call.engine.operations.kill(required(id, "killOp", "op")?);
+    let id = id.ok_or_else(|| Error::user(ErrorCode::NoSuchKey, "Did not provide \"op\" field"))?;
+    call.engine.operations.kill(id);
     Ok(doc! {"info": "attempting to kill op"})
 }

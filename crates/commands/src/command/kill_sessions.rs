@@ -2,9 +2,10 @@
 
 use kilim_bson::{Document, RawDocument};
 use kilim_engine::session::SessionId;
-use kilim_error::Result;
+use kilim_error::{Error, ErrorCode, Result};
 
 use super::end_sessions::session_list;
+use crate::argument::Argument;
 use crate::dispatch::Call;
 use crate::request::parse_lsid;
 
@@ -17,6 +18,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 pub fn run_all(call: &mut Call<'_, '_>) -> Result<Document> {
+    let (_, value) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
+    let users = Argument { command: "killAllSessions", name: "killAllSessions", value }.array()?;
+    if !users.is_empty() {
+        return Err(Error::user(
+            ErrorCode::NotImplemented,
+            "killAllSessions: there are no users in Kilim yet, so all sessions are meant: pass []",
+        ));
+    }
     kill(call, &call.engine.sessions.list());
     Ok(Document::new())
 }

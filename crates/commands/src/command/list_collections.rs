@@ -20,7 +20,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "filter" => filter = argument.document()?,
-            "nameOnly" => name_only = argument.boolean()?,
+            "nameOnly" => name_only = argument.strict_boolean()?,
             "authorizedCollections" => drop(argument.boolean()?),
             "cursor" => batch = cursor_batch(&argument)?,
             _ => return Err(argument.unknown()),

@@ -1,6 +1,6 @@
 //! `renameCollection`: rename a collection, also into another database.
 
-use kilim_bson::Document;
+use kilim_bson::{Document, RawValue};
 use kilim_engine::Namespace;
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -12,17 +12,26 @@ const NAME: &str = "renameCollection";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (_, value) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
-    let from = namespace(&Argument { command: NAME, name: NAME, value })?;
+    let from = match value {
+        RawValue::String(_) => namespace(&Argument { command: NAME, name: NAME, value })?,
+        other => {
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                format!("collection name has invalid type {}", other.element_type().name()),
+            ));
+        }
+    };
     let (mut to, mut drop_target) = (None, false);
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "to" => to = Some(namespace(&argument)?),
-            "dropTarget" => drop_target = argument.boolean()?,
+            "dropTarget" => drop_target = argument.strict_boolean()?,
             "stayTemp" => argument.only_off()?,
             _ => return Err(argument.unknown()),
         }
     }
     let to = required(to, NAME, "to")?;
+    to.check_creatable().map_err(|error| Error::user(ErrorCode::IllegalOperation, error.to_string()))?;
     call.describe("command", &from);
     call.engine.rename_collection(&call.operation, &from, &to, drop_target)?;
     Ok(Document::new())

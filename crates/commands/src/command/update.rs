@@ -11,9 +11,9 @@ use kilim_query::update::Update;
 
 use super::find::parse_hint;
 use super::write_reply::{
-    Failures, WriteOptions, check_batch, check_collation, required, statement_id, upserted_entry,
+    Failures, WriteOptions, check_batch, check_collation, check_statement_ids, required, statement_id, upserted_entry,
 };
-use crate::argument::nested;
+use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
 
 const NAME: &str = "update";
@@ -35,13 +35,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let options = WriteOptions::parse(NAME, call.body, "updates")?;
     let documents = call.request.documents(NAME, "updates")?;
     check_batch(documents.len())?;
+    check_statement_ids(call.body, documents.len())?;
     call.engine.metrics.updated.add(documents.len() as u64);
     let mut statements = Vec::with_capacity(documents.len());
     for document in documents {
         statements.push(Statement::parse(document)?);
     }
-    if call.unit.retry.is_some() && statements.iter().any(|statement| statement.multi) {
-        return Err(multi_not_retryable());
+    if statements.iter().any(|statement| statement.upsert) {
+        namespace.check_creatable()?;
     }
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = Vec::new();
@@ -76,6 +77,12 @@ fn run_statement(
     statement: &Statement<'_>,
     id: i32,
 ) -> Result<UpdateOutcome> {
+    if call.unit.retry.is_some() && statement.multi {
+        return Err(Error::user(
+            ErrorCode::InvalidOptions,
+            "Cannot use (or request) retryable writes with multi=true",
+        ));
+    }
     let filter = Arc::new(Filter::parse(statement.filter)?);
     let update = Update::parse(statement.update, statement.array_filters, statement.multi)?;
     let request = UpdateRequest {
@@ -97,10 +104,10 @@ impl<'a> Statement<'a> {
         for argument in nested(STATEMENT, document) {
             match argument.name {
                 "q" => filter = Some(argument.document()?),
-                "u" => update = Some(argument.value),
-                "multi" => multi = argument.boolean()?,
-                "upsert" => upsert = argument.boolean()?,
-                "arrayFilters" => array_filters = Some(argument.array()?),
+                "u" => update = Some(parse_update(argument.value)?),
+                "multi" => multi = argument.strict_boolean()?,
+                "upsert" => upsert = argument.strict_boolean()?,
+                "arrayFilters" => array_filters = Some(parse_array_filters(&argument)?),
                 "hint" => hint = parse_hint(&argument)?,
                 "collation" => check_collation(&argument)?,
                 // Constants of pipelines, which the update itself refuses.
@@ -120,8 +127,20 @@ impl<'a> Statement<'a> {
     }
 }
 
-pub fn multi_not_retryable() -> Error {
-    Error::user(ErrorCode::InvalidOptions, "Cannot use retryable writes with multi=true")
+fn parse_update(value: RawValue<'_>) -> Result<RawValue<'_>> {
+    match value {
+        RawValue::Document(_) | RawValue::Array(_) => Ok(value),
+        _ => Err(Error::user(ErrorCode::FailedToParse, "Update argument must be either an object or an array")),
+    }
+}
+
+/// A list of objects; what they mean is the update's matter.
+pub fn parse_array_filters<'a>(argument: &Argument<'a>) -> Result<RawArray<'a>> {
+    let filters = argument.array()?;
+    for (index, filter) in filters.as_document().iter() {
+        Argument { command: argument.command, name: index, value: filter }.document()?;
+    }
+    Ok(filters)
 }
 
 /// Milliseconds since 1970.

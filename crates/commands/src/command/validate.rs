@@ -4,6 +4,7 @@ use kilim_bson::{Document, Value, doc};
 use kilim_engine::validate::validate;
 use kilim_error::{Error, ErrorCode, Result};
 
+use super::coll_stats::number;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
@@ -31,15 +32,15 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut keys = Document::new();
     let mut details = Document::new();
     for (index, &entries) in collection.indexes.iter().zip(&found.entries) {
-        keys.push(&index.spec.name, entries as i64);
+        keys.push(&index.spec.name, number(entries as i64));
         details.push(&index.spec.name, doc! {"valid": found.is_valid()});
     }
     let errors: Vec<Value> = found.errors.iter().map(|error| Value::from(error.as_str())).collect();
     Ok(doc! {
         "ns": namespace.to_string(),
-        "nInvalidDocuments": found.invalid_records as i64,
-        "nNonCompliantDocuments": 0i64,
-        "nrecords": found.records as i64,
+        "nInvalidDocuments": number(found.invalid_records as i64),
+        "nNonCompliantDocuments": 0,
+        "nrecords": number(found.records as i64),
         "nIndexes": collection.indexes.len() as i32,
         "keysPerIndex": keys,
         "indexDetails": details,

@@ -21,10 +21,10 @@ impl WriteOptions {
         for argument in arguments(command, body) {
             match argument.name {
                 name if name == statements => {}
-                "ordered" => options.ordered = argument.boolean()?,
+                "ordered" => options.ordered = argument.strict_boolean()?,
                 // There are no validators yet that it could bypass.
                 "bypassDocumentValidation" => drop(argument.boolean()?),
-                "let" if command != "insert" => drop(argument.document()?),
+                "let" if command != "insert" => argument.variables()?,
                 "isTimeseriesNamespace" => argument.only_off()?,
                 "encryptionInformation" | "collectionUUID" | "legacyRuntimeConstants" => {
                     return Err(argument.unsupported());
@@ -48,6 +48,36 @@ pub fn check_batch(count: usize) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// `stmtIds` and `stmtId`: whole numbers, not both, and as many as there are statements.
+pub fn check_statement_ids(body: RawDocument<'_>, count: usize) -> Result<()> {
+    let number = |value: RawValue<'_>| match value {
+        RawValue::Int32(_) => Ok(()),
+        other => Err(Error::user(
+            ErrorCode::TypeMismatch,
+            format!("a statement id must be an int, not {}", other.element_type().name()),
+        )),
+    };
+    if let Some(first) = body.get("stmtId") {
+        number(first)?;
+    }
+    let Some(ids) = body.get("stmtIds") else { return Ok(()) };
+    let ids = Argument { command: "stmtIds", name: "stmtIds", value: ids }.array()?;
+    if body.get("stmtId").is_some() {
+        return Err(Error::user(ErrorCode::InvalidOptions, "May not specify both stmtId and stmtIds in write command"));
+    }
+    if ids.len() != count {
+        return Err(Error::user(
+            ErrorCode::InvalidLength,
+            format!(
+                "Number of statement ids must match the number of batch entries. Got {} statement ids but {count} \
+                 operations.",
+                ids.len()
+            ),
+        ));
+    }
+    ids.iter().try_for_each(number)
 }
 
 /// The number that a retry knows a statement by.

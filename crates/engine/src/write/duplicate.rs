@@ -30,7 +30,7 @@ pub(crate) fn duplicate_key(namespace: &Namespace, index: &Index, key: &[u8], ty
 }
 
 /// A document as mongod's messages print it.
-pub(crate) fn shell_text(document: RawDocument<'_>) -> String {
+pub fn shell_text(document: RawDocument<'_>) -> String {
     let mut out = String::new();
     write_document(&mut out, document, false);
     out

@@ -20,7 +20,8 @@ pub use unit::{Unit, not_in_transaction};
 pub use update::{UpdateOutcome, UpdateRequest, update};
 
 pub(crate) use door::index_entry;
-pub(crate) use duplicate::{duplicate_key, shell_text};
+pub use duplicate::shell_text;
+pub(crate) use duplicate::duplicate_key;
 
 use kilim_error::{Error, ErrorCode};
 

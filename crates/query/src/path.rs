@@ -7,8 +7,8 @@
 //! Invariant: the visitor sees values in the order in which mongod looks at them, because the first match
 //! decides the index that the positional operator uses.
 
-use kilim_bson::{Component, RawArray, RawDocument, RawValue};
-use kilim_error::{Error, Result};
+use kilim_bson::{Component, DEPTH_MAX, RawArray, RawDocument, RawValue};
+use kilim_error::{Error, ErrorCode, Result};
 
 /// What to do with an array at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +143,9 @@ pub(crate) fn check_field_path(path: &str) -> Result<()> {
                 "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
             ));
         }
+    }
+    if path.split('.').count() > DEPTH_MAX {
+        return Err(Error::user(ErrorCode::Overflow, "FieldPath is too long"));
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ fn parse_part(name: &str, value: RawValue<'_>) -> Result<SortPart> {
         }
         _ => {}
     }
-    let descending = match number::truncated_i64(value) {
+    let descending = match number::rounded_i64(value) {
         Some(Ok(1)) => false,
         Some(Ok(-1)) => true,
         _ => {

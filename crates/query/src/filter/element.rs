@@ -6,7 +6,7 @@ use kilim_bson::{Path, RawValue, Value, compare};
 use kilim_error::Result;
 
 use super::Filter;
-use super::parse::{first_name, is_field_operator, parse_field};
+use super::parse::{Place, first_name, is_field_operator, parse_field};
 
 #[derive(Debug, Clone)]
 pub enum ElementFilter {
@@ -22,10 +22,10 @@ impl ElementFilter {
     pub fn parse(condition: RawValue<'_>) -> Result<ElementFilter> {
         match condition {
             RawValue::Document(document) if !first_name(document).is_some_and(is_field_operator) => {
-                Ok(ElementFilter::Document(Filter::parse(document)?))
+                Ok(ElementFilter::Document(Filter::parse_for_elements(document)?))
             }
             RawValue::Document(_) | RawValue::Regex { .. } => {
-                let predicates = parse_field(&Path::parse(""), condition)?;
+                let predicates = parse_field(&Path::parse(""), condition, Place::ELEMENTS)?;
                 Ok(ElementFilter::Operators(Filter::And(predicates).simplified()))
             }
             other => Ok(ElementFilter::Equal(other.to_value())),

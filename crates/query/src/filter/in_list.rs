@@ -41,7 +41,9 @@ impl InList {
 
     /// Whether a single value, or a missing one, is in the list.
     pub fn contains(&self, value: Option<RawValue<'_>>) -> bool {
-        let Some(value) = value else { return self.has_null };
+        let Some(value) = value.filter(|value| !matches!(value, RawValue::Undefined)) else {
+            return self.has_null;
+        };
         self.values.binary_search_by(|item| compare(item.as_raw(), value)).is_ok()
             || self.regexes.iter().any(|regex| regex.matches(value))
     }

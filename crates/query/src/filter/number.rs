@@ -1,6 +1,6 @@
 //! Numbers as operands: exact integers, truncation, and mongod's way to print what it refuses.
 
-use kilim_bson::RawValue;
+use kilim_bson::{RawValue, Rounding};
 
 /// Why a number is no 64-bit integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,17 @@ pub(crate) fn truncated_i64(value: RawValue<'_>) -> Option<Result<i64, Coercion>
         RawValue::Decimal128(value) => value.to_i64().ok_or(Coercion::OutOfBounds),
         _ => return None,
     })
+}
+
+/// A number as an integer where nobody asks for exactness: a double loses its fraction, a decimal is rounded
+/// to the even of two neighbours. Nothing if the value is no number.
+pub(crate) fn rounded_i64(value: RawValue<'_>) -> Option<Result<i64, Coercion>> {
+    match value {
+        RawValue::Decimal128(value) => {
+            truncated_i64(RawValue::Decimal128(value.round_to_whole(Rounding::HalfEven)))
+        }
+        value => truncated_i64(value),
+    }
 }
 
 pub(crate) fn to_f64(value: RawValue<'_>) -> f64 {

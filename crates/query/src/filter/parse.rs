@@ -1,6 +1,6 @@
 //! From a filter document to the tree, with mongod's errors.
 
-use kilim_bson::{Path, RawArray, RawDocument, RawValue};
+use kilim_bson::{Path, RawArray, RawDocument, RawValue, STORED_DEPTH_MAX};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::number::{self, Coercion};
@@ -8,7 +8,61 @@ use super::{BitTest, BitTestKind, Comparison, Filter, InList, Predicate, Regex, 
 
 impl Filter {
     pub fn parse(filter: RawDocument<'_>) -> Result<Filter> {
-        Ok(parse_document(filter)?.simplified())
+        Ok(parse_document(filter, Place::QUERY)?.simplified())
+    }
+
+    /// A condition on the elements of an array, as `$pull` and array filters state it.
+    pub(crate) fn parse_for_elements(filter: RawDocument<'_>) -> Result<Filter> {
+        Ok(parse_document(filter, Place::ELEMENTS)?.simplified())
+    }
+}
+
+/// Where a filter stands, which decides on the operators that concern more than a value.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Part of a query, not of an update or a projection.
+    in_query: bool,
+    /// Not within `$elemMatch`.
+    on_document: bool,
+    /// Not within `$elemMatch` or `$not`.
+    affirmed: bool,
+}
+
+impl Place {
+    pub const QUERY: Place = Place { in_query: true, on_document: true, affirmed: true };
+    pub const ELEMENTS: Place = Place { in_query: false, on_document: true, affirmed: true };
+
+    fn within_elem_match(self) -> Place {
+        Place { on_document: false, affirmed: false, ..self }
+    }
+
+    fn within_not(self) -> Place {
+        Place { affirmed: false, ..self }
+    }
+
+    /// Operators on a whole document: none is supported yet, and where mongod refuses them, so do we.
+    fn refuse(self, name: &str) -> Error {
+        let misplaced = || bad(format!("{name} can only be applied to the top-level document"));
+        let forbidden = |code| Error::user(code, format!("{name} is not allowed in this context"));
+        match (name, self.in_query, self.on_document) {
+            ("$where", false, _) => forbidden(ErrorCode::BadValue),
+            ("$jsonSchema", false, _) => forbidden(ErrorCode::QueryFeatureNotAllowed),
+            ("$expr" | "$text" | "$sampleRate" | "$where", _, false) => misplaced(),
+            ("$expr", false, true) => forbidden(ErrorCode::QueryFeatureNotAllowed),
+            ("$text", false, true) => forbidden(ErrorCode::BadValue),
+            _ => unsupported(name),
+        }
+    }
+
+    /// The same for `$near` and its kin.
+    fn refuse_near(self, name: &str) -> Error {
+        match (self.in_query, self.affirmed) {
+            (false, _) => {
+                Error::location(5_626_500, "$geoNear, $near, and $nearSphere are not allowed in this context")
+            }
+            (true, false) => bad("geo $near must be top-level expr"),
+            (true, true) => unsupported(name),
+        }
     }
 }
 
@@ -20,28 +74,39 @@ fn unsupported(operator: &str) -> Error {
     Error::user(ErrorCode::NotImplemented, format!("the query operator {operator} is not supported yet"))
 }
 
-fn parse_document(filter: RawDocument<'_>) -> Result<Filter> {
+fn parse_document(filter: RawDocument<'_>, place: Place) -> Result<Filter> {
     let mut children = Vec::new();
     for (name, value) in filter.iter() {
         match name.strip_prefix('$') {
             // The parts of a DBRef are ordinary fields.
-            None | Some("ref" | "id" | "db") => children.extend(parse_field(&Path::parse(name), value)?),
-            Some(_) => children.extend(parse_top_level(name, value)?),
+            None | Some("ref" | "id" | "db") => {
+                children.extend(parse_field(&parse_path(name)?, value, place)?)
+            }
+            Some(_) => children.extend(parse_top_level(name, value, place)?),
         }
     }
     Ok(Filter::And(children))
 }
 
+/// Refuses what leads deeper than any stored document.
+fn parse_path(name: &str) -> Result<Path> {
+    let path = Path::parse(name);
+    if path.components().len() > STORED_DEPTH_MAX {
+        return Err(Error::location(5_729_100, "FieldPath is too long"));
+    }
+    Ok(path)
+}
+
 /// Operators that take the place of a field name; none for a comment.
-fn parse_top_level(name: &str, value: RawValue<'_>) -> Result<Option<Filter>> {
+fn parse_top_level(name: &str, value: RawValue<'_>, place: Place) -> Result<Option<Filter>> {
     Ok(Some(match name {
-        "$and" => Filter::And(parse_list(name, value)?),
-        "$or" => Filter::Or(parse_list(name, value)?),
-        "$nor" => Filter::Nor(parse_list(name, value)?),
+        "$and" => Filter::And(parse_list(name, value, place)?),
+        "$or" => Filter::Or(parse_list(name, value, place)?),
+        "$nor" => Filter::Nor(parse_list(name, value, place)?),
         "$comment" => return Ok(None),
         "$alwaysTrue" => check_one(name, value).map(|()| Filter::True)?,
         "$alwaysFalse" => check_one(name, value).map(|()| Filter::False)?,
-        "$expr" | "$where" | "$text" | "$jsonSchema" | "$sampleRate" => return Err(unsupported(name)),
+        "$expr" | "$where" | "$text" | "$jsonSchema" | "$sampleRate" => return Err(place.refuse(name)),
         "$not" => {
             return Err(bad(
                 "unknown top level operator: $not. If you are trying to negate an entire expression, use $nor.",
@@ -107,14 +172,14 @@ pub(super) fn is_field_operator(name: &str) -> bool {
     )
 }
 
-fn parse_list(name: &str, value: RawValue<'_>) -> Result<Vec<Filter>> {
+fn parse_list(name: &str, value: RawValue<'_>, place: Place) -> Result<Vec<Filter>> {
     let list = value.as_array().ok_or_else(|| bad(format!("{name} must be an array")))?;
     if list.is_empty() {
         return Err(bad("$and/$or/$nor must be a nonempty array"));
     }
     list.iter()
         .map(|entry| match entry {
-            RawValue::Document(document) => parse_document(document),
+            RawValue::Document(document) => parse_document(document, place),
             _ => Err(bad("$or/$and/$nor entries need to be full objects")),
         })
         .collect()
@@ -135,9 +200,11 @@ fn is_operator_document(document: RawDocument<'_>) -> bool {
 }
 
 /// `{path: value}`, where the value may hold several operators.
-pub(crate) fn parse_field(path: &Path, value: RawValue<'_>) -> Result<Vec<Filter>> {
+pub(crate) fn parse_field(path: &Path, value: RawValue<'_>, place: Place) -> Result<Vec<Filter>> {
     let predicates = match value {
-        RawValue::Document(document) if is_operator_document(document) => parse_operators(path, document)?,
+        RawValue::Document(document) if is_operator_document(document) => {
+            parse_operators(path, document, place)?
+        }
         RawValue::Regex { pattern, options } => vec![Predicate::Regex(Regex::new(pattern, options)?)],
         value => vec![parse_comparison(path, Comparison::Eq, value)?],
     };
@@ -151,10 +218,10 @@ pub(crate) fn parse_field(path: &Path, value: RawValue<'_>) -> Result<Vec<Filter
         .collect())
 }
 
-fn parse_operators(path: &Path, document: RawDocument<'_>) -> Result<Vec<Predicate>> {
+fn parse_operators(path: &Path, document: RawDocument<'_>, place: Place) -> Result<Vec<Predicate>> {
     let mut predicates = Vec::new();
     for (name, value) in document.iter() {
-        predicates.extend(parse_operator(path, document, name, value)?);
+        predicates.extend(parse_operator(path, document, name, value, place)?);
     }
     Ok(predicates)
 }
@@ -165,6 +232,7 @@ fn parse_operator(
     siblings: RawDocument<'_>,
     name: &str,
     value: RawValue<'_>,
+    place: Place,
 ) -> Result<Option<Predicate>> {
     let not = |predicate| Predicate::Not(Box::new(predicate));
     Ok(Some(match name {
@@ -181,7 +249,7 @@ fn parse_operator(
         }
         "$in" => Predicate::In(parse_in(name, value)?),
         "$nin" => not(Predicate::In(parse_in(name, value)?)),
-        "$not" => parse_not(path, value)?,
+        "$not" => parse_not(path, value, place.within_not())?,
         "$exists" => match is_true(value) {
             true => Predicate::Exists,
             false => not(Predicate::Exists),
@@ -200,15 +268,14 @@ fn parse_operator(
             }
             return Ok(None);
         }
-        "$all" => parse_all(path, value)?,
-        "$elemMatch" => parse_elem_match(path, value)?,
+        "$all" => parse_all(path, value, place)?,
+        "$elemMatch" => parse_elem_match(path, value, place)?,
         "$bitsAllSet" => Predicate::Bits(BitTest::parse(BitTestKind::AllSet, path.as_str(), value)?),
         "$bitsAllClear" => Predicate::Bits(BitTest::parse(BitTestKind::AllClear, path.as_str(), value)?),
         "$bitsAnySet" => Predicate::Bits(BitTest::parse(BitTestKind::AnySet, path.as_str(), value)?),
         "$bitsAnyClear" => Predicate::Bits(BitTest::parse(BitTestKind::AnyClear, path.as_str(), value)?),
-        "$near" | "$nearSphere" | "$geoNear" | "$geoWithin" | "$within" | "$geoIntersects" => {
-            return Err(unsupported(name));
-        }
+        "$near" | "$nearSphere" | "$geoNear" => return Err(place.refuse_near(name)),
+        "$geoWithin" | "$within" | "$geoIntersects" => return Err(unsupported(name)),
         "$where" => return Err(bad("$where cannot be applied to a field")),
         _ => return Err(bad(format!("unknown operator: {name}"))),
     }))
@@ -230,7 +297,8 @@ fn parse_in(name: &str, value: RawValue<'_>) -> Result<InList> {
     for item in list.iter() {
         match item {
             RawValue::Document(document) if is_operator_document(document) => {
-                return Err(bad(format!("cannot nest $ under {name}")));
+                // Under $nin as well.
+                return Err(bad("cannot nest $ under $in"));
             }
             RawValue::Regex { pattern, options } => regexes.push(Regex::new(pattern, options)?),
             RawValue::Undefined => return Err(bad("InMatchExpression equality cannot be undefined")),
@@ -240,11 +308,11 @@ fn parse_in(name: &str, value: RawValue<'_>) -> Result<InList> {
     Ok(InList::new(values, regexes))
 }
 
-fn parse_not(path: &Path, value: RawValue<'_>) -> Result<Predicate> {
+fn parse_not(path: &Path, value: RawValue<'_>, place: Place) -> Result<Predicate> {
     let mut predicates = match value {
         RawValue::Regex { pattern, options } => vec![Predicate::Regex(Regex::new(pattern, options)?)],
         RawValue::Document(document) if document.is_empty() => return Err(bad("$not cannot be empty")),
-        RawValue::Document(document) => parse_operators(path, document)?,
+        RawValue::Document(document) => parse_operators(path, document, place)?,
         _ => return Err(bad("$not needs a regex or a document")),
     };
     let inner = match predicates.len() {
@@ -319,13 +387,13 @@ fn parse_regex(siblings: RawDocument<'_>) -> Result<Regex> {
     Regex::new(pattern, options)
 }
 
-fn parse_all(path: &Path, value: RawValue<'_>) -> Result<Predicate> {
+fn parse_all(path: &Path, value: RawValue<'_>, place: Place) -> Result<Predicate> {
     let list = value.as_array().ok_or_else(|| bad("$all needs an array"))?;
     let mut predicates = match list.get(0) {
         // Nothing contains all of nothing, by decree.
         None => return Ok(Predicate::Not(Box::new(Predicate::All(Vec::new())))),
         Some(RawValue::Document(first)) if first_name(first) == Some("$elemMatch") => {
-            parse_all_elem_match(path, list)?
+            parse_all_elem_match(path, list, place)?
         }
         Some(_) => list
             .iter()
@@ -344,10 +412,10 @@ fn parse_all(path: &Path, value: RawValue<'_>) -> Result<Predicate> {
     })
 }
 
-fn parse_all_elem_match(path: &Path, list: RawArray<'_>) -> Result<Vec<Predicate>> {
+fn parse_all_elem_match(path: &Path, list: RawArray<'_>, place: Place) -> Result<Vec<Predicate>> {
     list.iter()
         .map(|item| match item.as_document().and_then(|document| document.iter().next()) {
-            Some(("$elemMatch", operand)) => parse_elem_match(path, operand),
+            Some(("$elemMatch", operand)) => parse_elem_match(path, operand, place),
             _ => Err(bad("$all/$elemMatch has to be consistent")),
         })
         .collect()
@@ -357,15 +425,13 @@ pub(super) fn first_name(document: RawDocument<'_>) -> Option<&str> {
     document.iter().next().map(|(name, _)| name)
 }
 
-fn parse_elem_match(path: &Path, value: RawValue<'_>) -> Result<Predicate> {
+fn parse_elem_match(path: &Path, value: RawValue<'_>, place: Place) -> Result<Predicate> {
     let document = value.as_document().ok_or_else(|| bad("$elemMatch needs an Object"))?;
     let first = first_name(document).unwrap_or_default();
     let dbref = ["$ref", "$id", "$db"].iter().any(|name| document.get(name).is_some());
-    if first == "$where" {
-        return Err(bad("$where can only be applied to the top-level document"));
-    }
+    let place = place.within_elem_match();
     if first.starts_with('$') && !dbref && !is_top_level_operator(first) {
-        return Ok(Predicate::ElemMatchValue(parse_operators(path, document)?));
+        return Ok(Predicate::ElemMatchValue(parse_operators(path, document, place)?));
     }
-    Ok(Predicate::ElemMatchObject(Box::new(parse_document(document)?)))
+    Ok(Predicate::ElemMatchObject(Box::new(parse_document(document, place)?)))
 }

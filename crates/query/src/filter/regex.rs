@@ -163,7 +163,7 @@ mod tests {
             ("^a\\dc", "", Some(("a", false))),
             ("^abc$", "", Some(("abc", false))),
             ("^a|b", "", None),
-            ("^a b#c", "x", Some(("ab", false))),
+            ("^a b#c\n", "x", Some(("ab", false))),
             ("^", "", None),
         ] {
             let regex = Regex::new(pattern, options).unwrap();

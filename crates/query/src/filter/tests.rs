@@ -726,9 +726,49 @@ fn malformed_filters_get_the_errors_of_mongod() {
         (doc! {"$and": {}}, 2, "$and must be an array"),
         (doc! {"a": {"$uniqueDocs": 1}}, 2, "unknown operator: $uniqueDocs"),
         (doc! {"a": {"$elemMatch": {"$eq": 1, "$comment": "x"}}}, 2, "unknown operator: $comment"),
+        (
+            doc! {"a": {"$elemMatch": {"$expr": true}}},
+            2,
+            "$expr can only be applied to the top-level document",
+        ),
+        (
+            doc! {"a": {"$elemMatch": {"b": 1, "$text": {}}}},
+            2,
+            "$text can only be applied to the top-level document",
+        ),
+        (doc! {"a": {"$not": {"$near": [0, 0]}}}, 2, "geo $near must be top-level expr"),
+        (doc! {"a": {"$elemMatch": {"b": {"$near": [0, 0]}}}}, 2, "geo $near must be top-level expr"),
+        (doc! {"a": {"$nin": [{"$gt": 1}]}}, 2, "cannot nest $ under $in"),
+        (doc! {(&vec!["a"; 181].join(".")): 1}, 5729100, "FieldPath is too long"),
     ] {
         let error = Filter::parse(filter.as_raw()).expect_err("malformed");
         assert_eq!((error.code().0, error.to_string().as_str()), (code, message), "{filter:?}");
+    }
+}
+
+#[test]
+fn operators_on_documents_have_no_place_in_conditions_on_elements() {
+    let forbidden = |name: &str| format!("{name} is not allowed in this context");
+    for (filter, code, message) in [
+        (doc! {"$expr": true}, 224, forbidden("$expr")),
+        (doc! {"$and": [{"$jsonSchema": {}}]}, 224, forbidden("$jsonSchema")),
+        (doc! {"x": {"$elemMatch": {"$jsonSchema": {}}}}, 224, forbidden("$jsonSchema")),
+        (doc! {"$where": "1"}, 2, forbidden("$where")),
+        (doc! {"x": {"$elemMatch": {"$where": "1"}}}, 2, forbidden("$where")),
+        (doc! {"$text": {}}, 2, forbidden("$text")),
+        (
+            doc! {"x": {"$elemMatch": {"$expr": true}}},
+            2,
+            "$expr can only be applied to the top-level document".to_owned(),
+        ),
+        (
+            doc! {"x": {"$nearSphere": [0, 0]}},
+            5626500,
+            "$geoNear, $near, and $nearSphere are not allowed in this context".to_owned(),
+        ),
+    ] {
+        let error = Filter::parse_for_elements(filter.as_raw()).expect_err("out of place");
+        assert_eq!((error.code().0, error.to_string()), (code, message), "{filter:?}");
     }
 }
 

@@ -7,6 +7,7 @@
 //! Invariant: what is written is a valid document, and no path of the tree is a prefix of another.
 
 mod apply;
+mod expression_name;
 mod parse;
 #[cfg(test)]
 mod tests;

@@ -3,10 +3,11 @@
 use kilim_bson::{Path, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 
+use super::expression_name::check_expression_name;
 use super::{Branch, Kind, Node, Projection, Slice};
 use crate::filter::Filter;
 use crate::filter::number::{self, display, display_document};
-use crate::filter::parse::{is_true, parse_field};
+use crate::filter::parse::{Place, is_true, parse_field};
 use crate::path::check_field_path;
 
 impl Projection {
@@ -160,6 +161,7 @@ impl Parser {
                 "$elemMatch" => self.elem_match(name, value, operand, branch, top),
                 "$meta" => Err(refuse_meta(operand)),
                 _ => {
+                    check_expression_name(operator)?;
                     self.check_expression(name, RawValue::Document(value))?;
                     Err(unsupported(&format!("the expression {operator}")))
                 }
@@ -198,7 +200,7 @@ impl Parser {
             return Err(Error::location(31275, "Cannot use $elemMatch projection on a nested field."));
         }
         self.elem_match = true;
-        let predicates = parse_field(&Path::parse(name), RawValue::Document(value))?;
+        let predicates = parse_field(&Path::parse(name), RawValue::Document(value), Place::ELEMENTS)?;
         let filter = Filter::And(predicates).simplified();
         insert(branch, name, name, Node::ElemMatch(Box::new(filter)))
     }
@@ -218,10 +220,10 @@ fn refuse_meta(operand: RawValue<'_>) -> Error {
     }
 }
 
-/// A number as `$slice` takes it: without its fraction, within 32 bits.
+/// A number as `$slice` takes it, within 32 bits.
 fn clamped(value: RawValue<'_>) -> Option<i32> {
     let limit = |number: i64| number.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
-    match number::truncated_i64(value)? {
+    match number::rounded_i64(value)? {
         Ok(number) => Some(limit(number)),
         Err(_) => Some(number::to_f64(value) as i32),
     }

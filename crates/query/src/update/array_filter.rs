@@ -36,7 +36,7 @@ impl ArrayFilter {
     }
 
     fn parse(document: RawDocument<'_>) -> Result<ArrayFilter> {
-        let filter = Filter::parse(document).map_err(in_array_filter)?;
+        let filter = Filter::parse_for_elements(document).map_err(in_array_filter)?;
         let identifier = identifier(&filter).map_err(in_array_filter)?.ok_or_else(|| {
             refuse("Cannot use an expression without a top-level field name in arrayFilters".to_owned())
         })?;

@@ -60,6 +60,10 @@ fn leads_to(outer: &str, inner: &str) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
 }
 
+fn is_in_id(path: &str) -> bool {
+    path.split('.').next() == Some("_id")
+}
+
 fn refuse(message: String) -> Error {
     Error::user(ErrorCode::BadValue, message)
 }
@@ -93,7 +97,8 @@ impl Rename {
                 )));
             }
         }
-        if self.source.split('.').next() == Some("_id") {
+        // A target within `_id` is refused first, where it is written.
+        if is_in_id(&self.source) && !is_in_id(&self.target) {
             return Err(storage::id_would_change(&self.source));
         }
         Ok(Some(value))
@@ -140,7 +145,12 @@ fn walk<'a, 'p>(root: RawDocument<'a>, path: &'p str) -> Walked<'a, 'p> {
 
 impl Operator for Rename {
     fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
-        Ok(self.source(place)?.map_or(Change::Keep, |source| set(value, source)))
+        let Some(source) = self.source(place)? else { return Ok(Change::Keep) };
+        // Even by an equal value.
+        if is_in_id(&self.target) {
+            return Err(storage::id_would_change(&self.target));
+        }
+        Ok(set(value, source))
     }
 
     fn missing<'a>(&'a self, place: &Place<'a, '_>) -> Result<Missing<'a>> {

@@ -309,7 +309,8 @@ impl Situation<'_> {
         let mut lines = vec![format!("{} {}", failure.code, failure.name)];
         if message {
             let message = self.names().in_text(&failure.message).replace('\\', "\\\\").replace('\n', "\\n");
-            lines.push(format!("message: {message}"));
+            // A spec keeps no blanks at the end of a line.
+            lines.push(format!("message: {message}").trim_end().to_owned());
         }
         if !failure.labels.is_empty() {
             lines.push(format!("labels: {}", failure.labels.join(", ")));

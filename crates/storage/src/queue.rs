@@ -287,7 +287,7 @@ impl CommitQueue {
         for member in &members {
             member.finish(result.clone());
         }
-        if result.is_ok() && members.iter().any(|member| !member.durable) {
+        if result.is_ok() && !members.iter().any(|member| member.durable) {
             shared.background.sync_soon();
         }
         if members.iter().any(|member| member.reclaims) {
@@ -428,9 +428,9 @@ fn apply(shared: &Shared, members: &[Arc<Member>]) -> Result<(), StorageError> {
     let own = own_writes(members, last.commit_time);
     let written = if members.len() > 1 && members.iter().any(|member| member.overlaps) {
         let newest = newest_writes(members);
-        shared.backend.apply(&mut newest.into_iter().chain(&own), sync)
+        shared.apply(&mut newest.into_iter().chain(&own), sync)
     } else {
-        shared.backend.apply(&mut members.iter().flat_map(|member| &member.writes).chain(&own), sync)
+        shared.apply(&mut members.iter().flat_map(|member| &member.writes).chain(&own), sync)
     };
     written.map_err(|error| match error {
         kilim_error::Error::Storage(error) => error,

@@ -248,8 +248,16 @@ pub(crate) struct RunRows {
 enum From {
     /// Nothing yet; goes on at this key.
     Key([u8; KEY_BYTES]),
-    Run { prefix: Prefix, run: Arc<Run>, next: usize, end: usize },
-    Backend { rows: Box<Rows>, passing: Passing },
+    Run {
+        prefix: Prefix,
+        run: Arc<Run>,
+        next: usize,
+        end: usize,
+    },
+    Backend {
+        rows: Box<Rows>,
+        passing: Passing,
+    },
     Nowhere,
 }
 
@@ -376,7 +384,8 @@ impl Iterator for RunRows {
                         return Some(Ok(row));
                     }
                     ended => {
-                        let From::Backend { passing, .. } = std::mem::replace(&mut self.from, From::Nowhere) else {
+                        let From::Backend { passing, .. } = std::mem::replace(&mut self.from, From::Nowhere)
+                        else {
                             return None;
                         };
                         let whole = !self.ends_before(&join(&passing.prefix, u8::MAX));

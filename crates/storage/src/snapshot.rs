@@ -41,7 +41,13 @@ impl Published {
         self.view.get(space, key)
     }
 
-    fn rows(self: &Arc<Self>, space: Space, lower: Bound<&[u8]>, upper: Bound<&[u8]>, direction: Direction) -> Rows {
+    fn rows(
+        self: &Arc<Self>,
+        space: Space,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Rows {
         if space == Space::Records
             && direction == Direction::Forward
             && let Some(runs) = &self.runs

@@ -88,6 +88,9 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     published: RwLock<Arc<Published>>,
     transactions: AtomicU64,
+    /// Batches applied without a sync, and how many of them a later sync has covered.
+    unsynced: AtomicU64,
+    covered: AtomicU64,
 }
 
 impl Store {
@@ -113,7 +116,11 @@ impl Store {
         }
     }
 
-    pub(crate) fn over(backend: Box<dyn Backend>, free_space: FreeSpace, runs: Option<Arc<Runs>>) -> Result<Store> {
+    pub(crate) fn over(
+        backend: Box<dyn Backend>,
+        free_space: FreeSpace,
+        runs: Option<Arc<Runs>>,
+    ) -> Result<Store> {
         let commit_time = recover(&*backend)?;
         let published = Published { view: backend.view(), commit_time, runs };
         let shared = Arc::new(Shared {
@@ -124,6 +131,8 @@ impl Store {
             background: Background::default(),
             published: RwLock::new(Arc::new(published)),
             transactions: AtomicU64::new(1),
+            unsynced: AtomicU64::new(0),
+            covered: AtomicU64::new(0),
         });
         // Before anything can fail: dropping the handle is what ends the threads.
         let store = Store { handle: Arc::new(Handle { shared }) };
@@ -136,9 +145,24 @@ impl Store {
         Snapshot::new(self.shared().published(), None)
     }
 
+    /// A transaction that may conflict with commits that are queued and not yet in its snapshot.
     pub fn begin(&self) -> Transaction {
         let id = self.shared().transactions.fetch_add(1, Ordering::Relaxed);
         Transaction::new(self.shared().clone(), id)
+    }
+
+    /// Returns once everything committed so far is published, and on disk if `durability` asks for that.
+    ///
+    /// Writers see each other's commits before these are on disk. Who answers on the ground of what it saw,
+    /// without a commit of its own to wait for, waits here: a refusal or a no-op may otherwise be the only
+    /// trace that a crash leaves of the commit behind it.
+    pub fn settle(&self, durability: Durability) -> Result<()> {
+        let shared = self.shared();
+        shared.queue.drain(shared)?;
+        match durability {
+            Durability::Durable if shared.has_unsynced() => shared.sync(),
+            _ => Ok(()),
+        }
     }
 
     /// The newest version of a key, also one that is committed but not yet published.
@@ -256,11 +280,31 @@ impl Shared {
     pub(crate) fn sync(&self) -> Result<()> {
         self.queue.drain(self)?;
         self.queue.check_healthy()?;
+        let unsynced = self.unsynced.load(Ordering::SeqCst);
         self.backend.sync().inspect_err(|error| {
             if let Error::Storage(error) = error {
                 self.queue.poison(error);
             }
-        })
+        })?;
+        self.covered.fetch_max(unsynced, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Applies a batch and notes whether a sync is still due. The commit queue's leader alone does so.
+    pub(crate) fn apply(&self, batch: &mut dyn Iterator<Item = &Write>, sync: bool) -> Result<()> {
+        if !sync {
+            // Before the batch can be seen, so that nobody relies on it without knowing.
+            self.unsynced.fetch_add(1, Ordering::SeqCst);
+            return self.backend.apply(batch, false);
+        }
+        let unsynced = self.unsynced.load(Ordering::SeqCst);
+        self.backend.apply(batch, true)?;
+        self.covered.fetch_max(unsynced, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn has_unsynced(&self) -> bool {
+        self.covered.load(Ordering::SeqCst) < self.unsynced.load(Ordering::SeqCst)
     }
 }
 

@@ -37,11 +37,16 @@ impl Call<'_, '_> {
 
     /// The collection that the command's first field names.
     pub fn namespace(&self) -> Result<Namespace> {
-        let (_, value) = self.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
+        let (name, value) = self.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
+        // mongod has two ways of reading it.
+        let code = match name {
+            "count" | "distinct" | "collStats" | "collstats" | "validate" => ErrorCode::InvalidNamespace,
+            _ => ErrorCode::BadValue,
+        };
         match value.as_str() {
             Some(collection) => Namespace::parse(self.generic.database, collection),
             None => Err(Error::user(
-                ErrorCode::BadValue,
+                code,
                 format!("collection name has invalid type {}", value.element_type().name()),
             )),
         }

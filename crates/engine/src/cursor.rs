@@ -28,6 +28,8 @@ pub struct Cursor {
     pub returned: u64,
     /// What did not fit into the last batch.
     held_over: Option<Document>,
+    /// After so many documents nothing can follow, so the last batch can say so.
+    pub limit: Option<u64>,
     /// `noCursorTimeout`.
     pub immortal: bool,
     last_use: Instant,
@@ -78,6 +80,7 @@ impl Cursor {
             source,
             returned: 0,
             held_over: None,
+            limit: None,
             immortal: false,
             last_use: Instant::now(),
         }
@@ -127,7 +130,8 @@ impl Cursor {
             count += 1;
         }
         self.returned += count as u64;
-        Ok(self.held_over.is_none() && self.source.is_exhausted())
+        let all = self.limit.is_some_and(|limit| self.returned >= limit);
+        Ok(self.held_over.is_none() && (all || self.source.is_exhausted()))
     }
 }
 

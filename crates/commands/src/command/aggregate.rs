@@ -83,7 +83,8 @@ struct Group {
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    if !matches!(call.body.iter().next(), Some((_, RawValue::String(_) | RawValue::Int32(1)))) {
+    let (_, target) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
+    if target.as_str().is_none() && (Argument { command: NAME, name: NAME, value: target }).integer()? != 1 {
         return Err(Error::user(
             ErrorCode::FailedToParse,
             "Invalid command format: the 'aggregate' field must specify a collection name or 1",

@@ -29,6 +29,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     };
     let before = collection.indexes.len();
+    let asked = specs.len();
     let new = new_specs(&collection, specs)?;
     let added = new.len();
     if added > 0 {
@@ -44,6 +45,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Ok(reply);
     }
     reply.push("createdCollectionAutomatically", created);
+    if added < asked {
+        reply.push("note", "index already exists");
+    }
     match call.body.get("commitQuorum") {
         Some(quorum) => reply.push("commitQuorum", quorum.to_value()),
         None => reply.push("commitQuorum", "votingMembers"),
@@ -87,7 +91,9 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             // Builds never block, whatever was asked; the namespace is the command's.
             "background" => drop(argument.boolean()?),
             "ns" => {}
-            "expireAfterSeconds" if !argument.value.is_number() => drop(argument.integer()?),
+            "expireAfterSeconds" if !argument.value.is_number() => {
+                return Err(cannot_create("TTL index 'expireAfterSeconds' option must be numeric"));
+            }
             "expireAfterSeconds" | "wildcardProjection" | "storageEngine" | "weights" | "default_language"
             | "language_override" | "textIndexVersion" | "2dsphereIndexVersion" | "bits" | "min" | "max"
             | "bucketSize" | "prepareUnique" | "clustered" => return Err(argument.unsupported()),
@@ -111,6 +117,12 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
     let is_id = matches!(key.iter().next(), Some(("_id", _))) && key.iter().count() == 1;
     if is_id && KeyPart::all_of(key).iter().any(|part| part.descending) {
         return Err(Error::user(ErrorCode::BadValue, "The field 'key' for an _id index must be {_id: 1}"));
+    }
+    if !is_id && name == "_id_" {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            "The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}",
+        ));
     }
     if is_id && (sparse || partial.is_some() || hidden || unique) {
         return Err(Error::user(

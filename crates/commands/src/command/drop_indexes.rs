@@ -24,7 +24,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
-    let which = required(which, NAME, "index")?;
+    let which = required(which.or(call.body.get("index")), NAME, "index")?;
     let Some(collection) = call.engine.collection(&namespace) else {
         return Err(Error::user(ErrorCode::NamespaceNotFound, format!("ns not found {namespace}")));
     };

@@ -4,6 +4,7 @@ use kilim_bson::{Document, RawValue};
 use kilim_engine::session::SessionId;
 use kilim_error::{Error, ErrorCode, Result};
 
+use crate::argument::arguments;
 use crate::dispatch::Call;
 use crate::request::parse_lsid;
 
@@ -16,6 +17,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 
 /// The sessions that a command's first field lists.
 pub fn session_list(call: &Call<'_, '_>) -> Result<Vec<SessionId>> {
+    if let Some(argument) = arguments("sessions", call.body).next() {
+        return Err(argument.unknown());
+    }
     match call.body.iter().next() {
         Some((_, RawValue::Array(sessions))) => (sessions.iter())
             .map(|session| match session.as_document() {

@@ -22,6 +22,8 @@ struct Explained {
     namespace: Namespace,
     request: ReadRequest,
     write: Option<Write>,
+    /// findAndModify: what is written is given back too.
+    returns: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -53,7 +55,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         filter: &filter,
         projection: command.get("projection").and_then(RawValue::as_document),
         indexes: indexes.as_deref().unwrap_or_default(),
-        write: write.map(|write| WriteStage { stage: write.stage(), single: write.single(), counts: &counts }),
+        write: write.map(|write| WriteStage {
+            stage: write.stage(),
+            single: write.single(),
+            returns: explained.returns,
+            counts: &counts,
+        }),
     };
     let operation = call.operation.clone();
     let interrupt = || operation.check();
@@ -90,7 +97,7 @@ fn parse(command: RawDocument<'_>, database: &str) -> Result<Explained> {
             format!("collection name has invalid type {}", other.element_type().name()),
         )),
     };
-    let read = |request| Ok(Explained { namespace: namespace()?, request, write: None });
+    let read = |request| Ok(Explained { namespace: namespace()?, request, write: None, returns: false });
     match name {
         "find" => read(find::parse(command)?.request),
         "count" => read(count::parse(command)?),
@@ -101,14 +108,14 @@ fn parse(command: RawDocument<'_>, database: &str) -> Result<Explained> {
             let filter = Filter::parse(statement.filter)?;
             let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
             let write = Write::Update { multi: statement.multi, upsert: statement.upsert };
-            Ok(Explained { namespace: namespace()?, request, write: Some(write) })
+            Ok(Explained { namespace: namespace()?, request, write: Some(write), returns: false })
         }
         "delete" => {
             let statement = delete::Statement::parse(single(command, "deletes")?)?;
             let filter = Filter::parse(statement.filter)?;
             let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
             let write = Write::Delete { one: statement.one };
-            Ok(Explained { namespace: namespace()?, request, write: Some(write) })
+            Ok(Explained { namespace: namespace()?, request, write: Some(write), returns: false })
         }
         "findAndModify" | "findandmodify" => {
             let options = find_and_modify::Options::parse(command)?;
@@ -119,7 +126,7 @@ fn parse(command: RawDocument<'_>, database: &str) -> Result<Explained> {
                 true => Write::Delete { one: true },
                 false => Write::Update { multi: false, upsert: options.upsert },
             };
-            Ok(Explained { namespace: namespace()?, request, write: Some(write) })
+            Ok(Explained { namespace: namespace()?, request, write: Some(write), returns: true })
         }
         other if registry::find(other).is_some() => {
             Err(Error::user(ErrorCode::IllegalOperation, format!("Cannot explain cmd: {other}")))

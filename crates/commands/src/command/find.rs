@@ -32,11 +32,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.describe("query", &namespace);
     call.engine.metrics.queried.add(1);
     let find = parse(call.body)?;
+    let limit = find.request.limit;
     let reading = read::plan(&mut call.unit, &namespace, find.request)?;
     let collection = reading.collection.as_ref().map(|collection| collection.id);
     let mut cursor = Cursor::new(namespace, Source::Executor(Box::new(reading.execute())));
     cursor.collection = collection;
     cursor.immortal = find.immortal;
+    cursor.limit = limit;
     cursor_reply::first_batch(call, cursor, Batch::first(find.batch_size), find.single_batch)
 }
 

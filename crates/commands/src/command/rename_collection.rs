@@ -24,7 +24,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (mut to, mut drop_target) = (None, false);
     for argument in arguments(NAME, call.body) {
         match argument.name {
-            "to" => to = Some(namespace(&argument)?),
+            "to" => {
+                let name = argument.string()?;
+                if name.contains("..") {
+                    return Err(Error::user(ErrorCode::IllegalOperation, format!("Invalid target namespace: {name}")));
+                }
+                to = Some(namespace(&argument)?);
+            }
             "dropTarget" => drop_target = argument.strict_boolean()?,
             "stayTemp" => argument.only_off()?,
             _ => return Err(argument.unknown()),

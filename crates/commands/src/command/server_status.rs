@@ -9,6 +9,9 @@ use super::hello::{SET_NAME, WIRE_VERSION_MAX};
 use super::update::now_ms;
 use crate::dispatch::Call;
 
+/// What a server takes at once unless it is told otherwise.
+const CONNECTIONS_MAX: i32 = 20_000;
+
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let engine = call.engine;
     let metrics = &engine.metrics;
@@ -31,6 +34,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         "localTime": Value::DateTime(now_ms()),
         "connections": {
             "current": connections,
+            "available": (CONNECTIONS_MAX - connections).max(0),
             "totalCreated": metrics.connections_total.get() as i32,
             "active": engine.operations.list().len() as i32,
         },

@@ -116,6 +116,9 @@ impl<'a> Statement<'a> {
                 _ => return Err(argument.unknown()),
             }
         }
+        if let Some(value @ RawValue::Null) = document.get("u") {
+            parse_update(value)?;
+        }
         Ok(Statement {
             filter: required(filter, STATEMENT, "q")?,
             update: required(update, STATEMENT, "u")?,

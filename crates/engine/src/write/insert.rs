@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use kilim_bson::{Document, ObjectId, RawDocument, RawValue, Timestamp, Writer, doc};
-use kilim_error::{Error, Result};
+use kilim_error::{Error, ErrorCode, Result};
 
 use super::door;
 use super::unit::Unit;
+use crate::limits;
 use crate::namespace::Namespace;
 
 #[derive(Debug, Default)]
@@ -48,6 +49,13 @@ pub fn insert(
 
 fn insert_one(unit: &mut Unit<'_>, namespace: &Namespace, document: RawDocument<'_>, statement: i32) -> Result<()> {
     unit.operation.check()?;
+    let size = document.as_bytes().len();
+    if size > limits::DOCUMENT_BYTES_MAX {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            format!("object to insert too large. size in bytes: {size}, max size: {}", limits::DOCUMENT_BYTES_MAX),
+        ));
+    }
     let document = prepare_insert(document, unit.engine.store.now())?;
     // SAFETY: `prepare_insert` gives back the validated document or one made by `Writer`.
     let document = unsafe { RawDocument::from_validated(&document) };

@@ -47,6 +47,8 @@ pub struct WriteStage<'a> {
     pub stage: &'static str,
     /// Ends after the first document.
     pub single: bool,
+    /// Gives the document back, as findAndModify does.
+    pub returns: bool,
     /// The stage's own counts, given how many documents were read: `nWouldDelete` and the like.
     pub counts: &'a dyn Fn(u64) -> Vec<(&'static str, u64)>,
 }
@@ -142,7 +144,8 @@ impl Run {
 
     fn write(&self, out: &mut Writer, root: &Node, write: Option<WriteStage<'_>>, style: Style<'_>) {
         out.append("executionSuccess", RawValue::Bool(true));
-        stage::append_number(out, "nReturned", if write.is_some() { 0 } else { self.rows });
+        let returned = if write.is_some_and(|write| !write.returns) { 0 } else { self.rows };
+        stage::append_number(out, "nReturned", returned);
         stage::append_number(out, "executionTimeMillis", self.millis);
         stage::append_number(out, "totalKeysExamined", self.stats.total_keys_examined());
         stage::append_number(out, "totalDocsExamined", self.stats.total_docs_examined());
@@ -152,7 +155,7 @@ impl Run {
             Some(write) => {
                 out.append("stage", RawValue::String(write.stage));
                 let works = self.stats.stats.works + u64::from(!self.stats.stats.is_eof);
-                stage::append_counts(out, 0, works, works.saturating_sub(1), true);
+                stage::append_counts(out, returned, works, works.saturating_sub(1), true);
                 for (name, count) in (write.counts)(self.rows) {
                     stage::append_number(out, name, count);
                 }

@@ -7,36 +7,60 @@ use anyhow::{Context, Result, ensure};
 use crate::arguments::Arguments;
 use crate::workspace::{self, captured};
 
-/// Short enough for every test run; `cargo xtask crash kill --rounds 300` is for the night.
+/// Short enough for every test run.
 const SHORT: &[&[&str]] = &[
-    &["kill", "--rounds", "8", "--life-ms", "800"],
-    &["power", "--operations", "300", "--stride", "4"],
+    &["kill", "--rounds", "6", "--life-ms", "600"],
+    &["power", "--operations", "200", "--stride", "3"],
     &["full-disk"],
+    &["full-disk-by-surprise"],
     &["failed-sync"],
     &["bank", "--transactions", "2000"],
     &["list-append", "--transactions", "2000"],
     &["unique-key", "--transactions", "2000"],
 ];
 
+/// For the night. Large documents make the store flush, compact and change journals within the run.
+const LONG: &[&[&str]] = &[
+    &["kill", "--rounds", "300", "--life-ms", "1000"],
+    &["kill", "--rounds", "40", "--life-ms", "4000", "--pad", "100000"],
+    &["power", "--operations", "1000"],
+    &["power", "--operations", "600", "--pad", "150000", "--stride", "3"],
+    &["full-disk"],
+    &["full-disk-by-surprise"],
+    &["failed-sync"],
+    &["bank", "--transactions", "100000", "--kills", "100"],
+    &["list-append", "--transactions", "100000", "--kills", "100"],
+    &["unique-key", "--transactions", "100000", "--kills", "100"],
+];
+
+/// Without arguments the short list, with `--long` the long one; anything else is one run of one's own.
 pub fn run(arguments: Arguments) -> Result<()> {
     let binary = workspace::build_kilim()?;
     let given = arguments.rest();
-    if given.is_empty() {
-        println!("{}", check(&binary)?);
-        return Ok(());
+    match given.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => perform(&binary, SHORT, |said| print!("{said}")),
+        ["--long"] => perform(&binary, LONG, |said| print!("{said}")),
+        ref run => {
+            let status = command(&binary, run).status()?;
+            ensure!(status.success(), "the crash run failed");
+            Ok(())
+        }
     }
-    let status = command(&binary, &given.iter().map(String::as_str).collect::<Vec<_>>()).status()?;
-    ensure!(status.success(), "the crash run failed");
-    Ok(())
 }
 
 /// A short round of each.
 pub fn check(binary: &Path) -> Result<String> {
-    for run in SHORT {
-        captured(&mut command(binary, run))
-            .with_context(|| format!("cargo xtask crash {}", run.join(" ")))?;
-    }
+    perform(binary, SHORT, |_| ())?;
     Ok(format!("{} runs", SHORT.len()))
+}
+
+fn perform(binary: &Path, runs: &[&[&str]], report: impl Fn(&str)) -> Result<()> {
+    for run in runs {
+        let said = captured(&mut command(binary, run))
+            .with_context(|| format!("cargo xtask crash {}", run.join(" ")))?;
+        report(&said);
+    }
+    Ok(())
 }
 
 fn command(binary: &Path, run: &[&str]) -> std::process::Command {

@@ -12,11 +12,12 @@ use kilim_testkit::history::{Plan, Report, bank, list_append, unique_key};
 use kilim_testkit::subject::{Kind, Subject};
 
 const USAGE: &str =
-    "crash kill|power|full-disk|full-disk-by-surprise|failed-sync (--kilim PATH | --mongod PATH)
+    "crash kill|power|full-disk|full-disk-by-surprise|failed-sync|bank|list-append|unique-key (--kilim PATH | --mongod PATH)
   --seed N          replays a run (default: from the clock)
   --clients N       concurrent writers (default 8, 4 for power)
   --rounds N        kill: lives (default 20)
   --life-ms N       kill: the longest life (default 1500)
+  --pad N           kill, power: the least size of a document, large ones fill journals (default 0)
   --transactions N  histories: attempts by all clients (default 2000)
   --kills N         histories: kills in between (default 5)
   --operations N    power: writes under the shim (default 1000)
@@ -33,6 +34,7 @@ struct Options {
     clients: Option<usize>,
     rounds: usize,
     life: Duration,
+    pad_bytes: usize,
     operations: usize,
     stride: usize,
     names: Names,
@@ -54,6 +56,7 @@ fn parse_options() -> Result<Options> {
         clients: None,
         rounds: 20,
         life: Duration::from_millis(1500),
+        pad_bytes: 0,
         operations: 1000,
         stride: 1,
         names: Names::Strict,
@@ -71,6 +74,7 @@ fn parse_options() -> Result<Options> {
             "--clients" => options.clients = Some(value.parse()?),
             "--rounds" => options.rounds = value.parse()?,
             "--life-ms" => options.life = Duration::from_millis(value.parse()?),
+            "--pad" => options.pad_bytes = value.parse()?,
             "--operations" => options.operations = value.parse()?,
             "--stride" => options.stride = value.parse()?,
             "--transactions" => options.transactions = value.parse()?,
@@ -117,6 +121,7 @@ fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
                 rounds: options.rounds,
                 clients: options.clients.unwrap_or(8),
                 life_max: options.life,
+                pad_bytes: options.pad_bytes,
                 seed: options.seed,
             };
             let summary = crash::kill_rounds(subject, &plan)?;
@@ -127,6 +132,7 @@ fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
             plan.operations = options.operations;
             plan.stride = options.stride;
             plan.names = options.names;
+            plan.pad_bytes = options.pad_bytes;
             plan.clients = options.clients.unwrap_or(plan.clients);
             // mongod does not promise to open what an interrupted first start left.
             plan.from_ready = options.from_ready.unwrap_or(options.kind == Kind::Mongod);

@@ -31,13 +31,16 @@ pub struct KillPlan {
     pub clients: usize,
     /// A life lasts a random time up to this.
     pub life_max: Duration,
+    /// The least size of a document.
+    pub pad_bytes: usize,
     pub seed: u64,
 }
 
 /// `kill -9` at random times during concurrent writes, round after round on the same directory.
 pub fn kill_rounds(subject: &Subject, plan: &KillPlan) -> Result<Summary> {
     let mut rng = StdRng::seed_from_u64(plan.seed);
-    let mut clients: Vec<Client> = (0..plan.clients).map(|id| Client::new(id as i32, plan.seed)).collect();
+    let mut clients: Vec<Client> =
+        (0..plan.clients).map(|id| Client::new(id as i32, plan.seed, plan.pad_bytes)).collect();
     let mut summary = Summary::default();
     for round in 0..plan.rounds {
         let context = || format!("round {round}, seed {}", plan.seed);
@@ -106,6 +109,8 @@ pub struct PowerPlan {
     /// Syncs before the server was first ready need not open: for servers that promise less.
     pub from_ready: bool,
     pub names: Names,
+    /// The least size of a document.
+    pub pad_bytes: usize,
     pub seed: u64,
     /// Where rebuilt directories are laid out; memory is fast and they need no durability.
     pub scratch: PathBuf,
@@ -122,6 +127,7 @@ impl PowerPlan {
             survivors: true,
             from_ready: false,
             names: Names::Strict,
+            pad_bytes: 0,
             seed,
             scratch,
         }
@@ -138,7 +144,8 @@ pub fn power_loss(subject: &Subject, shim: &Shim, plan: &PowerPlan) -> Result<Su
     prepare(&mut running.connect()?)?;
     let prepared_at = shim.log_bytes();
 
-    let mut clients: Vec<Client> = (0..plan.clients).map(|id| Client::new(id as i32, plan.seed)).collect();
+    let mut clients: Vec<Client> =
+        (0..plan.clients).map(|id| Client::new(id as i32, plan.seed, plan.pad_bytes)).collect();
     let left = AtomicU64::new(plan.operations as u64);
     thread::scope(|scope| -> Result<()> {
         let take = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();

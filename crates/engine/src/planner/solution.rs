@@ -88,10 +88,20 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
                 found.push(collection_scan(request, false));
             }
             if rooted_or {
-                found = found.into_iter().map(|node| Node::Subplan { input: Box::new(node) }).collect();
+                found = found.into_iter().map(as_subplan).collect();
             }
             Ok(found)
         }
+    }
+}
+
+/// Below the count, whose result the executor takes from the topmost node.
+fn as_subplan(node: Node) -> Node {
+    match node {
+        Node::Count { skip, limit, input } => {
+            Node::Count { skip, limit, input: Box::new(as_subplan(*input)) }
+        }
+        node => Node::Subplan { input: Box::new(node) },
     }
 }
 

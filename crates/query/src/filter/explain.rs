@@ -31,13 +31,18 @@ impl Filter {
         };
         match self {
             Filter::True => Document::new(),
-            Filter::False => [("$alwaysFalse", Value::Int32(1))].into_iter().collect(),
+            Filter::False => always_false(),
             Filter::And(children) => list("$and", children),
             Filter::Or(children) => list("$or", children),
+            Filter::Nor(children) if matches!(children[..], [Filter::True]) => always_false(),
             Filter::Nor(children) => list("$nor", children),
             Filter::Field { path, predicate } => field(path.as_str(), predicate),
         }
     }
+}
+
+fn always_false() -> Document {
+    [("$alwaysFalse", Value::Int32(1))].into_iter().collect()
 }
 
 fn field(path: &str, predicate: &Predicate) -> Document {
@@ -94,6 +99,9 @@ fn write_operators(writer: &mut Writer, predicate: &Predicate) {
             writer.open_document("$elemMatch");
             list.iter().for_each(|one| write_operators(writer, one));
             writer.close();
+        }
+        Predicate::Not(inner) if inner.is_empty_conjunction() => {
+            writer.append("$alwaysFalse", RawValue::Int32(1));
         }
         Predicate::Not(inner) => {
             writer.open_document("$not");

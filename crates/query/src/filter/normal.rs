@@ -40,6 +40,9 @@ impl Filter {
 /// `$not` with several operators is a `$nor` of all of them.
 fn simplified_not(path: Path, inner: Predicate) -> Filter {
     match inner {
+        // `$all: []`, and its negation.
+        Predicate::All(list) if list.is_empty() => Filter::False,
+        Predicate::Not(inner) if inner.is_empty_conjunction() => Filter::Nor(vec![Filter::False]),
         Predicate::All(list) => {
             let field = |predicate| Filter::Field { path: path.clone(), predicate };
             simplified_nor(vec![Filter::And(list.into_iter().map(field).collect())])
@@ -86,24 +89,16 @@ fn simplified_or(children: Vec<Filter>) -> Filter {
     }
 }
 
+/// mongod does not look at constants among these children, and upserts can tell: a filter that folds away
+/// gives the new document no fields.
 fn simplified_nor(children: Vec<Filter>) -> Filter {
-    let mut kept = Vec::with_capacity(children.len());
-    for child in children {
-        match child.simplified() {
-            Filter::False => {}
-            Filter::True => return Filter::False,
-            other => kept.push(other),
+    let children: Vec<Filter> = children.into_iter().map(Filter::simplified).collect();
+    match <[Filter; 1]>::try_from(children) {
+        Ok([Filter::Field { path, predicate }]) => {
+            Filter::Field { path, predicate: Predicate::Not(Box::new(predicate)) }
         }
-    }
-    match kept.len() {
-        0 => Filter::True,
-        1 => match kept.remove(0) {
-            Filter::Field { path, predicate } => {
-                Filter::Field { path, predicate: Predicate::Not(Box::new(predicate)) }
-            }
-            other => Filter::Nor(vec![other]),
-        },
-        _ => Filter::Nor(kept),
+        Ok([other]) => Filter::Nor(vec![other]),
+        Err(children) => Filter::Nor(children),
     }
 }
 
@@ -143,6 +138,10 @@ fn equalities_to_in(children: Vec<Filter>) -> Vec<Filter> {
 }
 
 impl Predicate {
+    pub(super) fn is_empty_conjunction(&self) -> bool {
+        matches!(self, Predicate::All(list) if list.is_empty())
+    }
+
     fn simplified(self) -> Predicate {
         match self {
             Predicate::In(list) if list.values().len() + list.regexes().len() == 1 => {

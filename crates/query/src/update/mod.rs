@@ -174,6 +174,11 @@ impl Update {
         if let Some(id) = id {
             storage::check_id(id.as_raw())?;
         }
+        if matches!(self.kind, Kind::Operators { .. })
+            && matches!(document.get("_id"), Some(RawValue::Array(_)))
+        {
+            return Err(storage::array_as_id("field"));
+        }
         upsert::with_id_first(document.as_raw())
     }
 }

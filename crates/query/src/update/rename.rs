@@ -97,8 +97,8 @@ impl Rename {
                 )));
             }
         }
-        // A target within `_id` is refused first, where it is written.
-        if is_in_id(&self.source) && !is_in_id(&self.target) {
+        // A target that is within `_id` or cannot be made is refused first, where it is written.
+        if is_in_id(&self.source) && !is_in_id(&self.target) && target.blocked.is_none() {
             return Err(storage::id_would_change(&self.source));
         }
         Ok(Some(value))

@@ -277,7 +277,8 @@ impl<'a, 'w> Walk<'a, 'w> {
         if let Some(value) = change.new_value() {
             if *self.path == ["_id"] {
                 match change {
-                    Change::SetOwned(Value::Array(_)) => return Err(storage::array_as_id("field")),
+                    // An array that an operator built is refused when all is done.
+                    Change::SetOwned(Value::Array(_)) => {}
                     _ => storage::check_id(value)?,
                 }
             }

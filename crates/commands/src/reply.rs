@@ -1,6 +1,7 @@
 //! Replies, and the one place where errors become documents.
 
-use kilim_bson::{Document, RawDocument, Timestamp, Value, doc};
+use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, Writer, doc};
+use kilim_engine::write::is_statement_error;
 use kilim_error::{Error, ErrorCode, StorageError};
 
 pub struct Reply {
@@ -32,6 +33,20 @@ pub fn write_error(index: usize, error: &Error) -> Document {
     push_details(&mut document, error);
     document.push("errmsg", message(error));
     document
+}
+
+/// As mongod words an error of the data, met while a plan ran.
+pub fn while_executing(during: &str, error: Error) -> Error {
+    if !is_statement_error(&error) {
+        return error;
+    }
+    match error {
+        Error::User(mut user) => {
+            user.message = format!("{during} :: caused by :: {}", user.message);
+            Error::User(user)
+        }
+        other => other,
+    }
 }
 
 fn push_code(document: &mut Document, error: &Error) {
@@ -72,8 +87,8 @@ pub fn labels(error: &Error, in_transaction: bool, committing: bool) -> Vec<&'st
     let code = error.code();
     if committing {
         // Whether it was committed is unknown: the driver commits again.
-        let unknown = matches!(error, Error::Storage(_) | Error::Bug(_)) || code == ErrorCode::MaxTimeMSExpired;
-        if unknown {
+        // Drivers add the label themselves where the code says as much, after a timeout for one.
+        if matches!(error, Error::Storage(_) | Error::Bug(_)) {
             labels.push("UnknownTransactionCommitResult");
         }
     }
@@ -96,12 +111,15 @@ pub fn push_labels(document: &mut Document, labels: &[&str]) {
 }
 
 /// What every reply of a replica set member ends with.
-pub fn push_times(document: &mut Document, now: u64, operation: u64) {
-    let now = Timestamp::from_bits(now);
-    let signature = doc! {
-        "hash": Value::Binary { subtype: 0, bytes: vec![0; 20] },
-        "keyId": 0i64,
-    };
-    document.push("$clusterTime", doc! {"clusterTime": now, "signature": signature});
-    document.push("operationTime", Timestamp::from_bits(operation));
+pub fn with_times(document: Document, now: u64, operation: u64) -> Document {
+    let mut writer = Writer::resume(document);
+    writer.open_document("$clusterTime");
+    writer.append("clusterTime", RawValue::Timestamp(Timestamp::from_bits(now)));
+    writer.open_document("signature");
+    writer.append("hash", RawValue::Binary { subtype: 0, bytes: &[0; 20] });
+    writer.append("keyId", RawValue::Int64(0));
+    writer.close();
+    writer.close();
+    writer.append("operationTime", RawValue::Timestamp(Timestamp::from_bits(operation)));
+    writer.finish()
 }

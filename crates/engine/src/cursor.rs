@@ -28,8 +28,6 @@ pub struct Cursor {
     pub returned: u64,
     /// What did not fit into the last batch.
     held_over: Option<Document>,
-    /// After so many documents nothing can follow, so the last batch can say so.
-    pub limit: Option<u64>,
     /// `noCursorTimeout`.
     pub immortal: bool,
     last_use: Instant,
@@ -44,7 +42,7 @@ pub enum Source {
 
 impl Source {
     /// As far as is known without further work.
-    fn is_exhausted(&self) -> bool {
+    fn is_exhausted(&mut self) -> bool {
         match self {
             Source::Executor(executor) => executor.is_exhausted(),
             Source::List(list) => list.as_slice().is_empty(),
@@ -80,7 +78,6 @@ impl Cursor {
             source,
             returned: 0,
             held_over: None,
-            limit: None,
             immortal: false,
             last_use: Instant::now(),
         }
@@ -130,8 +127,7 @@ impl Cursor {
             count += 1;
         }
         self.returned += count as u64;
-        let all = self.limit.is_some_and(|limit| self.returned >= limit);
-        Ok(self.held_over.is_none() && (all || self.source.is_exhausted()))
+        Ok(self.held_over.is_none() && self.source.is_exhausted())
     }
 }
 

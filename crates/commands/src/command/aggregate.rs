@@ -91,7 +91,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         ));
     }
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     if let Some(options) = only_coll_stats(call.body) {
         let document = coll_stats(call, &namespace, options)?;
         let cursor = Cursor::new(namespace, Source::List(vec![document].into_iter()));

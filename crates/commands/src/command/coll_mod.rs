@@ -12,7 +12,7 @@ const INDEX: &str = "collMod.index";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     let mut index = None;
     for argument in arguments(NAME, call.body) {
         match argument.name {

@@ -11,7 +11,7 @@ const NAME: &str = "collStats";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     let scale = parse_scale(call, NAME)?;
     stats(call.engine, &namespace, scale)
 }

@@ -4,7 +4,6 @@ use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_engine::fail_point::FailCommand;
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::write_reply::required;
 use crate::argument::{arguments, nested};
 use crate::dispatch::Call;
 
@@ -13,7 +12,7 @@ const NAME: &str = "configureFailPoint";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     match call.body.get(NAME) {
         Some(RawValue::String("failCommand")) => {}
-        _ => return Err(Error::user(ErrorCode::BadValue, "the only fail point is failCommand")),
+        _ => return Err(Error::user(ErrorCode::FailPointSetFailed, "the only fail point is failCommand")),
     }
     let (mut mode, mut data) = (None, RawDocument::empty());
     for argument in arguments(NAME, call.body) {
@@ -23,7 +22,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
-    let point = parse(required(mode, NAME, "mode")?, data)?;
+    let mode = mode.ok_or_else(|| Error::user(ErrorCode::IllegalOperation, "a fail point needs a 'mode'"))?;
+    let point = parse(mode, data)?;
     call.engine.fail_points.set(point);
     Ok(doc! {"count": 0})
 }
@@ -42,7 +42,10 @@ fn parse(mode: RawValue<'_>, data: RawDocument<'_>) -> Result<Option<FailCommand
                 }
             }
         }
-        _ => return Err(Error::user(ErrorCode::FailedToParse, "mode must be 'off', 'alwaysOn', {times} or {skip}")),
+        RawValue::String(other) => {
+            return Err(Error::user(ErrorCode::BadValue, format!("unknown mode of a fail point: {other}")));
+        }
+        _ => return Err(Error::user(ErrorCode::TypeMismatch, "'mode' must be a string or an object")),
     }
     if times == Some(0) {
         return Ok(None);
@@ -74,7 +77,9 @@ fn parse(mode: RawValue<'_>, data: RawDocument<'_>) -> Result<Option<FailCommand
             "writeConcernError" => point.write_concern_error = Some(argument.document()?.to_document()),
             "blockConnection" => block = argument.boolean()?,
             "blockTimeMS" => point.block_ms = argument.not_negative()?,
-            "failInternalCommands" | "namespace" => {}
+            // There are no internal clients.
+            "failInternalCommands" => drop(argument.boolean()?),
+            "namespace" => return Err(argument.unsupported()),
             _ => return Err(argument.unknown()),
         }
     }

@@ -18,7 +18,7 @@ const NAME: &str = "count";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     let request = parse(call.body)?;
     if request.filter.is_trivial() && request.hint.is_none() {
         // Counted exactly with every commit: no scan.

@@ -12,7 +12,7 @@ const NAME: &str = "create";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     let options = parse(call.body)?;
     if call.unit.is_transaction() {
         if call.unit.collection(&namespace)?.is_some() {

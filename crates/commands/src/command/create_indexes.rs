@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_engine::catalog::Collection;
-use kilim_engine::index::{Index, IndexSpec, KeyPart, check_index_count};
+use kilim_engine::index::{Index, IndexSpec, KeyPart, check_index_count, new_specs};
 use kilim_engine::{Namespace, layout};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
@@ -18,7 +18,7 @@ const SPEC: &str = "createIndexes.indexes";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     let specs = parse(call)?;
     let (created, collection) = match call.unit.collection(&namespace)? {
         Some(collection) => (false, collection),
@@ -28,17 +28,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             (true, made.ok_or_else(|| Error::bug("a collection just made is not there"))?)
         }
     };
-    let before = collection.indexes.len();
     let asked = specs.len();
-    let new = new_specs(&collection, specs)?;
-    let added = new.len();
-    if added > 0 {
-        check_index_count(&collection, added)?;
-        match call.unit.is_transaction() {
-            true => create_in_transaction(call, &namespace, &collection, new)?,
-            false => call.engine.build_indexes(&call.operation, &namespace, new)?,
+    let (before, added) = match call.unit.is_transaction() {
+        true => create_in_transaction(call, &namespace, &collection, specs)?,
+        false => {
+            let built = call.engine.build_indexes(&call.operation, &namespace, specs)?;
+            (built.before, built.added)
         }
-    }
+    };
     let mut reply = doc! {"numIndexesBefore": before as i32, "numIndexesAfter": (before + added) as i32};
     if added == 0 {
         reply.push("note", "all indexes already exist");
@@ -248,67 +245,20 @@ fn check_partial(filter: &Filter, depth: usize) -> Result<()> {
     }
 }
 
-/// Leaves out what exists already; refuses what exists differently.
-fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<IndexSpec>> {
-    let mut new: Vec<IndexSpec> = Vec::new();
-    for spec in specs {
-        if new.iter().map(|other| same(&spec, other)).collect::<Result<Vec<_>>>()?.contains(&true) {
-            return Err(Error::user(
-                ErrorCode::OperationFailed,
-                format!("Cannot build two identical indexes: {}", spec.name),
-            ));
-        }
-        let existing = collection.indexes.iter().map(|index| &index.spec);
-        let building = collection.building.iter().map(|building| &building.index.spec);
-        if existing.chain(building).try_fold(false, |found, other| same(&spec, other).map(|is| found || is))? {
-            continue;
-        }
-        new.push(spec);
-    }
-    Ok(new)
-}
-
-/// Whether the two are one index; an error where they cannot stand side by side.
-fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
-    let same_key = spec.key == other.key;
-    let partial = |spec: &IndexSpec| spec.partial.as_ref().map(|(document, _)| document.clone());
-    let same_scope = same_key && partial(spec) == partial(other);
-    let same_options = spec.unique == other.unique && spec.sparse == other.sparse;
-    if spec.name == other.name {
-        return match same_scope && same_options {
-            true => Ok(true),
-            false => Err(Error::user(
-                ErrorCode::IndexKeySpecsConflict,
-                format!(
-                    "An existing index has the same name as the requested index. When index names are not specified, \
-                     they are auto generated and can cause conflicts. Please refer to our documentation. Requested \
-                     index: {}, existing index: {}",
-                    shell(spec),
-                    shell(other)
-                ),
-            )),
-        };
-    }
-    match same_scope && same_options {
-        true => Err(Error::user(
-            ErrorCode::IndexOptionsConflict,
-            format!("Index already exists with a different name: {}", other.name),
-        )),
-        false => Ok(false),
-    }
-}
-
-fn shell(spec: &IndexSpec) -> String {
-    format!("{:?}", spec.to_document())
-}
-
 /// Inside a transaction an index can only join a collection that is still empty.
 fn create_in_transaction(
     call: &mut Call<'_, '_>,
     namespace: &Namespace,
     collection: &Collection,
     specs: Vec<IndexSpec>,
-) -> Result<()> {
+) -> Result<(usize, usize)> {
+    let before = collection.indexes.len();
+    let specs = new_specs(collection, specs)?;
+    let number = specs.len();
+    if number == 0 {
+        return Ok((before, 0));
+    }
+    check_index_count(collection, number)?;
     let count = call.unit.snapshot().counter(&layout::counter_key(collection.id))?.count;
     let empty = count == 0;
     let ids: Vec<_> = specs.iter().map(|_| call.engine.next_index_id()).collect();
@@ -320,7 +270,7 @@ fn create_in_transaction(
             collection.indexes = collection.indexes.iter().cloned().chain(new).collect();
         });
     if added {
-        return Ok(());
+        return Ok((before, number));
     }
     Err(Error::user(
         ErrorCode::OperationNotSupportedInTransaction,

@@ -1,24 +1,25 @@
 //! `currentOp`: what runs now.
 
-use kilim_bson::{Document, doc};
+use kilim_bson::{Document, RawValue, doc};
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 
 use super::build_info::host_name;
 use crate::dispatch::Call;
-use crate::request::GENERIC_FIELDS;
+use crate::request::is_generic;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     // Everything but its own options is a filter on what it shows.
     let mut filter = Document::new();
     for (name, value) in call.body.iter().skip(1) {
-        if !name.starts_with('$') && !GENERIC_FIELDS.contains(&name) {
+        if !name.starts_with('$') && !is_generic(name) {
             filter.push(name, value.to_value());
         }
     }
     let filter = Filter::parse(filter.as_raw())?;
     let shown = call.engine.operations.list().into_iter().map(|operation| {
-        let description = operation.description();
+        let nothing = Document::new();
+        let command = operation.command().unwrap_or(&nothing);
         let running = operation.started.elapsed();
         let mut document = doc! {
             "type": "op",
@@ -29,12 +30,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "opid": operation.id as i32,
             "secs_running": running.as_secs() as i64,
             "microsecs_running": running.as_micros() as i64,
-            "op": if description.kind.is_empty() { "none" } else { description.kind },
-            "ns": description.namespace,
-            "command": description.command,
+            "op": operation.kind(),
+            "ns": namespace_of(command),
+            "command": command.clone(),
         };
-        if let Some(session) = description.session {
-            document.push("lsid", session);
+        if let Some(session) = command.get("lsid") {
+            document.push("lsid", session.to_value());
         }
         document
     });
@@ -62,4 +63,13 @@ fn index_builds(call: &Call<'_, '_>) -> Vec<Document> {
         }
     }
     builds
+}
+
+/// The collection that a command names, or that it is about its database.
+fn namespace_of(command: &Document) -> String {
+    let database = command.get("$db").and_then(RawValue::as_str).unwrap_or_default();
+    match command.iter().next() {
+        Some((_, RawValue::String(collection))) => format!("{database}.{collection}"),
+        _ => format!("{database}.$cmd"),
+    }
 }

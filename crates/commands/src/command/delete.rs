@@ -27,7 +27,7 @@ pub struct Statement<'a> {
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("remove", &namespace);
+    call.describe("remove");
     let options = WriteOptions::parse(NAME, call.body, "deletes")?;
     let documents = call.request.documents(NAME, "deletes")?;
     check_batch(documents.len())?;

@@ -19,7 +19,7 @@ const NAME: &str = "distinct";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     let (path, request) = parse(call.body)?;
     let operation = call.operation.clone();
     let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();

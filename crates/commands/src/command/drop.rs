@@ -8,7 +8,7 @@ use crate::dispatch::Call;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     if let Some(argument) = arguments("drop", call.body).next() {
         return Err(match argument.name {
             "collectionUUID" => argument.unsupported(),

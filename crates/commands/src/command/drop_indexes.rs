@@ -16,7 +16,7 @@ const NAME: &str = "dropIndexes";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     let mut which = None;
     for argument in arguments(NAME, call.body) {
         match argument.name {

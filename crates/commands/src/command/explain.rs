@@ -43,7 +43,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let explained = parse(command, call.generic.database)?;
-    call.describe("command", &explained.namespace);
+    call.describe("command");
     let filter = explained.request.filter.clone();
     let reading = read::plan(&mut call.unit, &explained.namespace, explained.request)?;
     let namespace = explained.namespace.to_string();

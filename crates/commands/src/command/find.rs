@@ -15,6 +15,7 @@ use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments};
 use crate::cursor_reply;
 use crate::dispatch::Call;
+use crate::reply::while_executing;
 
 const NAME: &str = "FindCommandRequest";
 
@@ -29,17 +30,16 @@ pub struct Find {
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     namespace.check_readable()?;
-    call.describe("query", &namespace);
+    call.describe("query");
     call.engine.metrics.queried.add(1);
     let find = parse(call.body)?;
-    let limit = find.request.limit;
     let reading = read::plan(&mut call.unit, &namespace, find.request)?;
     let collection = reading.collection.as_ref().map(|collection| collection.id);
     let mut cursor = Cursor::new(namespace, Source::Executor(Box::new(reading.execute())));
     cursor.collection = collection;
     cursor.immortal = find.immortal;
-    cursor.limit = limit;
     cursor_reply::first_batch(call, cursor, Batch::first(find.batch_size), find.single_batch)
+        .map_err(|error| while_executing("Executor error during find command", error))
 }
 
 pub fn parse(body: RawDocument<'_>) -> Result<Find> {
@@ -51,8 +51,8 @@ pub fn parse(body: RawDocument<'_>) -> Result<Find> {
     let (mut tailable, mut await_data, mut range) = (false, false, None);
     for name in ["filter", "projection", "sort"] {
         // Unlike elsewhere, null is not absent here.
-        if let Some(value @ RawValue::Null) = body.get(name) {
-            Argument { command: NAME, name, value }.document()?;
+        if body.get(name).is_some_and(|value| value.as_document().is_none()) {
+            return Err(Error::user(ErrorCode::TypeMismatch, format!("Expected field {name}to be of type object")));
         }
     }
     for argument in arguments(NAME, body) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, Writer, doc};
 use kilim_engine::planner::Hint;
-use kilim_engine::write::{self, FindAndModifyRequest, Modification, UpdateRequest, is_statement_error};
+use kilim_engine::write::{self, FindAndModifyRequest, Modification, UpdateRequest};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
@@ -15,6 +15,7 @@ use super::update::{now_ms, parse_array_filters};
 use super::write_reply::{check_collation, check_statement_ids, statement_id};
 use crate::argument::arguments;
 use crate::dispatch::Call;
+use crate::reply::while_executing;
 
 const NAME: &str = "findAndModify";
 
@@ -32,20 +33,28 @@ pub struct Options<'a> {
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     let options = Options::parse(call.body)?;
     check_statement_ids(call.body, 1)?;
     if options.upsert {
         namespace.check_creatable()?;
     }
+    // In mongod's order, which decides on the error where several are at fault.
+    let nothing = doc! {};
+    let update = options.update.unwrap_or(RawValue::Document(nothing.as_raw()));
+    let update = Update::parse(update, options.array_filters, false)?;
     let filter = Arc::new(Filter::parse(options.filter)?);
+    let sort = parse_sort(options.sort)?;
     let projection = match options.fields.is_empty() {
         true => None,
         false => Some(Projection::parse(options.fields)?),
     };
-    let nothing = doc! {};
-    let update = options.update.unwrap_or(RawValue::Document(nothing.as_raw()));
-    let update = Update::parse(update, options.array_filters, false)?;
+    if options.new && projection.as_ref().is_some_and(Projection::requires_position) {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            "cannot use a positional projection and return the new document",
+        ));
+    }
     let request = FindAndModifyRequest {
         target: UpdateRequest {
             filter: filter.clone(),
@@ -60,9 +69,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             true => Modification::Remove,
             false => Modification::Update { new: options.new },
         },
-        sort: parse_sort(options.sort)?,
+        sort,
     };
-    let modified = write::find_and_modify(&mut call.unit, &namespace, &request).map_err(while_executing)?;
+    let modified = write::find_and_modify(&mut call.unit, &namespace, &request)
+        .map_err(|error| while_executing("Plan executor error during findAndModify", error))?;
 
     let mut last_error = doc! {"n": i32::from(modified.matched || modified.upserted.is_some())};
     if !options.remove {
@@ -85,17 +95,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         reply.push("retriedStmtId", id);
     }
     Ok(reply)
-}
-
-/// As mongod words an error that arose while the plan ran.
-fn while_executing(error: Error) -> Error {
-    match error {
-        Error::User(mut user) if is_statement_error(&Error::User(user.clone())) => {
-            user.message = format!("Plan executor error during findAndModify :: caused by :: {}", user.message);
-            Error::User(user)
-        }
-        error => error,
-    }
 }
 
 impl<'a> Options<'a> {

@@ -8,6 +8,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use crate::argument::arguments;
 use crate::cursor_reply;
 use crate::dispatch::Call;
+use crate::reply::while_executing;
 
 const NAME: &str = "getMore";
 
@@ -42,9 +43,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Err(Error::location(40414, "BSON field 'getMore.collection' is missing but a required field"));
     };
     let namespace = Namespace::parse(call.generic.database, collection)?;
-    call.describe("getmore", &namespace);
+    call.describe("getmore");
     if call.generic.time_limit.is_some() {
-        call.operation.set_time_limit(None);
         return Err(Error::user(
             ErrorCode::BadValue,
             "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
@@ -81,7 +81,9 @@ fn next_batch(call: &Call<'_, '_>, cursor: &mut Cursor, size: Option<usize>) -> 
     writer.open_document("cursor");
     writer.open_array("nextBatch");
     let operation = call.operation.clone();
-    let exhausted = cursor.fill(&mut writer, Batch::next(size), &|| operation.check())?;
+    let exhausted = cursor
+        .fill(&mut writer, Batch::next(size), &|| operation.check())
+        .map_err(|error| while_executing("Executor error during getMore", error))?;
     writer.close();
     call.engine.metrics.documents_returned.add(cursor.returned - before);
     Ok((writer, exhausted))

@@ -11,7 +11,7 @@ const NAME: &str = "insert";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("insert", &namespace);
+    call.describe("insert");
     let options = WriteOptions::parse(NAME, call.body, "documents")?;
     let documents = call.request.documents(NAME, "documents")?;
     check_batch(documents.len())?;

@@ -33,8 +33,8 @@ pub fn run_all(call: &mut Call<'_, '_>) -> Result<Document> {
 fn kill(call: &Call<'_, '_>, ids: &[SessionId]) {
     let session_of = |session: RawDocument<'_>| parse_lsid(session).ok();
     for operation in call.engine.operations.list() {
-        let session = operation.description().session;
-        let id = session.as_ref().and_then(|session| session_of(session.as_raw()));
+        let session = operation.command().and_then(|command| command.get("lsid")?.as_document());
+        let id = session.and_then(session_of);
         if operation.id != call.operation.id && id.is_some_and(|id| ids.contains(&id)) {
             operation.kill();
         }

@@ -12,7 +12,7 @@ const NAME: &str = "listIndexes";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     let mut batch = Batch::first(Some(usize::MAX));
     for argument in arguments(NAME, call.body) {
         match argument.name {

@@ -38,7 +38,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let to = required(to, NAME, "to")?;
     to.check_creatable().map_err(|error| Error::user(ErrorCode::IllegalOperation, error.to_string()))?;
-    call.describe("command", &from);
+    call.describe("command");
     call.engine.rename_collection(&call.operation, &from, &to, drop_target)?;
     Ok(Document::new())
 }

@@ -31,7 +31,7 @@ pub struct Statement<'a> {
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("update", &namespace);
+    call.describe("update");
     let options = WriteOptions::parse(NAME, call.body, "updates")?;
     let documents = call.request.documents(NAME, "updates")?;
     check_batch(documents.len())?;
@@ -83,8 +83,9 @@ fn run_statement(
             "Cannot use (or request) retryable writes with multi=true",
         ));
     }
-    let filter = Arc::new(Filter::parse(statement.filter)?);
+    // In mongod's order, which decides on the error where both are at fault.
     let update = Update::parse(statement.update, statement.array_filters, statement.multi)?;
+    let filter = Arc::new(Filter::parse(statement.filter)?);
     let request = UpdateRequest {
         filter,
         update: &update,
@@ -141,7 +142,8 @@ fn parse_update(value: RawValue<'_>) -> Result<RawValue<'_>> {
 pub fn parse_array_filters<'a>(argument: &Argument<'a>) -> Result<RawArray<'a>> {
     let filters = argument.array()?;
     for (index, filter) in filters.as_document().iter() {
-        Argument { command: argument.command, name: index, value: filter }.document()?;
+        let name = format!("{}.{index}", argument.name);
+        Argument { command: argument.command, name: &name, value: filter }.document()?;
     }
     Ok(filters)
 }

@@ -12,7 +12,7 @@ const NAME: &str = "validate";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
-    call.describe("command", &namespace);
+    call.describe("command");
     for argument in arguments(NAME, call.body) {
         match argument.name {
             // It is always full, and always beside writers.

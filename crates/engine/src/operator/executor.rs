@@ -54,8 +54,8 @@ impl Executor {
     }
 
     /// Whether nothing is left, as far as is known without further work.
-    pub fn is_exhausted(&self) -> bool {
-        self.buffered.is_empty() && self.root.is_eof()
+    pub fn is_exhausted(&mut self) -> bool {
+        self.buffered.is_empty() && self.root.is_finished()
     }
 
     pub fn node(&self) -> &Arc<Node> {

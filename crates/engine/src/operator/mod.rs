@@ -241,8 +241,10 @@ impl Operator {
 
     /// Whether nothing is left, for a caller that need not ask again to know.
     pub(crate) fn is_finished(&mut self) -> bool {
-        let finished = match &self.kind {
+        let finished = match &mut self.kind {
             Kind::IdLookup(lookup) => lookup.done,
+            Kind::Limit(limit) => limit.is_finished(),
+            Kind::Project(projector) => projector.input.is_finished(),
             Kind::SortMerge(merge) => merge.is_finished(),
             _ => false,
         };

@@ -37,6 +37,10 @@ impl Limit {
         Limit { input, left: count }
     }
 
+    pub(super) fn is_finished(&mut self) -> bool {
+        self.left == 0 || self.input.is_finished()
+    }
+
     pub(super) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Work> {
         if self.left == 0 {
             return Ok(Work::Eof);

@@ -55,7 +55,7 @@ impl Document {
 
     /// Appends a field; the caller sees to it that the name is new.
     pub fn push<'v>(&mut self, name: &str, value: impl Into<ValueRef<'v>>) {
-        let mut writer = Writer::resume(std::mem::take(&mut self.bytes));
+        let mut writer = Writer::resume(Document { bytes: std::mem::take(&mut self.bytes) });
         match value.into() {
             ValueRef::Owned(value) => writer.append(name, value.as_raw()),
             ValueRef::Raw(value) => writer.append(name, value),
@@ -160,7 +160,9 @@ impl RawArray<'_> {
 /// Writes a document front to back into one buffer; nested containers are opened and closed in place.
 pub struct Writer {
     bytes: Vec<u8>,
-    /// Where each open container's length bytes are; the document's own is first.
+    /// Where the document's own length bytes are.
+    start: usize,
+    /// Where those of each open container are; flat documents need no memory for it.
     open: Vec<usize>,
 }
 
@@ -175,15 +177,17 @@ impl Writer {
 
     /// Writes behind what `prefix` holds already; get all of it back with [`Writer::finish_bytes`].
     pub fn after(prefix: Vec<u8>) -> Writer {
-        let mut writer = Writer { bytes: prefix, open: Vec::with_capacity(4) };
-        writer.open_length();
+        let start = prefix.len();
+        let mut writer = Writer { bytes: prefix, start, open: Vec::new() };
+        writer.bytes.extend_from_slice(&[0; 4]);
         writer
     }
 
     /// Goes on at the end of a finished document.
-    fn resume(mut document: Vec<u8>) -> Writer {
-        document.pop();
-        Writer { bytes: document, open: vec![0] }
+    pub fn resume(document: Document) -> Writer {
+        let mut bytes = document.bytes;
+        bytes.pop();
+        Writer { bytes, start: 0, open: Vec::new() }
     }
 
     /// Bytes written so far, open containers included.
@@ -234,8 +238,12 @@ impl Writer {
 
     /// Closes the innermost open container.
     pub fn close(&mut self) {
-        self.bytes.push(0);
         let start = self.open.pop().expect("close answers an open");
+        self.end(start);
+    }
+
+    fn end(&mut self, start: usize) {
+        self.bytes.push(0);
         let length = (self.bytes.len() - start) as i32;
         self.bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
@@ -246,8 +254,8 @@ impl Writer {
 
     /// The document's bytes behind the prefix that [`Writer::after`] was given.
     pub fn finish_bytes(mut self) -> Vec<u8> {
-        self.close();
         debug_assert!(self.open.is_empty(), "every opened container is closed");
+        self.end(self.start);
         self.bytes
     }
 

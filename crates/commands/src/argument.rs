@@ -3,7 +3,7 @@
 use kilim_bson::{RawArray, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 
-use crate::request::GENERIC_FIELDS;
+use crate::request::is_generic;
 
 #[derive(Clone, Copy)]
 pub struct Argument<'a> {
@@ -18,7 +18,7 @@ pub fn arguments<'a>(command: &'static str, body: RawDocument<'a>) -> impl Itera
     body.iter()
         .skip(1)
         .filter(|(name, value)| {
-            !GENERIC_FIELDS.contains(name) && !matches!(value, RawValue::Null | RawValue::Undefined)
+            !is_generic(name) && !matches!(value, RawValue::Null | RawValue::Undefined)
         })
         .map(move |(name, value)| Argument { command, name, value })
 }

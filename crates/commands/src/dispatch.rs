@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::operation::Operation;
 use kilim_engine::write::{Unit, not_in_transaction};
 use kilim_engine::{Durability, Engine, Namespace};
@@ -52,16 +52,26 @@ impl Call<'_, '_> {
         }
     }
 
-    pub fn describe(&self, kind: &'static str, namespace: &Namespace) {
-        self.operation.describe(|description| {
-            description.kind = kind;
-            description.namespace = namespace.to_string();
-        });
+    /// What currentOp calls it.
+    pub fn describe(&self, kind: &'static str) {
+        self.operation.set_kind(kind);
     }
 }
 
 /// Commands larger than this are shown by currentOp without their contents.
 const DESCRIBED_BYTES_MAX: usize = 2048;
+
+/// A command as currentOp shows it: whole, or where it is large, what tells it from others.
+fn shown(body: RawDocument<'_>) -> Document {
+    if body.as_bytes().len() <= DESCRIBED_BYTES_MAX {
+        return body.to_document();
+    }
+    let telling = |position: usize, name: &str| position == 0 || matches!(name, "$db" | "lsid");
+    let fields = body.iter().enumerate().filter(|(position, (name, _))| telling(*position, name));
+    let mut document: Document = fields.map(|(_, (name, value))| (name, value.to_value())).collect();
+    document.push("$truncated", true);
+    document
+}
 
 pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
     let engine = client.engine.clone();
@@ -94,7 +104,7 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
         let now = engine.store.now();
         let newest = [outcome.committed, engine.store.last_commit_time(), now];
         let operation_time = newest.into_iter().find(|&time| time > 0).unwrap_or(now);
-        reply::push_times(&mut document, now, operation_time);
+        document = reply::with_times(document, now, operation_time);
     }
     Reply { document, exhaust_next: outcome.exhaust_next, close_connection: outcome.close_connection }
 }
@@ -154,15 +164,7 @@ fn run_found(
             format!("{} may only be run against the admin database.", spec.name),
         ));
     }
-    operation.describe(|description| {
-        description.kind = "command";
-        description.namespace = format!("{}.$cmd", generic.database);
-        description.command = match request.body.as_bytes().len() <= DESCRIBED_BYTES_MAX {
-            true => request.body.to_document(),
-            false => doc! {"$truncated": spec.name},
-        };
-        description.session = generic.session_document.map(RawDocument::to_document);
-    });
+    operation.describe(shown(request.body));
     operation.set_time_limit(generic.time_limit);
     let named = generic.transaction()?;
     outcome.in_transaction = named.is_some();

@@ -59,7 +59,6 @@ impl<'a> Request<'a> {
 pub struct Generic<'a> {
     pub database: &'a str,
     pub session: Option<SessionId>,
-    pub session_document: Option<RawDocument<'a>>,
     pub transaction_number: Option<i64>,
     pub autocommit: Option<bool>,
     pub start_transaction: Option<bool>,
@@ -70,33 +69,16 @@ pub struct Generic<'a> {
     pub comment: Option<RawValue<'a>>,
 }
 
-/// Names that belong to every command; a command's own parser skips them.
-pub const GENERIC_FIELDS: &[&str] = &[
-    "lsid",
-    "$db",
-    "$clusterTime",
-    "$readPreference",
-    "readConcern",
-    "writeConcern",
-    "maxTimeMS",
-    "maxTimeMSOpOnly",
-    "comment",
-    "txnNumber",
-    "autocommit",
-    "startTransaction",
-    "apiVersion",
-    "apiStrict",
-    "apiDeprecationErrors",
-    "stmtId",
-    "stmtIds",
-    "$audit",
-    "$client",
-    "$configTime",
-    "$topologyTime",
-    "$queryOptions",
-    "clientOperationKey",
-    "mayBypassWriteBlocking",
-];
+/// Whether a name belongs to every command; a command's own parser skips these.
+pub fn is_generic(name: &str) -> bool {
+    matches!(
+        name,
+        "lsid" | "$db" | "$clusterTime" | "$readPreference" | "readConcern" | "writeConcern" | "maxTimeMS"
+            | "maxTimeMSOpOnly" | "comment" | "txnNumber" | "autocommit" | "startTransaction" | "apiVersion"
+            | "apiStrict" | "apiDeprecationErrors" | "stmtId" | "stmtIds" | "$audit" | "$client" | "$configTime"
+            | "$topologyTime" | "$queryOptions" | "clientOperationKey" | "mayBypassWriteBlocking"
+    )
+}
 
 impl<'a> Generic<'a> {
     pub fn parse(spec: &CommandSpec, request: &Request<'a>) -> Result<Generic<'a>> {
@@ -104,7 +86,6 @@ impl<'a> Generic<'a> {
         let mut generic = Generic {
             database: "",
             session: None,
-            session_document: None,
             transaction_number: None,
             autocommit: None,
             start_transaction: None,
@@ -131,7 +112,6 @@ impl<'a> Generic<'a> {
                 "lsid" => {
                     let document = Argument { command: SESSION, ..argument }.document()?;
                     generic.session = Some(parse_lsid(document)?);
-                    generic.session_document = Some(document);
                 }
                 "txnNumber" => generic.transaction_number = Some(parse_transaction_number(value)?),
                 "autocommit" => {

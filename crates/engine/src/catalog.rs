@@ -67,6 +67,11 @@ impl Catalog {
         self.collections.get(namespace)
     }
 
+    /// What a collection is called and looks like by now.
+    pub fn by_id(&self, id: CollectionId) -> Option<&Arc<Collection>> {
+        self.iter().find(|collection| collection.id == id)
+    }
+
     /// The collections of one database, by name.
     pub fn database<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<Collection>> {
         let first = Namespace { database: name.to_owned(), collection: String::new() };
@@ -162,6 +167,18 @@ impl Shared {
 impl Collection {
     pub fn index_named(&self, name: &str) -> Option<&Arc<Index>> {
         self.indexes.iter().find(|index| index.spec.name == name)
+    }
+
+    /// Widens what is known of an index's arrays.
+    pub(crate) fn widen_multikey(&mut self, id: IndexId, seen: &Multikey) {
+        self.indexes = (self.indexes.iter())
+            .map(|each| {
+                if each.id != id || each.multikey.covers(seen) {
+                    return each.clone();
+                }
+                Arc::new(Index { multikey: each.multikey.union(seen), ..(**each).clone() })
+            })
+            .collect();
     }
 
     pub fn id_index(&self) -> &Arc<Index> {

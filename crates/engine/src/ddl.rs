@@ -40,7 +40,7 @@ impl Ids {
         }
     }
 
-    fn save(&self, transaction: &mut Transaction) {
+    pub(crate) fn save(&self, transaction: &mut Transaction) {
         let mut bytes = self.collection.to_be_bytes().to_vec();
         bytes.extend_from_slice(&self.index.to_be_bytes());
         transaction.put(Space::Meta, layout::NEXT_IDS_KEY.to_vec(), bytes);
@@ -131,15 +131,7 @@ impl Engine {
 
     fn new_collection(&self, ids: &mut Ids, namespace: &Namespace, options: Document) -> Result<Collection> {
         namespace.check_creatable()?;
-        if let Some(other) = self.catalog().database_of_other_case(&namespace.database) {
-            return Err(Error::location(
-                13297,
-                format!(
-                    "db already exists with different case already have: [{other}] trying to create [{}]",
-                    namespace.database
-                ),
-            ));
-        }
+        self.check_case(&namespace.database)?;
         let id_index = Index {
             id: ids.next_index(),
             spec: IndexSpec::id(),
@@ -156,6 +148,17 @@ impl Engine {
             shape: Shape::Plain,
             shared: Arc::new(Shared::new(0)),
         })
+    }
+
+    /// Refuses a database that differs from another in case only.
+    fn check_case(&self, database: &str) -> Result<()> {
+        match self.catalog().database_of_other_case(database) {
+            Some(other) => Err(Error::location(
+                13297,
+                format!("db already exists with different case already have: [{other}] trying to create [{database}]"),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// `drop`: gives back the collection that was dropped.
@@ -186,7 +189,8 @@ impl Engine {
         }
     }
 
-    /// `renameCollection`: ids stay, so nothing but the catalog changes, across databases too.
+    /// `renameCollection`: ids stay, so nothing but the catalog changes, across databases too. A target that
+    /// is dropped goes in the same commit.
     pub fn rename_collection(
         &self,
         operation: &Operation,
@@ -195,49 +199,71 @@ impl Engine {
         drop_target: bool,
     ) -> Result<()> {
         to.check_creatable()?;
-        let (collection, _held) = self.hold(operation, from)?;
-        if from == to {
-            return Err(Error::user(
-                ErrorCode::IllegalOperation,
-                "Can't rename a collection to itself",
-            ));
+        loop {
+            let collection = self.collection(from).ok_or_else(|| not_found(from))?;
+            if from == to {
+                return Err(Error::user(ErrorCode::IllegalOperation, "Can't rename a collection to itself"));
+            }
+            let target = self.collection(to);
+            if target.is_some() && !drop_target {
+                return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
+            }
+            let mut both: Vec<&Arc<Collection>> = [&collection].into_iter().chain(&target).collect();
+            // By id, so that renames onto each other do not wait for each other.
+            both.sort_unstable_by_key(|collection| collection.id);
+            let _held = both.iter().map(|each| self.hold_whole(operation, each)).collect::<Result<Vec<Held>>>()?;
+            let ids = self.ids.lock();
+            // Dropped, renamed or made while we waited: look again by name.
+            let (current, displaced) = match (self.collection(from), self.collection(to)) {
+                (Some(current), displaced)
+                    if current.id == collection.id
+                        && displaced.as_ref().map(|now| now.id) == target.as_ref().map(|seen| seen.id) =>
+                {
+                    (current, displaced)
+                }
+                _ => continue,
+            };
+            self.check_case(&to.database)?;
+            let renamed = Collection { namespace: to.clone(), ..(*current).clone() };
+            let mut transaction = self.store.begin();
+            if let Some(displaced) = &displaced {
+                forget(&mut transaction, displaced);
+            }
+            save(&mut transaction, &renamed);
+            transaction.commit(Durability::Durable)?;
+            self.publish(|catalog| {
+                catalog.remove(from);
+                catalog.insert(Arc::new(renamed));
+            });
+            drop(ids);
+            for closed in [Some(current), displaced].into_iter().flatten() {
+                self.cursors.close_of_collection(closed.id);
+            }
+            return Ok(());
         }
-        if self.collection(to).is_some() && drop_target {
-            self.drop_collection(operation, to)?;
-        }
-        let ids = self.ids.lock();
-        if self.collection(to).is_some() {
-            return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
-        }
-        let renamed = Collection { namespace: to.clone(), ..(*collection).clone() };
-        let mut transaction = self.store.begin();
-        save(&mut transaction, &renamed);
-        transaction.commit(Durability::Durable)?;
-        self.publish(|catalog| {
-            catalog.remove(from);
-            catalog.insert(Arc::new(renamed));
-        });
-        drop(ids);
-        self.cursors.close_of_collection(collection.id);
-        Ok(())
     }
 
     /// Takes a collection's lock whole: waits until no writer and no open transaction is inside.
     pub(crate) fn hold(&self, operation: &Operation, namespace: &Namespace) -> Result<(Arc<Collection>, Held)> {
         loop {
             let collection = self.collection(namespace).ok_or_else(|| not_found(namespace))?;
-            let held = loop {
-                // Short turns: while one waits here, new writers wait behind it.
-                match collection.shared.lock.try_write_arc_for(Duration::from_millis(10)) {
-                    Some(held) => break held,
-                    None => operation.check()?,
-                }
-            };
+            let held = self.hold_whole(operation, &collection)?;
             // Dropped or renamed while we waited: look again by name.
             match self.collection(namespace) {
                 Some(now) if now.id == collection.id => return Ok((now, held)),
                 Some(_) => {}
                 None => return Err(not_found(namespace)),
+            }
+        }
+    }
+
+    /// As [`Engine::hold`], of a collection whose description may be old by then.
+    pub(crate) fn hold_whole(&self, operation: &Operation, collection: &Collection) -> Result<Held> {
+        loop {
+            // Short turns: while one waits here, new writers wait behind it.
+            match collection.shared.lock.try_write_arc_for(Duration::from_millis(10)) {
+                Some(held) => return Ok(held),
+                None => operation.check()?,
             }
         }
     }
@@ -262,10 +288,11 @@ impl Engine {
     }
 
     /// Replaces a collection's description in memory alone, for what does not outlive the process.
-    pub(crate) fn replace_in_memory(&self, namespace: &Namespace, change: impl FnOnce(&mut Collection)) {
+    pub(crate) fn replace_in_memory(&self, id: CollectionId, change: impl FnOnce(&mut Collection)) {
         let _ids = self.ids.lock();
-        let Some(current) = self.collection(namespace) else { return };
-        let mut changed = (*current).clone();
+        let catalog = self.catalog();
+        let Some(current) = catalog.by_id(id) else { return };
+        let mut changed = (**current).clone();
         change(&mut changed);
         self.publish(|catalog| catalog.insert(Arc::new(changed)));
     }
@@ -277,16 +304,9 @@ impl Engine {
     pub(crate) fn widen_multikey(&self, id: CollectionId, index: IndexId, seen: &Multikey) -> Result<()> {
         let _ids = self.ids.lock();
         let catalog = self.catalog();
-        let Some(current) = catalog.iter().find(|collection| collection.id == id) else { return Ok(()) };
+        let Some(current) = catalog.by_id(id) else { return Ok(()) };
         let mut changed = (**current).clone();
-        changed.indexes = (changed.indexes.iter())
-            .map(|each| {
-                if each.id != index || each.multikey.covers(seen) {
-                    return each.clone();
-                }
-                Arc::new(Index { multikey: each.multikey.union(seen), ..(**each).clone() })
-            })
-            .collect();
+        changed.widen_multikey(index, seen);
         let mut transaction = self.store.begin();
         save(&mut transaction, &changed);
         let _queued = transaction.enqueue(Durability::Durable)?;

@@ -14,7 +14,7 @@ use crate::cursor::Cursors;
 use crate::ddl::Ids;
 use crate::fail_point::FailPoints;
 use crate::history::History;
-use crate::index::{Index, IndexId};
+use crate::index::{Index, IndexId, reclaim_unfinished};
 use crate::layout;
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
@@ -57,6 +57,7 @@ impl Engine {
             Some(directory) => Store::open(directory, storage)?,
             None => Store::in_memory(storage),
         };
+        reclaim_unfinished(&store)?;
         let snapshot = store.snapshot();
         let catalog = Catalog::load(&snapshot)?;
         let ids = Ids::load(&snapshot)?;
@@ -134,7 +135,7 @@ impl Engine {
         let now = Instant::now();
         self.cursors.close_idle(now);
         self.history.forget_old(now);
-        self.sessions.end_overdue_transactions(now);
+        self.sessions.end_overdue_transactions(self, now);
         self.sessions.forget_idle(self, now);
     }
 }

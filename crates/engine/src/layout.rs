@@ -5,6 +5,7 @@
 //! index     index id u32, key                         → record id u64, type bits     (_id, unique)
 //! index     index id u32, key, record id u64          → type bits                    (others)
 //! meta      'c' collection id u32                     → the collection's catalog document
+//! meta      'b' index id u32                          → nothing: the index is being built
 //! meta      'n' collection id u32                     → count and bytes (a storage counter)
 //! meta      's' session id                            → the session's last retryable write
 //! meta      'i'                                       → next collection id, next index id
@@ -79,6 +80,10 @@ pub fn collection_meta_key(collection: CollectionId) -> [u8; 5] {
     tagged(b'c', collection.0)
 }
 
+pub fn building_key(index: IndexId) -> [u8; 5] {
+    tagged(BUILDING_TAG, index.0)
+}
+
 pub fn counter_key(collection: CollectionId) -> [u8; 5] {
     tagged(b'n', collection.0)
 }
@@ -87,6 +92,8 @@ pub const NEXT_IDS_KEY: &[u8] = b"i";
 
 /// First byte of the catalog's collection documents in `meta`.
 pub const COLLECTION_TAG: u8 = b'c';
+/// First byte of the marks of indexes that are being built.
+pub const BUILDING_TAG: u8 = b'b';
 /// First byte of session records in `meta`.
 pub const SESSION_TAG: u8 = b's';
 

@@ -38,10 +38,17 @@ pub const CURSORS_MAX: usize = 100_000;
 /// Sessions held in memory.
 pub const SESSIONS_MAX: usize = 1_000_000;
 
-/// Documents written by one statement before it hands its writes to the commit queue. Larger saves
-/// per-commit work, smaller lets waiting writers in earlier.
+/// Documents that single-document statements of one command write before they are handed to the commit
+/// queue. Larger saves syncs, smaller lets waiting writers in earlier.
 pub const STATEMENT_BATCH_DOCUMENTS: usize = 128;
 pub const STATEMENT_BATCH_BYTES: usize = 1024 * 1024;
+
+/// The same for one statement that writes many documents. Small: a handful of keys stays a sorted list
+/// in the transaction, more become a tree.
+pub const STREAM_BATCH_DOCUMENTS: usize = 8;
+
+/// Documents that such a statement may have in the commit queue before it waits: they are in memory.
+pub const STREAM_DOCUMENTS_ON_THE_WAY: usize = 4096;
 
 /// Secondary indexes and `_id` together, as on MongoDB.
 pub const INDEXES_MAX: usize = 64;

@@ -1,7 +1,7 @@
 //! A running command: what it may be stopped by, and what currentOp shows of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,17 +17,9 @@ pub struct Operation {
     pub started: Instant,
     killed: AtomicBool,
     stopping: Arc<AtomicBool>,
-    description: Mutex<Description>,
-}
-
-/// What currentOp shows; filled in once the command is known.
-#[derive(Debug, Clone, Default)]
-pub struct Description {
-    pub namespace: String,
-    pub command: Document,
-    pub kind: &'static str,
-    pub deadline: Option<Instant>,
-    pub session: Option<Document>,
+    kind: Mutex<&'static str>,
+    deadline: Mutex<Option<Instant>>,
+    command: OnceLock<Document>,
 }
 
 impl Operation {
@@ -52,19 +44,29 @@ impl Operation {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.description.lock().deadline
+        *self.deadline.lock()
     }
 
     pub fn set_time_limit(&self, limit: Option<Duration>) {
-        self.description.lock().deadline = limit.map(|limit| self.started + limit);
+        *self.deadline.lock() = limit.map(|limit| self.started + limit);
     }
 
-    pub fn describe(&self, change: impl FnOnce(&mut Description)) {
-        change(&mut self.description.lock());
+    /// Tells what runs; the first call counts.
+    pub fn describe(&self, command: Document) {
+        let _ = self.command.set(command);
     }
 
-    pub fn description(&self) -> Description {
-        self.description.lock().clone()
+    pub fn set_kind(&self, kind: &'static str) {
+        *self.kind.lock() = kind;
+    }
+
+    pub fn kind(&self) -> &'static str {
+        *self.kind.lock()
+    }
+
+    /// The command that runs, once it is known.
+    pub fn command(&self) -> Option<&Document> {
+        self.command.get()
     }
 }
 
@@ -90,7 +92,9 @@ impl Operations {
             started: Instant::now(),
             killed: AtomicBool::new(false),
             stopping: self.stopping.clone(),
-            description: Mutex::default(),
+            kind: Mutex::new("none"),
+            deadline: Mutex::new(None),
+            command: OnceLock::new(),
         });
         self.running.lock().insert(operation.id, operation.clone());
         Running { operations: self, operation }

@@ -7,6 +7,9 @@
 //!    new one, and the difference of their keys is written.
 //! 4. Under the lock again, the last round; the index becomes part of the collection in one commit.
 //!
+//! The build goes by the collection's id, so a rename does not disturb it. A mark in `meta` tells of its index
+//! ids for as long as it runs: what a crash leaves is reclaimed at the next opening, and the ids stay used.
+//!
 //! Invariant: after each round the entries are exactly the keys of that round's snapshot.
 //!
 //! A unique index catches up in the last round only: between snapshots two records may hold one key for
@@ -16,14 +19,15 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use kilim_bson::RawDocument;
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{Direction, Durability, Snapshot, Space};
+use kilim_storage::{Direction, Durability, Snapshot, Space, Store, Transaction};
 use parking_lot::Mutex;
 
 use super::sorter::Sorter;
-use super::{Index, IndexId, IndexSpec, KeySet, Multikey, keys_of};
+use super::{Index, IndexId, IndexSpec, KeySet, Multikey, check_index_count, keys_of, new_specs};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::layout;
@@ -50,19 +54,13 @@ struct Touched {
 }
 
 impl BuildingIndex {
-    /// A writer is about to change this record. Refuses a document that the index could not hold.
-    pub(crate) fn touch(
-        &self,
-        record: RecordId,
-        before: Option<RawDocument<'_>>,
-        after: Option<RawDocument<'_>>,
-    ) -> Result<()> {
-        let mut keys = KeySet::default();
-        let mut multikey = Multikey::default();
-        for document in [before, after].into_iter().flatten() {
-            multikey = multikey.union(&keys_of(&self.index.spec, document, &mut keys)?);
-            keys.clear();
-        }
+    /// A writer is about to change this record. Refuses a document that the index could not hold; what is
+    /// replaced or removed is let go, whatever it is.
+    pub(crate) fn touch(&self, record: RecordId, after: Option<RawDocument<'_>>) -> Result<()> {
+        let multikey = match after {
+            Some(document) => keys_of(&self.index.spec, document, &mut KeySet::default())?,
+            None => Multikey::default(),
+        };
         let mut touched = self.touched.lock();
         touched.records.insert(record);
         touched.multikey = touched.multikey.union(&multikey);
@@ -80,14 +78,28 @@ impl BuildingIndex {
 }
 
 impl Engine {
-    /// Builds indexes on a collection that exists. They appear together, or none does.
-    pub fn build_indexes(&self, operation: &Operation, namespace: &Namespace, specs: Vec<IndexSpec>) -> Result<()> {
-        let mut build = Build::begin(self, operation, namespace, specs)?;
-        let result = build.run();
-        if result.is_err() {
-            build.give_up();
+    /// Builds indexes on a collection that exists, as far as it lacks them. They appear together, or none
+    /// does. One that is being built for somebody else is waited for.
+    pub fn build_indexes(
+        &self,
+        operation: &Operation,
+        namespace: &Namespace,
+        specs: Vec<IndexSpec>,
+    ) -> Result<Built> {
+        loop {
+            match Build::begin(self, operation, namespace, &specs)? {
+                Beginning::Elsewhere => std::thread::sleep(TURN),
+                Beginning::Nothing { before } => return Ok(Built { before, added: 0 }),
+                Beginning::Begun(mut build) => {
+                    let built = Built { before: build.collection.indexes.len(), added: build.building.len() };
+                    let result = build.run();
+                    if result.is_err() {
+                        build.give_up();
+                    }
+                    return result.map(|()| built);
+                }
+            }
         }
-        result
     }
 
     /// `dropIndexes` of these: the names are known to exist and `_id_` is not among them.
@@ -127,6 +139,24 @@ impl Engine {
     }
 }
 
+/// How many indexes there were, and how many are new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Built {
+    pub before: usize,
+    pub added: usize,
+}
+
+/// How long one waits for somebody else's build before one looks again.
+const TURN: Duration = Duration::from_millis(5);
+
+enum Beginning<'e> {
+    Begun(Build<'e>),
+    /// An index of that name is being built.
+    Elsewhere,
+    /// All are there.
+    Nothing { before: usize },
+}
+
 struct Build<'e> {
     engine: &'e Engine,
     operation: &'e Operation,
@@ -142,9 +172,23 @@ impl<'e> Build<'e> {
         engine: &'e Engine,
         operation: &'e Operation,
         namespace: &'e Namespace,
-        specs: Vec<IndexSpec>,
-    ) -> Result<Build<'e>> {
-        let (_, held) = engine.hold(operation, namespace)?;
+        specs: &[IndexSpec],
+    ) -> Result<Beginning<'e>> {
+        let (collection, held) = engine.hold(operation, namespace)?;
+        let elsewhere = |spec: &IndexSpec| {
+            collection.building.iter().any(|building| {
+                building.index.spec.name == spec.name || building.index.spec.key == spec.key
+            })
+        };
+        if specs.iter().any(elsewhere) {
+            operation.check()?;
+            return Ok(Beginning::Elsewhere);
+        }
+        let specs = new_specs(&collection, specs.to_vec())?;
+        if specs.is_empty() {
+            return Ok(Beginning::Nothing { before: collection.indexes.len() });
+        }
+        check_index_count(&collection, specs.len())?;
         let building: Vec<Arc<BuildingIndex>> = {
             let mut ids = engine.ids.lock();
             let building = |spec: IndexSpec| {
@@ -154,9 +198,18 @@ impl<'e> Build<'e> {
                     progress: AtomicU64::new(0),
                 })
             };
-            specs.into_iter().map(building).collect()
+            let building: Vec<_> = specs.into_iter().map(building).collect();
+            // Before the first entry: ids that were given out stay used, whatever happens.
+            let mut transaction = engine.store.begin();
+            for building in &building {
+                let mark = layout::building_key(building.index.id);
+                transaction.put(Space::Meta, mark.to_vec(), Vec::new());
+            }
+            ids.save(&mut transaction);
+            transaction.commit(Durability::Durable)?;
+            building
         };
-        engine.replace_in_memory(namespace, |collection| {
+        engine.replace_in_memory(collection.id, |collection| {
             collection.building = collection.building.iter().chain(&building).cloned().collect();
         });
         // Writes that were queued before we held the collection are not in `building`'s lists: see
@@ -164,7 +217,7 @@ impl<'e> Build<'e> {
         let reached = published(engine)?;
         let collection = engine.collection(namespace).ok_or_else(|| crate::ddl::not_found(namespace))?;
         drop(held);
-        Ok(Build { engine, operation, namespace, collection, building, reached })
+        Ok(Beginning::Begun(Build { engine, operation, namespace, collection, building, reached }))
     }
 
     fn run(&mut self) -> Result<()> {
@@ -175,7 +228,7 @@ impl<'e> Build<'e> {
         let behind = |building: &Arc<BuildingIndex>| building.touched_count() > LAST_ROUND_RECORDS;
         let in_rounds = self.building.iter().all(|building| !building.index.spec.unique);
         while in_rounds && self.building.iter().any(behind) {
-            let held = self.hold()?;
+            let (_, held) = self.hold()?;
             let reached = published(self.engine)?;
             let touched: Vec<_> = self.building.iter().map(|building| building.take_touched().0).collect();
             drop(held);
@@ -282,7 +335,7 @@ impl<'e> Build<'e> {
 
     /// The last round and the switch, with no writer inside.
     fn finish(&mut self, multikeys: Vec<Multikey>) -> Result<()> {
-        let _held = self.hold()?;
+        let (current, _held) = self.hold()?;
         let last = published(self.engine)?;
         let mut finished = Vec::new();
         for (building, scanned) in self.building.iter().zip(multikeys) {
@@ -291,10 +344,15 @@ impl<'e> Build<'e> {
             let multikey = scanned.union(&seen);
             finished.push(Index { multikey, ready_since: u64::MAX, ..building.index.clone() });
         }
-        // Whoever reads the new catalog with a snapshot from before this moment must not use them.
-        let ready_since = published(self.engine)?.commit_time();
+        // Whoever reads the new catalog with a snapshot from before this moment must not use them. The next
+        // commit's time, not the last one's: a bulk load is published under the time of the commit before it,
+        // so a snapshot of that time may be from before the load.
+        let ready_since = published(self.engine)?.commit_time() + 1;
         let building = &self.building;
-        let changed = self.engine.replace_collection(self.namespace, |collection, _| {
+        let changed = self.engine.replace_collection(&current.namespace, |collection, transaction| {
+            for building in building {
+                transaction.delete(Space::Meta, &layout::building_key(building.index.id));
+            }
             let finished = finished.drain(..).map(|index| Arc::new(Index { ready_since, ..index }));
             collection.indexes = collection.indexes.iter().cloned().chain(finished).collect();
             collection.building = without(&collection.building, building);
@@ -303,23 +361,26 @@ impl<'e> Build<'e> {
         Ok(())
     }
 
-    /// Keeps writers out, if it is still the collection that the build began on.
-    fn hold(&self) -> Result<crate::ddl::Held> {
-        let (collection, held) = self.engine.hold(self.operation, self.namespace)?;
-        if collection.id != self.collection.id {
-            return Err(Error::user(ErrorCode::IndexBuildAborted, "the collection was dropped during the index build"));
+    /// Keeps writers out of the collection, whatever it is called by now.
+    fn hold(&self) -> Result<(Arc<Collection>, crate::ddl::Held)> {
+        let held = self.engine.hold_whole(self.operation, &self.collection)?;
+        match self.engine.catalog().by_id(self.collection.id) {
+            Some(current) => Ok((current.clone(), held)),
+            None => Err(Error::user(
+                ErrorCode::IndexBuildAborted,
+                "the collection was dropped during the index build",
+            )),
         }
-        Ok(held)
     }
 
     fn give_up(&mut self) {
         let building = &self.building;
-        self.engine.replace_in_memory(self.namespace, |collection| {
+        self.engine.replace_in_memory(self.collection.id, |collection| {
             collection.building = without(&collection.building, building);
         });
         let mut transaction = self.engine.store.begin();
         for building in building {
-            transaction.reclaim(Space::Index, &layout::index_prefix(building.index.id));
+            reclaim(&mut transaction, building.index.id);
         }
         if let Err(error) = transaction.commit(Durability::Relaxed) {
             tracing::warn!(%error, "could not give back the space of a failed index build");
@@ -337,20 +398,36 @@ fn without(all: &[Arc<BuildingIndex>], gone: &[Arc<BuildingIndex>]) -> Arc<[Arc<
     all.iter().filter(|each| !gone.iter().any(|other| Arc::ptr_eq(each, other))).cloned().collect()
 }
 
+/// Gives back what an unfinished build has written.
+fn reclaim(transaction: &mut Transaction, id: IndexId) {
+    transaction.delete(Space::Meta, &layout::building_key(id));
+    transaction.reclaim(Space::Index, &layout::index_prefix(id));
+}
+
+/// Gives back what builds had written when the process ended.
+pub(crate) fn reclaim_unfinished(store: &Store) -> Result<()> {
+    let (lower, upper) = ([layout::BUILDING_TAG], [layout::BUILDING_TAG + 1]);
+    let marks = store.snapshot().scan(
+        Space::Meta,
+        Bound::Included(&lower[..]),
+        Bound::Excluded(&upper[..]),
+        Direction::Forward,
+    );
+    let mut transaction = store.begin();
+    for mark in marks {
+        let (key, _) = mark?;
+        if let Ok(id) = key[1..].try_into() {
+            reclaim(&mut transaction, IndexId(u32::from_be_bytes(id)));
+        }
+    }
+    if !transaction.is_empty() {
+        transaction.commit(Durability::Durable)?;
+    }
+    Ok(())
+}
+
 /// A snapshot that has everything that was queued before this call.
 fn published(engine: &Engine) -> Result<Snapshot> {
     engine.store.sync()?;
     Ok(engine.store.snapshot())
-}
-
-/// Refuses specs beyond what one collection may have.
-pub fn check_index_count(collection: &Collection, added: usize) -> Result<()> {
-    let count = collection.indexes.len() + collection.building.len() + added;
-    if count > crate::limits::INDEXES_MAX {
-        return Err(Error::user(
-            ErrorCode::CannotCreateIndex,
-            format!("add index fails, too many indexes for {}", collection.namespace),
-        ));
-    }
-    Ok(())
 }

@@ -2,9 +2,12 @@
 
 mod build;
 mod keys;
+mod request;
 mod sorter;
 mod spec;
 
-pub use build::{BuildingIndex, check_index_count};
+pub(crate) use build::reclaim_unfinished;
+pub use build::{BuildingIndex, Built};
 pub use keys::{KeySet, decode_entry_key, keys_of};
+pub use request::{check_index_count, new_specs};
 pub use spec::{Index, IndexId, IndexSpec, KeyPart, Multikey};

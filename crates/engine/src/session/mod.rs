@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{CommitTime, Space, Store};
+use kilim_storage::{CommitTime, Durability, Space, Store};
 use parking_lot::Mutex;
 
 pub use retry::{Retry, Statements};
@@ -146,6 +146,9 @@ impl State {
             }
             self.start(number);
             self.progress = Progress::Open(None);
+            // Commits on their way to disk are not in the snapshot yet, and whatever they wrote would be a
+            // conflict here. If they fail, the store says so to whoever writes next.
+            let _ = store.settle(Durability::Relaxed);
             return Ok(Box::new(ActiveTransaction::new(store.begin())));
         }
         self.check_number(id, number)?;
@@ -316,13 +319,28 @@ impl Sessions {
         self.sessions.lock().keys().copied().collect()
     }
 
-    /// Ends a session: its transaction is aborted, its cursors closed.
+    /// Ends a session: its transaction is aborted, its cursors closed. Waits for the operation it runs.
+    ///
+    /// What its retries must be answered stays on disk.
     pub fn end(&self, engine: &Engine, id: SessionId) {
-        let session = self.sessions.lock().remove(&id);
+        let session = self.sessions.lock().get(&id).cloned();
         if let Some(session) = session {
             abort_open(&mut session.state.lock());
+            self.remove_unused(session);
         }
         engine.cursors.close_of_session(id);
+    }
+
+    /// Takes a session off the list, unless somebody else has it in hand: two of one id would let a write
+    /// and its retry run side by side.
+    fn remove_unused(&self, session: Arc<Session>) -> bool {
+        let mut sessions = self.sessions.lock();
+        // Ours and the list's; a third can only be had under the lock.
+        let unused = Arc::strong_count(&session) == 2;
+        if unused {
+            sessions.remove(&session.id);
+        }
+        unused
     }
 
     pub fn abort_all(&self) {
@@ -336,27 +354,38 @@ impl Sessions {
 
     /// Aborts transactions past their lifetime. One whose statement is running is left for the next
     /// look.
-    pub fn end_overdue_transactions(&self, now: Instant) {
+    pub fn end_overdue_transactions(&self, engine: &Engine, now: Instant) {
         let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
         for session in sessions {
             let Some(mut state) = session.state.try_lock() else { continue };
-            if let Progress::Open(Some(transaction)) = &state.progress
+            if let (Some(number), Progress::Open(Some(transaction))) = (state.number, &state.progress)
                 && now.duration_since(transaction.started) > limits::TRANSACTION_LIFETIME
             {
                 state.progress = Progress::Aborted;
+                engine.metrics.transactions_aborted.add(1);
+                engine.cursors.close_of_transaction(session.id, number);
             }
         }
     }
 
-    /// Forgets sessions past their idle time, in memory and on disk.
+    /// Forgets sessions past their idle time, in memory and on disk. One whose operation still runs is not
+    /// idle, however long ago it began.
     pub fn forget_idle(&self, engine: &Engine, now: Instant) {
-        let idle: Vec<SessionId> = {
+        let idle: Vec<Arc<Session>> = {
             let sessions = self.sessions.lock();
             let overdue = |session: &Session| now.duration_since(*session.last_use.lock()) > limits::SESSION_IDLE;
-            sessions.values().filter(|session| overdue(session)).map(|session| session.id).collect()
+            sessions.values().filter(|session| overdue(session)).cloned().collect()
         };
-        for id in idle {
-            self.end(engine, id);
+        for session in idle {
+            let id = session.id;
+            match session.state.try_lock() {
+                Some(mut state) => abort_open(&mut state),
+                None => continue,
+            }
+            if !self.remove_unused(session) {
+                continue;
+            }
+            engine.cursors.close_of_session(id);
             let mut transaction = engine.store.begin();
             transaction.delete(Space::Meta, &id.meta_key());
             if let Err(error) = transaction.commit(kilim_storage::Durability::Relaxed) {

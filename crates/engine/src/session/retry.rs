@@ -49,9 +49,14 @@ impl Retry {
         self.statements.result_of(statement)
     }
 
-    /// Remembers a statement's answer in the transaction that makes it true.
-    pub fn record(&mut self, transaction: &mut Transaction, statement: i32, result: Document) {
+    /// Remembers a statement's answer.
+    pub fn record(&mut self, statement: i32, result: Document) {
         self.statements.push(statement, result);
+    }
+
+    /// Writes what is remembered, in the transaction that makes it true. Once a batch, for the record grows
+    /// with the statements.
+    pub fn save(&self, transaction: &mut Transaction) {
         transaction.put(Space::Meta, self.id.meta_key().to_vec(), self.encode().into_bytes());
     }
 

@@ -33,25 +33,28 @@ impl ActiveTransaction {
         if let Some(created) = self.created.iter().find(|collection| collection.namespace == *namespace) {
             return Ok(Some(created.clone()));
         }
-        let Some(collection) = engine.collection(namespace) else { return Ok(None) };
-        if self.held.iter().any(|(id, _)| *id == collection.id) {
-            return Ok(Some(collection));
+        loop {
+            let Some(collection) = engine.collection(namespace) else { return Ok(None) };
+            if self.held.iter().any(|(id, _)| *id == collection.id) {
+                return Ok(Some(collection));
+            }
+            let Some(guard) = collection.shared.lock.try_read_arc_for(limits::TRANSACTION_LOCK_WAIT) else {
+                return Err(Error::user(
+                    ErrorCode::LockTimeout,
+                    format!(
+                        "Unable to acquire a lock on '{namespace}' within {}ms.",
+                        limits::TRANSACTION_LOCK_WAIT.as_millis()
+                    ),
+                ));
+            };
+            // A schema change may have ended while we waited: look again, and hold what is there now.
+            if engine.collection(namespace).is_some_and(|now| now.id == collection.id) {
+                self.held.push((collection.id, guard));
+            }
         }
-        let Some(guard) = collection.shared.lock.try_read_arc_for(limits::TRANSACTION_LOCK_WAIT) else {
-            return Err(Error::user(
-                ErrorCode::LockTimeout,
-                format!(
-                    "Unable to acquire a lock on '{namespace}' within {}ms.",
-                    limits::TRANSACTION_LOCK_WAIT.as_millis()
-                ),
-            ));
-        };
-        self.held.push((collection.id, guard));
-        // A schema change may have ended while we waited: look again.
-        Ok(engine.collection(namespace))
     }
 
-    pub fn check_lifetime(&self) -> Result<()> {
+    pub fn check_limits(&self) -> Result<()> {
         if self.started.elapsed() > limits::TRANSACTION_LIFETIME {
             return Err(Error::user(
                 ErrorCode::TransactionExceededLifetimeLimitSeconds,

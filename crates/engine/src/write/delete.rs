@@ -28,11 +28,12 @@ pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteReques
             _ => Err(Error::bug("a remembered delete lacks n")),
         };
     }
-    let Some(collection) = unit.enter(namespace)? else { return Ok(0) };
-    let mut candidates = Candidates::find(unit, &collection, matching(&request.filter, None, request.hint.as_ref()))?;
+    let read = matching(&request.filter, None, request.hint.as_ref());
+    let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(0) };
     let mut removed = 0;
-    while let Some(record) = candidates.next(unit)? {
-        let done = change_record(unit, namespace, record, &request.filter, |unit, collection, before, _| {
+    while let Some(found) = candidates.next(unit)? {
+        let record = found.record;
+        let done = change_record(unit, namespace, found, &request.filter, |unit, collection, before, _| {
             door::delete(unit, collection, record, before)
         })?;
         if done.is_none() {
@@ -42,10 +43,11 @@ pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteReques
         if request.one {
             unit.record_statement(request.statement, doc! {"n": 1i64});
         }
-        unit.written()?;
         if request.one {
+            unit.written()?;
             break;
         }
+        unit.streamed()?;
     }
     Ok(removed)
 }

@@ -61,7 +61,7 @@ pub(super) fn insert(unit: &mut Unit<'_>, collection: &Collection, document: Raw
     for (index, keys) in collection.indexes.iter().zip(&entries) {
         claim(unit, collection, index, keys, record)?;
     }
-    touch_building(collection, record, None, Some(document))?;
+    touch_building(collection, record, Some(document))?;
 
     put_record(unit, collection, record, document);
     let transaction = unit.transaction();
@@ -103,7 +103,7 @@ pub(super) fn update(
             }
         }
     }
-    touch_building(collection, record, Some(before), Some(after))?;
+    touch_building(collection, record, Some(after))?;
 
     put_record(unit, collection, record, after);
     let transaction = unit.transaction();
@@ -132,7 +132,7 @@ pub(super) fn delete(
     record: RecordId,
     before: RawDocument<'_>,
 ) -> Result<()> {
-    touch_building(collection, record, Some(before), None)?;
+    touch_building(collection, record, None)?;
     let transaction = unit.transaction();
     let mut keys = KeySet::default();
     for index in collection.indexes.iter() {
@@ -150,7 +150,7 @@ pub(super) fn delete(
 
 /// A document's keys in an index, after the catalog knows the arrays they come from.
 fn new_keys(
-    unit: &Unit<'_>,
+    unit: &mut Unit<'_>,
     collection: &Collection,
     index: &Index,
     document: RawDocument<'_>,
@@ -158,7 +158,7 @@ fn new_keys(
     let mut keys = KeySet::default();
     let seen = keys_of(&index.spec, document, &mut keys)?;
     if !index.multikey.covers(&seen) {
-        unit.engine.widen_multikey(collection.id, index.id, &seen)?;
+        unit.widen_multikey(collection.id, index.id, &seen)?;
     }
     Ok(keys)
 }
@@ -197,11 +197,10 @@ fn claim_key(
 fn touch_building(
     collection: &Collection,
     record: RecordId,
-    before: Option<RawDocument<'_>>,
     after: Option<RawDocument<'_>>,
 ) -> Result<()> {
     for building in collection.building.iter() {
-        building.touch(record, before, after)?;
+        building.touch(record, after)?;
     }
     Ok(())
 }

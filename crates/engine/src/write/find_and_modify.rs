@@ -7,8 +7,7 @@ use kilim_query::sort::Sort;
 use super::door;
 use super::unit::Unit;
 use super::update::{
-    Candidates, Images, UpdateRequest, apply_update, change_record, matching, insert_new, is_upsert_race,
-    new_document,
+    Candidates, Images, UpdateRequest, UpsertRace, apply_update, change_record, insert_new, matching, new_document,
 };
 use crate::namespace::Namespace;
 
@@ -42,7 +41,7 @@ pub fn find_and_modify(
     if let Some(done) = unit.answered(request.target.statement) {
         return Ok(Modified::decode(&done));
     }
-    let mut raced = false;
+    let mut race = UpsertRace::default();
     let modified = loop {
         if let Some(modified) = modify_first(unit, namespace, request)? {
             break modified;
@@ -52,11 +51,7 @@ pub fn find_and_modify(
         }
         match upsert(unit, namespace, request) {
             Ok(modified) => break modified,
-            Err(error) if is_upsert_race(unit, &error) && !raced => {
-                raced = true;
-                unit.settle()?;
-            }
-            Err(error) => return Err(error),
+            Err(error) => race.look_again(unit, &request.target.filter, error)?,
         }
     };
     if modified.matched || modified.upserted.is_some() {
@@ -72,14 +67,14 @@ fn modify_first(
     request: &FindAndModifyRequest<'_>,
 ) -> Result<Option<Modified>> {
     let target = &request.target;
-    let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
     let read = matching(&target.filter, request.sort.as_ref(), target.hint.as_ref());
-    let mut candidates = Candidates::find(unit, &collection, read)?;
+    let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(None) };
     // One that somebody changed meanwhile and that no longer matches is passed over: the next in order
     // is then the first.
-    while let Some(record) = candidates.next(unit)? {
+    while let Some(found) = candidates.next(unit)? {
+        let record = found.record;
         let changed =
-            change_record(unit, namespace, record, &target.filter, |unit, collection, before, position| {
+            change_record(unit, namespace, found, &target.filter, |unit, collection, before, position| {
                 match request.modification {
                     Modification::Remove => {
                         door::delete(unit, collection, record, before)?;

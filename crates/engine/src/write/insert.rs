@@ -68,7 +68,7 @@ fn insert_one(unit: &mut Unit<'_>, namespace: &Namespace, document: RawDocument<
         }
     }
     unit.record_statement(statement, doc! {"n": 1});
-    unit.written()
+    unit.streamed()
 }
 
 /// The document as it will be stored: `_id` first, made where it is missing; an empty timestamp at the

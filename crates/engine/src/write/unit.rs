@@ -16,6 +16,7 @@ use parking_lot::{ArcRwLockReadGuard, RawRwLock};
 
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
+use crate::index::{IndexId, Multikey};
 use crate::layout;
 use crate::limits;
 use crate::namespace::Namespace;
@@ -29,6 +30,8 @@ pub struct Unit<'e> {
     work: Work,
     /// Remembers statements for their retry, in the commit that makes them true.
     pub retry: Option<Retry>,
+    /// Statements were answered that the session's record does not tell of yet.
+    unrecorded: bool,
     /// Statements that a retry found done already.
     retried: Vec<i32>,
     /// What it reads instead of the newest state.
@@ -43,16 +46,20 @@ enum Work {
         documents: usize,
         /// Collections written to since the batch began; schema changes wait for them.
         held: Vec<(CollectionId, ArcRwLockReadGuard<RawRwLock, ()>)>,
+        /// Something was read through the commit queue since the last batch was handed in.
+        looked: bool,
         /// Handed in, not yet known to be durable. Later tickets imply earlier ones.
         last_ticket: Option<Ticket>,
+        /// Documents handed in since that was last waited for.
+        on_the_way: usize,
     },
     Transaction(Box<ActiveTransaction>),
 }
 
 impl<'e> Unit<'e> {
     pub fn new(engine: &'e Engine, operation: Arc<Operation>, durability: Durability) -> Unit<'e> {
-        let work = Work::Batch { transaction: None, documents: 0, held: Vec::new(), last_ticket: None };
-        Unit { engine, operation, durability, work, retry: None, retried: Vec::new(), read_at: None, committed: 0 }
+        let work = Work::Batch { transaction: None, documents: 0, held: Vec::new(), looked: false, last_ticket: None, on_the_way: 0 };
+        Unit { engine, operation, durability, work, retry: None, unrecorded: false, retried: Vec::new(), read_at: None, committed: 0 }
     }
 
     pub fn in_transaction(
@@ -61,7 +68,7 @@ impl<'e> Unit<'e> {
         transaction: Box<ActiveTransaction>,
     ) -> Unit<'e> {
         let work = Work::Transaction(transaction);
-        Unit { engine, operation, durability: Durability::Durable, work, retry: None, retried: Vec::new(), read_at: None, committed: 0 }
+        Unit { engine, operation, durability: Durability::Durable, work, retry: None, unrecorded: false, retried: Vec::new(), read_at: None, committed: 0 }
     }
 
     pub fn is_transaction(&self) -> bool {
@@ -98,7 +105,14 @@ impl<'e> Unit<'e> {
 
     /// Takes up writing to a collection: holds it against schema changes until the batch is handed in.
     pub fn enter(&mut self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
-        let Work::Batch { held, .. } = &mut self.work else { return self.collection(namespace) };
+        let Work::Batch { held, transaction, documents, .. } = &mut self.work else {
+            return self.collection(namespace);
+        };
+        // A document that was refused or no longer matched has left its intents. Nothing was written under
+        // them, and whoever takes up the next document may wait, so must not hold them.
+        if *documents == 0 && transaction.as_ref().is_some_and(Transaction::is_empty) {
+            *transaction = None;
+        }
         loop {
             let Some(collection) = self.engine.collection(namespace) else { return Ok(None) };
             if held.iter().any(|(id, _)| *id == collection.id) {
@@ -158,6 +172,19 @@ impl<'e> Unit<'e> {
         true
     }
 
+    /// Widens what is known of an index's arrays, where this unit's collections are described: a collection
+    /// that its transaction made is not in the catalog yet.
+    pub(super) fn widen_multikey(&mut self, id: CollectionId, index: IndexId, seen: &Multikey) -> Result<()> {
+        if let Work::Transaction(transaction) = &mut self.work
+            && let Some(created) = transaction.created.iter_mut().find(|collection| collection.id == id)
+        {
+            Arc::make_mut(created).widen_multikey(index, seen);
+            crate::ddl::save(&mut transaction.storage, created);
+            return Ok(());
+        }
+        self.engine.widen_multikey(id, index, seen)
+    }
+
     pub(super) fn transaction(&mut self) -> &mut Transaction {
         match &mut self.work {
             Work::Batch { transaction, .. } => transaction.get_or_insert_with(|| self.engine.store.begin()),
@@ -202,20 +229,54 @@ impl<'e> Unit<'e> {
             false => Wait::No,
         };
         self.transaction().lock(space, key, wait)?;
+        if let Work::Batch { looked, .. } = &mut self.work {
+            *looked = true;
+        }
         Ok(())
     }
 
-    /// Counts a written document and hands the batch in when it is large enough.
+    /// Counts a document that a statement of one document wrote. The next statement must read it, so
+    /// batches are large, and are seen through.
     pub(super) fn written(&mut self) -> Result<()> {
-        if let Work::Batch { transaction: Some(transaction), documents, .. } = &mut self.work {
-            *documents += 1;
-            if *documents >= limits::STATEMENT_BATCH_DOCUMENTS
-                || transaction.overlay_bytes() >= limits::STATEMENT_BATCH_BYTES
+        if self.count_written(limits::STATEMENT_BATCH_DOCUMENTS)? {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Counts a document of a statement that writes many and reads none of them again: batches are
+    /// small, because a small overlay costs less, and they are waited for together.
+    pub(super) fn streamed(&mut self) -> Result<()> {
+        if self.count_written(limits::STREAM_BATCH_DOCUMENTS)? {
+            self.enqueue()?;
+            if let Work::Batch { on_the_way, .. } = &self.work
+                && *on_the_way >= limits::STREAM_DOCUMENTS_ON_THE_WAY
             {
-                self.hand_in()?;
+                self.wait()?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the batch is large enough to be handed in.
+    fn count_written(&mut self, documents_max: usize) -> Result<bool> {
+        match &mut self.work {
+            Work::Batch { transaction: Some(transaction), documents, .. } => {
+                *documents += 1;
+                let heavy = transaction.overlay_bytes() >= limits::STATEMENT_BATCH_BYTES;
+                Ok(heavy || *documents >= documents_max)
+            }
+            Work::Batch { .. } => Ok(false),
+            Work::Transaction(transaction) => transaction.check_limits().map(|()| false),
+        }
+    }
+
+    /// Sees through what was only handed in, before a statement reads.
+    pub(super) fn see_own_writes(&mut self) -> Result<()> {
+        match &self.work {
+            Work::Batch { last_ticket: Some(_), .. } => self.wait(),
+            _ => Ok(()),
+        }
     }
 
     /// What a statement answered, if this is its retry.
@@ -230,11 +291,11 @@ impl<'e> Unit<'e> {
         &self.retried
     }
 
-    /// Remembers a statement's answer, in the commit of its writes.
+    /// Remembers a statement's answer; the batch of its writes takes it along.
     pub(super) fn record_statement(&mut self, statement: i32, result: Document) {
-        if let Some(mut retry) = self.retry.take() {
-            retry.record(self.transaction(), statement, result);
-            self.retry = Some(retry);
+        if let Some(retry) = &mut self.retry {
+            retry.record(statement, result);
+            self.unrecorded = true;
         }
     }
 
@@ -254,19 +315,20 @@ impl<'e> Unit<'e> {
         Ok(true)
     }
 
-    /// Gives the batch to the commit queue and waits, so that the next statement reads what it wrote.
-    fn hand_in(&mut self) -> Result<()> {
-        self.enqueue()?;
-        self.wait()
-    }
-
     fn enqueue(&mut self) -> Result<()> {
-        if let Work::Batch { transaction, documents, held, last_ticket } = &mut self.work {
-            *documents = 0;
+        if std::mem::take(&mut self.unrecorded)
+            && let Some(retry) = self.retry.take()
+        {
+            retry.save(self.transaction());
+            self.retry = Some(retry);
+        }
+        if let Work::Batch { transaction, documents, held, looked, last_ticket, on_the_way } = &mut self.work {
+            *on_the_way += std::mem::take(documents);
             if let Some(batch) = transaction.take()
                 && !batch.is_empty()
             {
                 *last_ticket = Some(batch.enqueue(self.durability)?);
+                *looked = false;
             }
             held.clear();
         }
@@ -274,10 +336,15 @@ impl<'e> Unit<'e> {
     }
 
     fn wait(&mut self) -> Result<()> {
-        if let Work::Batch { last_ticket, .. } = &mut self.work
-            && let Some(ticket) = last_ticket.take()
-        {
-            self.committed = ticket.wait()?;
+        if let Work::Batch { looked, last_ticket, on_the_way, .. } = &mut self.work {
+            if let Some(ticket) = last_ticket.take() {
+                *on_the_way = 0;
+                self.committed = ticket.wait()?;
+            }
+            // A refusal or a no-op may rest on a commit that a crash would still take away.
+            if std::mem::take(looked) {
+                self.engine.store.settle(self.durability)?;
+            }
         }
         Ok(())
     }
@@ -288,6 +355,13 @@ impl<'e> Unit<'e> {
         self.wait()
     }
 
+    /// Ends the writes so far and waits until everything queued is published: what refused a write may be
+    /// known to writers and not yet to readers.
+    pub(super) fn settle_and_see_all(&mut self) -> Result<()> {
+        self.settle()?;
+        self.engine.store.settle(self.durability)
+    }
+
     /// The newest commit of this unit, 0 if there was none.
     pub fn committed(&self) -> CommitTime {
         self.committed
@@ -296,7 +370,7 @@ impl<'e> Unit<'e> {
     /// A transaction's bounds, checked after each statement.
     pub fn check_transaction_limits(&self) -> Result<()> {
         match &self.work {
-            Work::Transaction(transaction) => transaction.check_lifetime(),
+            Work::Transaction(transaction) => transaction.check_limits(),
             Work::Batch { .. } => Ok(()),
         }
     }

@@ -1,16 +1,17 @@
 //! `update`: changes documents that match, or inserts one where none does.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, doc};
+use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, compare, doc};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::filter::Filter;
+use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::sort::Sort;
 use kilim_query::update::{Context, Update};
 
 use super::door;
 use super::unit::Unit;
-use crate::catalog::{Collection, RecordId};
+use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
 use crate::namespace::Namespace;
@@ -47,7 +48,7 @@ pub fn update(unit: &mut Unit<'_>, namespace: &Namespace, request: &UpdateReques
     if let Some(done) = unit.answered(request.statement) {
         return UpdateOutcome::decode(&done);
     }
-    let mut raced = false;
+    let mut race = UpsertRace::default();
     loop {
         let outcome = update_matching(unit, namespace, request)?;
         if outcome.matched > 0 || !request.upsert {
@@ -55,19 +56,51 @@ pub fn update(unit: &mut Unit<'_>, namespace: &Namespace, request: &UpdateReques
         }
         match upsert(unit, namespace, request) {
             Ok(id) => return Ok(UpdateOutcome { upserted: Some(id), ..UpdateOutcome::default() }),
-            // Another upsert of the same key was first: there should be a document to update now. A
-            // second time, the duplicate is one that the filter does not match.
-            Err(error) if is_upsert_race(unit, &error) && !raced => {
-                raced = true;
-                unit.settle()?;
-            }
-            Err(error) => return Err(error),
+            Err(error) => race.look_again(unit, &request.filter, error)?,
         }
     }
 }
 
-pub(super) fn is_upsert_race(unit: &Unit<'_>, error: &Error) -> bool {
-    error.code() == ErrorCode::DuplicateKey && !unit.is_transaction()
+/// Another writer of the same key was first: there should be a document to update now.
+#[derive(Default)]
+pub(super) struct UpsertRace {
+    lost: bool,
+}
+
+impl UpsertRace {
+    /// Makes ready for another look, or gives the error back: the duplicate is one that the filter does not
+    /// match, and looking again would not help.
+    pub(super) fn look_again(&mut self, unit: &mut Unit<'_>, filter: &Filter, error: Error) -> Result<()> {
+        let Error::User(user) = &error else { return Err(error) };
+        if user.code != ErrorCode::DuplicateKey || unit.is_transaction() {
+            return Err(error);
+        }
+        // Where the filter asks for the very key, whoever holds it matches, until it is deleted again.
+        let certain = user.details.as_ref().is_some_and(|details| asks_for_key(filter, details));
+        if self.lost && !certain {
+            return Err(error);
+        }
+        self.lost = true;
+        unit.operation.check()?;
+        unit.settle_and_see_all()
+    }
+}
+
+/// Whether a filter is nothing but the equalities of a duplicate key error's `keyValue`.
+fn asks_for_key(filter: &Filter, details: &[u8]) -> bool {
+    let fields = match filter {
+        Filter::And(fields) => &fields[..],
+        field => std::slice::from_ref(field),
+    };
+    let key = RawDocument::parse(details).ok().and_then(|details| details.get("keyValue")?.as_document());
+    let Some(key) = key else { return false };
+    fields.len() == key.iter().count()
+        && fields.iter().all(|field| match field {
+            Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, value) } => key
+                .iter()
+                .any(|(name, held)| name == path.as_str() && compare(held, value.as_raw()) == Ordering::Equal),
+            _ => false,
+        })
 }
 
 fn update_matching(
@@ -76,11 +109,11 @@ fn update_matching(
     request: &UpdateRequest<'_>,
 ) -> Result<UpdateOutcome> {
     let mut outcome = UpdateOutcome::default();
-    let Some(collection) = unit.enter(namespace)? else { return Ok(outcome) };
     let read = matching(&request.filter, None, request.hint.as_ref());
-    let mut candidates = Candidates::find(unit, &collection, read)?;
-    while let Some(record) = candidates.next(unit)? {
-        let changed = change_record(unit, namespace, record, &request.filter, |unit, collection, before, position| {
+    let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(outcome) };
+    while let Some(found) = candidates.next(unit)? {
+        let record = found.record;
+        let changed = change_record(unit, namespace, found, &request.filter, |unit, collection, before, position| {
             apply_update(unit, collection, record, before, position, request)
         })?;
         let Some(images) = changed else { continue };
@@ -91,10 +124,11 @@ fn update_matching(
         if !request.multi {
             unit.record_statement(request.statement, outcome.encode());
         }
-        if images.after.is_some() {
-            unit.written()?;
+        if request.multi && images.after.is_some() {
+            unit.streamed()?;
         }
         if !request.multi {
+            unit.written()?;
             break;
         }
     }
@@ -126,15 +160,23 @@ pub(super) fn apply_update(
 pub(super) fn change_record<T>(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
-    record: RecordId,
+    found: Candidate,
     filter: &Filter,
     mut change: impl FnMut(&mut Unit<'_>, &Collection, RawDocument<'_>, Option<usize>) -> Result<T>,
 ) -> Result<Option<T>> {
     loop {
         unit.operation.check()?;
         // By name each time: handing in a batch lets schema changes through.
-        let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
-        let result = unit.lock_record(collection.id, record).and_then(|newest| {
+        let collection = match unit.enter(namespace)? {
+            Some(collection) if collection.id == found.collection => collection,
+            _ => {
+                return Err(Error::user(
+                    ErrorCode::QueryPlanKilled,
+                    format!("collection '{namespace}' was dropped or renamed during the operation"),
+                ));
+            }
+        };
+        let result = unit.lock_record(collection.id, found.record).and_then(|newest| {
             let Some(newest) = newest else { return Ok(None) };
             // SAFETY: records hold documents that passed validation.
             let stored = unsafe { RawDocument::from_validated(&newest[layout::STAMP_BYTES..]) };
@@ -193,20 +235,36 @@ impl UpdateRequest<'_> {
 
 /// Records that matched in the statement's snapshot; each is looked at again before it is changed.
 pub(super) struct Candidates {
+    collection: CollectionId,
     executor: Executor,
 }
 
+#[derive(Clone, Copy)]
+pub(super) struct Candidate {
+    pub collection: CollectionId,
+    pub record: RecordId,
+}
+
 impl Candidates {
-    pub(super) fn find(unit: &mut Unit<'_>, collection: &Collection, read: ReadRequest) -> Result<Candidates> {
+    /// `None` where there is no collection to look in.
+    pub(super) fn find(unit: &mut Unit<'_>, namespace: &Namespace, read: ReadRequest) -> Result<Option<Candidates>> {
+        // Held first, so that no schema change comes between; then the snapshot; then the catalog again, for
+        // an older one may not know the arrays that the snapshot has.
+        unit.see_own_writes()?;
+        if unit.enter(namespace)?.is_none() {
+            return Ok(None);
+        }
         let snapshot = unit.snapshot();
-        let plan = crate::read::plan_collection(unit, collection, read, &snapshot)?;
-        Ok(Candidates { executor: crate::operator::execute(plan, snapshot) })
+        let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
+        let plan = crate::read::plan_collection(unit, &collection, read, &snapshot)?;
+        let executor = crate::operator::execute(plan, snapshot);
+        Ok(Some(Candidates { collection: collection.id, executor }))
     }
 
-    pub(super) fn next(&mut self, unit: &Unit<'_>) -> Result<Option<RecordId>> {
+    pub(super) fn next(&mut self, unit: &Unit<'_>) -> Result<Option<Candidate>> {
         let interrupt = || unit.operation.check();
         let found = self.executor.next_record(&mut ExecContext::new(&interrupt))?;
-        Ok(found.map(|row| row.record))
+        Ok(found.map(|row| Candidate { collection: self.collection, record: row.record }))
     }
 }
 

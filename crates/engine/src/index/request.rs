@@ -1,0 +1,72 @@
+//! Which of the indexes asked for are new.
+
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::IndexSpec;
+use crate::catalog::Collection;
+
+/// Leaves out what exists already; refuses what exists differently.
+pub fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<IndexSpec>> {
+    let mut new: Vec<IndexSpec> = Vec::new();
+    for spec in specs {
+        if new.iter().map(|other| same(&spec, other)).collect::<Result<Vec<_>>>()?.contains(&true) {
+            return Err(Error::user(
+                ErrorCode::OperationFailed,
+                format!("Cannot build two identical indexes: {}", spec.name),
+            ));
+        }
+        let existing = collection.indexes.iter().map(|index| &index.spec);
+        let building = collection.building.iter().map(|building| &building.index.spec);
+        if existing.chain(building).try_fold(false, |found, other| same(&spec, other).map(|is| found || is))? {
+            continue;
+        }
+        new.push(spec);
+    }
+    Ok(new)
+}
+
+/// Whether the two are one index; an error where they cannot stand side by side.
+fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
+    let same_key = spec.key == other.key;
+    let partial = |spec: &IndexSpec| spec.partial.as_ref().map(|(document, _)| document.clone());
+    let same_scope = same_key && partial(spec) == partial(other);
+    let same_options = spec.unique == other.unique && spec.sparse == other.sparse;
+    if spec.name == other.name {
+        return match same_scope && same_options {
+            true => Ok(true),
+            false => Err(Error::user(
+                ErrorCode::IndexKeySpecsConflict,
+                format!(
+                    "An existing index has the same name as the requested index. When index names are not specified, \
+                     they are auto generated and can cause conflicts. Please refer to our documentation. Requested \
+                     index: {}, existing index: {}",
+                    shell(spec),
+                    shell(other)
+                ),
+            )),
+        };
+    }
+    match same_scope && same_options {
+        true => Err(Error::user(
+            ErrorCode::IndexOptionsConflict,
+            format!("Index already exists with a different name: {}", other.name),
+        )),
+        false => Ok(false),
+    }
+}
+
+fn shell(spec: &IndexSpec) -> String {
+    format!("{:?}", spec.to_document())
+}
+
+/// Refuses specs beyond what one collection may have.
+pub fn check_index_count(collection: &Collection, added: usize) -> Result<()> {
+    let count = collection.indexes.len() + collection.building.len() + added;
+    if count > crate::limits::INDEXES_MAX {
+        return Err(Error::user(
+            ErrorCode::CannotCreateIndex,
+            format!("add index fails, too many indexes for {}", collection.namespace),
+        ));
+    }
+    Ok(())
+}

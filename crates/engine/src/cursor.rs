@@ -140,7 +140,21 @@ pub struct Cursors {
 /// Kept in place while a getMore runs, so that killCursors finds it.
 enum Slot {
     Idle(Box<Cursor>),
-    InUse { killed: bool },
+    InUse { owner: Owner, killed: bool },
+}
+
+/// What a cursor ends with.
+#[derive(Clone, Copy)]
+struct Owner {
+    collection: Option<CollectionId>,
+    session: Option<SessionId>,
+    transaction: Option<i64>,
+}
+
+impl Owner {
+    fn of(cursor: &Cursor) -> Owner {
+        Owner { collection: cursor.collection, session: cursor.session, transaction: cursor.transaction }
+    }
 }
 
 impl Cursors {
@@ -166,7 +180,11 @@ impl Cursors {
     pub fn take(&self, id: i64) -> Result<Box<Cursor>> {
         let mut open = self.open.lock();
         let slot = open.get_mut(&id).ok_or_else(|| not_found(id))?;
-        match std::mem::replace(slot, Slot::InUse { killed: false }) {
+        let owner = match slot {
+            Slot::Idle(cursor) => Owner::of(cursor),
+            Slot::InUse { owner, .. } => *owner,
+        };
+        match std::mem::replace(slot, Slot::InUse { owner, killed: false }) {
             Slot::Idle(cursor) => Ok(cursor),
             in_use => {
                 *slot = in_use;
@@ -179,7 +197,7 @@ impl Cursors {
         cursor.last_use = Instant::now();
         let mut open = self.open.lock();
         match open.get_mut(&id) {
-            Some(Slot::InUse { killed: true }) | None => {
+            Some(Slot::InUse { killed: true, .. }) | None => {
                 open.remove(&id);
             }
             Some(slot) => *slot = Slot::Idle(cursor),
@@ -195,7 +213,7 @@ impl Cursors {
     pub fn kill(&self, id: i64) -> bool {
         let mut open = self.open.lock();
         match open.get_mut(&id) {
-            Some(Slot::InUse { killed }) => {
+            Some(Slot::InUse { killed, .. }) => {
                 *killed = true;
                 true
             }
@@ -212,35 +230,46 @@ impl Cursors {
     }
 
     pub fn close_idle(&self, now: Instant) {
-        self.retain(|cursor| cursor.immortal || now.duration_since(cursor.last_use) < limits::CURSOR_IDLE);
+        self.close(|slot| match slot {
+            Slot::Idle(cursor) => !cursor.immortal && now.duration_since(cursor.last_use) >= limits::CURSOR_IDLE,
+            Slot::InUse { .. } => false,
+        });
     }
 
     pub fn close_of_session(&self, session: SessionId) {
-        self.retain(|cursor| cursor.session != Some(session));
+        self.close_of(|owner| owner.session == Some(session));
     }
 
     pub fn close_of_collection(&self, collection: CollectionId) {
-        self.retain(|cursor| cursor.collection != Some(collection));
+        self.close_of(|owner| owner.collection == Some(collection));
     }
 
     pub fn close_of_transaction(&self, session: SessionId, number: i64) {
-        self.retain(|cursor| cursor.session != Some(session) || cursor.transaction != Some(number));
+        self.close_of(|owner| owner.session == Some(session) && owner.transaction == Some(number));
     }
 
     pub fn clear(&self) {
         self.open.lock().clear();
     }
 
-    fn retain(&self, keep: impl Fn(&Cursor) -> bool) {
+    fn close_of(&self, ends: impl Fn(Owner) -> bool) {
+        self.close(|slot| match slot {
+            Slot::Idle(cursor) => ends(Owner::of(cursor)),
+            Slot::InUse { owner, .. } => ends(*owner),
+        });
+    }
+
+    /// Closes some; one in use ends when it is put back.
+    fn close(&self, ends: impl Fn(&Slot) -> bool) {
         // Dropped outside the lock: an executor may hold much.
         let mut closed = Vec::new();
         let mut open = self.open.lock();
-        let ids: Vec<i64> = (open.iter())
-            .filter(|(_, slot)| matches!(slot, Slot::Idle(cursor) if !keep(cursor)))
-            .map(|(&id, _)| id)
-            .collect();
+        let ids: Vec<i64> = open.iter().filter(|(_, slot)| ends(slot)).map(|(&id, _)| id).collect();
         for id in ids {
-            closed.extend(open.remove(&id));
+            match open.get_mut(&id) {
+                Some(Slot::InUse { killed, .. }) => *killed = true,
+                _ => closed.extend(open.remove(&id)),
+            }
         }
         drop(open);
     }

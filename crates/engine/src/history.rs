@@ -25,7 +25,8 @@ impl History {
     /// Keeps a snapshot for readers who will name its time.
     pub fn keep(&self, snapshot: &Snapshot) {
         let mut kept = self.kept.lock();
-        kept.entry(snapshot.commit_time()).or_insert_with(|| (snapshot.clone(), Instant::now()));
+        // Also where the time is known: whoever is told it now may come back as late as anybody.
+        kept.insert(snapshot.commit_time(), (snapshot.clone(), Instant::now()));
         if kept.len() > SNAPSHOTS_MAX {
             kept.pop_first();
         }

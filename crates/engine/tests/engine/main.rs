@@ -1,0 +1,13 @@
+//! The engine as commands use it, without commands: schema changes, writes, transactions, retries and cursors,
+//! over a store in memory and one on disk. After whatever a test did, `validate` must find nothing.
+
+mod catalog;
+mod cursor;
+mod index_build;
+mod model;
+mod retry;
+mod schema;
+mod support;
+mod transaction;
+mod validation;
+mod write;

@@ -109,7 +109,7 @@ impl CommandSpec {
 
 pub static COMMANDS: &[CommandSpec] = &[
     command("abortTransaction", c::abort_transaction::run, "undo the open transaction").admin().ends_transaction().writes().stable(),
-    command("aggregate", c::aggregate::run, "run a pipeline").transactional().reads(ReadLevels::All).stable(),
+    command("aggregate", c::aggregate::run, "run a pipeline").writes().transactional().reads(ReadLevels::All).stable(),
     command("buildInfo", c::build_info::run, "which version this is").alias(&["buildinfo"]),
     command("collMod", c::coll_mod::run, "hide or show an index").writes().stable(),
     command("collStats", c::coll_stats::run, "sizes and counts of a collection").alias(&["collstats"]),

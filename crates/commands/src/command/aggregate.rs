@@ -83,13 +83,7 @@ struct Group {
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let (_, target) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
-    if target.as_str().is_none() && (Argument { command: NAME, name: NAME, value: target }).integer()? != 1 {
-        return Err(Error::user(
-            ErrorCode::FailedToParse,
-            "Invalid command format: the 'aggregate' field must specify a collection name or 1",
-        ));
-    }
+    check_target(call.body)?;
     let namespace = call.namespace()?;
     call.describe("command");
     if let Some(options) = only_coll_stats(call.body) {
@@ -112,6 +106,21 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut cursor = Cursor::new(namespace, source);
     cursor.collection = collection;
     cursor_reply::first_batch(call, cursor, Batch::first(aggregate.batch_size), false)
+}
+
+/// A pipeline runs over a collection; over a database it cannot yet.
+fn check_target(body: RawDocument<'_>) -> Result<()> {
+    let (_, value) = body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
+    match value {
+        RawValue::String(_) => Ok(()),
+        value if (Argument { command: NAME, name: NAME, value }).integer()? == 1 => {
+            Err(not_yet("aggregate over a database ({aggregate: 1})"))
+        }
+        _ => Err(Error::user(
+            ErrorCode::FailedToParse,
+            "Invalid command format: the 'aggregate' field must specify a collection name or 1",
+        )),
+    }
 }
 
 /// The options of `$collStats` where it is the whole pipeline, as shells send it.
@@ -153,12 +162,6 @@ fn coll_stats(call: &Call<'_, '_>, namespace: &Namespace, options: RawDocument<'
 }
 
 pub fn parse(body: RawDocument<'_>) -> Result<Aggregate> {
-    if !matches!(body.iter().next(), Some((_, RawValue::String(_)))) {
-        return Err(Error::user(
-            ErrorCode::NotImplemented,
-            "aggregate over a database ({aggregate: 1}) is not supported by Kilim yet",
-        ));
-    }
     let (mut pipeline, mut hint, mut cursor) = (None, None, None);
     for argument in arguments(NAME, body) {
         match argument.name {

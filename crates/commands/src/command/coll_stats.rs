@@ -23,7 +23,7 @@ pub fn stats(engine: &Engine, namespace: &Namespace, scale: i64) -> Result<Docum
         return Ok(doc! {
             "ns": namespace.to_string(), "size": 0, "count": 0, "numOrphanDocs": 0, "storageSize": 0,
             "totalSize": 0, "nindexes": 0, "totalIndexSize": 0, "indexDetails": {}, "indexSizes": {},
-            "scaleFactor": scale as i32,
+            "scaleFactor": number(scale),
         });
     };
     let counted = snapshot.counter(&layout::counter_key(collection.id))?;
@@ -53,7 +53,7 @@ pub fn stats(engine: &Engine, namespace: &Namespace, scale: i64) -> Result<Docum
     reply.push("totalIndexSize", number(total / scale));
     reply.push("totalSize", number((counted.bytes + total) / scale));
     reply.push("indexSizes", sizes);
-    reply.push("scaleFactor", scale as i32);
+    reply.push("scaleFactor", number(scale));
     Ok(reply)
 }
 

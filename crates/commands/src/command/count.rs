@@ -9,6 +9,7 @@ use kilim_engine::{layout, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
+use super::coll_stats::number;
 use super::find::parse_hint;
 use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments};
@@ -28,12 +29,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             None => 0,
         };
         let behind = total.saturating_sub(request.skip);
-        return Ok(doc! {"n": request.limit.map_or(behind, |limit| behind.min(limit)) as i32});
+        return Ok(doc! {"n": number(request.limit.map_or(behind, |limit| behind.min(limit)) as i64)});
     }
     let operation = call.operation.clone();
     let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();
     let count = executor.count(&mut ExecContext::new(&|| operation.check()))?;
-    Ok(doc! {"n": count as i32})
+    Ok(doc! {"n": number(count as i64)})
 }
 
 /// A number without a fraction: here, unlike in find, none is cut off.

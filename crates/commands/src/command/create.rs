@@ -57,7 +57,9 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
                 unless(false);
             }
             "expireAfterSeconds" | "clusteredIndex" => unless(false),
-            "flags" | "temp" => {}
+            // What it once chose has no counterpart here; it never changed what a client sees.
+            "flags" => drop(argument.integer()?),
+            "temp" => argument.only_off()?,
             _ => return Err(argument.unknown()),
         }
     }

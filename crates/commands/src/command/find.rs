@@ -28,11 +28,12 @@ pub struct Find {
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    // mongod looks at the options first.
+    let find = parse(call.body)?;
     let namespace = call.namespace()?;
     namespace.check_readable()?;
     call.describe("query");
     call.engine.metrics.queried.add(1);
-    let find = parse(call.body)?;
     let reading = read::plan(&mut call.unit, &namespace, find.request)?;
     let collection = reading.collection.as_ref().map(|collection| collection.id);
     let mut cursor = Cursor::new(namespace, Source::Executor(Box::new(reading.execute())));

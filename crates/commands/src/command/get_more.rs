@@ -34,8 +34,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         match argument.name {
             "collection" => collection = Some(argument.string()?),
             "batchSize" => batch_size = Some(argument.not_negative()? as usize),
-            // Read concerns of a one-node set: nothing to wait for.
-            "term" | "lastKnownCommittedOpTime" => {}
+            // Members of a set ask each other so; there is only one.
+            "term" | "lastKnownCommittedOpTime" => return Err(argument.unsupported()),
             _ => return Err(argument.unknown()),
         }
     }

@@ -176,17 +176,16 @@ impl Engine {
         Ok(collection)
     }
 
-    /// `dropDatabase`: one collection after the other, so a crash leaves a smaller database.
+    /// `dropDatabase`: one collection after the other, so a crash leaves a smaller database. What is made
+    /// meanwhile stays: writers who go on would otherwise keep it from ending.
     pub fn drop_database(&self, operation: &Operation, name: &str) -> Result<()> {
-        loop {
-            let Some(namespace) = self.catalog().database(name).next().map(|first| first.namespace.clone()) else {
-                return Ok(());
-            };
-            match self.drop_collection(operation, &namespace) {
+        for collection in self.catalog().database(name) {
+            match self.drop_collection(operation, &collection.namespace) {
                 Err(error) if error.code() == ErrorCode::NamespaceNotFound => {}
                 result => drop(result?),
             }
         }
+        Ok(())
     }
 
     /// `renameCollection`: ids stay, so nothing but the catalog changes, across databases too. A target that

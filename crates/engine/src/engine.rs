@@ -61,10 +61,12 @@ impl Engine {
         let snapshot = store.snapshot();
         let catalog = Catalog::load(&snapshot)?;
         let ids = Ids::load(&snapshot)?;
+        let sessions = Sessions::default();
+        sessions.note_stored(&snapshot, Instant::now())?;
         Ok(Arc::new(Engine {
             options,
             operations: Operations::default(),
-            sessions: Sessions::default(),
+            sessions,
             cursors: Cursors::default(),
             metrics: Metrics::default(),
             fail_points: FailPoints::default(),

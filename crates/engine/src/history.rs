@@ -47,3 +47,24 @@ impl History {
         self.kept.lock().retain(|_, (_, since)| now.duration_since(*since) < KEPT);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kilim_storage::{Options, Store};
+
+    #[test]
+    fn a_snapshot_is_kept_from_the_last_time_it_was_handed_out() {
+        let store = Store::in_memory(Options::default());
+        let history = History::default();
+        let snapshot = store.snapshot();
+        history.keep(&snapshot);
+        let first = Instant::now();
+        std::thread::sleep(Duration::from_millis(2));
+        history.keep(&snapshot);
+        history.forget_old(first + KEPT);
+        assert!(history.at(snapshot.commit_time()).is_ok());
+        history.forget_old(Instant::now() + KEPT);
+        assert_eq!(history.at(snapshot.commit_time()).err().unwrap().code(), ErrorCode::SnapshotTooOld);
+    }
+}

@@ -8,11 +8,12 @@ mod retry;
 mod transaction;
 
 use std::collections::HashMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{CommitTime, Durability, Space, Store};
+use kilim_storage::{CommitTime, Direction, Durability, Snapshot, Space, Store};
 use parking_lot::Mutex;
 
 pub use retry::{Retry, Statements};
@@ -290,6 +291,8 @@ impl Session {
 #[derive(Debug, Default)]
 pub struct Sessions {
     sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    /// Sessions that were on disk when the engine was opened, and when that was; until they are overdue.
+    stored: Mutex<Option<(Instant, Vec<SessionId>)>>,
 }
 
 impl Sessions {
@@ -368,6 +371,25 @@ impl Sessions {
         }
     }
 
+    /// Notes the sessions that a former run left on disk: they have as long as any to come back.
+    pub(crate) fn note_stored(&self, snapshot: &Snapshot, now: Instant) -> Result<()> {
+        let (lower, upper) = ([layout::SESSION_TAG], [layout::SESSION_TAG + 1]);
+        let records = snapshot.scan(
+            Space::Meta,
+            Bound::Included(&lower[..]),
+            Bound::Excluded(&upper[..]),
+            Direction::Forward,
+        );
+        let mut stored = Vec::new();
+        for record in records {
+            if let Ok(id) = record?.0[1..].try_into() {
+                stored.push(SessionId(id));
+            }
+        }
+        *self.stored.lock() = Some((now, stored));
+        Ok(())
+    }
+
     /// Forgets sessions past their idle time, in memory and on disk. One whose operation still runs is not
     /// idle, however long ago it began.
     pub fn forget_idle(&self, engine: &Engine, now: Instant) {
@@ -376,24 +398,44 @@ impl Sessions {
             let overdue = |session: &Session| now.duration_since(*session.last_use.lock()) > limits::SESSION_IDLE;
             sessions.values().filter(|session| overdue(session)).cloned().collect()
         };
+        let mut gone = Vec::new();
         for session in idle {
             let id = session.id;
             match session.state.try_lock() {
                 Some(mut state) => abort_open(&mut state),
                 None => continue,
             }
-            if !self.remove_unused(session) {
-                continue;
-            }
-            engine.cursors.close_of_session(id);
-            let mut transaction = engine.store.begin();
-            transaction.delete(Space::Meta, &id.meta_key());
-            if let Err(error) = transaction.commit(kilim_storage::Durability::Relaxed) {
-                tracing::warn!(%error, "could not forget an idle session");
+            if self.remove_unused(session) {
+                engine.cursors.close_of_session(id);
+                gone.push(id);
             }
         }
+        let overdue = |stored: &mut (Instant, Vec<SessionId>)| now.duration_since(stored.0) > limits::SESSION_IDLE;
+        gone.extend(self.stored.lock().take_if(overdue).into_iter().flat_map(|(_, stored)| stored));
+        if let Err(error) = self.forget_stored(engine, &gone) {
+            tracing::warn!(%error, "could not forget idle sessions");
+        }
+    }
+
+    /// Removes the records of sessions, unless they are in use again.
+    fn forget_stored(&self, engine: &Engine, gone: &[SessionId]) -> Result<()> {
+        for gone in gone.chunks(FORGOTTEN_PER_COMMIT) {
+            let mut transaction = engine.store.begin();
+            // Queued under the lock: whoever comes back is behind it, and its records are too.
+            let sessions = self.sessions.lock();
+            for id in gone.iter().filter(|id| !sessions.contains_key(id)) {
+                transaction.delete(Space::Meta, &id.meta_key());
+            }
+            let queued = transaction.enqueue(Durability::Relaxed)?;
+            drop(sessions);
+            queued.wait()?;
+        }
+        Ok(())
     }
 }
+
+/// Small enough that a client who opens a session does not notice.
+const FORGOTTEN_PER_COMMIT: usize = 1000;
 
 fn abort_open(state: &mut State) {
     if matches!(state.progress, Progress::Open(_)) {

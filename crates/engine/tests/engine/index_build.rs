@@ -5,10 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use kilim_bson::doc;
+use kilim_engine::catalog::RecordId;
 use kilim_engine::index::IndexId;
 use kilim_engine::layout;
 use kilim_error::ErrorCode;
-use kilim_storage::{Direction, Space};
+use kilim_storage::{Direction, Durability, Space};
 use std::ops::Bound;
 
 use crate::support::{Db, everywhere, ns, number, numbered, spec, unique};
@@ -322,7 +323,27 @@ fn a_snapshot_from_before_the_build_does_not_use_the_index() {
 }
 
 #[test]
-fn a_build_that_the_process_did_not_survive_leaves_nothing() {
+fn what_a_crash_leaves_of_a_build_is_given_back() {
+    let mut db = Db::disk();
+    db.insert("c", &numbered(0..50, |id| doc! {"a": id}));
+    db.build("c", vec![spec(doc! {"a": 1})]).unwrap();
+    let id = db.engine.next_index_id();
+    let mut transaction = db.engine.store.begin();
+    transaction.put(Space::Meta, layout::building_key(id).to_vec(), Vec::new());
+    for record in 0..50u64 {
+        let entry = layout::plain_entry(id, &[1, 2, 3], RecordId(record));
+        transaction.put(Space::Index, entry, Vec::new());
+    }
+    transaction.commit(Durability::Durable).unwrap();
+    assert_eq!(entries(&db, id), 50);
+    db.reopen();
+    eventually("the space of the build", || entries(&db, id) == 0);
+    assert_eq!(db.engine.store.snapshot().get(Space::Meta, &layout::building_key(id)).unwrap(), None);
+    db.check();
+}
+
+#[test]
+fn a_failed_build_does_not_give_its_ids_to_the_next_run() {
     let mut db = Db::disk();
     db.insert("c", &numbered(0..50, |id| doc! {"a": id}));
     let first = db.engine.next_index_id().0 + 1;

@@ -1,11 +1,13 @@
 //! Retryable writes: told again, done once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kilim_bson::doc;
 use kilim_engine::session::SessionId;
+use kilim_engine::{layout, limits};
 use kilim_engine::write::Unit;
 use kilim_error::{ErrorCode, Result};
+use kilim_storage::Space;
 
 use crate::support::{Db, Updating, delete, everywhere, find_and_modify, insert, number, numbered, update_statement};
 
@@ -132,7 +134,7 @@ fn a_session_in_use_is_not_idle_and_not_doubled() {
     let db = Db::memory();
     let session = db.engine.sessions.get(&db.engine, SESSION).unwrap();
     let running = session.check_out();
-    let later = std::time::Instant::now() + kilim_engine::limits::SESSION_IDLE + Duration::from_secs(1);
+    let later = Instant::now() + limits::SESSION_IDLE + Duration::from_secs(1);
     // Returns at once although an operation of the session runs.
     db.engine.sessions.forget_idle(&db.engine, later);
     assert_eq!(db.engine.sessions.list(), [SESSION]);
@@ -147,6 +149,29 @@ fn a_session_in_use_is_not_idle_and_not_doubled() {
     drop(session);
     db.engine.sessions.forget_idle(&db.engine, later);
     assert!(db.engine.sessions.list().is_empty());
+}
+
+#[test]
+fn sessions_of_a_former_run_are_forgotten_in_time() {
+    let mut db = Db::disk();
+    db.insert("c", &numbered(0..3, |_| doc! {"n": 0}));
+    let back = SessionId([8; 16]);
+    for session in [SESSION, back] {
+        db.run_numbered(session, 1, |unit| increment(unit, 0..3)).unwrap();
+    }
+    db.reopen();
+    let records = |db: &Db| {
+        let snapshot = db.engine.store.snapshot();
+        let key = |id: SessionId| [&[layout::SESSION_TAG][..], &id.0].concat();
+        [SESSION, back].map(|id| snapshot.get(Space::Meta, &key(id)).unwrap().is_some())
+    };
+    let later = Instant::now() + limits::SESSION_IDLE + Duration::from_secs(1);
+    db.engine.sessions.forget_idle(&db.engine, Instant::now());
+    assert_eq!(records(&db), [true, true]);
+    let in_use = db.engine.sessions.get(&db.engine, back).unwrap();
+    let _running = in_use.check_out();
+    db.engine.sessions.forget_idle(&db.engine, later);
+    assert_eq!(records(&db), [false, true]);
 }
 
 #[test]

@@ -6,6 +6,10 @@
 //! the interrupted one made and begins anew; nobody was told of any write in it. Without the marker nothing is
 //! ever removed.
 //!
+//! Making a store takes fjall some eighty syncs, one after the other, of files that nobody needs yet. So the
+//! empty store is made in memory where the system has a place for that, and copied: thirty syncs, of which the
+//! first does most of the work. Without such a place it is made where it belongs.
+//!
 //! Both this and the repair of a torn journal (`journal.rs`) happen under fjall's own lock file, which is given
 //! up just before fjall takes it. Whoever comes in between finds a store, or the marker, and does the same.
 //!
@@ -13,9 +17,10 @@
 
 use super::journal;
 use kilim_error::{Result, StorageError};
-use std::fs::{self, File, TryLockError};
-use std::io;
-use std::path::Path;
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// On disk: the store in this directory is not complete.
@@ -26,6 +31,9 @@ const LOCK: &str = "lock";
 const VERSION: &str = "version";
 const KEYSPACES: &str = "keyspaces";
 const FIRST_JOURNAL: &str = "0.jnl";
+
+/// A file system in memory, on Linux.
+const MEMORY: &str = "/dev/shm";
 
 /// A store that is being closed gives its lock up a moment later.
 const LOCK_TRIES: usize = 3;
@@ -57,6 +65,66 @@ pub(crate) fn prepare(dir: &Path) -> Result<Found> {
     }
     sync_directory(dir).map_err(|error| at(dir, &error))?;
     Ok(Found::Nothing)
+}
+
+/// Has `make` make an empty store in memory and copies it. Does nothing if there is no place for that.
+pub(crate) fn create_by_copy(dir: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let Some(scratch) = Scratch::new(Path::new(MEMORY)) else { return Ok(()) };
+    if let Err(error) = make(&scratch.0) {
+        tracing::debug!(%error, "the store is made where it belongs");
+        return Ok(());
+    }
+    let copy = || {
+        copy_file(&scratch.0, dir, VERSION)?;
+        // Nothing was committed, so all of it is preallocated room.
+        File::create(dir.join(FIRST_JOURNAL))?;
+        let mut copied = copy_directory(&scratch.0.join(KEYSPACES), &dir.join(KEYSPACES))?;
+        copied.extend([VERSION, FIRST_JOURNAL].map(|name| dir.join(name)));
+        copied.iter().try_for_each(|path| File::open(path)?.sync_all())
+    };
+    copy().map_err(|error| at(dir, &error))
+}
+
+/// A directory that goes when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(parent: &Path) -> Option<Scratch> {
+        let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+        let path = parent.join(format!("kilim-{}-{nanos}", std::process::id()));
+        // Fails if it exists, so it is nobody else's.
+        DirBuilder::new().mode(0o700).create(&path).ok().map(|()| Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "a scratch directory stays behind");
+        }
+    }
+}
+
+/// Copies a directory with all below; says what is there now, directories last.
+fn copy_directory(from: &Path, to: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::create_dir(to)?;
+    let mut copied = Vec::new();
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copied.extend(copy_directory(&entry.path(), &place)?);
+        } else {
+            File::create(&place)?.write_all(&fs::read(entry.path())?)?;
+            copied.push(place);
+        }
+    }
+    copied.push(to.to_path_buf());
+    Ok(copied)
+}
+
+fn copy_file(from: &Path, to: &Path, name: &str) -> io::Result<()> {
+    File::create(to.join(name))?.write_all(&fs::read(from.join(name))?)
 }
 
 /// Puts a store that fjall has just made on disk, and says so.
@@ -194,6 +262,18 @@ mod tests {
             let store = Store::open(dir, options()).unwrap();
             assert!(store.snapshot().get(Space::Index, b"k").unwrap().is_some(), "{when}");
         }
+    }
+
+    #[test]
+    fn a_scratch_directory_is_ones_own_and_goes_away() {
+        let parent = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(parent.path()).unwrap();
+        fs::write(scratch.0.join("f"), "x").unwrap();
+        let made = copy_directory(&scratch.0, &parent.path().join("copy")).unwrap();
+        assert_eq!(made, [parent.path().join("copy/f"), parent.path().join("copy")]);
+        drop(scratch);
+        assert_eq!(names(parent.path()), ["copy"]);
+        assert!(Scratch::new(&parent.path().join("absent")).is_none());
     }
 
     #[test]

@@ -50,9 +50,9 @@ struct Spaces {
     database: Database,
 }
 
-impl FjallBackend {
-    pub(crate) fn open(dir: &Path, options: &Options) -> Result<FjallBackend> {
-        let found = directory::prepare(dir)?;
+impl Spaces {
+    /// Opens what is there, and makes what is not.
+    fn open(dir: &Path, options: &Options) -> Result<Spaces> {
         let database = Database::builder(dir)
             .cache_size(options.cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
@@ -69,11 +69,22 @@ impl FjallBackend {
             keyspace(Space::Index)?,
             keyspace(Space::Changes)?,
         ];
+        Ok(Spaces { keyspaces, database })
+    }
+}
+
+impl FjallBackend {
+    pub(crate) fn open(dir: &Path, options: &Options) -> Result<FjallBackend> {
+        let found = directory::prepare(dir)?;
+        if found == Found::Nothing {
+            directory::create_by_copy(dir, |scratch| Spaces::open(scratch, options).map(drop))?;
+        }
+        let spaces = Spaces::open(dir, options)?;
         if found == Found::Nothing {
             directory::finish_creation(dir)?;
         }
         Ok(FjallBackend {
-            spaces: Arc::new(Spaces { keyspaces, database }),
+            spaces: Arc::new(spaces),
             dir: dir.to_path_buf(),
             journal_relieved: Mutex::new(None),
         })

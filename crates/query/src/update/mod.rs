@@ -174,10 +174,15 @@ impl Update {
         if let Some(id) = id {
             storage::check_id(id.as_raw())?;
         }
-        if matches!(self.kind, Kind::Operators { .. })
-            && matches!(document.get("_id"), Some(RawValue::Array(_)))
+        if let Kind::Operators { .. } = self.kind
+            && let Some(RawValue::Array(array)) = document.get("_id")
         {
-            return Err(storage::array_as_id("field"));
+            // An empty one is refused as a value, since no element was added to it.
+            return if array.is_empty() {
+                Err(storage::id_of_type("array"))
+            } else {
+                Err(storage::array_as_id("field"))
+            };
         }
         upsert::with_id_first(document.as_raw())
     }

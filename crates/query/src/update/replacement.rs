@@ -37,7 +37,7 @@ pub(super) fn insert(
     id: Option<RawValue<'_>>,
     context: &Context,
 ) -> Result<Document> {
-    if let Some(RawValue::Array(_)) = replacement.get("_id") {
+    if let Some(RawValue::Array(_)) = replacement.get("_id").or(id) {
         return Err(storage::array_as_id("(immutable) field"));
     }
     check_id_kept(replacement, id)?;

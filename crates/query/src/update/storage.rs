@@ -19,13 +19,15 @@ pub(super) fn check_top_level_name(name: &str) -> Result<()> {
 pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     match id {
         RawValue::Array(_) | RawValue::Regex { .. } | RawValue::Undefined => {
-            let kind = id.element_type().name();
-            let message = format!("The '_id' value cannot be of type {kind}");
-            Err(Error::user(ErrorCode::InvalidIdField, message))
+            Err(id_of_type(id.element_type().name()))
         }
         RawValue::Document(document) => check_names_within_id(document),
         _ => Ok(()),
     }
+}
+
+pub(super) fn id_of_type(kind: &str) -> Error {
+    Error::user(ErrorCode::InvalidIdField, format!("The '_id' value cannot be of type {kind}"))
 }
 
 pub(super) fn id_would_change(path: &str) -> Error {

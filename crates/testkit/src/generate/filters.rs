@@ -50,16 +50,18 @@ fn operator(random: &mut impl Rng, depth: usize) -> (&'static str, Value) {
     match random.random_range(0..22) {
         0 => ("$eq", value(random, 1)),
         1 => ("$ne", value(random, 1)),
-        2 | 3 => ("$gt", value(random, 1)),
-        4 => ("$gte", value(random, 1)),
-        5 | 6 => ("$lt", value(random, 1)),
-        7 => ("$lte", value(random, 1)),
+        2 | 3 => ("$gt", bound(random)),
+        4 => ("$gte", bound(random)),
+        5 | 6 => ("$lt", bound(random)),
+        7 => ("$lte", bound(random)),
         8 | 9 => ("$in", list(random)),
         10 => ("$nin", list(random)),
         11 | 12 => ("$exists", Value::Bool(random.random_bool(0.5))),
         13 => {
             let names = ["number", "string", "array", "object", "null", "double", "int", "decimal", "bool"];
-            ("$type", Value::String((*names.choose(random).expect("not empty")).to_owned()))
+            let mut name = || Value::String((*names.choose(random).expect("not empty")).to_owned());
+            let (one, other) = (name(), name());
+            ("$type", if random.random_bool(0.7) { one } else { Value::from(vec![one, other]) })
         }
         14 => ("$size", Value::Int32(random.random_range(0..4))),
         15 => ("$all", list(random)),
@@ -94,6 +96,17 @@ fn operator(random: &mut impl Rng, depth: usize) -> (&'static str, Value) {
     }
 }
 
+/// A value but for the two ends of the order: what lies between them depends on the plan on mongod, where a
+/// path leads through an empty array.
+fn bound(random: &mut impl Rng) -> Value {
+    loop {
+        let value = value(random, 1);
+        if !matches!(value, Value::MinKey | Value::MaxKey) {
+            return value;
+        }
+    }
+}
+
 /// Up to two keys and then `_id`, so that the order is total.
 pub(super) fn sort(random: &mut impl Rng) -> Document {
     let mut sort = Document::new();
@@ -124,6 +137,10 @@ pub(super) fn projection(random: &mut impl Rng) -> Document {
             continue;
         }
         match random.random_range(0..8) {
+            0 if random.random_bool(0.3) => {
+                let (skip, limit) = (random.random_range(-3..4), random.random_range(1..3));
+                projection.push(path, doc! {"$slice": [skip, limit]});
+            }
             0 => projection.push(path, doc! {"$slice": random.random_range(-3..4)}),
             1 if !path.contains('.') => projection.push(path, doc! {"$elemMatch": filter(random, 1)}),
             _ => projection.push(path, i32::from(inclusion)),

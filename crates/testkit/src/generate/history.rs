@@ -41,7 +41,12 @@ fn question(random: &mut impl Rng) -> Action {
         16 | 17 => Action::Run(find_and_modify(random)),
         18 => Action::Run(doc! {"count": COLLECTION, "query": filter(random, 2)}),
         _ => {
-            let command = doc! {"distinct": COLLECTION, "key": path(random), "query": filter(random, 1)};
+            let (key, mut query) = (path(random), filter(random, 1));
+            // Where an index serves it, mongod's distinct takes a missing field for null.
+            if query.get(key).is_none() {
+                query.push(key, doc! {"$exists": true});
+            }
+            let command = doc! {"distinct": COLLECTION, "key": key, "query": query};
             Action::Docs { unordered: true, command }
         }
     }

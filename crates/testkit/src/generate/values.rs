@@ -10,9 +10,10 @@ use crate::shell::parse;
 pub(super) const FIELDS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Paths that lead through documents, arrays and neither.
-pub(super) const PATHS: [&str; 10] = ["a", "b", "c", "d", "a.b", "b.c", "a.0", "a.b.c", "b.0.a", "_id"];
+pub(super) const PATHS: [&str; 14] =
+    ["a", "b", "c", "d", "a.b", "b.c", "a.0", "a.b.c", "b.0.a", "_id", "c.d", "d.1", "a.b.0", "c.0.0"];
 
-const SCALARS: [&str; 38] = [
+const SCALARS: [&str; 44] = [
     "0",
     "1",
     "2",
@@ -49,6 +50,12 @@ const SCALARS: [&str; 38] = [
     "/^a/",
     "MinKey",
     "MaxKey",
+    "undefined",
+    "Symbol(\"a\")",
+    "Code(\"a\")",
+    "0.1",
+    "NumberDecimal(\"0.1\")",
+    "Long(-9223372036854775808)",
     "{}",
     "[]",
 ];

@@ -23,6 +23,16 @@ pub fn arguments<'a>(command: &'static str, body: RawDocument<'a>) -> impl Itera
         .map(move |(name, value)| Argument { command, name, value })
 }
 
+/// Options that are not absent when they are null.
+pub fn check_not_null(command: &'static str, body: RawDocument<'_>, names: &[&str], expected: &str) -> Result<()> {
+    for &name in names {
+        if let Some(value @ RawValue::Null) = body.get(name) {
+            return Err(Argument { command, name, value }.wrong_type(expected));
+        }
+    }
+    Ok(())
+}
+
 /// The fields of a document nested in a command, such as one of `updates`. Here too null means absent.
 pub fn nested<'a>(command: &'static str, document: RawDocument<'a>) -> impl Iterator<Item = Argument<'a>> {
     document

@@ -215,9 +215,6 @@ fn run_found(
 /// Outside of transactions each command has concerns of its own.
 fn check_concerns(spec: &CommandSpec, generic: &Generic<'_>) -> Result<()> {
     let refuse = |message: String| Err(Error::user(ErrorCode::InvalidOptions, message));
-    if generic.write_concern.is_some() && !spec.writes {
-        return refuse(format!("Command {} does not support writeConcern", spec.name));
-    }
     let allowed = match generic.read_concern {
         None | Some(ReadConcern::Local) => true,
         Some(ReadConcern::Snapshot { .. }) => spec.reads == ReadLevels::All,

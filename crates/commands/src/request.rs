@@ -122,6 +122,12 @@ impl<'a> Generic<'a> {
                 }
                 "maxTimeMS" => generic.time_limit = parse_time_limit(value)?,
                 "readConcern" => generic.read_concern = ReadConcern::parse(value)?,
+                "writeConcern" if !spec.writes => {
+                    return Err(Error::user(
+                        ErrorCode::InvalidOptions,
+                        format!("Command {command} does not support writeConcern"),
+                    ));
+                }
                 "writeConcern" => generic.write_concern = Some(WriteConcern::parse(value)?),
                 "comment" => generic.comment = Some(value),
                 "$readPreference" => check_read_preference(&argument)?,

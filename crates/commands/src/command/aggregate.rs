@@ -17,7 +17,7 @@ use kilim_query::filter::Filter;
 
 use super::build_info::host_name;
 use super::coll_stats;
-use super::find::parse_hint;
+use super::find::{check_hint_not_null, parse_hint};
 use super::update::now_ms;
 use super::write_reply::{check_collation, required};
 use crate::argument::{Argument, arguments, nested};
@@ -163,6 +163,7 @@ fn coll_stats(call: &Call<'_, '_>, namespace: &Namespace, options: RawDocument<'
 
 pub fn parse(body: RawDocument<'_>) -> Result<Aggregate> {
     let (mut pipeline, mut hint, mut cursor) = (None, None, None);
+    check_hint_not_null(body)?;
     for argument in arguments(NAME, body) {
         match argument.name {
             "pipeline" => {
@@ -175,9 +176,11 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate> {
             "hint" => hint = parse_hint(&argument)?,
             "collation" => check_collation(&argument)?,
             // Nothing here spills or writes, and variables are read by expressions alone.
-            "allowDiskUse" | "bypassDocumentValidation" => drop(argument.boolean()?),
+            "allowDiskUse" => drop(argument.strict_boolean()?),
+            "bypassDocumentValidation" => drop(argument.boolean()?),
             "let" => argument.variables()?,
-            "explain" => argument.only_off()?,
+            "explain" if !argument.strict_boolean()? => {}
+            "explain" => return Err(argument.unsupported()),
             _ => return Err(argument.unknown()),
         }
     }
@@ -256,7 +259,10 @@ fn parse_pipeline(pipeline: RawArray<'_>, hint: Option<Hint>) -> Result<(ReadReq
 }
 
 fn stage_number(argument: &Argument<'_>, code: i32) -> Result<u64> {
-    let whole = argument.value.is_number() && argument.double()?.fract() == 0.0;
+    let whole = match argument.value.is_number() {
+        true => argument.double().is_ok_and(|number| number.fract() == 0.0 && number.abs() < 2f64.powi(63)),
+        false => false,
+    };
     let number = if whole { argument.integer()? } else { -1 };
     u64::try_from(number).map_err(|_| {
         let what = match argument.value.is_number() {

@@ -10,7 +10,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
 use super::coll_stats::number;
-use super::find::parse_hint;
+use super::find::{check_hint_not_null, parse_hint};
 use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
@@ -43,7 +43,8 @@ fn whole(argument: &Argument<'_>) -> Result<i64> {
         return Err(Error::user(ErrorCode::BadValue, format!("Expected a number in: {}", argument.name)));
     }
     let number = argument.integer()?;
-    match argument.double()?.fract() == 0.0 {
+    let double = argument.double()?;
+    match double.fract() == 0.0 && double.abs() < 2f64.powi(63) {
         true => Ok(number),
         false => Err(Error::user(
             ErrorCode::FailedToParse,
@@ -55,6 +56,7 @@ fn whole(argument: &Argument<'_>) -> Result<i64> {
 pub fn parse(body: RawDocument<'_>) -> Result<ReadRequest> {
     let mut filter = RawDocument::empty();
     let (mut skip, mut limit, mut hint) = (0, 0, None);
+    check_hint_not_null(body)?;
     for argument in arguments(NAME, body) {
         match argument.name {
             "query" => filter = argument.document()?,

@@ -59,7 +59,7 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
             "expireAfterSeconds" | "clusteredIndex" => unless(false),
             // What it once chose has no counterpart here; it never changed what a client sees.
             "flags" => drop(argument.integer()?),
-            "temp" => argument.only_off()?,
+            "temp" => return invalid("the 'temp' field is an invalid option"),
             _ => return Err(argument.unknown()),
         }
     }

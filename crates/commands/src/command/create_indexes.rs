@@ -10,7 +10,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
 use super::write_reply::{check_collation, required};
-use crate::argument::{arguments, nested};
+use crate::argument::{Argument, arguments, nested};
 use crate::dispatch::Call;
 
 const NAME: &str = "createIndexes";
@@ -56,9 +56,9 @@ fn parse(call: &Call<'_, '_>) -> Result<Vec<IndexSpec>> {
     let mut lenient = false;
     for argument in arguments(NAME, call.body) {
         match argument.name {
-            // One voter: every quorum is met.
-            "indexes" | "commitQuorum" => {}
-            "ignoreUnknownIndexOptions" => lenient = argument.strict_boolean()?,
+            "indexes" => {}
+            "commitQuorum" => check_quorum(&argument)?,
+            "ignoreUnknownIndexOptions" => lenient = argument.boolean()?,
             _ => return Err(argument.unknown()),
         }
     }
@@ -67,6 +67,25 @@ fn parse(call: &Call<'_, '_>) -> Result<Vec<IndexSpec>> {
         return Err(Error::user(ErrorCode::BadValue, "Must specify at least one index to create"));
     }
     documents.into_iter().map(|document| parse_spec(document, lenient)).collect()
+}
+
+/// One voter: every quorum that can be met is.
+fn check_quorum(argument: &Argument<'_>) -> Result<()> {
+    match argument.value {
+        RawValue::String("majority" | "votingMembers") => Ok(()),
+        RawValue::String("") => Err(Error::user(ErrorCode::FailedToParse, "commitQuorum cannot be an empty text")),
+        RawValue::String(name) => Err(Error::user(
+            ErrorCode::UnknownReplWriteConcern,
+            format!("No write concern mode named '{name}' found in replica set configuration"),
+        )),
+        _ => match argument.integer()? {
+            0..=50 => Ok(()),
+            _ => Err(Error::user(
+                ErrorCode::FailedToParse,
+                "commitQuorum has to be a non-negative number and not greater than 50",
+            )),
+        },
+    }
 }
 
 fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
@@ -78,7 +97,7 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             "name" => name = Some(argument.string()?),
             "unique" => unique = argument.boolean()?,
             "sparse" => sparse = argument.boolean()?,
-            "hidden" => hidden = argument.boolean()?,
+            "hidden" => hidden = argument.strict_boolean()?,
             "partialFilterExpression" => {
                 let filter = argument.document()?;
                 partial = Some((filter.to_document(), parse_partial(filter)?));
@@ -94,7 +113,7 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             "expireAfterSeconds" | "wildcardProjection" | "storageEngine" | "weights" | "default_language"
             | "language_override" | "textIndexVersion" | "2dsphereIndexVersion" | "bits" | "min" | "max"
             | "bucketSize" | "prepareUnique" | "clustered" => return Err(argument.unsupported()),
-            "dropDups" => {}
+            "dropDups" => drop(argument.boolean()?),
             _ if lenient => {}
             other => {
                 return Err(Error::user(

@@ -8,7 +8,7 @@ use kilim_engine::write::{self, DeleteRequest};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
-use super::find::parse_hint;
+use super::find::{check_hint_not_null, parse_hint};
 use super::write_reply::{
     Failures, WriteOptions, check_batch, check_collation, check_statement_ids, required, statement_id,
 };
@@ -68,6 +68,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 impl<'a> Statement<'a> {
     pub fn parse(document: RawDocument<'a>) -> Result<Statement<'a>> {
         let (mut filter, mut limit, mut hint) = (None, None, None);
+        check_hint_not_null(document)?;
         for argument in nested(STATEMENT, document) {
             match argument.name {
                 "q" => filter = Some(argument.document()?),

@@ -10,7 +10,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let name = call.generic.database;
     let (_, value) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
     // A guard against commands that were meant otherwise.
-    if (Argument { command: "dropDatabase", name: "dropDatabase", value }).double()? != 1.0 {
+    if (Argument { command: "dropDatabase", name: "dropDatabase", value }).integer()? != 1 {
         return Err(Error::location(5255100, "Have to pass 1 as 'dropDatabase' parameter"));
     }
     if matches!(name, "admin" | "local") {

@@ -12,12 +12,24 @@ use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 
 use super::write_reply::check_collation;
-use crate::argument::{Argument, arguments};
+use crate::argument::{Argument, arguments, check_not_null};
 use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
 
 const NAME: &str = "FindCommandRequest";
+
+/// Options that are true or false and nothing else.
+const FLAGS: [&str; 8] = [
+    "singleBatch",
+    "noCursorTimeout",
+    "allowDiskUse",
+    "allowPartialResults",
+    "tailable",
+    "awaitData",
+    "returnKey",
+    "showRecordId",
+];
 
 /// A parsed `find`.
 pub struct Find {
@@ -56,6 +68,9 @@ pub fn parse(body: RawDocument<'_>) -> Result<Find> {
             return Err(Error::user(ErrorCode::TypeMismatch, format!("Expected field {name}to be of type object")));
         }
     }
+    check_not_null(NAME, body, &FLAGS, "type 'bool'")?;
+    check_not_null(NAME, body, &["collation"], "type 'object'")?;
+    check_hint_not_null(body)?;
     for argument in arguments(NAME, body) {
         match argument.name {
             "filter" => filter = argument.document()?,
@@ -65,15 +80,18 @@ pub fn parse(body: RawDocument<'_>) -> Result<Find> {
             "limit" => limit = argument.not_negative()?,
             "batchSize" => batch_size = Some(argument.not_negative()? as usize),
             "hint" => hint = parse_hint(&argument)?,
-            "singleBatch" => single_batch = argument.boolean()?,
-            "noCursorTimeout" => immortal = argument.boolean()?,
-            "allowDiskUse" => allow_disk_use = argument.boolean()?,
+            "singleBatch" => single_batch = argument.strict_boolean()?,
+            "noCursorTimeout" => immortal = argument.strict_boolean()?,
+            "allowDiskUse" => allow_disk_use = argument.strict_boolean()?,
             "let" => argument.variables()?,
             // One node, no shards: there is nothing partial to allow, no log to replay.
-            "allowPartialResults" | "oplogReplay" => drop(argument.boolean()?),
-            "tailable" => tailable = argument.boolean()?,
-            "awaitData" => await_data = argument.boolean()?,
-            "returnKey" | "showRecordId" | "mirrored" => argument.only_off()?,
+            "allowPartialResults" | "oplogReplay" => drop(argument.strict_boolean()?),
+            "tailable" => tailable = argument.strict_boolean()?,
+            "awaitData" => await_data = argument.strict_boolean()?,
+            "returnKey" | "showRecordId" | "mirrored" => match argument.strict_boolean()? {
+                false => {}
+                true => return Err(argument.unsupported()),
+            },
             "min" | "max" if !argument.document()?.is_empty() => range = Some(argument),
             "collation" => check_collation(&argument)?,
             "min" | "max" | "readOnce" | "runtimeConstants" | "legacyRuntimeConstants" => match argument.value {
@@ -124,6 +142,14 @@ pub fn parse_sort(sort: RawDocument<'_>) -> Result<Option<Sort>> {
     match sort.is_empty() {
         true => Ok(None),
         false => Sort::parse(sort).map(Some),
+    }
+}
+
+/// A hint of null is no hint's absence, in no command.
+pub fn check_hint_not_null(options: RawDocument<'_>) -> Result<()> {
+    match options.get("hint") {
+        Some(value @ RawValue::Null) => Hint::parse(value).map(drop),
+        _ => Ok(()),
     }
 }
 

@@ -10,7 +10,7 @@ use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::update::Update;
 
-use super::find::{parse_hint, parse_sort};
+use super::find::{check_hint_not_null, parse_hint, parse_sort};
 use super::update::{now_ms, parse_array_filters};
 use super::write_reply::{check_collation, check_statement_ids, statement_id};
 use crate::argument::arguments;
@@ -110,6 +110,7 @@ impl<'a> Options<'a> {
             new: false,
             upsert: false,
         };
+        check_hint_not_null(body)?;
         for argument in arguments(NAME, body) {
             match argument.name {
                 "query" => options.filter = argument.document()?,

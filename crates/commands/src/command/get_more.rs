@@ -44,15 +44,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     };
     let namespace = Namespace::parse(call.generic.database, collection)?;
     call.describe("getmore");
-    if call.generic.time_limit.is_some() {
-        return Err(Error::user(
-            ErrorCode::BadValue,
-            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
-        ));
-    }
     let mut cursor = call.engine.cursors.take(id)?;
-    let batch = check_owner(call, &cursor, &namespace, id).and_then(|()| next_batch(call, &mut cursor, batch_size));
-    match batch {
+    // A refused reader leaves the cursor to its owner.
+    if let Err(error) = check_owner(call, &cursor, &namespace, id) {
+        call.engine.cursors.put_back(id, cursor);
+        return Err(error);
+    }
+    match next_batch(call, &mut cursor, batch_size) {
         Ok((writer, exhausted)) => {
             if exhausted {
                 call.engine.cursors.forget(id);
@@ -65,11 +63,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             cursor_reply::finish(writer, id, &namespace)
         }
         Err(error) => {
-            // A refused reader leaves the cursor to its owner; a failed one has lost its place.
-            match is_refusal(&error) {
-                true => call.engine.cursors.put_back(id, cursor),
-                false => call.engine.cursors.forget(id),
-            }
+            // It has lost its place.
+            call.engine.cursors.forget(id);
             Err(error)
         }
     }
@@ -89,12 +84,14 @@ fn next_batch(call: &Call<'_, '_>, cursor: &mut Cursor, size: Option<usize>) -> 
     Ok((writer, exhausted))
 }
 
-fn is_refusal(error: &Error) -> bool {
-    matches!(error.code(), ErrorCode::Unauthorized | ErrorCode(50736..=50741))
-}
-
 /// A cursor is read on by its own session, in its own transaction, under its own name.
 fn check_owner(call: &Call<'_, '_>, cursor: &Cursor, namespace: &Namespace, id: i64) -> Result<()> {
+    if call.generic.time_limit.is_some() {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+        ));
+    }
     if cursor.namespace != *namespace {
         return Err(Error::user(
             ErrorCode::Unauthorized,

@@ -21,7 +21,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         match argument.name {
             "filter" => filter = argument.document()?,
             "nameOnly" => name_only = argument.strict_boolean()?,
-            "authorizedCollections" => drop(argument.boolean()?),
+            "authorizedCollections" => drop(argument.strict_boolean()?),
             "cursor" => batch = cursor_batch(&argument)?,
             _ => return Err(argument.unknown()),
         }

@@ -9,7 +9,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 use kilim_query::update::Update;
 
-use super::find::parse_hint;
+use super::find::{check_hint_not_null, parse_hint};
 use super::write_reply::{
     Failures, WriteOptions, check_batch, check_collation, check_statement_ids, required, statement_id, upserted_entry,
 };
@@ -27,6 +27,8 @@ pub struct Statement<'a> {
     pub upsert: bool,
     pub array_filters: Option<RawArray<'a>>,
     pub hint: Option<Hint>,
+    /// Has constants, which only a pipeline could read.
+    constants: bool,
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
@@ -83,6 +85,9 @@ fn run_statement(
             "Cannot use (or request) retryable writes with multi=true",
         ));
     }
+    if statement.constants && statement.update.as_document().is_some() {
+        return Err(Error::location(51198, "Constant values may only be specified for pipeline updates"));
+    }
     // In mongod's order, which decides on the error where both are at fault.
     let update = Update::parse(statement.update, statement.array_filters, statement.multi)?;
     let filter = Arc::new(Filter::parse(statement.filter)?);
@@ -101,7 +106,8 @@ fn run_statement(
 impl<'a> Statement<'a> {
     pub fn parse(document: RawDocument<'a>) -> Result<Statement<'a>> {
         let (mut filter, mut update, mut array_filters, mut hint) = (None, None, None, None);
-        let (mut multi, mut upsert) = (false, false);
+        let (mut multi, mut upsert, mut constants) = (false, false, false);
+        check_hint_not_null(document)?;
         for argument in nested(STATEMENT, document) {
             match argument.name {
                 "q" => filter = Some(argument.document()?),
@@ -111,8 +117,10 @@ impl<'a> Statement<'a> {
                 "arrayFilters" => array_filters = Some(parse_array_filters(&argument)?),
                 "hint" => hint = parse_hint(&argument)?,
                 "collation" => check_collation(&argument)?,
-                // Constants of pipelines, which the update itself refuses.
-                "c" => drop(argument.document()?),
+                "c" => {
+                    argument.document()?;
+                    constants = true;
+                }
                 "upsertSupplied" => argument.only_off()?,
                 _ => return Err(argument.unknown()),
             }
@@ -127,6 +135,7 @@ impl<'a> Statement<'a> {
             upsert,
             array_filters,
             hint,
+            constants,
         })
     }
 }

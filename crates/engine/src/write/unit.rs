@@ -48,8 +48,9 @@ enum Work {
         held: Vec<(CollectionId, ArcRwLockReadGuard<RawRwLock, ()>)>,
         /// Something was read through the commit queue since the last batch was handed in.
         looked: bool,
-        /// Handed in, not yet known to be durable. Later tickets imply earlier ones.
-        last_ticket: Option<Ticket>,
+        /// Handed in, not yet known to be durable. The last implies the others, which are kept all the same: a
+        /// ticket that is dropped asks somebody else to see it through, at once and by itself.
+        tickets: Vec<Ticket>,
         /// Documents handed in since that was last waited for.
         on_the_way: usize,
     },
@@ -58,7 +59,7 @@ enum Work {
 
 impl<'e> Unit<'e> {
     pub fn new(engine: &'e Engine, operation: Arc<Operation>, durability: Durability) -> Unit<'e> {
-        let work = Work::Batch { transaction: None, documents: 0, held: Vec::new(), looked: false, last_ticket: None, on_the_way: 0 };
+        let work = Work::Batch { transaction: None, documents: 0, held: Vec::new(), looked: false, tickets: Vec::new(), on_the_way: 0 };
         Unit { engine, operation, durability, work, retry: None, unrecorded: false, retried: Vec::new(), read_at: None, committed: 0 }
     }
 
@@ -274,7 +275,7 @@ impl<'e> Unit<'e> {
     /// Sees through what was only handed in, before a statement reads.
     pub(super) fn see_own_writes(&mut self) -> Result<()> {
         match &self.work {
-            Work::Batch { last_ticket: Some(_), .. } => self.wait(),
+            Work::Batch { tickets, .. } if !tickets.is_empty() => self.wait(),
             _ => Ok(()),
         }
     }
@@ -322,12 +323,12 @@ impl<'e> Unit<'e> {
             retry.save(self.transaction());
             self.retry = Some(retry);
         }
-        if let Work::Batch { transaction, documents, held, looked, last_ticket, on_the_way } = &mut self.work {
+        if let Work::Batch { transaction, documents, held, looked, tickets, on_the_way } = &mut self.work {
             *on_the_way += std::mem::take(documents);
             if let Some(batch) = transaction.take()
                 && !batch.is_empty()
             {
-                *last_ticket = Some(batch.enqueue(self.durability)?);
+                tickets.push(batch.enqueue(self.durability)?);
                 *looked = false;
             }
             held.clear();
@@ -336,10 +337,11 @@ impl<'e> Unit<'e> {
     }
 
     fn wait(&mut self) -> Result<()> {
-        if let Work::Batch { looked, last_ticket, on_the_way, .. } = &mut self.work {
-            if let Some(ticket) = last_ticket.take() {
+        if let Work::Batch { looked, tickets, on_the_way, .. } = &mut self.work {
+            if let Some(last) = tickets.pop() {
                 *on_the_way = 0;
-                self.committed = ticket.wait()?;
+                self.committed = last.wait()?;
+                tickets.clear();
             }
             // A refusal or a no-op may rest on a commit that a crash would still take away.
             if std::mem::take(looked) {

@@ -13,7 +13,8 @@
 //! Invariant: after each round the entries are exactly the keys of that round's snapshot.
 //!
 //! A unique index catches up in the last round only: between snapshots two records may hold one key for
-//! a moment, which nobody refuses while the index is not there yet.
+//! a moment, which nobody refuses while the index is not there yet. For the same reason duplicates in the
+//! first snapshot are not loaded but looked at again in the last round; they may have gone by then.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -38,6 +39,9 @@ use crate::write::{duplicate_key, index_entry};
 /// Records to catch up with while writers wait, at most.
 const LAST_ROUND_RECORDS: usize = 1000;
 
+/// Entries of keys held twice that a unique build puts off; with more, it fails at once.
+const PUT_OFF_MAX: usize = 10_000;
+
 /// An index under construction.
 #[derive(Debug)]
 pub struct BuildingIndex {
@@ -51,6 +55,8 @@ pub struct BuildingIndex {
 struct Touched {
     records: BTreeSet<RecordId>,
     multikey: Multikey,
+    /// Entries of a unique index that several records wanted in the first snapshot: not loaded.
+    put_off: BTreeSet<Vec<u8>>,
 }
 
 impl BuildingIndex {
@@ -65,6 +71,12 @@ impl BuildingIndex {
         touched.records.insert(record);
         touched.multikey = touched.multikey.union(&multikey);
         Ok(())
+    }
+
+    fn put_off(&self, entry: &[u8], value: &[u8]) {
+        let mut touched = self.touched.lock();
+        touched.put_off.insert(entry.to_vec());
+        touched.records.insert(layout::record_id_of(&value[..8]));
     }
 
     fn take_touched(&self) -> (BTreeSet<RecordId>, Multikey) {
@@ -266,30 +278,47 @@ impl<'e> Build<'e> {
                 let (entry, value) = index_entry(index, key, type_bits, record);
                 sorter.push(entry, value)?;
             }
-            if building.progress.fetch_add(1, Ordering::Relaxed) % 1024 == 0 {
+            if building.progress.fetch_add(1, Ordering::Relaxed).is_multiple_of(1024) {
                 self.operation.check()?;
             }
         }
 
         let mut merge = sorter.finish()?;
-        let mut failure = None;
-        let mut previous: Option<Vec<u8>> = None;
-        let sorted = std::iter::from_fn(|| match merge.next_entry() {
-            Ok(Some((entry, value))) => {
-                if index.spec.unique && previous.as_ref() == Some(&entry) {
-                    failure = Some(duplicate_key(self.namespace, index, &entry[4..], &value[8..]));
-                    return None;
+        let mut following = merge.next_entry()?;
+        let mut merged = 0;
+        let mut put_off = 0;
+        let mut next = || -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+            while let Some((entry, value)) = following.take() {
+                merged += 1;
+                if merged % 1024 == 0 {
+                    self.operation.check()?;
                 }
-                if index.spec.unique {
-                    previous = Some(entry.clone());
+                following = merge.next_entry()?;
+                let mut alone = true;
+                while index.spec.unique
+                    && let Some((_, other)) = following.take_if(|(following, _)| *following == entry)
+                {
+                    alone = false;
+                    put_off += 1;
+                    if put_off > PUT_OFF_MAX {
+                        return Err(duplicate_key(self.namespace, index, &entry[4..], &other[8..]));
+                    }
+                    building.put_off(&entry, &other);
+                    following = merge.next_entry()?;
                 }
-                Some((entry, value))
+                if alone {
+                    return Ok(Some((entry, value)));
+                }
+                building.put_off(&entry, &value);
             }
-            Ok(None) => None,
-            Err(error) => {
+            Ok(None)
+        };
+        let mut failure = None;
+        let sorted = std::iter::from_fn(|| {
+            next().unwrap_or_else(|error| {
                 failure = Some(error);
                 None
-            }
+            })
         });
         self.engine.store.ingest(Space::Index, sorted)?;
         match failure {
@@ -303,6 +332,8 @@ impl<'e> Build<'e> {
         let index = &building.index;
         let mut transaction = self.engine.store.begin();
         let mut additions = Vec::new();
+        let put_off = std::mem::take(&mut building.touched.lock().put_off);
+        let is_put_off = |key: &[u8]| !put_off.is_empty() && put_off.contains(&layout::unique_entry(index.id, key));
         for &record in touched {
             let (mut old, mut new) = (KeySet::default(), KeySet::default());
             let key = layout::record_key(self.collection.id, record);
@@ -315,11 +346,14 @@ impl<'e> Build<'e> {
             for (key, type_bits) in old.iter().filter(|(key, bits)| !new.contains_with_bits(key, bits)) {
                 transaction.delete(Space::Index, &index_entry(index, key, type_bits, record).0);
             }
-            for (key, type_bits) in new.iter().filter(|(key, bits)| !old.contains_with_bits(key, bits)) {
+            let added = |key: &[u8], bits: &[u8]| !old.contains_with_bits(key, bits) || is_put_off(key);
+            for (key, type_bits) in new.iter().filter(|(key, bits)| added(key, bits)) {
                 additions.push((key.to_vec(), type_bits.to_vec(), record));
             }
         }
-        // Removals first: a unique key may have moved from one record to another.
+        // Removals first: a unique key may have moved from one record to another. By key, so that of several
+        // duplicates the first is told.
+        additions.sort_unstable();
         for (key, type_bits, record) in additions {
             let (entry, value) = index_entry(index, &key, &type_bits, record);
             if index.spec.unique && transaction.latest(Space::Index, &entry)?.is_some() {

@@ -15,7 +15,8 @@ fn everything_is_there_again() {
     db.insert("c", &numbered(0..100, |id| doc! {"a": id, "b": {"c": id}}));
     let over = doc! {"a": {"$gt": 50}};
     let partial = Some((over.clone(), Filter::parse(over.as_raw()).unwrap()));
-    db.build("c", vec![unique(doc! {"a": -1}), IndexSpec { sparse: true, ..spec(doc! {"b.c": 1, "z": -1}) }]).unwrap();
+    db.build("c", vec![unique(doc! {"a": -1}), IndexSpec { sparse: true, ..spec(doc! {"b.c": 1, "z": -1}) }])
+        .unwrap();
     db.build("c", vec![IndexSpec { partial, hidden: true, ..spec(doc! {"a": 1}) }]).unwrap();
     db.insert("c", &[doc! {"_id": 500, "a": 500, "b": [{"c": [1, 2]}, {"c": 3}]}]);
     db.delete("c", doc! {"_id": {"$lt": 10}}).unwrap();
@@ -30,7 +31,10 @@ fn everything_is_there_again() {
     let after = db.engine.catalog();
     assert_eq!(before.iter().count(), after.iter().count());
     for (old, new) in before.iter().zip(after.iter()) {
-        assert_eq!((old.id, old.uuid, &old.namespace, &old.options), (new.id, new.uuid, &new.namespace, &new.options));
+        assert_eq!(
+            (old.id, old.uuid, &old.namespace, &old.options),
+            (new.id, new.uuid, &new.namespace, &new.options)
+        );
         assert_eq!(old.indexes.len(), new.indexes.len());
         for (old, new) in old.indexes.iter().zip(new.indexes.iter()) {
             assert_eq!((old.id, &old.multikey, old.ready_since), (new.id, &new.multikey, new.ready_since));

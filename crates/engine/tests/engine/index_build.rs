@@ -136,6 +136,68 @@ fn a_unique_build_over_duplicates_fails_and_leaves_nothing() {
 }
 
 #[test]
+fn a_unique_build_forgives_duplicates_that_go_meanwhile() {
+    everywhere(|db| {
+        db.insert("c", &numbered(2000..5000, |id| doc! {"a": id * 100}));
+        db.insert("c", &numbered(500..510, |id| doc! {"a": [id % 3, id * 10]}));
+        // The transaction keeps the build out of the collection until it ends, first and last.
+        let mut transaction = db.transaction(1, 1);
+        transaction.insert("c", doc! {"_id": 1000, "a": 1000}).unwrap();
+        thread::scope(|scope| {
+            let build = scope.spawn(|| db.build("c", vec![unique(doc! {"a": 1})]));
+            thread::sleep(Duration::from_millis(10));
+            transaction.commit().unwrap();
+            while db.engine.collection(&ns("c")).unwrap().building.is_empty() && !build.is_finished() {
+                thread::yield_now();
+            }
+            let mut removal = db.transaction(1, 2);
+            let removed =
+                removal.update("c", doc! {"_id": {"$gte": 500, "$lt": 510}}, doc! {"$unset": {"a": 1}});
+            let kept = removal
+                .run(|unit| crate::support::delete(unit, "c", doc! {"_id": {"$gt": 500, "$lt": 510}}, false));
+            let committed = removed.and(kept).and_then(|_| removal.commit());
+            match build.join().unwrap() {
+                Ok(()) => assert!(committed.is_ok()),
+                // The build was quicker than the removal.
+                Err(error) => assert_eq!(error.code(), ErrorCode::DuplicateKey),
+            }
+        });
+        db.check();
+    });
+}
+
+#[test]
+fn duplicates_too_long_for_a_whole_key_are_told() {
+    for copies in [2, 3] {
+        let db = Db::memory();
+        let text = "x".repeat(20_000);
+        db.insert("c", &numbered(0..copies, |_| doc! {"a": &text}));
+        db.insert("c", &[doc! {"_id": 10, "a": format!("{text}y")}]);
+        let error = db.build("c", vec![unique(doc! {"a": 1})]).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::DuplicateKey);
+        for id in 1..copies {
+            db.delete("c", doc! {"_id": id}).unwrap();
+        }
+        db.build("c", vec![unique(doc! {"a": 1})]).unwrap();
+        assert_eq!(
+            db.try_insert("c", doc! {"_id": 11, "a": &text}).unwrap_err().code(),
+            ErrorCode::DuplicateKey
+        );
+        assert_eq!(db.find_by("c", doc! {"a": &text}, "a_1").len(), 1);
+        db.check();
+    }
+}
+
+#[test]
+fn a_build_over_very_many_duplicates_fails_too() {
+    let db = Db::memory();
+    db.insert("c", &numbered(0..11_000, |_| doc! {"a": "the same"}));
+    let error = db.build("c", vec![unique(doc! {"a": 1})]).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::DuplicateKey);
+    db.check();
+}
+
+#[test]
 fn a_unique_build_refuses_duplicates_that_arrive_meanwhile() {
     // Whichever comes first, the index or the duplicate, exactly one of them stands.
     for round in 0..10 {
@@ -222,7 +284,8 @@ fn a_killed_build_leaves_nothing() {
         let next = db.engine.next_index_id().0 + 1;
         let running = db.engine.operations.start(1);
         let killed = thread::scope(|scope| {
-            let build = scope.spawn(|| db.engine.build_indexes(&running, &ns("c"), vec![spec(doc! {"a": 1})]));
+            let build =
+                scope.spawn(|| db.engine.build_indexes(&running, &ns("c"), vec![spec(doc! {"a": 1})]));
             while db.engine.collection(&ns("c")).unwrap().building.is_empty() && !build.is_finished() {
                 thread::yield_now();
             }
@@ -235,7 +298,9 @@ fn a_killed_build_leaves_nothing() {
                 assert_eq!(db.engine.collection(&ns("c")).unwrap().indexes.len(), 1);
                 eventually("the killed build's space", || entries(&db, IndexId(next)) == 0);
             }
-            Ok(_) => assert_eq!(db.engine.collection(&ns("c")).unwrap().indexes.len(), 2, "the kill came too late"),
+            Ok(_) => {
+                assert_eq!(db.engine.collection(&ns("c")).unwrap().indexes.len(), 2, "the kill came too late")
+            }
         }
         assert!(db.engine.collection(&ns("c")).unwrap().building.is_empty());
         db.check();
@@ -300,8 +365,14 @@ fn dropping_another_index_does_not_disturb_a_build() {
             db.drop_index("c", "b_1").unwrap();
             build.join().unwrap().unwrap();
         });
-        let names: Vec<String> =
-            db.engine.collection(&ns("c")).unwrap().indexes.iter().map(|index| index.spec.name.clone()).collect();
+        let names: Vec<String> = db
+            .engine
+            .collection(&ns("c"))
+            .unwrap()
+            .indexes
+            .iter()
+            .map(|index| index.spec.name.clone())
+            .collect();
         assert_eq!(names, ["_id_", "a_1"]);
         db.check();
     });

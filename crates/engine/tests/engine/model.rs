@@ -6,7 +6,7 @@ use kilim_bson::{Document, Value, doc};
 use kilim_error::{Error, ErrorCode};
 use proptest::prelude::*;
 
-use crate::support::{Db, Updating, count, delete, find, insert, number, ns, spec, unique, update_with};
+use crate::support::{Db, Updating, count, delete, find, insert, ns, number, spec, unique, update_with};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -130,7 +130,7 @@ fn write(unit: &mut kilim_engine::write::Unit<'_>, step: &Step) -> kilim_error::
     match *step {
         Step::Insert { collection, id, a, array } => {
             let mut outcome = insert(unit, NAMES[collection], &[document(id, a, array)], true)?;
-            return outcome.errors.pop().map_or(Ok(()), |(_, error)| Err(error));
+            outcome.errors.pop().map_or(Ok(()), |(_, error)| Err(error))
         }
         Step::UpdateMany { collection, a, by } => {
             let (matching, inc) = (doc! {"a": {"$gte": a}}, doc! {"$inc": {"n": by}});
@@ -165,7 +165,11 @@ fn check(db: &Db, state: &State) {
     for (collection, name) in NAMES.iter().enumerate() {
         let empty = BTreeMap::new();
         let expected = state.get(&collection).unwrap_or(&empty);
-        assert!(same(&db.find(name, doc! {}), expected), "{name}: {:?} is not {expected:?}", db.find(name, doc! {}));
+        assert!(
+            same(&db.find(name, doc! {}), expected),
+            "{name}: {:?} is not {expected:?}",
+            db.find(name, doc! {})
+        );
         for a in 0..6 {
             let matching = expected.values().filter(|document| number(document, "a") >= a).count() as u64;
             assert_eq!(db.count(name, doc! {"a": {"$gte": a}}), matching);
@@ -239,9 +243,12 @@ fn run(mut db: Db, steps: &[Step]) {
                         let found = transaction.run(|unit| find(unit, name, doc! {}, None)).unwrap();
                         let documents = inside.entry(collection).or_default();
                         assert!(same(&found, documents), "inside, {name}: {found:?}");
-                        let counted = transaction.run(|unit| count(unit, name, doc! {"a": {"$gte": 2}})).unwrap();
-                        let matching =
-                            documents.values().filter(|document| crate::support::number(document, "a") >= 2).count();
+                        let counted =
+                            transaction.run(|unit| count(unit, name, doc! {"a": {"$gte": 2}})).unwrap();
+                        let matching = documents
+                            .values()
+                            .filter(|document| crate::support::number(document, "a") >= 2)
+                            .count();
                         assert_eq!(counted, matching as u64);
                     }
                     check(&db, &state);
@@ -260,7 +267,9 @@ fn run(mut db: Db, steps: &[Step]) {
                 let expected = apply(&mut state, step);
                 match db.run(|unit| write(unit, step)) {
                     Ok(()) => assert!(expected == Expected::Done, "{step:?}"),
-                    Err(Error::User(error)) => assert!(expected == Expected::Refused(error.code), "{step:?}: {error:?}"),
+                    Err(Error::User(error)) => {
+                        assert!(expected == Expected::Refused(error.code), "{step:?}: {error:?}")
+                    }
                     Err(error) => panic!("{step:?}: {error:?}"),
                 }
             }

@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use kilim_bson::doc;
 use kilim_engine::session::SessionId;
-use kilim_engine::{layout, limits};
 use kilim_engine::write::Unit;
+use kilim_engine::{layout, limits};
 use kilim_error::{ErrorCode, Result};
 use kilim_storage::Space;
 
-use crate::support::{Db, Updating, delete, everywhere, find_and_modify, insert, number, numbered, update_statement};
+use crate::support::{
+    Db, Updating, delete, everywhere, find_and_modify, insert, number, numbered, update_statement,
+};
 
 const SESSION: SessionId = SessionId([7; 16]);
 
@@ -46,7 +48,8 @@ fn a_statement_told_twice_is_done_once() {
         let upsert = |unit: &mut Unit<'_>| {
             update_statement(unit, "c", doc! {"k": 1}, doc! {"$set": {"x": 1}}, Updating::Upsert, 0)
         };
-        let ids = [1, 2].map(|_| format!("{:?}", db.run_numbered(SESSION, 4, upsert).unwrap().upserted.unwrap()));
+        let ids =
+            [1, 2].map(|_| format!("{:?}", db.run_numbered(SESSION, 4, upsert).unwrap().upserted.unwrap()));
         assert_eq!(ids[0], ids[1]);
         assert_eq!(db.count("c", doc! {"k": 1}), 1);
         let error = db.run_numbered(SESSION, 3, modify).unwrap_err();

@@ -40,8 +40,10 @@ pub fn number(document: &Document, name: &str) -> i64 {
 }
 
 pub fn spec(key: Document) -> IndexSpec {
-    let parts: Vec<String> =
-        key.iter().map(|(path, direction)| format!("{path}_{}", if descends(direction) { -1 } else { 1 })).collect();
+    let parts: Vec<String> = key
+        .iter()
+        .map(|(path, direction)| format!("{path}_{}", if descends(direction) { -1 } else { 1 }))
+        .collect();
     IndexSpec {
         name: parts.join("_"),
         key: KeyPart::all_of(key.as_raw()),
@@ -185,7 +187,10 @@ impl Db {
 
     pub fn drop_index(&self, collection: &str, name: &str) -> Result<()> {
         let running = self.engine.operations.start(1);
-        let ids: Vec<_> = self.engine.collection(&ns(collection)).into_iter()
+        let ids: Vec<_> = self
+            .engine
+            .collection(&ns(collection))
+            .into_iter()
             .flat_map(|collection| collection.index_named(name).map(|index| index.id))
             .collect();
         self.engine.drop_indexes(&running, &ns(collection), &ids)
@@ -299,7 +304,12 @@ pub enum Updating {
     Upsert,
 }
 
-pub fn insert(unit: &mut Unit<'_>, collection: &str, documents: &[Document], ordered: bool) -> Result<InsertOutcome> {
+pub fn insert(
+    unit: &mut Unit<'_>,
+    collection: &str,
+    documents: &[Document],
+    ordered: bool,
+) -> Result<InsertOutcome> {
     let raw: Vec<RawDocument<'_>> = documents.iter().map(Document::as_raw).collect();
     write::insert(unit, &ns(collection), &raw, ordered, |position| position as i32)
 }
@@ -362,7 +372,12 @@ pub fn find_and_modify(
     write::find_and_modify(unit, &ns(collection), &request)
 }
 
-pub fn find(unit: &mut Unit<'_>, collection: &str, matching: Document, index: Option<&str>) -> Result<Vec<Document>> {
+pub fn find(
+    unit: &mut Unit<'_>,
+    collection: &str,
+    matching: Document,
+    index: Option<&str>,
+) -> Result<Vec<Document>> {
     let mut request = ReadRequest::new(filter(matching));
     request.hint = index.map(|name| Hint::Name(name.to_owned()));
     let mut executor = read::plan(unit, &ns(collection), request)?.execute();

@@ -22,9 +22,13 @@ fn a_transaction_reads_its_own_writes_by_every_way() {
         transaction.insert("c", doc! {"_id": 1000, "a": 5}).unwrap();
         transaction.update("c", doc! {"_id": 6}, doc! {"$set": {"a": 5}}).unwrap();
         transaction.run(|unit| delete(unit, "c", doc! {"_id": 5}, true)).unwrap();
-        for (matching, expected) in
-            [(doc! {"a": 5}, 2), (doc! {"_id": 5}, 0), (doc! {}, 100), (doc! {"a": {"$lte": 6}}, 7), (doc! {"a": 6}, 0)]
-        {
+        for (matching, expected) in [
+            (doc! {"a": 5}, 2),
+            (doc! {"_id": 5}, 0),
+            (doc! {}, 100),
+            (doc! {"a": {"$lte": 6}}, 7),
+            (doc! {"a": 6}, 0),
+        ] {
             assert_eq!(transaction.find("c", matching.clone()).unwrap().len(), expected, "{matching:?}");
             assert_eq!(transaction.count("c", matching.clone()).unwrap(), expected as u64, "{matching:?}");
         }
@@ -93,7 +97,8 @@ fn increments_in_transactions_are_never_lost() {
                         number += 1;
                         let mut transaction = db.transaction(session, number);
                         let inc = doc! {"$inc": {"n": 1}};
-                        match transaction.update("c", doc! {"_id": 1}, inc).and_then(|_| transaction.commit()) {
+                        match transaction.update("c", doc! {"_id": 1}, inc).and_then(|_| transaction.commit())
+                        {
                             Ok(()) => done += 1,
                             Err(Error::Conflict(_)) => thread::yield_now(),
                             Err(error) => panic!("{error:?}"),
@@ -125,7 +130,8 @@ fn a_writer_outside_waits_for_the_transaction() {
                 .unwrap_err();
             assert_eq!(error.code(), ErrorCode::MaxTimeMSExpired);
             thread::scope(|scope| {
-                let waiting = scope.spawn(|| db.update("c", doc! {"_id": 1}, doc! {"$inc": {"n": 1}}).unwrap());
+                let waiting =
+                    scope.spawn(|| db.update("c", doc! {"_id": 1}, doc! {"$inc": {"n": 1}}).unwrap());
                 thread::sleep(Duration::from_millis(20));
                 assert!(!waiting.is_finished());
                 match commits {

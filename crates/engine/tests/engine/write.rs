@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use kilim_bson::{Document, doc};
+use kilim_engine::write::Unit;
 use kilim_error::ErrorCode;
 
 use crate::support::{
@@ -79,30 +80,27 @@ fn refused_documents_hold_nothing_that_others_wait_for() {
 
 #[test]
 fn passed_over_documents_hold_nothing_that_others_wait_for() {
+    // Whoever comes second passes over what the first has done, in the opposite order.
     let db = Db::memory();
-    db.insert("c", &numbered(0..20, |id| doc! {"a": id, "b": -id, "done": false}));
+    db.insert("c", &numbered(0..40, |id| doc! {"a": id, "b": -id, "done": true}));
     db.build("c", vec![spec(doc! {"a": 1}), spec(doc! {"b": 1})]).unwrap();
-    for _ in 0..40 {
+    for _ in 0..10 {
+        db.update_many("c", doc! {}, doc! {"$set": {"done": false}}).unwrap();
         thread::scope(|scope| {
             for order in ["a", "b", "a", "b"] {
                 let db = &db;
                 scope.spawn(move || {
-                    let sort = doc! {order: 1};
-                    let limit = Some(Duration::from_secs(10));
                     let (matching, update) = (doc! {"done": false}, doc! {"$set": {"done": true}});
-                    while db
-                        .run_limited(limit, |unit| {
-                            find_and_modify(unit, "c", matching.clone(), update.clone(), Some(sort.clone()))
-                        })
-                        .is_ok_and(|modified| modified.value.is_some())
-                    {
-                        return;
-                    }
+                    let limit = Some(Duration::from_secs(10));
+                    let take = |unit: &mut Unit<'_>| {
+                        find_and_modify(unit, "c", matching.clone(), update.clone(), Some(doc! {order: 1}))
+                    };
+                    while db.run_limited(limit, take).unwrap().value.is_some() {}
                 });
             }
         });
+        assert_eq!(db.count("c", doc! {"done": true}), 40);
     }
-    assert_eq!(db.count("c", doc! {"done": true}), 20);
     db.check();
 }
 
@@ -113,7 +111,9 @@ fn updates_of_many_apply_once_for_each_thread_and_document() {
         db.build("c", vec![spec(doc! {"a": 1}), spec(doc! {"b": 1}), spec(doc! {"n": 1})]).unwrap();
         thread::scope(|scope| {
             // By opposite orders, and by an index on what they change.
-            for matching in [doc! {"a": {"$gte": 0}}, doc! {"b": {"$lte": 0}}, doc! {"n": {"$gte": 0}}, doc! {}] {
+            for matching in
+                [doc! {"a": {"$gte": 0}}, doc! {"b": {"$lte": 0}}, doc! {"n": {"$gte": 0}}, doc! {}]
+            {
                 let db = &db;
                 scope.spawn(move || {
                     for _ in 0..3 {
@@ -259,7 +259,8 @@ fn arrays_that_arrive_while_many_are_updated_count_once() {
         db.insert(&name, &numbered(0..50, |id| doc! {"a": id, "n": 0}));
         db.build(&name, vec![spec(doc! {"a": 1})]).unwrap();
         thread::scope(|scope| {
-            let update = scope.spawn(|| db.update_many(&name, doc! {"a": {"$gte": 0}}, doc! {"$inc": {"n": 1}}));
+            let update =
+                scope.spawn(|| db.update_many(&name, doc! {"a": {"$gte": 0}}, doc! {"$inc": {"n": 1}}));
             db.insert(&name, &[doc! {"_id": 100, "a": [1, 2, 3, 4, 5], "n": 0}]);
             update.join().unwrap().unwrap();
         });

@@ -74,6 +74,8 @@ impl Operation {
 #[derive(Debug, Default)]
 pub struct Operations {
     next: AtomicI64,
+    /// The server is about to end: what only waits should not wait any longer.
+    ending: AtomicBool,
     stopping: Arc<AtomicBool>,
     running: Mutex<BTreeMap<i64, Arc<Operation>>>,
 }
@@ -108,6 +110,15 @@ impl Operations {
         if let Some(operation) = self.running.lock().get(&id) {
             operation.kill();
         }
+    }
+
+    /// Asks those who only wait for something to happen to wait no longer.
+    pub fn end_waiting(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
     }
 
     /// Interrupts everything that runs now or later.

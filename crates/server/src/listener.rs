@@ -122,6 +122,7 @@ impl<S: Service> Server<S> {
         if shared.stopping.swap(true, Ordering::SeqCst) {
             return;
         }
+        shared.service.end_waiting();
         shared.ended.notify_all();
         // A blocked accept sees the flag when it has something to accept. Where even this machine
         // cannot reach the address, the acceptor is left to the end of the process.

@@ -23,6 +23,9 @@ pub trait Service: Send + Sync + 'static {
     /// Called about once a second.
     fn tick(&self) {}
 
+    /// The server begins to end: requests that only wait for news should wait no longer.
+    fn end_waiting(&self) {}
+
     /// Interrupts what runs; called once, when the server ends and the grace is over.
     fn interrupt(&self) {}
 }
@@ -49,6 +52,10 @@ impl Service for Commands {
 
     fn tick(&self) {
         self.engine.tick();
+    }
+
+    fn end_waiting(&self) {
+        self.engine.operations.end_waiting();
     }
 
     fn interrupt(&self) {

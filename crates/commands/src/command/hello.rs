@@ -39,7 +39,8 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
             "compression" => {
                 let offered = argument.array()?;
                 let ours = offered.iter().filter_map(RawValue::as_str);
-                compression = ours.filter(|name| ["snappy", "zstd", "zlib"].contains(name)).map(Value::from).collect();
+                compression =
+                    ours.filter(|name| ["snappy", "zstd", "zlib"].contains(name)).map(Value::from).collect();
             }
             "maxAwaitTimeMS" => await_ms = Some(argument.not_negative()?),
             "helloOk" => hello_ok = argument.boolean()?,
@@ -125,9 +126,9 @@ fn keep_metadata(call: &mut Call<'_, '_>, metadata: RawDocument<'_>) -> Result<(
 /// The topology never changes, so a monitor waits its time out; shutting down wakes it.
 fn wait(call: &Call<'_, '_>, time: Duration) {
     let deadline = std::time::Instant::now() + time;
-    while std::time::Instant::now() < deadline && call.operation.check().is_ok() {
+    while std::time::Instant::now() < deadline && call.operation.check().is_ok() && !call.engine.operations.is_ending() {
         let left = deadline.saturating_duration_since(std::time::Instant::now());
-        std::thread::sleep(left.min(Duration::from_millis(100)));
+        std::thread::sleep(left.min(Duration::from_millis(50)));
     }
 }
 

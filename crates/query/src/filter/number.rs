@@ -97,6 +97,18 @@ pub(super) fn parse_non_negative_i32(name: &str, value: RawValue<'_>) -> Result<
     Ok(number)
 }
 
+/// `UUID("00112233-4455-…")`.
+pub(crate) fn display_uuid(bytes: &[u8]) -> String {
+    let mut text = String::from("UUID(\"");
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text + "\")"
+}
+
 /// A value as mongod prints it inside error messages.
 pub(crate) fn display(value: RawValue<'_>) -> String {
     match value {
@@ -123,6 +135,7 @@ pub(crate) fn display(value: RawValue<'_>) -> String {
             format!("CodeWScope( {code}, {})", display(RawValue::Document(scope)))
         }
         RawValue::DbPointer { namespace, id } => format!("DBRef('{namespace}',{id})"),
+        RawValue::Binary { subtype: 4, bytes } if bytes.len() == 16 => display_uuid(bytes),
         RawValue::Binary { subtype, bytes } => {
             let hex: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
             format!("BinData({subtype}, {hex})")

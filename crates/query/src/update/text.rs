@@ -7,6 +7,8 @@ use std::fmt::Write;
 
 use kilim_bson::{RawDocument, RawValue};
 
+use crate::filter::number::display_uuid;
+
 /// Strings longer than this are cut; what remains of them is [`STRING_KEPT`] bytes.
 const STRING_MAX: usize = 160;
 const STRING_KEPT: usize = 150;
@@ -40,6 +42,7 @@ fn write_value(text: &mut String, value: RawValue<'_>) {
         }
         RawValue::Document(document) => write_container(text, document, ("{", "}"), true),
         RawValue::Array(array) => write_container(text, array.as_document(), ("[", "]"), false),
+        RawValue::Binary { subtype: 4, bytes } if bytes.len() == 16 => text.push_str(&display_uuid(bytes)),
         RawValue::Binary { subtype, bytes } => {
             push(text, format_args!("BinData({subtype}, "));
             let kept = if bytes.len() > BLOB_MAX { &bytes[..BLOB_KEPT] } else { bytes };
@@ -152,6 +155,10 @@ mod tests {
             (Value::Double(f64::NEG_INFINITY), "-inf.0"),
             (Value::Double(f64::NAN), "nan.0"),
             ("a\"b\n".into(), "\"a\"b\n\""),
+            (
+                Value::Binary { subtype: 4, bytes: (0..16).collect() },
+                "UUID(\"00010203-0405-0607-0809-0a0b0c0d0e0f\")",
+            ),
             (Value::Binary { subtype: 5, bytes: b"abcd".to_vec() }, "BinData(5, 61626364)"),
             (Value::DateTime(-315_532_800_000), "new Date(-315532800000)"),
             (Value::Regex { pattern: "a/b".into(), options: "i".into() }, "/a/b/i"),

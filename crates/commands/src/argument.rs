@@ -17,14 +17,17 @@ pub struct Argument<'a> {
 pub fn arguments<'a>(command: &'static str, body: RawDocument<'a>) -> impl Iterator<Item = Argument<'a>> {
     body.iter()
         .skip(1)
-        .filter(|(name, value)| {
-            !is_generic(name) && !matches!(value, RawValue::Null | RawValue::Undefined)
-        })
+        .filter(|(name, value)| !is_generic(name) && !matches!(value, RawValue::Null | RawValue::Undefined))
         .map(move |(name, value)| Argument { command, name, value })
 }
 
 /// Options that are not absent when they are null.
-pub fn check_not_null(command: &'static str, body: RawDocument<'_>, names: &[&str], expected: &str) -> Result<()> {
+pub fn check_not_null(
+    command: &'static str,
+    body: RawDocument<'_>,
+    names: &[&str],
+    expected: &str,
+) -> Result<()> {
     for &name in names {
         if let Some(value @ RawValue::Null) = body.get(name) {
             return Err(Argument { command, name, value }.wrong_type(expected));

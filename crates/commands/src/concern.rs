@@ -15,7 +15,9 @@ pub enum ReadConcern {
     Majority,
     Linearizable,
     /// One moment for several reads; `at` names it from the second read on.
-    Snapshot { at: Option<CommitTime> },
+    Snapshot {
+        at: Option<CommitTime>,
+    },
 }
 
 impl ReadConcern {
@@ -114,7 +116,10 @@ impl WriteConcern {
         let Some(document) = value.as_document() else {
             return Err(Error::user(
                 ErrorCode::TypeMismatch,
-                format!("\"writeConcern\" had the wrong type. Expected object, found {}", value.element_type().name()),
+                format!(
+                    "\"writeConcern\" had the wrong type. Expected object, found {}",
+                    value.element_type().name()
+                ),
             ));
         };
         let mut concern = WriteConcern { unacknowledged: false, majority: true, journal: None, unmet: None };
@@ -142,7 +147,8 @@ impl WriteConcern {
             (journal, fsync) => journal.or(fsync),
         };
         if let (Some(unmet), Some(wtimeout)) = (&mut concern.unmet, document.get("wtimeout")) {
-            unmet.wtimeout = Argument { command: "writeConcern", name: "wtimeout", value: wtimeout }.integer()?;
+            unmet.wtimeout =
+                Argument { command: "writeConcern", name: "wtimeout", value: wtimeout }.integer()?;
         }
         Ok(concern)
     }
@@ -154,7 +160,8 @@ impl WriteConcern {
                 return Ok(());
             }
             RawValue::String(tag) => {
-                let message = format!("No write concern mode named '{tag}' found in replica set configuration");
+                let message =
+                    format!("No write concern mode named '{tag}' found in replica set configuration");
                 self.set_unmet(ErrorCode::UnknownReplWriteConcern, message, value);
                 return Ok(());
             }
@@ -165,7 +172,10 @@ impl WriteConcern {
             other => {
                 return Err(Error::user(
                     ErrorCode::FailedToParse,
-                    format!("w has to be a number, string, or object; found: {}", other.element_type().name()),
+                    format!(
+                        "w has to be a number, string, or object; found: {}",
+                        other.element_type().name()
+                    ),
                 ));
             }
         };

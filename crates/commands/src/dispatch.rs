@@ -187,7 +187,8 @@ fn run_found(
         }
         None => None,
     };
-    let numbered = session.as_ref().filter(|_| generic.transaction_number.is_some() && !spec.ends_transaction);
+    let numbered =
+        session.as_ref().filter(|_| generic.transaction_number.is_some() && !spec.ends_transaction);
     let mut state = numbered.map(|session| session.check_out());
     let durability = WriteConcern::durability(generic.write_concern.as_ref(), engine.options.durability);
     let unit = session::begin(engine, &operation, spec, &generic, state.as_deref_mut(), durability)?;
@@ -226,16 +227,27 @@ fn check_concerns(spec: &CommandSpec, generic: &Generic<'_>) -> Result<()> {
     }
 }
 
-fn check_in_transaction(spec: &CommandSpec, generic: &Generic<'_>, start: bool, request: &Request<'_>) -> Result<()> {
+fn check_in_transaction(
+    spec: &CommandSpec,
+    generic: &Generic<'_>,
+    start: bool,
+    request: &Request<'_>,
+) -> Result<()> {
     if !spec.in_transaction {
         return Err(not_in_transaction(spec.name));
     }
-    let unsupported = |message: String| Err(Error::user(ErrorCode::OperationNotSupportedInTransaction, message));
+    let unsupported =
+        |message: String| Err(Error::user(ErrorCode::OperationNotSupportedInTransaction, message));
     if matches!(generic.database, "admin" | "config" | "local") {
-        return unsupported(format!("Cannot run command against the '{}' database in a transaction.", generic.database));
+        return unsupported(format!(
+            "Cannot run command against the '{}' database in a transaction.",
+            generic.database
+        ));
     }
     if matches!(request.body.iter().next(), Some((_, RawValue::String("system.profile")))) {
-        return unsupported("Cannot run command against the system.profile collection in a transaction.".to_owned());
+        return unsupported(
+            "Cannot run command against the system.profile collection in a transaction.".to_owned(),
+        );
     }
     let refuse = |message: &str| Err(Error::user(ErrorCode::InvalidOptions, message));
     if generic.write_concern.is_some() {

@@ -108,15 +108,27 @@ impl CommandSpec {
 }
 
 pub static COMMANDS: &[CommandSpec] = &[
-    command("abortTransaction", c::abort_transaction::run, "undo the open transaction").admin().ends_transaction().writes().stable(),
-    command("aggregate", c::aggregate::run, "run a pipeline").writes().transactional().reads(ReadLevels::All).stable(),
+    command("abortTransaction", c::abort_transaction::run, "undo the open transaction")
+        .admin()
+        .ends_transaction()
+        .writes()
+        .stable(),
+    command("aggregate", c::aggregate::run, "run a pipeline")
+        .writes()
+        .transactional()
+        .reads(ReadLevels::All)
+        .stable(),
     command("buildInfo", c::build_info::run, "which version this is").alias(&["buildinfo"]),
     command("collMod", c::coll_mod::run, "hide or show an index").writes().stable(),
     command("collStats", c::coll_stats::run, "sizes and counts of a collection").alias(&["collstats"]),
     command("commitTransaction", c::commit_transaction::run, "make the open transaction durable")
         .admin()
-        .ends_transaction().writes().stable(),
-    command("configureFailPoint", c::configure_fail_point::run, "make commands fail, for tests").admin().test_only(),
+        .ends_transaction()
+        .writes()
+        .stable(),
+    command("configureFailPoint", c::configure_fail_point::run, "make commands fail, for tests")
+        .admin()
+        .test_only(),
     command("connectionStatus", c::connection_status::run, "who is logged in"),
     command("count", c::count::run, "count documents").reads(ReadLevels::AllButSnapshot).stable(),
     command("create", c::create::run, "make a collection").transactional().writes().stable(),
@@ -125,7 +137,9 @@ pub static COMMANDS: &[CommandSpec] = &[
     command("dataSize", c::data_size::run, "bytes of a collection").alias(&["datasize"]),
     command("dbStats", c::db_stats::run, "sizes and counts of a database").alias(&["dbstats"]),
     command("delete", c::delete::run, "remove documents").transactional().retryable().writes().stable(),
-    command("distinct", c::distinct::run, "the different values of a field").transactional().reads(ReadLevels::All),
+    command("distinct", c::distinct::run, "the different values of a field")
+        .transactional()
+        .reads(ReadLevels::All),
     command("drop", c::drop::run, "drop a collection").writes().stable(),
     command("dropDatabase", c::drop_database::run, "drop a database").writes().stable(),
     command("dropIndexes", c::drop_indexes::run, "drop indexes").alias(&["deleteIndexes"]).writes().stable(),
@@ -135,7 +149,9 @@ pub static COMMANDS: &[CommandSpec] = &[
     command("findAndModify", c::find_and_modify::run, "change one document and return it")
         .alias(&["findandmodify"])
         .transactional()
-        .retryable().writes().stable(),
+        .retryable()
+        .writes()
+        .stable(),
     command("getCmdLineOpts", c::get_cmd_line_opts::run, "how the server was started").admin(),
     command("getDefaultRWConcern", c::get_default_rw_concern::run, "default read and write concern").admin(),
     command("getLog", c::get_log::run, "warnings at start").admin(),

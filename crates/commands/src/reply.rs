@@ -94,8 +94,11 @@ pub fn labels(error: &Error, in_transaction: bool, committing: bool) -> Vec<&'st
     }
     let transient = matches!(
         code,
-        ErrorCode::WriteConflict | ErrorCode::LockTimeout | ErrorCode::NoSuchTransaction
-            | ErrorCode::SnapshotUnavailable | ErrorCode::PreparedTransactionInProgress
+        ErrorCode::WriteConflict
+            | ErrorCode::LockTimeout
+            | ErrorCode::NoSuchTransaction
+            | ErrorCode::SnapshotUnavailable
+            | ErrorCode::PreparedTransactionInProgress
     );
     if transient && (in_transaction || committing) {
         labels.push("TransientTransactionError");

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use kilim_bson::{RawDocument, RawValue};
-use kilim_error::{Error, ErrorCode, Result};
 use kilim_engine::check_database;
 use kilim_engine::session::{SessionId, TransactionNumber};
+use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::Argument;
 use crate::concern::{ReadConcern, WriteConcern};
@@ -73,10 +73,30 @@ pub struct Generic<'a> {
 pub fn is_generic(name: &str) -> bool {
     matches!(
         name,
-        "lsid" | "$db" | "$clusterTime" | "$readPreference" | "readConcern" | "writeConcern" | "maxTimeMS"
-            | "maxTimeMSOpOnly" | "comment" | "txnNumber" | "autocommit" | "startTransaction" | "apiVersion"
-            | "apiStrict" | "apiDeprecationErrors" | "stmtId" | "stmtIds" | "$audit" | "$client" | "$configTime"
-            | "$topologyTime" | "$queryOptions" | "clientOperationKey" | "mayBypassWriteBlocking"
+        "lsid"
+            | "$db"
+            | "$clusterTime"
+            | "$readPreference"
+            | "readConcern"
+            | "writeConcern"
+            | "maxTimeMS"
+            | "maxTimeMSOpOnly"
+            | "comment"
+            | "txnNumber"
+            | "autocommit"
+            | "startTransaction"
+            | "apiVersion"
+            | "apiStrict"
+            | "apiDeprecationErrors"
+            | "stmtId"
+            | "stmtIds"
+            | "$audit"
+            | "$client"
+            | "$configTime"
+            | "$topologyTime"
+            | "$queryOptions"
+            | "clientOperationKey"
+            | "mayBypassWriteBlocking"
     )
 }
 
@@ -118,7 +138,8 @@ impl<'a> Generic<'a> {
                     generic.autocommit = Some(Argument { command: SESSION, ..argument }.strict_boolean()?);
                 }
                 "startTransaction" => {
-                    generic.start_transaction = Some(Argument { command: SESSION, ..argument }.strict_boolean()?);
+                    generic.start_transaction =
+                        Some(Argument { command: SESSION, ..argument }.strict_boolean()?);
                 }
                 "maxTimeMS" => generic.time_limit = parse_time_limit(value)?,
                 "readConcern" => generic.read_concern = ReadConcern::parse(value)?,
@@ -162,10 +183,9 @@ impl<'a> Generic<'a> {
                 ErrorCode::InvalidOptions,
                 "'autocommit' field requires a transaction number to also be specified",
             )),
-            (Some(true), _) => Err(Error::user(
-                ErrorCode::InvalidOptions,
-                "Specifying autocommit=true is not allowed.",
-            )),
+            (Some(true), _) => {
+                Err(Error::user(ErrorCode::InvalidOptions, "Specifying autocommit=true is not allowed."))
+            }
             (None, _) if self.start_transaction.is_some() => Err(Error::user(
                 ErrorCode::InvalidOptions,
                 "'startTransaction' field requires 'autocommit' field to also be specified",
@@ -185,7 +205,10 @@ pub fn parse_lsid(document: RawDocument<'_>) -> Result<SessionId> {
     match document.get("id") {
         Some(RawValue::Binary { subtype: 4, bytes }) => {
             let id = bytes.try_into().map_err(|_| {
-                Error::user(ErrorCode::InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
+                Error::user(
+                    ErrorCode::InvalidUUID,
+                    "uuid must be a 16-byte binary field with UUID (4) subtype",
+                )
             })?;
             Ok(SessionId(id))
         }
@@ -266,7 +289,10 @@ fn check_cluster_time(value: RawValue<'_>) -> Result<()> {
         Some(RawValue::Timestamp(_)) => Ok(()),
         Some(other) => Err(Error::user(
             ErrorCode::TypeMismatch,
-            format!("\"clusterTime\" had the wrong type. Expected timestamp, found {}", other.element_type().name()),
+            format!(
+                "\"clusterTime\" had the wrong type. Expected timestamp, found {}",
+                other.element_type().name()
+            ),
         )),
         None => Err(Error::user(ErrorCode::NoSuchKey, "Missing expected field \"clusterTime\"")),
     }
@@ -311,7 +337,10 @@ struct Names<'a> {
 impl<'a> Names<'a> {
     fn check_new(&mut self, command: &str, name: &'a str) -> Result<()> {
         if self.seen[..self.count].contains(&name) {
-            return Err(Error::location(40413, format!("BSON field '{command}.{name}' is a duplicate field")));
+            return Err(Error::location(
+                40413,
+                format!("BSON field '{command}.{name}' is a duplicate field"),
+            ));
         }
         if self.count < self.seen.len() {
             self.seen[self.count] = name;

@@ -104,9 +104,8 @@ pub fn end(
 pub fn required(generic: &Generic<'_>, command: &str) -> Result<(kilim_engine::session::SessionId, i64)> {
     match (generic.session, generic.transaction_number, generic.autocommit) {
         (Some(session), Some(number), Some(false)) => Ok((session, number)),
-        _ => Err(Error::user(
-            ErrorCode::CommandFailed,
-            format!("{command} must be run within a transaction"),
-        )),
+        _ => {
+            Err(Error::user(ErrorCode::CommandFailed, format!("{command} must be run within a transaction")))
+        }
     }
 }

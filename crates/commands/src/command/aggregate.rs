@@ -207,7 +207,10 @@ fn parse_pipeline(pipeline: RawArray<'_>, hint: Option<Hint>) -> Result<(ReadReq
     let (mut skip, mut limit, mut group) = (0u64, None::<u64>, None);
     for stage in pipeline.iter() {
         let Some(stage) = stage.as_document() else {
-            return Err(Error::user(ErrorCode::TypeMismatch, "Each element of the 'pipeline' array must be an object"));
+            return Err(Error::user(
+                ErrorCode::TypeMismatch,
+                "Each element of the 'pipeline' array must be an object",
+            ));
         };
         let mut fields = stage.iter();
         let (Some((name, value)), None) = (fields.next(), fields.next()) else {
@@ -220,7 +223,10 @@ fn parse_pipeline(pipeline: RawArray<'_>, hint: Option<Hint>) -> Result<(ReadReq
         match name {
             "$match" if group.is_none() && skip == 0 && limit.is_none() => {
                 let RawValue::Document(filter) = value else {
-                    return Err(Error::location(15959, "the match filter must be an expression in an object"));
+                    return Err(Error::location(
+                        15959,
+                        "the match filter must be an expression in an object",
+                    ));
                 };
                 filters.push(Filter::parse(filter)?);
             }
@@ -281,7 +287,9 @@ fn stage_number(argument: &Argument<'_>, code: i32) -> Result<u64> {
 fn not_yet(what: &str) -> Error {
     Error::user(
         ErrorCode::NotImplemented,
-        format!("{what} is not supported by Kilim yet: pipelines are $match, $skip, $limit and one $group that counts"),
+        format!(
+            "{what} is not supported by Kilim yet: pipelines are $match, $skip, $limit and one $group that counts"
+        ),
     )
 }
 

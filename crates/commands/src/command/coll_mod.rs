@@ -17,8 +17,16 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "index" => index = Some(argument.document()?),
-            "validator" | "validationLevel" | "validationAction" | "viewOn" | "pipeline" | "expireAfterSeconds"
-            | "timeseries" | "changeStreamPreAndPostImages" | "cappedSize" | "cappedMax" => {
+            "validator"
+            | "validationLevel"
+            | "validationAction"
+            | "viewOn"
+            | "pipeline"
+            | "expireAfterSeconds"
+            | "timeseries"
+            | "changeStreamPreAndPostImages"
+            | "cappedSize"
+            | "cappedMax" => {
                 return Err(argument.unsupported());
             }
             _ => return Err(argument.unknown()),
@@ -35,7 +43,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             let parts = KeyPart::all_of(key);
             collection.indexes.iter().find(|index| index.spec.key == parts)
         }
-        _ => return Err(Error::user(ErrorCode::InvalidOptions, "Must specify either index name or key pattern.")),
+        _ => {
+            return Err(Error::user(
+                ErrorCode::InvalidOptions,
+                "Must specify either index name or key pattern.",
+            ));
+        }
     };
     let Some(found) = found else {
         return Err(Error::user(ErrorCode::IndexNotFound, format!("cannot find index for ns {namespace}")));

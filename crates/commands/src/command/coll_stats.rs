@@ -73,7 +73,10 @@ pub fn parse_scale(call: &Call<'_, '_>, command: &'static str) -> Result<i64> {
         }
     }
     if scale < 1 {
-        return Err(Error::location(51024, format!("BSON field 'scale' value must be >= 1, actual value '{scale}'")));
+        return Err(Error::location(
+            51024,
+            format!("BSON field 'scale' value must be >= 1, actual value '{scale}'"),
+        ));
     }
     Ok(scale)
 }

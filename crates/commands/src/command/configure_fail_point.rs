@@ -65,7 +65,8 @@ fn parse(mode: RawValue<'_>, data: RawDocument<'_>) -> Result<Option<FailCommand
     for argument in nested("configureFailPoint.data", data) {
         match argument.name {
             "failCommands" => {
-                point.commands = argument.array()?.iter().filter_map(RawValue::as_str).map(str::to_owned).collect();
+                point.commands =
+                    argument.array()?.iter().filter_map(RawValue::as_str).map(str::to_owned).collect();
             }
             "appName" => point.app_name = Some(argument.string()?.to_owned()),
             "errorCode" => point.error_code = Some(argument.integer()? as i32),

@@ -46,10 +46,9 @@ fn whole(argument: &Argument<'_>) -> Result<i64> {
     let double = argument.double()?;
     match double.fract() == 0.0 && double.abs() < 2f64.powi(63) {
         true => Ok(number),
-        false => Err(Error::user(
-            ErrorCode::FailedToParse,
-            format!("Expected an integer: {}", argument.name),
-        )),
+        false => {
+            Err(Error::user(ErrorCode::FailedToParse, format!("Expected an integer: {}", argument.name)))
+        }
     }
 }
 

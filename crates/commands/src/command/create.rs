@@ -44,7 +44,10 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
             "idIndex" => check_id_index(argument.document()?)?,
             "autoIndexId" if argument.boolean()? => {}
             "autoIndexId" => {
-                return Err(Error::location(50001, "The autoIndexId option is not allowed: every collection has one"));
+                return Err(Error::location(
+                    50001,
+                    "The autoIndexId option is not allowed: every collection has one",
+                ));
             }
             "validator" | "storageEngine" | "indexOptionDefaults" => unless(argument.document()?.is_empty()),
             "timeseries" | "changeStreamPreAndPostImages" | "encryptedFields" => {
@@ -68,7 +71,10 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
         (false, _, Some(Argument { name: "size" | "max", .. })) => {
             invalid("the 'capped' field needs to be true when either the 'size' or 'max' fields are present")
         }
-        (true, ..) => Err(Error::user(ErrorCode::NotImplemented, "create: capped collections are not supported by Kilim")),
+        (true, ..) => Err(Error::user(
+            ErrorCode::NotImplemented,
+            "create: capped collections are not supported by Kilim",
+        )),
         (_, _, Some(argument)) => Err(argument.unsupported()),
         (_, _, None) => Ok(Document::new()),
     }
@@ -77,7 +83,8 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
 /// Every collection has its `_id` index; asking for just that changes nothing.
 fn check_id_index(spec: RawDocument<'_>) -> Result<()> {
     let refuse = |code, message: &str| Err(Error::user(code, message));
-    let (Some(RawValue::Document(key)), Some(RawValue::String(_))) = (spec.get("key"), spec.get("name")) else {
+    let (Some(RawValue::Document(key)), Some(RawValue::String(_))) = (spec.get("key"), spec.get("name"))
+    else {
         return refuse(ErrorCode::FailedToParse, "an index specification has a 'key' and a 'name'");
     };
     match KeyPart::all_of(key).as_slice() {

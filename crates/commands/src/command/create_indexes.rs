@@ -73,7 +73,9 @@ fn parse(call: &Call<'_, '_>) -> Result<Vec<IndexSpec>> {
 fn check_quorum(argument: &Argument<'_>) -> Result<()> {
     match argument.value {
         RawValue::String("majority" | "votingMembers") => Ok(()),
-        RawValue::String("") => Err(Error::user(ErrorCode::FailedToParse, "commitQuorum cannot be an empty text")),
+        RawValue::String("") => {
+            Err(Error::user(ErrorCode::FailedToParse, "commitQuorum cannot be an empty text"))
+        }
         RawValue::String(name) => Err(Error::user(
             ErrorCode::UnknownReplWriteConcern,
             format!("No write concern mode named '{name}' found in replica set configuration"),
@@ -110,9 +112,20 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             "expireAfterSeconds" if !argument.value.is_number() => {
                 return Err(cannot_create("TTL index 'expireAfterSeconds' option must be numeric"));
             }
-            "expireAfterSeconds" | "wildcardProjection" | "storageEngine" | "weights" | "default_language"
-            | "language_override" | "textIndexVersion" | "2dsphereIndexVersion" | "bits" | "min" | "max"
-            | "bucketSize" | "prepareUnique" | "clustered" => return Err(argument.unsupported()),
+            "expireAfterSeconds"
+            | "wildcardProjection"
+            | "storageEngine"
+            | "weights"
+            | "default_language"
+            | "language_override"
+            | "textIndexVersion"
+            | "2dsphereIndexVersion"
+            | "bits"
+            | "min"
+            | "max"
+            | "bucketSize"
+            | "prepareUnique"
+            | "clustered" => return Err(argument.unsupported()),
             "dropDups" => drop(argument.boolean()?),
             _ if lenient => {}
             other => {
@@ -194,7 +207,10 @@ fn check_key(key: RawDocument<'_>) -> Result<()> {
     }
     for (position, (path, direction)) in key.iter().enumerate() {
         if key.iter().take(position).any(|(earlier, _)| earlier == path) {
-            return Err(Error::user(ErrorCode::BadValue, format!("the field '{path}' appears twice in the key")));
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                format!("the field '{path}' appears twice in the key"),
+            ));
         }
         if path.is_empty() || path.split('.').any(str::is_empty) {
             return Err(cannot_create("Index keys cannot be an empty field."));
@@ -249,17 +265,19 @@ fn parse_partial(filter: RawDocument<'_>) -> Result<Filter> {
 fn check_partial(filter: &Filter, depth: usize) -> Result<()> {
     use kilim_query::filter::Predicate;
     let refuse = || {
-        Err(cannot_create("unsupported expression in partial index: only $eq, $gt, $gte, $lt, $lte, $in, $exists: true, $type, $and and $or are allowed"))
+        Err(cannot_create(
+            "unsupported expression in partial index: only $eq, $gt, $gte, $lt, $lte, $in, $exists: true, $type, $and and $or are allowed",
+        ))
     };
     match filter {
         Filter::True | Filter::False => Ok(()),
         Filter::And(children) | Filter::Or(children) if depth < 8 => {
             children.iter().try_for_each(|child| check_partial(child, depth + 1))
         }
-        Filter::Field { predicate, .. } => match predicate {
-            Predicate::Compare(..) | Predicate::In(_) | Predicate::Exists | Predicate::Type(_) => Ok(()),
-            _ => refuse(),
-        },
+        Filter::Field {
+            predicate: Predicate::Compare(..) | Predicate::In(_) | Predicate::Exists | Predicate::Type(_),
+            ..
+        } => Ok(()),
         _ => refuse(),
     }
 }
@@ -283,9 +301,10 @@ fn create_in_transaction(
     let ids: Vec<_> = specs.iter().map(|_| call.engine.next_index_id()).collect();
     let added = empty
         && call.unit.change_created(namespace, |collection| {
-            let new = specs.into_iter().zip(ids).map(|(spec, id)| {
-                Arc::new(Index { id, spec, multikey: Default::default(), ready_since: 0 })
-            });
+            let new = specs
+                .into_iter()
+                .zip(ids)
+                .map(|(spec, id)| Arc::new(Index { id, spec, multikey: Default::default(), ready_since: 0 }));
             collection.indexes = collection.indexes.iter().cloned().chain(new).collect();
         });
     if added {
@@ -293,6 +312,8 @@ fn create_in_transaction(
     }
     Err(Error::user(
         ErrorCode::OperationNotSupportedInTransaction,
-        format!("Cannot create new indexes on existing collection {namespace} in a multi-document transaction."),
+        format!(
+            "Cannot create new indexes on existing collection {namespace} in a multi-document transaction."
+        ),
     ))
 }

@@ -19,7 +19,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         _ => return Err(Error::user(ErrorCode::BadValue, "dataSize takes a namespace")),
     };
     let Some((database, collection)) = full.split_once('.') else {
-        return Err(Error::user(ErrorCode::InvalidNamespace, format!("Invalid namespace specified '{full}'")));
+        return Err(Error::user(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid namespace specified '{full}'"),
+        ));
     };
     let namespace = Namespace::parse(database, collection)?;
     let mut estimate = false;

@@ -64,8 +64,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     };
     let operation = call.operation.clone();
     let interrupt = || operation.check();
-    let mut reply =
-        planner::explain(reading.plan, reading.snapshot, &subject, verbosity, &mut ExecContext::new(&interrupt))?;
+    let mut reply = planner::explain(
+        reading.plan,
+        reading.snapshot,
+        &subject,
+        verbosity,
+        &mut ExecContext::new(&interrupt),
+    )?;
     let mut shown = command.to_document();
     shown.push("$db", call.generic.database);
     reply.push("command", shown);

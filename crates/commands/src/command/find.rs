@@ -65,7 +65,10 @@ pub fn parse(body: RawDocument<'_>) -> Result<Find> {
     for name in ["filter", "projection", "sort"] {
         // Unlike elsewhere, null is not absent here.
         if body.get(name).is_some_and(|value| value.as_document().is_none()) {
-            return Err(Error::user(ErrorCode::TypeMismatch, format!("Expected field {name}to be of type object")));
+            return Err(Error::user(
+                ErrorCode::TypeMismatch,
+                format!("Expected field {name}to be of type object"),
+            ));
         }
     }
     check_not_null(NAME, body, &FLAGS, "type 'bool'")?;
@@ -94,22 +97,29 @@ pub fn parse(body: RawDocument<'_>) -> Result<Find> {
             },
             "min" | "max" if !argument.document()?.is_empty() => range = Some(argument),
             "collation" => check_collation(&argument)?,
-            "min" | "max" | "readOnce" | "runtimeConstants" | "legacyRuntimeConstants" => match argument.value {
-                RawValue::Document(document) if document.is_empty() => {}
-                RawValue::Bool(false) => {}
-                _ => return Err(argument.unsupported()),
-            },
+            "min" | "max" | "readOnce" | "runtimeConstants" | "legacyRuntimeConstants" => {
+                match argument.value {
+                    RawValue::Document(document) if document.is_empty() => {}
+                    RawValue::Bool(false) => {}
+                    _ => return Err(argument.unsupported()),
+                }
+            }
             _ => return Err(argument.unknown()),
         }
     }
     if let Some(range) = range {
         return Err(match hint {
-            None => Error::location(51173, "When using min()/max() a hint of which index to use must be provided"),
+            None => {
+                Error::location(51173, "When using min()/max() a hint of which index to use must be provided")
+            }
             Some(_) => range.unsupported(),
         });
     }
     if await_data && !tailable {
-        return Err(Error::user(ErrorCode::FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'"));
+        return Err(Error::user(
+            ErrorCode::FailedToParse,
+            "Cannot set 'awaitData' without also setting 'tailable'",
+        ));
     }
     if tailable {
         return Err(Error::user(

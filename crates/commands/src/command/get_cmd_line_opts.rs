@@ -12,5 +12,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         Some(directory) => storage.push("dbPath", directory.display().to_string()),
         None => storage.push("engine", "memory"),
     }
-    Ok(doc! {"argv": argv, "parsed": {"storage": storage, "replication": {"replSet": super::hello::SET_NAME}}})
+    Ok(
+        doc! {"argv": argv, "parsed": {"storage": storage, "replication": {"replSet": super::hello::SET_NAME}}},
+    )
 }

@@ -15,9 +15,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         Some(RawValue::String(name)) => {
             Err(Error::user(ErrorCode::OperationFailed, format!("No log named '{name}'")))
         }
-        _ => Err(Error::user(
-            ErrorCode::TypeMismatch,
-            "Argument to getLog must be of type String",
-        )),
+        _ => Err(Error::user(ErrorCode::TypeMismatch, "Argument to getLog must be of type String")),
     }
 }

@@ -17,7 +17,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let id = match call.body.get("getMore") {
         Some(RawValue::Int64(id)) => id,
         Some(RawValue::Null) | None => {
-            return Err(Error::location(40414, "BSON field 'getMore.getMore' is missing but a required field"));
+            return Err(Error::location(
+                40414,
+                "BSON field 'getMore.getMore' is missing but a required field",
+            ));
         }
         Some(other) => {
             return Err(Error::user(
@@ -40,7 +43,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let Some(collection) = collection else {
-        return Err(Error::location(40414, "BSON field 'getMore.collection' is missing but a required field"));
+        return Err(Error::location(
+            40414,
+            "BSON field 'getMore.collection' is missing but a required field",
+        ));
     };
     let namespace = Namespace::parse(call.generic.database, collection)?;
     call.describe("getmore");
@@ -114,16 +120,22 @@ fn check_owner(call: &Call<'_, '_>, cursor: &Cursor, namespace: &Namespace, id: 
         )),
         (Some(theirs), Some(ours)) if theirs != ours => Err(Error::location(
             50738,
-            format!("Cannot run getMore on cursor {id}, which was created in session {theirs}, in session {ours}"),
+            format!(
+                "Cannot run getMore on cursor {id}, which was created in session {theirs}, in session {ours}"
+            ),
         )),
         _ => match (cursor.transaction, in_transaction) {
             (None, Some(_)) => Err(Error::location(
                 50739,
-                format!("Cannot run getMore on cursor {id}, which was not created in a transaction, in a transaction"),
+                format!(
+                    "Cannot run getMore on cursor {id}, which was not created in a transaction, in a transaction"
+                ),
             )),
             (Some(_), None) => Err(Error::location(
                 50740,
-                format!("Cannot run getMore on cursor {id}, which was created in a transaction, without a txnNumber"),
+                format!(
+                    "Cannot run getMore on cursor {id}, which was created in a transaction, without a txnNumber"
+                ),
             )),
             (Some(theirs), Some(ours)) if theirs != ours => Err(Error::location(
                 50741,

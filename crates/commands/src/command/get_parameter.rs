@@ -11,7 +11,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let known = parameters(call);
     match call.body.get("getParameter") {
         Some(RawValue::String("*")) => return Ok(known),
-        Some(RawValue::Document(options)) if matches!(options.get("allParameters"), Some(RawValue::Bool(true))) => {
+        Some(RawValue::Document(options))
+            if matches!(options.get("allParameters"), Some(RawValue::Bool(true))) =>
+        {
             return Ok(known);
         }
         _ => {}

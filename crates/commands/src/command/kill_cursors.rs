@@ -36,7 +36,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     if !given {
-        return Err(Error::location(40414, "BSON field 'killCursors.cursors' is missing but a required field"));
+        return Err(Error::location(
+            40414,
+            "BSON field 'killCursors.cursors' is missing but a required field",
+        ));
     }
     let (mut killed, mut not_found) = (Vec::new(), Vec::new());
     for id in ids {

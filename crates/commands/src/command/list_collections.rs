@@ -16,7 +16,8 @@ const NAME: &str = "listCollections";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let database = call.generic.database;
     check_database(database)?;
-    let (mut filter, mut name_only, mut batch) = (RawDocument::empty(), false, Batch::first(Some(usize::MAX)));
+    let (mut filter, mut name_only, mut batch) =
+        (RawDocument::empty(), false, Batch::first(Some(usize::MAX)));
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "filter" => filter = argument.document()?,
@@ -41,7 +42,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         })
         .filter(|document| filter.matches(document.as_raw()))
         .collect();
-    let namespace = Namespace { database: database.to_owned(), collection: "$cmd.listCollections".to_owned() };
+    let namespace =
+        Namespace { database: database.to_owned(), collection: "$cmd.listCollections".to_owned() };
     let cursor = Cursor::new(namespace, Source::List(documents.into_iter()));
     cursor_reply::first_batch(call, cursor, batch, false)
 }

@@ -27,7 +27,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "to" => {
                 let name = argument.string()?;
                 if name.contains("..") {
-                    return Err(Error::user(ErrorCode::IllegalOperation, format!("Invalid target namespace: {name}")));
+                    return Err(Error::user(
+                        ErrorCode::IllegalOperation,
+                        format!("Invalid target namespace: {name}"),
+                    ));
                 }
                 to = Some(namespace(&argument)?);
             }
@@ -47,6 +50,8 @@ fn namespace(argument: &Argument<'_>) -> Result<Namespace> {
     let full = argument.string()?;
     match full.split_once('.') {
         Some((database, collection)) => Namespace::parse(database, collection),
-        None => Err(Error::user(ErrorCode::InvalidNamespace, format!("Invalid namespace specified '{full}'"))),
+        None => {
+            Err(Error::user(ErrorCode::InvalidNamespace, format!("Invalid namespace specified '{full}'")))
+        }
     }
 }

@@ -11,7 +11,8 @@ use kilim_query::update::Update;
 
 use super::find::{check_hint_not_null, parse_hint};
 use super::write_reply::{
-    Failures, WriteOptions, check_batch, check_collation, check_statement_ids, required, statement_id, upserted_entry,
+    Failures, WriteOptions, check_batch, check_collation, check_statement_ids, required, statement_id,
+    upserted_entry,
 };
 use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
@@ -143,7 +144,9 @@ impl<'a> Statement<'a> {
 fn parse_update(value: RawValue<'_>) -> Result<RawValue<'_>> {
     match value {
         RawValue::Document(_) | RawValue::Array(_) => Ok(value),
-        _ => Err(Error::user(ErrorCode::FailedToParse, "Update argument must be either an object or an array")),
+        _ => {
+            Err(Error::user(ErrorCode::FailedToParse, "Update argument must be either an object or an array"))
+        }
     }
 }
 

@@ -65,7 +65,10 @@ pub fn check_statement_ids(body: RawDocument<'_>, count: usize) -> Result<()> {
     let Some(ids) = body.get("stmtIds") else { return Ok(()) };
     let ids = Argument { command: "stmtIds", name: "stmtIds", value: ids }.array()?;
     if body.get("stmtId").is_some() {
-        return Err(Error::user(ErrorCode::InvalidOptions, "May not specify both stmtId and stmtIds in write command"));
+        return Err(Error::user(
+            ErrorCode::InvalidOptions,
+            "May not specify both stmtId and stmtIds in write command",
+        ));
     }
     if ids.len() != count {
         return Err(Error::user(

@@ -16,7 +16,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for argument in arguments(NAME, call.body) {
         match argument.name {
             // It is always full, and always beside writers.
-            "full" | "background" | "checkBSONConformance" => drop(argument.boolean()?),
+            "full" | "background" | "checkBSONConformance" | "scandata" => drop(argument.boolean()?),
             "repair" | "metadata" | "enforceFastCount" => argument.only_off()?,
             _ => return Err(argument.unknown()),
         }

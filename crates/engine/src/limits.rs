@@ -47,8 +47,8 @@ pub const STATEMENT_BATCH_BYTES: usize = 1024 * 1024;
 /// in the transaction, more become a tree.
 pub const STREAM_BATCH_DOCUMENTS: usize = 8;
 
-/// Documents that such a statement may have in the commit queue before it waits: they are in memory.
-pub const STREAM_DOCUMENTS_ON_THE_WAY: usize = 4096;
+/// What such a statement may have in the commit queue before it waits: it is in memory.
+pub const STREAM_BYTES_ON_THE_WAY: usize = 8 * 1024 * 1024;
 
 /// Secondary indexes and `_id` together, as on MongoDB.
 pub const INDEXES_MAX: usize = 64;

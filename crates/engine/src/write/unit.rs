@@ -51,7 +51,7 @@ enum Work {
         /// Handed in, not yet known to be durable. The last implies the others, which are kept all the same: a
         /// ticket that is dropped asks somebody else to see it through, at once and by itself.
         tickets: Vec<Ticket>,
-        /// Documents handed in since that was last waited for.
+        /// Bytes handed in since that was last waited for.
         on_the_way: usize,
     },
     Transaction(Box<ActiveTransaction>),
@@ -251,7 +251,7 @@ impl<'e> Unit<'e> {
         if self.count_written(limits::STREAM_BATCH_DOCUMENTS)? {
             self.enqueue()?;
             if let Work::Batch { on_the_way, .. } = &self.work
-                && *on_the_way >= limits::STREAM_DOCUMENTS_ON_THE_WAY
+                && *on_the_way >= limits::STREAM_BYTES_ON_THE_WAY
             {
                 self.wait()?;
             }
@@ -272,10 +272,11 @@ impl<'e> Unit<'e> {
         }
     }
 
-    /// Sees through what was only handed in, before a statement reads.
+    /// Sees through what was handed in, before a statement reads. The open batch too: it began before those
+    /// were published, so its snapshot lacks them.
     pub(super) fn see_own_writes(&mut self) -> Result<()> {
         match &self.work {
-            Work::Batch { tickets, .. } if !tickets.is_empty() => self.wait(),
+            Work::Batch { tickets, .. } if !tickets.is_empty() => self.settle(),
             _ => Ok(()),
         }
     }
@@ -324,10 +325,11 @@ impl<'e> Unit<'e> {
             self.retry = Some(retry);
         }
         if let Work::Batch { transaction, documents, held, looked, tickets, on_the_way } = &mut self.work {
-            *on_the_way += std::mem::take(documents);
+            *documents = 0;
             if let Some(batch) = transaction.take()
                 && !batch.is_empty()
             {
+                *on_the_way += batch.overlay_bytes();
                 tickets.push(batch.enqueue(self.durability)?);
                 *looked = false;
             }

@@ -11,7 +11,8 @@ use kilim_engine::write::Unit;
 use kilim_error::ErrorCode;
 
 use crate::support::{
-    Db, Updating, everywhere, find_and_modify, insert, number, numbered, spec, unique, update_statement,
+    Db, Updating, delete, everywhere, find_and_modify, insert, number, numbered, spec, unique,
+    update_statement,
 };
 
 #[test]
@@ -125,6 +126,37 @@ fn updates_of_many_apply_once_for_each_thread_and_document() {
         });
         for document in db.find("c", doc! {}) {
             assert_eq!(number(&document, "n"), 12);
+        }
+        db.check();
+    });
+}
+
+#[test]
+fn a_statement_sees_what_the_ones_before_it_wrote() {
+    everywhere(|db| {
+        for size in [1, 7, 8, 11, 20, 130] {
+            let name = format!("c{size}");
+            db.insert(&name, &numbered(0..size, |_| doc! {"n": 0}));
+            db.build(&name, vec![spec(doc! {"n": 1})]).unwrap();
+            db.run(|unit| {
+                for turn in 0..3 {
+                    let (matching, inc) = (doc! {"n": turn}, doc! {"$inc": {"n": 1}});
+                    let outcome = update_statement(unit, &name, matching, inc, Updating::Many, turn)?;
+                    assert_eq!(
+                        (outcome.matched, outcome.modified),
+                        (size as u64, size as u64),
+                        "turn {turn} of {size}"
+                    );
+                }
+                assert_eq!(delete(unit, &name, doc! {"n": 3}, false)?, size as u64);
+                let refilled = insert(unit, &name, &numbered(0..size, |_| doc! {"n": 9}), true)?;
+                assert_eq!(refilled.inserted, size as usize);
+                let last =
+                    update_statement(unit, &name, doc! {"n": 9}, doc! {"$set": {"n": 1}}, Updating::Many, 9)?;
+                assert_eq!(last.modified, size as u64);
+                Ok(())
+            })
+            .unwrap();
         }
         db.check();
     });

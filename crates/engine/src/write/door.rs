@@ -55,11 +55,11 @@ pub(super) fn insert(unit: &mut Unit<'_>, collection: &Collection, document: Raw
     check_stored_document(document)?;
     let record = RecordId(collection.shared.next_record.fetch_add(1, Ordering::Relaxed));
     let mut entries = Vec::with_capacity(collection.indexes.len());
+    // Index by index, `_id` first: a key that is taken is reported before an index that cannot hold the rest.
     for index in collection.indexes.iter() {
-        entries.push(new_keys(unit, collection, index, document)?);
-    }
-    for (index, keys) in collection.indexes.iter().zip(&entries) {
-        claim(unit, collection, index, keys, record)?;
+        let keys = new_keys(unit, collection, index, document)?;
+        claim(unit, collection, index, &keys, record)?;
+        entries.push(keys);
     }
     touch_building(collection, record, Some(document))?;
 
@@ -94,14 +94,12 @@ pub(super) fn update(
         let mut old = KeySet::default();
         keys_of(&index.spec, before, &mut old)?;
         let new = new_keys(unit, collection, index, after)?;
-        changes.push((index, old, new));
-    }
-    for (index, old, new) in &changes {
         if index.spec.unique {
             for (key, type_bits) in new.iter().filter(|(key, _)| !old.contains(key)) {
                 claim_key(unit, collection, index, key, type_bits, record)?;
             }
         }
+        changes.push((index, old, new));
     }
     touch_building(collection, record, Some(after))?;
 

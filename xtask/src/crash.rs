@@ -9,14 +9,14 @@ use crate::workspace::{self, captured};
 
 /// Short enough for every test run.
 const SHORT: &[&[&str]] = &[
-    &["kill", "--rounds", "6", "--life-ms", "600"],
-    &["power", "--operations", "200", "--stride", "3"],
+    &["kill", "--rounds", "10", "--life-ms", "800"],
+    &["power", "--operations", "200"],
     &["full-disk"],
     &["full-disk-by-surprise"],
     &["failed-sync"],
-    &["bank", "--transactions", "2000"],
-    &["list-append", "--transactions", "2000"],
-    &["unique-key", "--transactions", "2000"],
+    &["bank", "--transactions", "4000"],
+    &["list-append", "--transactions", "4000"],
+    &["unique-key", "--transactions", "4000"],
 ];
 
 /// For the night. Large documents make the store flush, compact and change journals within the run.

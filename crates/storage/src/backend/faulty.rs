@@ -220,3 +220,28 @@ fn a_sync_waits_for_the_batch_under_way() {
         assert!(synced.join().unwrap());
     });
 }
+
+#[test]
+fn who_has_seen_a_commit_can_wait_until_it_is_published_and_on_disk() {
+    let (disk, store) = store();
+    let ticket = put(&store, 1).enqueue(Durability::Durable).unwrap();
+    assert!(store.latest(Space::Index, &[1]).unwrap().is_some());
+    assert!(store.snapshot().get(Space::Index, &[1]).unwrap().is_none());
+    store.settle(Durability::Durable).unwrap();
+    assert!(store.snapshot().get(Space::Index, &[1]).unwrap().is_some());
+    ticket.wait().unwrap();
+
+    let syncs = || disk.syncs.load(Ordering::SeqCst);
+    put(&store, 2).commit(Durability::Relaxed).unwrap();
+    let before = syncs();
+    store.settle(Durability::Durable).unwrap();
+    assert_eq!(syncs() - before, 1);
+    // Nothing is left to wait for.
+    store.settle(Durability::Durable).unwrap();
+    assert_eq!(syncs() - before, 1);
+
+    let ticket = put(&store, 3).enqueue(Durability::Durable).unwrap();
+    disk.broken.store(true, Ordering::SeqCst);
+    assert!(store.settle(Durability::Durable).is_err());
+    assert!(ticket.wait().is_err());
+}

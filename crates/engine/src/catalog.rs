@@ -124,7 +124,8 @@ impl Catalog {
             let id = CollectionId(u32::from_be_bytes(
                 key[1..].try_into().map_err(|_| corrupt("a collection's key has a wrong length"))?,
             ));
-            let document = RawDocument::parse(&value).map_err(|_| corrupt("a collection's entry is not BSON"))?;
+            let document =
+                RawDocument::parse(&value).map_err(|_| corrupt("a collection's entry is not BSON"))?;
             let last_record = last_record_id(snapshot, id)?;
             let collection = Collection::decode(id, document, last_record)
                 .ok_or_else(|| corrupt("a collection's entry lacks a field"))?;

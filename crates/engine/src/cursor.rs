@@ -64,7 +64,10 @@ impl Batch {
     }
 
     pub fn next(size: Option<usize>) -> Batch {
-        Batch { documents_max: size.filter(|&size| size > 0).unwrap_or(usize::MAX), bytes_max: limits::REPLY_BYTES_MAX }
+        Batch {
+            documents_max: size.filter(|&size| size > 0).unwrap_or(usize::MAX),
+            bytes_max: limits::REPLY_BYTES_MAX,
+        }
     }
 }
 
@@ -86,7 +89,12 @@ impl Cursor {
     /// Appends documents to an open array. Returns whether the cursor is exhausted.
     ///
     /// A batch always holds at least one document, however large, so a client always gets on.
-    pub fn fill(&mut self, writer: &mut Writer, batch: Batch, interrupt: &dyn Fn() -> Result<()>) -> Result<bool> {
+    pub fn fill(
+        &mut self,
+        writer: &mut Writer,
+        batch: Batch,
+        interrupt: &dyn Fn() -> Result<()>,
+    ) -> Result<bool> {
         let start = writer.len();
         let mut count = 0;
         let mut context = ExecContext::new(interrupt);
@@ -231,7 +239,9 @@ impl Cursors {
 
     pub fn close_idle(&self, now: Instant) {
         self.close(|slot| match slot {
-            Slot::Idle(cursor) => !cursor.immortal && now.duration_since(cursor.last_use) >= limits::CURSOR_IDLE,
+            Slot::Idle(cursor) => {
+                !cursor.immortal && now.duration_since(cursor.last_use) >= limits::CURSOR_IDLE
+            }
             Slot::InUse { .. } => false,
         });
     }
@@ -284,4 +294,3 @@ impl std::fmt::Debug for Cursors {
         write!(f, "Cursors({})", self.count())
     }
 }
-

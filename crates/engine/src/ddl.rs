@@ -155,7 +155,9 @@ impl Engine {
         match self.catalog().database_of_other_case(database) {
             Some(other) => Err(Error::location(
                 13297,
-                format!("db already exists with different case already have: [{other}] trying to create [{database}]"),
+                format!(
+                    "db already exists with different case already have: [{other}] trying to create [{database}]"
+                ),
             )),
             None => Ok(()),
         }
@@ -210,7 +212,8 @@ impl Engine {
             let mut both: Vec<&Arc<Collection>> = [&collection].into_iter().chain(&target).collect();
             // By id, so that renames onto each other do not wait for each other.
             both.sort_unstable_by_key(|collection| collection.id);
-            let _held = both.iter().map(|each| self.hold_whole(operation, each)).collect::<Result<Vec<Held>>>()?;
+            let _held =
+                both.iter().map(|each| self.hold_whole(operation, each)).collect::<Result<Vec<Held>>>()?;
             let ids = self.ids.lock();
             // Dropped, renamed or made while we waited: look again by name.
             let (current, displaced) = match (self.collection(from), self.collection(to)) {
@@ -243,7 +246,11 @@ impl Engine {
     }
 
     /// Takes a collection's lock whole: waits until no writer and no open transaction is inside.
-    pub(crate) fn hold(&self, operation: &Operation, namespace: &Namespace) -> Result<(Arc<Collection>, Held)> {
+    pub(crate) fn hold(
+        &self,
+        operation: &Operation,
+        namespace: &Namespace,
+    ) -> Result<(Arc<Collection>, Held)> {
         loop {
             let collection = self.collection(namespace).ok_or_else(|| not_found(namespace))?;
             let held = self.hold_whole(operation, &collection)?;

@@ -1,7 +1,7 @@
 //! The database: a store, a catalog, sessions, cursors and running operations.
 
-use std::path::PathBuf;
 use std::ops::Bound;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 

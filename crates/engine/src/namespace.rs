@@ -21,7 +21,9 @@ impl Namespace {
             return Err(invalid(format!("Invalid namespace specified '{database}.'")));
         }
         if collection.contains('\0') {
-            return Err(invalid(format!("namespaces cannot have embedded null characters: '{database}.{collection}'")));
+            return Err(invalid(format!(
+                "namespaces cannot have embedded null characters: '{database}.{collection}'"
+            )));
         }
         if collection.starts_with('.') {
             return Err(invalid(format!("Collection names cannot start with '.': {collection}")));

@@ -1,8 +1,8 @@
 //! A running command: what it may be stopped by, and what currentOp shows of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use kilim_bson::Document;

@@ -70,15 +70,23 @@ pub fn validate(collection: &Collection, snapshot: &Snapshot, operation: &Operat
                 continue;
             };
             if !index.multikey.covers(&seen) {
-                found.note(format!("index {} is not marked multikey for record {}", index.spec.name, record.0));
+                found.note(format!(
+                    "index {} is not marked multikey for record {}",
+                    index.spec.name, record.0
+                ));
             }
             for (key, type_bits) in keys.iter() {
                 expected[position] += 1;
                 let (entry, value) = index_entry(index, key, type_bits, record);
                 match snapshot.get(Space::Index, &entry)? {
                     Some(stored) if *stored == value[..] => {}
-                    Some(_) => found.note(format!("an entry of index {} differs for record {}", index.spec.name, record.0)),
-                    None => found.note(format!("index {} lacks an entry of record {}", index.spec.name, record.0)),
+                    Some(_) => found.note(format!(
+                        "an entry of index {} differs for record {}",
+                        index.spec.name, record.0
+                    )),
+                    None => {
+                        found.note(format!("index {} lacks an entry of record {}", index.spec.name, record.0))
+                    }
                 }
             }
         }

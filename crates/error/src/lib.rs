@@ -34,7 +34,10 @@ pub enum StorageError {
     /// A sync failed earlier. What the disk holds is unknown, so writes are refused until reopened.
     Poisoned(String),
     /// The free-space reserve is reached: writes are refused, reads go on.
-    OutOfSpace { free_bytes: u64, reserve_bytes: u64 },
+    OutOfSpace {
+        free_bytes: u64,
+        reserve_bytes: u64,
+    },
 }
 
 impl Error {

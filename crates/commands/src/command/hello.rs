@@ -126,7 +126,10 @@ fn keep_metadata(call: &mut Call<'_, '_>, metadata: RawDocument<'_>) -> Result<(
 /// The topology never changes, so a monitor waits its time out; shutting down wakes it.
 fn wait(call: &Call<'_, '_>, time: Duration) {
     let deadline = std::time::Instant::now() + time;
-    while std::time::Instant::now() < deadline && call.operation.check().is_ok() && !call.engine.operations.is_ending() {
+    while std::time::Instant::now() < deadline
+        && call.operation.check().is_ok()
+        && !call.engine.operations.is_ending()
+    {
         let left = deadline.saturating_duration_since(std::time::Instant::now());
         std::thread::sleep(left.min(Duration::from_millis(50)));
     }

@@ -115,7 +115,12 @@ impl Engine {
     }
 
     /// `dropIndexes` of these: the names are known to exist and `_id_` is not among them.
-    pub fn drop_indexes(&self, operation: &Operation, namespace: &Namespace, dropped: &[IndexId]) -> Result<()> {
+    pub fn drop_indexes(
+        &self,
+        operation: &Operation,
+        namespace: &Namespace,
+        dropped: &[IndexId],
+    ) -> Result<()> {
         let (_, _held) = self.hold(operation, namespace)?;
         let changed = self.replace_collection(namespace, |collection, transaction| {
             collection.indexes =
@@ -141,7 +146,10 @@ impl Engine {
         let changed = self.replace_collection(namespace, |collection, _| {
             collection.indexes = (collection.indexes.iter())
                 .map(|index| match index.id == id {
-                    true => Arc::new(Index { spec: IndexSpec { hidden, ..index.spec.clone() }, ..(**index).clone() }),
+                    true => Arc::new(Index {
+                        spec: IndexSpec { hidden, ..index.spec.clone() },
+                        ..(**index).clone()
+                    }),
                     false => index.clone(),
                 })
                 .collect();
@@ -166,7 +174,9 @@ enum Beginning<'e> {
     /// An index of that name is being built.
     Elsewhere,
     /// All are there.
-    Nothing { before: usize },
+    Nothing {
+        before: usize,
+    },
 }
 
 struct Build<'e> {
@@ -188,9 +198,10 @@ impl<'e> Build<'e> {
     ) -> Result<Beginning<'e>> {
         let (collection, held) = engine.hold(operation, namespace)?;
         let elsewhere = |spec: &IndexSpec| {
-            collection.building.iter().any(|building| {
-                building.index.spec.name == spec.name || building.index.spec.key == spec.key
-            })
+            collection
+                .building
+                .iter()
+                .any(|building| building.index.spec.name == spec.name || building.index.spec.key == spec.key)
         };
         if specs.iter().any(elsewhere) {
             operation.check()?;
@@ -205,7 +216,12 @@ impl<'e> Build<'e> {
             let mut ids = engine.ids.lock();
             let building = |spec: IndexSpec| {
                 Arc::new(BuildingIndex {
-                    index: Index { id: ids.next_index(), spec, multikey: Multikey::default(), ready_since: 0 },
+                    index: Index {
+                        id: ids.next_index(),
+                        spec,
+                        multikey: Multikey::default(),
+                        ready_since: 0,
+                    },
                     touched: Mutex::default(),
                     progress: AtomicU64::new(0),
                 })
@@ -333,7 +349,8 @@ impl<'e> Build<'e> {
         let mut transaction = self.engine.store.begin();
         let mut additions = Vec::new();
         let put_off = std::mem::take(&mut building.touched.lock().put_off);
-        let is_put_off = |key: &[u8]| !put_off.is_empty() && put_off.contains(&layout::unique_entry(index.id, key));
+        let is_put_off =
+            |key: &[u8]| !put_off.is_empty() && put_off.contains(&layout::unique_entry(index.id, key));
         for &record in touched {
             let (mut old, mut new) = (KeySet::default(), KeySet::default());
             let key = layout::record_key(self.collection.id, record);

@@ -17,7 +17,10 @@ pub fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<I
         }
         let existing = collection.indexes.iter().map(|index| &index.spec);
         let building = collection.building.iter().map(|building| &building.index.spec);
-        if existing.chain(building).try_fold(false, |found, other| same(&spec, other).map(|is| found || is))? {
+        if existing
+            .chain(building)
+            .try_fold(false, |found, other| same(&spec, other).map(|is| found || is))?
+        {
             continue;
         }
         new.push(spec);

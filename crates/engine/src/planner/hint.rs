@@ -24,7 +24,9 @@ impl Hint {
         match value {
             RawValue::String(name) => Ok(Some(Hint::Name(name.to_owned()))),
             RawValue::Document(document) if document.is_empty() => Ok(None),
-            RawValue::Document(document) if document.get("$natural").is_some() && document.iter().count() > 1 => {
+            RawValue::Document(document)
+                if document.get("$natural").is_some() && document.iter().count() > 1 =>
+            {
                 Err(Error::user(ErrorCode::BadValue, "$natural hint cannot be combined with other fields"))
             }
             RawValue::Document(document) => Ok(Some(Hint::of_document(document))),

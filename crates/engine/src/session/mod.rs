@@ -313,7 +313,8 @@ impl Sessions {
             Some(record) => retry::decode_state(&record)?,
             None => State::default(),
         };
-        let session = Arc::new(Session { id, last_use: Mutex::new(Instant::now()), state: Mutex::new(state) });
+        let session =
+            Arc::new(Session { id, last_use: Mutex::new(Instant::now()), state: Mutex::new(state) });
         sessions.insert(id, session.clone());
         Ok(session)
     }
@@ -395,7 +396,8 @@ impl Sessions {
     pub fn forget_idle(&self, engine: &Engine, now: Instant) {
         let idle: Vec<Arc<Session>> = {
             let sessions = self.sessions.lock();
-            let overdue = |session: &Session| now.duration_since(*session.last_use.lock()) > limits::SESSION_IDLE;
+            let overdue =
+                |session: &Session| now.duration_since(*session.last_use.lock()) > limits::SESSION_IDLE;
             sessions.values().filter(|session| overdue(session)).cloned().collect()
         };
         let mut gone = Vec::new();
@@ -410,7 +412,8 @@ impl Sessions {
                 gone.push(id);
             }
         }
-        let overdue = |stored: &mut (Instant, Vec<SessionId>)| now.duration_since(stored.0) > limits::SESSION_IDLE;
+        let overdue =
+            |stored: &mut (Instant, Vec<SessionId>)| now.duration_since(stored.0) > limits::SESSION_IDLE;
         gone.extend(self.stored.lock().take_if(overdue).into_iter().flat_map(|(_, stored)| stored));
         if let Err(error) = self.forget_stored(engine, &gone) {
             tracing::warn!(%error, "could not forget idle sessions");

@@ -78,7 +78,8 @@ pub(super) fn encode_committed(number: i64) -> Document {
 
 /// A session's state as its record tells it, after a restart.
 pub(super) fn decode_state(record: &[u8]) -> Result<State> {
-    decode(record).ok_or_else(|| Error::Storage(StorageError::Corrupt("a session record is unreadable".to_owned())))
+    decode(record)
+        .ok_or_else(|| Error::Storage(StorageError::Corrupt("a session record is unreadable".to_owned())))
 }
 
 fn decode(record: &[u8]) -> Option<State> {
@@ -90,7 +91,8 @@ fn decode(record: &[u8]) -> Option<State> {
     let mut statements = Vec::new();
     for entry in document.get("statements")?.as_array()?.iter() {
         let entry = entry.as_document()?;
-        let (RawValue::Int32(first), RawValue::Int32(last)) = (entry.get("first")?, entry.get("last")?) else {
+        let (RawValue::Int32(first), RawValue::Int32(last)) = (entry.get("first")?, entry.get("last")?)
+        else {
             return None;
         };
         let result = entry.get("result")?.as_document()?.to_document();

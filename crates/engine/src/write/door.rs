@@ -33,7 +33,8 @@ fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
 
 /// Values that `_id` cannot have.
 pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
-    let refused = matches!(id.element_type(), ElementType::Array | ElementType::Undefined | ElementType::Regex);
+    let refused =
+        matches!(id.element_type(), ElementType::Array | ElementType::Undefined | ElementType::Regex);
     if refused {
         return Err(Error::user(
             ErrorCode::InvalidIdField,
@@ -51,7 +52,11 @@ pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn insert(unit: &mut Unit<'_>, collection: &Collection, document: RawDocument<'_>) -> Result<RecordId> {
+pub(super) fn insert(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    document: RawDocument<'_>,
+) -> Result<RecordId> {
     check_stored_document(document)?;
     let record = RecordId(collection.shared.next_record.fetch_add(1, Ordering::Relaxed));
     let mut entries = Vec::with_capacity(collection.indexes.len());
@@ -192,11 +197,7 @@ fn claim_key(
 }
 
 /// Tells indexes under construction that this record changes; refuses what they could not index.
-fn touch_building(
-    collection: &Collection,
-    record: RecordId,
-    after: Option<RawDocument<'_>>,
-) -> Result<()> {
+fn touch_building(collection: &Collection, record: RecordId, after: Option<RawDocument<'_>>) -> Result<()> {
     for building in collection.building.iter() {
         building.touch(record, after)?;
     }
@@ -224,7 +225,12 @@ fn put_entry(
 }
 
 /// An index entry as stored: unique indexes keep the record id in the value, others in the key.
-pub(crate) fn index_entry(index: &Index, key: &[u8], type_bits: &[u8], record: RecordId) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn index_entry(
+    index: &Index,
+    key: &[u8],
+    type_bits: &[u8],
+    record: RecordId,
+) -> (Vec<u8>, Vec<u8>) {
     if index.spec.unique {
         let mut value = Vec::with_capacity(8 + type_bits.len());
         value.extend_from_slice(&record.0.to_be_bytes());

@@ -58,7 +58,9 @@ fn write_value(out: &mut String, value: RawValue<'_>) {
     // Writing to a string does not fail.
     let _ = match value {
         RawValue::Double(value) if value.is_nan() => write!(out, "nan.0"),
-        RawValue::Double(value) if value.is_infinite() => write!(out, "{}", if value > 0.0 { "inf" } else { "-inf" }),
+        RawValue::Double(value) if value.is_infinite() => {
+            write!(out, "{}", if value > 0.0 { "inf" } else { "-inf" })
+        }
         RawValue::Double(value) if value == value.trunc() && value.abs() < 1e15 => write!(out, "{value:.1}"),
         RawValue::Double(value) => write!(out, "{value}"),
         RawValue::String(text) | RawValue::Symbol(text) => write!(out, "\"{}\"", escape(text)),

@@ -7,7 +7,8 @@ use kilim_query::sort::Sort;
 use super::door;
 use super::unit::Unit;
 use super::update::{
-    Candidates, Images, UpdateRequest, UpsertRace, apply_update, change_record, insert_new, matching, new_document,
+    Candidates, Images, UpdateRequest, UpsertRace, apply_update, change_record, insert_new, matching,
+    new_document,
 };
 use crate::namespace::Namespace;
 
@@ -22,7 +23,9 @@ pub struct FindAndModifyRequest<'a> {
 pub enum Modification {
     Remove,
     /// `new`: give back the document as it became.
-    Update { new: bool },
+    Update {
+        new: bool,
+    },
 }
 
 #[derive(Debug, Default, Clone)]
@@ -92,9 +95,14 @@ fn modify_first(
     Ok(None)
 }
 
-fn upsert(unit: &mut Unit<'_>, namespace: &Namespace, request: &FindAndModifyRequest<'_>) -> Result<Modified> {
+fn upsert(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    request: &FindAndModifyRequest<'_>,
+) -> Result<Modified> {
     let document = new_document(unit, &request.target)?;
-    let id = document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
+    let id =
+        document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
     insert_new(unit, namespace, document.as_raw())?;
     let new = request.modification == Modification::Update { new: true };
     Ok(Modified { value: new.then_some(document), matched: false, upserted: Some(id) })

@@ -47,13 +47,21 @@ pub fn insert(
     Ok(outcome)
 }
 
-fn insert_one(unit: &mut Unit<'_>, namespace: &Namespace, document: RawDocument<'_>, statement: i32) -> Result<()> {
+fn insert_one(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    document: RawDocument<'_>,
+    statement: i32,
+) -> Result<()> {
     unit.operation.check()?;
     let size = document.as_bytes().len();
     if size > limits::DOCUMENT_BYTES_MAX {
         return Err(Error::user(
             ErrorCode::BadValue,
-            format!("object to insert too large. size in bytes: {size}, max size: {}", limits::DOCUMENT_BYTES_MAX),
+            format!(
+                "object to insert too large. size in bytes: {size}, max size: {}",
+                limits::DOCUMENT_BYTES_MAX
+            ),
         ));
     }
     let document = prepare_insert(document, unit.engine.store.now())?;
@@ -79,7 +87,8 @@ pub fn prepare_insert(document: RawDocument<'_>, now: u64) -> Result<Cow<'_, [u8
         door::check_id(id)?;
     }
     let id_is_first = document.iter().next().is_some_and(|(name, _)| name == "_id");
-    let empty_timestamp = |value: RawValue<'_>| matches!(value, RawValue::Timestamp(Timestamp { seconds: 0, increment: 0 }));
+    let empty_timestamp =
+        |value: RawValue<'_>| matches!(value, RawValue::Timestamp(Timestamp { seconds: 0, increment: 0 }));
     let has_empty_timestamp = document.iter().any(|(name, value)| name != "_id" && empty_timestamp(value));
     if id_is_first && !has_empty_timestamp {
         return Ok(Cow::Borrowed(document.as_bytes()));

@@ -20,8 +20,8 @@ pub use unit::{Unit, not_in_transaction};
 pub use update::{UpdateOutcome, UpdateRequest, update};
 
 pub(crate) use door::index_entry;
-pub use duplicate::shell_text;
 pub(crate) use duplicate::duplicate_key;
+pub use duplicate::shell_text;
 
 use kilim_error::{Error, ErrorCode};
 

@@ -59,8 +59,25 @@ enum Work {
 
 impl<'e> Unit<'e> {
     pub fn new(engine: &'e Engine, operation: Arc<Operation>, durability: Durability) -> Unit<'e> {
-        let work = Work::Batch { transaction: None, documents: 0, held: Vec::new(), looked: false, tickets: Vec::new(), on_the_way: 0 };
-        Unit { engine, operation, durability, work, retry: None, unrecorded: false, retried: Vec::new(), read_at: None, committed: 0 }
+        let work = Work::Batch {
+            transaction: None,
+            documents: 0,
+            held: Vec::new(),
+            looked: false,
+            tickets: Vec::new(),
+            on_the_way: 0,
+        };
+        Unit {
+            engine,
+            operation,
+            durability,
+            work,
+            retry: None,
+            unrecorded: false,
+            retried: Vec::new(),
+            read_at: None,
+            committed: 0,
+        }
     }
 
     pub fn in_transaction(
@@ -69,7 +86,17 @@ impl<'e> Unit<'e> {
         transaction: Box<ActiveTransaction>,
     ) -> Unit<'e> {
         let work = Work::Transaction(transaction);
-        Unit { engine, operation, durability: Durability::Durable, work, retry: None, unrecorded: false, retried: Vec::new(), read_at: None, committed: 0 }
+        Unit {
+            engine,
+            operation,
+            durability: Durability::Durable,
+            work,
+            retry: None,
+            unrecorded: false,
+            retried: Vec::new(),
+            read_at: None,
+            committed: 0,
+        }
     }
 
     pub fn is_transaction(&self) -> bool {
@@ -153,7 +180,8 @@ impl<'e> Unit<'e> {
                 self.engine.ensure_collection(namespace)?;
             }
             Work::Transaction(transaction) => {
-                let collection = self.engine.create_in_transaction(&mut transaction.storage, namespace, options)?;
+                let collection =
+                    self.engine.create_in_transaction(&mut transaction.storage, namespace, options)?;
                 transaction.created.push(collection);
             }
         }
@@ -194,7 +222,11 @@ impl<'e> Unit<'e> {
     }
 
     /// Takes the intent on a record and reads its newest version, commit time included. `None`: gone.
-    pub(super) fn lock_record(&mut self, collection: CollectionId, record: RecordId) -> Result<Option<Bytes>> {
+    pub(super) fn lock_record(
+        &mut self,
+        collection: CollectionId,
+        record: RecordId,
+    ) -> Result<Option<Bytes>> {
         let key = layout::record_key(collection, record);
         self.lock(Space::Records, &key)?;
         let in_transaction = self.is_transaction();

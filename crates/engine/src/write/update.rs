@@ -44,7 +44,11 @@ pub(super) struct Images {
     pub after: Option<Document>,
 }
 
-pub fn update(unit: &mut Unit<'_>, namespace: &Namespace, request: &UpdateRequest<'_>) -> Result<UpdateOutcome> {
+pub fn update(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    request: &UpdateRequest<'_>,
+) -> Result<UpdateOutcome> {
     if let Some(done) = unit.answered(request.statement) {
         return UpdateOutcome::decode(&done);
     }
@@ -96,9 +100,11 @@ fn asks_for_key(filter: &Filter, details: &[u8]) -> bool {
     let Some(key) = key else { return false };
     fields.len() == key.iter().count()
         && fields.iter().all(|field| match field {
-            Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, value) } => key
-                .iter()
-                .any(|(name, held)| name == path.as_str() && compare(held, value.as_raw()) == Ordering::Equal),
+            Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, value) } => {
+                key.iter().any(|(name, held)| {
+                    name == path.as_str() && compare(held, value.as_raw()) == Ordering::Equal
+                })
+            }
             _ => false,
         })
 }
@@ -113,9 +119,10 @@ fn update_matching(
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(outcome) };
     while let Some(found) = candidates.next(unit)? {
         let record = found.record;
-        let changed = change_record(unit, namespace, found, &request.filter, |unit, collection, before, position| {
-            apply_update(unit, collection, record, before, position, request)
-        })?;
+        let changed =
+            change_record(unit, namespace, found, &request.filter, |unit, collection, before, position| {
+                apply_update(unit, collection, record, before, position, request)
+            })?;
         let Some(images) = changed else { continue };
         outcome.matched += 1;
         if images.after.is_some() {
@@ -192,9 +199,14 @@ pub(super) fn change_record<T>(
 }
 
 /// Inserts what the filter's equalities and the update make; gives back the new `_id`.
-pub(super) fn upsert(unit: &mut Unit<'_>, namespace: &Namespace, request: &UpdateRequest<'_>) -> Result<Value> {
+pub(super) fn upsert(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    request: &UpdateRequest<'_>,
+) -> Result<Value> {
     let document = new_document(unit, request)?;
-    let id = document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
+    let id =
+        document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
     insert_new(unit, namespace, document.as_raw())?;
     let outcome = UpdateOutcome { upserted: Some(id.clone()), ..UpdateOutcome::default() };
     unit.record_statement(request.statement, outcome.encode());
@@ -211,7 +223,11 @@ pub(super) fn new_document(unit: &Unit<'_>, request: &UpdateRequest<'_>) -> Resu
     Ok(document)
 }
 
-pub(super) fn insert_new(unit: &mut Unit<'_>, namespace: &Namespace, document: RawDocument<'_>) -> Result<()> {
+pub(super) fn insert_new(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    document: RawDocument<'_>,
+) -> Result<()> {
     loop {
         let collection = unit.enter_or_create(namespace)?;
         match door::insert(unit, &collection, document) {
@@ -247,7 +263,11 @@ pub(super) struct Candidate {
 
 impl Candidates {
     /// `None` where there is no collection to look in.
-    pub(super) fn find(unit: &mut Unit<'_>, namespace: &Namespace, read: ReadRequest) -> Result<Option<Candidates>> {
+    pub(super) fn find(
+        unit: &mut Unit<'_>,
+        namespace: &Namespace,
+        read: ReadRequest,
+    ) -> Result<Option<Candidates>> {
         // Held first, so that no schema change comes between; then the snapshot; then the catalog again, for
         // an older one may not know the arrays that the snapshot has.
         unit.see_own_writes()?;

@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn an_interrupted_creation_is_repeated() {
-        let interrupt: [(&str, fn(&Path)); 5] = [
+        type Interruption = (&'static str, fn(&Path));
+        let interruptions: [Interruption; 5] = [
             ("at once", |dir| {
                 for name in [VERSION, FIRST_JOURNAL] {
                     fs::remove_file(dir.join(name)).unwrap();
@@ -242,7 +243,7 @@ mod tests {
             ("with a keyspace missing", |dir| fs::remove_dir_all(dir.join("keyspaces/2")).unwrap()),
             ("just before the end", |_| {}),
         ];
-        for (when, interrupt) in interrupt {
+        for (when, interrupt) in interruptions {
             let dir = tempfile::tempdir().unwrap();
             let dir = &dir.path().join("a/b");
             Store::open(dir, options()).unwrap().close().unwrap();

@@ -14,6 +14,7 @@ use kilim_bson::{KeyEncoder, Path, RawArray, RawDocument, RawValue, Value, decod
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{IndexSpec, KeyPart, Multikey};
+use crate::layout;
 use crate::write::shell_text;
 
 /// Keys with their type bits, sorted by key, in one buffer. Cleared and filled again, it allocates
@@ -106,7 +107,7 @@ pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) ->
             None if spec.sparse => return Ok(Multikey::default()),
             value => {
                 out.push(&spec.key, std::iter::once(value.unwrap_or(RawValue::Null)));
-                return Ok(Multikey::default());
+                return Ok(with_long_keys(Multikey::default(), out));
             }
         }
     }
@@ -116,7 +117,15 @@ pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) ->
     fan_out.expand(fields, document, 0)?;
     let multikey = fan_out.multikey;
     out.sort();
-    Ok(multikey)
+    Ok(with_long_keys(multikey, out))
+}
+
+/// Notes keys that the index will not hold whole: its order cannot be trusted among them.
+fn with_long_keys(mut multikey: Multikey, keys: &KeySet) -> Multikey {
+    if keys.entries.iter().any(|entry| entry.key.len() > layout::KEY_BYTES_MAX) {
+        multikey.note_long_key();
+    }
+    multikey
 }
 
 /// The values of a key that [`keys_of`] made.
@@ -271,8 +280,7 @@ impl FanOut<'_, '_> {
     fn met_array(&mut self, part: usize, component: usize) {
         let bits = &mut self.multikey.0;
         bits.resize(self.spec.key.len(), 0);
-        // Paths beyond 64 components share the last bit.
-        bits[part] |= 1 << component.min(63);
+        bits[part] |= Multikey::bit_of(component);
     }
 }
 

@@ -29,9 +29,12 @@ pub struct IndexSpec {
 }
 
 /// For each key part, which components of its path met an array in some document, one bit each.
-/// Empty bits everywhere mean: not multikey.
+/// Empty bits everywhere mean: not multikey. The highest bit of the first part is no component: it tells
+/// that some key was too long to be stored whole. On disk, in the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Multikey(pub Vec<u64>);
+
+const LONG_KEYS: u64 = 1 << 63;
 
 /// An index that exists, with what the planner must know of it.
 #[derive(Debug, Clone)]
@@ -46,10 +49,32 @@ pub struct Index {
 
 impl Multikey {
     pub fn is_multikey(&self) -> bool {
-        self.0.iter().any(|&bits| bits != 0)
+        self.0.iter().any(|&bits| bits & !LONG_KEYS != 0)
     }
 
-    /// Whether all of `other`'s arrays are known here.
+    /// The components of a part's path that met an array; those from the 63rd on share a bit.
+    pub fn array_bits(&self, part: usize) -> u64 {
+        self.0.get(part).copied().unwrap_or(0) & !LONG_KEYS
+    }
+
+    /// The bit of a component.
+    pub fn bit_of(component: usize) -> u64 {
+        1 << component.min(62)
+    }
+
+    /// Some entries hold the beginning of their key only: the index's order is not the keys' order.
+    pub fn has_long_keys(&self) -> bool {
+        self.0.first().is_some_and(|bits| bits & LONG_KEYS != 0)
+    }
+
+    pub fn note_long_key(&mut self) {
+        if self.0.is_empty() {
+            self.0.push(0);
+        }
+        self.0[0] |= LONG_KEYS;
+    }
+
+    /// Whether all that `other` tells is known here.
     pub fn covers(&self, other: &Multikey) -> bool {
         other.0.iter().enumerate().all(|(part, &bits)| bits & !self.0.get(part).copied().unwrap_or(0) == 0)
     }

@@ -12,7 +12,7 @@ use kilim_query::filter::{Filter, Predicate};
 use super::bounds::{Bounds, PartTraits, Tightness, bounds_of};
 use super::interval::IntervalList;
 use super::leaf::{Leaf, leaves_of};
-use crate::index::Index;
+use crate::index::{Index, Multikey};
 
 /// One way to use one index for a conjunction.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ impl Access {
 impl Index {
     /// The components of a key part's path that met an array, as bits.
     pub(super) fn array_bits(&self, part: usize) -> u64 {
-        self.multikey.0.get(part).copied().unwrap_or(0)
+        self.multikey.array_bits(part)
     }
 }
 
@@ -127,7 +127,7 @@ impl Used {
         for (at, component) in components.iter().enumerate() {
             prefix.push('.');
             prefix.push_str(&component.name);
-            if at < 64 && bits & 1 << at != 0 {
+            if bits & Multikey::bit_of(at) != 0 {
                 let element = one.leaf.elements.iter().find(|(length, _)| *length == at + 1);
                 arrays.push((prefix.clone(), element.map(|&(_, id)| id)));
             }

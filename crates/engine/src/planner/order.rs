@@ -12,6 +12,9 @@ use crate::index::Index;
 
 /// Scan backward (`true`) or forward for the sort's order; `None` where neither gives it.
 pub fn direction_for(index: &Index, bounds: &[IntervalList], sort: &Sort) -> Option<bool> {
+    if index.multikey.has_long_keys() {
+        return None;
+    }
     let parts = &index.spec.key;
     let fixed = |part: usize| bounds[part].is_point();
     let constant = |part: usize| fixed(part) && index.array_bits(part) == 0;
@@ -68,7 +71,7 @@ pub struct Exploded {
 /// the sort's order: `{a: {$in: [1, 2]}}` sorted by `b` over an index on `a, b`.
 pub fn explode(access: &Access, sort: &Sort) -> Option<Exploded> {
     let index = &access.index;
-    if index.multikey.is_multikey() {
+    if index.multikey.is_multikey() || index.multikey.has_long_keys() {
         return None;
     }
     let points = |list: &IntervalList| !list.is_empty() && list.intervals().iter().all(Interval::is_point);

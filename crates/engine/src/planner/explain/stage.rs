@@ -5,6 +5,7 @@ use kilim_query::filter::Filter;
 use kilim_query::sort::Sort;
 
 use super::print_intervals;
+use crate::index::Multikey;
 use crate::operator::{SORT_BYTES_MAX, Stats, StatsTree};
 use crate::planner::{IndexScan, Interval, Node, Project, ProjectKind};
 
@@ -197,15 +198,15 @@ fn append_index(out: &mut Writer, scan: &IndexScan) {
     out.open_document("multiKeyPaths");
     for (at, part) in spec.key.iter().enumerate() {
         out.open_array(part.path.as_str());
-        let bits = scan.index.multikey.0.get(at).copied().unwrap_or(0);
+        let bits = scan.index.multikey.array_bits(at);
         let mut prefix = String::new();
         let mut shown = 0;
-        for (component, bit) in part.path.components().iter().zip(0..64) {
-            if bit > 0 {
+        for (at, component) in part.path.components().iter().enumerate() {
+            if at > 0 {
                 prefix.push('.');
             }
             prefix.push_str(&component.name);
-            if bits & 1 << bit != 0 {
+            if bits & Multikey::bit_of(at) != 0 {
                 out.append_index(shown, RawValue::String(&prefix));
                 shown += 1;
             }

@@ -7,6 +7,7 @@
 
 #[cfg(test)]
 mod arbitrary;
+pub mod calendar;
 mod compare;
 mod decimal;
 mod document;

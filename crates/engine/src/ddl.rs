@@ -81,8 +81,8 @@ impl Engine {
 
     /// The collection, made where it is missing, for the first write into it.
     ///
-    /// Its commit is only queued: the write that follows is queued behind it, so both become durable
-    /// with one sync.
+    /// Its commit is only queued: the write that follows is queued behind it, so it is durable no later
+    /// than that write, which alone is waited for.
     pub(crate) fn ensure_collection(&self, namespace: &Namespace) -> Result<Arc<Collection>> {
         if let Some(collection) = self.collection(namespace) {
             return Ok(collection);

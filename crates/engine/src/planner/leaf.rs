@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use kilim_bson::Path;
-use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_query::filter::{Filter, Predicate};
 
 /// One predicate that bounds can be built from.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub fn leaves_of(conjuncts: &[Filter]) -> Vec<Leaf<'_>> {
     // Where candidates are equally good the first is taken, so their order is mongod's.
     collector
         .leaves
-        .sort_by(|a, b| rank(a.predicate).cmp(&rank(b.predicate)).then_with(|| a.path.cmp(&b.path)));
+        .sort_by(|a, b| a.predicate.rank().cmp(&b.predicate.rank()).then_with(|| a.path.cmp(&b.path)));
     collector.leaves
 }
 
@@ -44,28 +44,7 @@ pub fn place(filter: &Filter) -> (u8, &str) {
         Filter::Nor(_) => (19, ""),
         Filter::True | Filter::False => (21, ""),
         Filter::Field { predicate: Predicate::Not(_), .. } => (18, ""),
-        Filter::Field { path, predicate } => (rank(predicate), path.as_str()),
-    }
-}
-
-fn rank(predicate: &Predicate) -> u8 {
-    match predicate {
-        Predicate::All(_) => 0,
-        Predicate::ElemMatchObject(_) => 2,
-        Predicate::ElemMatchValue(_) => 3,
-        Predicate::Size(_) => 4,
-        Predicate::Compare(Comparison::Eq, _) => 5,
-        Predicate::Compare(Comparison::Lte, _) => 6,
-        Predicate::Compare(Comparison::Lt, _) => 7,
-        Predicate::Compare(Comparison::Gt, _) => 8,
-        Predicate::Compare(Comparison::Gte, _) => 9,
-        Predicate::Regex(_) => 10,
-        Predicate::Mod { .. } => 11,
-        Predicate::Exists => 12,
-        Predicate::In(_) => 13,
-        Predicate::Bits(_) => 14,
-        Predicate::Not(_) => 18,
-        Predicate::Type(_) => 20,
+        Filter::Field { path, predicate } => (predicate.rank(), path.as_str()),
     }
 }
 

@@ -184,7 +184,7 @@ impl Predicate {
     }
 
     /// mongod sorts by the kind of the predicate first; these are its places.
-    fn rank(&self) -> u8 {
+    pub fn rank(&self) -> u8 {
         match self {
             Predicate::All(_) => AND,
             Predicate::ElemMatchObject(_) => 2,

@@ -1,5 +1,7 @@
 //! Dates as ISO 8601 text, by the proleptic Gregorian calendar.
 
+use kilim_bson::calendar::{civil, days};
+
 const DAY_MS: i64 = 86_400_000;
 
 /// `2024-01-15T10:00:00.000Z`, or nothing outside the years 0 to 9999, which need another form.
@@ -50,27 +52,6 @@ fn number(digits: &str) -> Option<i64> {
         return None;
     }
     digits.parse().ok()
-}
-
-/// Days since 1970. The year begins in March here, so that the leap day comes last.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
 }
 
 #[cfg(test)]

@@ -4,4 +4,5 @@ pub mod filter;
 mod path;
 pub mod projection;
 pub mod sort;
+mod text;
 pub mod update;

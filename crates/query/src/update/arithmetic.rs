@@ -37,7 +37,7 @@ impl std::fmt::Debug for ArithmeticOperator {
 impl Arithmetic {
     pub fn parse(&'static self, path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
         if !argument.is_number() {
-            let element = super::text::element(path, argument);
+            let element = crate::text::element(path, argument);
             let message = format!("Cannot {} with non-numeric argument: {{{element}}}", self.verb);
             return Err(Error::user(ErrorCode::TypeMismatch, message));
         }

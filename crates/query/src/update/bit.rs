@@ -7,7 +7,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::change::Change;
 use super::operator::{Missing, Operator, Place};
-use super::text;
+use crate::text;
 
 #[derive(Debug)]
 struct Bit(Vec<(Operation, Integer)>);

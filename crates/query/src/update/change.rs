@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use kilim_bson::{Document, RawDocument, RawValue, Value, Writer};
 use kilim_error::{Error, Result};
 
-use super::text;
+use crate::text;
 
 /// The largest document a client may store.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -28,7 +28,6 @@ mod replacement;
 mod set;
 mod set_on_insert;
 mod storage;
-mod text;
 mod tree;
 mod unset;
 mod upsert;
@@ -47,6 +46,7 @@ use self::path::{Step, parse_path};
 use self::tree::ObjectNode;
 use self::walk::Walk;
 use crate::filter::Filter;
+use crate::text;
 
 /// A parsed update.
 #[derive(Debug, Clone)]

@@ -9,8 +9,9 @@ use kilim_error::Result;
 use super::change::Change;
 use super::{
     Context, add_to_set, bit, current_date, inc, max, min, mul, pop, pull, pull_all, push, rename, set,
-    set_on_insert, text, unset,
+    set_on_insert, unset,
 };
+use crate::text;
 
 /// An operator with its argument, at one path: a function from a value to its change.
 pub(super) trait Operator: fmt::Debug + Send + Sync {

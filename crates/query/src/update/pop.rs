@@ -8,7 +8,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use super::array::{array_of, long_of};
 use super::change::Change;
 use super::operator::{Missing, Operator, Place};
-use super::text;
+use crate::text;
 
 #[derive(Debug)]
 enum Pop {

@@ -13,7 +13,8 @@ use super::change::Change;
 use super::operator::{Missing, Operator, Place};
 use super::path::{Step, array_index, parse_path};
 use super::set::set;
-use super::{storage, text};
+use super::storage;
+use crate::text;
 
 /// At the target.
 #[derive(Debug)]

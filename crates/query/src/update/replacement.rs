@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Writer, compare};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::{Context, change, storage, text};
+use super::{Context, change, storage};
+use crate::text;
 
 /// The document after, or none where nothing changed. mongod compares what the client sent, so a
 /// replacement without `_id` always counts as a change.

@@ -16,7 +16,8 @@ use super::change::{self, BUILT_BYTES_MAX, Change, FieldChange};
 use super::operator::{Missing, Operator, Place};
 use super::path::array_index;
 use super::tree::{ArrayNode, Node, ObjectNode, check_disjoint, compare_names, conflict_in_document, join};
-use super::{Context, storage, text};
+use super::{Context, storage};
+use crate::text;
 
 /// How many nulls may be put between the end of an array and a new element: a slip of the keyboard
 /// should not fill the document.

@@ -17,20 +17,25 @@ const BLOB_MAX: usize = 80;
 const BLOB_KEPT: usize = 70;
 
 /// `name: value`.
-pub(super) fn element(name: &str, value: RawValue<'_>) -> String {
+pub(crate) fn element(name: &str, value: RawValue<'_>) -> String {
     let mut text = format!("{name}: ");
     write_value(&mut text, value);
     text
 }
 
 /// `{ a: 1, b: 2 }`.
-pub(super) fn document(document: RawDocument<'_>) -> String {
+pub(crate) fn document(document: RawDocument<'_>) -> String {
+    value(RawValue::Document(document))
+}
+
+/// A value alone: `[ 1, "x" ]`.
+pub(crate) fn value(value: RawValue<'_>) -> String {
     let mut text = String::new();
-    write_value(&mut text, RawValue::Document(document));
+    write_value(&mut text, value);
     text
 }
 
-fn write_value(text: &mut String, value: RawValue<'_>) {
+pub(crate) fn write_value(text: &mut String, value: RawValue<'_>) {
     match value {
         RawValue::Double(number) => write_double(text, number),
         RawValue::String(string) | RawValue::Symbol(string) => {

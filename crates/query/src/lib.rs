@@ -1,8 +1,11 @@
 //! The query language: filters, updates, projections, sorts. Pure functions over BSON bytes, no storage.
 
+pub mod expression;
 pub mod filter;
+pub mod interrupt;
 mod path;
 pub mod projection;
 pub mod sort;
+pub mod stage;
 mod text;
 pub mod update;

@@ -1,0 +1,5 @@
+//! Sums, products, rounding, roots and logarithms of numbers and dates.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

@@ -1,0 +1,5 @@
+//! Arrays.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

@@ -1,0 +1,5 @@
+//! Bits of integers.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

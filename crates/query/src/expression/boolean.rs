@@ -1,0 +1,5 @@
+//! `$and`, `$or`, `$not`.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

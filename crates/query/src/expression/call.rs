@@ -1,0 +1,72 @@
+//! An operator with its arguments.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use kilim_error::Result;
+
+use super::{Env, Evaluated, Expression, Operator, Slot};
+
+#[derive(Clone)]
+pub struct Call {
+    pub operator: &'static Operator,
+    /// By position, or in the order of the operator's parameters; none where an optional one was left out.
+    pub arguments: Vec<Option<Expression>>,
+    /// The variables that the operator binds, with their names.
+    pub variables: Vec<(Box<str>, Slot)>,
+    /// What [`Operator::prepare`] made.
+    prepared: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Call {
+    pub fn new(operator: &'static Operator, arguments: Vec<Option<Expression>>) -> Call {
+        Call { operator, arguments, variables: Vec::new(), prepared: None }
+    }
+
+    /// With variables that the operator binds.
+    pub fn binding(
+        operator: &'static Operator,
+        arguments: Vec<Option<Expression>>,
+        variables: Vec<(Box<str>, Slot)>,
+    ) -> Call {
+        Call { operator, arguments, variables, prepared: None }
+    }
+
+    /// An argument's value; missing where it was left out.
+    #[inline]
+    pub fn argument<'a>(&'a self, index: usize, env: &Env<'a>) -> Result<Evaluated<'a>> {
+        match self.expression(index) {
+            Some(expression) => expression.evaluate(env),
+            None => Ok(Evaluated::Missing),
+        }
+    }
+
+    pub fn expression(&self, index: usize) -> Option<&Expression> {
+        self.arguments.get(index).and_then(Option::as_ref)
+    }
+
+    pub fn is_given(&self, index: usize) -> bool {
+        self.expression(index).is_some()
+    }
+
+    /// The values of all arguments, in order.
+    pub fn each<'a>(&'a self, env: &Env<'a>) -> impl Iterator<Item = Result<Evaluated<'a>>> {
+        self.arguments.iter().flatten().map(move |argument| argument.evaluate(env))
+    }
+
+    /// Keeps something for every evaluation.
+    pub fn prepare<T: Any + Send + Sync>(&mut self, prepared: T) {
+        self.prepared = Some(Arc::new(prepared));
+    }
+
+    /// What was kept, if anything was.
+    pub fn prepared<T: Any>(&self) -> Option<&T> {
+        self.prepared.as_ref()?.downcast_ref()
+    }
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{:?}", self.operator.name, self.arguments)
+    }
+}

@@ -1,0 +1,5 @@
+//! `$cond`, `$ifNull`, `$switch`.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

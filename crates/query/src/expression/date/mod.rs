@@ -1,0 +1,5 @@
+//! Dates and time zones.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

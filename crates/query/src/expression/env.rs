@@ -1,0 +1,103 @@
+//! What an evaluation sees: the document, and variables.
+
+use std::sync::Arc;
+
+use kilim_bson::{RawDocument, RawValue, Value};
+use kilim_error::Result;
+
+use super::Evaluated;
+use crate::interrupt;
+
+/// Names a variable that an expression binds: how many are bound around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot(pub(super) u32);
+
+/// One bound variable. Frames form a list on the stack, the innermost first.
+pub struct Frame<'a> {
+    slot: Slot,
+    value: Option<RawValue<'a>>,
+    outer: Option<&'a Frame<'a>>,
+}
+
+/// The values of a `$lookup`'s variables while its pipeline runs, by the number that parsing gave them.
+#[derive(Debug, Clone, Default)]
+pub struct Bindings {
+    values: Option<Arc<[Option<Value>]>>,
+}
+
+static NONE: Bindings = Bindings { values: None };
+
+impl Bindings {
+    /// For a pipeline that stands in no other.
+    pub fn none() -> &'static Bindings {
+        &NONE
+    }
+
+    /// These, and behind them the values of an inner pipeline's own variables.
+    pub fn extended(&self, values: impl IntoIterator<Item = Option<Value>>) -> Bindings {
+        let outer = self.values.iter().flat_map(|values| values.iter().cloned());
+        Bindings { values: Some(outer.chain(values).collect()) }
+    }
+
+    pub fn get(&self, index: usize) -> Option<RawValue<'_>> {
+        self.values.as_ref()?.get(index)?.as_ref().map(Value::as_raw)
+    }
+
+    pub fn len(&self) -> usize {
+        self.values.as_ref().map_or(0, |values| values.len())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What an evaluation sees.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    pub root: RawDocument<'a>,
+    frame: Option<&'a Frame<'a>>,
+    bindings: &'a Bindings,
+}
+
+impl<'a> Env<'a> {
+    pub fn new(root: RawDocument<'a>, bindings: &'a Bindings) -> Env<'a> {
+        Env { root, frame: None, bindings }
+    }
+
+    /// A variable within this environment; [`Env::with`] shows it to expressions.
+    pub fn frame<'b>(&self, slot: Slot, value: Option<RawValue<'b>>) -> Frame<'b>
+    where
+        'a: 'b,
+    {
+        Frame { slot, value, outer: self.frame }
+    }
+
+    /// The environment in which a frame's variable is known too.
+    pub fn with<'b>(&self, frame: &'b Frame<'b>) -> Env<'b>
+    where
+        'a: 'b,
+    {
+        Env { root: self.root, frame: Some(frame), bindings: self.bindings }
+    }
+
+    pub(super) fn variable(&self, slot: Slot) -> Evaluated<'a> {
+        let mut frame = self.frame;
+        while let Some(bound) = frame {
+            if bound.slot == slot {
+                return bound.value.into();
+            }
+            frame = bound.outer;
+        }
+        Evaluated::Missing
+    }
+
+    pub(super) fn binding(&self, index: usize) -> Evaluated<'a> {
+        self.bindings.get(index).into()
+    }
+
+    /// One pass of a loop over what a user made.
+    pub fn tick(&self) -> Result<()> {
+        interrupt::tick()
+    }
+}

@@ -1,0 +1,84 @@
+//! Folding: what depends on no document is computed before the first one is seen.
+
+use kilim_error::Result;
+
+use super::{Call, Expression, Fold};
+
+impl Expression {
+    /// The same expression, as far computed as it can be. Fails where a part that is always evaluated the
+    /// same way always fails, whether or not a document would have come to it.
+    pub fn optimised(mut self) -> Result<Expression> {
+        for child in self.children_mut() {
+            let taken = std::mem::replace(child, Expression::Missing);
+            *child = taken.optimised()?;
+        }
+        let Expression::Call(mut call) = self else { return Ok(self.literal()) };
+        if matches!(call.operator.fold, Fold::Associative | Fold::AssociativeCommutative) {
+            gather(&mut call)?;
+        }
+        if let Some(prepare) = call.operator.prepare {
+            prepare(&mut call)?;
+        }
+        let constant =
+            |argument: &Expression| matches!(argument, Expression::Constant(_) | Expression::Missing);
+        let folds = call.operator.fold != Fold::Never && call.arguments.iter().flatten().all(constant);
+        let call = Expression::Call(call);
+        if folds { call.computed() } else { Ok(call) }
+    }
+
+    /// A document or array of constants is one.
+    fn literal(self) -> Expression {
+        let constant = match &self {
+            Expression::Object(fields) => {
+                fields.iter().all(|(_, value)| matches!(value, Expression::Constant(_)))
+            }
+            Expression::Array(elements) => {
+                elements.iter().all(|value| matches!(value, Expression::Constant(_)))
+            }
+            _ => false,
+        };
+        match constant.then(|| self.evaluate_constant()) {
+            Some(Ok(value)) => value.into_value().map_or(self, Expression::Constant),
+            _ => self,
+        }
+    }
+
+    fn computed(self) -> Result<Expression> {
+        Ok(self.evaluate_constant()?.into_value().map_or(Expression::Missing, Expression::Constant))
+    }
+}
+
+/// Takes nested calls of the same operator in, and makes one constant of several.
+fn gather(call: &mut Call) -> Result<()> {
+    let operator = call.operator;
+    let mut flat = Vec::with_capacity(call.arguments.len());
+    for argument in call.arguments.drain(..).flatten() {
+        match argument {
+            Expression::Call(inner) if std::ptr::eq(inner.operator, operator) => {
+                flat.extend(inner.arguments.into_iter().flatten());
+            }
+            other => flat.push(other),
+        }
+    }
+    let computed = |constants: &mut Vec<Expression>| -> Result<Option<Expression>> {
+        if constants.len() < 2 {
+            return Ok(constants.pop());
+        }
+        let arguments = constants.drain(..).map(Some).collect();
+        Expression::Call(Box::new(Call::new(operator, arguments))).computed().map(Some)
+    };
+    let mut constants = Vec::new();
+    for argument in flat {
+        match argument {
+            Expression::Constant(_) => constants.push(argument),
+            other => {
+                if operator.fold == Fold::Associative {
+                    call.arguments.extend(computed(&mut constants)?.map(Some));
+                }
+                call.arguments.push(Some(other));
+            }
+        }
+    }
+    call.arguments.extend(computed(&mut constants)?.map(Some));
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! Documents and their fields.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

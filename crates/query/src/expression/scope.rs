@@ -1,0 +1,249 @@
+//! What variables mean while an expression is parsed.
+
+use kilim_bson::{RawDocument, RawValue, Timestamp, Value};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::{Base, Evaluated, Expression, FieldPath, Slot, Variable};
+
+/// Variables that a whole command knows, by their values.
+#[derive(Debug, Clone, Default)]
+pub struct Variables {
+    values: Vec<(Box<str>, Value)>,
+}
+
+impl Variables {
+    /// `$$NOW` and `$$CLUSTER_TIME`: the same for all of a command.
+    pub fn at(now_millis: i64, cluster_time: Timestamp) -> Variables {
+        let mut variables = Variables::default();
+        variables.define("NOW", Value::DateTime(now_millis));
+        variables.define("CLUSTER_TIME", Value::Timestamp(cluster_time));
+        variables
+    }
+
+    pub fn define(&mut self, name: &str, value: Value) {
+        self.values.push((name.into(), value));
+    }
+
+    /// The variables of a command's `let` or an update's `c`, whose expressions see no document.
+    pub fn define_all(&mut self, definitions: RawDocument<'_>) -> Result<()> {
+        for (name, value) in definitions {
+            check_variable_name(name)?;
+            let expression = Expression::parse(value, &Scope::new(self))?;
+            let mut needed = super::Dependencies::default();
+            expression.dependencies(&mut needed);
+            if needed.whole_document || !needed.fields.is_empty() {
+                return Err(Error::location(
+                    4_890_500,
+                    "Command let Expression tried to access a field, but this is not allowed because Command let \
+                     expressions run before the query examines any documents.",
+                ));
+            }
+            let value = expression.evaluate_constant()?.into_value().unwrap_or(Value::Undefined);
+            self.define(name, value);
+        }
+        Ok(())
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.values.iter().rev().find(|(known, _)| **known == *name).map(|(_, value)| value)
+    }
+}
+
+/// What is known at one place of an expression. Scopes form a list on the stack, the innermost first.
+#[derive(Clone, Copy)]
+pub struct Scope<'s> {
+    variables: &'s Variables,
+    entry: Option<&'s Entry<'s>>,
+    /// How many variables expressions have bound around.
+    depth: u32,
+    /// How many variables pipelines have bound around.
+    bindings: usize,
+}
+
+/// A variable of a scope; [`Scope::with`] makes it known.
+pub struct Entry<'s> {
+    name: &'s str,
+    meaning: Meaning<'s>,
+    outer: Option<&'s Entry<'s>>,
+}
+
+enum Meaning<'s> {
+    Base(Base),
+    Constant(&'s Value),
+}
+
+impl<'s> Scope<'s> {
+    pub fn new(variables: &'s Variables) -> Scope<'s> {
+        Scope { variables, entry: None, depth: 0, bindings: 0 }
+    }
+
+    /// A variable to be bound by an expression, and its slot.
+    pub fn bind<'n>(&self, name: &'n str) -> (Entry<'n>, Slot)
+    where
+        's: 'n,
+    {
+        let slot = Slot(self.depth);
+        (Entry { name, meaning: Meaning::Base(Base::Slot(slot)), outer: self.entry }, slot)
+    }
+
+    /// A variable to be bound for a pipeline within this one: its number is [`Scope::bindings`].
+    pub fn bind_for_pipeline<'n>(&self, name: &'n str) -> Entry<'n>
+    where
+        's: 'n,
+    {
+        Entry { name, meaning: Meaning::Base(Base::Binding(self.bindings)), outer: self.entry }
+    }
+
+    /// A variable that is a constant here.
+    pub fn constant<'n>(&self, name: &'n str, value: &'n Value) -> Entry<'n>
+    where
+        's: 'n,
+    {
+        Entry { name, meaning: Meaning::Constant(value), outer: self.entry }
+    }
+
+    /// The scope in which an entry is known too.
+    pub fn with<'n>(&self, entry: &'n Entry<'n>) -> Scope<'n>
+    where
+        's: 'n,
+    {
+        let (slots, bindings) = match entry.meaning {
+            Meaning::Base(Base::Slot(_)) => (1, 0),
+            Meaning::Base(Base::Binding(_)) => (0, 1),
+            _ => (0, 0),
+        };
+        Scope {
+            variables: self.variables,
+            entry: Some(entry),
+            depth: self.depth + slots,
+            bindings: self.bindings + bindings,
+        }
+    }
+
+    /// How many variables pipelines have bound around: the number of the next.
+    pub fn bindings(&self) -> usize {
+        self.bindings
+    }
+
+    /// The constants that the whole command knows.
+    pub fn variables(&self) -> &'s Variables {
+        self.variables
+    }
+
+    fn find(&self, name: &str) -> Option<&Meaning<'s>> {
+        let mut entry = self.entry;
+        while let Some(known) = entry {
+            if known.name == name {
+                return Some(&known.meaning);
+            }
+            entry = known.outer;
+        }
+        None
+    }
+
+    /// `"$a.b"`, which means `"$$CURRENT.a.b"`.
+    pub(super) fn field(&self, path: &str) -> Result<Expression> {
+        let path = FieldPath::parse(path)?;
+        Ok(match self.find("CURRENT") {
+            Some(Meaning::Base(base)) => {
+                Expression::Variable(Variable { name: "CURRENT".into(), base: *base, path: Some(path) })
+            }
+            _ => Expression::Field(path),
+        })
+    }
+
+    /// What follows `$$`.
+    pub(super) fn variable(&self, text: &str) -> Result<Expression> {
+        let (name, path) = match text.split_once('.') {
+            Some((name, path)) => (name, Some(path)),
+            None => (text, None),
+        };
+        check_variable_use(name)?;
+        let base = match self.find(name) {
+            Some(Meaning::Base(base)) => *base,
+            Some(Meaning::Constant(value)) => return constant(value, path),
+            None => match name {
+                "ROOT" => Base::Root,
+                "CURRENT" => match path {
+                    None => Base::Root,
+                    Some(path) => return self.field(path),
+                },
+                "REMOVE" => {
+                    path.map(FieldPath::parse).transpose()?;
+                    return Ok(Expression::Missing);
+                }
+                _ => {
+                    let value = self.variables.get(name).ok_or_else(|| undefined(name))?;
+                    return constant(value, path);
+                }
+            },
+        };
+        let path = path.map(FieldPath::parse).transpose()?;
+        Ok(Expression::Variable(Variable { name: name.into(), base, path }))
+    }
+}
+
+fn constant(value: &Value, path: Option<&str>) -> Result<Expression> {
+    let value = Evaluated::Raw(value.as_raw());
+    let value = match path {
+        None => value,
+        Some(path) => FieldPath::parse(path)?.evaluate_in(value),
+    };
+    Ok(match value.into_value() {
+        // A command's variable whose expression gave nothing.
+        None | Some(Value::Undefined) => Expression::Missing,
+        Some(value) => Expression::Constant(value),
+    })
+}
+
+fn undefined(name: &str) -> Error {
+    match name {
+        "SEARCH_META" => Error::location(
+            6_347_903,
+            "Can't access $$SEARCH_META without a $search stage earlier in the pipeline",
+        ),
+        "JS_SCOPE" | "IS_MR" => {
+            Error::location(51_144, format!("Builtin variable '$${name}' is not available"))
+        }
+        _ => Error::location(17_276, format!("Use of undefined variable: {name}")),
+    }
+}
+
+/// Refuses a name that a user may not give to a variable.
+pub fn check_variable_name(name: &str) -> Result<()> {
+    // The one system variable that may be bound anew.
+    if name == "CURRENT" {
+        return Ok(());
+    }
+    check_name(name, |first| first.is_ascii_lowercase() || !first.is_ascii())
+}
+
+fn check_variable_use(name: &str) -> Result<()> {
+    check_name(name, |first| first.is_ascii_alphabetic() || !first.is_ascii())
+}
+
+fn check_name(name: &str, may_begin: impl Fn(char) -> bool) -> Result<()> {
+    let failed = |message: String| Err(Error::user(ErrorCode::FailedToParse, message));
+    let Some(first) = name.chars().next() else {
+        return failed("empty variable names are not allowed".to_owned());
+    };
+    if !may_begin(first) {
+        return failed(format!("'{name}' starts with an invalid character for a user variable name"));
+    }
+    let may_follow = |c: &char| c.is_ascii_alphanumeric() || *c == '_' || !c.is_ascii();
+    if let Some(wrong) = name.chars().find(|c| !may_follow(c)) {
+        return failed(format!("'{name}' contains an invalid character for a variable name: '{wrong}'"));
+    }
+    Ok(())
+}
+
+impl Scope<'_> {
+    /// Whether a value is written as a constant: no path, no document, no array.
+    pub fn is_plain(value: RawValue<'_>) -> bool {
+        match value {
+            RawValue::String(text) => !text.starts_with('$'),
+            RawValue::Document(_) | RawValue::Array(_) => false,
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Arrays as sets.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

@@ -1,0 +1,5 @@
+//! Texts.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

@@ -1,0 +1,5 @@
+//! Angles.
+
+use super::Operator;
+
+pub(super) const OPERATORS: &[Operator] = &[];

@@ -7,6 +7,7 @@ use kilim_engine::operation::Operation;
 use kilim_engine::write::{Unit, not_in_transaction};
 use kilim_engine::{Durability, Engine, Namespace};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::interrupt;
 
 use crate::client::Client;
 use crate::concern::{ReadConcern, WriteConcern};
@@ -78,6 +79,7 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
     engine.metrics.requests.add(1);
     let running = engine.operations.start(client.id);
     let operation = Arc::clone(&running);
+    let _interrupt = interrupt::install(operation.clone());
     let mut outcome = Outcome::default();
     let result = find(&engine, &request)
         .and_then(|spec| run_found(client, &engine, operation, &request, spec, &mut outcome));

@@ -4,6 +4,7 @@
 //! without the other's: both run at once on the same disk, rounds alternate, and a ratio is Kilim over
 //! mongod. See `bench/README.md`.
 
+mod aggregation;
 mod data;
 mod lives;
 mod load;

@@ -5,6 +5,7 @@ use kilim_testkit::link::{Fault, Link, Template, Transaction, check_reply, messa
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::aggregation;
 use crate::data::{DATABASE, DOCS, create_index, document, fill};
 
 /// Documents in the collection that most workloads read.
@@ -62,7 +63,7 @@ pub fn all() -> Vec<Workload> {
         writes: true,
         ..row(name, connections, operations, target, make)
     };
-    vec![
+    let mut workloads = vec![
         row("find_id", 1, 10_000, CpuAtMost(0.25), find_id),
         row("find_id", 16, 30_000, CpuAtMost(0.25), find_id),
         row("find_id", 64, 30_000, CpuAtMost(0.25), find_id),
@@ -95,7 +96,9 @@ pub fn all() -> Vec<Workload> {
         write_row("hot_document", 16, 4_000, RateAtLeast(1.0), hot_document),
         write_row("transaction", 1, 500, CpuAtMost(0.5), transaction),
         write_row("transaction", 16, 3_000, CpuAtMost(0.5), transaction),
-    ]
+    ];
+    workloads.extend(aggregation::all());
+    workloads
 }
 
 fn fill_once(link: &mut Link, collection: &str, count: u32) -> Result<(), Fault> {
@@ -111,7 +114,7 @@ fn prepare_docs(link: &mut Link) -> Result<(), Fault> {
     create_index(link, DOCS, "k")
 }
 
-fn durable() -> Document {
+pub fn durable() -> Document {
     doc! {"w": "majority", "j": true}
 }
 
@@ -121,7 +124,7 @@ fn wrong(what: &str, reply: RawDocument<'_>) -> Fault {
 }
 
 /// A wrong answer is no fast answer, so each one is looked at.
-fn found(reply: RawDocument<'_>, expected: usize) -> Result<(), Fault> {
+pub fn found(reply: RawDocument<'_>, expected: usize) -> Result<(), Fault> {
     check_reply(reply)?;
     let cursor = reply.get("cursor").and_then(RawValue::as_document);
     let batch = cursor.and_then(|c| c.get("firstBatch")).and_then(RawValue::as_array);
@@ -131,7 +134,7 @@ fn found(reply: RawDocument<'_>, expected: usize) -> Result<(), Fault> {
     }
 }
 
-fn counted(reply: RawDocument<'_>, expected: i64) -> Result<(), Fault> {
+pub fn counted(reply: RawDocument<'_>, expected: i64) -> Result<(), Fault> {
     check_reply(reply)?;
     match whole(reply.get("n")) {
         Some(n) if n == expected => Ok(()),
@@ -140,7 +143,7 @@ fn counted(reply: RawDocument<'_>, expected: i64) -> Result<(), Fault> {
 }
 
 /// The same command with a random number in it.
-fn random(
+pub fn random(
     place: Place,
     below: u32,
     command: Document,

@@ -6,15 +6,17 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use kilim_bson::{Document, RawValue, Writer};
+use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 
 use crate::catalog::CollectionId;
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::operator::{ExecContext, Executor};
+use crate::operator::{ExecContext, Executor, Row};
+use crate::pipeline::Step;
 use crate::session::SessionId;
+use crate::write::shell_text;
 
 /// An open result.
 pub struct Cursor {
@@ -36,7 +38,8 @@ pub struct Cursor {
 /// Where a cursor's documents come from.
 pub enum Source {
     Executor(Box<Executor>),
-    /// A list made beforehand: listCollections, listIndexes, aggregate's groups.
+    Pipeline(Box<dyn Step>),
+    /// A list made beforehand: listCollections, listIndexes.
     List(std::vec::IntoIter<Document>),
 }
 
@@ -45,6 +48,8 @@ impl Source {
     fn is_exhausted(&mut self) -> bool {
         match self {
             Source::Executor(executor) => executor.is_exhausted(),
+            // Whether a pipeline has more is known by asking it, which may be much work.
+            Source::Pipeline(_) => false,
             Source::List(list) => list.as_slice().is_empty(),
         }
     }
@@ -106,37 +111,45 @@ impl Cursor {
             count += 1;
         }
         while count < batch.documents_max {
-            let exhausted = match &mut self.source {
-                Source::Executor(executor) => match executor.next_document(&mut context)? {
-                    None => true,
-                    Some(row) if count == 0 || fits(writer, row.document().as_bytes().len()) => {
-                        writer.append_index(count, RawValue::Document(row.document()));
-                        false
-                    }
-                    Some(row) => {
-                        self.held_over = Some(row.document().to_document());
-                        break;
-                    }
-                },
-                Source::List(list) => match list.as_slice().first() {
-                    None => true,
-                    Some(document) if count == 0 || fits(writer, document.as_bytes().len()) => {
-                        writer.append_index(count, RawValue::Document(document.as_raw()));
-                        list.next();
-                        false
-                    }
-                    Some(_) => break,
-                },
+            let row = match &mut self.source {
+                Source::Executor(executor) => executor.next_document(&mut context)?,
+                Source::Pipeline(step) => step.next(&mut context)?,
+                Source::List(list) => list.next().map(Row::of),
             };
-            if exhausted {
+            let Some(row) = row else {
                 self.returned += count as u64;
                 return Ok(true);
+            };
+            let document = row.document();
+            check_size(document)?;
+            if count > 0 && !fits(writer, document.as_bytes().len()) {
+                self.held_over = Some(document.to_document());
+                break;
             }
+            writer.append_index(count, RawValue::Document(document));
             count += 1;
         }
         self.returned += count as u64;
         Ok(self.held_over.is_none() && self.source.is_exhausted())
     }
+}
+
+/// Pipelines make documents that are larger than any that can be stored.
+fn check_size(document: RawDocument<'_>) -> Result<()> {
+    const MAX: usize = limits::DOCUMENT_BYTES_MAX + limits::DOCUMENT_BYTES_SLACK;
+    let size = document.as_bytes().len();
+    if size <= MAX {
+        return Ok(());
+    }
+    let first: Document = document.iter().take(1).map(|(name, value)| (name, value.to_value())).collect();
+    let first = shell_text(first.as_raw());
+    let first = first.trim_start_matches("{ ").trim_end_matches(" }");
+    Err(Error::user(
+        ErrorCode::BSONObjectTooLarge,
+        format!(
+            "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {MAX}(16MB) First element: {first}"
+        ),
+    ))
 }
 
 /// All open cursors.

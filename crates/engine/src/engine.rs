@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use kilim_error::Result;
@@ -33,6 +33,8 @@ pub struct EngineOptions {
 }
 
 pub struct Engine {
+    /// Itself, for what outlives a command and must not keep it open.
+    me: Weak<Engine>,
     pub options: EngineOptions,
     pub store: Store,
     pub operations: Operations,
@@ -63,7 +65,8 @@ impl Engine {
         let ids = Ids::load(&snapshot)?;
         let sessions = Sessions::default();
         sessions.note_stored(&snapshot, Instant::now())?;
-        Ok(Arc::new(Engine {
+        Ok(Arc::new_cyclic(|me| Engine {
+            me: me.clone(),
             options,
             operations: Operations::default(),
             sessions,
@@ -84,6 +87,10 @@ impl Engine {
         self.cursors.clear();
         self.sessions.abort_all();
         self.store.sync()
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Engine> {
+        self.me.clone()
     }
 
     pub fn catalog(&self) -> Arc<Catalog> {

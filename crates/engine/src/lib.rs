@@ -13,6 +13,7 @@ pub mod metrics;
 mod namespace;
 pub mod operation;
 pub mod operator;
+pub mod pipeline;
 pub mod planner;
 pub mod read;
 pub mod session;

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::operator::ExecContext;
+use kilim_engine::pipeline::Reader;
 use kilim_engine::planner::explain::{Subject, WriteStage};
 use kilim_engine::planner::{self, ReadRequest, Verbosity};
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
+use kilim_query::stage::{Context, Pipeline};
 
 use super::{aggregate, build_info, count, delete, distinct, find, find_and_modify, update};
 use crate::argument::{Argument, arguments};
@@ -42,7 +44,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
-    let explained = parse(command, call.generic.database)?;
+    let explained = parse(call, command)?;
     call.describe("command");
     let filter = explained.request.filter.clone();
     let reading = read::plan(&mut call.unit, &explained.namespace, explained.request)?;
@@ -91,7 +93,8 @@ fn parse_verbosity(name: &str) -> Result<Verbosity> {
     }
 }
 
-fn parse(command: RawDocument<'_>, database: &str) -> Result<Explained> {
+fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained> {
+    let database = call.generic.database;
     let Some((name, target)) = command.iter().next() else {
         return Err(Error::user(ErrorCode::CommandNotFound, "Explain failed due to unknown command: "));
     };
@@ -107,7 +110,7 @@ fn parse(command: RawDocument<'_>, database: &str) -> Result<Explained> {
         "find" => read(find::parse(command)?.request),
         "count" => read(count::parse(command)?),
         "distinct" => read(distinct::parse(command)?.1),
-        "aggregate" => read(aggregate::parse(command)?.request),
+        "aggregate" => read(aggregated(call, command)?),
         "update" => {
             let statement = update::Statement::parse(single(command, "updates")?)?;
             let filter = Filter::parse(statement.filter)?;
@@ -141,6 +144,19 @@ fn parse(command: RawDocument<'_>, database: &str) -> Result<Explained> {
             format!("Explain failed due to unknown command: {other}"),
         )),
     }
+}
+
+/// The read that a whole pipeline comes to.
+fn aggregated(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<ReadRequest> {
+    let (namespace, place) = aggregate::target(command, call.generic.database)?;
+    let asked = aggregate::parse(command)?;
+    let pipeline = Pipeline::parse(asked.pipeline, &Context::new(call.generic.database, place))?;
+    let reader = Reader::new(&mut call.unit, [namespace.clone()], asked.options)?;
+    let mut prepared = reader.prepare(&namespace, &pipeline);
+    prepared.hint(asked.hint);
+    prepared.whole_request().cloned().ok_or_else(|| {
+        Error::user(ErrorCode::NotImplemented, "explain of this pipeline is not supported by Kilim yet")
+    })
 }
 
 /// The one statement of a write command: more than one cannot be explained.
@@ -189,7 +205,7 @@ mod tests {
     #[test]
     fn a_batch_of_two_statements_is_refused() {
         let command = doc! {"delete": "c", "deletes": [{"q": {}, "limit": 0}, {"q": {}, "limit": 0}]};
-        let error = parse(command.as_raw(), "test").map(drop).unwrap_err();
+        let error = single(command.as_raw(), "deletes").map(drop).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidLength);
     }
 }

@@ -46,13 +46,19 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     namespace.check_readable()?;
     call.describe("query");
     call.engine.metrics.queried.add(1);
-    let reading = read::plan(&mut call.unit, &namespace, find.request)?;
+    let executing = |error| while_executing("Executor error during find command", error);
+    let reading =
+        read::plan(&mut call.unit, &namespace, find.request).map_err(|error| match error.code() {
+            // A sort may run out of memory while plans are tried against each other.
+            ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed => executing(error),
+            _ => error,
+        })?;
     let collection = reading.collection.as_ref().map(|collection| collection.id);
     let mut cursor = Cursor::new(namespace, Source::Executor(Box::new(reading.execute())));
     cursor.collection = collection;
     cursor.immortal = find.immortal;
     cursor_reply::first_batch(call, cursor, Batch::first(find.batch_size), find.single_batch)
-        .map_err(|error| while_executing("Executor error during find command", error))
+        .map_err(executing)
 }
 
 pub fn parse(body: RawDocument<'_>) -> Result<Find> {

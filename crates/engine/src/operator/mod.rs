@@ -15,6 +15,7 @@ mod key_ranges;
 mod project;
 mod row;
 mod sort;
+mod sort_buffer;
 mod sort_merge;
 mod spill;
 mod union;
@@ -25,14 +26,15 @@ use kilim_storage::Snapshot;
 
 pub use executor::{Executor, execute};
 pub use row::{Row, RowData};
-pub use sort::SORT_BYTES_MAX;
+pub use sort_buffer::SORT_BYTES_MAX;
+pub(crate) use sort_buffer::SortBuffer;
 
 use crate::catalog::CollectionId;
 use crate::planner::Node;
 
 /// What a running plan may ask of its caller.
 pub struct ExecContext<'a> {
-    interrupt: &'a dyn Fn() -> Result<()>,
+    pub(crate) interrupt: &'a dyn Fn() -> Result<()>,
     works: u32,
 }
 

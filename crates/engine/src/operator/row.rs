@@ -24,6 +24,11 @@ pub enum RowData {
 }
 
 impl Row {
+    /// A document that is no record, or no longer one.
+    pub fn of(document: Document) -> Row {
+        Row { record: RecordId(0), data: RowData::Document(document) }
+    }
+
     /// The document; empty where only a key was asked for.
     pub fn document(&self) -> RawDocument<'_> {
         match &self.data {

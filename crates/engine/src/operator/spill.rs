@@ -1,6 +1,6 @@
 //! Sorted runs in a temporary file, and their merge.
 //!
-//! A run is a sequence of entries in ascending order, each a key, a record id and the stored bytes, with
+//! A run is a sequence of entries in ascending order, each a key, a record id and the row's bytes, with
 //! lengths before them. The file has no name, so it goes away with its last handle, also after a crash.
 
 use std::cmp::{Ordering, Reverse};
@@ -8,9 +8,11 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
-use kilim_error::{Result, StorageError};
+use kilim_bson::Document;
+use kilim_error::{Error, Result, StorageError};
 use kilim_storage::Bytes;
 
+use super::{Row, RowData};
 use crate::catalog::RecordId;
 
 /// One row on its way through a sort.
@@ -19,14 +21,22 @@ pub(super) struct SortEntry {
     pub key: Box<[u8]>,
     /// Arrival, so that equal keys keep their order.
     pub sequence: u64,
-    pub record: RecordId,
-    pub stored: Bytes,
+    /// A record or a document, never a key alone.
+    pub row: Row,
 }
 
 impl SortEntry {
     /// What it costs in memory, the bookkeeping around it included.
     pub(super) fn bytes(&self) -> usize {
-        self.key.len() + self.stored.len() + size_of::<SortEntry>()
+        self.key.len() + bytes_of(&self.row).1.len() + size_of::<SortEntry>()
+    }
+}
+
+/// A row's bytes, and whether they are those of a record as it is stored.
+fn bytes_of(row: &Row) -> (bool, &[u8]) {
+    match &row.data {
+        RowData::Record(stored) => (true, stored),
+        _ => (false, row.document().as_bytes()),
     }
 }
 
@@ -68,9 +78,11 @@ impl Run {
             put(&(entry.key.len() as u32).to_le_bytes())?;
             put(&entry.key)?;
             put(&entry.sequence.to_le_bytes())?;
-            put(&entry.record.0.to_le_bytes())?;
-            put(&(entry.stored.len() as u32).to_le_bytes())?;
-            put(&entry.stored)?;
+            put(&entry.row.record.0.to_le_bytes())?;
+            let (is_record, bytes) = bytes_of(&entry.row);
+            put(&[u8::from(is_record)])?;
+            put(&(bytes.len() as u32).to_le_bytes())?;
+            put(bytes)?;
         }
         let file = writer.into_inner().map_err(|error| io(error.into_error()))?;
         Ok(Run { file })
@@ -122,8 +134,14 @@ fn read_entry(reader: &mut impl Read) -> Result<Option<SortEntry>> {
     let sequence = u64::from_le_bytes(number);
     reader.read_exact(&mut number).map_err(io)?;
     let record = RecordId(u64::from_le_bytes(number));
+    let mut is_record = [0; 1];
+    reader.read_exact(&mut is_record).map_err(io)?;
     reader.read_exact(&mut length).map_err(io)?;
-    let mut stored = vec![0; u32::from_le_bytes(length) as usize];
-    reader.read_exact(&mut stored).map_err(io)?;
-    Ok(Some(SortEntry { key: key.into(), sequence, record, stored: Bytes::from(stored) }))
+    let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
+    reader.read_exact(&mut bytes).map_err(io)?;
+    let data = match is_record {
+        [1] => RowData::Record(Bytes::from(bytes)),
+        _ => RowData::Document(Document::parse(bytes).map_err(|_| Error::bug("a spilled document changed"))?),
+    };
+    Ok(Some(SortEntry { key: key.into(), sequence, row: Row { record, data } }))
 }

@@ -20,7 +20,7 @@ pub(super) fn is_nan(value: RawValue<'_>) -> bool {
 const I64_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 
 /// The 64-bit integer that a number is, if it is one.
-pub(super) fn exact_i64(value: RawValue<'_>) -> Option<i64> {
+pub(crate) fn exact_i64(value: RawValue<'_>) -> Option<i64> {
     match value {
         RawValue::Double(value) if value != value.trunc() => None,
         RawValue::Decimal128(value) => value.to_i64_exact(),
@@ -80,7 +80,7 @@ pub(super) fn parse_i64(name: &str, value: RawValue<'_>) -> Result<i64, String> 
     exact_i64(value).ok_or_else(|| format!("Cannot represent as a 64-bit integer: {}", element()))
 }
 
-pub(super) fn parse_non_negative_i64(name: &str, value: RawValue<'_>) -> Result<i64, String> {
+pub(crate) fn parse_non_negative_i64(name: &str, value: RawValue<'_>) -> Result<i64, String> {
     let number = parse_i64(name, value)?;
     if number < 0 {
         return Err(format!("Expected a non-negative number in: {name}: {}", display(value)));
@@ -159,7 +159,7 @@ pub(crate) fn display_document(document: kilim_bson::RawDocument<'_>) -> String 
 }
 
 /// A double with six significant digits, as C prints `%g`.
-pub(super) fn short(number: f64) -> String {
+pub(crate) fn short(number: f64) -> String {
     general(number, 6)
 }
 

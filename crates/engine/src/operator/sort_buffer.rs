@@ -1,0 +1,184 @@
+//! Rows gathered to be given back in order, in plans and in pipelines.
+//!
+//! With a limit it keeps the best rows only. Without, it holds everything in memory up to a bound; beyond
+//! that it writes sorted runs to disk if that is allowed, and fails otherwise, as MongoDB does.
+
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::sort::Sort;
+
+use super::Row;
+use super::spill::{Merge, Run, SortEntry};
+
+/// As on MongoDB; explain prints it.
+pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+pub(crate) struct SortBuffer {
+    sort: Arc<Sort>,
+    limit: Option<u64>,
+    allow_disk_use: bool,
+    pub(super) bytes_max: usize,
+    key: Vec<u8>,
+    bytes: usize,
+    sequence: u64,
+    /// With a limit a heap whose top is the worst row, without one just a list.
+    best: BinaryHeap<SortEntry>,
+    all: Vec<SortEntry>,
+    runs: Vec<Run>,
+    output: Option<Output>,
+    /// Bytes that came by, and how often they went to disk.
+    pub(crate) sorted_bytes: u64,
+    pub(crate) spills: u64,
+}
+
+enum Output {
+    Memory(std::vec::IntoIter<SortEntry>),
+    Disk { merge: Box<Merge>, left: u64 },
+}
+
+impl SortBuffer {
+    pub(crate) fn new(sort: Arc<Sort>, limit: Option<u64>, allow_disk_use: bool) -> SortBuffer {
+        SortBuffer {
+            sort,
+            limit,
+            allow_disk_use,
+            bytes_max: SORT_BYTES_MAX,
+            key: Vec::new(),
+            bytes: 0,
+            sequence: 0,
+            best: BinaryHeap::new(),
+            all: Vec::new(),
+            runs: Vec::new(),
+            output: None,
+            sorted_bytes: 0,
+            spills: 0,
+        }
+    }
+
+    /// Takes a row that has its document.
+    pub(crate) fn push(&mut self, row: Row) -> Result<()> {
+        let document = row.document();
+        self.key.clear();
+        self.sort.key_of(document, &mut self.key)?;
+        self.sorted_bytes += (self.key.len() + document.as_bytes().len()) as u64;
+        let full = self.limit.is_some_and(|limit| self.best.len() as u64 >= limit);
+        if full && self.best.peek().is_none_or(|worst| *worst.key <= self.key[..]) {
+            return Ok(());
+        }
+        let entry = SortEntry { key: self.key[..].into(), sequence: self.sequence, row };
+        self.sequence += 1;
+        self.bytes += entry.bytes();
+        if self.limit.is_some() {
+            self.best.push(entry);
+            if full && let Some(worst) = self.best.pop() {
+                self.bytes -= worst.bytes();
+            }
+        } else {
+            self.all.push(entry);
+        }
+        if self.bytes > self.bytes_max { self.spill() } else { Ok(()) }
+    }
+
+    /// Ends the gathering; from here on [`SortBuffer::next`] gives the rows.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.output = Some(if self.runs.is_empty() {
+            Output::Memory(self.sorted().into_iter())
+        } else {
+            if !self.all.is_empty() || !self.best.is_empty() {
+                self.spill()?;
+            }
+            let merge = Box::new(Merge::new(std::mem::take(&mut self.runs))?);
+            Output::Disk { merge, left: self.limit.unwrap_or(u64::MAX) }
+        });
+        Ok(())
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.output.is_some()
+    }
+
+    pub(crate) fn next(&mut self) -> Result<Option<Row>> {
+        let entry = match &mut self.output {
+            None => return Err(Error::bug("a sort was asked for rows before it had all")),
+            Some(Output::Memory(entries)) => entries.next(),
+            Some(Output::Disk { left: 0, .. }) => None,
+            Some(Output::Disk { merge, left }) => {
+                *left -= 1;
+                merge.next()?
+            }
+        };
+        Ok(entry.map(|entry| entry.row))
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        if !self.allow_disk_use {
+            return Err(Error::user(
+                ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+                format!(
+                    "Sort exceeded memory limit of {} bytes, but did not opt in to external sorting.",
+                    self.bytes_max
+                ),
+            ));
+        }
+        self.spills += 1;
+        let entries = self.sorted();
+        self.runs.push(Run::write(entries.into_iter())?);
+        self.bytes = 0;
+        Ok(())
+    }
+
+    fn sorted(&mut self) -> Vec<SortEntry> {
+        if self.limit.is_some() {
+            return std::mem::take(&mut self.best).into_sorted_vec();
+        }
+        let mut entries = std::mem::take(&mut self.all);
+        entries.sort_unstable();
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::RowData;
+
+    #[test]
+    fn a_sort_that_spills_gives_the_same_rows_as_one_that_does_not() {
+        for limit in [None, Some(7), Some(70)] {
+            let order = |bytes_max: usize| {
+                let sort = Sort::parse(kilim_bson::doc! {"n": 1}.as_raw()).expect("a sort");
+                let mut buffer = SortBuffer::new(Arc::new(sort), limit, true);
+                buffer.bytes_max = bytes_max;
+                for record in 0..100u64 {
+                    let document = kilim_bson::doc! {"n": (record * 37 % 50) as i32};
+                    // Records and documents take different ways to disk.
+                    let data = match record % 2 {
+                        0 => RowData::Document(document),
+                        _ => {
+                            let mut stored = vec![0; 8];
+                            stored.extend_from_slice(document.as_bytes());
+                            RowData::Record(stored.into())
+                        }
+                    };
+                    buffer.push(Row { record: crate::catalog::RecordId(record), data }).expect("taken");
+                }
+                buffer.finish().expect("finished");
+                let mut records = Vec::new();
+                while let Some(row) = buffer.next().expect("a row") {
+                    let number = row.document().get("n").map(|number| number.to_value());
+                    assert_eq!(number, Some(((row.record.0 * 37 % 50) as i32).into()));
+                    records.push(row.record.0);
+                }
+                (records, buffer.spills)
+            };
+            let (expected, none) = order(SORT_BYTES_MAX);
+            let (spilled, spills) = order(300);
+            assert_eq!(none, 0);
+            assert!(spills > 0);
+            assert_eq!(spilled, expected, "limit {limit:?}");
+            assert_eq!(expected.len() as u64, limit.unwrap_or(100));
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `$match`: the documents that match a filter.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawValue, Value};
+use kilim_error::{Error, Result};
+
+use super::{Behaviour, Context, Stage};
+use crate::filter::Filter;
+
+#[derive(Debug, Clone)]
+pub struct Match {
+    pub filter: Arc<Filter>,
+}
+
+pub(super) fn parse(_: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+    let RawValue::Document(filter) = value else {
+        return Err(Error::location(15959, "the match filter must be an expression in an object"));
+    };
+    out.push(Stage::Match(Match { filter: Arc::new(Filter::parse(filter)?) }));
+    Ok(())
+}
+
+impl Behaviour for Match {
+    fn to_document(&self) -> Document {
+        [("$match", Value::Document(self.filter.to_document()))].into_iter().collect()
+    }
+}

@@ -1,0 +1,10 @@
+//! Stages that MongoDB has and Kilim has not: refused by name, not as unknown.
+
+use kilim_bson::RawValue;
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::{Context, Stage};
+
+pub(super) fn parse(name: &str, _: RawValue<'_>, _: &Context<'_>, _: &mut Vec<Stage>) -> Result<()> {
+    Err(Error::user(ErrorCode::NotImplemented, format!("the stage {name} is not supported by Kilim yet")))
+}

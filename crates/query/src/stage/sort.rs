@@ -1,0 +1,50 @@
+//! `$sort`: documents in order.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawValue, Writer};
+use kilim_error::{Error, Result};
+
+use super::{Behaviour, Context, Stage};
+use crate::sort::Sort;
+
+#[derive(Debug, Clone)]
+pub struct SortBy {
+    pub sort: Arc<Sort>,
+    /// Only this many are wanted, where a `$limit` follows.
+    pub limit: Option<u64>,
+}
+
+pub(super) fn parse(_: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+    let RawValue::Document(spec) = value else {
+        return Err(Error::location(15973, "the $sort key specification must be an object"));
+    };
+    if spec.is_empty() {
+        return Err(Error::location(15976, "$sort stage must have at least one sort key"));
+    }
+    if spec.get("$natural").is_some() {
+        return Err(Error::location(
+            16410,
+            "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+        ));
+    }
+    out.push(Stage::Sort(SortBy { sort: Arc::new(Sort::parse(spec)?), limit: None }));
+    Ok(())
+}
+
+impl Behaviour for SortBy {
+    fn to_document(&self) -> Document {
+        let mut writer = Writer::new();
+        writer.open_document("$sort");
+        writer.open_document("sortKey");
+        for part in self.sort.parts() {
+            writer.append(part.path.as_str(), RawValue::Int32(if part.descending { -1 } else { 1 }));
+        }
+        writer.close();
+        if let Some(limit) = self.limit {
+            writer.append("limit", RawValue::Int64(limit as i64));
+        }
+        writer.close();
+        writer.finish()
+    }
+}

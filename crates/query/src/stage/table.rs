@@ -1,0 +1,176 @@
+//! The stages there are: their names, and where each may stand.
+
+use kilim_bson::RawValue;
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::{Context, Place, Stage};
+use super::{count_only, documents, limit, r#match, refused, skip, sort};
+
+/// Reads the value of a stage called `name` and appends what it stands for.
+pub type Parse =
+    fn(name: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()>;
+
+/// One line of the table.
+#[derive(Debug)]
+pub struct Definition {
+    pub name: &'static str,
+    /// One line for people.
+    pub help: &'static str,
+    pub parse: Parse,
+    pub position: Position,
+    /// Reads no collection, so it stands first in a pipeline over a database.
+    pub sourceless: bool,
+    pub in_facet: bool,
+    pub in_lookup: bool,
+    pub in_union_with: bool,
+    pub in_update: bool,
+    pub in_transaction: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    Any,
+    First,
+    Last,
+}
+
+const fn stage(name: &'static str, parse: Parse, help: &'static str) -> Definition {
+    Definition {
+        name,
+        help,
+        parse,
+        position: Position::Any,
+        sourceless: false,
+        in_facet: true,
+        in_lookup: true,
+        in_union_with: true,
+        in_update: false,
+        in_transaction: true,
+    }
+}
+
+impl Definition {
+    /// Gives documents of its own: stands first, and not within `$facet`.
+    const fn first(self) -> Definition {
+        Definition { position: Position::First, in_facet: false, ..self }
+    }
+
+    /// Needs no collection: for pipelines over a database.
+    const fn sourceless(self) -> Definition {
+        Definition { sourceless: true, ..self }
+    }
+
+    /// Writes: stands last, and in no sub-pipeline.
+    #[expect(dead_code, reason = "for the stages that write")]
+    const fn last(self) -> Definition {
+        Definition {
+            position: Position::Last,
+            in_facet: false,
+            in_lookup: false,
+            in_union_with: false,
+            in_transaction: false,
+            ..self
+        }
+    }
+
+    /// A function of one document, which updates may use.
+    #[expect(dead_code, reason = "for the stages that change one document")]
+    const fn in_update(self) -> Definition {
+        Definition { in_update: true, ..self }
+    }
+}
+
+/// In alphabetical order.
+pub const DEFINITIONS: &[Definition] = &[
+    stage("$densify", refused::parse, "fill gaps in a sequence"),
+    stage("$documents", documents::parse, "documents written down in the pipeline").first().sourceless(),
+    stage("$fill", refused::parse, "fill missing values"),
+    stage("$geoNear", refused::parse, "documents by their distance from a point").first(),
+    stage("$group", count_only::parse, "one document for each different key"),
+    stage("$limit", limit::parse, "the first documents"),
+    stage("$match", r#match::parse, "the documents that match a filter"),
+    stage("$setWindowFields", refused::parse, "values over a window of documents"),
+    stage("$skip", skip::parse, "all but the first documents"),
+    stage("$sort", sort::parse, "documents in order"),
+];
+
+pub fn find(name: &str) -> Option<&'static Definition> {
+    DEFINITIONS.iter().find(|definition| definition.name == name)
+}
+
+/// Refuses stages where they may not stand, in mongod's order of looking.
+pub(super) fn check_places(definitions: &[&'static Definition], context: &Context<'_>) -> Result<()> {
+    let last = definitions.len().saturating_sub(1);
+    for (at, definition) in definitions.iter().enumerate() {
+        let name = definition.name;
+        match context.place {
+            Place::Facet if !definition.in_facet => {
+                return Err(Error::location(
+                    40600,
+                    format!("{name} is not allowed to be used within a $facet stage"),
+                ));
+            }
+            Place::Lookup if !definition.in_lookup => {
+                return Err(Error::location(
+                    51047,
+                    format!("{name} is not allowed within a $lookup's sub-pipeline"),
+                ));
+            }
+            Place::UnionWith if !definition.in_union_with => {
+                return Err(Error::location(
+                    31441,
+                    format!("{name} is not allowed within a $unionWith's sub-pipeline"),
+                ));
+            }
+            Place::Update if !definition.in_update => {
+                return Err(Error::user(
+                    ErrorCode::InvalidOptions,
+                    format!("{name} is not allowed to be used within an update"),
+                ));
+            }
+            _ => {}
+        }
+        match definition.position {
+            Position::First if at != 0 => {
+                return Err(Error::location(
+                    40602,
+                    format!("{name} is only valid as the first stage in a pipeline"),
+                ));
+            }
+            Position::Last if at != last => {
+                return Err(Error::location(
+                    40601,
+                    format!("{name} can only be the final stage in the pipeline"),
+                ));
+            }
+            _ => {}
+        }
+    }
+    match (context.place, definitions.first()) {
+        (Place::Database, None) => {
+            Err(misplaced("{aggregate: 1} is not valid for an empty pipeline.".to_owned()))
+        }
+        (Place::Database, Some(first)) if !first.sourceless => Err(misplaced(format!(
+            "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
+            first.name
+        ))),
+        (Place::Collection, Some(first)) if first.sourceless => {
+            Err(misplaced(format!("'{}' can only be run with {{aggregate: 1}}", first.name)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn misplaced(message: String) -> Error {
+    Error::user(ErrorCode::InvalidNamespace, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order() {
+        assert!(DEFINITIONS.is_sorted_by(|one, next| one.name < next.name));
+    }
+}

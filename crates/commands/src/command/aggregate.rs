@@ -1,15 +1,17 @@
 //! `aggregate`: run a pipeline.
 
-use kilim_bson::{Document, RawArray, RawDocument, RawValue};
+use kilim_bson::{Document, RawArray, RawDocument, RawValue, Timestamp};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::operator::ExecContext;
 use kilim_engine::pipeline::{Options, Reader};
 use kilim_engine::planner::Hint;
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Bindings, Scope, Variables};
 use kilim_query::stage::{Context, Pipeline, Place};
 
 use super::find::{check_hint_not_null, parse_hint};
+use super::update::now_ms;
 use super::write_reply::{check_collation, required};
 use crate::argument::{Argument, arguments, nested};
 use crate::cursor_reply;
@@ -26,6 +28,8 @@ pub struct Aggregate<'a> {
     pub pipeline: RawArray<'a>,
     pub hint: Option<Hint>,
     pub options: Options,
+    /// The variables of `let`.
+    definitions: RawDocument<'a>,
     batch_size: Option<usize>,
 }
 
@@ -33,19 +37,53 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (namespace, place) = target(call.body, call.generic.database)?;
     call.describe("command");
     let aggregate = parse(call.body)?;
-    let context = Context::new(call.generic.database, place);
-    let pipeline = Pipeline::parse(aggregate.pipeline, &context)?;
-    let reader = Reader::new(&mut call.unit, [namespace.clone()], aggregate.options)?;
+    let pipeline = aggregate.pipeline(call, place)?;
+    let reader = reader(call, &namespace, &pipeline, aggregate.options)?;
     let mut prepared = reader.prepare(&namespace, &pipeline);
     prepared.hint(aggregate.hint);
     let collection = reader.collection(&namespace).map(|collection| collection.id);
     let operation = call.operation.clone();
     let interrupt = || operation.check();
-    let step = prepared.open(&mut ExecContext::new(&interrupt))?;
+    let step = prepared.open(Bindings::none(), &mut ExecContext::new(&interrupt))?;
     let mut cursor = Cursor::new(namespace, Source::Pipeline(step));
     cursor.collection = collection;
     cursor_reply::first_batch(call, cursor, Batch::first(aggregate.batch_size), false)
         .map_err(|error| while_executing("PlanExecutor error during aggregation", error))
+}
+
+impl Aggregate<'_> {
+    pub fn pipeline(&self, call: &Call<'_, '_>, place: Place) -> Result<Pipeline> {
+        let variables = variables(call, self.definitions)?;
+        let scope = Scope::new(&variables);
+        Pipeline::parse(self.pipeline, &Context::new(&scope, call.generic.database, place))
+    }
+}
+
+/// What all expressions of a command know: the time, and the variables of its `let`.
+pub fn variables(call: &Call<'_, '_>, definitions: RawDocument<'_>) -> Result<Variables> {
+    let mut variables = Variables::at(now_ms(), Timestamp::from_bits(call.engine.store.now()));
+    variables.define_all(definitions).map_err(|error| match error {
+        Error::User(mut user) if user.code == ErrorCode::FailedToParse => {
+            user.message = format!("Invalid 'let' parameter :: caused by :: {}", user.message);
+            Error::User(user)
+        }
+        other => other,
+    })?;
+    Ok(variables)
+}
+
+/// Takes up all collections that a pipeline reads.
+pub fn reader(
+    call: &mut Call<'_, '_>,
+    namespace: &Namespace,
+    pipeline: &Pipeline,
+    options: Options,
+) -> Result<Reader> {
+    let mut namespaces = vec![namespace.clone()];
+    pipeline.collections(&mut |database, collection| {
+        namespaces.push(Namespace { database: database.to_owned(), collection: collection.to_owned() });
+    });
+    Reader::new(&mut call.unit, namespaces, options)
 }
 
 /// What a pipeline runs over: a collection, or with `{aggregate: 1}` a database.
@@ -66,6 +104,7 @@ pub fn target(body: RawDocument<'_>, database: &str) -> Result<(Namespace, Place
 
 pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
     let (mut pipeline, mut hint, mut cursor, mut explain) = (None, None, None, false);
+    let mut definitions = RawDocument::empty();
     // As on MongoDB, a stage that needs more memory than it may have goes to disk unless told not to.
     let mut options = Options { allow_disk_use: true };
     check_hint_not_null(body)?;
@@ -82,7 +121,7 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
             "collation" => check_collation(&argument)?,
             "allowDiskUse" => options.allow_disk_use = argument.strict_boolean()?,
             "bypassDocumentValidation" => drop(argument.boolean()?),
-            "let" => argument.variables()?,
+            "let" => definitions = argument.document()?,
             "explain" => match argument.value {
                 RawValue::Bool(wanted) => explain = wanted,
                 _ => return Err(Error::user(ErrorCode::TypeMismatch, "explain must be a boolean")),
@@ -108,5 +147,5 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
             _ => return Err(argument.unknown()),
         }
     }
-    Ok(Aggregate { pipeline, hint, options, batch_size })
+    Ok(Aggregate { pipeline, hint, options, definitions, batch_size })
 }

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::operator::ExecContext;
-use kilim_engine::pipeline::Reader;
 use kilim_engine::planner::explain::{Subject, WriteStage};
 use kilim_engine::planner::{self, ReadRequest, Verbosity};
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
-use kilim_query::stage::{Context, Pipeline};
 
 use super::{aggregate, build_info, count, delete, distinct, find, find_and_modify, update};
 use crate::argument::{Argument, arguments};
@@ -150,8 +148,8 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
 fn aggregated(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<ReadRequest> {
     let (namespace, place) = aggregate::target(command, call.generic.database)?;
     let asked = aggregate::parse(command)?;
-    let pipeline = Pipeline::parse(asked.pipeline, &Context::new(call.generic.database, place))?;
-    let reader = Reader::new(&mut call.unit, [namespace.clone()], asked.options)?;
+    let pipeline = asked.pipeline(call, place)?;
+    let reader = aggregate::reader(call, &namespace, &pipeline, asked.options)?;
     let mut prepared = reader.prepare(&namespace, &pipeline);
     prepared.hint(asked.hint);
     prepared.whole_request().cloned().ok_or_else(|| {

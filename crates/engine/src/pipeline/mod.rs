@@ -9,7 +9,6 @@
 //! cursor, and a sub-pipeline can be opened anew for every document that comes by.
 
 mod absorb;
-#[expect(dead_code, reason = "for the stages that gather")]
 mod budget;
 mod count_only;
 mod documents;
@@ -24,10 +23,10 @@ use std::sync::{Arc, Weak};
 
 use kilim_bson::Writer;
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::Bindings;
 use kilim_query::stage::{Pipeline, Stage};
 use kilim_storage::Snapshot;
 
-#[expect(unused_imports, reason = "for the stages that gather")]
 pub(crate) use budget::Budget;
 
 use crate::catalog::Collection;
@@ -100,7 +99,6 @@ impl Reader {
     }
 
     /// The engine, for stages that tell of the server itself.
-    #[expect(dead_code, reason = "for the stages that tell of the server")]
     pub(crate) fn engine(&self) -> Result<Arc<Engine>> {
         let gone = || Error::user(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown");
         self.0.engine.upgrade().ok_or_else(gone)
@@ -111,9 +109,10 @@ impl Reader {
         &self,
         namespace: &Namespace,
         pipeline: &Pipeline,
+        bindings: &Bindings,
         context: &mut ExecContext<'_>,
     ) -> Result<Box<dyn Step>> {
-        self.prepare(namespace, pipeline).open(context)
+        self.prepare(namespace, pipeline).open(bindings, context)
     }
 
     /// Does once what need not be done at each opening of a sub-pipeline.
@@ -148,8 +147,8 @@ impl Prepared {
         self.request.hint = hint;
     }
 
-    pub fn open(&self, context: &mut ExecContext<'_>) -> Result<Box<dyn Step>> {
-        let opening = Opening { reader: &self.reader };
+    pub fn open(&self, bindings: &Bindings, context: &mut ExecContext<'_>) -> Result<Box<dyn Step>> {
+        let opening = Opening { reader: &self.reader, bindings };
         let mut stages = &self.stages[..];
         let mut step = match stages.first().map(|first| source(first, &opening)).transpose()?.flatten() {
             Some(step) => {
@@ -168,6 +167,8 @@ impl Prepared {
 /// What steps are made with.
 pub(crate) struct Opening<'a> {
     pub reader: &'a Reader,
+    /// The variables of the pipelines around; a step that evaluates expressions keeps a clone.
+    pub bindings: &'a Bindings,
 }
 
 /// What runs for a stage that gives documents of its own.

@@ -20,6 +20,8 @@ mod table;
 use kilim_bson::{Document, RawArray};
 use kilim_error::{Error, ErrorCode, Result};
 
+use crate::expression::{Dependencies, Scope};
+
 pub use count_only::CountOnly;
 pub use documents::Documents;
 pub use limit::Limit;
@@ -54,6 +56,48 @@ pub enum Stage {
 pub trait Behaviour {
     /// The stage as explain prints it: `{$match: …}`.
     fn to_document(&self) -> Document;
+
+    /// Adds what it reads of its input, and says whether that is all that is needed of it.
+    fn dependencies(&self, needed: &mut Dependencies) -> Beyond {
+        needed.whole_document = true;
+        Beyond::Nothing
+    }
+
+    /// What it does to the paths of a document, for a `$match` that would rather go first.
+    fn modified(&self) -> Modified {
+        Modified::Unknown
+    }
+
+    /// Names each collection that it reads beside its input, those of its sub-pipelines included.
+    fn collections(&self, _visit: &mut dyn FnMut(&str, &str)) {}
+}
+
+/// What a stage's input must have beside what the stage itself reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beyond {
+    /// Whatever the stages behind it read.
+    Later,
+    /// Nothing: it makes new documents.
+    Nothing,
+}
+
+/// What a stage does to paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Modified {
+    /// It may change which documents there are, or anything in them: no `$match` passes it.
+    Unknown,
+    /// These paths, and what lies below and above them. The others pass as they are.
+    Paths(Paths),
+    /// All but these.
+    AllBut(Paths),
+}
+
+/// Some paths, and among the changed ones those that only got a new name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Paths {
+    pub paths: Vec<Box<str>>,
+    /// New name and old name.
+    pub renamed: Vec<(Box<str>, Box<str>)>,
 }
 
 impl Stage {
@@ -72,6 +116,8 @@ impl Stage {
 /// Where a pipeline stands, which decides on what it may hold and on what its names mean.
 #[derive(Clone, Copy)]
 pub struct Context<'s> {
+    /// What variables mean in its expressions.
+    pub scope: &'s Scope<'s>,
     pub database: &'s str,
     pub place: Place,
     /// How many pipelines this one lies within.
@@ -95,11 +141,12 @@ pub enum Place {
 }
 
 impl<'s> Context<'s> {
-    pub fn new(database: &'s str, place: Place) -> Context<'s> {
-        Context { database, place, depth: 0 }
+    pub fn new(scope: &'s Scope<'s>, database: &'s str, place: Place) -> Context<'s> {
+        Context { scope, database, place, depth: 0 }
     }
 
-    /// The context of a pipeline within this one.
+    /// The context of a pipeline within this one. Where that has variables of its own, its scope is another:
+    /// `Context { scope: &inner, ..context.within(place)? }`.
     pub fn within(&self, place: Place) -> Result<Context<'s>> {
         if self.depth >= DEPTH_MAX {
             return Err(Error::user(
@@ -144,6 +191,11 @@ impl Pipeline {
         }
         table::check_places(&definitions, context)?;
         Ok(pipeline)
+    }
+
+    /// The collections that it reads beside its own, by database and name; some may come twice.
+    pub fn collections(&self, visit: &mut dyn FnMut(&str, &str)) {
+        self.stages.iter().for_each(|stage| stage.behaviour().collections(visit));
     }
 
     /// The stages as explain prints them.

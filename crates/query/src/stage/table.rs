@@ -61,7 +61,6 @@ impl Definition {
     }
 
     /// Writes: stands last, and in no sub-pipeline.
-    #[expect(dead_code, reason = "for the stages that write")]
     const fn last(self) -> Definition {
         Definition {
             position: Position::Last,
@@ -74,7 +73,6 @@ impl Definition {
     }
 
     /// A function of one document, which updates may use.
-    #[expect(dead_code, reason = "for the stages that change one document")]
     const fn in_update(self) -> Definition {
         Definition { in_update: true, ..self }
     }

@@ -8,7 +8,6 @@ use kilim_engine::write::{Unit, not_in_transaction};
 use kilim_engine::{Durability, Engine, Namespace};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt;
-use kilim_query::interrupt;
 
 use crate::client::Client;
 use crate::concern::{ReadConcern, WriteConcern};
@@ -82,8 +81,6 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
     let operation = Arc::clone(&running);
     let _interrupt = interrupt::install(operation.clone());
     let mut outcome = Outcome::default();
-    // Expressions evaluated on this thread end with the command.
-    let _installed = interrupt::install(operation.clone());
     let result = find(&engine, &request)
         .and_then(|spec| run_found(client, &engine, operation, &request, spec, &mut outcome));
     let mut document = match result {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt::Interrupt;
-use kilim_query::interrupt::Interrupt;
 use parking_lot::Mutex;
 
 /// One running command.
@@ -22,12 +21,6 @@ pub struct Operation {
     kind: Mutex<&'static str>,
     deadline: Mutex<Option<Instant>>,
     command: OnceLock<Document>,
-}
-
-impl Interrupt for Operation {
-    fn check(&self) -> Result<()> {
-        Operation::check(self)
-    }
 }
 
 impl Interrupt for Operation {

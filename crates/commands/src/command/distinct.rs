@@ -1,14 +1,15 @@
 //! `distinct`: the different values of a field.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kilim_bson::{Component, Document, Path, RawDocument, RawValue, Writer, encode_value};
+use kilim_bson::{Component, Document, Path, RawDocument, RawValue, Value, Writer, doc, encode_value};
 use kilim_engine::operator::ExecContext;
-use kilim_engine::planner::ReadRequest;
+use kilim_engine::planner::{Distinct, ReadRequest};
 use kilim_engine::{limits, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
+use kilim_query::projection::Projection;
 
 use super::find::parse_hint;
 use super::write_reply::{check_collation, required};
@@ -23,9 +24,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (path, request) = parse(call.body)?;
     let operation = call.operation.clone();
     let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();
-    let mut writer = Writer::new();
-    writer.open_array("values");
-    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    // By their keys: each once, and in order.
+    let mut values: BTreeMap<Vec<u8>, Value> = BTreeMap::new();
+    let mut bytes = 0;
     let mut key = Vec::new();
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);
@@ -33,16 +34,24 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         each_value(RawValue::Document(row.document()), path.components(), &mut |value| {
             key.clear();
             encode_value(&mut key, value, false);
-            if !seen.contains(&key) {
-                writer.append_index(seen.len(), value);
-                seen.insert(key.clone());
+            if !values.contains_key(&key) {
+                bytes += key.len();
+                values.insert(key.clone(), value.to_value());
             }
         });
-        if writer.len() > limits::DOCUMENT_BYTES_MAX {
-            return Err(Error::location(17217, "distinct too big, 16mb cap"));
+        if bytes > limits::DOCUMENT_BYTES_MAX {
+            return Err(too_big());
         }
     }
+    let mut writer = Writer::new();
+    writer.open_array("values");
+    for (index, value) in values.values().enumerate() {
+        writer.append_index(index, value.as_raw());
+    }
     writer.close();
+    if writer.len() > limits::DOCUMENT_BYTES_MAX {
+        return Err(too_big());
+    }
     if let Some(time) = crate::cursor_reply::at_cluster_time(call) {
         writer.append("atClusterTime", RawValue::Timestamp(time));
     }
@@ -67,8 +76,22 @@ pub fn parse(body: RawDocument<'_>) -> Result<(Path, ReadRequest)> {
     if key.contains('\0') {
         return Err(Error::user(ErrorCode::BadValue, "Key field cannot contain an embedded null byte"));
     }
-    let request = ReadRequest { hint, ..ReadRequest::new(Arc::new(Filter::parse(filter)?)) };
-    Ok((Path::parse(key), request))
+    let path = Path::parse(key);
+    let distinct = Distinct { path: key.into(), nulls_apart: true };
+    // Nothing but the field is looked at, and an index may hold it.
+    let only = if key == "_id" { doc! {"_id": 1} } else { doc! {"_id": 0, key: 1} };
+    let projection = Projection::parse(only.as_raw()).ok();
+    let request = ReadRequest {
+        hint,
+        distinct: Some(distinct),
+        projection,
+        ..ReadRequest::new(Arc::new(Filter::parse(filter)?))
+    };
+    Ok((path, request))
+}
+
+fn too_big() -> Error {
+    Error::location(17217, "distinct too big, 16mb cap")
 }
 
 /// Visits the values at a path. Arrays are entered, at the end of the path too; a number selects one

@@ -4,18 +4,18 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use kilim_bson::KeyDecoder;
+use kilim_bson::{KeyDecoder, RawValue, component_length, encode_value};
 use kilim_error::{Error, Result, StorageError};
 use kilim_storage::{Bytes, Direction, Scan, Snapshot, Space};
 
 use super::fetch::read_record;
-use super::key_ranges::{Checker, KeyRanges, Verdict, shorten_target};
+use super::key_ranges::{BEHIND, Checker, KeyRanges, Verdict, shorten_target};
 use super::row::document_of;
 use super::{ExecContext, Row, RowData, Source, Stats, Work};
 use crate::catalog::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
-use crate::planner::IndexScan;
+use crate::planner::{IndexScan, Skipping};
 
 pub(super) struct IndexScanner {
     plan: Arc<IndexScan>,
@@ -27,7 +27,20 @@ pub(super) struct IndexScanner {
     seek: Option<Vec<u8>>,
     /// Records given so far: one with an array has several entries.
     seen: Option<HashSet<RecordId>>,
+    skip: Option<Skip>,
 }
+
+/// Passes over the keys that share a value with the last one given.
+struct Skip {
+    skipping: Skipping,
+    /// The key given last, up to and with the part whose values are wanted.
+    last: Option<Vec<u8>>,
+    /// Keys passed over since.
+    stepped: u32,
+}
+
+/// A seek costs about as much as this many steps.
+const STEPS_PER_SEEK: u32 = 16;
 
 impl IndexScanner {
     pub(super) fn new(plan: Arc<IndexScan>, source: &Source<'_>) -> IndexScanner {
@@ -38,6 +51,7 @@ impl IndexScanner {
         };
         IndexScanner {
             seen: plan.index.multikey.is_multikey().then(HashSet::new),
+            skip: plan.skipping.map(|skipping| Skip { skipping, last: None, stepped: 0 }),
             collection: source.collection,
             snapshot: source.snapshot.clone(),
             scan: None,
@@ -52,6 +66,14 @@ impl IndexScanner {
         let Some((entry, value)) = self.next_entry(stats)? else { return Ok(Work::Eof) };
         stats.keys_examined += 1;
         let parts = Entry::split(&self.plan.index, &entry, &value)?;
+        if let Some(skip) = &mut self.skip
+            && let Some(step) = skip.step(parts.key)
+        {
+            if step == Step::Seek {
+                self.seek_behind(stats);
+            }
+            return Ok(Work::NeedTime);
+        }
         if let KeyRanges::Checked(checker) = &self.ranges {
             match checker.check(parts.visible(), self.plan.backward) {
                 Verdict::Within => {}
@@ -87,7 +109,36 @@ impl IndexScanner {
         if let Some(seen) = &mut self.seen {
             seen.insert(record);
         }
+        if let Some(skip) = &mut self.skip {
+            skip.note(&self.plan.index, parts.key)?;
+        }
         Ok(Work::Row(Row { record, data: RowData::Key { entry, value } }))
+    }
+
+    /// Goes on behind all keys that share the value given last.
+    fn seek_behind(&mut self, stats: &mut Stats) {
+        let Some(last) = self.skip.as_mut().and_then(|skip| skip.last.take()) else { return };
+        let mut target = layout::index_prefix(self.plan.index.id).to_vec();
+        target.extend_from_slice(&last);
+        if !self.plan.backward {
+            target.push(BEHIND);
+        }
+        match &self.ranges {
+            KeyRanges::Checked(_) => self.seek = Some(target),
+            KeyRanges::One(range) => {
+                stats.seeks += 1;
+                let (lower, upper) =
+                    if self.plan.backward { (&range.lower, &target) } else { (&target, &range.upper) };
+                let upper = upper.max(lower);
+                self.scan = Some(self.snapshot.scan(
+                    Space::Index,
+                    Bound::Included(&lower[..]),
+                    Bound::Excluded(&upper[..]),
+                    direction(self.plan.backward),
+                ));
+            }
+            KeyRanges::Empty => {}
+        }
     }
 
     fn next_entry(&mut self, stats: &mut Stats) -> Result<Option<(Bytes, Bytes)>> {
@@ -139,6 +190,47 @@ impl IndexScanner {
         }
         Ok(true)
     }
+}
+
+#[derive(PartialEq, Eq)]
+enum Step {
+    /// The next key may be another.
+    Over,
+    /// There are many like this one.
+    Seek,
+}
+
+impl Skip {
+    /// How to pass over a key; nothing where it is to be given.
+    fn step(&mut self, key: &[u8]) -> Option<Step> {
+        let last = self.last.as_ref()?;
+        if !key.starts_with(last) {
+            return None;
+        }
+        self.stepped += 1;
+        Some(if self.stepped < STEPS_PER_SEEK { Step::Over } else { Step::Seek })
+    }
+
+    fn note(&mut self, index: &Index, key: &[u8]) -> Result<()> {
+        let (mut end, mut null) = (0, false);
+        for part in &index.spec.key[..=self.skipping.part] {
+            let component = component_length(&key[end..], part.descending).map_err(|_| corrupt(index))?;
+            null = is_nullish(&key[end..end + component], part.descending);
+            end += component;
+        }
+        self.stepped = 0;
+        self.last = (!(null && self.skipping.nulls_apart)).then(|| key[..end].to_vec());
+        Ok(())
+    }
+}
+
+/// Whether a key part is null, or the undefined that stands for an empty array.
+fn is_nullish(component: &[u8], descending: bool) -> bool {
+    [RawValue::Null, RawValue::Undefined].into_iter().any(|value| {
+        let mut encoded = Vec::new();
+        encode_value(&mut encoded, value, descending);
+        encoded == component
+    })
 }
 
 fn open(snapshot: &Snapshot, checker: &Checker, mut target: Vec<u8>, backward: bool) -> Scan {

@@ -14,7 +14,7 @@ use crate::layout::{KEY_BYTES_MAX, index_prefix};
 use crate::planner::{Cut, Interval, IntervalList};
 
 /// Behind every key that begins with what stands before it.
-const BEHIND: u8 = 0xFF;
+pub(super) const BEHIND: u8 = 0xFF;
 
 /// A half-open range of stored keys, with the index's prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]

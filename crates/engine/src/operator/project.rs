@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{KeyDecoder, Writer};
+use kilim_bson::{Document, KeyDecoder, Value, Writer};
 use kilim_error::{Error, Result};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
@@ -14,7 +14,7 @@ use super::row::document_of;
 use super::{ExecContext, Operator, Row, RowData, Source, Work};
 use crate::catalog::CollectionId;
 use crate::index::Index;
-use crate::planner::{Node, Project};
+use crate::planner::{IndexScan, Node, Project};
 
 pub(super) struct Projector {
     pub(super) input: Box<Operator>,
@@ -26,6 +26,8 @@ pub(super) struct Projector {
 }
 
 struct Covered {
+    /// Null in a key may stand for nothing, and the difference is wanted.
+    nulls_apart: bool,
     index: Arc<Index>,
     /// Key parts to take, ascending, with the names they get.
     parts: Vec<(usize, String)>,
@@ -33,9 +35,11 @@ struct Covered {
 
 impl Projector {
     pub(super) fn new(node: &Project, input: Box<Operator>, source: &Source<'_>) -> Projector {
-        let covered = scanned_index(&node.input)
-            .filter(|_| !node.cover.is_empty())
-            .map(|index| Covered { index, parts: node.cover.clone() });
+        let covered = scan_below(&node.input).filter(|_| !node.cover.is_empty()).map(|scan| Covered {
+            nulls_apart: scan.skipping.is_some_and(|skipping| skipping.nulls_apart),
+            index: scan.index.clone(),
+            parts: node.cover.clone(),
+        });
         Projector {
             input,
             projection: node.projection.clone(),
@@ -58,11 +62,11 @@ impl Projector {
                     return Err(Error::bug("a projection was given a key"));
                 };
                 let parts = Entry::split(&covered.index, entry, value)?;
-                if parts.is_long {
-                    // The key is not whole, the record is.
-                    self.apply(&read_record(&self.snapshot, self.collection, row.record)?)?
-                } else {
-                    covered.document(&parts)?
+                let made = if parts.is_long { None } else { covered.document(&parts)? };
+                match made {
+                    Some(document) => RowData::Document(document),
+                    // The key does not say all, the record does.
+                    None => self.apply(&read_record(&self.snapshot, self.collection, row.record)?)?,
                 }
             }
             RowData::Document(_) => return Err(Error::bug("a document was projected twice")),
@@ -80,8 +84,8 @@ impl Projector {
 }
 
 impl Covered {
-    /// Fields come in the order of the key, as on MongoDB.
-    fn document(&self, entry: &Entry<'_>) -> Result<RowData> {
+    /// Fields come in the order of the key, as on MongoDB. None where the key leaves a doubt.
+    fn document(&self, entry: &Entry<'_>) -> Result<Option<Document>> {
         let mut decoder = KeyDecoder::new(entry.key, entry.type_bits).map_err(|_| corrupt(&self.index))?;
         let mut out = Writer::new();
         let mut wanted = self.parts.iter().peekable();
@@ -89,18 +93,21 @@ impl Covered {
             let Some((next, name)) = wanted.peek() else { break };
             let value = decoder.next(part.descending).map_err(|_| corrupt(&self.index))?;
             if *next == at {
+                if self.nulls_apart && matches!(value, Value::Null | Value::Undefined) {
+                    return Ok(None);
+                }
                 out.append(name, value.as_raw());
                 wanted.next();
             }
         }
-        Ok(RowData::Document(out.finish()))
+        Ok(Some(out.finish()))
     }
 }
 
-fn scanned_index(node: &Node) -> Option<Arc<Index>> {
+fn scan_below(node: &Node) -> Option<&IndexScan> {
     match node {
-        Node::IndexScan(scan) => Some(scan.index.clone()),
-        Node::Skip { input, .. } => scanned_index(input),
+        Node::IndexScan(scan) => Some(scan),
+        Node::Skip { input, .. } => scan_below(input),
         _ => None,
     }
 }

@@ -12,6 +12,7 @@ mod access;
 mod bounds;
 mod bracket;
 mod cache;
+mod distinct;
 pub mod explain;
 mod hint;
 mod implication;
@@ -36,10 +37,11 @@ use kilim_query::sort::Sort;
 use kilim_storage::Snapshot;
 
 pub use cache::{PlanCache, Shape};
+pub use distinct::Distinct;
 pub use explain::{Subject, Verbosity, WriteStage, explain};
 pub use hint::Hint;
 pub use interval::{Cut, Endpoint, Interval, IntervalList};
-pub use node::{IndexScan, KeyTest, Node, Project, ProjectKind};
+pub use node::{IndexScan, KeyTest, Node, Project, ProjectKind, Skipping};
 pub use trial::Trial;
 
 use crate::catalog::CollectionId;
@@ -57,6 +59,8 @@ pub struct ReadRequest {
     pub hint: Option<Hint>,
     pub allow_disk_use: bool,
     pub purpose: Purpose,
+    /// Documents with a value of this field that another has given already may be left out.
+    pub distinct: Option<Distinct>,
 }
 
 /// What becomes of the rows.
@@ -78,6 +82,7 @@ impl ReadRequest {
             hint: None,
             allow_disk_use: false,
             purpose: Purpose::Documents,
+            distinct: None,
         }
     }
 }
@@ -120,6 +125,13 @@ pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snaps
     // Most reads of most applications are by `_id`; nothing else is looked at for them.
     if let Some(node) = solution::by_id(input, &request) {
         return Ok(Plan::of(input.id, node, request));
+    }
+    if let Some(node) = distinct::by_distinct_keys(input, &request, snapshot.commit_time()) {
+        return Ok(Plan::of(input.id, node, request));
+    }
+    if request.distinct.as_ref().is_some_and(|distinct| distinct.nulls_apart) {
+        // From keys it would not tell null from nothing.
+        request.projection = None;
     }
     let mut solutions = solution::solutions(input, &request, snapshot.commit_time())?;
     if solutions.len() == 1 {

@@ -81,6 +81,16 @@ pub struct IndexScan {
     pub shown: Option<Filter>,
     /// All that a match must satisfy. Keys that were too long to store whole are decided by the record.
     pub recheck: Arc<Filter>,
+    /// Not every key: see [`Skipping`].
+    pub skipping: Option<Skipping>,
+}
+
+/// One key for each value of a part, given what stands before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Skipping {
+    pub part: usize,
+    /// Null stands for nothing too: all of its keys are given, and a projection reads the records.
+    pub nulls_apart: bool,
 }
 
 /// A predicate tested on one part of a key.

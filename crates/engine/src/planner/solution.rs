@@ -105,7 +105,7 @@ fn as_subplan(node: Node) -> Node {
     }
 }
 
-fn conjuncts_of(filter: &Filter) -> &[Filter] {
+pub(super) fn conjuncts_of(filter: &Filter) -> &[Filter] {
     match filter {
         Filter::True => &[],
         Filter::And(conjuncts) => conjuncts,
@@ -216,6 +216,7 @@ impl Solver<'_> {
             on_key,
             shown: conjunction(access.on_key.iter().map(|&(_, conjunct)| conjuncts[conjunct].clone())),
             recheck,
+            skipping: None,
         }))
     }
 
@@ -294,14 +295,8 @@ impl Solver<'_> {
             Some(count) if ordered => Node::Limit { count, input: Box::new(node) },
             _ => node,
         };
-        if let (Some(cover), Some(projection)) = (cover, &request.projection) {
-            return limit(Node::Project(Project {
-                kind: ProjectKind::Covered,
-                cover,
-                projection: Arc::new(projection.clone()),
-                filter: request.filter.clone(),
-                input: Box::new(skip(access)),
-            }));
+        if let Some(cover) = cover {
+            return limit(covered(request, cover, skip(access)));
         }
         let mut node = if skip_early { skip(access) } else { access };
         node = Node::Fetch { filter: residual.map(Arc::new), input: Box::new(node) };
@@ -359,7 +354,7 @@ fn merged(branches: &[Branch]) -> Option<Access> {
 }
 
 /// The key parts that a projection can be answered from; `None` where it needs the record.
-fn cover(index: &Index, projection: &Projection) -> Option<Vec<(usize, String)>> {
+pub(super) fn cover(index: &Index, projection: &Projection) -> Option<Vec<(usize, String)>> {
     let needed = projection.needed_fields()?;
     let mut parts = Vec::with_capacity(needed.len());
     for path in &needed {
@@ -372,6 +367,25 @@ fn cover(index: &Index, projection: &Projection) -> Option<Vec<(usize, String)>>
     }
     parts.sort_unstable();
     (!parts.is_empty() && projection.is_simple()).then_some(parts)
+}
+
+/// The projection, from keys.
+pub(super) fn covered(request: &ReadRequest, cover: Vec<(usize, String)>, scan: Node) -> Node {
+    match &request.projection {
+        None => scan,
+        Some(projection) => Node::Project(Project {
+            kind: ProjectKind::Covered,
+            cover,
+            projection: Arc::new(projection.clone()),
+            filter: request.filter.clone(),
+            input: Box::new(scan),
+        }),
+    }
+}
+
+/// The projection, from records.
+pub(super) fn fetched(request: &ReadRequest, scan: Node) -> Node {
+    project(request, Node::Fetch { filter: None, input: Box::new(scan) })
 }
 
 fn blocking_sort(request: &ReadRequest, sort: &Sort, input: Node) -> Node {

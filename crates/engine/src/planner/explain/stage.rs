@@ -86,6 +86,7 @@ fn name(node: &Node) -> &'static str {
         Node::RecordCount { .. } => "RECORD_STORE_FAST_COUNT",
         Node::IdLookup { .. } => "IDHACK",
         Node::CollectionScan { .. } => "COLLSCAN",
+        Node::IndexScan(scan) if scan.skipping.is_some() => "DISTINCT_SCAN",
         Node::IndexScan(_) => "IXSCAN",
         Node::CountScan(_) => "COUNT_SCAN",
         Node::Fetch { .. } => "FETCH",

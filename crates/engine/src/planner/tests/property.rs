@@ -1,8 +1,9 @@
 //! Every plan returns what a collection scan returns.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, Value, array, doc};
+use kilim_bson::{Document, RawDocument, Value, array, doc, encode_value};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
@@ -12,7 +13,7 @@ use rand::{Rng, SeedableRng};
 
 use super::fixture::{Fixture, index_spec};
 use crate::index::IndexSpec;
-use crate::planner::{Hint, Purpose, ReadRequest};
+use crate::planner::{Distinct, Hint, Purpose, ReadRequest};
 
 /// Few different values, so that equality, order and arrays meet often.
 fn scalar(random: &mut SmallRng) -> Value {
@@ -213,6 +214,7 @@ fn check_collection(seed: u64) {
         assert_eq!(fixture.count(count).expect("a count"), expected.len() as u64, "count of {}", what());
         check_window(&fixture, &request, &expected, random, &what);
         check_projection(&fixture, &request, &expected, random, &what);
+        check_distinct(&fixture, &request, &expected, random, &what);
     }
 }
 
@@ -294,6 +296,31 @@ fn check_projection(
             what()
         );
     }
+}
+
+/// The different values of a field, null and nothing apart, from the rows that are left.
+fn check_distinct(
+    fixture: &Fixture,
+    request: &ReadRequest,
+    expected: &[(crate::catalog::RecordId, Document)],
+    random: &mut SmallRng,
+    what: &dyn Fn() -> String,
+) {
+    let name = *["a", "b", "c"].choose(random).expect("a name");
+    let mut distinct = request.clone();
+    distinct.sort = None;
+    distinct.distinct = Some(Distinct { path: name.into(), nulls_apart: true });
+    distinct.projection = Some(Projection::parse(doc! {"_id": 0, name: 1}.as_raw()).expect("a projection"));
+    let values = |rows: &[(crate::catalog::RecordId, Document)]| {
+        let key = |document: &Document| {
+            let mut key = Vec::new();
+            document.get(name).inspect(|value| encode_value(&mut key, *value, false));
+            key
+        };
+        rows.iter().map(|(_, document)| key(document)).collect::<BTreeSet<_>>()
+    };
+    let found = fixture.read(distinct).unwrap_or_else(|error| panic!("{error}: {}", what()));
+    assert_eq!(values(&found), values(expected), "different {name} of {}", what());
 }
 
 fn apply(projection: &Projection, document: RawDocument<'_>) -> Document {

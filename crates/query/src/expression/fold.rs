@@ -22,8 +22,11 @@ impl Expression {
         let constant =
             |argument: &Expression| matches!(argument, Expression::Constant(_) | Expression::Missing);
         let folds = call.operator.fold != Fold::Never && call.arguments.iter().flatten().all(constant);
-        let call = Expression::Call(call);
-        if folds { call.computed() } else { Ok(call) }
+        match call.operator.rewrite {
+            _ if folds => Expression::Call(call).computed(),
+            Some(rewrite) => rewrite(call),
+            None => Ok(Expression::Call(call)),
+        }
     }
 
     /// A document or array of constants is one.

@@ -17,6 +17,8 @@ pub struct Operator {
     pub fold: Fold,
     /// Looks at the arguments once they are folded: refuses constants, or makes something of them for every evaluation.
     pub prepare: Option<fn(&mut Call) -> Result<()>>,
+    /// What the call becomes once its arguments are folded: a part of itself, or fewer arguments.
+    pub rewrite: Option<fn(Box<Call>) -> Result<Expression>>,
     /// The operand as explain shows it, where it is not the list or the document of the arguments.
     pub show: Option<fn(&Call) -> Value>,
 }
@@ -84,7 +86,7 @@ impl Operator {
         arguments: Arguments,
         evaluate: Evaluate,
     ) -> Operator {
-        Operator { name, help, arguments, evaluate, fold: Fold::Constant, prepare: None, show: None }
+        Operator { name, help, arguments, evaluate, fold: Fold::Constant, prepare: None, rewrite: None, show: None }
     }
 
     pub const fn folds(self, fold: Fold) -> Operator {
@@ -93,6 +95,10 @@ impl Operator {
 
     pub const fn prepared_by(self, prepare: fn(&mut Call) -> Result<()>) -> Operator {
         Operator { prepare: Some(prepare), ..self }
+    }
+
+    pub const fn rewritten_by(self, rewrite: fn(Box<Call>) -> Result<Expression>) -> Operator {
+        Operator { rewrite: Some(rewrite), ..self }
     }
 
     pub const fn shown_by(self, show: fn(&Call) -> Value) -> Operator {

@@ -1,6 +1,7 @@
 //! Decimals from and to the binary numbers.
 
 use super::{Decimal128, Parts, Rounding, power_of_ten};
+use crate::number::compare_decimal_to_double;
 
 impl From<i32> for Decimal128 {
     fn from(value: i32) -> Decimal128 {
@@ -22,9 +23,18 @@ impl Decimal128 {
     }
 
     /// A double rounded to all 34 digits, as `$add` takes it: `0.1` gives
-    /// `0.1000000000000000055511151231257827`.
+    /// `0.1000000000000000055511151231257827`. What needs fewer digits has no more: `0.5` gives `0.5`.
     pub fn from_f64_all_digits(value: f64) -> Decimal128 {
-        from_f64_digits(value, 34)
+        let all = from_f64_digits(value, 34);
+        let Parts::Finite { negative, mut coefficient, mut exponent } = all.parts() else { return all };
+        if compare_decimal_to_double(all, value).is_ne() {
+            return all;
+        }
+        while exponent < 0 && coefficient % 10 == 0 {
+            coefficient /= 10;
+            exponent += 1;
+        }
+        Decimal128::finite(negative, coefficient, exponent)
     }
 
     /// The nearest double.

@@ -7,7 +7,7 @@ use kilim_bson::{Decimal128, RawValue, Value};
 use crate::expression::Evaluated;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Number {
+pub enum Number {
     Int(i32),
     Long(i64),
     Double(f64),

@@ -2,14 +2,16 @@
 //!
 //! Ints, longs and doubles go into a sum of two doubles, the second holding what rounding took from the
 //! first, so about 106 bits are kept. Decimals have a sum of their own. `$add`, `$sum` and `$avg` share it.
+//!
+//! Invariant: each step rounds as mongod's does, so the same numbers in the same order give the same bits.
 
-use kilim_bson::Decimal128;
+use kilim_bson::{Array, Decimal128, RawValue, array};
 
 use super::number::Number;
 
 /// A sum with what it lost by rounding beside it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct DoubleDouble {
+pub struct DoubleDouble {
     sum: f64,
     lost: f64,
     /// The plain sum: says which infinity or NaN it is once `sum` is NaN.
@@ -18,7 +20,7 @@ pub(crate) struct DoubleDouble {
 
 /// A sum of numbers of any type, as wide as the widest of them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Summation {
+pub struct Summation {
     binary: DoubleDouble,
     decimal: Decimal128,
     widest: Widest,
@@ -35,10 +37,12 @@ enum Widest {
 const LONG_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 
 impl DoubleDouble {
+    #[inline]
     pub fn add_double(&mut self, value: f64) {
         self.special += value;
-        // What was lost joins the newcomer first, so that both are seen by the sum.
-        let (value, lost) = two_sum(value, self.lost);
+        // What was lost joins the newcomer first, so that both are seen by the sum. This step is exact only
+        // where the newcomer is the larger; mongod's is too.
+        let (value, lost) = quick_two_sum(value, self.lost);
         let (sum, rest) = two_sum(self.sum, value);
         self.sum = sum;
         self.lost = rest + lost;
@@ -61,6 +65,14 @@ impl DoubleDouble {
             return Decimal128::from_f64(self.special);
         }
         Decimal128::from_f64_all_digits(self.sum).add(Decimal128::from_f64_all_digits(self.lost))
+    }
+
+    /// Takes in what another has summed.
+    pub fn merge(&mut self, other: DoubleDouble) {
+        let special = self.special + other.special;
+        self.add_double(other.sum);
+        self.add_double(other.lost);
+        self.special = special;
     }
 
     /// The sum and what it lost.
@@ -111,6 +123,43 @@ impl Summation {
         self.widest = self.widest.max(width);
     }
 
+    /// Takes in what another has summed.
+    pub fn merge(&mut self, other: Summation) {
+        self.binary.merge(other.binary);
+        if other.widest == Widest::Decimal {
+            self.decimal = self.decimal.add(other.decimal);
+        }
+        self.widest = self.widest.max(other.widest);
+    }
+
+    /// All of it, to be stored: `[widest type, sum, lost, plain sum, decimal sum]`.
+    pub fn to_array(&self) -> Array {
+        let DoubleDouble { sum, lost, special } = self.binary;
+        array![self.widest as i32, sum, lost, special, self.decimal]
+    }
+
+    /// What [`Summation::to_array`] stored; none if this is something else.
+    pub fn from_array(stored: RawValue<'_>) -> Option<Summation> {
+        let mut stored = stored.as_array()?.iter();
+        let double = |value| match value {
+            Some(RawValue::Double(value)) => Some(value),
+            _ => None,
+        };
+        let widest = match stored.next()? {
+            RawValue::Int32(0) => Widest::Int,
+            RawValue::Int32(1) => Widest::Long,
+            RawValue::Int32(2) => Widest::Double,
+            RawValue::Int32(3) => Widest::Decimal,
+            _ => return None,
+        };
+        let (sum, lost) = (double(stored.next())?, double(stored.next())?);
+        let binary = DoubleDouble { sum, lost, special: double(stored.next())? };
+        match stored.next()? {
+            RawValue::Decimal128(decimal) => Some(Summation { binary, decimal, widest }),
+            _ => None,
+        }
+    }
+
     /// Milliseconds of a date, which widen nothing.
     pub fn add_date(&mut self, millis: i64) {
         self.binary.add_long(millis);
@@ -142,7 +191,15 @@ impl Summation {
     }
 }
 
+/// A rounded sum, and what rounding took from it: exactly, if the left is the larger.
+#[inline]
+fn quick_two_sum(left: f64, right: f64) -> (f64, f64) {
+    let sum = left + right;
+    (sum, right - (sum - left))
+}
+
 /// A rounded sum, and exactly what rounding took from it.
+#[inline]
 fn two_sum(left: f64, right: f64) -> (f64, f64) {
     let sum = left + right;
     let right_part = sum - left;
@@ -157,6 +214,8 @@ fn round_half_away(value: f64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use kilim_bson::Value;
+
     use super::*;
 
     fn total(numbers: &[Number]) -> String {
@@ -178,5 +237,36 @@ mod tests {
         // What was lost stays beside a sum that became zero.
         assert_eq!(total(&[Double(1e16), Double(1.0), Double(-1e16)]), "Double(0.0)");
         assert_eq!(total(&[Double(f64::INFINITY), Double(f64::NEG_INFINITY)]), "Double(NaN)");
+    }
+
+    #[test]
+    fn sums_survive_storage_and_merge() {
+        use Number::{Decimal, Double, Int, Long};
+        let numbers = [
+            Int(3),
+            Long(i64::MAX),
+            Double(0.1),
+            Decimal(Decimal128::parse("1.10").expect("a decimal")),
+            Long(-5),
+            Int(7),
+        ];
+        let sum_of = |numbers: &[Number]| {
+            let mut sum = Summation::new();
+            numbers.iter().for_each(|number| sum.add(*number));
+            let stored = Value::Array(sum.to_array());
+            Summation::from_array(stored.as_raw()).expect("what was stored")
+        };
+        for at in 0..=numbers.len() {
+            let mut merged = sum_of(&numbers[..at]);
+            merged.merge(sum_of(&numbers[at..]));
+            assert_eq!(
+                merged.total().to_value().as_raw().element_type(),
+                kilim_bson::ElementType::Decimal128
+            );
+            let (Decimal(merged), Decimal(whole)) = (merged.total(), sum_of(&numbers).total()) else {
+                panic!("a decimal makes a sum decimal");
+            };
+            assert!(merged.subtract(whole).abs().to_f64() < 1e-15, "{merged} {whole}");
+        }
     }
 }

@@ -54,6 +54,17 @@ impl Error {
         Error::Bug(message.into())
     }
 
+    /// The same, where the caller is at fault, with what was going on before its message, as mongod words it.
+    pub fn during(self, what: &str) -> Error {
+        match self {
+            Error::User(mut user) => {
+                user.message = format!("{what} :: caused by :: {}", user.message);
+                Error::User(user)
+            }
+            other => other,
+        }
+    }
+
     /// The code a client sees.
     pub fn code(&self) -> ErrorCode {
         match self {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_engine::catalog::Collection;
 use kilim_engine::index::{Index, IndexSpec, KeyPart, check_index_count, new_specs};
+use kilim_engine::write::shell_text;
 use kilim_engine::{Namespace, layout};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
+use super::expiry;
 use super::write_reply::{check_collation, required};
 use crate::argument::{Argument, arguments, nested};
 use crate::dispatch::Call;
@@ -93,6 +95,7 @@ fn check_quorum(argument: &Argument<'_>) -> Result<()> {
 fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
     let (mut key, mut name, mut partial) = (None, None, None);
     let (mut unique, mut sparse, mut hidden) = (false, false, false);
+    let mut expire_after_seconds = None;
     for argument in nested(SPEC, document) {
         match argument.name {
             "key" => key = Some(argument.document()?),
@@ -109,11 +112,13 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             // Builds never block, whatever was asked; the namespace is the command's.
             "background" => drop(argument.boolean()?),
             "ns" => {}
-            "expireAfterSeconds" if !argument.value.is_number() => {
-                return Err(cannot_create("TTL index 'expireAfterSeconds' option must be numeric"));
+            "expireAfterSeconds" => {
+                let seconds = expiry::seconds(argument.value);
+                let shown = shell_text(document);
+                let with_spec = |problem| cannot_create(format!("{problem}. Index spec: {shown}"));
+                expire_after_seconds = Some(seconds.map_err(with_spec)?);
             }
-            "expireAfterSeconds"
-            | "wildcardProjection"
+            "wildcardProjection"
             | "storageEngine"
             | "weights"
             | "default_language"
@@ -153,6 +158,20 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             "The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}",
         ));
     }
+    if is_id && expire_after_seconds.is_some() {
+        let mut shown = document.to_document();
+        shown.push("v", 2);
+        return Err(Error::user(
+            ErrorCode::InvalidIndexSpecificationOption,
+            format!(
+                "The field 'expireAfterSeconds' is not valid for an _id index specification. Specification: {}",
+                shell_text(shown.as_raw())
+            ),
+        ));
+    }
+    if expire_after_seconds.is_some() && key.iter().count() > 1 {
+        return Err(cannot_create(format!("{}. Index spec: {}", expiry::COMPOUND, shell_text(document))));
+    }
     if is_id && (sparse || partial.is_some() || hidden || unique) {
         return Err(Error::user(
             ErrorCode::InvalidIndexSpecificationOption,
@@ -166,6 +185,7 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
         unique: unique || is_id,
         sparse,
         hidden,
+        expire_after_seconds,
         partial,
     })
 }
@@ -278,6 +298,9 @@ fn check_partial(filter: &Filter, depth: usize) -> Result<()> {
             predicate: Predicate::Compare(..) | Predicate::In(_) | Predicate::Exists | Predicate::Type(_),
             ..
         } => Ok(()),
+        Filter::Expr(_) => {
+            Err(Error::user(ErrorCode::QueryFeatureNotAllowed, "$expr is not allowed in this context"))
+        }
         _ => refuse(),
     }
 }

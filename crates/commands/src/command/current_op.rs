@@ -39,9 +39,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
         document
     });
-    let mut operations: Vec<Document> = shown.collect();
-    operations.extend(index_builds(call));
-    operations.retain(|operation| filter.matches(operation.as_raw()));
+    let mut operations = Vec::new();
+    for operation in shown.chain(index_builds(call)) {
+        if filter.matches(operation.as_raw())? {
+            operations.push(operation);
+        }
+    }
     Ok(doc! {"inprog": operations})
 }
 

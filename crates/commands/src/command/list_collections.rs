@@ -40,8 +40,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             }
             document
         })
-        .filter(|document| filter.matches(document.as_raw()))
-        .collect();
+        .filter_map(|document| match filter.matches(document.as_raw()) {
+            Ok(matched) => matched.then_some(Ok(document)),
+            Err(error) => Some(Err(error)),
+        })
+        .collect::<Result<_>>()?;
     let namespace =
         Namespace { database: database.to_owned(), collection: "$cmd.listCollections".to_owned() };
     let cursor = Cursor::new(namespace, Source::List(documents.into_iter()));

@@ -35,7 +35,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             document.push("sizeOnDisk", size);
             document.push("empty", false);
         }
-        if filter.matches(document.as_raw()) {
+        if filter.matches(document.as_raw())? {
             databases.push(document);
         }
     }

@@ -94,7 +94,7 @@ impl KeySet {
 pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) -> Result<Multikey> {
     out.clear();
     if let Some((_, filter)) = &spec.partial
-        && !filter.matches(document)
+        && !filter.matches(document)?
     {
         return Ok(Multikey::default());
     }
@@ -352,6 +352,7 @@ mod tests {
             unique: false,
             sparse,
             hidden: false,
+            expire_after_seconds: None,
             partial: None,
         }
     }

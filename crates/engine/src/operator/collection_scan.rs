@@ -48,7 +48,7 @@ impl CollectionScan {
         };
         stats.docs_examined += 1;
         if let Some(filter) = &self.filter
-            && !filter.matches(document_of(&stored))
+            && !filter.matches(document_of(&stored))?
         {
             return Ok(Work::NeedTime);
         }

@@ -61,7 +61,7 @@ impl CountScan {
         if parts.is_long {
             stats.docs_examined += 1;
             let stored = read_record(&self.snapshot, self.collection, record)?;
-            if !self.plan.recheck.matches(document_of(&stored)) {
+            if !self.plan.recheck.matches(document_of(&stored))? {
                 if let Some(seen) = &mut self.seen {
                     seen.remove(&record);
                 }

@@ -42,7 +42,7 @@ impl Fetch {
             }
         };
         if let Some(filter) = &self.filter
-            && !filter.matches(document_of(&stored))
+            && !filter.matches(document_of(&stored))?
         {
             return Ok(Work::NeedTime);
         }

@@ -98,7 +98,7 @@ impl IndexScanner {
         let matches = if parts.is_long {
             stats.docs_examined += 1;
             let stored = read_record(&self.snapshot, self.collection, parts.record)?;
-            self.plan.recheck.matches(document_of(&stored))
+            self.plan.recheck.matches(document_of(&stored))?
         } else {
             self.key_matches(&parts)?
         };

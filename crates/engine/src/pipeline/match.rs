@@ -24,7 +24,7 @@ impl Step for Match {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         while let Some(row) = self.input.next(context)? {
             context.tick()?;
-            if self.filter.matches(row.document()) {
+            if self.filter.matches(row.document())? {
                 return Ok(Some(row));
             }
         }

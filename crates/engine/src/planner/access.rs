@@ -103,8 +103,8 @@ fn assignable_to<'l, 'f>(index: &Index, part: usize, leaves: &'l [Leaf<'f>]) -> 
             let mut bounds = bounds_of(leaf.predicate, traits(leaf))?;
             if positional {
                 // What a position holds may be missing in one reading and there in the other.
-                if bounds.tightness == Tightness::InexactFetch || matches!(leaf.predicate, Predicate::Not(_))
-                {
+                let whole = matches!(leaf.predicate, Predicate::Not(_) | Predicate::Expr(..));
+                if bounds.tightness == Tightness::InexactFetch || whole {
                     return None;
                 }
                 bounds.tightness = Tightness::InexactFetch;

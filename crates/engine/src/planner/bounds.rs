@@ -48,6 +48,7 @@ pub struct PartTraits {
 pub fn bounds_of(predicate: &Predicate, part: PartTraits) -> Option<Bounds> {
     match predicate {
         Predicate::Compare(comparison, value) => compare(*comparison, value, part),
+        Predicate::Expr(comparison, value) => expr(*comparison, value, part),
         Predicate::In(list) => in_list(list, part),
         Predicate::Regex(regex) => Some(regex_bounds(regex)),
         Predicate::Exists => {
@@ -107,6 +108,35 @@ fn compare(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bo
             Some(exact(IntervalList::one(interval)))
         }
     }
+}
+
+/// A comparison of `$expr`: in the order of all values, where a missing field stands below null. Arrays are
+/// compared whole, of which keys say nothing. The `$expr` beside it does what the keys cannot.
+fn expr(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bounds> {
+    if part.multikey {
+        return None;
+    }
+    let below = |high| Interval::new(Cut::before(Value::MinKey), high);
+    let above = |low| Interval::new(low, Cut::after(Value::MaxKey));
+    // A sparse index may lack documents without the field, which are less than anything but MinKey.
+    let takes_missing = match comparison {
+        Comparison::Eq => false,
+        Comparison::Lt | Comparison::Lte => !matches!(value, Value::MinKey),
+        Comparison::Gt | Comparison::Gte => matches!(value, Value::MinKey),
+    };
+    if takes_missing && part.sparse {
+        return None;
+    }
+    Some(exact(match (comparison, value) {
+        (Comparison::Eq, Value::Null) => null_points(),
+        (Comparison::Eq, value) => IntervalList::point(value.clone()),
+        // The key of a missing field is null.
+        (Comparison::Lt, Value::Null) => IntervalList::one(below(Cut::after(Value::Null))),
+        (Comparison::Lt, value) => IntervalList::one(below(Cut::before(value.clone()))),
+        (Comparison::Lte, value) => IntervalList::one(below(Cut::after(value.clone()))),
+        (Comparison::Gt, value) => IntervalList::one(above(Cut::after(value.clone()))),
+        (Comparison::Gte, value) => IntervalList::one(above(Cut::before(value.clone()))),
+    }))
 }
 
 /// MinKey and MaxKey compare with values of every type, missing ones included.

@@ -150,12 +150,15 @@ fn push_filter(text: &mut String, filter: &Filter) {
             let _ = write!(text, "{}:{}", path.as_str().len(), path.as_str());
             push_predicate(text, predicate);
         }
+        // What indexes could do for it stands beside it.
+        Filter::Expr(_) => text.push_str("$expr"),
     }
 }
 
 fn push_predicate(text: &mut String, predicate: &Predicate) {
     match predicate {
         Predicate::Compare(comparison, _) => text.push_str(comparison.operator()),
+        Predicate::Expr(comparison, _) => text.push_str(comparison.expr_operator()),
         Predicate::In(_) => text.push_str("$in"),
         Predicate::Regex(_) => text.push_str("$re"),
         Predicate::Exists => text.push_str("$exists"),

@@ -188,7 +188,7 @@ pub(super) fn change_record<T>(
             // SAFETY: records hold documents that passed validation.
             let stored = unsafe { RawDocument::from_validated(&newest[layout::STAMP_BYTES..]) };
             let before = collection.shape.to_logical(stored);
-            let Some(position) = filter.matches_with_position(before) else { return Ok(None) };
+            let Some(position) = filter.matches_with_position(before)? else { return Ok(None) };
             change(unit, &collection, before, position).map(Some)
         });
         match result {

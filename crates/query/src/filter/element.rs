@@ -35,7 +35,7 @@ impl ElementFilter {
     pub fn matches(&self, element: RawValue<'_>) -> bool {
         match self {
             ElementFilter::Document(filter) => {
-                element.as_document().is_some_and(|document| filter.matches(document))
+                element.as_document().is_some_and(|document| filter.matches_element(document))
             }
             ElementFilter::Operators(filter) => filter.matches_value(element),
             ElementFilter::Equal(value) => compare(element, value.as_raw()) == Ordering::Equal,

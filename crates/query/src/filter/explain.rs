@@ -14,6 +14,17 @@ impl Comparison {
             Comparison::Gte => "$gte",
         }
     }
+
+    /// The name of [`Predicate::Expr`].
+    pub fn expr_operator(self) -> &'static str {
+        match self {
+            Comparison::Eq => "$_internalExprEq",
+            Comparison::Lt => "$_internalExprLt",
+            Comparison::Lte => "$_internalExprLte",
+            Comparison::Gt => "$_internalExprGt",
+            Comparison::Gte => "$_internalExprGte",
+        }
+    }
 }
 
 impl Filter {
@@ -37,6 +48,7 @@ impl Filter {
             Filter::Nor(children) if matches!(children[..], [Filter::True]) => always_false(),
             Filter::Nor(children) => list("$nor", children),
             Filter::Field { path, predicate } => field(path.as_str(), predicate),
+            Filter::Expr(expression) => [("$expr", expression.to_value())].into_iter().collect(),
         }
     }
 }
@@ -74,6 +86,7 @@ fn write_operators(writer: &mut Writer, predicate: &Predicate) {
     };
     match predicate {
         Predicate::Compare(comparison, value) => writer.append(comparison.operator(), value.as_raw()),
+        Predicate::Expr(comparison, value) => writer.append(comparison.expr_operator(), value.as_raw()),
         Predicate::In(list) => array(writer, "$in", in_values(list)),
         Predicate::Regex(regex) => {
             writer.append("$regex", RawValue::String(regex.pattern()));

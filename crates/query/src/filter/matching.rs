@@ -3,9 +3,11 @@
 use std::cmp::Ordering;
 
 use kilim_bson::{Component, RawDocument, RawValue, canonical_type, compare};
+use kilim_error::{Error, Result};
 
 use super::normal::order;
 use super::{Comparison, Filter, Predicate, number};
+use crate::expression::{Bindings, Env, Expression};
 use crate::path::{self, Found, Leaf};
 
 /// What a filter is evaluated on.
@@ -16,68 +18,122 @@ enum Subject<'a> {
     Element(RawValue<'a>),
 }
 
+/// What is learnt while a filter is evaluated, beside whether it matches.
+#[derive(Default)]
+struct Findings {
+    /// The index in the array that the last predicate matched through.
+    position: Option<usize>,
+    /// The first expression that could not be evaluated. What was said after it counts for nothing.
+    error: Option<Error>,
+}
+
+impl Findings {
+    /// Evaluates something whose position is nobody's business.
+    fn apart(&mut self, test: impl FnOnce(&mut Findings) -> bool) -> bool {
+        let position = self.position;
+        let matched = test(self);
+        self.position = position;
+        matched
+    }
+
+    fn or_error<T>(self, found: T) -> Result<T> {
+        self.error.map_or(Ok(found), Err)
+    }
+}
+
 impl Filter {
-    pub fn matches(&self, document: RawDocument<'_>) -> bool {
-        self.test(Subject::Document(document), &mut None)
+    pub fn matches(&self, document: RawDocument<'_>) -> Result<bool> {
+        let mut findings = Findings::default();
+        let matched = self.test(Subject::Document(document), &mut findings);
+        findings.or_error(matched)
     }
 
     /// Whether a lone value matches, as if it were the only field of a document: the first component of
-    /// every path stands for it, whatever its name. This is what array filters need.
+    /// every path stands for it, whatever its name. This is what array filters need, which hold no expression.
     pub fn matches_value(&self, value: RawValue<'_>) -> bool {
-        self.test(Subject::Element(value), &mut None)
+        self.test(Subject::Element(value), &mut Findings::default())
+    }
+
+    /// As [`Filter::matches`], for conditions on array elements, which hold no expression.
+    pub(crate) fn matches_element(&self, element: RawDocument<'_>) -> bool {
+        self.test(Subject::Document(element), &mut Findings::default())
     }
 
     /// Whether the document matches, and the array index that the positional `$` of an update then
     /// stands for: that of the last child in mongod's order that matched through an array.
-    pub fn matches_with_position(&self, document: RawDocument<'_>) -> Option<Option<usize>> {
+    pub fn matches_with_position(&self, document: RawDocument<'_>) -> Result<Option<Option<usize>>> {
         let Filter::And(children) = self else {
-            let mut position = None;
-            return self.test(Subject::Document(document), &mut position).then_some(position);
+            let mut findings = Findings::default();
+            let matched = self.test(Subject::Document(document), &mut findings);
+            let position = findings.position;
+            return findings.or_error(matched.then_some(position));
         };
         let mut last: Option<(&Filter, usize)> = None;
         for child in children {
-            let position = child.matches_with_position(document)?;
+            let Some(position) = child.matches_with_position(document)? else { return Ok(None) };
             if let Some(position) = position
                 && last.is_none_or(|(other, _)| order(other, child).is_le())
             {
                 last = Some((child, position));
             }
         }
-        Some(last.map(|(_, position)| position))
+        Ok(Some(last.map(|(_, position)| position)))
     }
 
     /// The array index that the positional `$` of a projection stands for: that of the last child, as
     /// written, that matched through an array.
     pub(crate) fn written_position(&self, document: RawDocument<'_>) -> Option<usize> {
-        let mut position = None;
-        self.test(Subject::Document(document), &mut position);
-        position
+        let mut findings = Findings::default();
+        self.test(Subject::Document(document), &mut findings);
+        findings.position
     }
 
-    fn test(&self, subject: Subject<'_>, position: &mut Option<usize>) -> bool {
+    fn test(&self, subject: Subject<'_>, findings: &mut Findings) -> bool {
         match self {
             Filter::True => true,
             Filter::False => false,
             Filter::And(children) => {
-                let matched = children.iter().all(|child| child.test(subject, position));
+                let matched = children.iter().all(|child| child.test(subject, findings));
                 if !matched {
-                    *position = None;
+                    findings.position = None;
                 }
                 matched
             }
             // Which branch matched is nobody's business: mongod records no position in `$or`.
-            Filter::Or(children) => children.iter().any(|child| child.test(subject, &mut None)),
-            Filter::Nor(children) => !children.iter().any(|child| child.test(subject, &mut None)),
-            Filter::Field { path, predicate } => predicate.test_path(subject, path.components(), position),
+            Filter::Or(children) => {
+                findings.apart(|findings| children.iter().any(|child| child.test(subject, findings)))
+            }
+            Filter::Nor(children) => {
+                !findings.apart(|findings| children.iter().any(|child| child.test(subject, findings)))
+            }
+            Filter::Field { path, predicate } => predicate.test_path(subject, path.components(), findings),
+            Filter::Expr(expression) => match subject {
+                Subject::Document(document) => holds(expression, document, findings),
+                // Nowhere does the language allow it.
+                Subject::Element(_) => false,
+            },
+        }
+    }
+}
+
+fn holds(expression: &Expression, document: RawDocument<'_>, findings: &mut Findings) -> bool {
+    match expression.is_true(&Env::new(document, Bindings::none())) {
+        Ok(truth) => truth,
+        Err(error) => {
+            findings.error.get_or_insert(error);
+            false
         }
     }
 }
 
 impl Predicate {
-    fn test_path(&self, subject: Subject<'_>, path: &[Component], position: &mut Option<usize>) -> bool {
+    fn test_path(&self, subject: Subject<'_>, path: &[Component], findings: &mut Findings) -> bool {
         let leaf = match self {
-            Predicate::Not(inner) => return !inner.test_path(subject, path, &mut None),
-            Predicate::All(list) => return list.iter().all(|one| one.test_path(subject, path, position)),
+            Predicate::Not(inner) => {
+                return !findings.apart(|findings| inner.test_path(subject, path, findings));
+            }
+            Predicate::All(list) => return list.iter().all(|one| one.test_path(subject, path, findings)),
+            Predicate::Expr(..) => return true,
             Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => Leaf::Whole,
             _ => Leaf::Elements,
         };
@@ -85,7 +141,7 @@ impl Predicate {
             let mut inner = None;
             let matched = self.test_one(found.value, &mut inner);
             if matched && let Some(index) = found.index.or(inner) {
-                *position = Some(index);
+                findings.position = Some(index);
             }
             matched
         };
@@ -99,6 +155,7 @@ impl Predicate {
     fn test_one(&self, value: Option<RawValue<'_>>, position: &mut Option<usize>) -> bool {
         match self {
             Predicate::Compare(comparison, operand) => comparison.test(operand.as_raw(), value),
+            Predicate::Expr(..) => true,
             Predicate::In(list) => list.contains(value),
             Predicate::Exists => value.is_some(),
             Predicate::Not(inner) => !inner.test_one(value, &mut None),
@@ -118,9 +175,9 @@ impl Predicate {
             },
             Predicate::ElemMatchObject(filter) => {
                 some_element(value, position, |element| match element {
-                    RawValue::Document(document) => filter.matches(document),
+                    RawValue::Document(document) => filter.matches_element(document),
                     // An array within the array counts as a document whose names are its indexes.
-                    RawValue::Array(array) => filter.matches(array.as_document()),
+                    RawValue::Array(array) => filter.matches_element(array.as_document()),
                     _ => false,
                 })
             }

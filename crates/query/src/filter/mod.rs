@@ -9,6 +9,7 @@
 mod bits;
 mod element;
 mod explain;
+mod expr;
 mod in_list;
 mod matching;
 mod normal;
@@ -20,12 +21,17 @@ mod regex_syntax;
 mod tests;
 mod type_set;
 
+use std::sync::Arc;
+
 use kilim_bson::{Path, Value};
+
+use crate::expression::Expression;
 
 pub use bits::{BitTest, BitTestKind};
 pub use element::ElementFilter;
 pub use in_list::InList;
 pub use regex::Regex;
+pub(crate) use regex::{GaveUp, Groups, invalid_flag};
 pub use type_set::TypeSet;
 
 /// A parsed filter.
@@ -43,12 +49,17 @@ pub enum Filter {
         path: Path,
         predicate: Predicate,
     },
+    /// `$expr`: an expression that counts as true.
+    Expr(Arc<Expression>),
 }
 
 /// What a path's value must satisfy.
 #[derive(Debug, Clone)]
 pub enum Predicate {
     Compare(Comparison, Value),
+    /// What a comparison of `$expr` demands of a path, for the planner's eyes: the `$expr` it was taken from
+    /// stands beside it and decides, so by itself it is true of everything.
+    Expr(Comparison, Value),
     In(InList),
     Regex(Regex),
     /// `{$exists: true}`; the negative is `Not(Exists)`.

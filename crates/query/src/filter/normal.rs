@@ -13,7 +13,7 @@ use super::{BitTestKind, Comparison, Filter, InList, Predicate, Regex};
 impl Filter {
     pub(crate) fn simplified(self) -> Filter {
         match self {
-            Filter::True | Filter::False => self,
+            Filter::True | Filter::False | Filter::Expr(_) => self,
             Filter::And(children) => simplified_and(children),
             Filter::Or(children) => simplified_or(children),
             Filter::Nor(children) => simplified_nor(children),
@@ -27,7 +27,7 @@ impl Filter {
     /// Puts children in the order in which mongod evaluates and prints them.
     pub(crate) fn sort(&mut self) {
         match self {
-            Filter::True | Filter::False => {}
+            Filter::True | Filter::False | Filter::Expr(_) => {}
             Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
                 children.iter_mut().for_each(Filter::sort);
                 children.sort_by(order);
@@ -207,6 +207,11 @@ impl Predicate {
             },
             Predicate::Not(_) => NOT,
             Predicate::Type(_) => 20,
+            Predicate::Expr(Comparison::Eq, _) => 23,
+            Predicate::Expr(Comparison::Gt, _) => 24,
+            Predicate::Expr(Comparison::Gte, _) => 25,
+            Predicate::Expr(Comparison::Lt, _) => 26,
+            Predicate::Expr(Comparison::Lte, _) => 27,
         }
     }
 }
@@ -216,6 +221,7 @@ const OR: u8 = 1;
 const NOT: u8 = 18;
 const NOR: u8 = 19;
 const ALWAYS_FALSE: u8 = 21;
+const EXPR: u8 = 22;
 
 /// A node as the order sees it: rank, path (negations have none), children.
 pub(super) fn order(a: &Filter, b: &Filter) -> Ordering {
@@ -239,6 +245,7 @@ fn rank(filter: &Filter) -> u8 {
         Filter::Nor(_) => NOR,
         Filter::Field { predicate, .. } => predicate.rank(),
         Filter::False => ALWAYS_FALSE,
+        Filter::Expr(_) => EXPR,
     }
 }
 

@@ -5,10 +5,17 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::number::{self, Coercion};
 use super::{BitTest, BitTestKind, Comparison, Filter, InList, Predicate, Regex, TypeSet};
+use crate::expression::{Scope, Variables};
 
 impl Filter {
+    /// A filter that knows no variables.
     pub fn parse(filter: RawDocument<'_>) -> Result<Filter> {
-        Ok(parse_document(filter, Place::QUERY)?.simplified())
+        Filter::parse_in(filter, &Scope::new(&Variables::default()))
+    }
+
+    /// A filter whose `$expr` may use the variables of a scope.
+    pub fn parse_in(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
+        Ok(parse_document(filter, Place::query(scope))?.simplified())
     }
 
     /// A condition on the elements of an array, as `$pull` and array filters state it.
@@ -19,32 +26,35 @@ impl Filter {
 
 /// Where a filter stands, which decides on the operators that concern more than a value.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
-    /// Part of a query, not of an update or a projection.
-    in_query: bool,
+pub(crate) struct Place<'s> {
+    /// What variables mean in a query; none in an update or a projection.
+    scope: Option<&'s Scope<'s>>,
     /// Not within `$elemMatch`.
     on_document: bool,
     /// Not within `$elemMatch` or `$not`.
     affirmed: bool,
 }
 
-impl Place {
-    pub const QUERY: Place = Place { in_query: true, on_document: true, affirmed: true };
-    pub const ELEMENTS: Place = Place { in_query: false, on_document: true, affirmed: true };
+impl<'s> Place<'s> {
+    pub const ELEMENTS: Place<'static> = Place { scope: None, on_document: true, affirmed: true };
 
-    fn within_elem_match(self) -> Place {
+    fn query(scope: &'s Scope<'s>) -> Place<'s> {
+        Place { scope: Some(scope), on_document: true, affirmed: true }
+    }
+
+    fn within_elem_match(self) -> Place<'s> {
         Place { on_document: false, affirmed: false, ..self }
     }
 
-    fn within_not(self) -> Place {
+    fn within_not(self) -> Place<'s> {
         Place { affirmed: false, ..self }
     }
 
-    /// Operators on a whole document: none is supported yet, and where mongod refuses them, so do we.
+    /// Refuses operators on a whole document where mongod does, and those that are yet to come.
     fn refuse(self, name: &str) -> Error {
         let misplaced = || bad(format!("{name} can only be applied to the top-level document"));
         let forbidden = |code| Error::user(code, format!("{name} is not allowed in this context"));
-        match (name, self.in_query, self.on_document) {
+        match (name, self.scope.is_some(), self.on_document) {
             ("$where", false, _) => forbidden(ErrorCode::BadValue),
             ("$jsonSchema", false, _) => forbidden(ErrorCode::QueryFeatureNotAllowed),
             ("$expr" | "$text" | "$sampleRate" | "$where", _, false) => misplaced(),
@@ -54,9 +64,14 @@ impl Place {
         }
     }
 
+    /// What variables mean to an expression that takes the place of a field name.
+    fn scope_of(self, name: &str) -> Result<&'s Scope<'s>> {
+        self.scope.filter(|_| self.on_document).ok_or_else(|| self.refuse(name))
+    }
+
     /// The same for `$near` and its kin.
     fn refuse_near(self, name: &str) -> Error {
-        match (self.in_query, self.affirmed) {
+        match (self.scope.is_some(), self.affirmed) {
             (false, _) => {
                 Error::location(5_626_500, "$geoNear, $near, and $nearSphere are not allowed in this context")
             }
@@ -74,7 +89,7 @@ fn unsupported(operator: &str) -> Error {
     Error::user(ErrorCode::NotImplemented, format!("the query operator {operator} is not supported yet"))
 }
 
-fn parse_document(filter: RawDocument<'_>, place: Place) -> Result<Filter> {
+fn parse_document(filter: RawDocument<'_>, place: Place<'_>) -> Result<Filter> {
     let mut children = Vec::new();
     for (name, value) in filter.iter() {
         match name.strip_prefix('$') {
@@ -98,7 +113,7 @@ fn parse_path(name: &str) -> Result<Path> {
 }
 
 /// Operators that take the place of a field name; none for a comment.
-fn parse_top_level(name: &str, value: RawValue<'_>, place: Place) -> Result<Option<Filter>> {
+fn parse_top_level(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<Option<Filter>> {
     Ok(Some(match name {
         "$and" => Filter::And(parse_list(name, value, place)?),
         "$or" => Filter::Or(parse_list(name, value, place)?),
@@ -106,7 +121,9 @@ fn parse_top_level(name: &str, value: RawValue<'_>, place: Place) -> Result<Opti
         "$comment" => return Ok(None),
         "$alwaysTrue" => check_one(name, value).map(|()| Filter::True)?,
         "$alwaysFalse" => check_one(name, value).map(|()| Filter::False)?,
-        "$expr" | "$where" | "$text" | "$jsonSchema" | "$sampleRate" => return Err(place.refuse(name)),
+        "$expr" => Filter::parse_expr(value, place.scope_of(name)?)?,
+        "$sampleRate" => Filter::parse_sample_rate(value, place.scope_of(name)?)?,
+        "$where" | "$text" | "$jsonSchema" => return Err(place.refuse(name)),
         "$not" => {
             return Err(bad(
                 "unknown top level operator: $not. If you are trying to negate an entire expression, use $nor.",
@@ -172,7 +189,7 @@ pub(super) fn is_field_operator(name: &str) -> bool {
     )
 }
 
-fn parse_list(name: &str, value: RawValue<'_>, place: Place) -> Result<Vec<Filter>> {
+fn parse_list(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<Vec<Filter>> {
     let list = value.as_array().ok_or_else(|| bad(format!("{name} must be an array")))?;
     if list.is_empty() {
         return Err(bad("$and/$or/$nor must be a nonempty array"));
@@ -200,7 +217,7 @@ fn is_operator_document(document: RawDocument<'_>) -> bool {
 }
 
 /// `{path: value}`, where the value may hold several operators.
-pub(crate) fn parse_field(path: &Path, value: RawValue<'_>, place: Place) -> Result<Vec<Filter>> {
+pub(crate) fn parse_field(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Vec<Filter>> {
     let predicates = match value {
         RawValue::Document(document) if is_operator_document(document) => {
             parse_operators(path, document, place)?
@@ -218,7 +235,7 @@ pub(crate) fn parse_field(path: &Path, value: RawValue<'_>, place: Place) -> Res
         .collect())
 }
 
-fn parse_operators(path: &Path, document: RawDocument<'_>, place: Place) -> Result<Vec<Predicate>> {
+fn parse_operators(path: &Path, document: RawDocument<'_>, place: Place<'_>) -> Result<Vec<Predicate>> {
     let mut predicates = Vec::new();
     for (name, value) in document.iter() {
         predicates.extend(parse_operator(path, document, name, value, place)?);
@@ -232,7 +249,7 @@ fn parse_operator(
     siblings: RawDocument<'_>,
     name: &str,
     value: RawValue<'_>,
-    place: Place,
+    place: Place<'_>,
 ) -> Result<Option<Predicate>> {
     let not = |predicate| Predicate::Not(Box::new(predicate));
     Ok(Some(match name {
@@ -308,7 +325,7 @@ fn parse_in(name: &str, value: RawValue<'_>) -> Result<InList> {
     Ok(InList::new(values, regexes))
 }
 
-fn parse_not(path: &Path, value: RawValue<'_>, place: Place) -> Result<Predicate> {
+fn parse_not(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Predicate> {
     let mut predicates = match value {
         RawValue::Regex { pattern, options } => vec![Predicate::Regex(Regex::new(pattern, options)?)],
         RawValue::Document(document) if document.is_empty() => return Err(bad("$not cannot be empty")),
@@ -387,7 +404,7 @@ fn parse_regex(siblings: RawDocument<'_>) -> Result<Regex> {
     Regex::new(pattern, options)
 }
 
-fn parse_all(path: &Path, value: RawValue<'_>, place: Place) -> Result<Predicate> {
+fn parse_all(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Predicate> {
     let list = value.as_array().ok_or_else(|| bad("$all needs an array"))?;
     let mut predicates = match list.get(0) {
         // Nothing contains all of nothing, by decree.
@@ -412,7 +429,7 @@ fn parse_all(path: &Path, value: RawValue<'_>, place: Place) -> Result<Predicate
     })
 }
 
-fn parse_all_elem_match(path: &Path, list: RawArray<'_>, place: Place) -> Result<Vec<Predicate>> {
+fn parse_all_elem_match(path: &Path, list: RawArray<'_>, place: Place<'_>) -> Result<Vec<Predicate>> {
     list.iter()
         .map(|item| match item.as_document().and_then(|document| document.iter().next()) {
             Some(("$elemMatch", operand)) => parse_elem_match(path, operand, place),
@@ -425,7 +442,7 @@ pub(super) fn first_name(document: RawDocument<'_>) -> Option<&str> {
     document.iter().next().map(|(name, _)| name)
 }
 
-fn parse_elem_match(path: &Path, value: RawValue<'_>, place: Place) -> Result<Predicate> {
+fn parse_elem_match(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Predicate> {
     let document = value.as_document().ok_or_else(|| bad("$elemMatch needs an Object"))?;
     let first = first_name(document).unwrap_or_default();
     let dbref = ["$ref", "$id", "$db"].iter().any(|name| document.get(name).is_some());

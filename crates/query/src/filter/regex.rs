@@ -4,6 +4,7 @@
 //! engine cannot do (lookaround, backreferences, atomic groups) goes to a backtracking one, which has a
 //! bound on its steps.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use kilim_bson::RawValue;
@@ -40,26 +41,32 @@ impl Regex {
                 "Regular expression cannot contain an embedded null byte",
             ));
         }
-        if let Some(flag) = options.chars().find(|flag| !"imsxu".contains(*flag)) {
+        if let Some(flag) = invalid_flag(options) {
             return Err(Error::location(51108, format!(" invalid flag in regex options: {flag}")));
         }
-        let invalid = |why: &str| Error::location(51091, format!("Regular expression is invalid: {why}"));
+        Regex::compile(pattern, options)
+            .map_err(|why| Error::location(51091, format!("Regular expression is invalid: {why}")))
+    }
+
+    /// The same for a caller that has checked flags and zero bytes, and has its own words around the reason.
+    pub(crate) fn compile(pattern: &str, options: &str) -> Result<Regex, String> {
+        const TOO_LARGE: &str = "regular expression is too large";
         if pattern.len() > PATTERN_BYTES_MAX {
-            return Err(invalid("regular expression is too large"));
+            return Err(TOO_LARGE.to_owned());
         }
-        let translated = translate(pattern, options).map_err(invalid)?;
+        let translated = translate(pattern, options)?;
         let engine = if translated.backtracking {
             let compiled = fancy_regex::RegexBuilder::new(&translated.text)
                 .backtrack_limit(BACKTRACK_STEPS_MAX)
                 .delegate_size_limit(COMPILED_BYTES_MAX)
                 .build();
-            Engine::Backtracking(Arc::new(compiled.map_err(|error| invalid(&error.to_string()))?))
+            Engine::Backtracking(Arc::new(compiled.map_err(|error| error.to_string())?))
         } else {
             let compiled =
                 ::regex::RegexBuilder::new(&translated.text).size_limit(COMPILED_BYTES_MAX).build();
             Engine::Linear(compiled.map_err(|error| match error {
-                ::regex::Error::CompiledTooBig(_) => invalid("regular expression is too large"),
-                other => invalid(&other.to_string()),
+                ::regex::Error::CompiledTooBig(_) => TOO_LARGE.to_owned(),
+                other => other.to_string(),
             })?)
         };
         Ok(Regex { pattern: pattern.into(), options: options.into(), engine })
@@ -77,6 +84,28 @@ impl Regex {
         match &self.engine {
             Engine::Linear(regex) => regex.is_match(text),
             Engine::Backtracking(regex) => regex.is_match(text).unwrap_or(false),
+        }
+    }
+
+    /// The first match that begins at byte `start` or later; what is before is seen by assertions only. Each group's
+    /// range, the whole match first, and none for a group that took no part. Fails where the backtracking engine gave up.
+    pub(crate) fn find_at(&self, text: &str, start: usize) -> Result<Option<Groups>, GaveUp> {
+        Ok(match &self.engine {
+            Engine::Linear(regex) => {
+                regex.captures_at(text, start).map(|found| groups(found.iter().map(|group| group.map(|m| m.range()))))
+            }
+            Engine::Backtracking(regex) => regex
+                .captures_from_pos(text, start)
+                .map_err(|_| GaveUp)?
+                .map(|found| groups(found.iter().map(|group| group.map(|m| m.range())))),
+        })
+    }
+
+    /// As [`Regex::is_match`], but says when the backtracking engine gave up.
+    pub(crate) fn decides(&self, text: &str) -> Result<bool, GaveUp> {
+        match &self.engine {
+            Engine::Linear(regex) => Ok(regex.is_match(text)),
+            Engine::Backtracking(regex) => regex.is_match(text).map_err(|_| GaveUp),
         }
     }
 
@@ -135,6 +164,26 @@ impl Regex {
     }
 }
 
+/// The first of the options that MongoDB does not know.
+pub(crate) fn invalid_flag(options: &str) -> Option<char> {
+    options.chars().find(|flag| !"imsxu".contains(*flag))
+}
+
+/// A match: its range in bytes, and those of its groups.
+pub(crate) struct Groups {
+    pub whole: Range<usize>,
+    pub captures: Vec<Option<Range<usize>>>,
+}
+
+/// The backtracking engine took more steps than it may.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GaveUp;
+
+fn groups(mut found: impl Iterator<Item = Option<Range<usize>>>) -> Groups {
+    let whole = found.next().flatten().expect("a match has a range");
+    Groups { whole, captures: found.collect() }
+}
+
 impl std::fmt::Debug for Regex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "/{}/{}", self.pattern, self.options)
@@ -144,6 +193,17 @@ impl std::fmt::Debug for Regex {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_match_tells_where_its_groups_are() {
+        for pattern in ["(b)(x)?(c)", "(b)(x)?(?=c)(c)"] {
+            let regex = Regex::new(pattern, "").unwrap();
+            let found = regex.find_at("abcabc", 2).unwrap().unwrap();
+            assert_eq!((found.whole, found.captures), (4..6, vec![Some(4..5), None, Some(5..6)]));
+        }
+        assert!(Regex::new("^b", "").unwrap().find_at("ab", 1).unwrap().is_none());
+        assert_eq!(Regex::new("(?<=a)b", "").unwrap().find_at("ab", 1).unwrap().unwrap().whole, 1..2);
+    }
 
     #[test]
     fn anchored_literals_are_known_to_the_planner() {

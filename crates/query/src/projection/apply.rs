@@ -25,8 +25,7 @@ impl Projection {
         }
         let mut pass = Pass { projection: self, position, writer: out };
         pass.fields(document, &self.root, Scope { positional: self.positional, slices: true })?;
-        pass.added_fields(document);
-        Ok(())
+        pass.added_fields(document)
     }
 }
 
@@ -81,7 +80,7 @@ impl Pass<'_> {
                 // An inclusion adds it behind all others.
                 Some(Node::ElemMatch(_)) if self.includes() => {}
                 Some(Node::ElemMatch(filter)) => {
-                    let position = filter.matches_with_position(document).flatten();
+                    let position = filter.matches_with_position(document)?.flatten();
                     self.single(name, value, position);
                 }
                 Some(Node::Branch(nested)) => {
@@ -180,18 +179,19 @@ impl Pass<'_> {
         }
     }
 
-    fn added_fields(&mut self, document: RawDocument<'_>) {
+    fn added_fields(&mut self, document: RawDocument<'_>) -> Result<()> {
         if !self.includes() {
-            return;
+            return Ok(());
         }
         let projection = self.projection;
         for (name, node) in &projection.root.children {
             if let Node::ElemMatch(filter) = node
                 && let Some(value) = document.get(name)
             {
-                self.single(name, value, filter.matches_with_position(document).flatten());
+                self.single(name, value, filter.matches_with_position(document)?.flatten());
             }
         }
+        Ok(())
     }
 }
 

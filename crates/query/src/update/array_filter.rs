@@ -62,7 +62,8 @@ impl ArrayFilter {
 /// The one name with which every path of the filter begins.
 fn identifier(filter: &Filter) -> Result<Option<&str>> {
     match filter {
-        Filter::True | Filter::False => Ok(None),
+        // An expression has no path, and no place in an array filter.
+        Filter::True | Filter::False | Filter::Expr(_) => Ok(None),
         Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
             let mut found = None;
             for child in children {

@@ -30,7 +30,8 @@ fn run(row: &Document) -> Result<(bool, Document)> {
     let filter = row.get("filter").and_then(RawValue::as_document).expect("a row has a filter");
     let filter = Filter::parse(filter)?;
     let before = row.get("before").and_then(RawValue::as_document);
-    match before.and_then(|before| filter.matches_with_position(before).map(|position| (before, position))) {
+    let matched = before.map(|before| filter.matches_with_position(before)).transpose()?.flatten();
+    match before.zip(matched) {
         Some((before, position)) => {
             let applied = update.apply(before, &Context { position, ..context() })?;
             Ok((applied.after.is_some(), applied.after.unwrap_or_else(|| before.to_document())))

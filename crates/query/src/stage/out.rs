@@ -1,0 +1,83 @@
+//! `$out`: all documents into a collection, in place of what is there.
+
+use kilim_bson::{Document, RawDocument, RawValue, Writer};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::{Behaviour, Context, Stage};
+
+#[derive(Debug, Clone)]
+pub struct Out {
+    pub database: Box<str>,
+    pub collection: Box<str>,
+}
+
+pub(super) fn parse(
+    _: &str,
+    value: RawValue<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<Stage>,
+) -> Result<()> {
+    let (database, collection) = match value {
+        RawValue::String(name) => (context.database, name),
+        RawValue::Document(namespace) => parse_namespace(namespace)?,
+        _ => {
+            return Err(Error::location(
+                16990,
+                format!("$out only supports a string or object argument, but found {}", value.element_type().name()),
+            ));
+        }
+    };
+    check_target(database, collection)?;
+    out.push(Stage::Out(Out { database: database.into(), collection: collection.into() }));
+    Ok(())
+}
+
+fn parse_namespace(namespace: RawDocument<'_>) -> Result<(&str, &str)> {
+    let (Some(database), Some(collection), 2) =
+        (namespace.get("db"), namespace.get("coll"), namespace.iter().count())
+    else {
+        return Err(Error::location(
+            16994,
+            "If an object is passed to $out it must have exactly 2 fields: 'db' and 'coll'",
+        ));
+    };
+    let text = |name: &str, value: RawValue<'_>| {
+        let kind = value.element_type().name();
+        Error::location(13111, format!("wrong type for field ({name}) {kind} != string"))
+    };
+    Ok((
+        database.as_str().ok_or_else(|| text("db", database))?,
+        collection.as_str().ok_or_else(|| text("coll", collection))?,
+    ))
+}
+
+fn check_target(database: &str, collection: &str) -> Result<()> {
+    let invalid = |message: String| Err(Error::user(ErrorCode::InvalidNamespace, message));
+    if database.contains('.') {
+        return invalid(format!("'.' is an invalid character in the database name: {database}"));
+    }
+    if collection.starts_with('.') {
+        return invalid(format!("Collection names cannot start with '.': {collection}"));
+    }
+    if database.is_empty() || collection.is_empty() {
+        return invalid(format!("Invalid $out target namespace, {database}.{collection}"));
+    }
+    if collection.starts_with("system.") {
+        return Err(Error::location(17385, format!("Can't $out to special collection: {collection}")));
+    }
+    if matches!(database, "admin" | "config" | "local") {
+        return Err(Error::location(31321, format!("Can't $out to internal database: {database}")));
+    }
+    Ok(())
+}
+
+impl Behaviour for Out {
+    fn to_document(&self) -> Document {
+        let mut writer = Writer::new();
+        writer.open_document("$out");
+        writer.append("db", RawValue::String(&self.database));
+        writer.append("coll", RawValue::String(&self.collection));
+        writer.close();
+        writer.finish()
+    }
+}

@@ -119,7 +119,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         .reads(ReadLevels::All)
         .stable(),
     command("buildInfo", c::build_info::run, "which version this is").alias(&["buildinfo"]),
-    command("collMod", c::coll_mod::run, "hide or show an index").writes().stable(),
+    command("collMod", c::coll_mod::run, "change an index without building it anew").writes().stable(),
     command("collStats", c::coll_stats::run, "sizes and counts of a collection").alias(&["collstats"]),
     command("commitTransaction", c::commit_transaction::run, "make the open transaction durable")
         .admin()
@@ -174,6 +174,7 @@ pub static COMMANDS: &[CommandSpec] = &[
     command("renameCollection", c::rename_collection::run, "rename a collection").admin().writes(),
     command("replSetGetStatus", c::repl_set_get_status::run, "a set of one, healthy").admin(),
     command("serverStatus", c::server_status::run, "counters that monitoring reads"),
+    command("setParameter", c::set_parameter::run, "change a setting").admin(),
     command("startSession", c::start_session::run, "begin a session"),
     command("update", c::update::run, "change documents").transactional().retryable().writes().stable(),
     command("validate", c::validate::run, "recompute and compare a collection's indexes"),

@@ -19,11 +19,12 @@ use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Snapshot, Space};
 use parking_lot::RwLock;
 
-use crate::index::{BuildingIndex, Index, IndexId, IndexSpec, KeyPart, Multikey};
+use crate::index::{BuildingIndex, Index, IndexId, IndexSpec, KeyPart, Multikey, Usage};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::planner::PlanCache;
 use crate::shape::Shape;
+use crate::view::View;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CollectionId(pub u32);
@@ -56,10 +57,11 @@ pub struct Shared {
     pub plan_cache: PlanCache,
 }
 
-/// All collections at one moment.
+/// All collections and views at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     collections: BTreeMap<Namespace, Arc<Collection>>,
+    views: BTreeMap<Namespace, Arc<View>>,
 }
 
 impl Catalog {
@@ -74,11 +76,28 @@ impl Catalog {
 
     /// The collections of one database, by name.
     pub fn database<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<Collection>> {
-        let first = Namespace { database: name.to_owned(), collection: String::new() };
-        self.collections
-            .range((Bound::Included(first), Bound::Unbounded))
-            .take_while(move |(namespace, _)| namespace.database == name)
-            .map(|(_, collection)| collection)
+        of_database(&self.collections, name)
+    }
+
+    /// The views of one database, by name.
+    pub fn database_views<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<View>> {
+        of_database(&self.views, name)
+    }
+
+    pub fn view(&self, namespace: &Namespace) -> Option<&Arc<View>> {
+        self.views.get(namespace)
+    }
+
+    pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.views.values()
+    }
+
+    pub fn insert_view(&mut self, view: Arc<View>) {
+        self.views.insert(view.namespace.clone(), view);
+    }
+
+    pub fn remove_view(&mut self, namespace: &Namespace) -> Option<Arc<View>> {
+        self.views.remove(namespace)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Collection>> {
@@ -87,10 +106,14 @@ impl Catalog {
 
     pub fn database_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
-        for namespace in self.collections.keys() {
+        for namespace in self.collections.keys().chain(self.views.keys()) {
             if names.last() != Some(&namespace.database) {
                 names.push(namespace.database.clone());
             }
+        }
+        if !self.views.is_empty() {
+            names.sort_unstable();
+            names.dedup();
         }
         names
     }
@@ -131,8 +154,32 @@ impl Catalog {
                 .ok_or_else(|| corrupt("a collection's entry lacks a field"))?;
             catalog.insert(Arc::new(collection));
         }
+        let lower = [layout::VIEW_TAG];
+        let upper = [layout::VIEW_TAG + 1];
+        let scan = snapshot.scan(
+            Space::Meta,
+            Bound::Included(&lower[..]),
+            Bound::Excluded(&upper[..]),
+            Direction::Forward,
+        );
+        for entry in scan {
+            let (_, value) = entry?;
+            let document = RawDocument::parse(&value).map_err(|_| corrupt("a view's entry is not BSON"))?;
+            let view = View::decode(document).ok_or_else(|| corrupt("a view's entry cannot be read"))?;
+            catalog.insert_view(Arc::new(view));
+        }
         Ok(catalog)
     }
+}
+
+fn of_database<'a, T>(
+    all: &'a BTreeMap<Namespace, Arc<T>>,
+    name: &'a str,
+) -> impl Iterator<Item = &'a Arc<T>> {
+    let first = Namespace { database: name.to_owned(), collection: String::new() };
+    all.range((Bound::Included(first), Bound::Unbounded))
+        .take_while(move |(namespace, _)| namespace.database == name)
+        .map(|(_, entry)| entry)
 }
 
 fn corrupt(what: &str) -> Error {
@@ -245,6 +292,7 @@ fn decode_index(document: RawDocument<'_>) -> Option<Index> {
         id: IndexId(id as u32),
         spec: IndexSpec::decode(document.get("spec")?.as_document()?)?,
         multikey: Multikey(bits.collect::<Option<Vec<u64>>>()?),
+        usage: Usage::default(),
         ready_since: ready_since as u64,
     })
 }
@@ -259,6 +307,7 @@ impl IndexSpec {
             unique: true,
             sparse: false,
             hidden: false,
+            expire_after_seconds: None,
             partial: None,
         }
     }
@@ -282,6 +331,9 @@ impl IndexSpec {
         if let Some((document, _)) = &self.partial {
             writer.append("partialFilterExpression", RawValue::Document(document.as_raw()));
         }
+        if let Some(seconds) = self.expire_after_seconds {
+            writer.append("expireAfterSeconds", RawValue::Int32(seconds));
+        }
         writer.finish()
     }
 
@@ -303,6 +355,10 @@ impl IndexSpec {
             unique: flag("unique") || name == "_id_",
             sparse: flag("sparse"),
             hidden: flag("hidden"),
+            expire_after_seconds: match document.get("expireAfterSeconds") {
+                Some(RawValue::Int32(seconds)) => Some(seconds),
+                _ => None,
+            },
             partial,
             name,
         })

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::catalog::{Catalog, Collection};
 use crate::cursor::Cursors;
 use crate::ddl::Ids;
+use crate::expiry::Expiry;
 use crate::fail_point::FailPoints;
 use crate::history::History;
 use crate::index::{Index, IndexId, reclaim_unfinished};
@@ -20,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::Operations;
 use crate::session::Sessions;
+use crate::view::View;
 
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -43,6 +45,7 @@ pub struct Engine {
     pub metrics: Metrics,
     pub fail_points: FailPoints,
     pub history: History,
+    pub expiry: Expiry,
     pub started: Instant,
     catalog: RwLock<Arc<Catalog>>,
     /// Held by whoever changes the catalog, so that changes follow each other.
@@ -74,6 +77,7 @@ impl Engine {
             metrics: Metrics::default(),
             fail_points: FailPoints::default(),
             history: History::default(),
+            expiry: Expiry::default(),
             started: Instant::now(),
             catalog: RwLock::new(Arc::new(catalog)),
             ids: Mutex::new(ids),
@@ -99,6 +103,10 @@ impl Engine {
 
     pub fn collection(&self, namespace: &Namespace) -> Option<Arc<Collection>> {
         self.catalog.read().get(namespace).cloned()
+    }
+
+    pub fn view(&self, namespace: &Namespace) -> Option<Arc<View>> {
+        self.catalog.read().view(namespace).cloned()
     }
 
     /// A snapshot and the catalog to read it with, in the order that keeps them consistent.
@@ -139,12 +147,13 @@ impl Engine {
     }
 
     /// What must happen now and then: closes idle cursors, forgets idle sessions, ends transactions
-    /// that have lived too long. Returns quickly; called about once a second.
+    /// that have lived too long, looks for expired documents. Returns quickly; called about once a second.
     pub fn tick(&self) {
         let now = Instant::now();
         self.cursors.close_idle(now);
         self.history.forget_old(now);
         self.sessions.end_overdue_transactions(self, now);
         self.sessions.forget_idle(self, now);
+        self.expire_if_due(now);
     }
 }

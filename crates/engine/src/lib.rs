@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod cursor;
 pub mod ddl;
 mod engine;
+pub mod expiry;
 pub mod fail_point;
 pub mod history;
 pub mod index;
@@ -19,6 +20,7 @@ pub mod read;
 pub mod session;
 pub mod shape;
 pub mod validate;
+pub mod view;
 pub mod write;
 
 pub use engine::{Engine, EngineOptions};

@@ -4,6 +4,7 @@ use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_engine::limits;
 use kilim_error::{Error, ErrorCode, Result};
 
+use super::set_parameter::append_settings;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
@@ -31,7 +32,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 fn parameters(call: &Call<'_, '_>) -> Document {
-    doc! {
+    let mut known = doc! {
         "featureCompatibilityVersion": {"version": "7.0"},
         "authenticationMechanisms": Value::Array(Default::default()),
         "enableTestCommands": i32::from(call.engine.options.test_commands),
@@ -41,5 +42,7 @@ fn parameters(call: &Call<'_, '_>) -> Document {
         "maxTransactionLockRequestTimeoutMillis": limits::TRANSACTION_LOCK_WAIT.as_millis() as i32,
         "requireApiVersion": false,
         "quiet": false,
-    }
+    };
+    append_settings(call.engine, &mut known);
+    known
 }

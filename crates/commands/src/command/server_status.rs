@@ -60,6 +60,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                 "updated": count(&metrics.documents_updated),
             },
             "operation": {"writeConflicts": count(&metrics.write_conflicts)},
+            "ttl": {
+                "deletedDocuments": count(&engine.expiry.removed),
+                "passes": count(&engine.expiry.passes),
+            },
         },
         "logicalSessionRecordCache": {"activeSessionsCount": engine.sessions.list().len() as i32},
         "transactions": {

@@ -134,22 +134,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Shows or hides an index from the planner.
-    pub fn set_index_hidden(
+    /// Changes what an index is without a change of its entries: whether it is hidden, when documents expire.
+    pub fn change_index(
         &self,
         operation: &Operation,
         namespace: &Namespace,
         id: IndexId,
-        hidden: bool,
+        change: impl Fn(&mut IndexSpec),
     ) -> Result<()> {
         let (_, _held) = self.hold(operation, namespace)?;
         let changed = self.replace_collection(namespace, |collection, _| {
             collection.indexes = (collection.indexes.iter())
                 .map(|index| match index.id == id {
-                    true => Arc::new(Index {
-                        spec: IndexSpec { hidden, ..index.spec.clone() },
-                        ..(**index).clone()
-                    }),
+                    true => {
+                        let mut index = (**index).clone();
+                        change(&mut index.spec);
+                        Arc::new(index)
+                    }
                     false => index.clone(),
                 })
                 .collect();

@@ -36,6 +36,15 @@ fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
     let same_options = spec.unique == other.unique && spec.sparse == other.sparse;
     if spec.name == other.name {
         return match same_scope && same_options {
+            true if spec.expire_after_seconds != other.expire_after_seconds => Err(Error::user(
+                ErrorCode::IndexOptionsConflict,
+                format!(
+                    "An equivalent index already exists with the same name but different options. Requested index: \
+                     {}, existing index: {}",
+                    shell(spec),
+                    shell(other)
+                ),
+            )),
             true => Ok(true),
             false => Err(Error::user(
                 ErrorCode::IndexKeySpecsConflict,

@@ -1,5 +1,9 @@
 //! What an index is.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
 use kilim_bson::{Document, Path};
 use kilim_query::filter::Filter;
 
@@ -24,6 +28,8 @@ pub struct IndexSpec {
     pub unique: bool,
     pub sparse: bool,
     pub hidden: bool,
+    /// How long after the date in its field a document lives.
+    pub expire_after_seconds: Option<i32>,
     /// `partialFilterExpression`, as given and parsed.
     pub partial: Option<(Document, Filter)>,
 }
@@ -42,9 +48,38 @@ pub struct Index {
     pub id: IndexId,
     pub spec: IndexSpec,
     pub multikey: Multikey,
+    pub usage: Usage,
     /// The commit time of the catalog change that made it: an older snapshot lacks entries, and must
     /// not use it.
     pub ready_since: u64,
+}
+
+/// How often an index was chosen since it was made or the server began. Shared by all versions of an index's
+/// description.
+#[derive(Debug, Clone)]
+pub struct Usage {
+    uses: Arc<AtomicU64>,
+    since: Instant,
+}
+
+impl Default for Usage {
+    fn default() -> Usage {
+        Usage { uses: Arc::default(), since: Instant::now() }
+    }
+}
+
+impl Usage {
+    pub fn note(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn uses(&self) -> u64 {
+        self.uses.load(Ordering::Relaxed)
+    }
+
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
 }
 
 impl Multikey {

@@ -1,0 +1,30 @@
+//! `expireAfterSeconds`, as createIndexes and collMod take it.
+
+use kilim_bson::RawValue;
+
+pub const COMPOUND: &str = "TTL indexes are single-field indexes, compound indexes do not support TTL";
+
+/// The number of seconds, or what is wrong with it.
+pub fn seconds(value: RawValue<'_>) -> Result<i32, String> {
+    let whole = match value {
+        RawValue::Int32(seconds) => i64::from(seconds),
+        RawValue::Int64(seconds) => seconds,
+        // Not a number once meant "now" and deleted everything: it means "never".
+        RawValue::Double(seconds) if seconds.is_nan() => i64::from(i32::MAX),
+        RawValue::Double(seconds) => seconds as i64,
+        RawValue::Decimal128(seconds) if seconds.is_nan() => i64::from(i32::MAX),
+        RawValue::Decimal128(seconds) => seconds.to_f64() as i64,
+        other => {
+            return Err(format!(
+                "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{}'",
+                other.element_type().name()
+            ));
+        }
+    };
+    if whole < 0 {
+        return Err("TTL index 'expireAfterSeconds' option cannot be less than 0".to_owned());
+    }
+    i32::try_from(whole).map_err(|_| {
+        format!("TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number than {whole}")
+    })
+}

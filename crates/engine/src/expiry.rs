@@ -1,0 +1,140 @@
+//! Documents that expire: a TTL index says after how many seconds.
+//!
+//! Once a minute somebody looks into each TTL index for dates that have passed, and deletes what they belong
+//! to by the same door as everybody else. A pass runs in a thread of its own, one at a time, and ends with
+//! the engine. What it could not do, the next one will.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use kilim_bson::Value;
+use kilim_error::Result;
+use kilim_query::filter::{Comparison, Filter, Predicate};
+use parking_lot::Mutex;
+
+use crate::catalog::Collection;
+use crate::engine::Engine;
+use crate::index::Index;
+use crate::metrics::Counter;
+use crate::operation::Operation;
+use crate::planner::Hint;
+use crate::write::{DeleteRequest, Unit, delete};
+
+/// When to look, and what came of it.
+#[derive(Debug)]
+pub struct Expiry {
+    enabled: AtomicBool,
+    pause_seconds: AtomicU64,
+    last: Mutex<Instant>,
+    running: AtomicBool,
+    pub passes: Counter,
+    pub removed: Counter,
+}
+
+/// As on MongoDB.
+const PAUSE_SECONDS: u64 = 60;
+
+impl Default for Expiry {
+    fn default() -> Expiry {
+        Expiry {
+            enabled: AtomicBool::new(true),
+            pause_seconds: AtomicU64::new(PAUSE_SECONDS),
+            last: Mutex::new(Instant::now()),
+            running: AtomicBool::new(false),
+            passes: Counter::default(),
+            removed: Counter::default(),
+        }
+    }
+}
+
+impl Expiry {
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    pub fn enable(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    pub fn pause(&self) -> Duration {
+        Duration::from_secs(self.pause_seconds.load(Ordering::Relaxed))
+    }
+
+    pub fn set_pause_seconds(&self, seconds: u64) {
+        self.pause_seconds.store(seconds, Ordering::Relaxed);
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.is_enabled() && now.saturating_duration_since(*self.last.lock()) >= self.pause()
+    }
+}
+
+impl Engine {
+    /// Begins a pass if it is time for one. Returns at once.
+    pub(crate) fn expire_if_due(&self, now: Instant) {
+        if !self.expiry.is_due(now) || self.expiry.running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        *self.expiry.last.lock() = now;
+        let engine = self.weak();
+        let pass = move || {
+            let Some(engine) = engine.upgrade() else { return };
+            let operation = engine.operations.start(0);
+            // A failure is the next pass's to mend: it finds the same documents again.
+            let _ = engine.expire(&operation);
+            engine.expiry.running.store(false, Ordering::Release);
+        };
+        if thread::Builder::new().name("ttl".to_owned()).spawn(pass).is_err() {
+            self.expiry.running.store(false, Ordering::Release);
+        }
+    }
+
+    /// One pass over all TTL indexes; how many documents it removed.
+    pub fn expire(&self, operation: &Arc<Operation>) -> Result<u64> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
+        let mut removed = 0;
+        for collection in self.catalog().iter() {
+            for index in collection.indexes.iter() {
+                if let Some(seconds) = index.spec.expire_after_seconds {
+                    let before = now.saturating_sub(i64::from(seconds) * 1000);
+                    removed += self.expire_by(operation, collection, index, before)?;
+                }
+            }
+        }
+        self.expiry.passes.add(1);
+        Ok(removed)
+    }
+
+    fn expire_by(
+        &self,
+        operation: &Arc<Operation>,
+        collection: &Collection,
+        index: &Index,
+        before: i64,
+    ) -> Result<u64> {
+        // A range of dates matches dates only; of several in an array, the earliest decides.
+        let passed = Filter::Field {
+            path: index.spec.key[0].path.clone(),
+            predicate: Predicate::Compare(Comparison::Lte, Value::DateTime(before)),
+        };
+        let filter = match &index.spec.partial {
+            Some((_, condition)) => Filter::And(vec![passed, condition.clone()]),
+            None => passed,
+        };
+        let request = DeleteRequest {
+            filter: Arc::new(filter),
+            one: false,
+            // A hidden index may not be named, and still counts.
+            hint: (!index.spec.hidden).then(|| Hint::Name(index.spec.name.clone())),
+            statement: 0,
+        };
+        let mut unit = Unit::new(self, operation.clone(), self.options.durability);
+        let removed = delete(&mut unit, &collection.namespace, &request)?;
+        unit.settle()?;
+        self.expiry.removed.add(removed);
+        self.metrics.documents_deleted.add(removed);
+        Ok(removed)
+    }
+}

@@ -96,6 +96,11 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
     let (mut key, mut name, mut partial) = (None, None, None);
     let (mut unique, mut sparse, mut hidden) = (false, false, false);
     let mut expire_after_seconds = None;
+    // Other options may be null and mean nothing then; this one deletes.
+    if let Some(null @ RawValue::Null) = document.get("expireAfterSeconds") {
+        let problem = expiry::seconds(null).err().unwrap_or_default();
+        return Err(cannot_create(format!("{problem}. Index spec: {}", shell_text(document))));
+    }
     for argument in nested(SPEC, document) {
         match argument.name {
             "key" => key = Some(argument.document()?),

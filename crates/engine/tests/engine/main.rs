@@ -3,6 +3,7 @@
 
 mod catalog;
 mod cursor;
+mod expiry;
 mod index_build;
 mod model;
 mod retry;

@@ -51,6 +51,7 @@ pub fn spec(key: Document) -> IndexSpec {
         unique: false,
         sparse: false,
         hidden: false,
+        expire_after_seconds: None,
         partial: None,
     }
 }

@@ -39,6 +39,7 @@ mod trigonometry;
 
 use kilim_bson::Value;
 
+pub use arithmetic::{DoubleDouble, Number, Summation};
 pub use call::Call;
 pub use dependencies::Dependencies;
 pub use env::{Bindings, Env, Frame, Slot};

@@ -3,8 +3,9 @@
 mod number;
 mod summation;
 
-pub(crate) use number::{Number, Pair};
-pub(crate) use summation::{DoubleDouble, Summation};
+pub use number::Number;
+pub(crate) use number::Pair;
+pub use summation::{DoubleDouble, Summation};
 
 use super::Operator;
 

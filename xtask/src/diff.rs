@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use kilim_testkit::generate;
+use anyhow::{Result, bail, ensure};
+use kilim_testkit::generate::{self, About, Search, Task};
 use kilim_testkit::oracle::Oracle;
 use kilim_testkit::server::{Server, ServerOptions};
 
@@ -15,7 +15,15 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let seed: Option<u64> = arguments.value("--seed")?;
     let count_max: usize = arguments.value("--count")?.unwrap_or(1);
     let at: Option<String> = arguments.value("--at")?;
+    let only: Option<String> = arguments.value("--only")?;
+    let statistics = arguments.flag("--statistics");
     arguments.finish()?;
+    let about: &[About] = match only.as_deref() {
+        None => &[About::Commands, About::Pipelines],
+        Some("commands") => &[About::Commands],
+        Some("pipelines") => &[About::Pipelines],
+        Some(other) => bail!("histories are about commands or pipelines, not {other:?}"),
+    };
     let oracle = Oracle::start(&workspace::tools())?;
     let server = match &at {
         Some(_) => None,
@@ -26,19 +34,37 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         Some(seed) => seed,
         None => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs(),
     };
-    let search = generate::search(&oracle.address(), address, seed, Duration::from_secs(seconds), count_max)?;
-    for found in &search.found {
-        println!("# seed {}\n{}", found.seed, found.spec);
-    }
-    println!(
-        "seed {seed}: {} histories, {} commands, {} differences",
-        search.histories,
-        search.commands,
-        search.found.len()
-    );
+    let mongod = oracle.address();
+    let time = Duration::from_secs(seconds);
+    let search = generate::search(&Task { mongod: &mongod, kilim: address, seed, time, count_max, about })?;
+    report(&search, seed, statistics);
     ensure!(
         search.found.is_empty(),
         "they differ; above are the shortest histories found, with mongod's answers"
     );
     Ok(())
+}
+
+fn report(search: &Search, seed: u64, statistics: bool) {
+    for found in &search.found {
+        println!("# seed {}\n{}", found.seed, found.spec);
+    }
+    let share = |asked: &generate::Asked| asked.answered * 100 / asked.questions.max(1);
+    if statistics {
+        for (name, asked) in &search.operators {
+            println!("{:6} questions, {:3} % answered {name}", asked.questions, share(asked));
+        }
+    }
+    for (reason, count) in &search.permitted {
+        println!("{count:6} permitted: {reason}");
+    }
+    let all = search.operators.get("").copied().unwrap_or_default();
+    println!(
+        "seed {seed}: {} histories, {} commands, {} questions ({} % answered), {} differences",
+        search.histories,
+        search.commands,
+        all.questions,
+        share(&all),
+        search.found.len()
+    );
 }

@@ -4,18 +4,22 @@
 //! collection. What differs is shrunk and printed as a spec with mongod's answers, ready to be kept.
 //!
 //! Histories leave nothing to the choice of a plan: sorts end in `_id`, single updates name their
-//! document, rows without a sort are compared in any order. So every difference is one.
+//! document, rows without a sort are compared in any order. So every difference is one, but for those
+//! that [`permitted`] lists, each with its reason.
 
 mod filters;
 mod history;
+mod permitted;
+mod pipeline;
 mod shrink;
 mod updates;
 mod values;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use kilim_bson::{Document, RawValue, Value, Writer};
+use kilim_bson::{Document, RawValue, Value, Writer, doc};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -23,10 +27,44 @@ use crate::client::Client;
 use crate::shell::print_document;
 use crate::spec::{Action, Answer, Case, Runner};
 
+/// What histories are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    /// Filters, updates and indexes.
+    Commands,
+    /// The aggregation language.
+    Pipelines,
+}
+
+/// What to search, and how long.
+pub struct Task<'a> {
+    pub mongod: &'a str,
+    pub kilim: &'a str,
+    /// Seeds count up from here, one a history.
+    pub seed: u64,
+    pub time: Duration,
+    /// Ends after so many different differences.
+    pub count_max: usize,
+    /// Takes turns among these.
+    pub about: &'a [About],
+}
+
+#[derive(Default)]
 pub struct Search {
     pub histories: usize,
     pub commands: usize,
     pub found: Vec<Found>,
+    /// Differences met that are permitted, by their reason.
+    pub permitted: BTreeMap<&'static str, usize>,
+    /// How often each operator was asked about, and how often mongod had an answer that is no error. Under no
+    /// name, all questions.
+    pub operators: BTreeMap<String, Asked>,
+}
+
+#[derive(Default, Clone, Copy)]
+pub struct Asked {
+    pub questions: usize,
+    pub answered: usize,
 }
 
 /// The shortest history found, as a spec, and the seed that leads to it.
@@ -35,30 +73,42 @@ pub struct Found {
     pub spec: String,
 }
 
-/// Searches until the time is up or `count_max` different differences are found. Seeds count up from
-/// `seed`, one a history.
-pub fn search(mongod: &str, kilim: &str, seed: u64, time: Duration, count_max: usize) -> Result<Search> {
-    let mut pair = Pair { mongod: Runner::new(mongod), kilim: Runner::new(kilim) };
-    let deadline = Instant::now() + time;
-    let mut search = Search { histories: 0, commands: 0, found: Vec::new() };
+/// A difference that was found already: its kind, and all operators of the shortest command that shows it.
+struct Known {
+    kind: (String, String),
+    command: String,
+    operators: Vec<String>,
+}
+
+/// Searches until the time is up or enough is found.
+pub fn search(task: &Task<'_>) -> Result<Search> {
+    let mut pair = Pair::new(task)?;
+    let deadline = Instant::now() + task.time;
+    let mut search = Search::default();
     // Most differences come again and again; each is worth shrinking once.
-    let mut known: Vec<(String, String, String)> = Vec::new();
-    while Instant::now() < deadline && search.found.len() < count_max {
-        let seed = seed + search.histories as u64;
-        let case = history::generate(&mut StdRng::seed_from_u64(seed));
+    let mut known: Vec<Known> = Vec::new();
+    while Instant::now() < deadline && search.found.len() < task.count_max {
+        let seed = task.seed + search.histories as u64;
+        let about = task.about[search.histories % task.about.len()];
+        let mut random = StdRng::seed_from_u64(seed);
+        let case = match about {
+            About::Commands => history::generate(&mut random),
+            About::Pipelines => pipeline::generate(&mut random),
+        };
         search.histories += 1;
         search.commands += case.steps.len();
-        let Some(difference) = pair.compare(&case)? else { continue };
-        let (expected, actual) = difference.kind.clone();
-        let symptom = (command_name(&case, difference.step), expected, actual);
-        if known.contains(&symptom) {
-            continue;
-        }
-        known.push(symptom);
+        let differences = pair.compare(&case, Some(&mut search))?;
+        let new = differences.into_iter().find(|difference| !is_known(&known, &case, difference));
+        let Some(difference) = new else { continue };
         // A server that died answers nothing more, so there is nothing to shrink with.
-        let alive = Client::connect(kilim).is_ok();
+        let alive = Client::connect(task.kilim).is_ok();
         let (case, difference) =
             if alive { shrink::shrink(&mut pair, case, difference)? } else { (case, difference) };
+        known.push(Known {
+            kind: difference.kind.clone(),
+            command: command_name(&case, difference.step),
+            operators: operators(&case, difference.step),
+        });
         search.found.push(Found { seed, spec: pair.print(&case, &difference)? });
         if !alive {
             break;
@@ -67,19 +117,45 @@ pub fn search(mongod: &str, kilim: &str, seed: u64, time: Duration, count_max: u
     Ok(search)
 }
 
-fn command_name(case: &Case, step: usize) -> String {
+/// Whether a command differs as a shorter one did that holds no operator more.
+fn is_known(known: &[Known], case: &Case, difference: &Difference) -> bool {
+    let operators = operators(case, difference.step);
+    let command = command_name(case, difference.step);
+    known.iter().any(|known| {
+        known.kind == difference.kind
+            && known.command == command
+            && known.operators.iter().all(|operator| operators.contains(operator))
+    })
+}
+
+fn command(case: &Case, step: usize) -> Option<&Document> {
     match case.steps.get(step).map(|step| &step.action) {
-        Some(Action::Run(command) | Action::Docs { command, .. }) => {
-            command.iter().next().map_or_else(String::new, |(name, _)| name.to_owned())
+        Some(Action::Run(command) | Action::Docs { command, .. } | Action::Error { command, .. }) => {
+            Some(command)
         }
-        _ => String::new(),
+        _ => None,
     }
+}
+
+fn command_name(case: &Case, step: usize) -> String {
+    let name = command(case, step).and_then(|command| command.iter().next()).map(|(name, _)| name.to_owned());
+    name.unwrap_or_default()
+}
+
+fn operators(case: &Case, step: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(command) = command(case, step) {
+        pipeline::operators(&Value::Document(command.clone()), &mut found);
+    }
+    found
 }
 
 /// The two servers.
 struct Pair {
     mongod: Runner,
     kilim: Runner,
+    /// Switches mongod between its two engines.
+    control: Client,
 }
 
 /// Where two answers part.
@@ -91,35 +167,80 @@ struct Difference {
 }
 
 impl Pair {
-    fn compare(&mut self, case: &Case) -> Result<Option<Difference>> {
+    fn new(task: &Task<'_>) -> Result<Pair> {
+        let control = Client::connect(task.mongod)?;
+        Ok(Pair { mongod: Runner::new(task.mongod), kilim: Runner::new(task.kilim), control })
+    }
+
+    /// All differences that are not permitted, up to the first that makes later steps meaningless.
+    fn compare(&mut self, case: &Case, mut search: Option<&mut Search>) -> Result<Vec<Difference>> {
         let expected = answers(&mut self.mongod, case);
         // mongod itself may refuse a given document or an index: then there is nothing to compare.
-        let Ok(expected) = expected else { return Ok(None) };
+        let Ok(expected) = expected else { return Ok(Vec::new()) };
         let actual = answers(&mut self.kilim, case);
         let actual = match actual {
             Ok(actual) => actual,
             Err((line, error)) => {
                 let kilim = vec![format!("! {error:#}")];
                 let kind = ("answer".to_owned(), "broken".to_owned());
-                return Ok(Some(Difference { step: line, kilim, kind }));
+                return Ok(vec![Difference { step: line, kilim, kind }]);
             }
         };
+        let mut differences = Vec::new();
+        let mut classic = None;
+        // Set behind a `$merge` that failed midway, for the look at what it wrote.
+        let mut unknown_target = false;
         for (step, (expected, actual)) in expected.iter().zip(&actual).enumerate() {
             let (Some(expected), Some(actual)) = (expected, actual) else { continue };
+            let question = command(case, step);
+            if std::mem::take(&mut unknown_target) {
+                continue;
+            }
+            if let (Some(search), Some(question)) = (&mut search, question) {
+                count(search, question, expected);
+            }
             let (mongod, kilim) = (comparable(expected), comparable(actual));
             if mongod != kilim {
-                return Ok(Some(Difference {
-                    step,
-                    kind: (kind(&mongod), kind(&kilim)),
-                    kilim: actual.lines(),
-                }));
+                let reason = match question.and_then(|it| permitted::permitted(it, expected, actual)) {
+                    Some(reason) => Some(reason),
+                    None => {
+                        let classic = match &classic {
+                            Some(known) => known,
+                            None => classic.insert(self.classic_answers(case)?),
+                        };
+                        let other = classic.get(step).and_then(Option::as_ref).map(comparable);
+                        (other.as_ref() == Some(&kilim)).then_some(permitted::ENGINES)
+                    }
+                };
+                match (reason, &mut search) {
+                    (Some(reason), Some(search)) => *search.permitted.entry(reason).or_default() += 1,
+                    (Some(_), None) => {}
+                    (None, _) => differences.push(Difference {
+                        step,
+                        kind: (kind(&mongod), kind(&kilim)),
+                        kilim: actual.lines(),
+                    }),
+                }
             }
-            // A statement for many that failed midway has done a part that depends on the plan.
-            if is_partial(expected) {
-                break;
+            // A statement for many that failed midway has done a part that depends on the plan, and what
+            // follows on different writes differs too.
+            match question.map_or(Writes::Nothing, writes) {
+                Writes::Nothing => {}
+                Writes::Target => unknown_target = mongod != kilim || is_partial(expected),
+                Writes::Data if mongod != kilim || is_partial(expected) => break,
+                Writes::Data => {}
             }
         }
-        Ok(None)
+        Ok(differences)
+    }
+
+    /// What mongod answers with its older engine.
+    fn classic_answers(&mut self, case: &Case) -> Result<Answers> {
+        let force = |classic: bool| doc! {"setParameter": 1, "internalQueryForceClassicEngine": classic};
+        self.control.command("admin", &force(true))?;
+        let answers = answers(&mut self.mongod, case).unwrap_or_default();
+        self.control.command("admin", &force(false))?;
+        Ok(answers)
     }
 
     /// The history as a spec, with mongod's answers.
@@ -138,8 +259,13 @@ impl Pair {
                     let (key, options) = (print_document(key.as_raw()), print_document(options.as_raw()));
                     spec += &format!("index {collection} {key} {options}\n");
                 }
-                (Action::Run(command) | Action::Docs { command, .. }, Some(answer)) => {
+                (
+                    Action::Run(command) | Action::Docs { command, .. } | Action::Error { command, .. },
+                    Some(answer),
+                ) => {
                     let (keyword, lines) = match answer {
+                        Answer::Text(_) => ("error", answer.lines()),
+                        Answer::Succeeded => ("do", answer.lines()),
                         Answer::Failed(failure) => {
                             ("error", vec![format!("{} {}", failure.code, failure.name)])
                         }
@@ -237,6 +363,47 @@ fn kind(lines: &[String]) -> String {
     }
 }
 
+/// Whether a command failed, perhaps midway.
 fn is_partial(answer: &Answer) -> bool {
-    matches!(answer, Answer::Reply(reply) if reply.get("writeErrors").is_some())
+    match answer {
+        Answer::Reply(reply) => reply.get("writeErrors").is_some(),
+        other => matches!(other, Answer::Failed(_)),
+    }
+}
+
+/// What later steps see of a command.
+enum Writes {
+    Nothing,
+    /// Only the next step looks at it.
+    Target,
+    Data,
+}
+
+fn writes(command: &Document) -> Writes {
+    let name = command.iter().next().map_or("", |(name, _)| name);
+    match name {
+        "find" | "count" | "distinct" | "drop" => Writes::Nothing,
+        "aggregate" => {
+            let stages = command.get("pipeline").and_then(RawValue::as_array);
+            let last = stages.and_then(|stages| stages.iter().last()).and_then(RawValue::as_document);
+            match last.is_some_and(|stage| stage.get("$merge").is_some() || stage.get("$out").is_some()) {
+                true => Writes::Target,
+                false => Writes::Nothing,
+            }
+        }
+        _ => Writes::Data,
+    }
+}
+
+fn count(search: &mut Search, command: &Document, answer: &Answer) {
+    if !["aggregate", "find", "update", "findAndModify"].iter().any(|name| command.get(name).is_some()) {
+        return;
+    }
+    let mut operators = vec![String::new()];
+    pipeline::operators(&Value::Document(command.clone()), &mut operators);
+    for operator in operators {
+        let asked = search.operators.entry(operator).or_default();
+        asked.questions += 1;
+        asked.answered += usize::from(!is_partial(answer));
+    }
 }

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use kilim_bson::{Document, Value};
+use kilim_bson::{Document, RawValue, Value};
 
 use super::{Difference, Pair};
 use crate::spec::{Action, Case};
@@ -14,7 +14,7 @@ use crate::spec::{Action, Case};
 const TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Fields of a command, or of a statement in it, that may shrink; others would make another command.
-const SHRINKABLE: [&str; 12] = [
+const SHRINKABLE: [&str; 14] = [
     "filter",
     "query",
     "q",
@@ -27,8 +27,10 @@ const SHRINKABLE: [&str; 12] = [
     "key",
     "updates",
     "indexes",
+    "pipeline",
+    "let",
 ];
-const OPTIONAL: [&str; 12] = [
+const OPTIONAL: [&str; 15] = [
     "projection",
     "sort",
     "skip",
@@ -41,30 +43,65 @@ const OPTIONAL: [&str; 12] = [
     "sparse",
     "partialFilterExpression",
     "query",
+    "let",
+    "allowDiskUse",
+    "fields",
 ];
 
 pub(super) fn shrink(pair: &mut Pair, case: Case, difference: Difference) -> Result<(Case, Difference)> {
     let deadline = Instant::now() + TIME_MAX;
     let (mut case, mut difference) = (case, difference);
-    // What comes after the difference matters not.
+    let differs =
+        |pair: &mut Pair, candidate: &Case, kind: &(String, String)| -> Result<Option<Difference>> {
+            // What comes before may differ too; what is sought is the last.
+            Ok(pair.compare(candidate, None)?.into_iter().rev().find(|found| found.kind == *kind))
+        };
+    // What comes after the difference matters not, and mostly neither do the questions before it.
     if difference.kind.1 != "broken" {
         case.steps.truncate(difference.step + 1);
-    }
-    'again: while Instant::now() < deadline {
-        for candidate in candidates(&case) {
-            if Instant::now() >= deadline {
-                break;
-            }
-            if let Some(found) = pair.compare(&candidate)?
-                && found.kind == difference.kind
-            {
+        for candidate in [without_questions(&case, false), without_questions(&case, true)] {
+            if let Some(found) = differs(pair, &candidate, &difference.kind)? {
                 (case, difference) = (candidate, found);
-                continue 'again;
             }
         }
-        break;
+    }
+    // After a step forward the search goes on where it stands: what was tried before rarely helps then.
+    let mut progress = true;
+    while progress && Instant::now() < deadline {
+        progress = false;
+        let mut at = 0;
+        let mut open = candidates(&case);
+        while at < open.len() && Instant::now() < deadline {
+            match differs(pair, &open[at], &difference.kind)? {
+                Some(found) => {
+                    (case, difference) = (open.swap_remove(at), found);
+                    open = candidates(&case);
+                    progress = true;
+                }
+                None => at += 1,
+            }
+        }
     }
     Ok((case, difference))
+}
+
+/// The case without the questions before the last one, or without the indexes and views as well.
+fn without_questions(case: &Case, all: bool) -> Case {
+    let last = case.steps.len().saturating_sub(1);
+    let mut smaller = case.clone();
+    let mut at = 0;
+    smaller.steps.retain(|step| {
+        at += 1;
+        at > last
+            || match &step.action {
+                Action::Docs { .. } | Action::Error { .. } => false,
+                Action::Run(command) => {
+                    !all && (command.get("createIndexes").is_some() || command.get("create").is_some())
+                }
+                _ => true,
+            }
+    });
+    smaller
 }
 
 /// Smaller cases, the boldest first.
@@ -97,11 +134,23 @@ fn candidates(case: &Case) -> Vec<Case> {
                 }
             }
             Action::Run(command) => smaller_commands(command).into_iter().for_each(|it| put(Action::Run(it))),
+            Action::Error { message, command } => {
+                let smaller = smaller_commands(command).into_iter();
+                smaller.for_each(|command| put(Action::Error { message: *message, command }));
+            }
             Action::Docs { unordered, command } => {
-                for command in smaller_commands(command) {
+                if !unordered {
+                    put(Action::Docs { unordered: true, command: command.clone() });
+                }
+                for smaller in smaller_commands(command) {
                     // Without its sort, rows have no order any more.
-                    let unordered = *unordered || command.get("sort").is_none();
-                    put(Action::Docs { unordered, command });
+                    let sorts = |command: &Document| {
+                        let mut operators = Vec::new();
+                        super::pipeline::operators(&Value::Document(command.clone()), &mut operators);
+                        command.get("sort").is_some() || operators.iter().any(|name| name == "$sort")
+                    };
+                    let unordered = *unordered || !sorts(&smaller);
+                    put(Action::Docs { unordered, command: smaller });
                 }
             }
             _ => {}
@@ -150,7 +199,10 @@ fn smaller_documents(document: &Document) -> Vec<Document> {
 
 fn smaller_values(value: &Value) -> Vec<Value> {
     match value {
-        Value::Document(document) => smaller_documents(document).into_iter().map(Value::Document).collect(),
+        Value::Document(document) => {
+            let inner = inner_values(document).into_iter();
+            inner.chain(smaller_documents(document).into_iter().map(Value::Document)).collect()
+        }
         Value::Array(array) => {
             let elements: Vec<Value> = array.as_raw().iter().map(|element| element.to_value()).collect();
             let mut smaller = Vec::new();
@@ -168,6 +220,19 @@ fn smaller_values(value: &Value) -> Vec<Value> {
             }
             smaller
         }
+        _ => Vec::new(),
+    }
+}
+
+/// What an expression is made of: an argument may show the same as the whole.
+fn inner_values(document: &Document) -> Vec<Value> {
+    let mut fields = document.iter();
+    match (fields.next(), fields.next()) {
+        (Some((name, argument)), None) if name.starts_with('$') => match argument {
+            RawValue::Array(arguments) => arguments.iter().map(RawValue::to_value).collect(),
+            RawValue::Document(named) => named.iter().map(|(_, value)| value.to_value()).collect(),
+            other => vec![other.to_value()],
+        },
         _ => Vec::new(),
     }
 }

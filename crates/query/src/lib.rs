@@ -1,5 +1,6 @@
 //! The query language: filters, updates, projections, sorts. Pure functions over BSON bytes, no storage.
 
+pub mod accumulator;
 pub mod expression;
 pub mod filter;
 pub mod interrupt;

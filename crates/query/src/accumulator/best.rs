@@ -1,0 +1,186 @@
+//! The values that come first or last by an order: `$minN`, `$maxN`, `$top`, `$topN`, `$bottom`, `$bottomN`.
+//!
+//! Values stand in a tree by sort key and arrival. A full tree takes a newcomer only if it is strictly
+//! better than the worst it holds, so of equals the earlier stay.
+
+use std::collections::BTreeMap;
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, encode_value};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::held::payload;
+use crate::expression::{Dependencies, Evaluated, FieldPath};
+use crate::sort::Sort;
+
+/// Which end of the order is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Low,
+    High,
+}
+
+/// Up to `n` values from one end of an order.
+pub struct Best {
+    n: usize,
+    end: End,
+    values: BTreeMap<(Box<[u8]>, u64), Value>,
+    arrivals: u64,
+    bytes: usize,
+    key: Vec<u8>,
+}
+
+/// What an entry costs beside the bytes of its key and its value.
+const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, u64)>() + size_of::<Value>();
+
+impl Best {
+    pub(super) fn new(n: u64, end: End) -> Best {
+        Best {
+            n: usize::try_from(n).unwrap_or(usize::MAX),
+            end,
+            values: BTreeMap::new(),
+            arrivals: 0,
+            bytes: 0,
+            key: Vec::new(),
+        }
+    }
+
+    /// Offers a value that is its own key; how many bytes were gained.
+    pub(super) fn offer(&mut self, value: RawValue<'_>) -> isize {
+        self.key.clear();
+        encode_value(&mut self.key, value, false);
+        if self.is_wanted() { self.take(value.to_value()) } else { 0 }
+    }
+
+    /// Offers a document; its output is computed only if it is wanted.
+    pub(super) fn offer_document(
+        &mut self,
+        order: &Order,
+        document: RawDocument<'_>,
+        output: impl FnOnce() -> Result<Value>,
+    ) -> Result<isize> {
+        self.key.clear();
+        order.key_of(document, &mut self.key)?;
+        Ok(if self.is_wanted() { self.take(output()?) } else { 0 })
+    }
+
+    /// Offers what another has kept, with its key.
+    pub(super) fn offer_keyed(&mut self, key: &[u8], value: RawValue<'_>) -> isize {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        if self.is_wanted() { self.take(value.to_value()) } else { 0 }
+    }
+
+    /// Whether what `key` belongs to is good enough.
+    fn is_wanted(&self) -> bool {
+        if self.values.len() < self.n {
+            return true;
+        }
+        let key = &self.key[..];
+        match self.end {
+            End::Low => self.values.last_key_value().is_some_and(|((worst, _), _)| key < &worst[..]),
+            End::High => self.values.first_key_value().is_some_and(|((worst, _), _)| key > &worst[..]),
+        }
+    }
+
+    fn take(&mut self, value: Value) -> isize {
+        let before = self.bytes;
+        if self.values.len() >= self.n {
+            let worst = match self.end {
+                End::Low => self.values.pop_last(),
+                End::High => self.values.pop_first(),
+            };
+            if let Some(((key, _), value)) = worst {
+                self.bytes -= key.len() + payload(value.as_raw()) + ENTRY_BYTES;
+            }
+        }
+        self.bytes += self.key.len() + payload(value.as_raw()) + ENTRY_BYTES;
+        self.values.insert((self.key[..].into(), self.arrivals), value);
+        self.arrivals += 1;
+        self.bytes as isize - before as isize
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// In ascending order of their keys; of equals, the earlier first.
+    pub(super) fn values(&self) -> impl DoubleEndedIterator<Item = &Value> {
+        self.values.values()
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], &Value)> {
+        self.values.iter().map(|((key, _), value)| (&key[..], value))
+    }
+}
+
+/// By what `$top` and its kin sort. Each field is read as an expression reads it, not as `$sort` does: what
+/// an array of documents gives is an array, whose least or greatest element counts.
+#[derive(Debug)]
+pub(crate) struct Order {
+    sort: Sort,
+    paths: Vec<FieldPath>,
+}
+
+impl Order {
+    pub(super) fn parse(spec: RawDocument<'_>) -> Result<Order> {
+        let sort = Sort::parse(spec)?;
+        if sort.is_natural() {
+            return Err(Error::location(
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+            ));
+        }
+        let paths = sort.parts().iter().map(|part| FieldPath::parse(part.path.as_str()));
+        Ok(Order { paths: paths.collect::<Result<_>>()?, sort })
+    }
+
+    fn key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let mut met_array = false;
+        for (path, part) in self.paths.iter().zip(self.sort.parts()) {
+            let value = path.evaluate(document);
+            match value.raw() {
+                Some(RawValue::Array(array)) => {
+                    if std::mem::replace(&mut met_array, true) {
+                        return Err(Error::user(
+                            ErrorCode::BadValue,
+                            "cannot sort with keys that are parallel arrays",
+                        ));
+                    }
+                    let start = out.len();
+                    encode_value(out, array.iter().next().unwrap_or(RawValue::Undefined), part.descending);
+                    let mut element_key = Vec::new();
+                    for element in array.iter().skip(1) {
+                        crate::interrupt::tick()?;
+                        element_key.clear();
+                        encode_value(&mut element_key, element, part.descending);
+                        if element_key[..] < out[start..] {
+                            out.truncate(start);
+                            out.extend_from_slice(&element_key);
+                        }
+                    }
+                }
+                Some(value) => encode_value(out, value, part.descending),
+                None => encode_value(out, RawValue::Null, part.descending),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn to_document(&self) -> Document {
+        let directions = self
+            .sort
+            .parts()
+            .iter()
+            .map(|part| (part.path.as_str(), Value::Int32(if part.descending { -1 } else { 1 })));
+        directions.collect()
+    }
+
+    pub(super) fn dependencies(&self, needed: &mut Dependencies) {
+        self.paths.iter().for_each(|path| needed.field(path.as_str()));
+    }
+}
+
+/// An output as it is kept: nothing becomes null.
+pub(super) fn output(value: Evaluated<'_>) -> Value {
+    value.into_value().unwrap_or(Value::Null)
+}

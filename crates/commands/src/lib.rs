@@ -13,6 +13,7 @@ mod registry;
 mod reply;
 mod request;
 mod session;
+mod telling;
 
 pub use client::Client;
 pub use dispatch::run;

@@ -14,7 +14,7 @@ use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 
 use crate::catalog::{Catalog, Collection, CollectionId, Shared};
 use crate::engine::Engine;
-use crate::index::{Index, IndexId, IndexSpec, Multikey};
+use crate::index::{Index, IndexId, IndexSpec, Multikey, Usage};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
@@ -64,6 +64,12 @@ impl Engine {
     /// `create`: fails where the collection exists, unless with the same options.
     pub fn create_collection(&self, namespace: &Namespace, options: Document) -> Result<CommitTime> {
         let mut ids = self.ids.lock();
+        if self.view(namespace).is_some() {
+            return Err(Error::user(
+                ErrorCode::NamespaceExists,
+                format!("A view already exists. NS: {namespace}"),
+            ));
+        }
         if let Some(existing) = self.collection(namespace) {
             if existing.options == options {
                 return Ok(self.store.last_commit_time());
@@ -132,10 +138,12 @@ impl Engine {
     fn new_collection(&self, ids: &mut Ids, namespace: &Namespace, options: Document) -> Result<Collection> {
         namespace.check_creatable()?;
         self.check_case(&namespace.database)?;
+        self.check_no_view(namespace)?;
         let id_index = Index {
             id: ids.next_index(),
             spec: IndexSpec::id(),
             multikey: Multikey::default(),
+            usage: Usage::default(),
             ready_since: 0,
         };
         Ok(Collection {
@@ -151,7 +159,7 @@ impl Engine {
     }
 
     /// Refuses a database that differs from another in case only.
-    fn check_case(&self, database: &str) -> Result<()> {
+    pub(crate) fn check_case(&self, database: &str) -> Result<()> {
         match self.catalog().database_of_other_case(database) {
             Some(other) => Err(Error::location(
                 13297,
@@ -187,6 +195,9 @@ impl Engine {
                 result => drop(result?),
             }
         }
+        for view in self.catalog().database_views(name) {
+            self.drop_view(&view.namespace)?;
+        }
         Ok(())
     }
 
@@ -200,6 +211,18 @@ impl Engine {
         drop_target: bool,
     ) -> Result<()> {
         to.check_creatable()?;
+        if self.view(from).is_some() {
+            return Err(Error::user(
+                ErrorCode::CommandNotSupportedOnView,
+                format!("cannot rename view: {from}"),
+            ));
+        }
+        if self.view(to).is_some() {
+            return Err(Error::user(
+                ErrorCode::NamespaceExists,
+                format!("a view already exists with that name: {to}"),
+            ));
+        }
         loop {
             let collection = self.collection(from).ok_or_else(|| not_found(from))?;
             if from == to {
@@ -353,8 +376,8 @@ pub fn new_uuid() -> [u8; 16] {
 }
 
 impl Catalog {
-    /// Whether a database has any collection.
+    /// Whether a database has any collection or view.
     pub fn has_database(&self, name: &str) -> bool {
-        self.database(name).next().is_some()
+        self.database(name).next().is_some() || self.database_views(name).next().is_some()
     }
 }

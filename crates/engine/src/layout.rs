@@ -8,6 +8,7 @@
 //! meta      'b' index id u32                          → nothing: the index is being built
 //! meta      'n' collection id u32                     → count and bytes (a storage counter)
 //! meta      's' session id                            → the session's last retryable write
+//! meta      'v' database, '.', name                   → the view's document in `system.views`
 //! meta      'i'                                       → next collection id, next index id
 //! ```
 //! Integers in keys are big-endian, so byte order is number order. Ids are never reused.
@@ -18,6 +19,7 @@
 
 use crate::catalog::{CollectionId, RecordId};
 use crate::index::IndexId;
+use crate::namespace::Namespace;
 
 /// The commit time before each record's document.
 pub const STAMP_BYTES: usize = 8;
@@ -80,6 +82,12 @@ pub fn collection_meta_key(collection: CollectionId) -> [u8; 5] {
     tagged(b'c', collection.0)
 }
 
+pub fn view_meta_key(view: &Namespace) -> Vec<u8> {
+    let mut key = vec![VIEW_TAG];
+    key.extend_from_slice(view.to_string().as_bytes());
+    key
+}
+
 pub fn building_key(index: IndexId) -> [u8; 5] {
     tagged(BUILDING_TAG, index.0)
 }
@@ -94,6 +102,8 @@ pub const NEXT_IDS_KEY: &[u8] = b"i";
 pub const COLLECTION_TAG: u8 = b'c';
 /// First byte of the marks of indexes that are being built.
 pub const BUILDING_TAG: u8 = b'b';
+/// First byte of the catalog's views in `meta`.
+pub const VIEW_TAG: u8 = b'v';
 /// First byte of session records in `meta`.
 pub const SESSION_TAG: u8 = b's';
 

@@ -4,7 +4,7 @@ use kilim_bson::{Document, RawArray, RawDocument, RawValue, Timestamp};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::operator::ExecContext;
-use kilim_engine::pipeline::{Options, Reader};
+use kilim_engine::pipeline::{Options, Prepared, Reader};
 use kilim_engine::planner::Hint;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};
@@ -17,6 +17,7 @@ use crate::argument::{Argument, arguments, nested};
 use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
+use crate::telling::tell;
 
 const NAME: &str = "aggregate";
 
@@ -29,61 +30,83 @@ pub struct Aggregate<'a> {
     pub hint: Option<Hint>,
     pub options: Options,
     /// The variables of `let`.
-    definitions: RawDocument<'a>,
+    pub definitions: RawDocument<'a>,
+    pub explain: bool,
     batch_size: Option<usize>,
+}
+
+/// A pipeline over something, as a command asks for it.
+pub struct Asked<'a> {
+    pub namespace: Namespace,
+    pub place: Place,
+    pub pipeline: RawArray<'a>,
+    pub definitions: RawDocument<'a>,
+    pub hint: Option<Hint>,
+    pub options: Options,
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (namespace, place) = target(call.body, call.generic.database)?;
     call.describe("command");
     let aggregate = parse(call.body)?;
-    let pipeline = aggregate.pipeline(call, place)?;
-    let reader = reader(call, &namespace, &pipeline, aggregate.options)?;
-    let mut prepared = reader.prepare(&namespace, &pipeline);
-    prepared.hint(aggregate.hint);
-    let collection = reader.collection(&namespace).map(|collection| collection.id);
-    let operation = call.operation.clone();
-    let interrupt = || operation.check();
-    let step = prepared.open(Bindings::none(), &mut ExecContext::new(&interrupt))?;
-    let mut cursor = Cursor::new(namespace, Source::Pipeline(step));
-    cursor.collection = collection;
-    cursor_reply::first_batch(call, cursor, Batch::first(aggregate.batch_size), false)
-        .map_err(|error| while_executing("PlanExecutor error during aggregation", error))
+    let batch = Batch::first(aggregate.batch_size);
+    let asked = Asked {
+        namespace,
+        place,
+        pipeline: aggregate.pipeline,
+        definitions: aggregate.definitions,
+        hint: aggregate.hint,
+        options: aggregate.options,
+    };
+    let cursor = asked.open(call)?;
+    cursor_reply::first_batch(call, cursor, batch, false).map_err(executing)
 }
 
-impl Aggregate<'_> {
-    pub fn pipeline(&self, call: &Call<'_, '_>, place: Place) -> Result<Pipeline> {
-        let variables = variables(call, self.definitions)?;
+/// As mongod words an error of the data.
+pub fn executing(error: Error) -> Error {
+    while_executing("PlanExecutor error during aggregation", error)
+}
+
+impl Asked<'_> {
+    /// Parses the pipeline and takes up all that it reads.
+    pub fn prepare(self, call: &mut Call<'_, '_>) -> Result<Prepared> {
+        let mut variables = Variables::at(now_ms(), Timestamp::from_bits(call.engine.store.now()));
+        define(&mut variables, self.definitions)?;
         let scope = Scope::new(&variables);
-        Pipeline::parse(self.pipeline, &Context::new(&scope, call.generic.database, place))
+        let pipeline =
+            Pipeline::parse(self.pipeline, &Context::new(&scope, &self.namespace.database, self.place))?;
+        let mut namespaces = vec![self.namespace.clone()];
+        pipeline.collections(&mut |database, collection| {
+            namespaces.push(Namespace { database: database.to_owned(), collection: collection.to_owned() });
+        });
+        let reader = Reader::new(&mut call.unit, namespaces, &variables, self.options)?;
+        let mut prepared = reader.prepare(&self.namespace, &pipeline)?;
+        prepared.hint(self.hint);
+        Ok(prepared)
+    }
+
+    /// Begins to run it.
+    pub fn open(self, call: &mut Call<'_, '_>) -> Result<Cursor> {
+        let namespace = self.namespace.clone();
+        let prepared = self.prepare(call)?;
+        let operation = call.operation.clone();
+        let interrupt = || operation.check();
+        let step = prepared.open(Bindings::none(), &mut ExecContext::new(&interrupt)).map_err(executing)?;
+        let mut cursor = Cursor::new(namespace, Source::Pipeline(step));
+        cursor.collection = prepared.collection().map(|collection| collection.id);
+        Ok(cursor)
     }
 }
 
-/// What all expressions of a command know: the time, and the variables of its `let`.
-pub fn variables(call: &Call<'_, '_>, definitions: RawDocument<'_>) -> Result<Variables> {
-    let mut variables = Variables::at(now_ms(), Timestamp::from_bits(call.engine.store.now()));
+/// The variables of a command's `let`.
+pub fn define(variables: &mut Variables, definitions: RawDocument<'_>) -> Result<()> {
     variables.define_all(definitions).map_err(|error| match error {
         Error::User(mut user) if user.code == ErrorCode::FailedToParse => {
             user.message = format!("Invalid 'let' parameter :: caused by :: {}", user.message);
             Error::User(user)
         }
         other => other,
-    })?;
-    Ok(variables)
-}
-
-/// Takes up all collections that a pipeline reads.
-pub fn reader(
-    call: &mut Call<'_, '_>,
-    namespace: &Namespace,
-    pipeline: &Pipeline,
-    options: Options,
-) -> Result<Reader> {
-    let mut namespaces = vec![namespace.clone()];
-    pipeline.collections(&mut |database, collection| {
-        namespaces.push(Namespace { database: database.to_owned(), collection: collection.to_owned() });
-    });
-    Reader::new(&mut call.unit, namespaces, options)
+    })
 }
 
 /// What a pipeline runs over: a collection, or with `{aggregate: 1}` a database.
@@ -102,11 +125,14 @@ pub fn target(body: RawDocument<'_>, database: &str) -> Result<(Namespace, Place
     }
 }
 
+/// As on MongoDB, a stage that needs more memory than it may have goes to disk unless told not to.
+pub fn options(allow_disk_use: Option<bool>) -> Options {
+    Options { allow_disk_use: allow_disk_use.unwrap_or(true), tell }
+}
+
 pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
     let (mut pipeline, mut hint, mut cursor, mut explain) = (None, None, None, false);
-    let mut definitions = RawDocument::empty();
-    // As on MongoDB, a stage that needs more memory than it may have goes to disk unless told not to.
-    let mut options = Options { allow_disk_use: true };
+    let (mut definitions, mut allow_disk_use) = (RawDocument::empty(), None);
     check_hint_not_null(body)?;
     for argument in arguments(NAME, body) {
         match argument.name {
@@ -119,7 +145,7 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
             "cursor" => cursor = Some(argument.document()?),
             "hint" => hint = parse_hint(&argument)?,
             "collation" => check_collation(&argument)?,
-            "allowDiskUse" => options.allow_disk_use = argument.strict_boolean()?,
+            "allowDiskUse" => allow_disk_use = Some(argument.strict_boolean()?),
             "bypassDocumentValidation" => drop(argument.boolean()?),
             "let" => definitions = argument.document()?,
             "explain" => match argument.value {
@@ -130,22 +156,23 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
         }
     }
     let pipeline = required(pipeline, NAME, "pipeline")?;
-    if explain {
-        let argument = Argument { command: NAME, name: "explain", value: RawValue::Bool(true) };
-        return Err(argument.unsupported());
-    }
-    let Some(cursor) = cursor else {
-        return Err(Error::user(
-            ErrorCode::FailedToParse,
-            "The 'cursor' option is required, except for aggregate with the explain argument",
-        ));
-    };
     let mut batch_size = None;
-    for argument in nested("aggregate.cursor", cursor) {
-        match argument.name {
-            "batchSize" => batch_size = Some(argument.not_negative()? as usize),
-            _ => return Err(argument.unknown()),
+    match cursor {
+        Some(cursor) => {
+            for argument in nested("aggregate.cursor", cursor) {
+                match argument.name {
+                    "batchSize" => batch_size = Some(argument.not_negative()? as usize),
+                    _ => return Err(argument.unknown()),
+                }
+            }
+        }
+        None if explain => {}
+        None => {
+            return Err(Error::user(
+                ErrorCode::FailedToParse,
+                "The 'cursor' option is required, except for aggregate with the explain argument",
+            ));
         }
     }
-    Ok(Aggregate { pipeline, hint, options, definitions, batch_size })
+    Ok(Aggregate { pipeline, hint, options: options(allow_disk_use), definitions, explain, batch_size })
 }

@@ -329,10 +329,15 @@ fn create_in_transaction(
     let ids: Vec<_> = specs.iter().map(|_| call.engine.next_index_id()).collect();
     let added = empty
         && call.unit.change_created(namespace, |collection| {
-            let new = specs
-                .into_iter()
-                .zip(ids)
-                .map(|(spec, id)| Arc::new(Index { id, spec, multikey: Default::default(), ready_since: 0 }));
+            let new = specs.into_iter().zip(ids).map(|(spec, id)| {
+                Arc::new(Index {
+                    id,
+                    spec,
+                    multikey: Default::default(),
+                    usage: Default::default(),
+                    ready_since: 0,
+                })
+            });
             collection.indexes = collection.indexes.iter().cloned().chain(new).collect();
         });
     if added {

@@ -1,6 +1,7 @@
 //! `currentOp`: what runs now.
 
 use kilim_bson::{Document, RawValue, doc};
+use kilim_engine::Engine;
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 
@@ -17,7 +18,18 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let filter = Filter::parse(filter.as_raw())?;
-    let shown = call.engine.operations.list().into_iter().map(|operation| {
+    let mut operations = Vec::new();
+    for operation in running(call.engine) {
+        if filter.matches(operation.as_raw())? {
+            operations.push(operation);
+        }
+    }
+    Ok(doc! {"inprog": operations})
+}
+
+/// All that runs, for this command and the stage `$currentOp`.
+pub fn running(engine: &Engine) -> Vec<Document> {
+    let shown = engine.operations.list().into_iter().map(|operation| {
         let nothing = Document::new();
         let command = operation.command().unwrap_or(&nothing);
         let running = operation.started.elapsed();
@@ -39,18 +51,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
         document
     });
-    let mut operations = Vec::new();
-    for operation in shown.chain(index_builds(call)) {
-        if filter.matches(operation.as_raw())? {
-            operations.push(operation);
-        }
-    }
-    Ok(doc! {"inprog": operations})
+    shown.chain(index_builds(engine)).collect()
 }
 
 /// Index builds and how far they are.
-fn index_builds(call: &Call<'_, '_>) -> Vec<Document> {
-    let catalog = call.engine.catalog();
+fn index_builds(engine: &Engine) -> Vec<Document> {
+    let catalog = engine.catalog();
     let mut builds = Vec::new();
     for collection in catalog.iter() {
         for building in collection.building.iter() {

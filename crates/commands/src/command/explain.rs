@@ -147,11 +147,16 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
 /// The read that a whole pipeline comes to.
 fn aggregated(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<ReadRequest> {
     let (namespace, place) = aggregate::target(command, call.generic.database)?;
-    let asked = aggregate::parse(command)?;
-    let pipeline = asked.pipeline(call, place)?;
-    let reader = aggregate::reader(call, &namespace, &pipeline, asked.options)?;
-    let mut prepared = reader.prepare(&namespace, &pipeline);
-    prepared.hint(asked.hint);
+    let aggregate = aggregate::parse(command)?;
+    let asked = aggregate::Asked {
+        namespace,
+        place,
+        pipeline: aggregate.pipeline,
+        definitions: aggregate.definitions,
+        hint: aggregate.hint,
+        options: aggregate.options,
+    };
+    let prepared = asked.prepare(call)?;
     prepared.whole_request().cloned().ok_or_else(|| {
         Error::user(ErrorCode::NotImplemented, "explain of this pipeline is not supported by Kilim yet")
     })

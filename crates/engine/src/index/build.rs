@@ -28,7 +28,7 @@ use kilim_storage::{Direction, Durability, Snapshot, Space, Store, Transaction};
 use parking_lot::Mutex;
 
 use super::sorter::Sorter;
-use super::{Index, IndexId, IndexSpec, KeySet, Multikey, check_index_count, keys_of, new_specs};
+use super::{Index, IndexId, IndexSpec, KeySet, Multikey, Usage, check_index_count, keys_of, new_specs};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::layout;
@@ -221,6 +221,7 @@ impl<'e> Build<'e> {
                         id: ids.next_index(),
                         spec,
                         multikey: Multikey::default(),
+                        usage: Usage::default(),
                         ready_since: 0,
                     },
                     touched: Mutex::default(),

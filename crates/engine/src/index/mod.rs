@@ -10,4 +10,4 @@ pub(crate) use build::reclaim_unfinished;
 pub use build::{BuildingIndex, Built};
 pub use keys::{KeySet, decode_entry_key, keys_of};
 pub use request::{check_index_count, new_specs};
-pub use spec::{Index, IndexId, IndexSpec, KeyPart, Multikey};
+pub use spec::{Index, IndexId, IndexSpec, KeyPart, Multikey, Usage};

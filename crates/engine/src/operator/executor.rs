@@ -27,7 +27,17 @@ pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
         };
         (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
     });
+    note_use(&plan.root);
     Executor { root, plan: plan.root, buffered }
+}
+
+/// Tells each index that it was chosen, for `$indexStats`.
+fn note_use(node: &Node) {
+    match node {
+        Node::IdLookup { index, .. } => index.usage.note(),
+        Node::IndexScan(scan) | Node::CountScan(scan) => scan.index.usage.note(),
+        _ => node.children().into_iter().for_each(note_use),
+    }
 }
 
 impl Executor {

@@ -69,7 +69,7 @@ impl Projector {
                     None => self.apply(&read_record(&self.snapshot, self.collection, row.record)?)?,
                 }
             }
-            RowData::Document(_) => return Err(Error::bug("a document was projected twice")),
+            RowData::Document(_) | RowData::Shared(_) => return Err(Error::bug("a document was projected twice")),
         };
         Ok(Work::Row(Row { record: row.record, data }))
     }

@@ -19,8 +19,10 @@ pub enum RowData {
     Key { entry: Bytes, value: Bytes },
     /// A record as stored, with its commit time.
     Record(Bytes),
-    /// A document made by a projection.
+    /// A document made by a projection or a pipeline.
     Document(Document),
+    /// The same, in several hands.
+    Shared(Bytes),
 }
 
 impl Row {
@@ -35,6 +37,18 @@ impl Row {
             RowData::Key { .. } => RawDocument::empty(),
             RowData::Record(stored) => document_of(stored),
             RowData::Document(document) => document.as_raw(),
+            // SAFETY: only `Row::shared` makes these, of a document's own bytes.
+            RowData::Shared(bytes) => unsafe { RawDocument::from_validated(bytes) },
+        }
+    }
+
+    /// The same row, cheap to clone.
+    pub fn shared(self) -> Row {
+        match self.data {
+            RowData::Document(document) => {
+                Row { record: self.record, data: RowData::Shared(Bytes::from(document.into_bytes())) }
+            }
+            _ => self,
         }
     }
 

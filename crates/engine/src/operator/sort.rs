@@ -10,6 +10,8 @@ use super::{ExecContext, Operator, RowData, Source, Stats, Work};
 
 pub(super) struct Sorter {
     pub(super) input: Box<Operator>,
+    sort: Arc<Sort>,
+    key: Vec<u8>,
     buffer: SortBuffer,
 }
 
@@ -20,7 +22,7 @@ impl Sorter {
         input: Box<Operator>,
         source: &Source<'_>,
     ) -> Sorter {
-        Sorter { input, buffer: SortBuffer::new(sort, limit, source.allow_disk_use) }
+        Sorter { input, sort, key: Vec::new(), buffer: SortBuffer::new(limit, source.allow_disk_use) }
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
@@ -32,7 +34,11 @@ impl Sorter {
             Work::Row(row) if matches!(row.data, RowData::Key { .. }) => {
                 return Err(Error::bug("a sort was given a row without its record"));
             }
-            Work::Row(row) => self.buffer.push(row)?,
+            Work::Row(row) => {
+                self.key.clear();
+                self.sort.key_of(row.document(), &mut self.key)?;
+                self.buffer.push(&self.key, row)?;
+            }
             Work::NeedTime => {}
             Work::Eof => self.buffer.finish()?,
         }

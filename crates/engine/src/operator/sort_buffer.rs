@@ -4,10 +4,8 @@
 //! that it writes sorted runs to disk if that is allowed, and fails otherwise, as MongoDB does.
 
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::sort::Sort;
 
 use super::Row;
 use super::spill::{Merge, Run, SortEntry};
@@ -16,11 +14,9 @@ use super::spill::{Merge, Run, SortEntry};
 pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 pub(crate) struct SortBuffer {
-    sort: Arc<Sort>,
     limit: Option<u64>,
     allow_disk_use: bool,
     pub(super) bytes_max: usize,
-    key: Vec<u8>,
     bytes: usize,
     sequence: u64,
     /// With a limit a heap whose top is the worst row, without one just a list.
@@ -39,13 +35,11 @@ enum Output {
 }
 
 impl SortBuffer {
-    pub(crate) fn new(sort: Arc<Sort>, limit: Option<u64>, allow_disk_use: bool) -> SortBuffer {
+    pub(crate) fn new(limit: Option<u64>, allow_disk_use: bool) -> SortBuffer {
         SortBuffer {
-            sort,
             limit,
             allow_disk_use,
             bytes_max: SORT_BYTES_MAX,
-            key: Vec::new(),
             bytes: 0,
             sequence: 0,
             best: BinaryHeap::new(),
@@ -57,17 +51,14 @@ impl SortBuffer {
         }
     }
 
-    /// Takes a row that has its document.
-    pub(crate) fn push(&mut self, row: Row) -> Result<()> {
-        let document = row.document();
-        self.key.clear();
-        self.sort.key_of(document, &mut self.key)?;
-        self.sorted_bytes += (self.key.len() + document.as_bytes().len()) as u64;
+    /// Takes a row that has its document, and the key whose bytes order it.
+    pub(crate) fn push(&mut self, key: &[u8], row: Row) -> Result<()> {
+        self.sorted_bytes += (key.len() + row.document().as_bytes().len()) as u64;
         let full = self.limit.is_some_and(|limit| self.best.len() as u64 >= limit);
-        if full && self.best.peek().is_none_or(|worst| *worst.key <= self.key[..]) {
+        if full && self.best.peek().is_none_or(|worst| *worst.key <= *key) {
             return Ok(());
         }
-        let entry = SortEntry { key: self.key[..].into(), sequence: self.sequence, row };
+        let entry = SortEntry { key: key.into(), sequence: self.sequence, row };
         self.sequence += 1;
         self.bytes += entry.bytes();
         if self.limit.is_some() {
@@ -141,6 +132,8 @@ impl SortBuffer {
 
 #[cfg(test)]
 mod tests {
+    use kilim_query::sort::Sort;
+
     use super::*;
     use crate::operator::RowData;
 
@@ -149,7 +142,7 @@ mod tests {
         for limit in [None, Some(7), Some(70)] {
             let order = |bytes_max: usize| {
                 let sort = Sort::parse(kilim_bson::doc! {"n": 1}.as_raw()).expect("a sort");
-                let mut buffer = SortBuffer::new(Arc::new(sort), limit, true);
+                let mut buffer = SortBuffer::new(limit, true);
                 buffer.bytes_max = bytes_max;
                 for record in 0..100u64 {
                     let document = kilim_bson::doc! {"n": (record * 37 % 50) as i32};
@@ -162,7 +155,10 @@ mod tests {
                             RowData::Record(stored.into())
                         }
                     };
-                    buffer.push(Row { record: crate::catalog::RecordId(record), data }).expect("taken");
+                    let row = Row { record: crate::catalog::RecordId(record), data };
+                    let mut key = Vec::new();
+                    sort.key_of(row.document(), &mut key).expect("a key");
+                    buffer.push(&key, row).expect("taken");
                 }
                 buffer.finish().expect("finished");
                 let mut records = Vec::new();

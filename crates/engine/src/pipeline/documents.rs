@@ -1,30 +1,25 @@
-//! `$documents`: documents that stand in the pipeline itself.
-
-use std::sync::Arc;
+//! Documents that are there before the pipeline begins: those of `$documents`, and what the server tells of
+//! itself.
 
 use kilim_bson::Document;
 use kilim_error::Result;
-use kilim_query::stage;
 
 use super::Step;
 use crate::operator::{ExecContext, Row};
 
 pub(super) struct Documents {
-    documents: Arc<[Document]>,
-    next: usize,
+    documents: std::vec::IntoIter<Document>,
 }
 
 impl Documents {
-    pub(super) fn new(stage: &stage::Documents) -> Documents {
-        Documents { documents: stage.documents.clone(), next: 0 }
+    pub(super) fn new(documents: Vec<Document>) -> Documents {
+        Documents { documents: documents.into_iter() }
     }
 }
 
 impl Step for Documents {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         context.tick()?;
-        let document = self.documents.get(self.next);
-        self.next += 1;
-        Ok(document.map(|document| Row::of(document.clone())))
+        Ok(self.documents.next().map(Row::of))
     }
 }

@@ -12,28 +12,34 @@ mod absorb;
 mod budget;
 mod count_only;
 mod documents;
+mod facet;
 mod limit;
 mod r#match;
+mod sample;
 mod scan;
 mod skip;
 mod sort;
+mod telling;
+mod union_with;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use kilim_bson::Writer;
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::Bindings;
-use kilim_query::stage::{Pipeline, Stage};
+use kilim_query::expression::{Bindings, Variables};
+use kilim_query::stage::{self, Pipeline, Stage};
 use kilim_storage::Snapshot;
 
 pub(crate) use budget::Budget;
+pub use telling::Tell;
 
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row};
 use crate::planner::{Hint, ReadRequest};
+use crate::view::{self, SYSTEM_VIEWS};
 use crate::write::Unit;
 
 /// What runs for a stage.
@@ -57,37 +63,103 @@ pub struct Reader(Arc<Inner>);
 struct Inner {
     engine: Weak<Engine>,
     snapshot: Snapshot,
-    collections: HashMap<Namespace, Arc<Collection>>,
+    /// By name, what exists.
+    targets: HashMap<Namespace, Target>,
     options: Options,
+}
+
+/// What a name stands for.
+enum Target {
+    Collection(Arc<Collection>),
+    View {
+        on: Namespace,
+        pipeline: Pipeline,
+    },
+    /// `system.views`.
+    Definitions(stage::Documents),
 }
 
 /// What a command says about all of its pipelines.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub allow_disk_use: bool,
+    /// How stages that tell of the server are answered.
+    pub tell: Tell,
 }
 
 impl Reader {
-    /// What `unit` sees of these collections; the names of all that sub-pipelines read are among them.
+    /// What `unit` sees of these collections and views, and of all that those views read. The names of
+    /// all that sub-pipelines read must be among them.
     pub fn new(
         unit: &mut Unit<'_>,
         namespaces: impl IntoIterator<Item = Namespace>,
+        variables: &Variables,
         options: Options,
     ) -> Result<Reader> {
         // The snapshot comes before the catalog: see `crate::catalog`.
         let snapshot = unit.snapshot();
-        let mut collections = HashMap::new();
-        for namespace in namespaces {
-            if let Some(collection) = unit.collection(&namespace)? {
-                collections.insert(namespace, collection);
+        let mut targets = HashMap::new();
+        let mut wanted: Vec<Namespace> = namespaces.into_iter().collect();
+        while let Some(namespace) = wanted.pop() {
+            if targets.contains_key(&namespace) {
+                continue;
             }
+            let target = if let Some(collection) = unit.collection(&namespace)? {
+                Target::Collection(collection)
+            } else if let Some(view) = unit.engine.view(&namespace) {
+                let pipeline = view.parse(variables)?;
+                wanted.push(view.on.clone());
+                pipeline.collections(&mut |database, collection| {
+                    let (database, collection) = (database.to_owned(), collection.to_owned());
+                    wanted.push(Namespace { database, collection });
+                });
+                Target::View { on: view.on.clone(), pipeline }
+            } else if namespace.collection == SYSTEM_VIEWS {
+                let catalog = unit.engine.catalog();
+                let views = catalog.database_views(&namespace.database);
+                let definitions = views.map(|view| view.to_document()).collect();
+                Target::Definitions(stage::Documents::of(definitions))
+            } else {
+                continue;
+            };
+            targets.insert(namespace, target);
         }
         let engine = unit.engine.weak();
-        Ok(Reader(Arc::new(Inner { engine, snapshot, collections, options })))
+        Ok(Reader(Arc::new(Inner { engine, snapshot, targets, options })))
     }
 
     pub fn collection(&self, namespace: &Namespace) -> Option<&Arc<Collection>> {
-        self.0.collections.get(namespace)
+        match self.0.targets.get(namespace)? {
+            Target::Collection(collection) => Some(collection),
+            _ => None,
+        }
+    }
+
+    /// The collection that is read in the end, where a name is that of a view.
+    pub fn resolve(&self, namespace: &Namespace) -> Result<Namespace> {
+        self.with_views(namespace, &mut Vec::new())
+    }
+
+    /// Puts the stages of the views that a name stands for before others.
+    fn with_views(&self, namespace: &Namespace, stages: &mut Vec<Stage>) -> Result<Namespace> {
+        let mut namespace = namespace;
+        for _ in 0..view::DEPTH_MAX {
+            match self.0.targets.get(namespace) {
+                Some(Target::View { on, pipeline }) => {
+                    stages.splice(0..0, pipeline.stages.iter().cloned());
+                    namespace = on;
+                }
+                Some(Target::Definitions(documents)) => {
+                    stages.insert(0, Stage::Documents(documents.clone()));
+                    return Ok(namespace.clone());
+                }
+                _ => return Ok(namespace.clone()),
+            }
+        }
+        Err(Error::user(
+            ErrorCode::ViewDepthLimitExceeded,
+            format!("View depth too deep or view cycle detected; maximum depth is {}", view::DEPTH_MAX),
+        ))
     }
 
     pub(crate) fn snapshot(&self) -> &Snapshot {
@@ -112,18 +184,22 @@ impl Reader {
         bindings: &Bindings,
         context: &mut ExecContext<'_>,
     ) -> Result<Box<dyn Step>> {
-        self.prepare(namespace, pipeline).open(bindings, context)
+        self.prepare(namespace, pipeline)?.open(bindings, context)
     }
 
     /// Does once what need not be done at each opening of a sub-pipeline.
-    pub fn prepare(&self, namespace: &Namespace, pipeline: &Pipeline) -> Prepared {
-        let (request, absorbed) = absorb::absorb(&pipeline.stages);
-        Prepared {
+    pub fn prepare(&self, namespace: &Namespace, pipeline: &Pipeline) -> Result<Prepared> {
+        let mut stages = pipeline.stages.clone();
+        let namespace = self.with_views(namespace, &mut stages)?;
+        let (request, absorbed) = absorb::absorb(&stages);
+        stages.drain(..absorbed);
+        Ok(Prepared {
             reader: self.clone(),
-            collection: self.collection(namespace).cloned(),
+            collection: self.collection(&namespace).cloned(),
+            namespace,
             request: ReadRequest { allow_disk_use: self.0.options.allow_disk_use, ..request },
-            stages: pipeline.stages[absorbed..].to_vec(),
-        }
+            stages,
+        })
     }
 }
 
@@ -131,6 +207,8 @@ impl Reader {
 #[derive(Clone)]
 pub struct Prepared {
     reader: Reader,
+    /// Not that of a view.
+    namespace: Namespace,
     collection: Option<Arc<Collection>>,
     request: ReadRequest,
     stages: Vec<Stage>,
@@ -142,6 +220,11 @@ impl Prepared {
         self.stages.is_empty().then_some(&self.request)
     }
 
+    /// The collection that is read first, if it exists.
+    pub fn collection(&self) -> Option<&Arc<Collection>> {
+        self.collection.as_ref()
+    }
+
     /// Reads by this index and no other.
     pub fn hint(&mut self, hint: Option<Hint>) {
         self.request.hint = hint;
@@ -150,7 +233,7 @@ impl Prepared {
     pub fn open(&self, bindings: &Bindings, context: &mut ExecContext<'_>) -> Result<Box<dyn Step>> {
         let opening = Opening { reader: &self.reader, bindings };
         let mut stages = &self.stages[..];
-        let mut step = match stages.first().map(|first| source(first, &opening)).transpose()?.flatten() {
+        let mut step = match stages.first().map(|first| self.source(first, bindings)).transpose()?.flatten() {
             Some(step) => {
                 stages = &stages[1..];
                 step
@@ -164,19 +247,26 @@ impl Prepared {
     }
 }
 
+impl Prepared {
+    /// What runs for a stage that gives documents of its own.
+    fn source(&self, stage: &Stage, bindings: &Bindings) -> Result<Option<Box<dyn Step>>> {
+        Ok(Some(match stage {
+            Stage::Documents(stage) => Box::new(documents::Documents::new(stage.evaluate(bindings)?)),
+            Stage::CollStats(_)
+            | Stage::IndexStats(_)
+            | Stage::PlanCacheStats(_)
+            | Stage::CurrentOp(_)
+            | Stage::ListSessions(_) => Box::new(telling::Telling::new(stage, &self.namespace, &self.reader)),
+            _ => return Ok(None),
+        }))
+    }
+}
+
 /// What steps are made with.
 pub(crate) struct Opening<'a> {
     pub reader: &'a Reader,
     /// The variables of the pipelines around; a step that evaluates expressions keeps a clone.
     pub bindings: &'a Bindings,
-}
-
-/// What runs for a stage that gives documents of its own.
-fn source(stage: &Stage, _opening: &Opening<'_>) -> Result<Option<Box<dyn Step>>> {
-    Ok(Some(match stage {
-        Stage::Documents(stage) => Box::new(documents::Documents::new(stage)),
-        _ => return Ok(None),
-    }))
 }
 
 /// What runs for a stage that reads from another.
@@ -187,6 +277,17 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         Stage::Limit(stage) => Box::new(limit::Limit::new(*stage, input)),
         Stage::Skip(stage) => Box::new(skip::Skip::new(*stage, input)),
         Stage::CountOnly(stage) => Box::new(count_only::CountOnly::new(stage, input)),
-        Stage::Documents(_) => return Err(Error::bug("a source stands behind another stage")),
+        Stage::Sample(stage) => Box::new(sample::Sample::new(*stage, input, opening)),
+        Stage::Facet(stage) => Box::new(facet::Facet::new(stage, input, opening)),
+        Stage::UnionWith(stage) => Box::new(union_with::UnionWith::new(stage, input, opening)),
+        Stage::Lookup(_) | Stage::GraphLookup(_) | Stage::Merge(_) | Stage::Out(_) => {
+            return Err(Error::user(ErrorCode::NotImplemented, "the stage is not supported by Kilim yet"));
+        }
+        Stage::Documents(_)
+        | Stage::CollStats(_)
+        | Stage::IndexStats(_)
+        | Stage::PlanCacheStats(_)
+        | Stage::CurrentOp(_)
+        | Stage::ListSessions(_) => return Err(Error::bug("a source stands behind another stage")),
     })
 }

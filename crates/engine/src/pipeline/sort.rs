@@ -1,5 +1,7 @@
 //! `$sort` behind other stages.
 
+use std::sync::Arc;
+
 use kilim_bson::{RawValue, Writer};
 use kilim_error::Result;
 use kilim_query::stage::SortBy;
@@ -8,6 +10,8 @@ use super::{Opening, Step};
 use crate::operator::{ExecContext, Row, SortBuffer};
 
 pub(super) struct Sort {
+    sort: Arc<kilim_query::sort::Sort>,
+    key: Vec<u8>,
     buffer: SortBuffer,
     input: Box<dyn Step>,
 }
@@ -15,7 +19,8 @@ pub(super) struct Sort {
 impl Sort {
     pub(super) fn new(stage: &SortBy, input: Box<dyn Step>, opening: &Opening<'_>) -> Sort {
         let allow_disk_use = opening.reader.options().allow_disk_use;
-        Sort { buffer: SortBuffer::new(stage.sort.clone(), stage.limit, allow_disk_use), input }
+        let buffer = SortBuffer::new(stage.limit, allow_disk_use);
+        Sort { sort: stage.sort.clone(), key: Vec::new(), buffer, input }
     }
 }
 
@@ -24,7 +29,9 @@ impl Step for Sort {
         if !self.buffer.is_finished() {
             while let Some(row) = self.input.next(context)? {
                 context.tick()?;
-                self.buffer.push(row)?;
+                self.key.clear();
+                self.sort.key_of(row.document(), &mut self.key)?;
+                self.buffer.push(&self.key, row)?;
             }
             self.buffer.finish()?;
         }

@@ -8,7 +8,10 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use kilim_bson::Document;
 use kilim_query::filter::{Filter, Predicate};
 use parking_lot::Mutex;
 
@@ -29,6 +32,21 @@ pub(super) struct Remembered {
     pub winner: usize,
     /// Units of work the winner needed in its trial.
     pub works: u64,
+    /// The winner as it was then, with the values of that query, and the query.
+    pub plan: Arc<Node>,
+    pub query: Document,
+    pub since: Instant,
+}
+
+/// What is told of a remembered plan.
+pub struct RememberedPlan {
+    pub shape: Shape,
+    pub works: u64,
+    /// The plan as explain shows it.
+    pub plan: Document,
+    /// Filter and sort of the query that made it remembered.
+    pub query: Document,
+    pub age: Duration,
 }
 
 /// The shapes of one collection and their winners.
@@ -74,6 +92,19 @@ impl PlanCache {
     /// Forgets everything, as `planCacheClear` does.
     pub fn clear(&self) {
         self.entries.lock().by_shape.clear();
+    }
+
+    /// All that is remembered, for `$planCacheStats`.
+    pub fn list(&self) -> Vec<RememberedPlan> {
+        let entries = self.entries.lock();
+        let tell = |(shape, (_, remembered)): (&Shape, &(u64, Remembered))| RememberedPlan {
+            shape: shape.clone(),
+            works: remembered.works,
+            plan: super::explain::plan_document(&remembered.plan),
+            query: remembered.query.clone(),
+            age: remembered.since.elapsed(),
+        };
+        entries.by_shape.iter().map(tell).collect()
     }
 
     pub fn len(&self) -> usize {

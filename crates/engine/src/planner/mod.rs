@@ -36,7 +36,7 @@ use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 use kilim_storage::Snapshot;
 
-pub use cache::{PlanCache, Shape};
+pub use cache::{PlanCache, RememberedPlan, Shape};
 pub use distinct::Distinct;
 pub use explain::{Subject, Verbosity, WriteStage, explain};
 pub use hint::Hint;

@@ -6,7 +6,9 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
+use kilim_bson::{Document, doc};
 use kilim_error::Result;
 use kilim_storage::Snapshot;
 
@@ -76,10 +78,22 @@ pub(super) fn choose(
         return Err(error);
     }
     let works = trials[winner].stats.stats.works;
-    input.cache.put(shape, Remembered { candidates: signatures, winner, works });
+    let plan = nodes[winner].clone();
+    let remembered =
+        Remembered { candidates: signatures, winner, works, plan, query: shown(&request), since: Instant::now() };
+    input.cache.put(shape, remembered);
     let rejected = ranking[1..].iter().map(|&at| nodes[at].clone()).collect();
     let ranked = ranking.iter().map(|&at| trials[at].clone()).collect();
     Ok(plan_of(input, request, candidates.swap_remove(winner), rejected, ranked))
+}
+
+/// The query as the plan cache tells of it.
+fn shown(request: &ReadRequest) -> Document {
+    let mut sort = Document::new();
+    for part in request.sort.iter().flat_map(|sort| sort.parts()) {
+        sort.push(part.path.as_str(), if part.descending { -1 } else { 1 });
+    }
+    doc! {"query": request.filter.to_document(), "sort": sort, "projection": {}}
 }
 
 fn others(nodes: &[Arc<Node>], winner: usize) -> Vec<Arc<Node>> {

@@ -10,7 +10,7 @@ mod transaction;
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{CommitTime, Direction, Durability, Snapshot, Space, Store};
@@ -317,6 +317,12 @@ impl Sessions {
             Arc::new(Session { id, last_use: Mutex::new(Instant::now()), state: Mutex::new(state) });
         sessions.insert(id, session.clone());
         Ok(session)
+    }
+
+    /// The sessions in memory, with how long each has not been used.
+    pub fn list_idle(&self) -> Vec<(SessionId, Duration)> {
+        let sessions = self.sessions.lock();
+        sessions.values().map(|session| (session.id, session.last_use.lock().elapsed())).collect()
     }
 
     pub fn list(&self) -> Vec<SessionId> {

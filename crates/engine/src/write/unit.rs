@@ -134,6 +134,7 @@ impl<'e> Unit<'e> {
     /// Takes up writing to a collection: holds it against schema changes until the batch is handed in.
     pub fn enter(&mut self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
         let Work::Batch { held, transaction, documents, .. } = &mut self.work else {
+            self.engine.check_no_view(namespace)?;
             return self.collection(namespace);
         };
         // A document that was refused or no longer matched has left its intents. Nothing was written under
@@ -142,7 +143,10 @@ impl<'e> Unit<'e> {
             *transaction = None;
         }
         loop {
-            let Some(collection) = self.engine.collection(namespace) else { return Ok(None) };
+            let Some(collection) = self.engine.collection(namespace) else {
+                self.engine.check_no_view(namespace)?;
+                return Ok(None);
+            };
             if held.iter().any(|(id, _)| *id == collection.id) {
                 return Ok(Some(collection));
             }

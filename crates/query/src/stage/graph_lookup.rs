@@ -29,12 +29,7 @@ pub struct GraphLookup {
     pub unwinding: Option<Unwinding>,
 }
 
-pub(super) fn parse(
-    _: &str,
-    value: RawValue<'_>,
-    context: &Context<'_>,
-    out: &mut Vec<Stage>,
-) -> Result<()> {
+pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let RawValue::Document(specification) = value else {
         return Err(failed(format!(
             "the $graphLookup stage specification must be an object, but found {}",
@@ -64,8 +59,10 @@ fn parse_fields(specification: RawDocument<'_>, from: &str, context: &Context<'_
             "maxDepth" => depth_max = Some(parse_depth(value)?),
             "restrictSearchWithMatch" => {
                 let RawValue::Document(written) = value else {
-                    let message =
-                        format!("restrictSearchWithMatch must be an object, found {}", value.element_type().name());
+                    let message = format!(
+                        "restrictSearchWithMatch must be an object, found {}",
+                        value.element_type().name()
+                    );
                     return Err(Error::location(40185, message));
                 };
                 restriction = Some((Arc::new(parse_restriction(written, context)?), written.to_document()));

@@ -3,7 +3,8 @@
 use kilim_bson::{Document, RawValue, doc};
 use kilim_error::{Error, Result};
 
-use super::{Behaviour, Context, Stage};
+use super::{Behaviour, Beyond, Context, Stage};
+use crate::expression::Dependencies;
 use crate::filter::number;
 
 /// How many documents at most; never zero as parsed.
@@ -29,5 +30,9 @@ pub(super) fn parse_count(name: &str, value: RawValue<'_>, code: i32) -> Result<
 impl Behaviour for Limit {
     fn to_document(&self) -> Document {
         doc! {"$limit": self.0 as i64}
+    }
+
+    fn dependencies(&self, _: &mut Dependencies) -> Beyond {
+        Beyond::Later
     }
 }

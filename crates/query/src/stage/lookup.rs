@@ -64,12 +64,7 @@ pub struct Unwinding {
     pub include_array_index: Option<FieldPath>,
 }
 
-pub(super) fn parse(
-    _: &str,
-    value: RawValue<'_>,
-    context: &Context<'_>,
-    out: &mut Vec<Stage>,
-) -> Result<()> {
+pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let RawValue::Document(specification) = value else {
         return Err(failed(format!(
             "the $lookup stage specification must be an object, but found {}",
@@ -123,7 +118,8 @@ pub(super) fn parse(
     match pipeline {
         Some(_) if some && !both => {
             return Err(failed(
-                "$lookup requires both or neither of 'localField' and 'foreignField' to be specified".to_owned(),
+                "$lookup requires both or neither of 'localField' and 'foreignField' to be specified"
+                    .to_owned(),
             ));
         }
         None if !both => {
@@ -294,7 +290,8 @@ impl Lookup {
 
 /// The filter as it applies to the value at `path`, where it speaks of nothing but fields within.
 fn descended(filter: &Filter, path: &str) -> Option<Filter> {
-    let all = |children: &[Filter]| children.iter().map(|child| descended(child, path)).collect::<Option<_>>();
+    let all =
+        |children: &[Filter]| children.iter().map(|child| descended(child, path)).collect::<Option<_>>();
     Some(match filter {
         Filter::And(children) => Filter::And(all(children)?),
         Filter::Or(children) => Filter::Or(all(children)?),
@@ -424,8 +421,10 @@ impl Behaviour for Lookup {
             let written = self.inner.iter().flat_map(|inner| inner.written.as_raw().iter());
             let mut stages: Array = written.map(RawValue::to_value).collect();
             if let Some(matching) = &self.matching {
-                let own: Document = [("$match", Value::Document(matching.to_document()))].into_iter().collect();
-                stages = (stages.as_raw().iter().map(RawValue::to_value)).chain([Value::Document(own)]).collect();
+                let own: Document =
+                    [("$match", Value::Document(matching.to_document()))].into_iter().collect();
+                stages =
+                    (stages.as_raw().iter().map(RawValue::to_value)).chain([Value::Document(own)]).collect();
             }
             stage.push("pipeline", Value::Array(stages));
         }

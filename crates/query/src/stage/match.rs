@@ -13,12 +13,7 @@ pub struct Match {
     pub filter: Arc<Filter>,
 }
 
-pub(super) fn parse(
-    _: &str,
-    value: RawValue<'_>,
-    context: &Context<'_>,
-    out: &mut Vec<Stage>,
-) -> Result<()> {
+pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let RawValue::Document(filter) = value else {
         return Err(Error::location(15959, "the match filter must be an expression in an object"));
     };

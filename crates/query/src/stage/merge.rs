@@ -79,12 +79,7 @@ struct Fields<'a> {
     when_not_matched: Option<WhenNotMatched>,
 }
 
-pub(super) fn parse(
-    _: &str,
-    value: RawValue<'_>,
-    context: &Context<'_>,
-    out: &mut Vec<Stage>,
-) -> Result<()> {
+pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let fields = match value {
         RawValue::String(name) => Fields { into: Some((None, name)), ..Fields::default() },
         RawValue::Document(specification) => Fields::parse(specification)?,
@@ -223,9 +218,9 @@ fn parse_on(value: RawValue<'_>) -> Result<Vec<FieldPath>> {
 
 fn parse_on_element(value: RawValue<'_>) -> Result<&str> {
     let kind = value.element_type().name();
-    value
-        .as_str()
-        .ok_or_else(|| Error::location(51134, format!("$merge 'on' array elements must be strings, but found {kind}")))
+    value.as_str().ok_or_else(|| {
+        Error::location(51134, format!("$merge 'on' array elements must be strings, but found {kind}"))
+    })
 }
 
 fn parse_when_matched(

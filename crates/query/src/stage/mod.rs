@@ -8,27 +8,54 @@
 //! Payloads are cheap to clone: what is large lies behind an `Arc`, since a sub-pipeline is opened once for
 //! every document that comes by.
 
+mod coll_stats;
 mod count_only;
+mod current_op;
 mod documents;
+mod facet;
+mod field;
+mod graph_lookup;
+mod index_stats;
 mod limit;
+mod list_sessions;
+mod lookup;
 mod r#match;
+mod merge;
+mod out;
+mod plan_cache_stats;
 mod refused;
+mod sample;
 mod skip;
 mod sort;
 mod table;
+mod union_with;
 
-use kilim_bson::{Document, RawArray};
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawArray, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::expression::{Dependencies, Scope};
 
+pub use coll_stats::CollStats;
 pub use count_only::CountOnly;
+pub use current_op::CurrentOp;
 pub use documents::Documents;
+pub use facet::Facet;
+pub use graph_lookup::GraphLookup;
+pub use index_stats::IndexStats;
 pub use limit::Limit;
+pub use list_sessions::ListSessions;
+pub use lookup::{Equality, Inner, Lookup, Unwinding, foreign_values, values_at};
 pub use r#match::Match;
+pub use merge::{MatchedPipeline, Merge, WhenMatched, WhenNotMatched};
+pub use out::Out;
+pub use plan_cache_stats::PlanCacheStats;
+pub use sample::Sample;
 pub use skip::Skip;
 pub use sort::SortBy;
-pub use table::{DEFINITIONS, Definition, find};
+pub use table::{DEFINITIONS, Definition, Position, find};
+pub use union_with::UnionWith;
 
 /// More stages than this are refused, as on MongoDB.
 const STAGES_MAX: usize = 1000;
@@ -48,14 +75,31 @@ pub enum Stage {
     Sort(SortBy),
     Limit(Limit),
     Skip(Skip),
-    Documents(Documents),
     CountOnly(CountOnly),
+    Sample(Sample),
+    Facet(Facet),
+    UnionWith(UnionWith),
+    Lookup(Arc<Lookup>),
+    GraphLookup(Arc<GraphLookup>),
+    Merge(Arc<Merge>),
+    Out(Out),
+    Documents(Documents),
+    CollStats(CollStats),
+    IndexStats(IndexStats),
+    PlanCacheStats(PlanCacheStats),
+    CurrentOp(CurrentOp),
+    ListSessions(ListSessions),
 }
 
 /// What explain and the optimiser ask of any stage.
 pub trait Behaviour {
     /// The stage as explain prints it: `{$match: …}`.
     fn to_document(&self) -> Document;
+
+    /// The same for one that explain shows as several.
+    fn to_documents(&self) -> Vec<Document> {
+        vec![self.to_document()]
+    }
 
     /// Adds what it reads of its input, and says whether that is all that is needed of it.
     fn dependencies(&self, needed: &mut Dependencies) -> Beyond {
@@ -107,8 +151,20 @@ impl Stage {
             Stage::Sort(stage) => stage,
             Stage::Limit(stage) => stage,
             Stage::Skip(stage) => stage,
-            Stage::Documents(stage) => stage,
             Stage::CountOnly(stage) => stage,
+            Stage::Sample(stage) => stage,
+            Stage::Facet(stage) => stage,
+            Stage::UnionWith(stage) => stage,
+            Stage::Lookup(stage) => &**stage,
+            Stage::GraphLookup(stage) => &**stage,
+            Stage::Merge(stage) => &**stage,
+            Stage::Out(stage) => stage,
+            Stage::Documents(stage) => stage,
+            Stage::CollStats(stage) => stage,
+            Stage::IndexStats(stage) => stage,
+            Stage::PlanCacheStats(stage) => stage,
+            Stage::CurrentOp(stage) => stage,
+            Stage::ListSessions(stage) => stage,
         }
     }
 }
@@ -159,6 +215,11 @@ impl<'s> Context<'s> {
 }
 
 impl Pipeline {
+    /// Refuses what is no list of known stages, without a look at what they say.
+    pub fn check_names(stages: RawArray<'_>) -> Result<()> {
+        stages.iter().try_for_each(|stage| named(stage).map(drop))
+    }
+
     pub fn parse(stages: RawArray<'_>, context: &Context<'_>) -> Result<Pipeline> {
         let count = stages.len();
         if count > STAGES_MAX {
@@ -170,22 +231,7 @@ impl Pipeline {
         let mut pipeline = Pipeline::default();
         let mut definitions = Vec::with_capacity(count);
         for stage in stages.iter() {
-            let Some(stage) = stage.as_document() else {
-                return Err(Error::user(
-                    ErrorCode::TypeMismatch,
-                    "Each element of the 'pipeline' array must be an object",
-                ));
-            };
-            let mut fields = stage.iter();
-            let (Some((name, value)), None) = (fields.next(), fields.next()) else {
-                return Err(Error::location(
-                    40323,
-                    "A pipeline stage specification object must contain exactly one field.",
-                ));
-            };
-            let definition = find(name).ok_or_else(|| {
-                Error::location(40324, format!("Unrecognized pipeline stage name: '{name}'"))
-            })?;
+            let (definition, name, value) = named(stage)?;
             (definition.parse)(name, value, context, &mut pipeline.stages)?;
             definitions.push(definition);
         }
@@ -199,7 +245,38 @@ impl Pipeline {
     }
 
     /// The stages as explain prints them.
-    pub fn to_documents(&self) -> impl Iterator<Item = Document> {
-        self.stages.iter().map(|stage| stage.behaviour().to_document())
+    pub fn to_documents(&self) -> Vec<Document> {
+        self.stages.iter().flat_map(|stage| stage.behaviour().to_documents()).collect()
     }
+
+    /// Adds what the whole of it needs of the documents it reads.
+    pub fn dependencies(&self, needed: &mut Dependencies) {
+        for stage in &self.stages {
+            if stage.behaviour().dependencies(needed) == Beyond::Nothing {
+                return;
+            }
+        }
+        // What comes out at the end is seen whole.
+        needed.whole_document = true;
+    }
+}
+
+/// The definition, the name and the value of a stage as it was written.
+fn named(stage: RawValue<'_>) -> Result<(&'static Definition, &str, RawValue<'_>)> {
+    let Some(stage) = stage.as_document() else {
+        return Err(Error::user(
+            ErrorCode::TypeMismatch,
+            "Each element of the 'pipeline' array must be an object",
+        ));
+    };
+    let mut fields = stage.iter();
+    let (Some((name, value)), None) = (fields.next(), fields.next()) else {
+        return Err(Error::location(
+            40323,
+            "A pipeline stage specification object must contain exactly one field.",
+        ));
+    };
+    let definition = find(name)
+        .ok_or_else(|| Error::location(40324, format!("Unrecognized pipeline stage name: '{name}'")))?;
+    Ok((definition, name, value))
 }

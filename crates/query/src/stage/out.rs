@@ -11,19 +11,17 @@ pub struct Out {
     pub collection: Box<str>,
 }
 
-pub(super) fn parse(
-    _: &str,
-    value: RawValue<'_>,
-    context: &Context<'_>,
-    out: &mut Vec<Stage>,
-) -> Result<()> {
+pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let (database, collection) = match value {
         RawValue::String(name) => (context.database, name),
         RawValue::Document(namespace) => parse_namespace(namespace)?,
         _ => {
             return Err(Error::location(
                 16990,
-                format!("$out only supports a string or object argument, but found {}", value.element_type().name()),
+                format!(
+                    "$out only supports a string or object argument, but found {}",
+                    value.element_type().name()
+                ),
             ));
         }
     };

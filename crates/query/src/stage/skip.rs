@@ -4,7 +4,8 @@ use kilim_bson::{Document, RawValue, doc};
 use kilim_error::Result;
 
 use super::limit::parse_count;
-use super::{Behaviour, Context, Stage};
+use super::{Behaviour, Beyond, Context, Stage};
+use crate::expression::Dependencies;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skip(pub u64);
@@ -17,5 +18,9 @@ pub(super) fn parse(name: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut 
 impl Behaviour for Skip {
     fn to_document(&self) -> Document {
         doc! {"$skip": self.0 as i64}
+    }
+
+    fn dependencies(&self, _: &mut Dependencies) -> Beyond {
+        Beyond::Later
     }
 }

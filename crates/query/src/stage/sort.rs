@@ -5,7 +5,8 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawValue, Writer};
 use kilim_error::{Error, Result};
 
-use super::{Behaviour, Context, Stage};
+use super::{Behaviour, Beyond, Context, Modified, Paths, Stage};
+use crate::expression::Dependencies;
 use crate::sort::Sort;
 
 #[derive(Debug, Clone)]
@@ -46,5 +47,18 @@ impl Behaviour for SortBy {
         }
         writer.close();
         writer.finish()
+    }
+
+    fn dependencies(&self, needed: &mut Dependencies) -> Beyond {
+        self.sort.parts().iter().for_each(|part| needed.field(part.path.as_str()));
+        Beyond::Later
+    }
+
+    fn modified(&self) -> Modified {
+        // Which documents go by does not depend on their order, unless only the first are kept.
+        match self.limit {
+            None => Modified::Paths(Paths::default()),
+            Some(_) => Modified::Unknown,
+        }
     }
 }

@@ -4,7 +4,10 @@ use kilim_bson::RawValue;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Context, Place, Stage};
-use super::{count_only, documents, limit, r#match, refused, skip, sort};
+use super::{
+    coll_stats, count_only, current_op, documents, facet, graph_lookup, index_stats, limit, list_sessions,
+    lookup, r#match, merge, out, plan_cache_stats, refused, sample, skip, sort, union_with,
+};
 
 /// Reads the value of a stage called `name` and appends what it stands for.
 pub type Parse =
@@ -72,6 +75,15 @@ impl Definition {
         }
     }
 
+    const fn not_in_facet(self) -> Definition {
+        Definition { in_facet: false, ..self }
+    }
+
+    /// Tells of more than a snapshot holds.
+    const fn not_in_transaction(self) -> Definition {
+        Definition { in_transaction: false, ..self }
+    }
+
     /// A function of one document, which updates may use.
     const fn in_update(self) -> Definition {
         Definition { in_update: true, ..self }
@@ -80,16 +92,40 @@ impl Definition {
 
 /// In alphabetical order.
 pub const DEFINITIONS: &[Definition] = &[
+    stage("$changeStream", refused::parse, "changes as they happen").first(),
+    stage("$collStats", coll_stats::parse, "sizes and counts of the collection").first().not_in_transaction(),
+    stage("$currentOp", current_op::parse, "what runs now").first().sourceless().not_in_transaction(),
     stage("$densify", refused::parse, "fill gaps in a sequence"),
-    stage("$documents", documents::parse, "documents written down in the pipeline").first().sourceless(),
+    stage("$documents", documents::parse, "documents that an expression gives").first().sourceless(),
+    stage("$facet", facet::parse, "several pipelines over the same documents").not_in_facet(),
     stage("$fill", refused::parse, "fill missing values"),
     stage("$geoNear", refused::parse, "documents by their distance from a point").first(),
+    stage("$graphLookup", graph_lookup::parse, "documents that references lead to, step by step"),
     stage("$group", count_only::parse, "one document for each different key"),
+    stage("$indexStats", index_stats::parse, "how often each index was used").first().not_in_transaction(),
     stage("$limit", limit::parse, "the first documents"),
+    stage("$listLocalSessions", list_sessions::parse, "sessions of this node")
+        .first()
+        .sourceless()
+        .not_in_transaction(),
+    stage("$listSessions", list_sessions::parse, "sessions").first().not_in_transaction(),
+    stage("$lookup", lookup::parse, "documents of another collection that go with each"),
     stage("$match", r#match::parse, "the documents that match a filter"),
+    stage("$merge", merge::parse, "write into a collection, document by document").last(),
+    stage("$out", out::parse, "write into a collection, in place of what is there").last(),
+    stage("$planCacheStats", plan_cache_stats::parse, "which plans are remembered")
+        .first()
+        .not_in_transaction(),
+    stage("$sample", sample::parse, "some documents, chosen at random"),
+    stage("$search", refused::parse, "documents by full text").first(),
+    stage("$searchMeta", refused::parse, "facts about a full text search").first(),
     stage("$setWindowFields", refused::parse, "values over a window of documents"),
+    stage("$shardedDataDistribution", refused::parse, "how collections are spread over shards")
+        .first()
+        .sourceless(),
     stage("$skip", skip::parse, "all but the first documents"),
     stage("$sort", sort::parse, "documents in order"),
+    stage("$unionWith", union_with::parse, "documents of another collection behind"),
 ];
 
 pub fn find(name: &str) -> Option<&'static Definition> {

@@ -53,6 +53,13 @@ pub struct WriteStage<'a> {
     pub counts: &'a dyn Fn(u64) -> Vec<(&'static str, u64)>,
 }
 
+/// A plan by itself.
+pub fn plan_document(root: &Node) -> Document {
+    let mut out = Writer::new();
+    stage::write(&mut out, root, None, Style { counts: false, projection: None });
+    out.finish()
+}
+
 /// Explains a plan, running it if the verbosity asks for it.
 pub fn explain(
     plan: Plan,

@@ -8,7 +8,7 @@ use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Options, Snapshot, Space, Store};
 
 use crate::catalog::{CollectionId, RecordId};
-use crate::index::{Index, IndexId, IndexSpec, KeyPart, KeySet, Multikey, keys_of};
+use crate::index::{Index, IndexId, IndexSpec, KeyPart, KeySet, Multikey, Usage, keys_of};
 use crate::layout;
 use crate::operator::{ExecContext, execute};
 use crate::planner::explain::{Subject, Verbosity};
@@ -96,7 +96,7 @@ impl Fixture {
         transaction.add(&layout::counter_key(COLLECTION), written, 0);
         transaction.commit(Durability::Relaxed).expect("memory does not fail");
         let indexes = specs.into_iter().zip(multikey).enumerate().map(|(number, (spec, multikey))| {
-            Arc::new(Index { id: IndexId(number as u32 + 1), spec, multikey, ready_since: 0 })
+            Arc::new(Index { id: IndexId(number as u32 + 1), spec, multikey, usage: Usage::default(), ready_since: 0 })
         });
         Fixture { store, indexes: indexes.collect(), cache: PlanCache::default() }
     }

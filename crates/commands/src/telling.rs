@@ -1,0 +1,103 @@
+//! What stages tell of the server: `$collStats`, `$indexStats`, `$planCacheStats`, `$currentOp` and the
+//! listings of sessions.
+
+use kilim_bson::{Document, RawValue, Value, doc};
+use kilim_engine::{Engine, Namespace};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::stage::{CollStats, Stage};
+
+use crate::command::build_info::host_name;
+use crate::command::update::now_ms;
+use crate::command::{coll_stats, current_op};
+
+/// Answers a stage that reads no documents.
+pub fn tell(engine: &Engine, namespace: &Namespace, stage: &Stage) -> Result<Vec<Document>> {
+    match stage {
+        Stage::CollStats(stage) => Ok(vec![collection(engine, namespace, *stage)?]),
+        Stage::IndexStats(_) => Ok(indexes(engine, namespace)),
+        Stage::PlanCacheStats(_) => plans(engine, namespace),
+        Stage::CurrentOp(_) => Ok(current_op::running(engine)),
+        Stage::ListSessions(stage) if stage.of_users => Ok(Vec::new()),
+        Stage::ListSessions(_) => Ok(sessions(engine)),
+        _ => Err(Error::bug("a stage that tells nothing of the server")),
+    }
+}
+
+fn collection(engine: &Engine, namespace: &Namespace, stage: CollStats) -> Result<Document> {
+    let exists = |what: &str| match engine.collection(namespace) {
+        Some(_) => Ok(()),
+        None => Err(Error::user(
+            ErrorCode::NamespaceNotFound,
+            format!(
+                "Unable to retrieve {what} in $collStats stage :: caused by :: Collection [{namespace}] not found."
+            ),
+        )),
+    };
+    let mut document = doc! {
+        "ns": namespace.to_string(),
+        "host": host_name(),
+        "localTime": Value::DateTime(now_ms()),
+    };
+    if let Some(scale) = stage.storage_scale {
+        exists("storageStats")?;
+        let stats = coll_stats::stats(engine, namespace, scale)?;
+        let told = stats.iter().filter(|(name, _)| *name != "ns");
+        document
+            .push("storageStats", told.map(|(name, value)| (name, value.to_value())).collect::<Document>());
+    }
+    if stage.count {
+        exists("count")?;
+        let stats = coll_stats::stats(engine, namespace, 1)?;
+        document.push("count", stats.get("count").map(RawValue::to_value));
+    }
+    Ok(document)
+}
+
+fn indexes(engine: &Engine, namespace: &Namespace) -> Vec<Document> {
+    let Some(collection) = engine.collection(namespace) else { return Vec::new() };
+    let tell = |index: &std::sync::Arc<kilim_engine::index::Index>| {
+        doc! {
+            "name": &index.spec.name,
+            "key": index.spec.key_document.clone(),
+            "host": host_name(),
+            "accesses": {
+                "ops": index.usage.uses() as i64,
+                "since": Value::DateTime(now_ms() - index.usage.age().as_millis() as i64),
+            },
+            "spec": index.spec.to_document(),
+        }
+    };
+    collection.indexes.iter().map(tell).collect()
+}
+
+fn plans(engine: &Engine, namespace: &Namespace) -> Result<Vec<Document>> {
+    let collection = engine
+        .collection(namespace)
+        .ok_or_else(|| Error::location(50933, format!("collection '{namespace}' does not exist")))?;
+    let index_ids: Vec<u32> = collection.indexes.iter().map(|index| index.id.0).collect();
+    let remembered = collection.shared.plan_cache.list();
+    Ok((remembered.into_iter())
+        .map(|remembered| {
+            doc! {
+                "version": "1",
+                "queryHash": remembered.shape.hash(),
+                "planCacheKey": remembered.shape.key(index_ids.iter().copied()),
+                "isActive": true,
+                "works": remembered.works as i64,
+                "timeOfCreation": Value::DateTime(now_ms() - remembered.age.as_millis() as i64),
+                "createdFromQuery": remembered.query,
+                "cachedPlan": remembered.plan,
+                "indexFilterSet": false,
+                "host": host_name(),
+            }
+        })
+        .collect())
+}
+
+fn sessions(engine: &Engine) -> Vec<Document> {
+    let session = |(id, idle): (kilim_engine::session::SessionId, std::time::Duration)| {
+        let id = Value::Binary { subtype: 4, bytes: id.0.to_vec() };
+        doc! {"_id": {"id": id}, "lastUse": Value::DateTime(now_ms() - idle.as_millis() as i64)}
+    };
+    engine.sessions.list_idle().into_iter().map(session).collect()
+}

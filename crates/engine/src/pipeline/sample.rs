@@ -1,0 +1,42 @@
+//! `$sample`: a uniform choice of the rows that come by, in random order.
+//!
+//! Every row draws a random number, and those with the least are kept: no more than the sample is ever in
+//! memory, and every choice is equally likely.
+
+use kilim_error::Result;
+use kilim_query::stage;
+
+use super::{Opening, Step};
+use crate::operator::{ExecContext, Row, SortBuffer};
+
+pub(super) struct Sample {
+    size: u64,
+    buffer: SortBuffer,
+    input: Box<dyn Step>,
+}
+
+impl Sample {
+    pub(super) fn new(stage: stage::Sample, input: Box<dyn Step>, opening: &Opening<'_>) -> Sample {
+        let buffer = SortBuffer::new(Some(stage.size), opening.reader.options().allow_disk_use);
+        Sample { size: stage.size, buffer, input }
+    }
+}
+
+impl Step for Sample {
+    fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        if !self.buffer.is_finished() {
+            while self.size > 0
+                && let Some(row) = self.input.next(context)?
+            {
+                context.tick()?;
+                self.buffer.push(&rand::random::<u64>().to_be_bytes(), row)?;
+            }
+            self.buffer.finish()?;
+        }
+        self.buffer.next()
+    }
+
+    fn input(&self) -> Option<&dyn Step> {
+        Some(&*self.input)
+    }
+}

@@ -1,0 +1,250 @@
+//! Views: pipelines with a name, read as if they were collections.
+//!
+//! A view holds nothing: whoever reads it runs its pipeline over what it is on, which may be a view again.
+//! Definitions are part of the catalog, and change under the same lock as collections do.
+//!
+//! Invariant: views do not read each other in a circle, nor deeper than [`DEPTH_MAX`].
+
+use std::sync::Arc;
+
+use kilim_bson::{Array, Document, RawArray, RawDocument, Timestamp, Value, doc};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Scope, Variables};
+use kilim_query::stage::{self, Context, Pipeline, Place, Position};
+use kilim_storage::{Durability, Space};
+
+use crate::catalog::Catalog;
+use crate::ddl::not_found;
+use crate::engine::Engine;
+use crate::layout;
+use crate::namespace::Namespace;
+
+/// Views on views, as on MongoDB.
+pub const DEPTH_MAX: usize = 20;
+
+/// The collection in which MongoDB keeps a database's views. Here it is only read, and made up.
+pub const SYSTEM_VIEWS: &str = "system.views";
+
+/// One view at one moment.
+#[derive(Debug, Clone)]
+pub struct View {
+    pub namespace: Namespace,
+    /// The collection or view below, of the same database.
+    pub on: Namespace,
+    /// As it was given.
+    pub pipeline: Array,
+    pub collation: Option<Document>,
+    /// All that it reads.
+    reads: Vec<Namespace>,
+}
+
+impl View {
+    /// Checks the pipeline, but not yet how the view stands to others.
+    pub fn new(namespace: Namespace, on: &str, pipeline: Array, collation: Option<Document>) -> Result<View> {
+        let on = Namespace { database: namespace.database.clone(), collection: on.to_owned() };
+        let invalid = |error| invalid_pipeline(&namespace, error);
+        check_stages(&namespace, pipeline.as_raw()).map_err(invalid)?;
+        let mut view = View { namespace: namespace.clone(), on, pipeline, collation, reads: Vec::new() };
+        let variables = Variables::at(0, Timestamp::from_bits(0));
+        let mut reads = vec![view.on.clone()];
+        view.parse(&variables).map_err(invalid)?.collections(&mut |database, collection| {
+            reads.push(Namespace { database: database.to_owned(), collection: collection.to_owned() });
+        });
+        view.reads = reads;
+        Ok(view)
+    }
+
+    pub fn parse(&self, variables: &Variables) -> Result<Pipeline> {
+        let scope = Scope::new(variables);
+        Pipeline::parse(self.pipeline.as_raw(), &Context::new(&scope, &self.namespace.database, Place::View))
+    }
+
+    /// The `options` of listCollections, and but for its name the document in `system.views`.
+    pub fn options(&self) -> Document {
+        let mut options = doc! {"viewOn": &self.on.collection};
+        options.push("pipeline", Value::Array(self.pipeline.clone()));
+        if let Some(collation) = &self.collation {
+            options.push("collation", collation.clone());
+        }
+        options
+    }
+
+    /// As `system.views` has it.
+    pub fn to_document(&self) -> Document {
+        let mut document = doc! {"_id": self.namespace.to_string()};
+        for (name, value) in self.options().iter() {
+            document.push(name, value.to_value());
+        }
+        document
+    }
+
+    /// Reads back what `meta` holds: the document of `system.views`.
+    pub(crate) fn decode(document: RawDocument<'_>) -> Option<View> {
+        let (database, collection) = document.get("_id")?.as_str()?.split_once('.')?;
+        let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
+        let on = document.get("viewOn")?.as_str()?;
+        let pipeline = document.get("pipeline")?.as_array()?.to_array();
+        let collation = document.get("collation").and_then(|value| value.as_document());
+        View::new(namespace, on, pipeline, collation.map(RawDocument::to_document)).ok()
+    }
+}
+
+impl Catalog {
+    /// Refuses a view that would read itself, or stand too high.
+    fn check_view(&self, view: &View) -> Result<()> {
+        let mut path = vec![view.namespace.clone()];
+        let below = self.depth_below(view, view, &mut path)?;
+        let above = self.depth_above(&view.namespace, DEPTH_MAX);
+        if below + above + 1 > DEPTH_MAX {
+            return Err(Error::user(
+                ErrorCode::ViewDepthLimitExceeded,
+                format!("View depth limit exceeded; maximum depth is {DEPTH_MAX}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many views lie below `from`, on the longest way.
+    fn depth_below(&self, start: &View, from: &View, path: &mut Vec<Namespace>) -> Result<usize> {
+        let mut deepest = 0;
+        for next in &from.reads {
+            if *next == start.namespace {
+                let shown: Vec<String> =
+                    std::iter::once(next).chain(&*path).chain([next]).map(Namespace::to_string).collect();
+                return Err(Error::user(
+                    ErrorCode::GraphContainsCycle,
+                    format!("View cycle detected: {}", shown.join(" => ")),
+                ));
+            }
+            let Some(view) = self.view(next) else { continue };
+            // Those that are there form no circle, so this ends.
+            path.push(next.clone());
+            deepest = deepest.max(1 + self.depth_below(start, view, path)?);
+            path.pop();
+        }
+        Ok(deepest)
+    }
+
+    /// How many views lie above, on the longest way; no more than `most` are counted.
+    fn depth_above(&self, namespace: &Namespace, most: usize) -> usize {
+        if most == 0 {
+            return 0;
+        }
+        let readers = self.views().filter(|view| view.reads.contains(namespace));
+        readers.map(|view| 1 + self.depth_above(&view.namespace, most - 1)).max().unwrap_or(0)
+    }
+}
+
+impl Engine {
+    /// `create` with `viewOn`.
+    pub fn create_view(&self, view: View) -> Result<()> {
+        view.namespace.check_creatable()?;
+        let _ids = self.ids.lock();
+        let catalog = self.catalog();
+        if catalog.view(&view.namespace).is_some() {
+            return Err(Error::user(ErrorCode::NamespaceExists, "Namespace already exists"));
+        }
+        if catalog.get(&view.namespace).is_some() {
+            return Err(Error::user(
+                ErrorCode::NamespaceExists,
+                format!("Cannot create collection {} - collection already exists.", view.namespace),
+            ));
+        }
+        self.check_case(&view.namespace.database)?;
+        self.put_view(&catalog, view)
+    }
+
+    /// `collMod` of a view: gives it another definition.
+    pub fn modify_view(&self, view: View) -> Result<()> {
+        let _ids = self.ids.lock();
+        let catalog = self.catalog();
+        if catalog.view(&view.namespace).is_none() {
+            return Err(not_found(&view.namespace));
+        }
+        self.put_view(&catalog, view)
+    }
+
+    fn put_view(&self, catalog: &Catalog, view: View) -> Result<()> {
+        catalog.check_view(&view)?;
+        let mut transaction = self.store.begin();
+        let key = layout::view_meta_key(&view.namespace);
+        transaction.put(Space::Meta, key, view.to_document().into_bytes());
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert_view(Arc::new(view)));
+        Ok(())
+    }
+
+    /// `drop` of a view; whether there was one.
+    pub fn drop_view(&self, namespace: &Namespace) -> Result<bool> {
+        let _ids = self.ids.lock();
+        if self.catalog().view(namespace).is_none() {
+            return Ok(false);
+        }
+        let mut transaction = self.store.begin();
+        transaction.delete(Space::Meta, &layout::view_meta_key(namespace));
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| {
+            catalog.remove_view(namespace);
+        });
+        Ok(true)
+    }
+
+    /// Refuses to take a view for a collection.
+    pub fn check_no_view(&self, namespace: &Namespace) -> Result<()> {
+        match self.view(namespace) {
+            Some(_) => Err(is_a_view(namespace)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn invalid_pipeline(view: &Namespace, error: Error) -> Error {
+    match error {
+        Error::User(mut user) => {
+            user.message = format!("Invalid pipeline for view {view} :: caused by :: {}", user.message);
+            Error::User(user)
+        }
+        other => other,
+    }
+}
+
+/// Refuses stages that no view may have, wherever they stand.
+fn check_stages(view: &Namespace, stages: RawArray<'_>) -> Result<()> {
+    for (at, stage) in stages.iter().enumerate() {
+        let name = stage.as_document().and_then(|stage| stage.iter().next()).map(|(name, _)| name);
+        let Some(definition) = name.and_then(stage::find) else { continue };
+        let name = definition.name;
+        if definition.position == Position::Last {
+            return Err(Error::user(
+                ErrorCode::OptionNotSupportedOnView,
+                format!(
+                    "The aggregation stage {name} in location {at} of the pipeline cannot be used in the view \
+                     definition of {view} because it writes to disk"
+                ),
+            ));
+        }
+        match name {
+            "$changeStream" => {
+                return Err(Error::user(
+                    ErrorCode::OptionNotSupportedOnView,
+                    "$changeStream cannot be used in a view definition",
+                ));
+            }
+            "$documents" => {
+                return Err(Error::user(
+                    ErrorCode::InvalidNamespace,
+                    "'$documents' cannot be used in a view definition",
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn is_a_view(namespace: &Namespace) -> Error {
+    Error::user(
+        ErrorCode::CommandNotSupportedOnView,
+        format!("Namespace {namespace} is a view, not a collection"),
+    )
+}

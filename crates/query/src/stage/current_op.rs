@@ -1,0 +1,69 @@
+//! `$currentOp`: what runs now.
+
+use kilim_bson::{Document, RawValue, doc};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::{Behaviour, Context, Place, Stage};
+
+/// The options are those of a server with users and shards; of one node without them, each choice shows
+/// the same.
+#[derive(Debug, Clone, Default)]
+pub struct CurrentOp {
+    given: Document,
+    /// Sessions that do nothing but hold a transaction open are shown too.
+    pub idle_sessions: bool,
+}
+
+pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+    let RawValue::Document(spec) = value else {
+        return Err(Error::user(
+            ErrorCode::TypeMismatch,
+            format!(
+                "$currentOp options must be specified in an object, but found: {}",
+                value.element_type().name()
+            ),
+        ));
+    };
+    let mut stage = CurrentOp { given: spec.to_document(), idle_sessions: true };
+    for (name, value) in spec.iter() {
+        let code = match name {
+            "allUsers" | "localOps" => ErrorCode::TypeMismatch,
+            "idleConnections" | "idleSessions" | "idleCursors" | "truncateOps" | "backtrace" => {
+                ErrorCode::FailedToParse
+            }
+            _ => {
+                return Err(Error::user(
+                    ErrorCode::FailedToParse,
+                    format!("Unrecognized option '{name}' in $currentOp stage."),
+                ));
+            }
+        };
+        match (name, value) {
+            ("idleSessions", RawValue::Bool(wanted)) => stage.idle_sessions = wanted,
+            (_, RawValue::Bool(_)) => {}
+            (_, other) => {
+                return Err(Error::user(
+                    code,
+                    format!(
+                        "The '{name}' parameter of the $currentOp stage must be a boolean value, but found: {}",
+                        other.element_type().name()
+                    ),
+                ));
+            }
+        }
+    }
+    if context.database != "admin" || context.place != Place::Database {
+        return Err(Error::user(
+            ErrorCode::InvalidNamespace,
+            "$currentOp must be run against the 'admin' database with {aggregate: 1}",
+        ));
+    }
+    out.push(Stage::CurrentOp(stage));
+    Ok(())
+}
+
+impl Behaviour for CurrentOp {
+    fn to_document(&self) -> Document {
+        doc! {"$currentOp": self.given.clone()}
+    }
+}

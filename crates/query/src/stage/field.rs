@@ -1,0 +1,27 @@
+//! The fields of a stage's specification, refused in the words that mongod has for all of them alike.
+
+use kilim_bson::{RawDocument, RawValue};
+use kilim_error::{Error, ErrorCode};
+
+/// A number of any type.
+pub(super) const NUMBERS: &str = "types '[long, int, decimal, double']";
+
+/// `path` is the field's whole name: `$collStats.count`.
+pub(super) fn wrong_type(path: &str, found: RawValue<'_>, expected: &str) -> Error {
+    Error::user(
+        ErrorCode::TypeMismatch,
+        format!(
+            "BSON field '{path}' is the wrong type '{}', expected {expected}",
+            found.element_type().name()
+        ),
+    )
+}
+
+pub(super) fn unknown(path: &str) -> Error {
+    Error::location(40415, format!("BSON field '{path}' is an unknown field."))
+}
+
+/// The fields that are given: a null means absent.
+pub(super) fn given<'a>(spec: RawDocument<'a>) -> impl Iterator<Item = (&'a str, RawValue<'a>)> {
+    spec.iter().filter(|(_, value)| !matches!(value, RawValue::Null | RawValue::Undefined))
+}

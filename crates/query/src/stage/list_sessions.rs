@@ -1,0 +1,67 @@
+//! `$listSessions` and `$listLocalSessions`: sessions that were used lately. One node knows them all, so
+//! both show the same, though they are asked in different places.
+
+use kilim_bson::{Document, RawValue, Value};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::field::{unknown, wrong_type};
+use super::{Behaviour, Context, Place, Stage};
+
+#[derive(Debug, Clone)]
+pub struct ListSessions {
+    name: &'static str,
+    given: Document,
+    /// Certain users' only. Nobody has a name here, so they have none.
+    pub of_users: bool,
+}
+
+pub(super) fn parse(
+    name: &str,
+    value: RawValue<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<Stage>,
+) -> Result<()> {
+    // A pipeline knows its database, not its collection.
+    let (name, refused) = match (name, context.place, context.database) {
+        ("$listSessions", Place::Collection, "config") => ("$listSessions", None),
+        ("$listSessions", ..) => {
+            ("$listSessions", Some("$listSessions may only be run against config.system.sessions"))
+        }
+        (_, Place::Database, _) => ("$listLocalSessions", None),
+        _ => (
+            "$listLocalSessions",
+            Some("$listLocalSessions must be run against the database with {aggregate: 1}, not a collection"),
+        ),
+    };
+    if let Some(message) = refused {
+        return Err(Error::user(ErrorCode::InvalidNamespace, message));
+    }
+    let RawValue::Document(spec) = value else {
+        return Err(Error::user(
+            ErrorCode::TypeMismatch,
+            format!(
+                "{name} options must be specified in an object, but found: {}",
+                value.element_type().name()
+            ),
+        ));
+    };
+    let mut of_users = false;
+    for (field, value) in spec.iter() {
+        let path = format!("{name}.{field}");
+        match (field, value) {
+            ("allUsers", RawValue::Bool(_)) => {}
+            ("allUsers", other) => return Err(wrong_type(&path, other, "type 'bool'")),
+            ("users", RawValue::Array(users)) => of_users = !users.is_empty(),
+            ("users", other) => return Err(wrong_type(&path, other, "type 'array'")),
+            _ => return Err(unknown(&path)),
+        }
+    }
+    out.push(Stage::ListSessions(ListSessions { name, given: spec.to_document(), of_users }));
+    Ok(())
+}
+
+impl Behaviour for ListSessions {
+    fn to_document(&self) -> Document {
+        [(self.name, Value::Document(self.given.clone()))].into_iter().collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! `$unionWith`: behind the documents that come by, those of another pipeline.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawArray, RawValue, Value, doc};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::{Behaviour, Beyond, Context, Pipeline, Place, Stage};
+use crate::expression::Dependencies;
+
+#[derive(Debug, Clone)]
+pub struct UnionWith {
+    pub database: Arc<str>,
+    /// None where the pipeline brings its own documents.
+    pub collection: Option<Arc<str>>,
+    pub pipeline: Arc<Pipeline>,
+}
+
+pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+    let (collection, stages) = match value {
+        RawValue::String(collection) => (Some(collection), None),
+        RawValue::Document(_) => parse_options(value)?,
+        other => {
+            return Err(Error::user(
+                ErrorCode::FailedToParse,
+                format!(
+                    "the $unionWith stage specification must be an object or string, but found {}",
+                    other.element_type().name()
+                ),
+            ));
+        }
+    };
+    if collection.is_none() && !stages.is_some_and(begins_with_documents) {
+        return Err(Error::user(
+            ErrorCode::FailedToParse,
+            "$unionWith stage without explicit collection must have a pipeline with $documents as first stage",
+        ));
+    }
+    let within = context.within(Place::UnionWith)?;
+    let pipeline = stages.map(|stages| Pipeline::parse(stages, &within)).transpose()?.unwrap_or_default();
+    out.push(Stage::UnionWith(UnionWith {
+        database: context.database.into(),
+        collection: collection.map(Into::into),
+        pipeline: Arc::new(pipeline),
+    }));
+    Ok(())
+}
+
+fn parse_options(value: RawValue<'_>) -> Result<(Option<&str>, Option<RawArray<'_>>)> {
+    let (mut collection, mut stages) = (None, None);
+    for (name, value) in value.as_document().into_iter().flatten() {
+        let mistyped = |name: &str, found: RawValue<'_>, expected: &str| {
+            Err(Error::user(
+                ErrorCode::TypeMismatch,
+                format!(
+                    "BSON field '$unionWith.{name}' is the wrong type '{}', expected type '{expected}'",
+                    found.element_type().name()
+                ),
+            ))
+        };
+        match (name, value) {
+            ("coll", RawValue::String(name)) => collection = Some(name),
+            ("coll", RawValue::Null | RawValue::Undefined) => {}
+            ("coll", other) => return mistyped(name, other, "string"),
+            ("pipeline", RawValue::Array(array)) => {
+                for (index, stage) in array.as_document().iter() {
+                    if stage.as_document().is_none() {
+                        return mistyped(&format!("pipeline.{index}"), stage, "object");
+                    }
+                }
+                stages = Some(array);
+            }
+            ("pipeline", RawValue::Null | RawValue::Undefined) => {
+                return Err(Error::location(10065, "invalid parameter: expected an object (pipeline)"));
+            }
+            ("pipeline", other) => return mistyped(name, other, "array"),
+            _ => {
+                return Err(Error::location(
+                    40415,
+                    format!("BSON field '$unionWith.{name}' is an unknown field."),
+                ));
+            }
+        }
+    }
+    Ok((collection, stages))
+}
+
+fn begins_with_documents(stages: RawArray<'_>) -> bool {
+    let first = stages.iter().next().and_then(RawValue::as_document);
+    first.is_some_and(|first| first.get("$documents").is_some())
+}
+
+impl Behaviour for UnionWith {
+    fn to_document(&self) -> Document {
+        let mut spec = Document::new();
+        if let Some(collection) = &self.collection {
+            spec.push("coll", &**collection);
+        }
+        spec.push("pipeline", Value::from(self.pipeline.to_documents()));
+        doc! {"$unionWith": spec}
+    }
+
+    /// The documents of the other pipeline go the same way, so nothing is known of what they must have.
+    fn dependencies(&self, _: &mut Dependencies) -> Beyond {
+        Beyond::Later
+    }
+
+    fn collections(&self, visit: &mut dyn FnMut(&str, &str)) {
+        if let Some(collection) = &self.collection {
+            visit(&self.database, collection);
+        }
+        self.pipeline.collections(visit);
+    }
+}

@@ -1,12 +1,55 @@
 //! Sums, products, rounding, roots and logarithms of numbers and dates.
+//!
+//! Operators of one argument are rows of [`unary`]; the others have a file each. What several share, and
+//! accumulators and trigonometry with them: [`Number`], [`Summation`] and the refusals below.
 
+mod add;
+mod divide;
+mod modulo;
+mod multiply;
 mod number;
+mod round;
+mod subtract;
 mod summation;
+mod unary;
+
+use kilim_error::Error;
 
 pub use number::Number;
 pub(crate) use number::Pair;
 pub use summation::{DoubleDouble, Summation};
+pub(super) use unary::unary;
 
-use super::Operator;
+use super::Arguments::{Any, Between, Exactly};
+use super::{Evaluated, Fold, Operator};
 
-pub(super) const OPERATORS: &[Operator] = &[];
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("$abs", "the distance from zero", Exactly(1), unary::abs),
+    Operator::new("$add", "the sum of numbers, or of a date and numbers", Any, add::evaluate)
+        .folds(Fold::AssociativeCommutative),
+    Operator::new("$ceil", "rounded up to a whole number", Exactly(1), unary::ceil),
+    Operator::new("$divide", "one number divided by another", Exactly(2), divide::evaluate),
+    Operator::new("$floor", "rounded down to a whole number", Exactly(1), unary::floor),
+    Operator::new("$mod", "what a division leaves", Exactly(2), modulo::evaluate),
+    Operator::new("$multiply", "the product of numbers", Any, multiply::evaluate)
+        .folds(Fold::AssociativeCommutative),
+    Operator::new("$round", "rounded to a place, halves to the even digit", Between(1, 2), round::round),
+    Operator::new(
+        "$subtract",
+        "the difference of numbers or dates, or a date some milliseconds before",
+        Exactly(2),
+        subtract::evaluate,
+    ),
+    Operator::new("$trunc", "digits behind a place cut off", Between(1, 2), round::trunc),
+];
+
+/// A date some milliseconds away could not be counted to.
+pub(super) fn out_of_long_range(value: f64) -> Error {
+    let shown = crate::filter::number::short(value);
+    Error::location(31_109, format!("Can't coerce out of range value {shown} to long"))
+}
+
+pub(super) fn only_numbers(code: i32, operator: &Operator, value: &Evaluated<'_>) -> Error {
+    let message = format!("{} only supports numeric types, not {}", operator.name, value.type_name());
+    Error::location(code, message)
+}

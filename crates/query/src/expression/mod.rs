@@ -33,6 +33,7 @@ mod operator;
 mod parse;
 mod scope;
 mod set;
+pub(crate) mod show;
 mod string;
 mod table;
 mod trigonometry;

@@ -1,0 +1,183 @@
+//! Reading by a format: `%Y-%m-%d` against `2017-07-04`.
+//!
+//! Texts end where a zero byte stands, in the format too.
+
+use super::super::civil::days_carried;
+use super::token::{Token, month_number};
+use super::{Complaint, Reading, Said, UNSAID, days_to_iso_week, zone_name};
+use kilim_bson::calendar;
+
+/// What an ISO week date is made of.
+struct Iso {
+    year: i64,
+    week: i64,
+    weekday: i64,
+}
+
+/// Reads a text by a format that was found in order.
+pub fn read(text: &str, format: &str) -> Reading {
+    let text = until_zero(text);
+    let mut format = until_zero(format);
+    let mut token = Token::new(text);
+    let mut reading = Reading::new();
+    let mut iso = Iso { year: UNSAID, week: UNSAID, weekday: UNSAID };
+    while let ([first, rest @ ..], Some(byte)) = (format, token.peek()) {
+        let (literal, rest) = match (first, rest) {
+            (b'%', [b'%', rest @ ..]) => (Some(b'%'), rest),
+            (b'%', [specifier, rest @ ..]) => {
+                part(*specifier, &mut token, &mut reading, &mut iso);
+                (None, rest)
+            }
+            (literal, rest) => (Some(*literal), rest),
+        };
+        if let Some(literal) = literal {
+            if literal != byte {
+                reading.complain_at(&token, "Format literal not found");
+            }
+            token.advance(1);
+        }
+        format = rest;
+    }
+    if token.peek().is_some() {
+        reading.complain_at(&token, "Trailing data");
+    }
+    if !format.is_empty() {
+        reading.complain_at(&token, "Not enough data available to satisfy format");
+    }
+    finish(&token, &mut reading, &iso);
+    reading
+}
+
+fn until_zero(text: &str) -> &[u8] {
+    text.as_bytes().split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+fn part(specifier: u8, token: &mut Token<'_>, reading: &mut Reading, iso: &mut Iso) {
+    let begin = token.position();
+    let byte = token.peek().unwrap_or(0);
+    let wrong = |reading: &mut Reading, message| {
+        reading.complaints.push(Complaint { position: begin, message, byte });
+    };
+    if matches!(specifier, b'd' | b'm' | b'Y' | b'H' | b'M' | b'S' | b'L') && !byte.is_ascii_digit() {
+        wrong(reading, "Unexpected data found.");
+    }
+    match specifier {
+        b'd' => match token.number(2) {
+            UNSAID => wrong(reading, "A two digit day could not be found"),
+            day => (reading.day, reading.has_date) = (day, true),
+        },
+        b'm' => match token.number(2) {
+            UNSAID => wrong(reading, "A two digit month could not be found"),
+            month => (reading.month, reading.has_date) = (month, true),
+        },
+        b'b' | b'B' => match month_number(token.word()) {
+            0 => wrong(reading, "A textual month could not be found"),
+            month => (reading.month, reading.has_date) = (month, true),
+        },
+        b'Y' => match token.number(4) {
+            UNSAID => wrong(reading, "A four digit year could not be found"),
+            year => (reading.year, reading.has_date) = (year, true),
+        },
+        b'H' => match token.number(2) {
+            UNSAID => wrong(reading, "A two digit hour could not be found"),
+            hour => (reading.hour, reading.times) = (hour, 1),
+        },
+        b'M' => match token.number_and_digits(2) {
+            (minute, 2) => (reading.minute, reading.times) = (minute, 1),
+            _ => wrong(reading, "A two digit minute could not be found"),
+        },
+        b'S' => match token.number_and_digits(2) {
+            (second, 2) => (reading.second, reading.times) = (second, 1),
+            _ => wrong(reading, "A two digit second could not be found"),
+        },
+        b'L' => match token.number_and_digits(3) {
+            (UNSAID, _) => wrong(reading, "A three digit millisecond could not be found"),
+            (number, digits) => reading.micros = number * [0, 100_000, 10_000, 1000][digits],
+        },
+        b'G' => match token.number(4) {
+            UNSAID => wrong(reading, "A four digit ISO year could not be found"),
+            year => iso.year = year,
+        },
+        b'V' => match token.number(2) {
+            UNSAID => wrong(reading, "A two digit ISO week could not be found"),
+            week @ 1..=53 => iso.week = week,
+            _ => wrong(reading, "ISO Week must be between 1 and 53"),
+        },
+        b'u' => match token.number(1) {
+            UNSAID => wrong(reading, "A single digit day of week could not be found"),
+            weekday @ 1..=7 => iso.weekday = weekday,
+            _ => wrong(reading, "Day of week must be between 1 and 7"),
+        },
+        b'z' => match zone_name::parse(token) {
+            None => wrong(reading, super::NO_ZONE_NAME),
+            zone => reading.zone = zone,
+        },
+        b'Z' => match minutes_from_utc(token) {
+            None => wrong(reading, "Invalid timezone offset in minutes"),
+            Some(minutes) => reading.zone = Some(Said::Offset(minutes * 60)),
+        },
+        _ => unreachable!("a format has known specifiers only"),
+    }
+}
+
+/// A sign and digits; nothing is read where the sign is missing.
+fn minutes_from_utc(token: &mut Token<'_>) -> Option<i64> {
+    let sign = match token.peek()? {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    token.advance(1);
+    let digits = token.take_while(|byte| byte.is_ascii_digit());
+    let minutes = digits
+        .iter()
+        .fold(0_i64, |number, digit| number.saturating_mul(10).saturating_add(i64::from(digit - b'0')));
+    // No date can be moved further.
+    Some(sign * minutes.min(1_000_000_000_000))
+}
+
+/// Makes one date and one time of what was said.
+fn finish(token: &Token<'_>, reading: &mut Reading, iso: &Iso) {
+    const MIXED: &str = "Mixing of ISO dates with natural dates is not allowed";
+    let time = [reading.hour, reading.minute, reading.second, reading.micros];
+    if time.iter().any(|part| *part != UNSAID) {
+        for part in [&mut reading.hour, &mut reading.minute, &mut reading.second, &mut reading.micros] {
+            if *part == UNSAID {
+                *part = 0;
+            }
+        }
+    }
+    let has_iso = [iso.year, iso.week, iso.weekday].iter().any(|part| *part != UNSAID);
+    if has_iso && reading.year != UNSAID {
+        reading.complain_at(token, MIXED);
+    }
+    if iso.year != UNSAID && [reading.year, reading.month, reading.day].iter().any(|part| *part != UNSAID) {
+        reading.complain_at(token, MIXED);
+    }
+    if reading.times > 0 && !reading.has_valid_time() {
+        reading.warn_at(token, "The parsed time was invalid");
+    }
+    if has_iso && iso.year == UNSAID {
+        reading.warn_at(token, "The parsed date was invalid");
+    } else if has_iso {
+        let or_first = |part: i64| if part == UNSAID { 1 } else { part };
+        let day = 1 + days_to_iso_week(iso.year, or_first(iso.week), or_first(iso.weekday));
+        (reading.year, reading.month, reading.day) = calendar::civil(days_carried(iso.year, 1, day));
+    } else if [reading.year, reading.month, reading.day].iter().all(|part| *part != UNSAID)
+        && !reading.has_valid_day()
+    {
+        reading.warn_at(token, "The parsed date was invalid");
+    }
+}
+
+impl Reading {
+    fn complain_at(&mut self, token: &Token<'_>, message: &'static str) {
+        let byte = token.peek().unwrap_or(0);
+        self.complaints.push(Complaint { position: token.position(), message, byte });
+    }
+
+    fn warn_at(&mut self, token: &Token<'_>, message: &'static str) {
+        let byte = token.peek().unwrap_or(0);
+        self.warnings.push(Complaint { position: token.position(), message, byte });
+    }
+}

@@ -3,9 +3,10 @@
 //! Values stand in a tree by sort key and arrival. A full tree takes a newcomer only if it is strictly
 //! better than the worst it holds, so of equals the earlier stay.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, encode_value};
+use kilim_bson::{Array, ArrayBuilder, Document, RawArray, RawDocument, RawValue, Value, encode_value};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::held::payload;
@@ -111,6 +112,24 @@ impl Best {
     pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], &Value)> {
         self.values.iter().map(|((key, _), value)| (&key[..], value))
     }
+}
+
+/// The `n` least or greatest of an array's elements, the best first, null passed over.
+pub(crate) fn extremes(array: RawArray<'_>, n: u64, wanted: Ordering) -> Result<Array> {
+    let mut best = Best::new(n, if wanted.is_lt() { End::Low } else { End::High });
+    for element in array.iter() {
+        crate::interrupt::tick()?;
+        if !matches!(element, RawValue::Null | RawValue::Undefined) {
+            best.offer(element);
+        }
+    }
+    let mut found = ArrayBuilder::new();
+    if wanted.is_lt() {
+        best.values().for_each(|value| found.push(value.as_raw()));
+    } else {
+        best.values().rev().for_each(|value| found.push(value.as_raw()));
+    }
+    Ok(found.finish())
 }
 
 /// By what `$top` and its kin sort. Each field is read as an expression reads it, not as `$sort` does: what

@@ -29,13 +29,14 @@ use kilim_bson::{Document, Value};
 
 pub use crate::expression::{DoubleDouble, Number, Summation};
 pub use best::Best;
-pub(crate) use best::Order;
+pub(crate) use best::{Order, extremes};
 pub use deviation::Deviation;
 pub use list::{List, Set};
 pub use mean::Mean;
 pub use merged::Merged;
 pub(crate) use parse::{check_n, parse_percentile, refuse_n_operand};
 pub use percentile::Digest;
+pub(crate) use percentile::rank as percentile_rank;
 pub use state::State;
 pub use table::{DEFINITIONS, Definition};
 

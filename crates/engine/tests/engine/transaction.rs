@@ -194,7 +194,13 @@ fn two_transactions_on_one_document_conflict_and_an_abort_lets_go() {
 fn add_index(unit: &mut kilim_engine::write::Unit<'_>, collection: &str, key: Document) {
     let id = unit.engine.next_index_id();
     let added = unit.change_created(&ns(collection), |collection| {
-        let index = Index { id, spec: spec(key), multikey: Default::default(), ready_since: 0 };
+        let index = Index {
+            id,
+            spec: spec(key),
+            multikey: Default::default(),
+            ready_since: 0,
+            usage: Default::default(),
+        };
         collection.indexes = collection.indexes.iter().cloned().chain([Arc::new(index)]).collect();
     });
     assert!(added);

@@ -51,7 +51,7 @@ impl Fetch {
 }
 
 /// The record that an index entry of the same snapshot points to.
-pub(super) fn read_record(snapshot: &Snapshot, collection: CollectionId, record: RecordId) -> Result<Bytes> {
+pub(crate) fn read_record(snapshot: &Snapshot, collection: CollectionId, record: RecordId) -> Result<Bytes> {
     let key = layout::record_key(collection, record);
     match snapshot.get(Space::Records, &key)? {
         Some(stored) => Ok(stored),

@@ -25,6 +25,7 @@ use kilim_error::Result;
 use kilim_storage::Snapshot;
 
 pub use executor::{Executor, execute};
+pub(crate) use fetch::read_record;
 pub use row::{Row, RowData};
 pub use sort_buffer::SORT_BYTES_MAX;
 pub(crate) use sort_buffer::SortBuffer;

@@ -13,7 +13,9 @@ mod budget;
 mod count_only;
 mod documents;
 mod facet;
+mod graph_lookup;
 mod limit;
+mod lookup;
 mod r#match;
 mod sample;
 mod scan;
@@ -280,7 +282,9 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         Stage::Sample(stage) => Box::new(sample::Sample::new(*stage, input, opening)),
         Stage::Facet(stage) => Box::new(facet::Facet::new(stage, input, opening)),
         Stage::UnionWith(stage) => Box::new(union_with::UnionWith::new(stage, input, opening)),
-        Stage::Lookup(_) | Stage::GraphLookup(_) | Stage::Merge(_) | Stage::Out(_) => {
+        Stage::Lookup(stage) => Box::new(lookup::Lookup::new(stage, input, opening)?),
+        Stage::GraphLookup(stage) => Box::new(graph_lookup::GraphLookup::new(stage, input, opening)?),
+        Stage::Merge(_) | Stage::Out(_) => {
             return Err(Error::user(ErrorCode::NotImplemented, "the stage is not supported by Kilim yet"));
         }
         Stage::Documents(_)

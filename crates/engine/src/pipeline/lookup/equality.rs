@@ -1,0 +1,228 @@
+//! The documents of one collection whose field equals one of some values.
+//!
+//! How they are found is chosen once: by probes of an index; else from a table of the whole collection, if it
+//! fits; else by reading the collection again and again. What was found is remembered for the next time the same
+//! values are asked for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kilim_bson::{Path, RawValue, encode_value};
+use kilim_error::Result;
+use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_storage::Snapshot;
+
+use super::hash_table::{HashTable, KeyOf};
+use super::probe::IndexProbe;
+use super::{Examined, rows_bytes};
+use crate::catalog::Collection;
+use crate::operator::{self, ExecContext, Row};
+use crate::planner::{self, PlannerInput, ReadRequest};
+
+pub(in crate::pipeline) struct EqualityJoin {
+    collection: Arc<Collection>,
+    snapshot: Snapshot,
+    path: Path,
+    access: Access,
+    memory: Memory,
+    keys: Keys,
+    pub(in crate::pipeline) examined: Examined,
+}
+
+enum Access {
+    Index(Box<IndexProbe>),
+    /// A table is worth its while from the second question on.
+    TableLater,
+    Table(HashTable),
+    Planner,
+}
+
+/// The encoded values of one question.
+#[derive(Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    fn fill(&mut self, values: &[RawValue<'_>]) {
+        self.bytes.clear();
+        self.ends.clear();
+        for value in values {
+            encode_value(&mut self.bytes, *value, false);
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|at| {
+            let start = if at == 0 { 0 } else { self.ends[at - 1] };
+            &self.bytes[start..self.ends[at]]
+        })
+    }
+}
+
+impl EqualityJoin {
+    pub(in crate::pipeline) fn new(
+        collection: &Arc<Collection>,
+        snapshot: &Snapshot,
+        path: &Path,
+    ) -> Result<EqualityJoin> {
+        let access = match IndexProbe::choose(collection, path, snapshot) {
+            Some(probe) => Access::Index(Box::new(probe)),
+            None if HashTable::fits(collection, snapshot)? => Access::TableLater,
+            None => Access::Planner,
+        };
+        Ok(EqualityJoin {
+            collection: collection.clone(),
+            snapshot: snapshot.clone(),
+            path: path.clone(),
+            access,
+            memory: Memory::default(),
+            keys: Keys::default(),
+            examined: Examined::default(),
+        })
+    }
+
+    /// Appends what is found by any of these values, each document once.
+    pub(in crate::pipeline) fn find(
+        &mut self,
+        values: &mut Vec<RawValue<'_>>,
+        found: &mut Vec<Row>,
+        context: &mut ExecContext<'_>,
+    ) -> Result<()> {
+        if values.len() > 1 {
+            values.sort_by(|a, b| kilim_bson::compare(*a, *b));
+            values.dedup_by(|a, b| kilim_bson::compare(*a, *b).is_eq());
+        }
+        self.keys.fill(values);
+        if let Access::Table(table) = &self.access {
+            table.find(self.keys.iter(), found);
+            return Ok(());
+        }
+        if let Some(known) = self.memory.get(&self.keys.bytes) {
+            found.extend(known.iter().cloned());
+            return Ok(());
+        }
+        let start = found.len();
+        match &mut self.access {
+            Access::Index(probe) => {
+                let mut told = true;
+                for value in &*values {
+                    context.tick()?;
+                    told = told && probe.find(*value, &mut self.examined, found)?;
+                }
+                if !told {
+                    found.truncate(start);
+                    self.plan(values, found, context)?;
+                } else {
+                    self.examined.note_index(&probe.index.spec.name);
+                    if values.len() > 1 {
+                        dedup_records(found, start);
+                    }
+                }
+            }
+            Access::TableLater if self.memory.asked > 1 => {
+                let key_of = KeyOf::Filter(self.path.clone());
+                let table =
+                    HashTable::build(&self.collection, &self.snapshot, &key_of, &mut self.examined, context)?;
+                match table {
+                    Some(table) => {
+                        table.find(self.keys.iter(), found);
+                        self.access = Access::Table(table);
+                        self.memory = Memory::default();
+                        return Ok(());
+                    }
+                    None => {
+                        self.access = Access::Planner;
+                        self.plan(values, found, context)?;
+                    }
+                }
+            }
+            _ => self.plan(values, found, context)?,
+        }
+        self.memory.put(&self.keys.bytes, &found[start..]);
+        Ok(())
+    }
+
+    /// The way of a filter that stands in a query.
+    fn plan(
+        &mut self,
+        values: &[RawValue<'_>],
+        found: &mut Vec<Row>,
+        context: &mut ExecContext<'_>,
+    ) -> Result<()> {
+        let request = ReadRequest::new(Arc::new(equality_filter(&self.path, values)));
+        let input = PlannerInput {
+            id: self.collection.id,
+            indexes: &self.collection.indexes,
+            cache: &self.collection.shared.plan_cache,
+            interrupt: context.interrupt,
+        };
+        let plan = planner::plan(&input, request, &self.snapshot)?;
+        let mut executor = operator::execute(plan, self.snapshot.clone());
+        while let Some(row) = executor.next_document(context)? {
+            found.push(row);
+        }
+        self.examined.add_executor(&executor);
+        Ok(())
+    }
+}
+
+/// `{path: {$in: values}}`, in which regular expressions are values.
+pub(super) fn equality_filter(path: &Path, values: &[RawValue<'_>]) -> Filter {
+    let one = |value: &RawValue<'_>| Filter::Field {
+        path: path.clone(),
+        predicate: Predicate::Compare(Comparison::Eq, value.to_value()),
+    };
+    match values {
+        [] => Filter::False,
+        [value] => one(value),
+        values => Filter::Or(values.iter().map(one).collect()),
+    }
+}
+
+/// Leaves the first of each record from `start` on.
+fn dedup_records(rows: &mut Vec<Row>, start: usize) {
+    let mut seen = std::collections::HashSet::with_capacity(rows.len() - start);
+    let mut at = 0;
+    rows.retain(|row| {
+        at += 1;
+        at <= start || seen.insert(row.record)
+    });
+}
+
+/// What was found for recent questions.
+#[derive(Default)]
+pub(in crate::pipeline) struct Memory {
+    answers: HashMap<Box<[u8]>, Arc<[Row]>>,
+    bytes: usize,
+    /// How many questions were asked.
+    asked: u64,
+}
+
+/// Answers kept by one stage: enough for the customers of an hour's orders.
+const MEMORY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What an answer takes beside its rows.
+const ANSWER_BYTES: usize = 128;
+
+impl Memory {
+    pub(in crate::pipeline) fn get(&mut self, question: &[u8]) -> Option<Arc<[Row]>> {
+        self.asked += 1;
+        self.answers.get(question).cloned()
+    }
+
+    pub(in crate::pipeline) fn put(&mut self, question: &[u8], answer: &[Row]) {
+        let bytes = rows_bytes(answer) + question.len() + ANSWER_BYTES;
+        if bytes > MEMORY_BYTES_MAX / 4 {
+            return;
+        }
+        if self.bytes + bytes > MEMORY_BYTES_MAX {
+            self.answers.clear();
+            self.bytes = 0;
+        }
+        self.bytes += bytes;
+        self.answers.insert(question.into(), answer.into());
+    }
+}

@@ -1,0 +1,168 @@
+//! A whole collection in memory, by the values of one field: what a join without an index reads from.
+//!
+//! Built in one scan, only where the collection fits a bound. Values that are equal have equal bytes, across the
+//! numeric types too, so the table answers as a filter would.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+
+use kilim_bson::{Path, RawDocument, RawValue, encode_value};
+use kilim_error::Result;
+use kilim_query::expression::FieldPath;
+use kilim_query::stage::foreign_values;
+use kilim_storage::{Direction, Snapshot, Space};
+
+use super::Examined;
+use crate::catalog::{Collection, RecordId};
+use crate::layout;
+use crate::operator::{ExecContext, Row, RowData};
+
+/// What one table may hold.
+const TABLE_BYTES_MAX: i64 = 100 * 1024 * 1024;
+/// What an entry takes beside its record and its key.
+const ENTRY_BYTES: usize = 96;
+
+/// By which values a record is found.
+#[derive(Clone)]
+pub(in crate::pipeline) enum KeyOf {
+    /// All that an equality filter on the path compares with.
+    Filter(Path),
+    /// The one value that the path has in an expression.
+    Expression(FieldPath),
+}
+
+/// A value that no record has: where an expression gives nothing.
+const MISSING: &[u8] = &[];
+
+pub(in crate::pipeline) struct HashTable {
+    rows: Vec<Row>,
+    by_value: HashMap<Box<[u8]>, Vec<u32>>,
+}
+
+impl HashTable {
+    /// Whether the collection is known to be too large for a table.
+    pub(in crate::pipeline) fn fits(collection: &Collection, snapshot: &Snapshot) -> Result<bool> {
+        let counter = snapshot.counter(&layout::counter_key(collection.id))?;
+        Ok(counter.bytes.saturating_add(counter.count.saturating_mul(ENTRY_BYTES as i64)) < TABLE_BYTES_MAX)
+    }
+
+    /// None if the collection turns out too large after all.
+    pub(in crate::pipeline) fn build(
+        collection: &Collection,
+        snapshot: &Snapshot,
+        key_of: &KeyOf,
+        examined: &mut Examined,
+        context: &mut ExecContext<'_>,
+    ) -> Result<Option<HashTable>> {
+        let mut table = HashTable { rows: Vec::new(), by_value: HashMap::new() };
+        let mut bytes = 0;
+        let mut key = Vec::new();
+        examined.scans += 1;
+        for row in collection_rows(collection, snapshot) {
+            context.tick()?;
+            let row = row?;
+            examined.documents += 1;
+            let position = table.rows.len() as u32;
+            bytes += row.document().as_bytes().len();
+            key_of.visit(row.document(), &mut |value| {
+                key.clear();
+                value.encode(&mut key);
+                bytes += table.note(&key, position);
+            });
+            table.rows.push(row);
+            if bytes as i64 > TABLE_BYTES_MAX {
+                return Ok(None);
+            }
+        }
+        Ok(Some(table))
+    }
+
+    /// Notes a record under a key; what that takes.
+    fn note(&mut self, key: &[u8], position: u32) -> usize {
+        match self.by_value.get_mut(key) {
+            Some(known) => {
+                if known.last() != Some(&position) {
+                    known.push(position);
+                }
+                size_of::<u32>()
+            }
+            None => {
+                self.by_value.insert(key.into(), vec![position]);
+                ENTRY_BYTES + key.len()
+            }
+        }
+    }
+
+    /// The positions of the records under an encoded value.
+    fn positions(&self, key: &[u8]) -> &[u32] {
+        self.by_value.get(key).map_or(&[], |positions| &positions[..])
+    }
+
+    /// Appends the records under some of these values, in their order in the collection.
+    pub(in crate::pipeline) fn find<'k>(
+        &self,
+        mut keys: impl ExactSizeIterator<Item = &'k [u8]>,
+        found: &mut Vec<Row>,
+    ) {
+        let rows = |positions: &[u32], found: &mut Vec<Row>| {
+            found.extend(positions.iter().map(|&position| self.rows[position as usize].clone()));
+        };
+        if keys.len() == 1 {
+            return keys.by_ref().for_each(|key| rows(self.positions(key), found));
+        }
+        let mut positions: Vec<u32> = keys.flat_map(|key| self.positions(key)).copied().collect();
+        positions.sort_unstable();
+        positions.dedup();
+        rows(&positions, found);
+    }
+}
+
+/// All records, in the order of their insertion.
+pub(in crate::pipeline) fn collection_rows(
+    collection: &Collection,
+    snapshot: &Snapshot,
+) -> impl Iterator<Item = Result<Row>> + use<> {
+    let lower = layout::record_key(collection.id, RecordId(0));
+    let upper = layout::record_key(collection.id, RecordId(u64::MAX));
+    let (lower, upper) = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
+    let scan = snapshot.scan(Space::Records, lower, upper, Direction::Forward);
+    scan.map(|entry| {
+        let (key, stored) = entry?;
+        Ok(Row { record: layout::record_id_of(&key), data: RowData::Record(stored) })
+    })
+}
+
+/// A value by which a record is found.
+enum Key<'a> {
+    Value(RawValue<'a>),
+    /// A filter for null finds undefined too.
+    Undefined,
+    Missing,
+}
+
+impl Key<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Key::Value(value) => encode_value(out, *value, false),
+            Key::Undefined => encode_value(out, RawValue::Null, false),
+            Key::Missing => out.extend_from_slice(MISSING),
+        }
+    }
+}
+
+impl KeyOf {
+    fn visit(&self, document: RawDocument<'_>, note: &mut dyn FnMut(Key<'_>)) {
+        match self {
+            KeyOf::Filter(path) => foreign_values(document, path, &mut |value| {
+                if matches!(value, RawValue::Undefined) {
+                    note(Key::Undefined);
+                }
+                note(Key::Value(value));
+            }),
+            KeyOf::Expression(path) => match path.evaluate(document).raw() {
+                Some(value) => note(Key::Value(value)),
+                None => note(Key::Missing),
+            },
+        }
+    }
+}

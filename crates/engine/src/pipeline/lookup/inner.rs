@@ -1,0 +1,337 @@
+//! The pipeline of a `$lookup`, opened for one document after the other.
+//!
+//! It is compiled once. Where it begins with a comparison of a field with a variable and the field has an index,
+//! each opening is a probe of that index; where its first stages see no variable, they run once and what they
+//! gave is kept; else every opening is planned anew. The same variables find the same, so answers are remembered.
+
+use std::sync::Arc;
+
+use kilim_bson::{ArrayBuilder, RawDocument, RawValue};
+use kilim_error::Result;
+use kilim_query::expression::{Base, Bindings, Env, Expression, Variable};
+use kilim_query::filter::Filter;
+use kilim_query::stage::{self, Pipeline, Stage};
+
+use super::equality::{EqualityJoin, Memory, equality_filter};
+use super::probe::IndexProbe;
+use super::Examined;
+use crate::namespace::Namespace;
+use crate::operator::{ExecContext, Row};
+use crate::pipeline::{Opening, Prepared, Reader, Step, step};
+
+/// What the first stages gave may take so much memory, as on MongoDB; beyond it they run again each time.
+const KEPT_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+pub(super) struct InnerJoin {
+    reader: Reader,
+    source: Source,
+    /// The stages behind the source.
+    stages: Vec<Stage>,
+    memory: Option<Memory>,
+    pub(super) examined: Examined,
+}
+
+enum Source {
+    /// Planned at every opening.
+    Planned(Box<Prepared>),
+    /// Candidates by an index; the filter decides.
+    Probed { probe: Box<IndexProbe>, value: Expression, filter: Arc<Filter>, otherwise: Box<Prepared> },
+    /// The documents that the equality finds.
+    Equal(Box<EqualityJoin>),
+    /// The same where the collection is a view: its pipeline, the equality, the stages.
+    EqualInView { namespace: Namespace, path: kilim_bson::Path, pipeline: Pipeline },
+    /// Run once.
+    Kept { prepared: Box<Prepared>, rows: Option<Arc<[Row]>>, whole: Box<Prepared> },
+}
+
+impl InnerJoin {
+    pub(super) fn new(
+        reader: &Reader,
+        namespace: &Namespace,
+        lookup: &stage::Lookup,
+        inner: &stage::Inner,
+    ) -> Result<InnerJoin> {
+        let pipeline = &inner.pipeline;
+        let names: Vec<&str> = lookup.variables.definitions.iter().map(|(name, _)| &**name).collect();
+        let collection = reader.collection(namespace);
+        let begins_elsewhere = pipeline.stages.first().is_some_and(is_source);
+        let (source, stages) = match (&lookup.equality, collection) {
+            (Some(equality), Some(collection)) if !begins_elsewhere => {
+                let join = EqualityJoin::new(collection, reader.snapshot(), &equality.foreign)?;
+                (Source::Equal(Box::new(join)), pipeline.stages.clone())
+            }
+            (Some(equality), _) => {
+                let path = equality.foreign.clone();
+                let pipeline = pipeline.clone();
+                (Source::EqualInView { namespace: namespace.clone(), path, pipeline }, Vec::new())
+            }
+            (None, _) => {
+                let fixed = pipeline.stages.iter().position(|stage| mentions_any(stage, &names));
+                let fixed = fixed.unwrap_or(pipeline.stages.len());
+                match (fixed, probe_of(reader, namespace, pipeline)) {
+                    (0, Some((probe, value, filter))) => {
+                        let otherwise = Box::new(reader.prepare(namespace, pipeline)?);
+                        let source = Source::Probed { probe: Box::new(probe), value, filter, otherwise };
+                        (source, pipeline.stages[1..].to_vec())
+                    }
+                    (0, None) => {
+                        (Source::Planned(Box::new(reader.prepare(namespace, pipeline)?)), Vec::new())
+                    }
+                    _ => {
+                        let (first, rest) = pipeline.stages.split_at(fixed);
+                        let prepared = reader.prepare(namespace, &Pipeline { stages: first.to_vec() })?;
+                        let whole = reader.prepare(namespace, pipeline)?;
+                        let source =
+                            Source::Kept { prepared: Box::new(prepared), rows: None, whole: Box::new(whole) };
+                        (source, rest.to_vec())
+                    }
+                }
+            }
+        };
+        let memory = is_repeatable(pipeline).then(Memory::default);
+        Ok(InnerJoin { reader: reader.clone(), source, stages, memory, examined: Examined::default() })
+    }
+
+    /// Appends what the pipeline gives.
+    pub(super) fn find(
+        &mut self,
+        values: &mut Vec<RawValue<'_>>,
+        own: usize,
+        bindings: &Bindings,
+        found: &mut Vec<Row>,
+        context: &mut ExecContext<'_>,
+    ) -> Result<()> {
+        let question = self.memory.is_some().then(|| question(values, own, bindings));
+        if let (Some(memory), Some(question)) = (&mut self.memory, &question)
+            && let Some(known) = memory.get(question)
+        {
+            found.extend(known.iter().cloned());
+            return Ok(());
+        }
+        let start = found.len();
+        self.run(values, bindings, found, context)?;
+        if let (Some(memory), Some(question)) = (&mut self.memory, &question) {
+            memory.put(question, &found[start..]);
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        values: &mut Vec<RawValue<'_>>,
+        bindings: &Bindings,
+        found: &mut Vec<Row>,
+        context: &mut ExecContext<'_>,
+    ) -> Result<()> {
+        let rows = match &mut self.source {
+            Source::Planned(prepared) => return drain(prepared.open(bindings, context)?, found, context),
+            Source::EqualInView { namespace, path, pipeline } => {
+                let filter = Arc::new(equality_filter(path, values));
+                let mut stages = pipeline.stages.clone();
+                let sources = stages.iter().take_while(|stage| is_source(stage)).count();
+                stages.insert(sources, Stage::Match(stage::Match { filter }));
+                let step = self.reader.open(namespace, &Pipeline { stages }, bindings, context)?;
+                return drain(step, found, context);
+            }
+            Source::Probed { probe, value, filter, otherwise } => {
+                let value = value.evaluate(&Env::new(RawDocument::empty(), bindings))?;
+                let mut rows = Vec::new();
+                let told = match value.raw() {
+                    Some(value) => probe.find(value, &mut self.examined, &mut rows)?,
+                    None => false,
+                };
+                if !told {
+                    return drain(otherwise.open(bindings, context)?, found, context);
+                }
+                self.examined.note_index(&probe.index.spec.name);
+                let mut kept = Vec::with_capacity(rows.len());
+                for row in rows {
+                    if holds(filter, row.document(), bindings)? {
+                        kept.push(row);
+                    }
+                }
+                kept
+            }
+            Source::Equal(join) => {
+                let mut rows = Vec::new();
+                join.find(values, &mut rows, context)?;
+                rows
+            }
+            Source::Kept { rows: Some(rows), .. } => rows.to_vec(),
+            Source::Kept { prepared, rows: rows @ None, whole } => {
+                let mut fresh = Vec::new();
+                let mut step = prepared.open(bindings, context)?;
+                let mut bytes = 0;
+                while let Some(row) = step.next(context)? {
+                    bytes += row.document().as_bytes().len();
+                    if bytes > KEPT_BYTES_MAX {
+                        break;
+                    }
+                    fresh.push(row);
+                }
+                if bytes > KEPT_BYTES_MAX {
+                    self.source = Source::Planned(whole.clone());
+                    self.stages.clear();
+                    return self.run(values, bindings, found, context);
+                }
+                *rows = Some(fresh.clone().into());
+                fresh
+            }
+        };
+        if self.stages.is_empty() {
+            found.extend(rows);
+            return Ok(());
+        }
+        let opening = Opening { reader: &self.reader, bindings };
+        let mut running: Box<dyn Step> = Box::new(Rows(rows.into_iter()));
+        for stage in &self.stages {
+            running = step(stage, running, &opening)?;
+        }
+        drain(running, found, context)
+    }
+
+    /// What was looked at to answer.
+    pub(super) fn examined(&self) -> Examined {
+        let mut examined = self.examined.clone();
+        if let Source::Equal(join) = &self.source {
+            examined.add(&join.examined);
+        }
+        examined
+    }
+}
+
+/// Whether a stage brings its own documents.
+fn is_source(stage: &Stage) -> bool {
+    matches!(
+        stage,
+        Stage::Documents(_)
+            | Stage::CollStats(_)
+            | Stage::IndexStats(_)
+            | Stage::PlanCacheStats(_)
+            | Stage::CurrentOp(_)
+            | Stage::ListSessions(_)
+    )
+}
+
+/// Rows that are there already.
+pub(in crate::pipeline) struct Rows(pub(in crate::pipeline) std::vec::IntoIter<Row>);
+
+impl Step for Rows {
+    fn next(&mut self, _: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        Ok(self.0.next())
+    }
+}
+
+fn drain(mut step: Box<dyn Step>, found: &mut Vec<Row>, context: &mut ExecContext<'_>) -> Result<()> {
+    let mut bytes = 0;
+    while let Some(row) = step.next(context)? {
+        bytes += row.document().as_bytes().len();
+        found.push(row);
+        // The caller refuses so much; there is no use in gathering more.
+        if bytes > super::FOUND_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Everything that an answer depends on, as bytes.
+fn question(values: &[RawValue<'_>], own: usize, bindings: &Bindings) -> Vec<u8> {
+    let mut question = ArrayBuilder::new();
+    for index in bindings.len() - own..bindings.len() {
+        // A missing value is no value that a variable can have.
+        question.push(kilim_bson::ValueRef::Raw(bindings.get(index).unwrap_or(RawValue::Undefined)));
+    }
+    for value in values {
+        question.push(kilim_bson::ValueRef::Raw(*value));
+    }
+    question.finish().as_raw().as_bytes().to_vec()
+}
+
+/// The index probe that the first stage allows, the value to probe with, and the filter that decides.
+fn probe_of(
+    reader: &Reader,
+    namespace: &Namespace,
+    pipeline: &Pipeline,
+) -> Option<(IndexProbe, Expression, Arc<Filter>)> {
+    let Some(Stage::Match(first)) = pipeline.stages.first() else { return None };
+    let collection = reader.collection(namespace)?;
+    let conjuncts = match &*first.filter {
+        Filter::And(conjuncts) => &conjuncts[..],
+        one => std::slice::from_ref(one),
+    };
+    for conjunct in conjuncts {
+        let Filter::Expr(expression) = conjunct else { continue };
+        for (path, value) in equalities(expression) {
+            if let Some(probe) = IndexProbe::choose(collection, &path, reader.snapshot()) {
+                return Some((probe, value.clone(), first.filter.clone()));
+            }
+        }
+    }
+    None
+}
+
+/// The comparisons of an expression that must hold: a field and what it equals, which no document decides.
+fn equalities(expression: &Expression) -> Vec<(kilim_bson::Path, &Expression)> {
+    let Expression::Call(call) = expression else { return Vec::new() };
+    match (call.operator.name, &call.arguments[..]) {
+        ("$and", arguments) => arguments.iter().flatten().flat_map(equalities).collect(),
+        ("$eq", [Some(left), Some(right)]) => {
+            let pair = |field: &Expression, value: &Expression| {
+                let path = field.as_field()?;
+                let known = matches!(
+                    value,
+                    Expression::Constant(_) | Expression::Variable(Variable { base: Base::Binding(_), .. })
+                );
+                known.then(|| kilim_bson::Path::parse(path.as_str()))
+            };
+            let found = pair(left, right).map(|path| (path, right));
+            found.or_else(|| pair(right, left).map(|path| (path, left))).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a document matches where the filter's expressions see variables.
+fn holds(filter: &Filter, document: RawDocument<'_>, bindings: &Bindings) -> Result<bool> {
+    match filter {
+        Filter::Expr(expression) => Ok(expression.evaluate(&Env::new(document, bindings))?.to_bool()),
+        Filter::And(conjuncts) => {
+            for conjunct in conjuncts {
+                if !holds(conjunct, document, bindings)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        // Expressions below are rare, and need their variables put in.
+        Filter::Or(_) | Filter::Nor(_) => filter.bind(bindings)?.matches(document),
+        filter => filter.matches(document),
+    }
+}
+
+/// Whether a stage may see one of the variables. Explain's form is the whole truth about a stage, and a variable
+/// is written `$$name` in it; a text that only looks like one costs nothing but time.
+fn mentions_any(stage: &Stage, names: &[&str]) -> bool {
+    let uses = |text: &str| {
+        let Some(rest) = text.strip_prefix("$$") else { return false };
+        names.contains(&rest.split('.').next().unwrap_or(rest))
+    };
+    stage.behaviour().to_documents().iter().any(|document| mentions(document.as_raw(), &|_| false, &uses))
+}
+
+/// Whether the same question has the same answer.
+fn is_repeatable(pipeline: &Pipeline) -> bool {
+    let random = |name: &str| matches!(name, "$rand" | "$sample" | "$sampleRate");
+    !pipeline.to_documents().iter().any(|document| mentions(document.as_raw(), &random, &|_| false))
+}
+
+fn mentions(document: RawDocument<'_>, name: &dyn Fn(&str) -> bool, text: &dyn Fn(&str) -> bool) -> bool {
+    document.iter().any(|(field, value)| {
+        name(field)
+            || match value {
+                RawValue::String(string) => text(string),
+                value => value.as_container().is_some_and(|inner| mentions(inner, name, text)),
+            }
+    })
+}

@@ -1,0 +1,283 @@
+//! `$lookup`: joins each document with what an equality or a pipeline finds for it.
+//!
+//! What finds is made once for the whole stage (`equality`, `inner`): which index to probe, whether a table of the
+//! other collection is worth its memory, which part of a pipeline need not run again. With an absorbed `$unwind`
+//! a document leaves once for each that was found.
+
+mod equality;
+mod hash_table;
+mod inner;
+mod place;
+mod probe;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kilim_bson::{RawValue, Writer};
+use kilim_error::{Error, Result};
+use kilim_query::expression::{Bindings, Env};
+use kilim_query::stage;
+
+use equality::EqualityJoin;
+pub(super) use equality::Memory;
+pub(super) use hash_table::collection_rows;
+use inner::InnerJoin;
+pub(super) use place::{Placed, place};
+pub(super) use probe::IndexProbe;
+
+use super::{Opening, Step};
+use crate::namespace::Namespace;
+use crate::operator::{ExecContext, Executor, Row};
+use crate::planner::Node;
+
+/// What may be found for one document, as on MongoDB.
+const FOUND_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+pub(super) struct Lookup {
+    stage: Arc<stage::Lookup>,
+    input: Box<dyn Step>,
+    finder: Finder,
+    bindings: Bindings,
+    found: Vec<Row>,
+    unwinding: Option<Unwinding>,
+}
+
+/// The document whose finds are leaving one by one.
+struct Unwinding {
+    row: Row,
+    next: usize,
+}
+
+enum Finder {
+    Equality(Box<EqualityJoin>),
+    Inner(Box<InnerJoin>),
+}
+
+impl Lookup {
+    pub(super) fn new(
+        stage: &Arc<stage::Lookup>,
+        input: Box<dyn Step>,
+        opening: &Opening<'_>,
+    ) -> Result<Lookup> {
+        let reader = opening.reader;
+        let namespace = Namespace {
+            database: stage.database.to_string(),
+            collection: stage.from.as_deref().unwrap_or_default().to_owned(),
+        };
+        let finder = match (&stage.inner, &stage.equality, reader.collection(&namespace)) {
+            (Some(inner), ..) => Finder::Inner(Box::new(InnerJoin::new(reader, &namespace, stage, inner)?)),
+            (None, Some(equality), Some(collection)) => {
+                let join = EqualityJoin::new(collection, reader.snapshot(), &equality.foreign)?;
+                Finder::Equality(Box::new(join))
+            }
+            // A view, or nothing at all.
+            (None, ..) => {
+                let inner = stage::Inner::default();
+                Finder::Inner(Box::new(InnerJoin::new(reader, &namespace, stage, &inner)?))
+            }
+        };
+        Ok(Lookup {
+            stage: stage.clone(),
+            input,
+            finder,
+            bindings: opening.bindings.clone(),
+            found: Vec::new(),
+            unwinding: None,
+        })
+    }
+
+    /// Finds what goes with a document.
+    fn find(&mut self, row: &Row, context: &mut ExecContext<'_>) -> Result<()> {
+        self.found.clear();
+        let document = row.document();
+        let mut values = Vec::new();
+        if let Some(equality) = &self.stage.equality {
+            equality.local_values(document, &mut |value| values.push(value));
+        }
+        match &mut self.finder {
+            Finder::Equality(join) => join.find(&mut values, &mut self.found, context)?,
+            Finder::Inner(join) => {
+                let definitions = &self.stage.variables.definitions;
+                let bindings = match definitions.is_empty() {
+                    true => self.bindings.clone(),
+                    false => {
+                        let env = Env::new(document, &self.bindings);
+                        let mut own = Vec::with_capacity(definitions.len());
+                        for (_, expression) in definitions {
+                            own.push(expression.evaluate(&env)?.into_value());
+                        }
+                        self.bindings.extended(own)
+                    }
+                };
+                join.find(&mut values, definitions.len(), &bindings, &mut self.found, context)?;
+            }
+        }
+        if let Some(matching) = &self.stage.matching {
+            let mut error = None;
+            self.found.retain(|row| {
+                matching.matches(row.document()).unwrap_or_else(|failed| {
+                    error = Some(failed);
+                    false
+                })
+            });
+            if let Some(error) = error {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn next_gathered(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        let Some(row) = self.input.next(context)? else { return Ok(None) };
+        context.tick()?;
+        self.find(&row, context)?;
+        let bytes = rows_bytes(&self.found);
+        if bytes > FOUND_BYTES_MAX {
+            return Err(self.too_large());
+        }
+        let names = self.stage.target.names();
+        let size = bytes + 16 * self.found.len();
+        Ok(Some(Row::of(place(row.document(), names, Placed::Rows(&self.found), size))))
+    }
+
+    fn next_unwound(
+        &mut self,
+        unwinding: &stage::Unwinding,
+        context: &mut ExecContext<'_>,
+    ) -> Result<Option<Row>> {
+        loop {
+            context.tick()?;
+            if let Some(Unwinding { row, next }) = &mut self.unwinding {
+                if let Some(found) = self.found.get(*next) {
+                    let placed = Placed::Value(RawValue::Document(found.document()));
+                    let index = RawValue::Int64(*next as i64);
+                    *next += 1;
+                    return Ok(Some(unwound(row, self.stage.target.names(), placed, unwinding, index)));
+                }
+                self.unwinding = None;
+            }
+            let Some(row) = self.input.next(context)? else { return Ok(None) };
+            self.find(&row, context)?;
+            if self.found.is_empty() && unwinding.preserve_null_and_empty_arrays {
+                let names = self.stage.target.names();
+                return Ok(Some(unwound(&row, names, Placed::Nothing, unwinding, RawValue::Null)));
+            }
+            self.unwinding = Some(Unwinding { row, next: 0 });
+        }
+    }
+
+    fn too_large(&self) -> Error {
+        Error::location(
+            4568,
+            format!(
+                "Total size of documents in {} matching pipeline's $lookup stage exceeds {FOUND_BYTES_MAX} bytes",
+                self.stage.from.as_deref().unwrap_or_default()
+            ),
+        )
+    }
+}
+
+/// A document with one of its finds, and with that one's index if it is asked for.
+pub(super) fn unwound(
+    row: &Row,
+    names: &[Box<str>],
+    placed: Placed<'_>,
+    unwinding: &stage::Unwinding,
+    index: RawValue<'_>,
+) -> Row {
+    let size = match placed {
+        Placed::Value(value) => value.as_document().map_or(0, |document| document.as_bytes().len()),
+        _ => 0,
+    };
+    let document = place(row.document(), names, placed, size);
+    Row::of(match &unwinding.include_array_index {
+        None => document,
+        Some(path) => place(document.as_raw(), path.names(), Placed::Value(index), 16),
+    })
+}
+
+impl Step for Lookup {
+    fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        let stage = self.stage.clone();
+        match &stage.unwinding {
+            None => self.next_gathered(context),
+            Some(unwinding) => self.next_unwound(unwinding, context),
+        }
+    }
+
+    fn input(&self) -> Option<&dyn Step> {
+        Some(&*self.input)
+    }
+
+    fn report(&self, out: &mut Writer) {
+        match &self.finder {
+            Finder::Equality(join) => join.examined.report(out),
+            Finder::Inner(join) => join.examined().report(out),
+        }
+    }
+}
+
+/// The bytes of some rows' documents.
+pub(super) fn rows_bytes(rows: &[Row]) -> usize {
+    rows.iter().map(|row| row.document().as_bytes().len()).sum()
+}
+
+/// What was looked at to find, for explain.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Examined {
+    keys: u64,
+    documents: u64,
+    /// Whole collections that were read.
+    scans: u64,
+    indexes: BTreeSet<Box<str>>,
+}
+
+impl Examined {
+    pub(super) fn add_scan(&mut self) {
+        self.scans += 1;
+    }
+
+    pub(super) fn add_document(&mut self) {
+        self.documents += 1;
+    }
+
+    pub(super) fn note_index(&mut self, name: &str) {
+        if !self.indexes.contains(name) {
+            self.indexes.insert(name.into());
+        }
+    }
+
+    fn add(&mut self, other: &Examined) {
+        self.keys += other.keys;
+        self.documents += other.documents;
+        self.scans += other.scans;
+        self.indexes.extend(other.indexes.iter().cloned());
+    }
+
+    fn add_executor(&mut self, executor: &Executor) {
+        let stats = executor.stats();
+        self.keys += stats.total_keys_examined();
+        self.documents += stats.total_docs_examined();
+        self.note_node(executor.node());
+    }
+
+    fn note_node(&mut self, node: &Node) {
+        match node {
+            Node::CollectionScan { .. } => self.scans += 1,
+            Node::IdLookup { index, .. } => self.note_index(&index.spec.name),
+            Node::IndexScan(scan) | Node::CountScan(scan) => self.note_index(&scan.index.spec.name),
+            node => node.children().into_iter().for_each(|child| self.note_node(child)),
+        }
+    }
+
+    fn report(&self, out: &mut Writer) {
+        out.append("totalDocsExamined", RawValue::Int64(self.documents as i64));
+        out.append("totalKeysExamined", RawValue::Int64(self.keys as i64));
+        out.append("collectionScans", RawValue::Int64(self.scans as i64));
+        out.open_array("indexesUsed");
+        for (at, name) in self.indexes.iter().enumerate() {
+            out.append_index(at, RawValue::String(name));
+        }
+        out.close();
+    }
+}

@@ -1,0 +1,175 @@
+//! Records by one value of an indexed field, without a planner: the index is chosen once, a value is a range of
+//! its keys.
+//!
+//! Keys alone say what equals a value that is neither null nor an array: an index has a key for every element
+//! and encodes equal values alike. Null and arrays go by the planner.
+
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use kilim_bson::{Path, RawValue, encode_value};
+use kilim_error::Result;
+use kilim_storage::{Direction, Snapshot, Space};
+
+use super::Examined;
+use crate::catalog::{Collection, CollectionId, RecordId};
+use crate::index::Index;
+use crate::layout;
+use crate::operator::{ExecContext, Row, RowData, read_record};
+
+/// Behind every key that begins with what stands before it.
+const BEHIND: u8 = 0xFF;
+
+#[derive(Clone)]
+pub(in crate::pipeline) struct IndexProbe {
+    collection: CollectionId,
+    snapshot: Snapshot,
+    pub(in crate::pipeline) index: Arc<Index>,
+    /// Where keys are put together.
+    lower: Vec<u8>,
+    upper: Vec<u8>,
+}
+
+impl IndexProbe {
+    /// By the index that has the least beside this field, if one begins with it and holds every record.
+    pub(in crate::pipeline) fn choose(
+        collection: &Collection,
+        path: &Path,
+        snapshot: &Snapshot,
+    ) -> Option<IndexProbe> {
+        // A number in a path is a field name or an array position, and keys are made for both.
+        if path.components().iter().any(|component| component.index.is_some()) {
+            return None;
+        }
+        let usable = |index: &&Arc<Index>| {
+            !index.spec.hidden
+                && index.ready_since <= snapshot.commit_time()
+                && index.spec.partial.is_none()
+                && index.spec.key[0].path == *path
+        };
+        let chosen =
+            collection.indexes.iter().filter(usable).min_by_key(|index| (index.spec.key.len(), !index.spec.unique));
+        chosen.map(|index| IndexProbe {
+            collection: collection.id,
+            snapshot: snapshot.clone(),
+            index: index.clone(),
+            lower: Vec::new(),
+            upper: Vec::new(),
+        })
+    }
+
+    /// Appends the records with that value, or says that keys do not tell.
+    pub(in crate::pipeline) fn find(
+        &mut self,
+        value: RawValue<'_>,
+        examined: &mut Examined,
+        found: &mut Vec<Row>,
+    ) -> Result<bool> {
+        if !self.encode(value) {
+            return Ok(false);
+        }
+        if self.index.spec.unique && self.index.spec.key.len() == 1 {
+            if let Some(holder) = self.snapshot.get(Space::Index, &self.lower)? {
+                let record = layout::record_id_of(&holder[..8]);
+                self.push(record, examined, found)?;
+            }
+            return Ok(true);
+        }
+        self.upper.clear();
+        self.upper.extend_from_slice(&self.lower);
+        self.upper.push(BEHIND);
+        // One record has several such keys where another part of the key is an array.
+        let mut seen = (self.index.multikey.is_multikey() && self.index.spec.key.len() > 1).then(HashSet::new);
+        let scan = self.snapshot.scan(
+            Space::Index,
+            Bound::Included(&self.lower[..]),
+            Bound::Excluded(&self.upper[..]),
+            Direction::Forward,
+        );
+        for entry in scan {
+            let (key, held) = entry?;
+            let record = self.record_of(&key, &held);
+            if seen.as_mut().is_none_or(|seen| seen.insert(record)) {
+                self.push(record, examined, found)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Appends the records with any of these values, in one walk from the least key to the greatest. Says of each
+    /// value whether keys told; one that they do not tell is not looked for.
+    pub(in crate::pipeline) fn find_all<'v>(
+        &mut self,
+        values: impl ExactSizeIterator<Item = RawValue<'v>>,
+        examined: &mut Examined,
+        found: &mut Vec<Row>,
+        context: &mut ExecContext<'_>,
+    ) -> Result<Vec<bool>> {
+        let mut told = Vec::with_capacity(values.len());
+        let mut keys = Vec::with_capacity(values.len());
+        for value in values {
+            told.push(self.encode(value));
+            if told.last() == Some(&true) {
+                keys.push(std::mem::take(&mut self.lower));
+            }
+        }
+        keys.sort_unstable();
+        let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return Ok(told) };
+        self.upper.clear();
+        self.upper.extend_from_slice(last);
+        self.upper.push(BEHIND);
+        let mut seen = HashSet::new();
+        let scan = self.snapshot.scan(
+            Space::Index,
+            Bound::Included(&first[..]),
+            Bound::Excluded(&self.upper[..]),
+            Direction::Forward,
+        );
+        let mut wanted = 0;
+        for entry in scan {
+            context.tick()?;
+            let (key, held) = entry?;
+            examined.keys += 1;
+            // Keys of one part are never the beginning of each other.
+            while wanted < keys.len() && !key.starts_with(&keys[wanted]) && keys[wanted][..] < key[..] {
+                wanted += 1;
+            }
+            if wanted == keys.len() {
+                break;
+            }
+            if key.starts_with(&keys[wanted]) {
+                let record = self.record_of(&key, &held);
+                if seen.insert(record) {
+                    examined.keys -= 1;
+                    self.push(record, examined, found)?;
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    /// Puts the least key of a value into `lower`, unless keys do not tell what equals it.
+    fn encode(&mut self, value: RawValue<'_>) -> bool {
+        if matches!(value, RawValue::Null | RawValue::Undefined | RawValue::Array(_)) {
+            return false;
+        }
+        self.lower.clear();
+        self.lower.extend_from_slice(&layout::index_prefix(self.index.id));
+        let start = self.lower.len();
+        encode_value(&mut self.lower, value, self.index.spec.key[0].descending);
+        self.lower.len() - start <= layout::KEY_BYTES_MAX
+    }
+
+    fn record_of(&self, key: &[u8], held: &[u8]) -> RecordId {
+        layout::record_id_of(if self.index.spec.unique { &held[..8] } else { key })
+    }
+
+    fn push(&self, record: RecordId, examined: &mut Examined, found: &mut Vec<Row>) -> Result<()> {
+        examined.keys += 1;
+        examined.documents += 1;
+        let stored = read_record(&self.snapshot, self.collection, record)?;
+        found.push(Row { record, data: RowData::Record(stored) });
+        Ok(())
+    }
+}

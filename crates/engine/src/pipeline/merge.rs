@@ -1,0 +1,235 @@
+//! `$merge`: writes every document into a collection, beside or over what is there.
+//!
+//! Each document is one statement of the write door: an update of the document with the same `on` fields, or an
+//! insert. Statements go in batches, as on MongoDB: a batch is written as far as it goes, then its first error ends
+//! the command. The pipeline reads from its own snapshot, so it may read the collection it writes to.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, ObjectId, Path, RawDocument, RawValue, Value, doc};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Bindings, Env, FieldPath, Variables};
+use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_query::stage::{self, WhenMatched, WhenNotMatched};
+use kilim_query::update::Update;
+
+use super::Step;
+use super::lookup::{Placed, place};
+use crate::catalog::Collection;
+use crate::index::Index;
+use crate::namespace::Namespace;
+use crate::operator::ExecContext;
+use crate::write::{Unit, UpdateOutcome, UpdateRequest, insert, is_statement_error, update};
+
+/// Documents whose errors are gathered before they end the command.
+const BATCH_DOCUMENTS: usize = 100_000;
+const BATCH_BYTES: usize = 16 * 1024 * 1024;
+
+/// What statements have in common.
+pub struct Circumstances<'a> {
+    /// Milliseconds since 1970.
+    pub now_ms: i64,
+    /// The command's variables.
+    pub variables: &'a Variables,
+}
+
+/// Refuses fields that no unique index stands for: two documents could have the same.
+pub fn check_merge(unit: &mut Unit<'_>, stage: &stage::Merge) -> Result<()> {
+    let namespace = target(stage);
+    if !stage.on_was_given || matches!(&stage.on[..], [only] if only.as_str() == "_id") {
+        return Ok(());
+    }
+    let collection = unit.collection(&namespace)?;
+    match collection.is_some_and(|collection| has_unique_index(&collection, &stage.on)) {
+        true => Ok(()),
+        false => {
+            Err(Error::location(51183, "Cannot find index to verify that join fields will be unique"))
+        }
+    }
+}
+
+fn has_unique_index(collection: &Collection, on: &[FieldPath]) -> bool {
+    let fits = |index: &Arc<Index>| {
+        index.spec.unique
+            && index.spec.partial.is_none()
+            && index.spec.key.len() == on.len()
+            && index.spec.key.iter().all(|part| on.iter().any(|path| path.as_str() == part.path.as_str()))
+    };
+    collection.indexes.iter().any(fits)
+}
+
+fn target(stage: &stage::Merge) -> Namespace {
+    Namespace { database: stage.database.to_string(), collection: stage.collection.to_string() }
+}
+
+/// Runs a pipeline to its end and writes what it gives.
+pub fn merge(
+    unit: &mut Unit<'_>,
+    stage: &stage::Merge,
+    input: &mut dyn Step,
+    circumstances: &Circumstances<'_>,
+) -> Result<()> {
+    let namespace = target(stage);
+    super::check_no_view(unit.engine, &namespace)?;
+    let operation = unit.operation.clone();
+    let interrupt = || operation.check();
+    let mut context = ExecContext::new(&interrupt);
+    let mut failed: Option<Error> = None;
+    let (mut documents, mut bytes, mut unmatched) = (0, 0, false);
+    loop {
+        let row = input.next(&mut context)?;
+        let ends = documents >= BATCH_DOCUMENTS || bytes >= BATCH_BYTES || row.is_none();
+        if ends {
+            unit.settle()?;
+            if let Some(error) = failed.take() {
+                return Err(error);
+            }
+            if unmatched {
+                return Err(no_match());
+            }
+            (documents, bytes) = (0, 0);
+        }
+        let Some(row) = row else { return Ok(()) };
+        documents += 1;
+        bytes += row.document().as_bytes().len();
+        let statement = Statement::new(stage, row.document())?;
+        match statement.run(unit, &namespace, circumstances) {
+            Ok(matched) => unmatched |= !matched && stage.when_not_matched == WhenNotMatched::Fail,
+            Err(error) if is_statement_error(&error) => {
+                failed.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn no_match() -> Error {
+    Error::user(
+        ErrorCode::MergeStageNoMatchingDocument,
+        "$merge could not find a matching document in the target collection for at least one document in the \
+         source collection",
+    )
+}
+
+/// One document to be merged.
+struct Statement<'a> {
+    stage: &'a stage::Merge,
+    document: Document,
+    filter: Arc<Filter>,
+}
+
+impl<'a> Statement<'a> {
+    fn new(stage: &'a stage::Merge, document: RawDocument<'_>) -> Result<Statement<'a>> {
+        let by_id = stage.on.iter().any(|path| path.as_str() == "_id");
+        let document = match by_id && document.get("_id").is_none() {
+            false => document.to_document(),
+            true => {
+                let id = Placed::Value(RawValue::ObjectId(ObjectId::new()));
+                place(document, &["_id".into()], id, 32)
+            }
+        };
+        let mut fields = Vec::with_capacity(stage.on.len());
+        for path in &stage.on {
+            let value = on_value(document.as_raw(), path)?;
+            let predicate = Predicate::Compare(Comparison::Eq, value.to_value());
+            fields.push(Filter::Field { path: Path::parse(path.as_str()), predicate });
+        }
+        let filter = match fields.len() {
+            1 => fields.remove(0),
+            _ => Filter::And(fields),
+        };
+        Ok(Statement { stage, document, filter: Arc::new(filter) })
+    }
+
+    /// Writes it; whether there was a document for it, or could be one.
+    fn run(
+        &self,
+        unit: &mut Unit<'_>,
+        namespace: &Namespace,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<bool> {
+        let outcome = match &self.stage.when_matched {
+            WhenMatched::Fail => self.insert(unit, namespace).map(|()| true),
+            WhenMatched::Replace => {
+                let update = Update::parse(RawValue::Document(self.document.as_raw()), None, false)?;
+                self.update(unit, namespace, &update, circumstances)
+            }
+            WhenMatched::Merge => self.by_operator("$set", unit, namespace, circumstances),
+            WhenMatched::KeepExisting => self.by_operator("$setOnInsert", unit, namespace, circumstances),
+            WhenMatched::Pipeline(pipeline) => self.by_pipeline(pipeline, unit, namespace, circumstances),
+        };
+        outcome.map_err(|error| self.explain(error))
+    }
+
+    fn insert(&self, unit: &mut Unit<'_>, namespace: &Namespace) -> Result<()> {
+        let outcome = insert(unit, namespace, &[self.document.as_raw()], true, |_| 0)?;
+        outcome.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    fn by_operator(
+        &self,
+        operator: &str,
+        unit: &mut Unit<'_>,
+        namespace: &Namespace,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<bool> {
+        let mut update = Document::new();
+        update.push(operator, self.document.clone());
+        let update = Update::parse(RawValue::Document(update.as_raw()), None, false)?;
+        self.update(unit, namespace, &update, circumstances)
+    }
+
+    fn update(
+        &self,
+        unit: &mut Unit<'_>,
+        namespace: &Namespace,
+        update: &Update,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<bool> {
+        let upsert = self.stage.when_not_matched == WhenNotMatched::Insert;
+        let outcome = self.run_update(unit, namespace, update, upsert, circumstances)?;
+        Ok(outcome.matched > 0 || outcome.upserted.is_some())
+    }
+
+    fn run_update(
+        &self,
+        unit: &mut Unit<'_>,
+        namespace: &Namespace,
+        how: &Update,
+        upsert: bool,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<UpdateOutcome> {
+        let request = UpdateRequest {
+            filter: self.filter.clone(),
+            update: how,
+            multi: false,
+            upsert,
+            hint: None,
+            now_ms: circumstances.now_ms,
+            statement: 0,
+        };
+        update(unit, namespace, &request)
+    }
+}
+
+/// The value of an `on` field, which must be one.
+fn on_value<'a>(document: RawDocument<'a>, path: &FieldPath) -> Result<RawValue<'a>> {
+    let mut value = Some(RawValue::Document(document));
+    for name in path.names() {
+        value = match value {
+            Some(RawValue::Document(within)) => within.get(name),
+            Some(RawValue::Array(_)) => break,
+            _ => None,
+        };
+    }
+    match value {
+        None | Some(RawValue::Null | RawValue::Undefined) => Err(Error::location(
+            51132,
+            format!("$merge write error: 'on' field '{}' cannot be missing, null, undefined or an array", path.as_str()),
+        )),
+        Some(RawValue::Array(_)) => {
+            Err(Error::location(51185, format!("$merge write error: 'on' field '{}' is an array", path.as_str())))
+        }
+        Some(value) => Ok(value),
+    }
+}

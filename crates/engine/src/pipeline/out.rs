@@ -1,0 +1,124 @@
+//! `$out`: writes all documents into a collection, in place of what is there.
+//!
+//! They go into a collection of another name, with the indexes and options of the one they are to replace. Only once
+//! all are written does it take the other's name, in one commit; a failure leaves everything as it was. What a crash
+//! leaves behind is dropped at the next start.
+
+use kilim_bson::RawDocument;
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::stage;
+
+use super::Step;
+use crate::catalog::Collection;
+use crate::ddl::new_uuid;
+use crate::engine::Engine;
+use crate::index::IndexSpec;
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::operator::{ExecContext, Row};
+use crate::write::{Unit, insert};
+
+/// What the collection in the making is called.
+const TEMPORARY: &str = "tmp.agg_out.";
+/// Documents handed to the write door at once.
+const BATCH_DOCUMENTS: usize = 1000;
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// Runs a pipeline to its end and replaces the target by what it gave.
+pub fn out(unit: &mut Unit<'_>, stage: &stage::Out, input: &mut dyn Step) -> Result<()> {
+    let target =
+        Namespace { database: stage.database.to_string(), collection: stage.collection.to_string() };
+    let engine = unit.engine;
+    target.check_creatable().map_err(|error| {
+        Error::user(ErrorCode::IllegalOperation, format!("error with target namespace: {error}"))
+    })?;
+    super::check_no_view(engine, &target)?;
+    let existing = engine.collection(&target);
+    let temporary = Namespace {
+        database: target.database.clone(),
+        collection: format!("{TEMPORARY}{}", hex(&new_uuid())),
+    };
+    let operation = unit.operation.clone();
+    let options = existing.as_ref().map(|existing| existing.options.clone()).unwrap_or_default();
+    engine.create_collection(&temporary, options)?;
+    let written = write(unit, &temporary, existing.as_deref(), input).and_then(|()| {
+        check_unchanged(engine, &target, existing.as_deref())?;
+        engine.rename_collection(&operation, &temporary, &target, true)
+    });
+    if written.is_err() {
+        // Whoever asked gets the error that came first. The other is the disk's, and the next start drops it.
+        let _ = drop_quietly(engine, &operation, &temporary);
+    }
+    written
+}
+
+fn write(
+    unit: &mut Unit<'_>,
+    temporary: &Namespace,
+    model: Option<&Collection>,
+    input: &mut dyn Step,
+) -> Result<()> {
+    let specs = secondary(model);
+    let operation = unit.operation.clone();
+    if !specs.is_empty() {
+        unit.engine.build_indexes(&operation, temporary, specs)?;
+    }
+    let interrupt = || operation.check();
+    let mut context = ExecContext::new(&interrupt);
+    let mut rows: Vec<Row> = Vec::new();
+    loop {
+        let mut bytes = 0;
+        rows.clear();
+        while rows.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
+            let Some(row) = input.next(&mut context)? else { break };
+            bytes += row.document().as_bytes().len();
+            rows.push(row);
+        }
+        if rows.is_empty() {
+            return unit.settle();
+        }
+        let documents: Vec<RawDocument<'_>> = rows.iter().map(Row::document).collect();
+        let outcome = insert(unit, temporary, &documents, true, |_| 0)?;
+        if let Some((_, error)) = outcome.errors.into_iter().next() {
+            return Err(error);
+        }
+    }
+}
+
+fn secondary(model: Option<&Collection>) -> Vec<IndexSpec> {
+    let indexes = model.into_iter().flat_map(|model| model.indexes.iter());
+    indexes.filter(|index| !index.is_id()).map(|index| index.spec.clone()).collect()
+}
+
+/// Refuses to replace a collection that is not the one whose indexes and options were taken over.
+fn check_unchanged(engine: &Engine, target: &Namespace, seen: Option<&Collection>) -> Result<()> {
+    let now = engine.collection(target);
+    let now = now.as_deref();
+    let options = |of: Option<&Collection>| of.map(|of| of.options.clone()).unwrap_or_default();
+    let changed = if options(now) != options(seen) {
+        "collection options"
+    } else {
+        let documents = |of| secondary(of).iter().map(IndexSpec::to_document).collect::<Vec<_>>();
+        if documents(now) == documents(seen) {
+            return Ok(());
+        }
+        "indexes"
+    };
+    Err(Error::user(
+        ErrorCode::CommandFailed,
+        format!("{changed} of target collection {target} changed while processing $out"),
+    ))
+}
+
+fn drop_quietly(engine: &Engine, operation: &Operation, namespace: &Namespace) -> Result<()> {
+    engine.drop_collection(operation, namespace).map(drop)
+}
+
+/// Whether a collection is what an interrupted `$out` left behind.
+pub(crate) fn is_leftover(collection: &Collection) -> bool {
+    collection.namespace.collection.starts_with(TEMPORARY)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -14,6 +14,8 @@ mod reply;
 mod request;
 mod session;
 mod telling;
+mod through_view;
+mod variables;
 
 pub use client::Client;
 pub use dispatch::run;

@@ -141,17 +141,22 @@ impl Engine {
         view.namespace.check_creatable()?;
         let _ids = self.ids.lock();
         let catalog = self.catalog();
-        if catalog.view(&view.namespace).is_some() {
-            return Err(Error::user(ErrorCode::NamespaceExists, "Namespace already exists"));
-        }
-        if catalog.get(&view.namespace).is_some() {
-            return Err(Error::user(
-                ErrorCode::NamespaceExists,
-                format!("Cannot create collection {} - collection already exists.", view.namespace),
-            ));
-        }
+        self.check_view_is_new(&view.namespace)?;
         self.check_case(&view.namespace.database)?;
         self.put_view(&catalog, view)
+    }
+
+    /// Refuses a name that is taken.
+    pub fn check_view_is_new(&self, namespace: &Namespace) -> Result<()> {
+        let catalog = self.catalog();
+        let message = if catalog.view(namespace).is_some() {
+            "Namespace already exists".to_owned()
+        } else if catalog.get(namespace).is_some() {
+            format!("Cannot create collection {namespace} - collection already exists.")
+        } else {
+            return Ok(());
+        };
+        Err(Error::user(ErrorCode::NamespaceExists, message))
     }
 
     /// `collMod` of a view: gives it another definition.

@@ -1,23 +1,23 @@
 //! `aggregate`: run a pipeline.
 
-use kilim_bson::{Document, RawArray, RawDocument, RawValue, Timestamp};
+use kilim_bson::{Document, RawArray, RawDocument, RawValue};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::operator::ExecContext;
-use kilim_engine::pipeline::{Options, Prepared, Reader};
+use kilim_engine::pipeline::{Options, Prepared, Reader, Step};
 use kilim_engine::planner::Hint;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};
 use kilim_query::stage::{Context, Pipeline, Place};
 
 use super::find::{check_hint_not_null, parse_hint};
-use super::update::now_ms;
 use super::write_reply::{check_collation, required};
 use crate::argument::{Argument, arguments, nested};
 use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
 use crate::telling::tell;
+use crate::variables::variables;
 
 const NAME: &str = "aggregate";
 
@@ -29,8 +29,6 @@ pub struct Aggregate<'a> {
     pub pipeline: RawArray<'a>,
     pub hint: Option<Hint>,
     pub options: Options,
-    /// The variables of `let`.
-    pub definitions: RawDocument<'a>,
     pub explain: bool,
     batch_size: Option<usize>,
 }
@@ -40,7 +38,7 @@ pub struct Asked<'a> {
     pub namespace: Namespace,
     pub place: Place,
     pub pipeline: RawArray<'a>,
-    pub definitions: RawDocument<'a>,
+    pub variables: Variables,
     pub hint: Option<Hint>,
     pub options: Options,
 }
@@ -54,7 +52,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         namespace,
         place,
         pipeline: aggregate.pipeline,
-        definitions: aggregate.definitions,
+        variables: variables(call, NAME, call.body)?,
         hint: aggregate.hint,
         options: aggregate.options,
     };
@@ -70,43 +68,40 @@ pub fn executing(error: Error) -> Error {
 impl Asked<'_> {
     /// Parses the pipeline and takes up all that it reads.
     pub fn prepare(self, call: &mut Call<'_, '_>) -> Result<Prepared> {
-        let mut variables = Variables::at(now_ms(), Timestamp::from_bits(call.engine.store.now()));
-        define(&mut variables, self.definitions)?;
-        let scope = Scope::new(&variables);
+        let scope = Scope::new(&self.variables);
         let pipeline =
             Pipeline::parse(self.pipeline, &Context::new(&scope, &self.namespace.database, self.place))?;
         let mut namespaces = vec![self.namespace.clone()];
         pipeline.collections(&mut |database, collection| {
             namespaces.push(Namespace { database: database.to_owned(), collection: collection.to_owned() });
         });
-        let reader = Reader::new(&mut call.unit, namespaces, &variables, self.options)?;
+        let reader = Reader::new(&mut call.unit, namespaces, &self.variables, self.options)?;
         let mut prepared = reader.prepare(&self.namespace, &pipeline)?;
         prepared.hint(self.hint);
         Ok(prepared)
+    }
+
+    /// Begins to run it, for a command that takes the rows itself.
+    pub fn step(self, call: &mut Call<'_, '_>) -> Result<Box<dyn Step>> {
+        let prepared = self.prepare(call)?;
+        open(call, &prepared)
     }
 
     /// Begins to run it.
     pub fn open(self, call: &mut Call<'_, '_>) -> Result<Cursor> {
         let namespace = self.namespace.clone();
         let prepared = self.prepare(call)?;
-        let operation = call.operation.clone();
-        let interrupt = || operation.check();
-        let step = prepared.open(Bindings::none(), &mut ExecContext::new(&interrupt)).map_err(executing)?;
+        let step = open(call, &prepared)?;
         let mut cursor = Cursor::new(namespace, Source::Pipeline(step));
         cursor.collection = prepared.collection().map(|collection| collection.id);
         Ok(cursor)
     }
 }
 
-/// The variables of a command's `let`.
-pub fn define(variables: &mut Variables, definitions: RawDocument<'_>) -> Result<()> {
-    variables.define_all(definitions).map_err(|error| match error {
-        Error::User(mut user) if user.code == ErrorCode::FailedToParse => {
-            user.message = format!("Invalid 'let' parameter :: caused by :: {}", user.message);
-            Error::User(user)
-        }
-        other => other,
-    })
+fn open(call: &Call<'_, '_>, prepared: &Prepared) -> Result<Box<dyn Step>> {
+    let operation = call.operation.clone();
+    let interrupt = || operation.check();
+    prepared.open(Bindings::none(), &mut ExecContext::new(&interrupt))
 }
 
 /// What a pipeline runs over: a collection, or with `{aggregate: 1}` a database.
@@ -132,7 +127,7 @@ pub fn options(allow_disk_use: Option<bool>) -> Options {
 
 pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
     let (mut pipeline, mut hint, mut cursor, mut explain) = (None, None, None, false);
-    let (mut definitions, mut allow_disk_use) = (RawDocument::empty(), None);
+    let mut allow_disk_use = None;
     check_hint_not_null(body)?;
     for argument in arguments(NAME, body) {
         match argument.name {
@@ -147,7 +142,8 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
             "collation" => check_collation(&argument)?,
             "allowDiskUse" => allow_disk_use = Some(argument.strict_boolean()?),
             "bypassDocumentValidation" => drop(argument.boolean()?),
-            "let" => definitions = argument.document()?,
+            // Read with the time, when the pipeline is parsed.
+            "let" => drop(argument.document()?),
             "explain" => match argument.value {
                 RawValue::Bool(wanted) => explain = wanted,
                 _ => return Err(Error::user(ErrorCode::TypeMismatch, "explain must be a boolean")),
@@ -174,5 +170,5 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
             ));
         }
     }
-    Ok(Aggregate { pipeline, hint, options: options(allow_disk_use), definitions, explain, batch_size })
+    Ok(Aggregate { pipeline, hint, options: options(allow_disk_use), explain, batch_size })
 }

@@ -1,11 +1,13 @@
-//! `collMod`: hide or show an index, change when documents expire.
+//! `collMod`: hide or show an index, change when documents expire, change a view.
 
-use kilim_bson::{Document, RawDocument};
+use kilim_bson::{Array, Document, RawDocument};
 use kilim_engine::index::{IndexSpec, KeyPart};
+use kilim_engine::view::View;
 use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::stage::Pipeline;
 
-use super::expiry;
+use super::{create, expiry};
 use crate::argument::{arguments, nested};
 use crate::dispatch::Call;
 
@@ -15,15 +17,15 @@ const INDEX: &str = "collMod.index";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
-    let mut index = None;
+    let (mut index, mut on, mut pipeline) = (None, None, None);
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "index" => index = Some(argument.document()?),
+            "viewOn" => on = Some(argument.string()?),
+            "pipeline" => pipeline = Some(create::stages(&argument)?),
             "validator"
             | "validationLevel"
             | "validationAction"
-            | "viewOn"
-            | "pipeline"
             | "expireAfterSeconds"
             | "timeseries"
             | "changeStreamPreAndPostImages"
@@ -34,9 +36,19 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
+    if let Some(view) = call.engine.view(&namespace) {
+        if index.is_some() {
+            return Err(invalid("option not supported on a view: index"));
+        }
+        return modify_view(call, &view, on, pipeline);
+    }
     let Some(collection) = call.engine.collection(&namespace) else {
         return Err(Error::user(ErrorCode::NamespaceNotFound, "ns does not exist"));
     };
+    if pipeline.is_some() || on.is_some() {
+        let option = if pipeline.is_some() { "pipeline" } else { "viewOn" };
+        return Err(invalid(format!("option only supported on a view: {option}")));
+    }
     let Some(index) = index else { return Ok(Document::new()) };
     let change = Change::parse(index)?;
     let (found, what) = match (change.name, change.key) {
@@ -59,6 +71,27 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         })?;
     }
     Ok(reply)
+}
+
+/// Gives a view another definition, or a part of one.
+fn modify_view(
+    call: &Call<'_, '_>,
+    view: &View,
+    on: Option<&str>,
+    pipeline: Option<Array>,
+) -> Result<Document> {
+    if on.is_none() && pipeline.is_none() {
+        return Ok(Document::new());
+    }
+    let on = on.unwrap_or(&view.on.collection);
+    if on.is_empty() {
+        return Err(Error::user(ErrorCode::BadValue, "'viewOn' cannot be empty"));
+    }
+    let pipeline = pipeline.unwrap_or_else(|| view.pipeline.clone());
+    Pipeline::check_names(pipeline.as_raw())?;
+    let changed = View::new(view.namespace.clone(), on, pipeline, view.collation.clone())?;
+    call.engine.modify_view(changed)?;
+    Ok(Document::new())
 }
 
 fn invalid(message: impl Into<String>) -> Error {

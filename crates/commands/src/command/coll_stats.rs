@@ -13,6 +13,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
     let scale = parse_scale(call, NAME)?;
+    call.engine.check_no_view(&namespace)?;
     stats(call.engine, &namespace, scale)
 }
 

@@ -2,25 +2,34 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, doc};
+use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::{Purpose, ReadRequest};
-use kilim_engine::{layout, read};
+use kilim_engine::{Namespace, layout, read};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
+use kilim_query::stage::Place;
 
+use super::aggregate::{self, Asked};
 use super::coll_stats::number;
 use super::find::{check_hint_not_null, parse_hint};
 use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
+use crate::through_view;
+use crate::variables::variables;
 
 const NAME: &str = "count";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
-    let request = parse(call.body)?;
+    let variables = variables(call, NAME, call.body)?;
+    let request = parse(call.body, &variables)?;
+    if through_view::is_view(call.engine, &namespace) {
+        return run_through_view(call, namespace, variables, request);
+    }
     if request.filter.is_trivial() && request.hint.is_none() {
         // Counted exactly with every commit: no scan.
         let snapshot = call.unit.snapshot();
@@ -35,6 +44,29 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();
     let count = executor.count(&mut ExecContext::new(&|| operation.check()))?;
     Ok(doc! {"n": number(count as i64)})
+}
+
+/// A view is counted by its pipeline, and a `$count` behind it.
+fn run_through_view(
+    call: &mut Call<'_, '_>,
+    namespace: Namespace,
+    variables: Variables,
+    request: ReadRequest,
+) -> Result<Document> {
+    let stages = through_view::count(call.body, request.limit);
+    let asked = Asked {
+        namespace,
+        place: Place::Collection,
+        pipeline: stages.as_raw(),
+        variables,
+        hint: request.hint,
+        options: aggregate::options(None),
+    };
+    let mut step = asked.step(call)?;
+    let operation = call.operation.clone();
+    let row = step.next(&mut ExecContext::new(&|| operation.check())).map_err(aggregate::executing)?;
+    let count = row.and_then(|row| row.document().get("count").map(RawValue::to_value));
+    Ok(doc! {"n": count.unwrap_or(Value::Int32(0))})
 }
 
 /// A number without a fraction: here, unlike in find, none is cut off.
@@ -52,7 +84,7 @@ fn whole(argument: &Argument<'_>) -> Result<i64> {
     }
 }
 
-pub fn parse(body: RawDocument<'_>) -> Result<ReadRequest> {
+pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<ReadRequest> {
     let mut filter = RawDocument::empty();
     let (mut skip, mut limit, mut hint) = (0, 0, None);
     check_hint_not_null(body)?;
@@ -73,6 +105,6 @@ pub fn parse(body: RawDocument<'_>) -> Result<ReadRequest> {
         limit: (limit > 0).then_some(limit),
         hint,
         purpose: Purpose::Count,
-        ..ReadRequest::new(Arc::new(Filter::parse(filter)?))
+        ..ReadRequest::new(Arc::new(Filter::parse_in(filter, &Scope::new(variables))?))
     })
 }

@@ -1,8 +1,12 @@
 //! `create`: make a collection.
 
-use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_bson::{Array, Document, RawDocument, RawValue};
+use kilim_engine::Namespace;
 use kilim_engine::index::KeyPart;
+use kilim_engine::view::View;
+use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::stage::Pipeline;
 
 use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments};
@@ -13,6 +17,9 @@ const NAME: &str = "create";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
+    if let Some(view) = parse_view(call.body)? {
+        return create_view(call, namespace, view);
+    }
     let options = parse(call.body)?;
     if call.unit.is_transaction() {
         if call.unit.collection(&namespace)?.is_some() {
@@ -25,6 +32,70 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     } else {
         call.engine.create_collection(&namespace, options)?;
     }
+    Ok(Document::new())
+}
+
+/// What `viewOn` and the options that go with it say.
+struct ViewOptions<'a> {
+    on: &'a str,
+    pipeline: Array,
+}
+
+fn parse_view(body: RawDocument<'_>) -> Result<Option<ViewOptions<'_>>> {
+    let (mut on, mut pipeline, mut id_index) = (None, None, None);
+    for argument in arguments(NAME, body) {
+        match argument.name {
+            "viewOn" => on = Some(argument.string()?),
+            "pipeline" => pipeline = Some(stages(&argument)?),
+            "collation" => check_collation(&argument)?,
+            "idIndex" => id_index = Some(argument.document()?),
+            _ => {}
+        }
+    }
+    if let Some(RawValue::Null) = body.get("pipeline") {
+        return Err(Error::location(10065, "invalid parameter: expected an object (pipeline)"));
+    }
+    let invalid = |message: String| Err(Error::user(ErrorCode::InvalidOptions, message));
+    match (on, pipeline, id_index) {
+        (None, None, _) => Ok(None),
+        (None, Some(_), _) => invalid("'pipeline' requires 'viewOn' to also be specified".to_owned()),
+        (Some(_), _, Some(index)) => {
+            invalid(format!("'idIndex' is not allowed with 'viewOn': {}", shell_text(index)))
+        }
+        (Some(on), pipeline, None) => {
+            // A view has no other options; those that are none of any collection are refused here too.
+            let others = body.iter().filter(|(name, _)| !matches!(*name, "viewOn" | "pipeline"));
+            let others: Document = others.map(|(name, value)| (name, value.to_value())).collect();
+            parse(others.as_raw())?;
+            if on.is_empty() {
+                return Err(Error::user(ErrorCode::BadValue, "'viewOn' cannot be empty"));
+            }
+            Ok(Some(ViewOptions { on, pipeline: pipeline.unwrap_or_default() }))
+        }
+    }
+}
+
+/// The `pipeline` of a view: a list of documents that name known stages.
+pub fn stages(argument: &Argument<'_>) -> Result<Array> {
+    let stages = argument.array()?;
+    for (index, value) in stages.as_document().iter() {
+        let name = format!("{}.{index}", argument.name);
+        Argument { command: argument.command, name: &name, value }.document()?;
+    }
+    Ok(stages.to_array())
+}
+
+fn create_view(call: &Call<'_, '_>, namespace: Namespace, view: ViewOptions<'_>) -> Result<Document> {
+    if call.unit.is_transaction() {
+        return Err(Error::user(
+            ErrorCode::OperationNotSupportedInTransaction,
+            format!("Cannot create a view in a multi-document transaction. NS: {namespace}"),
+        ));
+    }
+    Pipeline::check_names(view.pipeline.as_raw())?;
+    call.engine.check_view_is_new(&namespace)?;
+    let view = View::new(namespace, view.on, view.pipeline, None)?;
+    call.engine.create_view(view)?;
     Ok(Document::new())
 }
 
@@ -54,8 +125,7 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
                 argument.document()?;
                 unless(false);
             }
-            "pipeline" => unless(argument.array()?.is_empty()),
-            "viewOn" | "validationLevel" | "validationAction" => {
+            "validationLevel" | "validationAction" => {
                 argument.string()?;
                 unless(false);
             }

@@ -34,6 +34,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let snapshot = call.engine.store.snapshot();
+    call.engine.check_no_view(&namespace)?;
     let counted = match call.engine.collection(&namespace) {
         Some(collection) => snapshot.counter(&layout::counter_key(collection.id))?,
         None => Default::default(),

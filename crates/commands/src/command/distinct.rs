@@ -4,33 +4,54 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kilim_bson::{Component, Document, Path, RawDocument, RawValue, Value, Writer, doc, encode_value};
-use kilim_engine::operator::ExecContext;
+use kilim_engine::operator::{ExecContext, Executor, Row};
+use kilim_engine::pipeline::Step;
 use kilim_engine::planner::{Distinct, ReadRequest};
 use kilim_engine::{limits, read};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
+use kilim_query::stage::Place;
 
+use super::aggregate::{self, Asked};
 use super::find::parse_hint;
 use super::write_reply::{check_collation, required};
 use crate::argument::arguments;
 use crate::dispatch::Call;
+use crate::through_view;
+use crate::variables::variables;
 
 const NAME: &str = "distinct";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
-    let (path, request) = parse(call.body)?;
+    let variables = variables(call, NAME, call.body)?;
+    let (path, request) = parse(call.body, &variables)?;
+    let mut rows = match through_view::is_view(call.engine, &namespace) {
+        false => Rows::Planned(Box::new(read::plan(&mut call.unit, &namespace, request)?.execute())),
+        true => {
+            let stages = through_view::distinct(call.body);
+            let asked = Asked {
+                namespace,
+                place: Place::Collection,
+                pipeline: stages.as_raw(),
+                variables,
+                hint: None,
+                options: aggregate::options(None),
+            };
+            Rows::Piped(asked.step(call)?)
+        }
+    };
     let operation = call.operation.clone();
-    let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();
     // By their keys: each once, and in order.
     let mut values: BTreeMap<Vec<u8>, Value> = BTreeMap::new();
     let mut bytes = 0;
     let mut key = Vec::new();
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);
-    while let Some(row) = executor.next_document(&mut context)? {
+    while let Some(row) = rows.next(&mut context)? {
         each_value(RawValue::Document(row.document()), path.components(), &mut |value| {
             key.clear();
             encode_value(&mut key, value, false);
@@ -58,7 +79,23 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     Ok(writer.finish())
 }
 
-pub fn parse(body: RawDocument<'_>) -> Result<(Path, ReadRequest)> {
+/// Where the documents come from.
+enum Rows {
+    Planned(Box<Executor>),
+    /// Through a view.
+    Piped(Box<dyn Step>),
+}
+
+impl Rows {
+    fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        match self {
+            Rows::Planned(executor) => executor.next_document(context),
+            Rows::Piped(step) => step.next(context).map_err(aggregate::executing),
+        }
+    }
+}
+
+pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<(Path, ReadRequest)> {
     let (mut key, mut filter, mut hint) = (None, RawDocument::empty(), None);
     for argument in arguments(NAME, body) {
         match argument.name {
@@ -79,13 +116,17 @@ pub fn parse(body: RawDocument<'_>) -> Result<(Path, ReadRequest)> {
     let path = Path::parse(key);
     let distinct = Distinct { path: key.into(), nulls_apart: true };
     // Nothing but the field is looked at, and an index may hold it.
-    let only = if key == "_id" { doc! {"_id": 1} } else { doc! {"_id": 0, key: 1} };
+    let only = if key == "_id" {
+        doc! {"_id": 1}
+    } else {
+        doc! {"_id": 0, key: 1}
+    };
     let projection = Projection::parse(only.as_raw()).ok();
     let request = ReadRequest {
         hint,
         distinct: Some(distinct),
         projection,
-        ..ReadRequest::new(Arc::new(Filter::parse(filter)?))
+        ..ReadRequest::new(Arc::new(Filter::parse_in(filter, &Scope::new(variables))?))
     };
     Ok((path, request))
 }

@@ -15,6 +15,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => argument.unknown(),
         });
     }
+    if call.engine.drop_view(&namespace)? {
+        return Ok(doc! {"ns": namespace.to_string()});
+    }
     let dropped = call.engine.drop_collection(&call.operation, &namespace)?;
     Ok(doc! {"nIndexesWas": dropped.indexes.len() as i32, "ns": namespace.to_string()})
 }

@@ -25,6 +25,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let which = required(which.or(call.body.get("index")), NAME, "index")?;
+    call.engine.check_no_view(&namespace)?;
     let Some(collection) = call.engine.collection(&namespace) else {
         return Err(Error::user(ErrorCode::NamespaceNotFound, format!("ns not found {namespace}")));
     };

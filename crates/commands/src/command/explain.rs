@@ -14,6 +14,7 @@ use super::{aggregate, build_info, count, delete, distinct, find, find_and_modif
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 use crate::registry;
+use crate::variables::variables;
 
 const NAME: &str = "explain";
 
@@ -105,9 +106,9 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
     };
     let read = |request| Ok(Explained { namespace: namespace()?, request, write: None, returns: false });
     match name {
-        "find" => read(find::parse(command)?.request),
-        "count" => read(count::parse(command)?),
-        "distinct" => read(distinct::parse(command)?.1),
+        "find" => read(find::parse(command, &variables(call, find::NAME, command)?)?.request),
+        "count" => read(count::parse(command, &variables(call, "count", command)?)?),
+        "distinct" => read(distinct::parse(command, &variables(call, "distinct", command)?)?.1),
         "aggregate" => read(aggregated(call, command)?),
         "update" => {
             let statement = update::Statement::parse(single(command, "updates")?)?;
@@ -152,7 +153,7 @@ fn aggregated(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<ReadR
         namespace,
         place,
         pipeline: aggregate.pipeline,
-        definitions: aggregate.definitions,
+        variables: variables(call, "aggregate", command)?,
         hint: aggregate.hint,
         options: aggregate.options,
     };

@@ -5,19 +5,24 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::planner::{Hint, ReadRequest};
-use kilim_engine::read;
+use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
+use kilim_query::stage::Place;
 
+use super::aggregate::{self, Asked};
 use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments, check_not_null};
 use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
+use crate::through_view;
+use crate::variables::variables;
 
-const NAME: &str = "FindCommandRequest";
+pub const NAME: &str = "FindCommandRequest";
 
 /// Options that are true or false and nothing else.
 const FLAGS: [&str; 8] = [
@@ -41,8 +46,12 @@ pub struct Find {
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     // mongod looks at the options first.
-    let find = parse(call.body)?;
+    let variables = variables(call, NAME, call.body)?;
     let namespace = call.namespace()?;
+    if through_view::is_view(call.engine, &namespace) {
+        return run_through_view(call, namespace, variables);
+    }
+    let find = parse(call.body, &variables)?;
     namespace.check_readable()?;
     call.describe("query");
     call.engine.metrics.queried.add(1);
@@ -61,7 +70,39 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         .map_err(executing)
 }
 
-pub fn parse(body: RawDocument<'_>) -> Result<Find> {
+/// A view is read by its pipeline, and the find's own behind it.
+fn run_through_view(call: &mut Call<'_, '_>, namespace: Namespace, variables: Variables) -> Result<Document> {
+    let stages = through_view::find(call.body)?;
+    let mut hint = None;
+    let (mut batch_size, mut allow_disk_use) = (None, None);
+    for argument in arguments(NAME, call.body) {
+        match argument.name {
+            "hint" => hint = parse_hint(&argument)?,
+            "sort" if through_view::is_natural(argument.document()?) => hint = Hint::parse(argument.value)?,
+            "batchSize" => batch_size = Some(argument.not_negative()? as usize),
+            "allowDiskUse" => allow_disk_use = Some(argument.strict_boolean()?),
+            _ => {}
+        }
+    }
+    // Everything else is checked as in any find; filter and projection are the pipeline's to read.
+    let others = call.body.iter().filter(|(name, _)| !matches!(*name, "filter" | "projection" | "sort"));
+    let others: Document = others.map(|(name, value)| (name, value.to_value())).collect();
+    parse(others.as_raw(), &variables)?;
+    call.describe("query");
+    call.engine.metrics.queried.add(1);
+    let asked = Asked {
+        namespace,
+        place: Place::Collection,
+        pipeline: stages.as_raw(),
+        variables,
+        hint,
+        options: aggregate::options(allow_disk_use),
+    };
+    let cursor = asked.open(call)?;
+    cursor_reply::first_batch(call, cursor, Batch::first(batch_size), false).map_err(aggregate::executing)
+}
+
+pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     let mut filter = RawDocument::empty();
     let mut projection = RawDocument::empty();
     let mut sort = RawDocument::empty();
@@ -92,7 +133,8 @@ pub fn parse(body: RawDocument<'_>) -> Result<Find> {
             "singleBatch" => single_batch = argument.strict_boolean()?,
             "noCursorTimeout" => immortal = argument.strict_boolean()?,
             "allowDiskUse" => allow_disk_use = argument.strict_boolean()?,
-            "let" => argument.variables()?,
+            // Among the variables by now.
+            "let" => drop(argument.document()?),
             // One node, no shards: there is nothing partial to allow, no log to replay.
             "allowPartialResults" | "oplogReplay" => drop(argument.strict_boolean()?),
             "tailable" => tailable = argument.strict_boolean()?,
@@ -133,7 +175,8 @@ pub fn parse(body: RawDocument<'_>) -> Result<Find> {
             "error processing query: tailable cursor requested on non capped collection",
         ));
     }
-    let filter = Arc::new(Filter::parse(filter)?);
+    let scope = Scope::new(variables);
+    let filter = Arc::new(Filter::parse_in(filter, &scope)?);
     let projection = match projection.is_empty() {
         true => None,
         false => Some(Projection::parse(projection)?),

@@ -2,6 +2,8 @@
 
 use kilim_bson::{Document, RawDocument, Value, doc};
 use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::index::IndexSpec;
+use kilim_engine::view::SYSTEM_VIEWS;
 use kilim_engine::{Namespace, check_database};
 use kilim_error::Result;
 use kilim_query::filter::Filter;
@@ -29,17 +31,37 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let filter = Filter::parse(filter)?;
     let catalog = call.engine.catalog();
-    let documents: Vec<Document> = (catalog.database(database))
-        .map(|collection| {
-            let mut document = doc! {"name": &collection.namespace.collection, "type": "collection"};
-            if !name_only {
-                document.push("options", collection.options.clone());
-                let uuid = Value::Binary { subtype: 4, bytes: collection.uuid.to_vec() };
-                document.push("info", doc! {"readOnly": false, "uuid": uuid});
-                document.push("idIndex", collection.id_index().spec.to_document());
-            }
-            document
-        })
+    let collections = catalog.database(database).map(|collection| {
+        let mut document = doc! {"name": &collection.namespace.collection, "type": "collection"};
+        if !name_only {
+            document.push("options", collection.options.clone());
+            let uuid = Value::Binary { subtype: 4, bytes: collection.uuid.to_vec() };
+            document.push("info", doc! {"readOnly": false, "uuid": uuid});
+            document.push("idIndex", collection.id_index().spec.to_document());
+        }
+        document
+    });
+    let views = catalog.database_views(database).map(|view| {
+        let mut document = doc! {"name": &view.namespace.collection, "type": "view"};
+        if !name_only {
+            document.push("options", view.options());
+            document.push("info", doc! {"readOnly": true});
+        }
+        document
+    });
+    // Where there are views, there is the collection that lists them.
+    let definitions = catalog.database_views(database).next().map(|_| {
+        let mut document = doc! {"name": SYSTEM_VIEWS, "type": "collection"};
+        if !name_only {
+            document.push("options", Document::new());
+            document.push("info", doc! {"readOnly": false});
+            document.push("idIndex", IndexSpec::id().to_document());
+        }
+        document
+    });
+    let documents: Vec<Document> = collections
+        .chain(views)
+        .chain(definitions)
         .filter_map(|document| match filter.matches(document.as_raw()) {
             Ok(matched) => matched.then_some(Ok(document)),
             Err(error) => Some(Err(error)),

@@ -21,6 +21,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
+    call.engine.check_no_view(&namespace)?;
     let Some(collection) = call.engine.collection(&namespace) else {
         return Err(Error::user(ErrorCode::NamespaceNotFound, format!("ns does not exist: {namespace}")));
     };

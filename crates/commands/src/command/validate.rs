@@ -22,6 +22,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let (snapshot, catalog) = call.engine.reading();
+    if catalog.view(&namespace).is_some() {
+        return Err(Error::user(ErrorCode::CommandNotSupportedOnView, "Cannot validate a view"));
+    }
     let Some(collection) = catalog.get(&namespace) else {
         return Err(Error::user(
             ErrorCode::NamespaceNotFound,

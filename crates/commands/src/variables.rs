@@ -1,0 +1,28 @@
+//! The variables that all expressions of a command know.
+
+use kilim_bson::{RawDocument, RawValue, Timestamp};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::Variables;
+
+use crate::argument::Argument;
+use crate::command::update::now_ms;
+use crate::dispatch::Call;
+
+/// The time, and what the command's `let` defines.
+pub fn variables(call: &Call<'_, '_>, command: &'static str, body: RawDocument<'_>) -> Result<Variables> {
+    let mut variables = Variables::at(now_ms(), Timestamp::from_bits(call.engine.store.now()));
+    match body.get("let") {
+        None | Some(RawValue::Null | RawValue::Undefined) => {}
+        Some(value) => {
+            let definitions = Argument { command, name: "let", value }.document()?;
+            variables.define_all(definitions).map_err(|error| match error {
+                Error::User(mut user) if user.code == ErrorCode::FailedToParse => {
+                    user.message = format!("Invalid 'let' parameter :: caused by :: {}", user.message);
+                    Error::User(user)
+                }
+                other => other,
+            })?;
+        }
+    }
+    Ok(variables)
+}

@@ -30,6 +30,16 @@ impl Decimal128 {
         self.compute(other, |context, left, right| context.mul(left, right))
     }
 
+    /// `self · factor + summand`, rounded once.
+    pub fn multiply_add(self, factor: Decimal128, summand: Decimal128) -> Decimal128 {
+        if let Some(nan) = [self, factor, summand].into_iter().find(|value| value.is_nan()) {
+            return if nan.is_negative() { Decimal128::NAN.negate() } else { Decimal128::NAN };
+        }
+        let mut context = Context::<Dpd>::default();
+        let [left, right, summand] = [self, factor, summand].map(|value| value.to_dpd(&mut context));
+        Decimal128::from_dpd(context.fma(left, right, summand))
+    }
+
     /// Division by zero gives an infinity, or NaN for zero by zero; the caller refuses it first if
     /// it must.
     pub fn divide(self, other: Decimal128) -> Decimal128 {

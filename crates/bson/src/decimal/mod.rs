@@ -2,13 +2,14 @@
 //!
 //! A finite decimal is a sign, a coefficient below 10³⁴ and a power of ten. `1.0` and `1.00` are equal
 //! but not identical: the exponent is part of what is stored, and arithmetic picks it by IEEE's rules.
-//! `arithmetic` computes, `text` parses and prints, `convert` goes to and from other numbers.
+//! `arithmetic` and `transcendental` compute, `text` parses and prints, `convert` goes to and from other numbers.
 //!
 //! Invariant: any sixteen bytes are a decimal. Coefficients out of range read as zero, as IEEE says.
 
 mod arithmetic;
 mod convert;
 mod text;
+mod transcendental;
 
 use std::cmp::Ordering;
 

@@ -5,9 +5,11 @@
 
 mod add;
 mod divide;
+mod exponential;
 mod modulo;
 mod multiply;
 mod number;
+mod power;
 mod round;
 mod subtract;
 mod summation;
@@ -29,11 +31,17 @@ pub(super) const OPERATORS: &[Operator] = &[
         .folds(Fold::AssociativeCommutative),
     Operator::new("$ceil", "rounded up to a whole number", Exactly(1), unary::ceil),
     Operator::new("$divide", "one number divided by another", Exactly(2), divide::evaluate),
+    Operator::new("$exp", "e to a power", Exactly(1), exponential::exp),
     Operator::new("$floor", "rounded down to a whole number", Exactly(1), unary::floor),
+    Operator::new("$ln", "the natural logarithm", Exactly(1), exponential::ln),
+    Operator::new("$log", "the logarithm to a base", Exactly(2), exponential::log),
+    Operator::new("$log10", "the logarithm to base ten", Exactly(1), exponential::log10),
     Operator::new("$mod", "what a division leaves", Exactly(2), modulo::evaluate),
     Operator::new("$multiply", "the product of numbers", Any, multiply::evaluate)
         .folds(Fold::AssociativeCommutative),
+    Operator::new("$pow", "a number to a power", Exactly(2), power::evaluate),
     Operator::new("$round", "rounded to a place, halves to the even digit", Between(1, 2), round::round),
+    Operator::new("$sqrt", "the square root", Exactly(1), exponential::sqrt),
     Operator::new(
         "$subtract",
         "the difference of numbers or dates, or a date some milliseconds before",

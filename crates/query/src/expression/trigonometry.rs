@@ -1,5 +1,0 @@
-//! Angles.
-
-use super::Operator;
-
-pub(super) const OPERATORS: &[Operator] = &[];

@@ -79,6 +79,14 @@ impl Decimal128 {
         Parts::Finite { negative, coefficient, exponent: exponent + EXPONENT_MIN }
     }
 
+    /// Sign, coefficient and exponent of a finite decimal.
+    pub fn to_parts(self) -> Option<(bool, u128, i32)> {
+        match self.parts() {
+            Parts::Finite { negative, coefficient, exponent } => Some((negative, coefficient, exponent)),
+            Parts::Infinity { .. } | Parts::NaN { .. } => None,
+        }
+    }
+
     pub fn is_nan(self) -> bool {
         matches!(self.parts(), Parts::NaN { .. })
     }

@@ -37,7 +37,7 @@ pub fn write_error(index: usize, error: &Error) -> Document {
 
 /// As mongod words an error of the data, met while a plan ran.
 pub fn while_executing(during: &str, error: Error) -> Error {
-    if !is_statement_error(&error) {
+    if !is_statement_error(&error) || error.code() == ErrorCode::CommandNotSupportedOnView {
         return error;
     }
     match error {

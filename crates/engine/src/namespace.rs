@@ -51,7 +51,10 @@ impl Namespace {
                 limits::NAMESPACE_BYTES_MAX
             )));
         }
-        if collection.starts_with("system.") && !matches!(collection.as_str(), "system.js" | "system.views") {
+        if collection == "system.views" {
+            return Err(invalid(format!("cannot write to {self}")));
+        }
+        if collection.starts_with("system.") && collection != "system.js" {
             return Err(invalid(format!("Invalid system namespace: {self}")));
         }
         Ok(())

@@ -144,6 +144,10 @@ impl Reader {
 
     /// Puts the stages of the views that a name stands for before others.
     fn with_views(&self, namespace: &Namespace, stages: &mut Vec<Stage>) -> Result<Namespace> {
+        // As on MongoDB: what is asked about a view is not answered about its collection.
+        if let Some(Stage::CollStats(_)) = stages.first() {
+            return Ok(namespace.clone());
+        }
         let mut namespace = namespace;
         for _ in 0..view::DEPTH_MAX {
             match self.0.targets.get(namespace) {
@@ -253,7 +257,7 @@ impl Prepared {
     /// What runs for a stage that gives documents of its own.
     fn source(&self, stage: &Stage, bindings: &Bindings) -> Result<Option<Box<dyn Step>>> {
         Ok(Some(match stage {
-            Stage::Documents(stage) => Box::new(documents::Documents::new(stage.evaluate(bindings)?)),
+            Stage::Documents(stage) => Box::new(documents::Evaluating::new(stage, bindings)),
             Stage::CollStats(_)
             | Stage::IndexStats(_)
             | Stage::PlanCacheStats(_)
@@ -292,6 +296,14 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         | Stage::IndexStats(_)
         | Stage::PlanCacheStats(_)
         | Stage::CurrentOp(_)
-        | Stage::ListSessions(_) => return Err(Error::bug("a source stands behind another stage")),
+        | Stage::ListSessions(_) => {
+            // Only a view can bring another before it.
+            let stage = stage.behaviour().to_document();
+            let name = stage.iter().next().map_or("", |(name, _)| name);
+            return Err(Error::location(
+                40602,
+                format!("{name} is only valid as the first stage in a pipeline"),
+            ));
+        }
     })
 }

@@ -38,7 +38,7 @@ pub(super) fn parse(
             ));
         };
         for (index, stage) in stages.as_document().iter() {
-            if stage.as_document().is_none_or(|stage| stage.is_empty()) {
+            if stage.as_document().is_none() {
                 return Err(Error::location(
                     40171,
                     format!(

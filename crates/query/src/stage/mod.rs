@@ -228,12 +228,12 @@ impl Pipeline {
                 format!("Pipeline length must be no longer than {STAGES_MAX} stages"),
             ));
         }
+        let written = stages.iter().map(named).collect::<Result<Vec<_>>>()?;
+        let definitions: Vec<&Definition> = written.iter().map(|(definition, ..)| *definition).collect();
+        table::check_target(&definitions, context)?;
         let mut pipeline = Pipeline::default();
-        let mut definitions = Vec::with_capacity(count);
-        for stage in stages.iter() {
-            let (definition, name, value) = named(stage)?;
+        for (definition, name, value) in written {
             (definition.parse)(name, value, context, &mut pipeline.stages)?;
-            definitions.push(definition);
         }
         table::check_places(&definitions, context)?;
         Ok(pipeline)

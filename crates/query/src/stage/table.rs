@@ -132,6 +132,20 @@ pub fn find(name: &str) -> Option<&'static Definition> {
     DEFINITIONS.iter().find(|definition| definition.name == name)
 }
 
+/// Refuses a pipeline over a database that would need a collection, before anything else is looked at.
+pub(super) fn check_target(definitions: &[&'static Definition], context: &Context<'_>) -> Result<()> {
+    match (context.place, definitions.first()) {
+        (Place::Database, None) => {
+            Err(misplaced("{aggregate: 1} is not valid for an empty pipeline.".to_owned()))
+        }
+        (Place::Database, Some(first)) if !first.sourceless => Err(misplaced(format!(
+            "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
+            first.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses stages where they may not stand, in mongod's order of looking.
 pub(super) fn check_places(definitions: &[&'static Definition], context: &Context<'_>) -> Result<()> {
     let last = definitions.len().saturating_sub(1);
@@ -181,13 +195,6 @@ pub(super) fn check_places(definitions: &[&'static Definition], context: &Contex
         }
     }
     match (context.place, definitions.first()) {
-        (Place::Database, None) => {
-            Err(misplaced("{aggregate: 1} is not valid for an empty pipeline.".to_owned()))
-        }
-        (Place::Database, Some(first)) if !first.sourceless => Err(misplaced(format!(
-            "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
-            first.name
-        ))),
         (Place::Collection, Some(first)) if first.sourceless => {
             Err(misplaced(format!("'{}' can only be run with {{aggregate: 1}}", first.name)))
         }

@@ -26,6 +26,13 @@ pub fn tell(engine: &Engine, namespace: &Namespace, stage: &Stage) -> Result<Vec
 fn collection(engine: &Engine, namespace: &Namespace, stage: CollStats) -> Result<Document> {
     let exists = |what: &str| match engine.collection(namespace) {
         Some(_) => Ok(()),
+        None if engine.view(namespace).is_some() => Err(Error::user(
+            ErrorCode::CommandNotSupportedOnView,
+            format!(
+                "PlanExecutor error during aggregation :: caused by :: Namespace {namespace} is a view, not a \
+                 collection"
+            ),
+        )),
         None => Err(Error::user(
             ErrorCode::NamespaceNotFound,
             format!(

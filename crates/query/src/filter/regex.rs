@@ -91,9 +91,9 @@ impl Regex {
     /// range, the whole match first, and none for a group that took no part. Fails where the backtracking engine gave up.
     pub(crate) fn find_at(&self, text: &str, start: usize) -> Result<Option<Groups>, GaveUp> {
         Ok(match &self.engine {
-            Engine::Linear(regex) => {
-                regex.captures_at(text, start).map(|found| groups(found.iter().map(|group| group.map(|m| m.range()))))
-            }
+            Engine::Linear(regex) => regex
+                .captures_at(text, start)
+                .map(|found| groups(found.iter().map(|group| group.map(|m| m.range())))),
             Engine::Backtracking(regex) => regex
                 .captures_from_pos(text, start)
                 .map_err(|_| GaveUp)?

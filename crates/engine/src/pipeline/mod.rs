@@ -17,12 +17,15 @@ mod graph_lookup;
 mod limit;
 mod lookup;
 mod r#match;
+mod redact;
 mod sample;
 mod scan;
 mod skip;
 mod sort;
 mod telling;
+mod transform;
 mod union_with;
+mod unwind;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -279,6 +282,11 @@ pub(crate) struct Opening<'a> {
 fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Box<dyn Step>> {
     Ok(match stage {
         Stage::Match(stage) => Box::new(r#match::Match::new(stage, input)),
+        Stage::Project(stage) => Box::new(transform::Transform::project(&stage.projection, input, opening)),
+        Stage::AddFields(stage) => Box::new(transform::Transform::project(&stage.projection, input, opening)),
+        Stage::ReplaceRoot(stage) => Box::new(transform::Transform::replace_root(stage, input, opening)),
+        Stage::Redact(stage) => Box::new(redact::Redact::new(stage, input, opening)),
+        Stage::Unwind(stage) => Box::new(unwind::Unwind::new(stage, input)),
         Stage::Sort(stage) => Box::new(sort::Sort::new(stage, input, opening)),
         Stage::Limit(stage) => Box::new(limit::Limit::new(*stage, input)),
         Stage::Skip(stage) => Box::new(skip::Skip::new(*stage, input)),

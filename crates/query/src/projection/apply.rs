@@ -1,8 +1,9 @@
 //! The pass over a document that writes what the projection shows.
 
-use kilim_bson::{RawArray, RawDocument, RawValue, Writer};
+use kilim_bson::{Document, RawArray, RawDocument, RawValue, Writer};
 use kilim_error::{Error, Result};
 
+use crate::expression::{Bindings, Env, Place};
 use crate::filter::Filter;
 
 use super::{Branch, Kind, Node, Projection, Slice};
@@ -19,19 +20,36 @@ impl Projection {
 
     /// Appends the fields that the projection shows to the document open in `out`.
     pub fn apply(&self, document: RawDocument<'_>, position: Option<usize>, out: &mut Writer) -> Result<()> {
+        self.write(&Env::new(document, Bindings::none()), position, out)
+    }
+
+    /// The same for a projection within a pipeline, whose expressions may see variables.
+    pub fn apply_in(&self, env: &Env<'_>, out: &mut Writer) -> Result<()> {
+        self.write(env, None, out)
+    }
+
+    /// The document that the projection makes of another.
+    pub fn made_of(&self, env: &Env<'_>) -> Result<Document> {
+        let mut out = Writer::with_capacity(env.root.as_bytes().len() + 64);
+        self.apply_in(env, &mut out)?;
+        Ok(out.finish())
+    }
+
+    fn write(&self, env: &Env<'_>, position: Option<usize>, out: &mut Writer) -> Result<()> {
         if self.is_identity() {
-            out.append_elements(document.elements());
+            out.append_elements(env.root.elements());
             return Ok(());
         }
-        let mut pass = Pass { projection: self, position, writer: out };
-        pass.fields(document, &self.root, Scope { positional: self.positional, slices: true })?;
-        pass.added_fields(document)
+        let mut pass = Pass { kind: self.kind, position, env, writer: out };
+        pass.fields(env.root, &self.root, Scope { positional: self.positional, slices: true })
     }
 }
 
-struct Pass<'p> {
-    projection: &'p Projection,
+struct Pass<'p, 'a> {
+    kind: Kind,
     position: Option<usize>,
+    /// Expressions see the document as it came in, wherever in it they stand.
+    env: &'p Env<'a>,
     writer: &'p mut Writer,
 }
 
@@ -44,51 +62,160 @@ struct Scope {
     slices: bool,
 }
 
-/// Where a value goes: under a name, or to the next index of an array.
-#[derive(Clone, Copy)]
-enum Place<'n> {
-    Field(&'n str),
-    Index(usize),
+/// Elements that are to be copied as they are, gathered while they lie next to each other.
+struct Run<'a> {
+    all: &'a [u8],
+    start: usize,
+    end: usize,
 }
 
-impl Pass<'_> {
+impl<'a> Run<'a> {
+    fn of(document: RawDocument<'a>) -> Run<'a> {
+        Run { all: document.elements(), start: 0, end: 0 }
+    }
+
+    /// Takes the next element in.
+    #[inline]
+    fn keep(&mut self, bytes: &[u8]) {
+        self.end += bytes.len();
+    }
+
+    /// Writes what was gathered, and passes over the next element.
+    #[inline]
+    fn skip(&mut self, bytes: &[u8], writer: &mut Writer) {
+        self.write(writer);
+        self.start = self.end + bytes.len();
+        self.end = self.start;
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        if self.start < self.end {
+            writer.append_elements(&self.all[self.start..self.end]);
+        }
+    }
+}
+
+/// Which children have been met.
+#[derive(Default)]
+struct Met {
+    first: u64,
+    more: Vec<usize>,
+}
+
+impl Met {
+    /// Notes a child; whether it is met for the first time.
+    fn note(&mut self, child: usize) -> bool {
+        let known = self.knows(child);
+        match child {
+            0..64 => self.first |= 1 << child,
+            _ if !known => self.more.push(child),
+            _ => {}
+        }
+        !known
+    }
+
+    fn knows(&self, child: usize) -> bool {
+        match child {
+            0..64 => self.first & (1 << child) != 0,
+            _ => self.more.contains(&child),
+        }
+    }
+}
+
+impl Pass<'_, '_> {
     fn includes(&self) -> bool {
-        self.projection.kind == Kind::Inclusion
+        self.kind == Kind::Inclusion
     }
 
     fn fields(&mut self, document: RawDocument<'_>, branch: &Branch, scope: Scope) -> Result<()> {
+        let mut met = Met::default();
+        let mut run = Run::of(document);
         let mut fields = document.iter();
         while let Some((name, value, bytes)) = fields.next_with_bytes() {
-            match branch.child(name) {
-                None if self.includes() => {}
-                None => self.writer.append_elements(bytes),
-                Some(Node::Leaf) if self.includes() => self.writer.append_elements(bytes),
-                Some(Node::Leaf) => {}
-                Some(Node::Positional) => match value {
+            let Some(child) = branch.position(name) else {
+                match self.includes() {
+                    true => run.skip(bytes, self.writer),
+                    false => run.keep(bytes),
+                }
+                continue;
+            };
+            match &branch.children[child].1 {
+                Node::Leaf => match self.includes() {
+                    true => run.keep(bytes),
+                    false => run.skip(bytes, self.writer),
+                },
+                Node::Positional => match value {
                     RawValue::Array(array) if scope.positional => {
+                        run.skip(bytes, self.writer);
                         let element = self.matched(array)?;
                         self.writer.open_array(name);
                         self.writer.append_index(0, element);
                         self.writer.close();
                     }
-                    _ => self.writer.append_elements(bytes),
+                    _ => run.keep(bytes),
                 },
-                Some(Node::Slice(slice)) => match value {
-                    RawValue::Array(array) if scope.slices => self.slice(name, array, *slice),
-                    _ => self.writer.append_elements(bytes),
+                Node::Slice(slice) => match value {
+                    RawValue::Array(array) if scope.slices => {
+                        run.skip(bytes, self.writer);
+                        self.slice(name, array, *slice);
+                    }
+                    _ => run.keep(bytes),
                 },
-                // An inclusion adds it behind all others.
-                Some(Node::ElemMatch(_)) if self.includes() => {}
-                Some(Node::ElemMatch(filter)) => {
+                // An inclusion adds them behind all others.
+                Node::ElemMatch(_) | Node::Computed(_) if self.includes() => run.skip(bytes, self.writer),
+                Node::ElemMatch(filter) => {
+                    run.skip(bytes, self.writer);
+                    met.note(child);
                     let position = filter.matches_with_position(document)?.flatten();
                     self.single(name, value, position);
                 }
-                Some(Node::Branch(nested)) => {
+                Node::Computed(expression) => match met.note(child) {
+                    true => {
+                        run.skip(bytes, self.writer);
+                        expression.append(self.env, Place::Field(name), self.writer)?;
+                    }
+                    // A second field of that name stays.
+                    false => run.keep(bytes),
+                },
+                Node::Branch(nested) => {
+                    run.skip(bytes, self.writer);
+                    met.note(child);
                     self.nested(Place::Field(name), value, nested, scope)?;
                 }
             }
         }
+        run.write(self.writer);
+        if branch.adds { self.added(document, branch, &met) } else { Ok(()) }
+    }
+
+    /// Fields that are new, in the order in which they were asked for.
+    fn added(&mut self, document: RawDocument<'_>, branch: &Branch, met: &Met) -> Result<()> {
+        for (child, (name, node)) in branch.children.iter().enumerate() {
+            match node {
+                Node::Computed(expression) if !met.knows(child) => {
+                    expression.append(self.env, Place::Field(name), self.writer)?;
+                }
+                Node::ElemMatch(filter) if !met.knows(child) => {
+                    if let Some(value) = document.get(name) {
+                        let position = filter.matches_with_position(document)?.flatten();
+                        self.single(name, value, position);
+                    }
+                }
+                Node::Branch(nested) if nested.adds && !met.knows(child) => {
+                    self.made(Place::Field(name), nested)?;
+                }
+                _ => {}
+            }
+        }
         Ok(())
+    }
+
+    /// A document of nothing but computed fields.
+    fn made(&mut self, place: Place<'_>, branch: &Branch) -> Result<()> {
+        place.open_document(self.writer);
+        let done = self.added(RawDocument::empty(), branch, &Met::default());
+        self.writer.close();
+        done
     }
 
     /// A value that a branch leads into; whether anything was written.
@@ -101,10 +228,7 @@ impl Pass<'_> {
     ) -> Result<bool> {
         match value {
             RawValue::Document(document) => {
-                match place {
-                    Place::Field(name) => self.writer.open_document(name),
-                    Place::Index(index) => self.writer.open_document_at(index),
-                }
+                place.open_document(self.writer);
                 let done = self.fields(document, branch, scope);
                 self.writer.close();
                 done?;
@@ -114,10 +238,7 @@ impl Pass<'_> {
                     true => (Scope { positional: false, ..scope }, Some(self.matched(array)?)),
                     false => (scope, None),
                 };
-                match place {
-                    Place::Field(name) => self.writer.open_array(name),
-                    Place::Index(index) => self.writer.open_array_at(index),
-                }
+                place.open_array(self.writer);
                 let done = match selected {
                     Some(element) => self
                         .nested(Place::Index(0), element, branch, scope)
@@ -127,11 +248,10 @@ impl Pass<'_> {
                 self.writer.close();
                 done?;
             }
+            // What has no fields gives way to what is computed.
+            _ if branch.adds => self.made(place, branch)?,
             _ if self.includes() => return Ok(false),
-            scalar => match place {
-                Place::Field(name) => self.writer.append(name, scalar),
-                Place::Index(index) => self.writer.append_index(index, scalar),
-            },
+            scalar => place.append(scalar, self.writer),
         }
         Ok(true)
     }
@@ -177,21 +297,6 @@ impl Pass<'_> {
             self.writer.append_index(0, element);
             self.writer.close();
         }
-    }
-
-    fn added_fields(&mut self, document: RawDocument<'_>) -> Result<()> {
-        if !self.includes() {
-            return Ok(());
-        }
-        let projection = self.projection;
-        for (name, node) in &projection.root.children {
-            if let Node::ElemMatch(filter) = node
-                && let Some(value) = document.get(name)
-            {
-                self.single(name, value, filter.matches_with_position(document)?.flatten());
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,19 +1,24 @@
-//! Projections: which fields of a document an answer shows.
+//! Projections: which fields of a document an answer shows, and which it computes.
 //!
-//! A projection is a tree of field names, either of what to include or of what to leave out, and is applied
-//! in one pass over the document's bytes: fields keep the document's order, whole subtrees are
-//! copied as bytes. `$slice` and the positional `$` change arrays on the way, `$elemMatch` replaces one.
+//! A projection is a tree of field names: of what to include, of what to leave out, or of what to add
+//! (`$addFields`). It is applied in one pass over the document's bytes: fields keep the document's order,
+//! whole subtrees are copied as bytes, computed fields that are new come behind. `$slice` and the positional
+//! `$` change arrays on the way, `$elemMatch` replaces one.
 //!
 //! Invariant: what is written is a valid document, and no path of the tree is a prefix of another.
 
+mod addition;
 mod apply;
-mod expression_name;
+mod explain;
+mod meaning;
 mod parse;
 #[cfg(test)]
 mod tests;
 
 use kilim_bson::Path;
+use kilim_error::Result;
 
+use crate::expression::Expression;
 use crate::filter::Filter;
 
 #[derive(Debug, Clone)]
@@ -28,6 +33,8 @@ pub struct Projection {
 enum Kind {
     Inclusion,
     Exclusion,
+    /// Everything stays, computed fields are added or replaced.
+    Addition,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -36,6 +43,8 @@ struct Branch {
     children: Vec<(Box<str>, Node)>,
     /// The positional `$` ends in this subtree.
     positional: bool,
+    /// A field of this subtree may be new.
+    adds: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -47,6 +56,7 @@ enum Node {
     Slice(Slice),
     /// The filter `{field: {$elemMatch: …}}`, whose position is the element to show.
     ElemMatch(Box<Filter>),
+    Computed(Box<Expression>),
     Branch(Branch),
 }
 
@@ -58,16 +68,64 @@ struct Slice {
     limit: i32,
 }
 
+impl Node {
+    /// Whether it may add a field to a document that lacks it.
+    fn adds(&self) -> bool {
+        match self {
+            Node::ElemMatch(_) | Node::Computed(_) => true,
+            Node::Branch(branch) => branch.adds,
+            Node::Leaf | Node::Positional | Node::Slice(_) => false,
+        }
+    }
+}
+
 impl Branch {
     fn child(&self, name: &str) -> Option<&Node> {
-        self.children.iter().find(|(child, _)| **child == *name).map(|(_, node)| node)
+        self.position(name).map(|at| &self.children[at].1)
+    }
+
+    #[inline]
+    fn position(&self, name: &str) -> Option<usize> {
+        self.children.iter().position(|(child, _)| **child == *name)
+    }
+
+    /// Knows of each subtree whether it adds fields.
+    fn mark_additions(&mut self) {
+        for (_, node) in &mut self.children {
+            if let Node::Branch(branch) = node {
+                branch.mark_additions();
+            }
+        }
+        self.adds = self.children.iter().any(|(_, node)| node.adds());
+    }
+
+    fn optimise(&mut self) -> Result<()> {
+        for (_, node) in &mut self.children {
+            match node {
+                Node::Computed(expression) => **expression = (**expression).clone().optimised()?,
+                Node::Branch(branch) => branch.optimise()?,
+                Node::Leaf | Node::Positional | Node::Slice(_) | Node::ElemMatch(_) => {}
+            }
+        }
+        Ok(())
     }
 }
 
 impl Projection {
+    fn new(kind: Kind, mut root: Branch, positional: bool) -> Projection {
+        root.mark_additions();
+        Projection { kind, root, positional }
+    }
+
+    /// Computes what no document influences. Fails where such a part fails; the projection is then as it
+    /// was, and fails on the first document.
+    pub fn optimise(&mut self) -> Result<()> {
+        self.root.optimise()
+    }
+
     /// Whether documents are shown as they are.
     pub fn is_identity(&self) -> bool {
-        self.kind == Kind::Exclusion && self.root.children.is_empty()
+        self.kind != Kind::Inclusion && self.root.children.is_empty()
     }
 
     /// Whether only whole top-level fields are included or left out.
@@ -82,9 +140,9 @@ impl Projection {
     }
 
     /// The paths from which the answer can be made, `_id` among them if it is shown; nothing where it
-    /// takes the whole document.
+    /// takes the whole document, or computes.
     pub fn needed_fields(&self) -> Option<Vec<Path>> {
-        if self.kind == Kind::Exclusion {
+        if self.kind != Kind::Inclusion {
             return None;
         }
         let mut paths = Vec::new();
@@ -95,7 +153,7 @@ impl Projection {
 /// Collects the leaves below a prefix; false if one is no plain inclusion.
 fn collect(branch: &Branch, prefix: &str, paths: &mut Vec<Path>) -> bool {
     branch.children.iter().all(|(name, node)| {
-        let path = if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
+        let path = join(prefix, name);
         match node {
             Node::Leaf => {
                 paths.push(Path::parse(&path));
@@ -105,4 +163,8 @@ fn collect(branch: &Branch, prefix: &str, paths: &mut Vec<Path>) -> bool {
             _ => false,
         }
     })
+}
+
+fn join(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }

@@ -3,53 +3,89 @@
 use kilim_bson::{Path, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::expression_name::check_expression_name;
 use super::{Branch, Kind, Node, Projection, Slice};
+use crate::expression::{Expression, Scope, Variables, operators};
 use crate::filter::Filter;
 use crate::filter::number::{self, display, display_document};
 use crate::filter::parse::{Place, is_true, parse_field};
 use crate::path::check_field_path;
 
 impl Projection {
+    /// A projection of find that knows no variables.
     pub fn parse(projection: RawDocument<'_>) -> Result<Projection> {
-        let mut parser = Parser::default();
-        let mut root = Branch::default();
-        parser.fields(projection, &mut root, true)?;
-        let kind = parser.kind.unwrap_or(match parser {
-            Parser { id: Some(true), .. } => Kind::Inclusion,
-            Parser { elem_match: true, slice: false, .. } => Kind::Inclusion,
-            _ => Kind::Exclusion,
-        });
-        // `_id` is the one field that may go against the kind, and is shown unless refused.
-        match (kind, parser.id) {
-            (Kind::Inclusion, Some(false)) | (Kind::Exclusion, Some(true)) => {
-                root.children.retain(|(name, _)| **name != *"_id");
-            }
-            (Kind::Inclusion, None) if root.child("_id").is_none() => {
-                root.children.push(("_id".into(), Node::Leaf));
-            }
-            _ => {}
+        Projection::parse_in(projection, &Scope::new(&Variables::default()))
+    }
+
+    /// A projection of find and its kin.
+    pub fn parse_in(projection: RawDocument<'_>, scope: &Scope<'_>) -> Result<Projection> {
+        let mut projection = parse(projection, Language::Find, scope)?;
+        projection.optimise()?;
+        Ok(projection)
+    }
+
+    /// The document of `$project`, which has no operators of its own.
+    pub fn parse_stage(projection: RawDocument<'_>, scope: &Scope<'_>) -> Result<Projection> {
+        if projection.is_empty() {
+            return Err(Error::location(51272, "projection specification must have at least one field"));
         }
-        Ok(Projection { kind, root, positional: parser.positional })
+        parse(projection, Language::Aggregation, scope)
     }
 }
 
+/// Where a projection stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Find,
+    Aggregation,
+}
+
+fn parse(projection: RawDocument<'_>, language: Language, scope: &Scope<'_>) -> Result<Projection> {
+    let mut parser = Parser {
+        language,
+        scope,
+        kind: None,
+        id: None,
+        positional: false,
+        elem_match: false,
+        slice: false,
+        meta: false,
+    };
+    let mut root = Branch::default();
+    parser.fields(projection, &mut root, true)?;
+    let kind = parser.kind.unwrap_or(match parser {
+        Parser { id: Some(true), .. } => Kind::Inclusion,
+        Parser { elem_match: true, slice: false, .. } => Kind::Inclusion,
+        Parser { id: None, meta: true, language: Language::Aggregation, .. } => Kind::Inclusion,
+        _ => Kind::Exclusion,
+    });
+    // `_id` is the one field that may go against the kind, and is shown unless refused.
+    match (kind, parser.id) {
+        (Kind::Inclusion, Some(false)) | (Kind::Exclusion, Some(true)) => {
+            root.children.retain(|(name, _)| **name != *"_id");
+        }
+        (Kind::Inclusion, None) if root.child("_id").is_none() => {
+            root.children.push(("_id".into(), Node::Leaf));
+        }
+        _ => {}
+    }
+    Ok(Projection::new(kind, root, parser.positional))
+}
+
 /// What has been seen so far.
-#[derive(Default)]
-struct Parser {
+struct Parser<'s> {
+    language: Language,
+    /// What variables mean in expressions.
+    scope: &'s Scope<'s>,
     kind: Option<Kind>,
     /// `_id` as a whole is included or excluded.
     id: Option<bool>,
     positional: bool,
     elem_match: bool,
     slice: bool,
+    meta: bool,
 }
 
-fn unsupported(what: &str) -> Error {
-    Error::user(ErrorCode::NotImplemented, format!("{what} in a projection is not supported yet"))
-}
-
-impl Parser {
+impl Parser<'_> {
     fn fields(&mut self, fields: RawDocument<'_>, branch: &mut Branch, top: bool) -> Result<()> {
         fields.iter().try_for_each(|(name, value)| self.field(name, value, branch, top))
     }
@@ -64,6 +100,9 @@ impl Parser {
             ));
         }
         let positional = name.strip_suffix(".$");
+        if positional.is_some() && self.language == Language::Aggregation {
+            return Err(Error::location(31324, "Cannot use positional projection in aggregation projection"));
+        }
         match value {
             RawValue::Document(_) if positional.is_some() => Err(Error::location(
                 31271,
@@ -77,20 +116,25 @@ impl Parser {
             }
             value => {
                 check_field_path(name)?;
-                self.check_expression(name, value)?;
-                Err(unsupported(&format!("the value of '{name}': a literal or an expression")))
+                let expression = Expression::parse(value, self.scope)?;
+                if self.kind == Some(Kind::Exclusion) {
+                    return Err(Error::location(
+                        31310,
+                        format!(
+                            "Cannot use an expression {name}: {} in an exclusion projection",
+                            display(value)
+                        ),
+                    ));
+                }
+                self.computed(name, expression, branch)
             }
         }
     }
 
-    /// Expressions add fields, which only an inclusion can.
-    fn check_expression(&self, name: &str, value: RawValue<'_>) -> Result<()> {
-        if self.kind == Some(Kind::Exclusion) {
-            return Err(Error::location(
-                31310,
-                format!("Cannot use an expression {name}: {} in an exclusion projection", display(value)),
-            ));
-        }
+    /// Puts an expression at a path. It adds a field, which only an inclusion can.
+    fn computed(&mut self, name: &str, expression: Expression, branch: &mut Branch) -> Result<()> {
+        insert(branch, name, name, Node::Computed(Box::new(expression)))?;
+        self.kind = Some(Kind::Inclusion);
         Ok(())
     }
 
@@ -152,19 +196,16 @@ impl Parser {
         check_field_path(name)?;
         if operator.starts_with('$') && fields.next().is_none() {
             return match operator {
-                "$slice" => {
-                    self.slice = true;
-                    parse_slice(self.kind, value, operand, |slice| {
-                        insert(branch, name, name, Node::Slice(slice))
-                    })
+                "$slice" if self.language == Language::Find => self.slice(name, value, operand, branch),
+                "$elemMatch" if self.language == Language::Find => {
+                    self.elem_match(name, value, operand, branch, top)
                 }
-                "$elemMatch" => self.elem_match(name, value, operand, branch, top),
-                "$meta" => Err(refuse_meta(operand)),
-                _ => {
-                    check_expression_name(operator)?;
-                    self.check_expression(name, RawValue::Document(value))?;
-                    Err(unsupported(&format!("the expression {operator}")))
-                }
+                "$elemMatch" => Err(Error::user(
+                    ErrorCode::InvalidPipelineOperator,
+                    "Cannot use $elemMatch in this context",
+                )),
+                "$meta" => self.metadata(name, operand, branch),
+                _ => self.expression(name, operator, operand, branch),
             };
         }
         let nested = branch_at(branch, name, name)?;
@@ -174,6 +215,61 @@ impl Parser {
             mark_positional(branch, name);
         }
         Ok(())
+    }
+
+    fn expression(
+        &mut self,
+        name: &str,
+        operator: &str,
+        operand: RawValue<'_>,
+        branch: &mut Branch,
+    ) -> Result<()> {
+        if !operators().any(|known| known.name == operator) {
+            return Err(Error::location(31325, format!("Unknown expression {operator}")));
+        }
+        if self.kind == Some(Kind::Exclusion) {
+            return Err(Error::location(
+                31252,
+                "Cannot use expression other than $meta in exclusion projection",
+            ));
+        }
+        let expression = Expression::parse_call(operator, operand, self.scope)?;
+        self.computed(name, expression, branch)
+    }
+
+    /// Something known of the document beside its fields. It goes with inclusion and exclusion.
+    fn metadata(&mut self, name: &str, operand: RawValue<'_>, branch: &mut Branch) -> Result<()> {
+        check_meta(operand)?;
+        let expression = Expression::parse_call("$meta", operand, self.scope)?;
+        self.meta = true;
+        insert(branch, name, name, Node::Computed(Box::new(expression)))
+    }
+
+    /// The `$slice` of find; what does not fit it is taken for the expression of that name.
+    fn slice(
+        &mut self,
+        name: &str,
+        syntax: RawDocument<'_>,
+        operand: RawValue<'_>,
+        branch: &mut Branch,
+    ) -> Result<()> {
+        let taken = parse_slice(operand).and_then(|slice| insert(branch, name, name, Node::Slice(slice)));
+        let Err(why) = taken else {
+            self.slice = true;
+            return Ok(());
+        };
+        self.expression(name, "$slice", operand, branch).map_err(|cause| {
+            Error::location(
+                cause.code().0,
+                format!(
+                    "Invalid $slice syntax. The given syntax {} did not match the find() syntax because :: \
+                     Location{}: {why} :: The given syntax did not match the expression $slice syntax. :: \
+                     caused by :: {cause}",
+                    display_document(syntax),
+                    why.code().0,
+                ),
+            )
+        })
     }
 
     fn elem_match(
@@ -206,18 +302,15 @@ impl Parser {
     }
 }
 
-fn refuse_meta(operand: RawValue<'_>) -> Error {
-    match operand {
-        RawValue::String("textScore") => {
-            Error::location(40218, "query requires text score metadata, but it is not available")
-        }
-        RawValue::String(
-            known @ ("recordId" | "sortKey" | "indexKey" | "randVal" | "searchScore" | "searchHighlights"
-            | "geoNearDistance" | "geoNearPoint"),
-        ) => unsupported(&format!("$meta {known}")),
-        RawValue::String(other) => Error::location(17308, format!("Unsupported argument to $meta: {other}")),
-        _ => Error::location(17307, "$meta only supports string arguments"),
-    }
+/// Refuses metadata that only searches by text or place give.
+fn check_meta(operand: RawValue<'_>) -> Result<()> {
+    let what = match operand {
+        RawValue::String("textScore") => "text score",
+        RawValue::String("geoNearDistance") => "$geoNear distance",
+        RawValue::String("geoNearPoint") => "$geoNear point",
+        _ => return Ok(()),
+    };
+    Err(Error::location(40218, format!("query requires {what} metadata, but it is not available")))
 }
 
 /// A number as `$slice` takes it, within 32 bits.
@@ -229,72 +322,22 @@ fn clamped(value: RawValue<'_>) -> Option<i32> {
     }
 }
 
-/// What does not fit the `$slice` of find is taken for the expression of that name.
-fn parse_slice(
-    kind: Option<Kind>,
-    syntax: RawDocument<'_>,
-    operand: RawValue<'_>,
-    insert: impl FnOnce(Slice) -> Result<()>,
-) -> Result<()> {
-    let failed = |code: i32, why: &str| {
-        let (expression_code, cause) = match kind {
-            Some(Kind::Exclusion) => {
-                (31252, "Cannot use expression other than $meta in exclusion projection".to_owned())
-            }
-            // With enough arguments the expression meets the same obstacle.
-            _ => match operand.as_array().map_or(1, |list| list.len()) {
-                2 | 3 => (code, why.to_owned()),
-                count => (
-                    28667,
-                    format!(
-                        "Expression $slice takes at least 2 arguments, and at most 3, but {count} were passed in."
-                    ),
-                ),
-            },
+fn parse_slice(operand: RawValue<'_>) -> Result<Slice> {
+    let RawValue::Array(list) = operand else {
+        return match clamped(operand) {
+            Some(limit) => Ok(Slice { skip: None, limit }),
+            None => Err(Error::location(31273, "$slice only supports numbers and [skip, limit] arrays")),
         };
-        Err(Error::location(
-            expression_code,
-            format!(
-                "Invalid $slice syntax. The given syntax {} did not match the find() syntax because :: \
-                 Location{code}: {why} :: The given syntax did not match the expression $slice syntax. :: \
-                 caused by :: {cause}",
-                display_document(syntax),
-            ),
-        ))
     };
-    let slice = match operand {
-        RawValue::Array(list) => {
-            let items: Vec<RawValue<'_>> = list.iter().collect();
-            let pair = match items[..] {
-                [skip, limit] => clamped(skip).zip(clamped(limit)).filter(|(_, limit)| *limit > 0),
-                _ => None,
-            };
-            match (pair, items.first()) {
-                (Some((skip, limit)), _) => Slice { skip: Some(skip), limit },
-                (None, Some(RawValue::String(text))) if text.starts_with('$') => {
-                    return Err(unsupported("the expression $slice"));
-                }
-                (None, Some(RawValue::Array(_) | RawValue::Document(_))) => {
-                    return Err(unsupported("the expression $slice"));
-                }
-                (None, Some(first)) if matches!(items.len(), 2 | 3) => {
-                    return Err(Error::location(
-                        28724,
-                        format!(
-                            "First argument to $slice must be an array, but is of type: {}",
-                            first.element_type().name()
-                        ),
-                    ));
-                }
-                _ => return failed(31272, "$slice array argument should be of form [skip, limit]"),
-            }
-        }
-        value => match clamped(value) {
-            Some(limit) => Slice { skip: None, limit },
-            None => return failed(31273, "$slice only supports numbers and [skip, limit] arrays"),
-        },
+    let items: Vec<RawValue<'_>> = list.iter().collect();
+    let pair = match items[..] {
+        [skip, limit] => clamped(skip).zip(clamped(limit)).filter(|(_, limit)| *limit > 0),
+        _ => None,
     };
-    insert(slice).or_else(|error| failed(error.code().0, &error.to_string()))
+    match pair {
+        Some((skip, limit)) => Ok(Slice { skip: Some(skip), limit }),
+        None => Err(Error::location(31272, "$slice array argument should be of form [skip, limit]")),
+    }
 }
 
 /// Puts a node at a path, which must neither extend nor be extended by another.
@@ -327,7 +370,7 @@ fn collision(path: &str) -> Error {
 }
 
 /// The branch of that name, made if new; nothing if the name is taken by something else.
-fn descend<'b>(branch: &'b mut Branch, name: &str) -> Option<&'b mut Branch> {
+pub(super) fn descend<'b>(branch: &'b mut Branch, name: &str) -> Option<&'b mut Branch> {
     let at = match branch.children.iter().position(|(child, _)| **child == *name) {
         Some(at) => at,
         None => {

@@ -8,6 +8,7 @@
 //! Payloads are cheap to clone: what is large lies behind an `Arc`, since a sub-pipeline is opened once for
 //! every document that comes by.
 
+mod add_fields;
 mod coll_stats;
 mod count_only;
 mod current_op;
@@ -23,12 +24,17 @@ mod r#match;
 mod merge;
 mod out;
 mod plan_cache_stats;
+mod project;
+mod redact;
 mod refused;
+mod replace_root;
 mod sample;
 mod skip;
 mod sort;
 mod table;
 mod union_with;
+mod unset;
+mod unwind;
 
 use std::sync::Arc;
 
@@ -37,6 +43,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use crate::expression::{Dependencies, Scope};
 
+pub use add_fields::AddFields;
 pub use coll_stats::CollStats;
 pub use count_only::CountOnly;
 pub use current_op::CurrentOp;
@@ -51,11 +58,15 @@ pub use r#match::Match;
 pub use merge::{MatchedPipeline, Merge, WhenMatched, WhenNotMatched};
 pub use out::Out;
 pub use plan_cache_stats::PlanCacheStats;
+pub use project::Project;
+pub use redact::{Redact, Redacted};
+pub use replace_root::ReplaceRoot;
 pub use sample::Sample;
 pub use skip::Skip;
 pub use sort::SortBy;
 pub use table::{DEFINITIONS, Definition, Position, find};
 pub use union_with::UnionWith;
+pub use unwind::{Cut, Found, Unwind};
 
 /// More stages than this are refused, as on MongoDB.
 const STAGES_MAX: usize = 1000;
@@ -72,6 +83,11 @@ pub struct Pipeline {
 #[derive(Debug, Clone)]
 pub enum Stage {
     Match(Match),
+    Project(Project),
+    AddFields(AddFields),
+    ReplaceRoot(ReplaceRoot),
+    Redact(Redact),
+    Unwind(Unwind),
     Sort(SortBy),
     Limit(Limit),
     Skip(Skip),
@@ -148,6 +164,11 @@ impl Stage {
     pub fn behaviour(&self) -> &dyn Behaviour {
         match self {
             Stage::Match(stage) => stage,
+            Stage::Project(stage) => stage,
+            Stage::AddFields(stage) => stage,
+            Stage::ReplaceRoot(stage) => stage,
+            Stage::Redact(stage) => stage,
+            Stage::Unwind(stage) => stage,
             Stage::Sort(stage) => stage,
             Stage::Limit(stage) => stage,
             Stage::Skip(stage) => stage,
@@ -237,6 +258,18 @@ impl Pipeline {
         }
         table::check_places(&definitions, context)?;
         Ok(pipeline)
+    }
+
+    /// Computes what no document influences. Fails where such a part fails; a pipeline that is run all the
+    /// same fails on the first document that comes to it.
+    pub fn fold(&mut self) -> Result<()> {
+        self.stages.iter_mut().try_for_each(|stage| match stage {
+            Stage::Project(stage) => stage.fold(),
+            Stage::AddFields(stage) => stage.fold(),
+            Stage::ReplaceRoot(stage) => stage.fold(),
+            Stage::Redact(stage) => stage.fold(),
+            _ => Ok(()),
+        })
     }
 
     /// The collections that it reads beside its own, by database and name; some may come twice.

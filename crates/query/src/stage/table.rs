@@ -5,8 +5,9 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Context, Place, Stage};
 use super::{
-    coll_stats, count_only, current_op, documents, facet, graph_lookup, index_stats, limit, list_sessions,
-    lookup, r#match, merge, out, plan_cache_stats, refused, sample, skip, sort, union_with,
+    add_fields, coll_stats, count_only, current_op, documents, facet, graph_lookup, index_stats, limit,
+    list_sessions, lookup, r#match, merge, out, plan_cache_stats, project, redact, refused, replace_root,
+    sample, skip, sort, union_with, unset, unwind,
 };
 
 /// Reads the value of a stage called `name` and appends what it stands for.
@@ -92,6 +93,7 @@ impl Definition {
 
 /// In alphabetical order.
 pub const DEFINITIONS: &[Definition] = &[
+    stage("$addFields", add_fields::parse, "computed fields beside those that are there").in_update(),
     stage("$changeStream", refused::parse, "changes as they happen").first(),
     stage("$collStats", coll_stats::parse, "sizes and counts of the collection").first().not_in_transaction(),
     stage("$currentOp", current_op::parse, "what runs now").first().sourceless().not_in_transaction(),
@@ -116,9 +118,14 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$planCacheStats", plan_cache_stats::parse, "which plans are remembered")
         .first()
         .not_in_transaction(),
+    stage("$project", project::parse, "some fields, all but some, or computed ones").in_update(),
+    stage("$redact", redact::parse, "documents without the parts that are not let through"),
+    stage("$replaceRoot", replace_root::parse, "another document in the place of each").in_update(),
+    stage("$replaceWith", replace_root::parse_with, "another document in the place of each").in_update(),
     stage("$sample", sample::parse, "some documents, chosen at random"),
     stage("$search", refused::parse, "documents by full text").first(),
     stage("$searchMeta", refused::parse, "facts about a full text search").first(),
+    stage("$set", add_fields::parse, "computed fields beside those that are there").in_update(),
     stage("$setWindowFields", refused::parse, "values over a window of documents"),
     stage("$shardedDataDistribution", refused::parse, "how collections are spread over shards")
         .first()
@@ -126,6 +133,8 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$skip", skip::parse, "all but the first documents"),
     stage("$sort", sort::parse, "documents in order"),
     stage("$unionWith", union_with::parse, "documents of another collection behind"),
+    stage("$unset", unset::parse, "all but some fields").in_update(),
+    stage("$unwind", unwind::parse, "one document for each element of an array"),
 ];
 
 pub fn find(name: &str) -> Option<&'static Definition> {

@@ -118,27 +118,31 @@ pub fn shift(millis: i64, unit: Unit, amount: i64, zone: &Zone) -> Result<i64> {
         let message = format!("invalid dateAdd 'amount' parameter value: {amount} {}", unit.name());
         return Err(Error::location(5_976_500, message));
     }
-    let seconds = millis.div_euclid(1000);
-    let shifted = match unit.measure() {
-        Measure::Millis(length) => seconds + amount * (length / 1000),
-        Measure::Days(length) => {
-            let going = zone.going(seconds);
-            let local = seconds + going.offset + amount * length * SECONDS_PER_DAY;
-            zone.moment(local, going.summer)
-        }
-        Measure::Months(length) => {
-            let going = zone.going(seconds);
-            let civil = Civil::of(seconds + going.offset);
-            let month = civil.month + amount * length;
-            let day = civil.day.min(days_in_month(civil.year, month));
-            let local = days_carried(civil.year, month, day) * SECONDS_PER_DAY + civil.second_of_day();
-            zone.moment(local, going.summer)
-        }
-    };
     // Seconds are rounded down but their fraction is counted from zero, so a date before 1970 that has one
     // comes out a second early. That is what mongod answers, and results are compared.
-    let result = i128::from(shifted) * 1000 + i128::from(millis % 1000);
-    i64::try_from(result)
+    let (seconds, fraction) = (millis.div_euclid(1000), millis % 1000);
+    if amount == 0 {
+        return to_millis(seconds, fraction);
+    }
+    let going = zone.going(seconds);
+    let local = seconds + going.offset;
+    let local = match unit.measure() {
+        Measure::Millis(length) => return to_millis(seconds + amount * (length / 1000), fraction),
+        Measure::Days(length) => local + amount * length * SECONDS_PER_DAY,
+        Measure::Months(length) => {
+            let civil = Civil::of(local);
+            let month = civil.month + amount * length;
+            let day = civil.day.min(days_in_month(civil.year, month));
+            days_carried(civil.year, month, day) * SECONDS_PER_DAY + civil.second_of_day()
+        }
+    };
+    // A fraction below zero belongs to the second before, which may go by another offset.
+    let (local, fraction) = (local + fraction.div_euclid(1000), fraction.rem_euclid(1000));
+    to_millis(zone.moment(local, going.summer), fraction)
+}
+
+fn to_millis(seconds: i64, fraction: i64) -> Result<i64> {
+    i64::try_from(i128::from(seconds) * 1000 + i128::from(fraction))
         .ok()
         .filter(|millis| *millis != i64::MIN)
         .ok_or_else(|| Error::location(5_166_406, "dateAdd overflowed"))

@@ -126,9 +126,9 @@ fn between(start: i64, end: i64, unit: Unit, start_of_week: i64, zone: &Zone) ->
     if unit == Unit::Millisecond {
         return end.checked_sub(start).ok_or_else(|| Error::location(5_166_308, "dateDiff overflowed"));
     }
-    let count = |millis: i64| {
-        let seconds = millis.div_euclid(1000);
-        let civil = || Civil::of(zone.local(seconds));
+    let count = |(seconds, offset): (i64, i64)| {
+        let local = seconds + offset;
+        let civil = || Civil::of(local);
         match unit {
             Unit::Year => civil().year,
             Unit::Quarter => civil().year * 4 + (civil().month - 1) / 3,
@@ -136,10 +136,23 @@ fn between(start: i64, end: i64, unit: Unit, start_of_week: i64, zone: &Zone) ->
             // 1970 began on a Thursday.
             Unit::Week => (civil().days + 4 - start_of_week).div_euclid(7),
             Unit::Day => civil().days,
-            Unit::Hour => zone.local(seconds).div_euclid(3600),
-            Unit::Minute => seconds.div_euclid(60),
-            Unit::Second | Unit::Millisecond => seconds,
+            Unit::Hour => local.div_euclid(3600),
+            Unit::Minute => local.div_euclid(60),
+            Unit::Second | Unit::Millisecond => local,
         }
     };
-    Ok(count(end) - count(start))
+    let at = |millis: i64| {
+        let seconds = millis.div_euclid(1000);
+        (seconds, zone.offset(seconds))
+    };
+    let (start, end) = (at(start), at(end));
+    // Hours and less are time passed: what the clock was put forward or back meanwhile does not count.
+    let moved = start.1 - end.1;
+    let put_back = match unit {
+        Unit::Hour => moved / 3600,
+        Unit::Minute => moved / 60,
+        Unit::Second => moved,
+        _ => 0,
+    };
+    Ok(count(end) - count(start) + put_back)
 }

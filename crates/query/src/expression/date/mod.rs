@@ -12,6 +12,8 @@ mod from_string;
 mod part;
 mod parts;
 mod read;
+#[cfg(test)]
+mod tests;
 mod to_string;
 mod trunc;
 mod unit;

@@ -167,6 +167,10 @@ fn from_parts<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     } else {
         first_iso_monday(year) + (second_part - 1) * 7 + third_part - 1
     };
+    if time[3].checked_mul(1000).is_none() {
+        // mongod counts microseconds.
+        return Err(overflow());
+    }
     let [hour, minute, second, millisecond] = time.map(i128::from);
     let seconds = i128::from(days * SECONDS_PER_DAY) + hour * 3600 + minute * 60;
     let millis = (seconds + second) * 1000 + millisecond;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
-use jiff::tz::{AmbiguousOffset, Dst, TimeZone, TimeZoneDatabase};
+use jiff::tz::{AmbiguousOffset, Dst, Offset, TimeZone, TimeZoneDatabase};
 use kilim_error::{Error, Result};
 
 use super::civil::{Civil, SECONDS_PER_DAY};
@@ -60,7 +60,8 @@ impl Zone {
                 let known = Timestamp::from_second(within_database(seconds))
                     .expect("the moment was brought within the database's limits");
                 let info = zone.to_offset_info(known);
-                Going { offset: info.offset().seconds().into(), summer: info.dst() == Dst::Yes }
+                let summer = (info.dst() == Dst::Yes) != counts_winter(zone, seconds);
+                Going { offset: info.offset().seconds().into(), summer }
             }
         }
     }
@@ -74,8 +75,10 @@ impl Zone {
         seconds + self.offset(seconds)
     }
 
-    /// When the clock shows `local`. A time that is skipped is taken by the offset before; of one that comes
-    /// twice, the second, unless whoever asks comes from summer time.
+    /// When the clock shows `local`. A time that is skipped is taken by the offset before. Of one that comes
+    /// twice because summer ends, the second is meant, unless whoever asks comes from summer time. If it comes
+    /// twice for another reason, the second is meant east of Greenwich and the first west of it, since the
+    /// search begins as if the clock stood there.
     pub fn moment(&self, local: i64, from_summer: bool) -> i64 {
         let zone = match self {
             Zone::Offset(offset) => return local - offset,
@@ -86,15 +89,31 @@ impl Zone {
             AmbiguousOffset::Unambiguous { offset } => offset,
             AmbiguousOffset::Gap { before, .. } => before,
             AmbiguousOffset::Fold { before, after } => {
-                if from_summer {
-                    before
-                } else {
-                    after
-                }
+                let summer = |offset: Offset| self.going(local - i64::from(offset.seconds())).summer;
+                let first = match (summer(before), summer(after)) {
+                    (true, false) => from_summer,
+                    _ => after.seconds() < 0,
+                };
+                if first { before } else { after }
             }
         };
         local - i64::from(offset.seconds())
     }
+}
+
+/// Where winter is the exception by law: name, from when and until when, in seconds since 1970. Our data
+/// call summer the exception everywhere, MongoDB's do not.
+const WINTER_COUNTS: [(&str, i64, i64); 5] = [
+    ("Europe/Dublin", 57_722_400, i64::MAX),
+    ("Eire", 57_722_400, i64::MAX),
+    ("Africa/Casablanca", 1_540_692_000, i64::MAX),
+    ("Africa/El_Aaiun", 1_540_692_000, i64::MAX),
+    ("Africa/Windhoek", 764_200_800, 1_508_803_200),
+];
+
+fn counts_winter(zone: &TimeZone, seconds: i64) -> bool {
+    let Some(name) = zone.iana_name() else { return false };
+    WINTER_COUNTS.iter().any(|(known, from, to)| *known == name && (*from..*to).contains(&seconds))
 }
 
 fn within_database(seconds: i64) -> i64 {

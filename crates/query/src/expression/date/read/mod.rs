@@ -127,25 +127,28 @@ impl Reading {
         if self.hour == UNSAID {
             (self.hour, self.minute, self.second, self.micros) = (0, 0, 0, 0);
         }
-        let (days, micros) = self.local().ok_or_else(overflow)?;
-        let seconds = i128::from(days) * i128::from(SECONDS_PER_DAY) + micros.div_euclid(1_000_000);
-        let seconds = i64::try_from(seconds).map_err(|_| overflow())?;
-        let seconds = zone.moment(seconds, false);
-        i64::try_from(i128::from(seconds) * 1000 + micros.rem_euclid(1_000_000) / 1000)
-            .map_err(|_| overflow())
+        let local = self.local_micros().ok_or_else(overflow)?;
+        let seconds = i64::try_from(local.div_euclid(1_000_000)).map_err(|_| overflow())?;
+        let moment = i128::from(zone.moment(seconds, false)) * 1_000_000 + local.rem_euclid(1_000_000);
+        // Counted in microseconds and rounded towards 1970, as mongod does.
+        i64::try_from(moment).map(|micros| micros / 1000).map_err(|_| overflow())
     }
 
-    /// Days since 1970 and microseconds in them, as the clock shows them; none where years are too far away.
-    fn local(&self) -> Option<(i64, i128)> {
+    /// Microseconds since 1970 as the clock shows them; none where years are too far away.
+    fn local_micros(&self) -> Option<i128> {
+        const MICROS_PER_DAY: i128 = SECONDS_PER_DAY as i128 * 1_000_000;
         if ![self.year, self.month, self.day].into_iter().all(in_range) {
             return None;
         }
-        let days = self.relative.apply(self.year, self.month, self.day)?;
+        let days = self.relative.move_day(self.year, self.month, self.day)?;
         let seconds = i128::from(self.hour) * 3600
             + i128::from(self.minute) * 60
             + i128::from(self.second)
             + self.relative.seconds();
-        Some((days, seconds * 1_000_000 + i128::from(self.micros) + i128::from(self.relative.micros)))
+        let micros = seconds * 1_000_000 + i128::from(self.micros) + i128::from(self.relative.micros);
+        let local = i128::from(days) * MICROS_PER_DAY + micros;
+        let day = i64::try_from(local.div_euclid(MICROS_PER_DAY)).ok()?;
+        Some(local + i128::from(self.relative.move_over_weekends(day)?) * MICROS_PER_DAY)
     }
 }
 

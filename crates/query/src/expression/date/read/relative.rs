@@ -1,5 +1,7 @@
 //! What a text says relative to a date: `+2 days`, `last monday of`, `3 weekdays ago`.
 
+use kilim_bson::calendar;
+
 use super::super::civil::{days_carried, weekday};
 use super::in_range;
 
@@ -75,45 +77,42 @@ impl Relative {
         }
     }
 
-    /// Days since 1970 of a date after everything that moves its day; none beyond all reason.
-    pub fn apply(&self, year: i64, month: i64, day: i64) -> Option<i64> {
-        let amounts = [self.years, self.months, self.days];
-        if !amounts.into_iter().all(in_range) {
+    /// Days since 1970 of a date after everything that moves its day but not by time passing; none beyond all
+    /// reason.
+    pub fn move_day(&self, year: i64, month: i64, day: i64) -> Option<i64> {
+        if ![self.years, self.months, self.days].into_iter().all(in_range) {
             return None;
         }
         let (mut month, mut day, mut months) = (month, day, self.months);
-        match self.special {
-            Some(Special::WeekdayOfMonth) => {
-                day = 1;
-                month += std::mem::take(&mut months);
-            }
-            Some(Special::LastWeekdayOfMonth) => {
-                day = 1;
-                month += std::mem::take(&mut months) + 1;
-            }
-            _ => {}
+        if let Some(special @ (Special::WeekdayOfMonth | Special::LastWeekdayOfMonth)) = self.special {
+            day = 1;
+            month += std::mem::take(&mut months) + i64::from(special == Special::LastWeekdayOfMonth);
         }
         if let Some(wanted) = self.weekday {
+            // An end of the month is gone to first, and once more from the weekday found there.
+            (month, day) = self.to_end_of_month(month, day);
             day += self.to_weekday(wanted, weekday(days_carried(year, month, day)));
         }
-        // Normal again before amounts are added: a day that a weekday moved out of its month counts there.
-        let (year, month, day) = kilim_bson::calendar::civil(days_carried(year, month, day));
-        let (year, month, mut day) = (year + self.years, month + months, day + self.days);
-        let mut month = month;
+        // Normal again before amounts are added: a day that was moved out of its month counts there.
+        let (year, month, day) = calendar::civil(days_carried(year, month, day));
+        let (month, day) = self.to_end_of_month(month + months, day + self.days);
+        Some(days_carried(year + self.years, month, day))
+    }
+
+    fn to_end_of_month(&self, month: i64, day: i64) -> (i64, i64) {
         match self.month_end {
-            Some(MonthEnd::First) => day = 1,
-            Some(MonthEnd::Last) => {
-                day = 0;
-                month += 1;
-            }
-            None => {}
+            None => (month, day),
+            Some(MonthEnd::First) => (month, 1),
+            Some(MonthEnd::Last) => (month + 1, 0),
         }
-        let days = days_carried(year, month, day);
-        Some(match self.special {
-            Some(Special::Weekdays(count)) if in_range(count) => days + over_weekends(days, count),
-            Some(Special::Weekdays(_)) => return None,
-            _ => days,
-        })
+    }
+
+    /// Days to go for `+3 weekdays`, once everything else has moved; none beyond all reason.
+    pub fn move_over_weekends(&self, day: i64) -> Option<i64> {
+        match self.special {
+            Some(Special::Weekdays(count)) => in_range(count).then(|| over_weekends(day, count)),
+            _ => Some(0),
+        }
     }
 
     /// Days from one weekday to the wanted one.

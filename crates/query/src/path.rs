@@ -137,6 +137,10 @@ pub(crate) fn check_field_path(path: &str) -> Result<()> {
         if name.is_empty() {
             return Err(Error::location(15998, "FieldPath field names may not be empty strings."));
         }
+        if name.contains('\0') {
+            // mongod's sentence goes on with the byte, which ends it.
+            return Err(Error::location(16411, "FieldPath field names may not contain '"));
+        }
         if name.starts_with('$') {
             return Err(Error::location(
                 16410,

@@ -1,5 +1,7 @@
 //! From BSON to the tree, with mongod's errors.
 
+use std::collections::HashSet;
+
 use kilim_bson::{RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -42,13 +44,16 @@ impl Expression {
             return Expression::parse_call(name, operand, scope);
         }
         let mut fields: Vec<(Box<str>, Expression)> = Vec::new();
+        let mut known = HashSet::new();
         for (name, value) in document {
             check_field_name(name)?;
-            let value = Expression::parse(value, scope)?;
-            match fields.iter_mut().find(|(known, _)| **known == *name) {
-                Some((_, known)) => *known = value,
-                None => fields.push((name.into(), value)),
+            if !known.insert(name) {
+                return Err(Error::location(
+                    16_406,
+                    format!("duplicate field name specified in object literal: {}", text::document(document)),
+                ));
             }
+            fields.push((name.into(), Expression::parse(value, scope)?));
         }
         Ok(Expression::Object(fields))
     }

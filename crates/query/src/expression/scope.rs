@@ -35,7 +35,7 @@ impl Variables {
                 return Err(Error::location(
                     4_890_500,
                     "Command let Expression tried to access a field, but this is not allowed because Command let \
-                     expressions run before the query examines any documents.",
+                     Expressions run before the query examines any documents.",
                 ));
             }
             let value = expression.evaluate_constant()?.into_value().unwrap_or(Value::Undefined);
@@ -166,10 +166,13 @@ impl<'s> Scope<'s> {
                 "ROOT" => Base::Root,
                 "CURRENT" => match path {
                     None => Base::Root,
-                    Some(path) => return self.field(path),
+                    Some(path) => {
+                        rest_of_path(path)?;
+                        return self.field(path);
+                    }
                 },
                 "REMOVE" => {
-                    path.map(FieldPath::parse).transpose()?;
+                    path.map(rest_of_path).transpose()?;
                     return Ok(Expression::Missing);
                 }
                 _ => {
@@ -178,16 +181,24 @@ impl<'s> Scope<'s> {
                 }
             },
         };
-        let path = path.map(FieldPath::parse).transpose()?;
+        let path = path.map(rest_of_path).transpose()?;
         Ok(Expression::Variable(Variable { name: name.into(), base, path }))
     }
+}
+
+/// What follows a variable's name and a dot. The two form one path, so it may not be empty.
+fn rest_of_path(path: &str) -> Result<FieldPath> {
+    if path.is_empty() {
+        return Err(Error::location(40_353, "FieldPath must not end with a '.'."));
+    }
+    FieldPath::parse(path)
 }
 
 fn constant(value: &Value, path: Option<&str>) -> Result<Expression> {
     let value = Evaluated::Raw(value.as_raw());
     let value = match path {
         None => value,
-        Some(path) => FieldPath::parse(path)?.evaluate_in(value),
+        Some(path) => rest_of_path(path)?.evaluate_in(value),
     };
     Ok(match value.into_value() {
         // A command's variable whose expression gave nothing.

@@ -44,17 +44,21 @@ impl Regex {
         if let Some(flag) = invalid_flag(options) {
             return Err(Error::location(51108, format!(" invalid flag in regex options: {flag}")));
         }
-        Regex::compile(pattern, options)
+        Regex::compile_as(pattern, options, true)
             .map_err(|why| Error::location(51091, format!("Regular expression is invalid: {why}")))
     }
 
-    /// The same for a caller that has checked flags and zero bytes, and has its own words around the reason.
+    /// As an expression compiles it, which has checked flags and zero bytes and has its own words around the reason.
     pub(crate) fn compile(pattern: &str, options: &str) -> Result<Regex, String> {
+        Regex::compile_as(pattern, options, false)
+    }
+
+    fn compile_as(pattern: &str, options: &str, wrapped: bool) -> Result<Regex, String> {
         const TOO_LARGE: &str = "regular expression is too large";
         if pattern.len() > PATTERN_BYTES_MAX {
             return Err(TOO_LARGE.to_owned());
         }
-        let translated = translate(pattern, options)?;
+        let translated = translate(pattern, options, wrapped)?;
         let engine = if translated.backtracking {
             let compiled = fancy_regex::RegexBuilder::new(&translated.text)
                 .backtrack_limit(BACKTRACK_STEPS_MAX)

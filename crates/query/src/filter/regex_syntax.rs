@@ -19,8 +19,10 @@ const BOUNDARY: &str = "(?-u:\\b)";
 const VERTICAL: &str = "\\n\\x0B\\f\\r\\x{85}\\x{2028}\\x{2029}";
 const HORIZONTAL: &str = "\\t \\x{A0}\\x{1680}\\x{180E}\\x{2000}-\\x{200A}\\x{202F}\\x{205F}\\x{3000}";
 
-pub(super) fn translate(pattern: &str, options: &str) -> Result<Translated, Failure> {
+/// `wrapped` says that mongod puts the pattern into a group of its own first, as it does for filters.
+pub(super) fn translate(pattern: &str, options: &str, wrapped: bool) -> Result<Translated, Failure> {
     let mut reader = Reader {
+        wrapped,
         chars: pattern.chars().collect(),
         at: 0,
         out: String::with_capacity(pattern.len() + 16),
@@ -31,7 +33,7 @@ pub(super) fn translate(pattern: &str, options: &str) -> Result<Translated, Fail
         backtracking: false,
         repeatable: false,
     };
-    let flags: String = options.chars().filter(|flag| "is".contains(*flag)).collect();
+    let flags: String = "is".chars().filter(|flag| options.contains(*flag)).collect();
     if !flags.is_empty() {
         reader.out.push_str(&format!("(?{flags})"));
     }
@@ -55,6 +57,7 @@ struct Modes {
 }
 
 struct Reader {
+    wrapped: bool,
     chars: Vec<char>,
     at: usize,
     out: String,
@@ -147,8 +150,13 @@ impl Reader {
             },
             space if self.modes.extended && space.is_ascii_whitespace() => return Ok(()),
             '#' if self.modes.extended => {
-                // The server wraps the pattern in a group, whose end an open comment hides.
-                self.until('\n').ok_or("missing )")?;
+                if self.until('\n').is_none() {
+                    // An open comment hides the end of the group around the pattern.
+                    if self.wrapped {
+                        return Err("missing )");
+                    }
+                    self.at = self.chars.len();
+                }
                 return Ok(());
             }
             literal => self.literal(literal),

@@ -72,7 +72,7 @@ pub(super) fn bytes<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> 
 pub(super) fn code_points<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let Some(search) = Search::of(call, CODE_POINTS, env)? else { return Ok(Evaluated::NULL) };
     let (text, sought) = search.texts();
-    if text.is_empty() && sought.is_empty() {
+    if text.is_empty() && sought.is_empty() && search.start == 0 {
         return Ok(place(Some(0)));
     }
     // Only where the match begins is bounded by the end.

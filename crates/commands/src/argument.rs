@@ -109,21 +109,6 @@ impl<'a> Argument<'a> {
         }
     }
 
-    /// The `let` of a command: names of variables. They are read by `$expr` alone, which refuses itself.
-    pub fn variables(&self) -> Result<()> {
-        for (name, _) in self.document()?.iter() {
-            let lower = |first: char| first.is_ascii_lowercase() || !first.is_ascii();
-            let inside = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || !letter.is_ascii();
-            if !name.starts_with(lower) || !name.chars().all(inside) {
-                return Err(Error::user(
-                    ErrorCode::FailedToParse,
-                    format!("'{name}' starts with an invalid character for a user variable name"),
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// A whole number of any numeric type; fractions are cut off.
     pub fn integer(&self) -> Result<i64> {
         match self.value {

@@ -6,6 +6,7 @@ use kilim_bson::{Document, RawDocument, doc};
 use kilim_engine::planner::Hint;
 use kilim_engine::write::{self, DeleteRequest};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::Scope;
 use kilim_query::filter::Filter;
 
 use super::find::{check_hint_not_null, parse_hint};
@@ -14,6 +15,7 @@ use super::write_reply::{
 };
 use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
+use crate::variables::variables;
 
 const NAME: &str = "delete";
 const STATEMENT: &str = "delete.deletes";
@@ -37,11 +39,16 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for document in documents {
         statements.push(Statement::parse(document)?);
     }
+    let variables = variables(call, NAME, call.body);
     let mut removed = 0;
     let mut failures = Failures::default();
     for (position, statement) in statements.iter().enumerate() {
         let id = statement_id(call.body, position);
-        let result = Filter::parse(statement.filter).and_then(|filter| {
+        let filter = match &variables {
+            Ok(variables) => Filter::parse_in(statement.filter, &Scope::new(variables)),
+            Err(error) => Err(error.clone()),
+        };
+        let result = filter.and_then(|filter| {
             if call.unit.retry.is_some() && !statement.one {
                 return Err(Error::user(
                     ErrorCode::InvalidOptions,

@@ -8,6 +8,7 @@ use kilim_engine::planner::explain::{Subject, WriteStage};
 use kilim_engine::planner::{self, ReadRequest, Verbosity};
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::Scope;
 use kilim_query::filter::Filter;
 
 use super::{aggregate, build_info, count, delete, distinct, find, find_and_modify, update};
@@ -112,21 +113,24 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
         "aggregate" => read(aggregated(call, command)?),
         "update" => {
             let statement = update::Statement::parse(single(command, "updates")?)?;
-            let filter = Filter::parse(statement.filter)?;
+            let variables = variables(call, "update", command)?;
+            let filter = statement.filter(&Scope::new(&variables))?;
             let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
             let write = Write::Update { multi: statement.multi, upsert: statement.upsert };
             Ok(Explained { namespace: namespace()?, request, write: Some(write), returns: false })
         }
         "delete" => {
             let statement = delete::Statement::parse(single(command, "deletes")?)?;
-            let filter = Filter::parse(statement.filter)?;
+            let variables = variables(call, "delete", command)?;
+            let filter = Filter::parse_in(statement.filter, &Scope::new(&variables))?;
             let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
             let write = Write::Delete { one: statement.one };
             Ok(Explained { namespace: namespace()?, request, write: Some(write), returns: false })
         }
         "findAndModify" | "findandmodify" => {
             let options = find_and_modify::Options::parse(command)?;
-            let filter = Filter::parse(options.filter)?;
+            let variables = variables(call, "findAndModify", command)?;
+            let filter = options.filter(&Scope::new(&variables))?;
             let sort = find::parse_sort(options.sort)?;
             let request = ReadRequest { sort, hint: options.hint, ..ReadRequest::new(Arc::new(filter)) };
             let write = match options.remove {

@@ -179,7 +179,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     let filter = Arc::new(Filter::parse_in(filter, &scope)?);
     let projection = match projection.is_empty() {
         true => None,
-        false => Some(Projection::parse(projection)?),
+        false => Some(Projection::parse_in(projection, &scope)?),
     };
     Ok(Find {
         request: ReadRequest {

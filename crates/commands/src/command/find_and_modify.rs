@@ -6,6 +6,7 @@ use kilim_bson::{Document, RawArray, RawDocument, RawValue, Writer, doc};
 use kilim_engine::planner::Hint;
 use kilim_engine::write::{self, FindAndModifyRequest, Modification, UpdateRequest};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::Scope;
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::update::Update;
@@ -16,6 +17,7 @@ use super::write_reply::{check_collation, check_statement_ids, statement_id};
 use crate::argument::arguments;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
+use crate::variables::variables;
 
 const NAME: &str = "findAndModify";
 
@@ -39,15 +41,17 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if options.upsert {
         namespace.check_creatable()?;
     }
+    let variables = variables(call, NAME, call.body)?;
+    let scope = Scope::new(&variables);
     // In mongod's order, which decides on the error where several are at fault.
     let nothing = doc! {};
     let update = options.update.unwrap_or(RawValue::Document(nothing.as_raw()));
-    let update = Update::parse(update, options.array_filters, false)?;
-    let filter = Arc::new(Filter::parse(options.filter)?);
+    let update = Update::parse_in(update, options.array_filters, false, &scope)?;
+    let filter = Arc::new(options.filter(&scope)?);
     let sort = parse_sort(options.sort)?;
     let projection = match options.fields.is_empty() {
         true => None,
-        false => Some(Projection::parse(options.fields)?),
+        false => Some(Projection::parse_in(options.fields, &scope)?),
     };
     if options.new && projection.as_ref().is_some_and(Projection::requires_position) {
         return Err(Error::user(
@@ -71,8 +75,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         },
         sort,
     };
-    let modified = write::find_and_modify(&mut call.unit, &namespace, &request)
-        .map_err(|error| while_executing("Plan executor error during findAndModify", error))?;
+    let executing = |error| while_executing("Plan executor error during findAndModify", error);
+    let modified = write::find_and_modify(&mut call.unit, &namespace, &request).map_err(executing)?;
 
     let mut last_error = doc! {"n": i32::from(modified.matched || modified.upserted.is_some())};
     if !options.remove {
@@ -86,7 +90,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         (Some(value), Some(projection)) => {
             let position = projection.position(&filter, value.as_raw());
             let mut writer = Writer::new();
-            projection.apply(value.as_raw(), position, &mut writer)?;
+            projection.apply(value.as_raw(), position, &mut writer).map_err(executing)?;
             reply.push("value", writer.finish());
         }
         (value, _) => reply.push("value", value),
@@ -124,13 +128,21 @@ impl<'a> Options<'a> {
                 "upsert" => options.upsert = argument.boolean()?,
                 "collation" => check_collation(&argument)?,
                 "bypassDocumentValidation" => drop(argument.boolean()?),
-                "let" => argument.variables()?,
+                // Among the variables by now.
+                "let" => drop(argument.document()?),
                 "encryptionInformation" | "legacyRuntimeConstants" => return Err(argument.unsupported()),
                 _ => return Err(argument.unknown()),
             }
         }
         options.check()?;
         Ok(options)
+    }
+
+    pub fn filter(&self, scope: &Scope<'_>) -> Result<Filter> {
+        match self.upsert {
+            true => Filter::parse_for_upsert(self.filter, scope),
+            false => Filter::parse_in(self.filter, scope),
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -147,6 +159,9 @@ impl<'a> Options<'a> {
             return refuse(
                 "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
             );
+        }
+        if self.array_filters.is_some() && self.update.is_some_and(|update| update.as_array().is_some()) {
+            return refuse("Cannot specify arrayFilters and a pipeline update");
         }
         if self.remove && self.array_filters.is_some() {
             return refuse("Cannot specify arrayFilters and remove=true");

@@ -1,12 +1,15 @@
 //! `update`: change documents.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, doc};
 use kilim_engine::planner::Hint;
 use kilim_engine::write::{self, UpdateOutcome, UpdateRequest};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
+use kilim_query::stage::Pipeline;
 use kilim_query::update::Update;
 
 use super::find::{check_hint_not_null, parse_hint};
@@ -16,6 +19,7 @@ use super::write_reply::{
 };
 use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
+use crate::variables::variables;
 
 const NAME: &str = "update";
 const STATEMENT: &str = "update.updates";
@@ -28,8 +32,8 @@ pub struct Statement<'a> {
     pub upsert: bool,
     pub array_filters: Option<RawArray<'a>>,
     pub hint: Option<Hint>,
-    /// Has constants, which only a pipeline could read.
-    constants: bool,
+    /// Variables of a pipeline.
+    pub constants: Option<RawDocument<'a>>,
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
@@ -47,12 +51,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if statements.iter().any(|statement| statement.upsert) {
         namespace.check_creatable()?;
     }
+    let variables = variables(call, NAME, call.body);
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = Vec::new();
     let mut failures = Failures::default();
     for (position, statement) in statements.iter().enumerate() {
         let id = statement_id(call.body, position);
-        match run_statement(call, &namespace, statement, id) {
+        match run_statement(call, &namespace, statement, id, &variables) {
             Ok(outcome) => {
                 matched += outcome.matched + u64::from(outcome.upserted.is_some());
                 modified += outcome.modified;
@@ -79,6 +84,7 @@ fn run_statement(
     namespace: &kilim_engine::Namespace,
     statement: &Statement<'_>,
     id: i32,
+    variables: &Result<Variables>,
 ) -> Result<UpdateOutcome> {
     if call.unit.retry.is_some() && statement.multi {
         return Err(Error::user(
@@ -86,12 +92,14 @@ fn run_statement(
             "Cannot use (or request) retryable writes with multi=true",
         ));
     }
-    if statement.constants && statement.update.as_document().is_some() {
+    if statement.constants.is_some() && statement.update.as_document().is_some() {
         return Err(Error::location(51198, "Constant values may only be specified for pipeline updates"));
     }
+    let variables = statement.variables(variables.as_ref().map_err(Error::clone)?)?;
+    let scope = Scope::new(&variables);
     // In mongod's order, which decides on the error where both are at fault.
-    let update = Update::parse(statement.update, statement.array_filters, statement.multi)?;
-    let filter = Arc::new(Filter::parse(statement.filter)?);
+    let update = Update::parse_in(statement.update, statement.array_filters, statement.multi, &scope)?;
+    let filter = Arc::new(statement.filter(&scope)?);
     let request = UpdateRequest {
         filter,
         update: &update,
@@ -107,7 +115,7 @@ fn run_statement(
 impl<'a> Statement<'a> {
     pub fn parse(document: RawDocument<'a>) -> Result<Statement<'a>> {
         let (mut filter, mut update, mut array_filters, mut hint) = (None, None, None, None);
-        let (mut multi, mut upsert, mut constants) = (false, false, false);
+        let (mut multi, mut upsert, mut constants) = (false, false, None);
         check_hint_not_null(document)?;
         for argument in nested(STATEMENT, document) {
             match argument.name {
@@ -118,10 +126,7 @@ impl<'a> Statement<'a> {
                 "arrayFilters" => array_filters = Some(parse_array_filters(&argument)?),
                 "hint" => hint = parse_hint(&argument)?,
                 "collation" => check_collation(&argument)?,
-                "c" => {
-                    argument.document()?;
-                    constants = true;
-                }
+                "c" => constants = Some(argument.document()?),
                 "upsertSupplied" => argument.only_off()?,
                 _ => return Err(argument.unknown()),
             }
@@ -139,11 +144,28 @@ impl<'a> Statement<'a> {
             constants,
         })
     }
+
+    /// The command's variables, and the constants of the statement.
+    fn variables<'v>(&self, variables: &'v Variables) -> Result<Cow<'v, Variables>> {
+        let mut variables = Cow::Borrowed(variables);
+        if let Some(constants) = self.constants {
+            variables.to_mut().define_constants(constants)?;
+        }
+        Ok(variables)
+    }
+
+    pub fn filter(&self, scope: &Scope<'_>) -> Result<Filter> {
+        match self.upsert {
+            true => Filter::parse_for_upsert(self.filter, scope),
+            false => Filter::parse_in(self.filter, scope),
+        }
+    }
 }
 
 fn parse_update(value: RawValue<'_>) -> Result<RawValue<'_>> {
     match value {
-        RawValue::Document(_) | RawValue::Array(_) => Ok(value),
+        RawValue::Document(_) => Ok(value),
+        RawValue::Array(stages) => Pipeline::check_names(stages).map(|()| value),
         _ => {
             Err(Error::user(ErrorCode::FailedToParse, "Update argument must be either an object or an array"))
         }

@@ -24,7 +24,8 @@ impl WriteOptions {
                 "ordered" => options.ordered = argument.strict_boolean()?,
                 // There are no validators yet that it could bypass.
                 "bypassDocumentValidation" => drop(argument.boolean()?),
-                "let" if command != "insert" => argument.variables()?,
+                // Each statement reads it, and fails where it is wrong.
+                "let" if command != "insert" => drop(argument.document()?),
                 "isTimeseriesNamespace" => argument.only_off()?,
                 "encryptionInformation" | "collectionUUID" | "legacyRuntimeConstants" => {
                     return Err(argument.unsupported());

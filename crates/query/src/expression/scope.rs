@@ -44,6 +44,15 @@ impl Variables {
         Ok(())
     }
 
+    /// The constants of an update's `c`, which are values as they are.
+    pub fn define_constants(&mut self, constants: RawDocument<'_>) -> Result<()> {
+        for (name, value) in constants {
+            check_variable_use(name)?;
+            self.define(name, value.to_value());
+        }
+        Ok(())
+    }
+
     fn get(&self, name: &str) -> Option<&Value> {
         self.values.iter().rev().find(|(known, _)| **known == *name).map(|(_, value)| value)
     }

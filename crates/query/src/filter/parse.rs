@@ -18,6 +18,12 @@ impl Filter {
         Ok(parse_document(filter, Place::query(scope))?.simplified())
     }
 
+    /// A filter from which an upsert takes fields: expressions say nothing of those.
+    pub fn parse_for_upsert(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
+        let place = Place { upserts: true, ..Place::query(scope) };
+        Ok(parse_document(filter, place)?.simplified())
+    }
+
     /// A condition on the elements of an array, as `$pull` and array filters state it.
     pub(crate) fn parse_for_elements(filter: RawDocument<'_>) -> Result<Filter> {
         Ok(parse_document(filter, Place::ELEMENTS)?.simplified())
@@ -33,13 +39,15 @@ pub(crate) struct Place<'s> {
     on_document: bool,
     /// Not within `$elemMatch` or `$not`.
     affirmed: bool,
+    /// What matches nothing makes a new document.
+    upserts: bool,
 }
 
 impl<'s> Place<'s> {
-    pub const ELEMENTS: Place<'static> = Place { scope: None, on_document: true, affirmed: true };
+    pub const ELEMENTS: Place<'static> = Place { scope: None, on_document: true, affirmed: true, upserts: false };
 
     fn query(scope: &'s Scope<'s>) -> Place<'s> {
-        Place { scope: Some(scope), on_document: true, affirmed: true }
+        Place { scope: Some(scope), on_document: true, affirmed: true, upserts: false }
     }
 
     fn within_elem_match(self) -> Place<'s> {
@@ -59,6 +67,10 @@ impl<'s> Place<'s> {
             ("$jsonSchema", false, _) => forbidden(ErrorCode::QueryFeatureNotAllowed),
             ("$expr" | "$text" | "$sampleRate" | "$where", _, false) => misplaced(),
             ("$expr", false, true) => forbidden(ErrorCode::QueryFeatureNotAllowed),
+            ("$expr", true, true) => Error::user(
+                ErrorCode::QueryFeatureNotAllowed,
+                "$expr is not allowed in the query predicate for an upsert",
+            ),
             ("$text", false, true) => forbidden(ErrorCode::BadValue),
             _ => unsupported(name),
         }
@@ -121,6 +133,7 @@ fn parse_top_level(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<
         "$comment" => return Ok(None),
         "$alwaysTrue" => check_one(name, value).map(|()| Filter::True)?,
         "$alwaysFalse" => check_one(name, value).map(|()| Filter::False)?,
+        "$expr" if place.upserts => return Err(place.refuse(name)),
         "$expr" => Filter::parse_expr(value, place.scope_of(name)?)?,
         "$sampleRate" => Filter::parse_sample_rate(value, place.scope_of(name)?)?,
         "$where" | "$text" | "$jsonSchema" => return Err(place.refuse(name)),

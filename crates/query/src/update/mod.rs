@@ -2,7 +2,8 @@
 //!
 //! An update is parsed once per statement into a tree with one node per path step (`tree`), applied to each
 //! document by one walk over that tree (`walk`), and written by copying what it does not touch (`change`).
-//! Each operator has its own file and its line in the table of `operator`.
+//! Each operator has its own file and its line in the table of `operator`. A pipeline computes the whole
+//! document instead (`pipeline`).
 //!
 //! Invariant: applying reads nothing but the before-image and the [`Context`], so it can be repeated.
 
@@ -19,6 +20,7 @@ mod min;
 mod mul;
 mod operator;
 mod path;
+mod pipeline;
 mod pop;
 mod pull;
 mod pull_all;
@@ -43,8 +45,10 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use self::array_filter::ArrayFilter;
 use self::path::{Step, parse_path};
+use self::pipeline::PipelineUpdate;
 use self::tree::ObjectNode;
 use self::walk::Walk;
+use crate::expression::{Scope, Variables};
 use crate::filter::Filter;
 use crate::text;
 
@@ -57,6 +61,7 @@ pub struct Update {
 #[derive(Debug, Clone)]
 enum Kind {
     Replacement(Document),
+    Pipeline(PipelineUpdate),
     Operators {
         tree: ObjectNode,
         filters: Vec<ArrayFilter>,
@@ -87,17 +92,26 @@ pub struct Applied {
 }
 
 impl Update {
-    /// Parses the `u` of an update statement.
+    /// Parses the `u` of an update statement that knows no variables.
     pub fn parse(update: RawValue<'_>, array_filters: Option<RawArray<'_>>, multi: bool) -> Result<Update> {
+        Update::parse_in(update, array_filters, multi, &Scope::new(&Variables::default()))
+    }
+
+    /// Parses the `u` of an update statement; a pipeline may use the variables of the scope.
+    pub fn parse_in(
+        update: RawValue<'_>,
+        array_filters: Option<RawArray<'_>>,
+        multi: bool,
+        scope: &Scope<'_>,
+    ) -> Result<Update> {
         let failed = |message: &str| Err(Error::user(ErrorCode::FailedToParse, message));
         let document = match update {
             RawValue::Document(document) => document,
-            RawValue::Array(_) if array_filters.is_some() => {
+            RawValue::Array(_) if array_filters.is_some_and(|filters| !filters.is_empty()) => {
                 return failed("arrayFilters may not be specified for pipeline-style updates");
             }
-            RawValue::Array(_) => {
-                let message = "Update pipelines are not supported yet";
-                return Err(Error::user(ErrorCode::NotImplemented, message));
+            RawValue::Array(stages) => {
+                return Ok(Update { kind: Kind::Pipeline(PipelineUpdate::parse(stages, scope)?) });
             }
             _ => return failed("Update argument must be either an object or an array"),
         };
@@ -123,7 +137,7 @@ impl Update {
     /// Whether applying this update may change what is found at a path. Array indexes are disregarded on both
     /// sides: `a.0.b` is touched by `a.$[].b`.
     pub fn may_touch(&self, path: &Path) -> bool {
-        let Kind::Operators { touched, .. } = &self.kind else { return true };
+        let Some(touched) = self.touched() else { return true };
         let names = || path.components().iter().filter(|step| !is_index(&step.name)).map(|step| &*step.name);
         touched.iter().any(|touched| {
             touched.iter().map(|name| &**name).zip(names()).all(|(ours, theirs)| ours == theirs)
@@ -133,17 +147,21 @@ impl Update {
     /// The paths that applying may change, without array indexes; none for a replacement, which may
     /// change all.
     pub fn touched_paths(&self) -> Option<Vec<Path>> {
+        Some(self.touched()?.iter().map(|names| Path::parse(&names.join("."))).collect())
+    }
+
+    fn touched(&self) -> Option<&[Box<[Box<str>]>]> {
         match &self.kind {
             Kind::Replacement(_) => None,
-            Kind::Operators { touched, .. } => {
-                Some(touched.iter().map(|names| Path::parse(&names.join("."))).collect())
-            }
+            Kind::Pipeline(pipeline) => pipeline.touched(),
+            Kind::Operators { touched, .. } => Some(touched),
         }
     }
 
     pub fn apply(&self, before: RawDocument<'_>, context: &Context) -> Result<Applied> {
         let after = match &self.kind {
             Kind::Replacement(replacement) => replacement::apply(replacement.as_raw(), before, context)?,
+            Kind::Pipeline(pipeline) => pipeline.apply(before)?,
             Kind::Operators { tree, filters, .. } => Walk::new(before, filters, context).run(tree)?,
         };
         Ok(Applied { after })
@@ -162,6 +180,9 @@ impl Update {
                 let document = replacement::insert(replacement.as_raw(), id.map(Value::as_raw), &context)?;
                 let id = document.get("_id").map(RawValue::to_value);
                 (document, id)
+            }
+            Kind::Pipeline(pipeline) => {
+                return pipeline.insert(upsert::document_from(&upsert::equalities(filter)?)?);
             }
             Kind::Operators { .. } => {
                 let equalities = upsert::equalities(filter)?;

@@ -61,10 +61,10 @@ fn check_names_within_id(document: RawDocument<'_>) -> Result<()> {
 
 /// Refuses a value that would lie too deep: `depth` documents enclose it already.
 pub(super) fn check_depth(value: RawValue<'_>, depth: usize) -> Result<()> {
-    if depth + nesting(value) > STORED_DEPTH_MAX {
-        return Err(too_deep());
+    match STORED_DEPTH_MAX.checked_sub(depth) {
+        Some(levels) if !is_deeper(value, levels) => Ok(()),
+        _ => Err(too_deep()),
     }
-    Ok(())
 }
 
 pub(super) fn too_deep() -> Error {
@@ -72,13 +72,9 @@ pub(super) fn too_deep() -> Error {
     Error::user(ErrorCode::Overflow, message)
 }
 
-/// How many containers lie within each other. Recursion is bounded: the bytes were validated.
-fn nesting(value: RawValue<'_>) -> usize {
-    let within =
-        |document: RawDocument<'_>| 1 + document.iter().map(|(_, value)| nesting(value)).max().unwrap_or(0);
-    match value {
-        RawValue::Document(document) => within(document),
-        RawValue::Array(array) => within(array.as_document()),
-        _ => 0,
-    }
+/// Whether more than so many containers lie within each other. What was computed may be deeper than anything
+/// that was validated, so no more is looked at.
+fn is_deeper(value: RawValue<'_>, levels: usize) -> bool {
+    let Some(content) = value.as_container() else { return false };
+    levels == 0 || content.iter().any(|(_, value)| is_deeper(value, levels - 1))
 }

@@ -83,6 +83,24 @@ impl Best {
         }
     }
 
+    /// Whether something with this key may be among what is kept.
+    pub(super) fn may_hold(&self, key: &[u8]) -> bool {
+        if self.values.len() < self.n {
+            return true;
+        }
+        match self.end {
+            End::Low => self.values.last_key_value().is_some_and(|((worst, _), _)| key <= &worst[..]),
+            End::High => self.values.first_key_value().is_some_and(|((worst, _), _)| key >= &worst[..]),
+        }
+    }
+
+    /// The key of a value that is its own.
+    pub(super) fn key_of(value: RawValue<'_>) -> Vec<u8> {
+        let mut key = Vec::new();
+        encode_value(&mut key, value, false);
+        key
+    }
+
     fn take(&mut self, value: Value) -> isize {
         let before = self.bytes;
         if self.values.len() >= self.n {
@@ -153,7 +171,7 @@ impl Order {
         Ok(Order { paths: paths.collect::<Result<_>>()?, sort })
     }
 
-    fn key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
         let mut met_array = false;
         for (path, part) in self.paths.iter().zip(self.sort.parts()) {
             let value = path.evaluate(document);

@@ -17,6 +17,7 @@ mod mean;
 mod merged;
 mod parse;
 mod percentile;
+mod removal;
 mod state;
 mod stored;
 mod table;

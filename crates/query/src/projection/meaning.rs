@@ -54,6 +54,26 @@ impl Projection {
         }
     }
 
+    /// The top-level fields that an addition adds or changes.
+    pub fn added_names(&self) -> Vec<Box<str>> {
+        self.root.children.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The top-level fields that are left of these, and those that are new.
+    pub fn shown_names(&self, names: &[Box<str>]) -> Vec<Box<str>> {
+        let named = |name: &str| self.root.child(name);
+        match self.kind {
+            Kind::Inclusion => self.added_names(),
+            Kind::Exclusion => {
+                names.iter().filter(|name| !matches!(named(name), Some(Node::Leaf))).cloned().collect()
+            }
+            Kind::Addition => {
+                let new = self.added_names().into_iter().filter(|name| !names.contains(name));
+                names.iter().cloned().chain(new).collect()
+            }
+        }
+    }
+
     /// What becomes of a document's paths.
     pub fn modified(&self) -> Modified {
         let mut paths = Paths::default();

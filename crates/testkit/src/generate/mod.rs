@@ -59,6 +59,10 @@ pub struct Search {
     /// How often each operator was asked about, and how often mongod had an answer that is no error. Under no
     /// name, all questions.
     pub operators: BTreeMap<String, Asked>,
+    /// Histories that mongod would not begin, by its reason.
+    pub refused: BTreeMap<String, usize>,
+    /// The seed at which mongod itself ended, which ends the search.
+    pub mongod_lost: Option<u64>,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -98,6 +102,10 @@ pub fn search(task: &Task<'_>) -> Result<Search> {
         search.histories += 1;
         search.commands += case.steps.len();
         let differences = pair.compare(&case, Some(&mut search))?;
+        if Client::connect(task.mongod).is_err() {
+            search.mongod_lost = Some(seed);
+            break;
+        }
         let new = differences.into_iter().find(|difference| !is_known(&known, &case, difference));
         let Some(difference) = new else { continue };
         // A server that died answers nothing more, so there is nothing to shrink with.
@@ -176,7 +184,15 @@ impl Pair {
     fn compare(&mut self, case: &Case, mut search: Option<&mut Search>) -> Result<Vec<Difference>> {
         let expected = answers(&mut self.mongod, case);
         // mongod itself may refuse a given document or an index: then there is nothing to compare.
-        let Ok(expected) = expected else { return Ok(Vec::new()) };
+        let expected = match expected {
+            Ok(expected) => expected,
+            Err((_, error)) => {
+                if let Some(search) = search {
+                    *search.refused.entry(format!("{error:#}")).or_default() += 1;
+                }
+                return Ok(Vec::new());
+            }
+        };
         let actual = answers(&mut self.kilim, case);
         let actual = match actual {
             Ok(actual) => actual,
@@ -201,8 +217,12 @@ impl Pair {
             }
             let (mongod, kilim) = (comparable(expected), comparable(actual));
             if mongod != kilim {
-                let reason = match question.and_then(|it| permitted::permitted(it, expected, actual)) {
+                let permitted = question.and_then(|it| permitted::permitted(it, expected, actual));
+                let reason = match permitted {
                     Some(reason) => Some(reason),
+                    None if self.has_another_fault(case, step, expected, actual) => {
+                        Some(permitted::SEVERAL_FAULTS)
+                    }
                     None => {
                         let classic = match &classic {
                             Some(known) => known,
@@ -232,6 +252,14 @@ impl Pair {
             }
         }
         Ok(differences)
+    }
+
+    /// Whether both refuse a command and mongod, too, finds the fault that Kilim names, in a part of it.
+    fn has_another_fault(&mut self, case: &Case, step: usize, mongod: &Answer, kilim: &Answer) -> bool {
+        let (Some(_), Some(fault)) = (fault(mongod), fault(kilim)) else { return false };
+        let parts = shrink::parts_of_question(case, step);
+        let answers = answers(&mut self.mongod, &parts).unwrap_or_default();
+        answers.iter().flatten().any(|answer| self::fault(answer).as_ref() == Some(&fault))
     }
 
     /// What mongod answers with its older engine.
@@ -368,6 +396,20 @@ fn is_partial(answer: &Answer) -> bool {
     match answer {
         Answer::Reply(reply) => reply.get("writeErrors").is_some(),
         other => matches!(other, Answer::Failed(_)),
+    }
+}
+
+/// The code of a refusal.
+fn fault(answer: &Answer) -> Option<String> {
+    match answer {
+        Answer::Failed(failure) => Some(format!("{} {}", failure.code, failure.name)),
+        Answer::Text(lines) => lines.first().cloned(),
+        Answer::Reply(reply) => {
+            let errors = reply.get("writeErrors").and_then(RawValue::as_array)?;
+            let first = errors.get(0).and_then(RawValue::as_document)?;
+            first.get("code").map(crate::shell::print)
+        }
+        _ => None,
     }
 }
 

@@ -8,6 +8,10 @@ use crate::spec::Answer;
 /// of the collection. Where they answer differently, Kilim answers as one of them.
 pub(super) const ENGINES: &str = "mongod's two engines answer differently, and Kilim as one of them";
 
+/// mongod looks at the fields of a projection in an order that differs from process to process, and at
+/// documents in the order of its plan.
+pub(super) const SEVERAL_FAULTS: &str = "of several faults of a command, either may be named";
+
 /// Why two answers to the command may differ, if they may.
 pub(super) fn permitted(command: &Document, mongod: &Answer, kilim: &Answer) -> Option<&'static str> {
     let mut operators = Vec::new();

@@ -8,7 +8,7 @@ use anyhow::Result;
 use kilim_bson::{Document, RawValue, Value};
 
 use super::{Difference, Pair};
-use crate::spec::{Action, Case};
+use crate::spec::{Action, Case, Step};
 
 /// Shrinking further than this helps no reader.
 const TIME_MAX: Duration = Duration::from_secs(30);
@@ -157,6 +157,78 @@ fn candidates(case: &Case) -> Vec<Case> {
         }
     }
     candidates
+}
+
+/// Parts of a command that are tried at most to find a fault in one.
+const PARTS_MAX: usize = 400;
+
+/// The case up to a question, and then the question with one thing less, or with one thing only, in each of its
+/// lists and documents in turn.
+pub(super) fn parts_of_question(case: &Case, step: usize) -> Case {
+    let mut parts = case.clone();
+    parts.steps.truncate(step + 1);
+    parts = without_questions(&parts, false);
+    let Some(question) = parts.steps.pop() else { return parts };
+    let (Action::Run(command) | Action::Docs { command, .. } | Action::Error { command, .. }) =
+        &question.action
+    else {
+        return parts;
+    };
+    for (name, value) in command.iter().filter(|(name, _)| SHRINKABLE.contains(name)) {
+        for part in parts_of(value).into_iter().take(PARTS_MAX) {
+            let command = with(command, name, &part);
+            let action = Action::Docs { unordered: true, command };
+            // Writes are not repeated: what they find would change.
+            if matches!(question.action, Action::Run(_)) {
+                continue;
+            }
+            parts.steps.push(Step { action, ..question.clone() });
+        }
+    }
+    parts
+}
+
+fn parts_of(value: RawValue<'_>) -> Vec<Value> {
+    let mut parts = Vec::new();
+    match value {
+        RawValue::Document(document) => {
+            let document = document.to_document();
+            let names: Vec<&str> = document.iter().map(|(name, _)| name).collect();
+            if names.len() > 1 {
+                for name in &names {
+                    parts.push(Value::Document(without(&document, name)));
+                    parts.push(Value::Document(
+                        document
+                            .iter()
+                            .filter(|(it, _)| it == name)
+                            .map(|(it, value)| (it, value.to_value()))
+                            .collect(),
+                    ));
+                }
+            }
+            for (name, value) in document.iter() {
+                parts.extend(parts_of(value).iter().map(|part| Value::Document(with(&document, name, part))));
+            }
+        }
+        RawValue::Array(array) => {
+            let elements: Vec<Value> = array.iter().map(RawValue::to_value).collect();
+            for at in 0..elements.len() {
+                if elements.len() > 1 {
+                    let mut fewer = elements.clone();
+                    let one = fewer.remove(at);
+                    parts.push(Value::from(fewer));
+                    parts.push(Value::from(vec![one]));
+                }
+                for part in parts_of(elements[at].as_raw()) {
+                    let mut changed = elements.clone();
+                    changed[at] = part;
+                    parts.push(Value::from(changed));
+                }
+            }
+        }
+        _ => {}
+    }
+    parts
 }
 
 /// A command with an option less, or with a smaller filter, update or document in it.

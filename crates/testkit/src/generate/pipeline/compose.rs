@@ -16,6 +16,8 @@ pub(super) struct Composer<'r> {
     pub variables: Vec<(String, Kind)>,
     /// The share of places that are filled with a value of another kind.
     pub wrong: f64,
+    /// Whether all values are of the kind they are believed to be, or missing.
+    pub clean: bool,
     /// Whether the view may be read: not by itself.
     pub views: bool,
 }
@@ -218,6 +220,7 @@ mod tests {
             shape: kinds::base(),
             variables: Vec::new(),
             wrong: 0.0,
+            clean: true,
             views: true,
         };
         let kinds = [

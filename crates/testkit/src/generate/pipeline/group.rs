@@ -58,7 +58,7 @@ impl Composer<'_> {
             *flow = Flow { unique: vec!["_id".to_owned()], ordered: true };
             return;
         }
-        let kind = match self.up_to(8) {
+        let mut kind = match self.up_to(8) {
             0 => Kind::Bool,
             1 => Kind::Str,
             2 => Kind::Any,
@@ -68,16 +68,31 @@ impl Composer<'_> {
         let id = match self.up_to(8) {
             0 => Value::Null,
             1 => {
-                let piece = *self.choose(&["{i: '@int', f: '@bool'}", "{s: '@str'}", "['@int', '@any']"]);
+                let piece =
+                    *self.choose(&["{i: '@int', f: '@bool'}", "{s: '@str'}", "{x: ['@int', '@any']}"]);
                 self.fill(parse(piece).expect("valid").as_raw(), &Kind::Any, 1)
             }
-            _ => self.expression(&kind, 2),
+            _ => {
+                let (id, of) = self.key(kind);
+                kind = of;
+                id
+            }
         };
         let mut spec = doc! {"_id": id};
         let mut shape = vec![("_id".to_owned(), kind)];
         self.accumulators(&flow.unique.clone(), &mut spec, &mut shape);
         pipeline.push(doc! {"$group": spec});
         self.close_group(shape, flow, pipeline);
+    }
+
+    /// What to group by. What may be an array goes into a document, because arrays sort by one of their
+    /// elements, so that different ones may tie.
+    fn key(&mut self, kind: Kind) -> (Value, Kind) {
+        let key = self.expression(&kind, 2);
+        match self.clean && kind != Kind::Any {
+            true => (key, kind),
+            false => (Value::Document(doc! {"k": key}), Kind::Object(vec![("k".to_owned(), kind)])),
+        }
     }
 
     /// Sorts sets and groups.
@@ -189,12 +204,16 @@ impl Composer<'_> {
             return pipeline.push(doc! {"$match": self.filter(1)});
         }
         let kind = self.choose(&[Kind::Int, Kind::Str, Kind::Bool, Kind::Any]).clone();
-        let by = match self.expression(&kind, 2) {
-            by @ Value::Document(_) => by,
-            by @ Value::String(_) if by.as_raw().as_str().is_some_and(|text| text.starts_with('$')) => by,
-            _ => Value::from("$i"),
+        let (by, kind) = match self.key(kind) {
+            (by @ Value::Document(_), kind) => (by, kind),
+            (Value::String(by), kind) if by.starts_with('$') => (Value::from(by), kind),
+            _ => (Value::from("$_id"), Kind::Int),
         };
-        pipeline.push(doc! {"$sortByCount": by});
+        pipeline.push(match by {
+            // A document there must be an expression.
+            Value::Document(by) if by.get("k").is_some() => doc! {"$sortByCount": {"$mergeObjects": by}},
+            by => doc! {"$sortByCount": by},
+        });
         pipeline.push(doc! {"$sort": {"count": (-1), "_id": 1}});
         self.shape = vec![("_id".to_owned(), kind), ("count".to_owned(), Kind::Int)];
         *flow = Flow { unique: vec!["_id".to_owned()], ordered: true };

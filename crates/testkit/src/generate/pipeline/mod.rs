@@ -41,7 +41,14 @@ pub(super) fn generate(random: &mut StdRng) -> Case {
         actions.push(Action::Run(index(random)));
     }
     let wrong = if random.random_bool(0.5) { 0.0 } else { 0.01 };
-    let mut composer = Composer { random, shape: base(), variables: Vec::new(), wrong, views: false };
+    let mut composer = Composer {
+        random,
+        shape: base(),
+        variables: Vec::new(),
+        wrong,
+        clean: odd == 0.0 && wrong == 0.0,
+        views: false,
+    };
     let view = composer.view();
     composer.views = true;
     actions.push(Action::Run(doc! {"create": VIEW, "viewOn": "t", "pipeline": view.pipeline.clone()}));

@@ -91,6 +91,11 @@ pub enum Comparison {
 }
 
 impl Filter {
+    /// What satisfies all of them.
+    pub fn all_of(filters: Vec<Filter>) -> Filter {
+        Filter::And(filters).simplified()
+    }
+
     /// Whether every document matches.
     pub fn is_trivial(&self) -> bool {
         matches!(self, Filter::True)

@@ -22,6 +22,7 @@ mod list_sessions;
 mod lookup;
 mod r#match;
 mod merge;
+mod optimise;
 mod out;
 mod plan_cache_stats;
 mod project;

@@ -1,0 +1,179 @@
+//! The same pipeline, with less work: stages that can go earlier do, and those that can be one are.
+//!
+//! Each rule looks at a stage and the one behind it. Where it rewrites them, looking goes on one stage
+//! earlier, since what is there now may go further. Every rule moves a stage towards the front or removes
+//! one, so this ends.
+//!
+//! Invariant: the rewritten pipeline gives the same documents in the same order as the written one. What it
+//! may leave out is work on documents that a later stage would have dropped, and the errors of that work.
+
+mod filter;
+mod window;
+
+use std::sync::Arc;
+
+use super::lookup::Unwinding;
+use super::{Facet, Match, Modified, Pipeline, Stage, UnionWith};
+use crate::filter::Filter;
+
+impl Pipeline {
+    pub fn optimise(&mut self) {
+        rewrite_all(&mut self.stages);
+        if self.stages.iter().any(|stage| matches!(stage, Stage::Redact(_))) {
+            match_before_redact(&mut self.stages);
+            rewrite_all(&mut self.stages);
+        }
+        for stage in &mut self.stages {
+            if let Stage::Facet(facet) = stage {
+                let facets = facet.facets.iter().map(|(name, pipeline)| {
+                    let mut pipeline = pipeline.clone();
+                    pipeline.optimise();
+                    (name.clone(), pipeline)
+                });
+                *stage = Stage::Facet(Facet { facets: facets.collect() });
+            }
+        }
+    }
+}
+
+fn rewrite_all(stages: &mut Vec<Stage>) {
+    let mut at = 0;
+    while at < stages.len() {
+        at = match rewrite(stages, at) {
+            true => at.saturating_sub(1),
+            false => at + 1,
+        };
+    }
+}
+
+/// What must be true of a document for a part of it to match goes before each `$redact`; the whole stays behind.
+fn match_before_redact(stages: &mut Vec<Stage>) {
+    for at in (0..stages.len()).rev() {
+        if let [Stage::Redact(_), Stage::Match(behind), ..] = &stages[at..]
+            && let Some(safe) = filter::safe_before_redact(&behind.filter)
+        {
+            stages.insert(at, Stage::Match(Match { filter: Arc::new(safe) }));
+        }
+    }
+}
+
+/// Rewrites a stage, with those behind it; whether there was something to rewrite.
+fn rewrite(stages: &mut Vec<Stage>, at: usize) -> bool {
+    if is_idle(&stages[at]) {
+        stages.remove(at);
+        return true;
+    }
+    let Some(next) = stages.get(at + 1) else { return false };
+    match (&stages[at], next) {
+        (Stage::Match(first), Stage::Match(second)) => {
+            let both = Filter::all_of(vec![(*first.filter).clone(), (*second.filter).clone()]);
+            stages[at] = Stage::Match(Match { filter: Arc::new(both) });
+            stages.remove(at + 1);
+            true
+        }
+        // The order that the first gives is lost.
+        (Stage::Sort(first), Stage::Sort(_)) if first.limit.is_none() => {
+            stages.remove(at);
+            true
+        }
+        (Stage::UnionWith(union), next) if acts_on_one_document(next) => {
+            let mut pipeline = (*union.pipeline).clone();
+            pipeline.stages.push(next.clone());
+            let union = UnionWith { pipeline: Arc::new(pipeline), ..union.clone() };
+            stages.swap(at, at + 1);
+            stages[at + 1] = Stage::UnionWith(union);
+            true
+        }
+        (_, Stage::Match(_)) => pass_match(stages, at),
+        (_, Stage::Unwind(_)) => coalesce_unwind(stages, at),
+        (_, Stage::Sort(_)) => pass_sort(stages, at),
+        (_, Stage::Limit(_) | Stage::Skip(_)) => window::rewrite(stages, at),
+        _ => false,
+    }
+}
+
+/// Whether a stage passes on everything as it is.
+fn is_idle(stage: &Stage) -> bool {
+    match stage {
+        Stage::Match(stage) => stage.filter.is_trivial(),
+        Stage::Skip(stage) => stage.0 == 0,
+        _ => false,
+    }
+}
+
+/// Whether each document's fate depends on it alone, so that it may be decided earlier.
+fn acts_on_one_document(stage: &Stage) -> bool {
+    matches!(stage, Stage::Match(_) | Stage::Project(_) | Stage::AddFields(_) | Stage::ReplaceRoot(_))
+}
+
+/// Lets the `$match` at `at + 1` go before the stage at `at`, or as much of it as can.
+fn pass_match(stages: &mut Vec<Stage>, at: usize) -> bool {
+    let Some(Stage::Match(Match { filter })) = stages.get(at + 1) else { return false };
+    let filter = filter.clone();
+    let split = filter::split(&filter, &stages[at].behaviour().modified(), |_| true);
+    if let Stage::Lookup(lookup) = &stages[at]
+        && let Some(rest) = &split.rest
+        && let Some(lookup) = lookup.with_match(rest)
+    {
+        stages[at] = Stage::Lookup(Arc::new(lookup));
+        match split.passing {
+            Some(passing) => {
+                stages[at + 1] = Stage::Match(Match { filter: Arc::new(passing) });
+                stages.swap(at, at + 1);
+            }
+            None => drop(stages.remove(at + 1)),
+        }
+        return true;
+    }
+    let Some(passing) = split.passing else { return false };
+    match split.rest {
+        Some(rest) => stages[at + 1] = Stage::Match(Match { filter: Arc::new(rest) }),
+        None => drop(stages.remove(at + 1)),
+    }
+    stages.insert(at, Stage::Match(Match { filter: Arc::new(passing) }));
+    true
+}
+
+/// Makes a `$lookup` unwind its own result.
+fn coalesce_unwind(stages: &mut Vec<Stage>, at: usize) -> bool {
+    let Some(Stage::Unwind(unwind)) = stages.get(at + 1) else { return false };
+    let unwinding = Unwinding {
+        preserve_null_and_empty_arrays: unwind.preserve,
+        include_array_index: unwind.index.clone(),
+    };
+    let path = unwind.path.as_str();
+    let coalesced = match &stages[at] {
+        Stage::Lookup(lookup) => {
+            lookup.with_unwind(path, unwinding).map(|lookup| Stage::Lookup(Arc::new(lookup)))
+        }
+        Stage::GraphLookup(lookup) => {
+            lookup.with_unwind(path, unwinding).map(|lookup| Stage::GraphLookup(Arc::new(lookup)))
+        }
+        _ => None,
+    };
+    let Some(coalesced) = coalesced else { return false };
+    stages[at] = coalesced;
+    stages.remove(at + 1);
+    true
+}
+
+/// Lets a `$sort` go before a stage that makes of one document none or several, next to each other.
+fn pass_sort(stages: &mut [Stage], at: usize) -> bool {
+    let [first, Stage::Sort(sort), ..] = &stages[at..] else { return false };
+    let passes = match first {
+        Stage::Unwind(_) => true,
+        Stage::Lookup(lookup) => lookup.unwinding.is_none(),
+        _ => false,
+    };
+    let Modified::Paths(modified) = first.behaviour().modified() else { return false };
+    let untouched = |key: &str| modified.paths.iter().all(|path| !filter::overlap(path, key));
+    if !passes || sort.limit.is_some() || !sort.sort.parts().iter().all(|part| untouched(part.path.as_str()))
+    {
+        return false;
+    }
+    stages.swap(at, at + 1);
+    true
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! `$skip` and `$limit`: one window instead of several, as early as can be.
+
+use super::{
+    super::{Limit, Skip},
+    Stage,
+};
+
+/// Rewrites the stage at `at` and the `$limit` or `$skip` behind it.
+pub(super) fn rewrite(stages: &mut Vec<Stage>, at: usize) -> bool {
+    match (&stages[at], &stages[at + 1]) {
+        (Stage::Limit(first), Stage::Limit(second)) => {
+            stages[at] = Stage::Limit(Limit(first.0.min(second.0)));
+            stages.remove(at + 1);
+            true
+        }
+        // A sum that no longer fits stays two.
+        (Stage::Skip(first), Stage::Skip(second)) => match first.0.checked_add(second.0) {
+            Some(both) if i64::try_from(both).is_ok() => {
+                stages[at] = Stage::Skip(Skip(both));
+                stages.remove(at + 1);
+                true
+            }
+            _ => false,
+        },
+        (Stage::Limit(limit), Stage::Skip(skip)) if limit.0 > skip.0 => {
+            let (limit, skip) = (limit.0 - skip.0, *skip);
+            stages[at] = Stage::Skip(skip);
+            stages[at + 1] = Stage::Limit(Limit(limit));
+            true
+        }
+        // As many documents come out as go in, in the same order.
+        (Stage::Project(_) | Stage::AddFields(_) | Stage::ReplaceRoot(_), _) => {
+            stages.swap(at, at + 1);
+            true
+        }
+        (Stage::Lookup(lookup), _) if lookup.unwinding.is_none() => {
+            stages.swap(at, at + 1);
+            true
+        }
+        (Stage::Sort(_), _) => limit_sort(stages, at),
+        _ => false,
+    }
+}
+
+/// A `$sort` need not keep more than a `$limit` behind it lets by, and what is skipped before that.
+fn limit_sort(stages: &mut Vec<Stage>, at: usize) -> bool {
+    let mut skipped = 0u64;
+    let mut behind = at + 1;
+    let limit = loop {
+        match stages.get(behind) {
+            Some(Stage::Skip(skip)) => skipped = skipped.saturating_add(skip.0),
+            Some(Stage::Limit(limit)) => break limit.0,
+            _ => return false,
+        }
+        behind += 1;
+    };
+    let kept = limit.saturating_add(skipped);
+    let Stage::Sort(sort) = &mut stages[at] else { return false };
+    // Beyond what a number can say there is nothing to limit.
+    if i64::try_from(kept).is_err() {
+        return false;
+    }
+    sort.limit = Some(sort.limit.map_or(kept, |limit| limit.min(kept)));
+    stages.remove(behind);
+    true
+}

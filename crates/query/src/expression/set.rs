@@ -183,13 +183,22 @@ fn set_equals_operand(index: usize, code: i32, found: &str) -> Error {
 
 fn prepare_set_equals(call: &mut Call) -> Result<()> {
     for (index, argument) in call.arguments.iter().flatten().enumerate() {
-        if let Expression::Constant(value) = argument
-            && value.as_raw().as_array().is_none()
+        if let Some(value) = constant(argument)
+            && value.as_array().is_none()
         {
-            return Err(set_equals_operand(index, 5_887_502, value.element_type().name()));
+            return Err(set_equals_operand(index, 5_887_502, value.type_name()));
         }
     }
     Ok(())
+}
+
+/// The value of an expression that no document influences.
+fn constant(expression: &Expression) -> Option<Evaluated<'_>> {
+    match expression {
+        Expression::Constant(value) => Some(Evaluated::Raw(value.as_raw())),
+        Expression::Missing => Some(Evaluated::Missing),
+        _ => None,
+    }
 }
 
 fn set_equals<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
@@ -262,14 +271,10 @@ fn set_union<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
 struct Superset(HashSet<Box<[u8]>>);
 
 fn prepare_set_is_subset(call: &mut Call) -> Result<()> {
-    let (Some(left), Some(Expression::Constant(right))) = (call.expression(0), call.expression(1)) else {
-        return Ok(());
-    };
-    if matches!(left, Expression::Constant(_) | Expression::Missing) {
-        return Ok(());
-    }
-    let Some(right) = right.as_raw().as_array() else {
-        return Err(not_both("$setIsSubset", "Second", 17_311, right.element_type().name()));
+    let left = call.expression(0).and_then(constant);
+    let (None, Some(right)) = (left, call.expression(1).and_then(constant)) else { return Ok(()) };
+    let Some(right) = right.as_array() else {
+        return Err(not_both("$setIsSubset", "Second", 17_311, right.type_name()));
     };
     let mut keys = Keys::default();
     right.iter().for_each(|value| keys.push(value));

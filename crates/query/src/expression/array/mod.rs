@@ -30,7 +30,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         "the place of a value in an array",
         Arguments::Between(2, 4),
         search::index_of_array,
-    ),
+    )
+    .prepared_by(search::prepare_index_of_array)
+    .rewritten_by(search::rewrite_index_of_array),
     Operator::new("$concatArrays", "arrays one behind the other", Arguments::Any, build::concat_arrays)
         .folds(Fold::Associative),
     Operator::new(

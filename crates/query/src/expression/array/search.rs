@@ -1,8 +1,8 @@
 //! Values sought in an array: `$in`, `$indexOfArray`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use kilim_bson::{RawArray, encode_value};
+use kilim_bson::{RawArray, RawValue, Value, encode_value};
 use kilim_error::{Error, Result};
 
 use super::integral;
@@ -12,30 +12,34 @@ use crate::expression::{Call, Env, Evaluated, Expression};
 /// Constant lists shorter than this are searched in turn: that costs less than making a key of the value.
 const INDEXED_LEN_MIN: usize = 8;
 
-/// A constant array's values by their keys: equal values have equal keys.
-struct Indexed(HashSet<Box<[u8]>>);
+/// Equal values have equal keys.
+fn key_of(value: RawValue<'_>) -> Vec<u8> {
+    let mut key = Vec::new();
+    encode_value(&mut key, value, false);
+    key
+}
+
+/// An argument that is a constant array, long enough to be worth an index.
+fn constant_list(call: &Call, argument: usize) -> Option<RawArray<'_>> {
+    let list = call.expression(argument)?.as_constant()?.as_raw().as_array()?;
+    (list.len() >= INDEXED_LEN_MIN).then_some(list)
+}
+
+/// A constant list's values.
+struct Members(HashSet<Vec<u8>>);
 
 pub(super) fn prepare_in(call: &mut Call) -> Result<()> {
-    let Some(Expression::Constant(list)) = call.expression(1) else { return Ok(()) };
-    let Some(list) = list.as_raw().as_array() else { return Ok(()) };
-    if list.len() >= INDEXED_LEN_MIN {
-        let keys = list.iter().map(|value| {
-            let mut key = Vec::new();
-            encode_value(&mut key, value, false);
-            key.into_boxed_slice()
-        });
-        let indexed = Indexed(keys.collect());
-        call.prepare(indexed);
+    if let Some(list) = constant_list(call, 1) {
+        let members = Members(list.iter().map(key_of).collect());
+        call.prepare(members);
     }
     Ok(())
 }
 
 pub(super) fn is_in<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let value = call.argument(0, env)?;
-    if let (Some(Indexed(keys)), Some(value)) = (call.prepared(), value.raw()) {
-        let mut key = Vec::new();
-        encode_value(&mut key, value, false);
-        return Ok(keys.contains(&*key).into());
+    if let (Some(Members(keys)), Some(value)) = (call.prepared(), value.raw()) {
+        return Ok(keys.contains(&key_of(value)).into());
     }
     let array = call.argument(1, env)?;
     let Some(elements) = array.as_array() else {
@@ -46,6 +50,40 @@ pub(super) fn is_in<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> 
         ));
     };
     Ok(position(elements, &value, 0, usize::MAX, env)?.is_some().into())
+}
+
+/// The places of a constant list's values, in order.
+struct Places(HashMap<Vec<u8>, Vec<usize>>);
+
+pub(super) fn prepare_index_of_array(call: &mut Call) -> Result<()> {
+    if let Some(list) = constant_list(call, 0) {
+        let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+        for (index, value) in list.iter().enumerate() {
+            places.entry(key_of(value)).or_default().push(index);
+        }
+        call.prepare(Places(places));
+    }
+    Ok(())
+}
+
+/// A constant that is no array is seen before any document is; one that is null answers at once.
+pub(super) fn rewrite_index_of_array(call: Box<Call>) -> Result<Expression> {
+    let list = match call.expression(0) {
+        Some(Expression::Constant(list)) => Evaluated::Raw(list.as_raw()),
+        Some(Expression::Missing) => Evaluated::Missing,
+        _ => return Ok(Expression::Call(call)),
+    };
+    if list.is_nullish() {
+        return Ok(Expression::Constant(Value::Null));
+    }
+    if list.as_array().is_none() {
+        let found = list.type_name();
+        return Err(Error::location(
+            50_809,
+            format!("First operand of $indexOfArray must be an array. First argument is of type: {found}"),
+        ));
+    }
+    Ok(Expression::Call(call))
 }
 
 pub(super) fn index_of_array<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
@@ -63,7 +101,14 @@ pub(super) fn index_of_array<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evalua
     let value = call.argument(1, env)?;
     let start = bound(call, 2, "starting", env)?.unwrap_or(0);
     let end = bound(call, 3, "ending", env)?.unwrap_or(usize::MAX);
-    Ok(position(elements, &value, start, end, env)?.map_or(-1, |index| index as i32).into())
+    let found = match (call.prepared(), value.raw()) {
+        (Some(Places(places)), Some(value)) => {
+            let places = places.get(&key_of(value)).into_iter().flatten();
+            places.copied().find(|place| (start..end).contains(place))
+        }
+        _ => position(elements, &value, start, end, env)?,
+    };
+    Ok(found.map_or(-1, |index| index as i32).into())
 }
 
 /// The first place from `start` up to `end` at which the value is.

@@ -99,6 +99,10 @@ pub(super) fn filter<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>>
         let found = input.type_name();
         return Err(Error::location(28_651, format!("input to $filter must be an array not {found}")));
     };
+    // Nothing is asked of a limit to nothing.
+    if elements.is_empty() {
+        return Ok(input);
+    }
     let mut wanted = limit(call, env)?;
     let (condition, slot) = (body(call, 1)?, slot(call)?);
     let mut kept = Building::new();

@@ -1,10 +1,11 @@
-//! Write intents: the first writer of a key holds it until its transaction enters the commit queue or ends.
+//! Intents: the first writer of a key holds it until its transaction enters the commit queue or ends.
 //!
-//! Waiters stand in line per key, and a release hands the key to the first of them, so nobody starves on a hot
-//! document and nobody wakes in vain. The table is sharded by key hash; a shard's lock is held for a few map
-//! operations only, never while waiting.
+//! Who only relies on what a key holds shares it: many may, and no writer meanwhile. Waiters stand in line per
+//! key, and a release hands the key to the first of them, or to all who share it until the next writer in line,
+//! so nobody starves on a hot document and nobody wakes in vain. The table is sharded by key hash; a shard's lock
+//! is held for a few map operations only, never while waiting.
 //!
-//! Invariant: a key has at most one owner, and a key with waiters has an owner.
+//! Invariant: a key has one writer or some who share it, and a key with waiters is held.
 
 use crate::space::{Bytes, Space};
 use kilim_error::{Error, ErrorCode, Result};
@@ -45,13 +46,28 @@ pub(crate) struct Intents {
 
 type Shard = [HashMap<Bytes, Intent>; Space::COUNT];
 
+/// How a key is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// To write it.
+    Alone,
+    /// To rely on what it holds.
+    Shared,
+}
+
 struct Intent {
-    owner: TransactionId,
+    holders: Holders,
     waiters: VecDeque<Arc<Waiter>>,
+}
+
+enum Holders {
+    One(TransactionId),
+    Sharing(Vec<TransactionId>),
 }
 
 struct Waiter {
     transaction: TransactionId,
+    hold: Hold,
     granted: Mutex<bool>,
     wake: Condvar,
 }
@@ -61,28 +77,44 @@ impl Intents {
         Intents { hasher: RandomState::new(), shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
-    /// `None` if the transaction holds the key already.
+    /// `None` if the transaction holds the key already. One who shares it and wants it alone never waits: two
+    /// of them would wait for each other.
     pub(crate) fn acquire(
         &self,
         owner: TransactionId,
         space: Space,
         key: &[u8],
+        hold: Hold,
         wait: Wait,
     ) -> Result<Option<Locked>> {
+        const HELD: Error = Error::Conflict("another transaction holds the key");
         let shard = self.shard(key);
         let mut intents = shard.lock();
         let Some(intent) = intents[space.at()].get_mut(key) else {
-            intents[space.at()].insert(Bytes::from(key), Intent { owner, waiters: VecDeque::new() });
+            let intent = Intent { holders: Holders::new(owner, hold), waiters: VecDeque::new() };
+            intents[space.at()].insert(Bytes::from(key), intent);
             return Ok(Some(Locked { waited: false }));
         };
-        if intent.owner == owner {
-            return Ok(None);
+        match (&mut intent.holders, hold) {
+            (Holders::One(holder), _) if *holder == owner => return Ok(None),
+            (Holders::Sharing(holders), Hold::Shared) if holders.contains(&owner) => return Ok(None),
+            (Holders::Sharing(holders), Hold::Alone) if holders.contains(&owner) => {
+                if holders.len() > 1 {
+                    return Err(HELD);
+                }
+                intent.holders = Holders::One(owner);
+                return Ok(None);
+            }
+            // Behind whoever waits to write.
+            (Holders::Sharing(holders), Hold::Shared) if intent.waiters.is_empty() => {
+                holders.push(owner);
+                return Ok(Some(Locked { waited: false }));
+            }
+            _ => {}
         }
-        let Wait::Until { deadline, interrupt } = wait else {
-            return Err(Error::Conflict("another transaction holds the key"));
-        };
+        let Wait::Until { deadline, interrupt } = wait else { return Err(HELD) };
         let waiter =
-            Arc::new(Waiter { transaction: owner, granted: Mutex::new(false), wake: Condvar::new() });
+            Arc::new(Waiter { transaction: owner, hold, granted: Mutex::new(false), wake: Condvar::new() });
         intent.waiters.push_back(waiter.clone());
         drop(intents);
 
@@ -90,11 +122,13 @@ impl Intents {
         if let Some(error) = refused {
             let mut intents = shard.lock();
             if let Some(intent) = intents[space.at()].get_mut(key) {
-                if intent.owner == owner {
+                if intent.holders.contain(owner) {
                     // Granted between the last look and now: the wait was not in vain.
                     return Ok(Some(Locked { waited: true }));
                 }
                 intent.waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
+                // Those behind may share with those who do.
+                intent.admit();
             }
             return Err(error);
         }
@@ -104,16 +138,11 @@ impl Intents {
     pub(crate) fn release(&self, owner: TransactionId, space: Space, key: &[u8]) {
         let mut intents = self.shard(key).lock();
         let Some(intent) = intents[space.at()].get_mut(key) else { return };
-        debug_assert_eq!(intent.owner, owner, "an intent is released by its owner");
-        match intent.waiters.pop_front() {
-            Some(next) => {
-                intent.owner = next.transaction;
-                *next.granted.lock() = true;
-                next.wake.notify_one();
-            }
-            None => {
-                intents[space.at()].remove(key);
-            }
+        debug_assert!(intent.holders.contain(owner), "an intent is released by its holder");
+        intent.holders.remove(owner);
+        intent.admit();
+        if intent.holders.is_empty() {
+            intents[space.at()].remove(key);
         }
     }
 
@@ -124,6 +153,49 @@ impl Intents {
     #[cfg(test)]
     fn held(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().iter().map(HashMap::len).sum::<usize>()).sum()
+    }
+}
+
+impl Holders {
+    fn new(owner: TransactionId, hold: Hold) -> Holders {
+        match hold {
+            Hold::Alone => Holders::One(owner),
+            Hold::Shared => Holders::Sharing(vec![owner]),
+        }
+    }
+
+    fn contain(&self, owner: TransactionId) -> bool {
+        match self {
+            Holders::One(holder) => *holder == owner,
+            Holders::Sharing(holders) => holders.contains(&owner),
+        }
+    }
+
+    fn remove(&mut self, owner: TransactionId) {
+        match self {
+            Holders::One(_) => *self = Holders::Sharing(Vec::new()),
+            Holders::Sharing(holders) => holders.retain(|holder| *holder != owner),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Holders::Sharing(holders) if holders.is_empty())
+    }
+}
+
+impl Intent {
+    /// Lets in from the line whoever can be let in.
+    fn admit(&mut self) {
+        while let Some(next) = self.waiters.front() {
+            match (&mut self.holders, next.hold) {
+                (holders, _) if holders.is_empty() => *holders = Holders::new(next.transaction, next.hold),
+                (Holders::Sharing(holders), Hold::Shared) => holders.push(next.transaction),
+                _ => return,
+            }
+            *next.granted.lock() = true;
+            next.wake.notify_one();
+            self.waiters.pop_front();
+        }
     }
 }
 
@@ -163,25 +235,30 @@ mod tests {
     #[test]
     fn the_first_writer_wins_and_may_lock_again() {
         let intents = Intents::new();
-        assert!(intents.acquire(1, Space::Records, b"k", Wait::No).unwrap().is_some());
-        assert!(intents.acquire(1, Space::Records, b"k", Wait::No).unwrap().is_none());
-        assert!(matches!(intents.acquire(2, Space::Records, b"k", Wait::No), Err(Error::Conflict(_))));
-        assert!(intents.acquire(2, Space::Index, b"k", Wait::No).unwrap().is_some());
+        assert!(intents.acquire(1, Space::Records, b"k", Hold::Alone, Wait::No).unwrap().is_some());
+        assert!(intents.acquire(1, Space::Records, b"k", Hold::Alone, Wait::No).unwrap().is_none());
+        assert!(matches!(
+            intents.acquire(2, Space::Records, b"k", Hold::Alone, Wait::No),
+            Err(Error::Conflict(_))
+        ));
+        assert!(intents.acquire(2, Space::Index, b"k", Hold::Alone, Wait::No).unwrap().is_some());
         intents.release(1, Space::Records, b"k");
-        assert!(intents.acquire(2, Space::Records, b"k", Wait::No).unwrap().is_some());
+        assert!(intents.acquire(2, Space::Records, b"k", Hold::Alone, Wait::No).unwrap().is_some());
     }
 
     #[test]
     fn a_wait_ends_at_its_deadline_and_by_its_interrupt() {
         let intents = Intents::new();
-        intents.acquire(1, Space::Meta, b"k", Wait::No).unwrap();
+        intents.acquire(1, Space::Meta, b"k", Hold::Alone, Wait::No).unwrap();
         let deadline = Some(Instant::now() + Duration::from_millis(20));
-        let error =
-            intents.acquire(2, Space::Meta, b"k", Wait::Until { deadline, interrupt: NEVER }).unwrap_err();
+        let error = intents
+            .acquire(2, Space::Meta, b"k", Hold::Alone, Wait::Until { deadline, interrupt: NEVER })
+            .unwrap_err();
         assert_eq!(error.code(), ErrorCode::MaxTimeMSExpired);
         let interrupt = &|| Some(Error::user(ErrorCode::Interrupted, "killed"));
-        let error =
-            intents.acquire(2, Space::Meta, b"k", Wait::Until { deadline: None, interrupt }).unwrap_err();
+        let error = intents
+            .acquire(2, Space::Meta, b"k", Hold::Alone, Wait::Until { deadline: None, interrupt })
+            .unwrap_err();
         assert_eq!(error.code(), ErrorCode::Interrupted);
         intents.release(1, Space::Meta, b"k");
         assert_eq!(intents.held(), 0);
@@ -197,7 +274,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..200 {
                         let wait = Wait::Until { deadline: None, interrupt: NEVER };
-                        intents.acquire(owner, Space::Records, b"hot", wait).unwrap();
+                        intents.acquire(owner, Space::Records, b"hot", Hold::Alone, wait).unwrap();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         inside.fetch_sub(1, Ordering::SeqCst);
                         intents.release(owner, Space::Records, b"hot");
@@ -205,6 +282,75 @@ mod tests {
                 });
             }
         });
+        assert_eq!(intents.held(), 0);
+    }
+
+    #[test]
+    fn many_share_a_key_and_no_writer_meanwhile() {
+        let intents = Intents::new();
+        let acquire = |owner, hold| intents.acquire(owner, Space::Records, b"k", hold, Wait::No);
+        assert!(acquire(1, Hold::Shared).unwrap().is_some());
+        assert!(acquire(2, Hold::Shared).unwrap().is_some());
+        assert!(acquire(2, Hold::Shared).unwrap().is_none());
+        assert!(matches!(acquire(3, Hold::Alone), Err(Error::Conflict(_))));
+        assert!(matches!(acquire(1, Hold::Alone), Err(Error::Conflict(_))), "another shares it");
+        intents.release(2, Space::Records, b"k");
+        assert!(acquire(1, Hold::Alone).unwrap().is_none(), "alone, it may write");
+        assert!(matches!(acquire(2, Hold::Shared), Err(Error::Conflict(_))));
+        assert!(acquire(1, Hold::Shared).unwrap().is_none());
+        intents.release(1, Space::Records, b"k");
+        assert_eq!(intents.held(), 0);
+    }
+
+    #[test]
+    fn readers_and_writers_in_line_each_have_their_turn() {
+        let intents = Intents::new();
+        let (writing, reading) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for owner in 1..=12 {
+                let (intents, writing, reading) = (&intents, &writing, &reading);
+                scope.spawn(move || {
+                    for turn in 0..300 {
+                        let wait = Wait::Until { deadline: None, interrupt: NEVER };
+                        let writes = (turn + owner) % 4 == 0;
+                        let hold = if writes { Hold::Alone } else { Hold::Shared };
+                        intents.acquire(owner, Space::Records, b"hot", hold, wait).unwrap();
+                        if writes {
+                            assert_eq!(writing.fetch_add(1, Ordering::SeqCst), 0);
+                            assert_eq!(reading.load(Ordering::SeqCst), 0);
+                            writing.fetch_sub(1, Ordering::SeqCst);
+                        } else {
+                            reading.fetch_add(1, Ordering::SeqCst);
+                            assert_eq!(writing.load(Ordering::SeqCst), 0);
+                            reading.fetch_sub(1, Ordering::SeqCst);
+                        }
+                        intents.release(owner, Space::Records, b"hot");
+                    }
+                });
+            }
+        });
+        assert_eq!(intents.held(), 0);
+    }
+
+    #[test]
+    fn a_writer_who_gives_up_lets_those_behind_him_share() {
+        let intents = Intents::new();
+        intents.acquire(1, Space::Meta, b"k", Hold::Shared, Wait::No).unwrap();
+        std::thread::scope(|scope| {
+            let intents = &intents;
+            scope.spawn(move || {
+                let deadline = Some(Instant::now() + Duration::from_millis(60));
+                let wait = Wait::Until { deadline, interrupt: NEVER };
+                assert!(intents.acquire(2, Space::Meta, b"k", Hold::Alone, wait).is_err());
+            });
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                let wait = Wait::Until { deadline: None, interrupt: NEVER };
+                intents.acquire(3, Space::Meta, b"k", Hold::Shared, wait).unwrap();
+                intents.release(3, Space::Meta, b"k");
+            });
+        });
+        intents.release(1, Space::Meta, b"k");
         assert_eq!(intents.held(), 0);
     }
 }

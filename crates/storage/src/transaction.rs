@@ -8,7 +8,7 @@
 use crate::clock::CommitTime;
 use crate::counter::{Counter, CounterChange};
 use crate::format;
-use crate::intents::{Locked, TransactionId, Wait};
+use crate::intents::{Hold, Locked, TransactionId, Wait};
 use crate::overlay::Overlay;
 use crate::queue::{Ticket, WriteSet};
 use crate::snapshot::{Published, Snapshot};
@@ -73,7 +73,16 @@ impl Transaction {
 
     /// Takes a key's write intent: the first writer wins. Taking it again is free.
     pub fn lock(&mut self, space: Space, key: &[u8], wait: Wait) -> Result<Locked> {
-        match self.shared.intents.acquire(self.id, space, key, wait)? {
+        self.hold(space, key, Hold::Alone, wait)
+    }
+
+    /// Takes a share in a key: nobody writes it before this transaction ends.
+    pub fn share(&mut self, space: Space, key: &[u8], wait: Wait) -> Result<Locked> {
+        self.hold(space, key, Hold::Shared, wait)
+    }
+
+    fn hold(&mut self, space: Space, key: &[u8], hold: Hold, wait: Wait) -> Result<Locked> {
+        match self.shared.intents.acquire(self.id, space, key, hold, wait)? {
             Some(locked) => {
                 self.held.push((space, Bytes::from(key)));
                 Ok(locked)

@@ -76,7 +76,7 @@ impl Asked<'_> {
             namespaces.push(Namespace { database: database.to_owned(), collection: collection.to_owned() });
         });
         let reader = Reader::new(&mut call.unit, namespaces, &self.variables, self.options)?;
-        let mut prepared = reader.prepare(&self.namespace, &pipeline)?;
+        let mut prepared = reader.prepare_outermost(&self.namespace, &pipeline)?;
         prepared.hint(self.hint);
         Ok(prepared)
     }

@@ -6,7 +6,7 @@ use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_query::stage;
 
-use super::Step;
+use super::{Opening, Step};
 use crate::operator::{ExecContext, Row};
 
 pub(super) struct Match {
@@ -15,8 +15,16 @@ pub(super) struct Match {
 }
 
 impl Match {
-    pub(super) fn new(stage: &stage::Match, input: Box<dyn Step>) -> Match {
-        Match { filter: stage.filter.clone(), input }
+    pub(super) fn new(
+        stage: &stage::Match,
+        input: Box<dyn Step>,
+        opening: &Opening<'_>,
+    ) -> Result<Match> {
+        let filter = match stage.filter.uses_bindings_from(0) {
+            true => Arc::new(stage.filter.bind(opening.bindings)?),
+            false => stage.filter.clone(),
+        };
+        Ok(Match { filter, input })
     }
 }
 

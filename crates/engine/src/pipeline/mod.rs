@@ -30,7 +30,7 @@ mod unwind;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use kilim_bson::Writer;
+use kilim_bson::{Document, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Variables};
 use kilim_query::stage::{self, Pipeline, Stage};
@@ -42,8 +42,8 @@ pub use telling::Tell;
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::namespace::Namespace;
-use crate::operator::{ExecContext, Row};
-use crate::planner::{Hint, ReadRequest};
+use crate::operator::{self, ExecContext, Row};
+use crate::planner::{self, Hint, Plan, PlannerInput, ReadRequest};
 use crate::view::{self, SYSTEM_VIEWS};
 use crate::write::Unit;
 
@@ -198,15 +198,28 @@ impl Reader {
 
     /// Does once what need not be done at each opening of a sub-pipeline.
     pub fn prepare(&self, namespace: &Namespace, pipeline: &Pipeline) -> Result<Prepared> {
-        let mut stages = pipeline.stages.clone();
-        let namespace = self.with_views(namespace, &mut stages)?;
-        let (request, absorbed) = absorb::absorb(&stages);
-        stages.drain(..absorbed);
+        self.prepare_in(namespace, pipeline, false)
+    }
+
+    /// The same for a command's own pipeline.
+    pub fn prepare_outermost(&self, namespace: &Namespace, pipeline: &Pipeline) -> Result<Prepared> {
+        self.prepare_in(namespace, pipeline, true)
+    }
+
+    fn prepare_in(&self, namespace: &Namespace, pipeline: &Pipeline, outermost: bool) -> Result<Prepared> {
+        let mut pipeline = pipeline.clone();
+        let namespace = self.with_views(namespace, &mut pipeline.stages)?;
+        pipeline.optimise();
+        let mut stages = pipeline.stages;
+        let absorb::Absorbed { request, count, shown } = absorb::absorb(&stages, outermost);
+        stages.drain(..count);
         Ok(Prepared {
             reader: self.clone(),
             collection: self.collection(&namespace).cloned(),
             namespace,
+            bound: request.filter.uses_bindings_from(0),
             request: ReadRequest { allow_disk_use: self.0.options.allow_disk_use, ..request },
+            shown,
             stages,
         })
     }
@@ -220,6 +233,10 @@ pub struct Prepared {
     namespace: Namespace,
     collection: Option<Arc<Collection>>,
     request: ReadRequest,
+    /// The request's filter has variables of pipelines around in it.
+    bound: bool,
+    /// The request's projection as explain shows it.
+    shown: Option<Document>,
     stages: Vec<Stage>,
 }
 
@@ -247,7 +264,10 @@ impl Prepared {
                 stages = &stages[1..];
                 step
             }
-            None => Box::new(scan::Scan::new(self, context)?),
+            None => {
+                let plan = self.plan(bindings, context)?;
+                Box::new(scan::Scan::new(operator::execute(plan, self.reader.snapshot().clone())))
+            }
         };
         for stage in stages {
             step = self::step(stage, step, &opening)?;
@@ -257,6 +277,22 @@ impl Prepared {
 }
 
 impl Prepared {
+    /// Chooses how the collection is read.
+    fn plan(&self, bindings: &Bindings, context: &mut ExecContext<'_>) -> Result<Plan> {
+        let mut request = self.request.clone();
+        if self.bound {
+            request.filter = Arc::new(request.filter.bind(bindings)?);
+        }
+        let Some(collection) = &self.collection else { return Ok(planner::plan_nothing(&request)) };
+        let input = PlannerInput {
+            id: collection.id,
+            indexes: &collection.indexes,
+            cache: &collection.shared.plan_cache,
+            interrupt: context.interrupt,
+        };
+        planner::plan(&input, request, self.reader.snapshot())
+    }
+
     /// What runs for a stage that gives documents of its own.
     fn source(&self, stage: &Stage, bindings: &Bindings) -> Result<Option<Box<dyn Step>>> {
         Ok(Some(match stage {
@@ -281,7 +317,7 @@ pub(crate) struct Opening<'a> {
 /// What runs for a stage that reads from another.
 fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Box<dyn Step>> {
     Ok(match stage {
-        Stage::Match(stage) => Box::new(r#match::Match::new(stage, input)),
+        Stage::Match(stage) => Box::new(r#match::Match::new(stage, input, opening)?),
         Stage::Project(stage) => Box::new(transform::Transform::project(&stage.projection, input, opening)),
         Stage::AddFields(stage) => Box::new(transform::Transform::project(&stage.projection, input, opening)),
         Stage::ReplaceRoot(stage) => Box::new(transform::Transform::replace_root(stage, input, opening)),

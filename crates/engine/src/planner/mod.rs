@@ -54,6 +54,8 @@ pub struct ReadRequest {
     pub filter: Arc<Filter>,
     pub sort: Option<Sort>,
     pub projection: Option<Projection>,
+    /// The projection only tells which fields are read: rows may have others too.
+    pub narrowing: bool,
     pub skip: u64,
     pub limit: Option<u64>,
     pub hint: Option<Hint>,
@@ -77,6 +79,7 @@ impl ReadRequest {
             filter,
             sort: None,
             projection: None,
+            narrowing: false,
             skip: 0,
             limit: None,
             hint: None,

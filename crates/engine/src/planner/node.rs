@@ -107,6 +107,8 @@ pub struct Project {
     /// For a covered projection: the key parts to take, with their names.
     pub cover: Vec<(usize, String)>,
     pub projection: Arc<Projection>,
+    /// Rows that have their record may pass as they are: nobody looks at the other fields.
+    pub narrowing: bool,
     /// What the positional operator refers to.
     pub filter: Arc<Filter>,
     pub input: Box<Node>,

@@ -374,6 +374,7 @@ pub(super) fn covered(request: &ReadRequest, cover: Vec<(usize, String)>, scan: 
     match &request.projection {
         None => scan,
         Some(projection) => Node::Project(Project {
+            narrowing: request.narrowing,
             kind: ProjectKind::Covered,
             cover,
             projection: Arc::new(projection.clone()),
@@ -400,6 +401,7 @@ fn project(request: &ReadRequest, input: Node) -> Node {
             let kind = if simple { ProjectKind::Simple } else { ProjectKind::Default };
             Node::Project(Project {
                 kind,
+                narrowing: request.narrowing,
                 cover: Vec::new(),
                 projection: Arc::new(projection.clone()),
                 filter: request.filter.clone(),

@@ -7,6 +7,7 @@
 //! `Or` within an `Or`, and no list of one, but for a `Nor` of what has no path.
 
 mod bits;
+mod dependencies;
 mod element;
 mod explain;
 mod expr;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawValue, Value};
 use kilim_error::{Error, Result};
 
-use super::{Behaviour, Context, Stage};
+use super::{Behaviour, Beyond, Context, Stage};
+use crate::expression::Dependencies;
 use crate::filter::Filter;
 
 #[derive(Debug, Clone)]
@@ -25,5 +26,10 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
 impl Behaviour for Match {
     fn to_document(&self) -> Document {
         [("$match", Value::Document(self.filter.to_document()))].into_iter().collect()
+    }
+
+    fn dependencies(&self, needed: &mut Dependencies) -> Beyond {
+        self.filter.dependencies(needed);
+        Beyond::Later
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: keys compare by their bytes as documents compare by the sort.
 
-use kilim_bson::{Component, Path, RawArray, RawDocument, RawValue, encode_value};
+use kilim_bson::{Array, Component, Path, RawArray, RawDocument, RawValue, encode_value};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::filter::number::{self, display, display_document};
@@ -79,14 +79,22 @@ impl Sort {
         Ok(())
     }
 
+    /// The values that the document's key is made of, one for each field.
+    pub fn values_of(&self, document: RawDocument<'_>) -> Result<Array> {
+        let mut smallest =
+            Smallest { sort: self, key: None, candidate: Vec::new(), values: Some(Array::new()) };
+        smallest.expand(document, self.columns())?;
+        Ok(smallest.values.unwrap_or_default())
+    }
+
+    fn columns<'a>(&self) -> Vec<Column<'a, '_>> {
+        let column = |part| Column { rest: part, value: RawValue::Null, addressed: None };
+        self.parts.iter().map(|part| column(part.path.components())).collect()
+    }
+
     fn key_through_arrays(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
-        let columns = self.parts.iter().map(|part| Column {
-            rest: part.path.components(),
-            value: RawValue::Null,
-            addressed: None,
-        });
-        let mut smallest = Smallest { sort: self, key: None, candidate: Vec::new() };
-        smallest.expand(document, columns.collect())?;
+        let mut smallest = Smallest { sort: self, key: None, candidate: Vec::new(), values: None };
+        smallest.expand(document, self.columns())?;
         out.extend_from_slice(&smallest.key.unwrap_or_default());
         Ok(())
     }
@@ -186,6 +194,8 @@ struct Smallest<'s> {
     sort: &'s Sort,
     key: Option<Vec<u8>>,
     candidate: Vec<u8>,
+    /// What the key is made of, where somebody asks.
+    values: Option<Array>,
 }
 
 impl<'s> Smallest<'s> {
@@ -261,6 +271,9 @@ impl<'s> Smallest<'s> {
         }
         if self.key.as_ref().is_none_or(|key| self.candidate < *key) {
             self.key = Some(self.candidate.clone());
+            if let Some(values) = &mut self.values {
+                *values = columns.iter().map(|column| column.value.to_value()).collect();
+            }
         }
     }
 }

@@ -69,8 +69,9 @@ impl Asked<'_> {
     /// Parses the pipeline and takes up all that it reads.
     pub fn prepare(self, call: &mut Call<'_, '_>) -> Result<Prepared> {
         let scope = Scope::new(&self.variables);
-        let pipeline =
+        let mut pipeline =
             Pipeline::parse(self.pipeline, &Context::new(&scope, &self.namespace.database, self.place))?;
+        pipeline.fold().map_err(|error| error.during("Failed to optimize pipeline"))?;
         let mut namespaces = vec![self.namespace.clone()];
         pipeline.collections(&mut |database, collection| {
             namespaces.push(Namespace { database: database.to_owned(), collection: collection.to_owned() });

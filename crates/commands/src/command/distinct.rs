@@ -19,6 +19,7 @@ use super::find::parse_hint;
 use super::write_reply::{check_collation, required};
 use crate::argument::arguments;
 use crate::dispatch::Call;
+use crate::reply::while_executing;
 use crate::through_view;
 use crate::variables::variables;
 
@@ -89,7 +90,9 @@ enum Rows {
 impl Rows {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         match self {
-            Rows::Planned(executor) => executor.next_document(context),
+            Rows::Planned(executor) => executor
+                .next_document(context)
+                .map_err(|error| while_executing("Executor error during distinct command", error)),
             Rows::Piped(step) => step.next(context).map_err(aggregate::executing),
         }
     }

@@ -177,13 +177,20 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     }
     let scope = Scope::new(variables);
     let filter = Arc::new(Filter::parse_in(filter, &scope)?);
-    let projection = match projection.is_empty() {
+    let mut projection = match projection.is_empty() {
         true => None,
         false => Some(Projection::parse_in(projection, &scope)?),
     };
+    let sort = parse_sort(sort)?;
+    if let Some(projection) = projection.as_mut().filter(|projection| projection.wants_sort_key()) {
+        let sort = sort.clone().ok_or_else(|| {
+            Error::user(ErrorCode::BadValue, "cannot use sortKey $meta projection without a sort")
+        })?;
+        projection.give_sort(&Arc::new(sort));
+    }
     Ok(Find {
         request: ReadRequest {
-            sort: parse_sort(sort)?,
+            sort,
             projection,
             skip,
             limit: (limit > 0).then_some(limit),

@@ -59,6 +59,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "cannot use a positional projection and return the new document",
         ));
     }
+    if projection.as_ref().is_some_and(Projection::wants_sort_key) {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            "Cannot use a $meta sortKey projection in findAndModify commands.",
+        ));
+    }
     let request = FindAndModifyRequest {
         target: UpdateRequest {
             filter: filter.clone(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, KeyDecoder, Value, Writer};
 use kilim_error::{Error, Result};
+use kilim_query::expression::{Bindings, Env};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_storage::Snapshot;
@@ -12,7 +13,7 @@ use super::fetch::read_record;
 use super::index_scan::{Entry, corrupt};
 use super::row::document_of;
 use super::{ExecContext, Operator, Row, RowData, Source, Work};
-use crate::catalog::CollectionId;
+use crate::catalog::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::planner::{IndexScan, Node, Project};
 
@@ -56,7 +57,7 @@ impl Projector {
             other => return Ok(other),
         };
         let data = match &row.data {
-            RowData::Record(stored) => self.apply(stored)?,
+            RowData::Record(stored) => self.apply(row.record, stored)?,
             RowData::Key { entry, value } => {
                 let Some(covered) = &self.covered else {
                     return Err(Error::bug("a projection was given a key"));
@@ -66,7 +67,7 @@ impl Projector {
                 match made {
                     Some(document) => RowData::Document(document),
                     // The key does not say all, the record does.
-                    None => self.apply(&read_record(&self.snapshot, self.collection, row.record)?)?,
+                    None => self.apply(row.record, &read_record(&self.snapshot, self.collection, row.record)?)?,
                 }
             }
             RowData::Document(_) | RowData::Shared(_) => return Err(Error::bug("a document was projected twice")),
@@ -74,11 +75,13 @@ impl Projector {
         Ok(Work::Row(Row { record: row.record, data }))
     }
 
-    fn apply(&self, stored: &[u8]) -> Result<RowData> {
+    fn apply(&self, record: RecordId, stored: &[u8]) -> Result<RowData> {
         let document = document_of(stored);
         let position = self.projection.position(&self.filter, document);
         let mut out = Writer::new();
-        self.projection.apply(document, position, &mut out)?;
+        let mut env = Env::new(document, Bindings::none());
+        env.record = Some(record.0 as i64);
+        self.projection.apply_in(&env, position, &mut out)?;
         Ok(RowData::Document(out.finish()))
     }
 }

@@ -52,6 +52,11 @@ impl Row {
         }
     }
 
+    /// The number of the record that the document was read from, if it was.
+    pub fn record_number(&self) -> Option<i64> {
+        (self.record.0 != 0).then_some(self.record.0 as i64)
+    }
+
     /// When the record was last written; zero for a projected document.
     pub fn commit_time(&self) -> u64 {
         match &self.data {

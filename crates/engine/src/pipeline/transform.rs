@@ -43,7 +43,8 @@ impl Step for Transform {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         let Some(row) = self.input.next(context)? else { return Ok(None) };
         context.tick()?;
-        let env = Env::new(row.document(), &self.bindings);
+        let mut env = Env::new(row.document(), &self.bindings);
+        env.record = row.record_number();
         let document = match &self.change {
             Change::Project(projection) if projection.is_identity() => return Ok(Some(row)),
             Change::Project(projection) => projection.made_of(&env)?,

@@ -56,13 +56,15 @@ impl Bindings {
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
     pub root: RawDocument<'a>,
+    /// The record that the document was read from, for `$meta`.
+    pub record: Option<i64>,
     frame: Option<&'a Frame<'a>>,
     bindings: &'a Bindings,
 }
 
 impl<'a> Env<'a> {
     pub fn new(root: RawDocument<'a>, bindings: &'a Bindings) -> Env<'a> {
-        Env { root, frame: None, bindings }
+        Env { root, record: None, frame: None, bindings }
     }
 
     /// A variable within this environment; [`Env::with`] shows it to expressions.
@@ -78,7 +80,7 @@ impl<'a> Env<'a> {
     where
         'a: 'b,
     {
-        Env { root: self.root, frame: Some(frame), bindings: self.bindings }
+        Env { frame: Some(frame), ..*self }
     }
 
     pub(super) fn variable(&self, slot: Slot) -> Evaluated<'a> {

@@ -44,7 +44,8 @@ pub(crate) struct Place<'s> {
 }
 
 impl<'s> Place<'s> {
-    pub const ELEMENTS: Place<'static> = Place { scope: None, on_document: true, affirmed: true, upserts: false };
+    pub const ELEMENTS: Place<'static> =
+        Place { scope: None, on_document: true, affirmed: true, upserts: false };
 
     fn query(scope: &'s Scope<'s>) -> Place<'s> {
         Place { scope: Some(scope), on_document: true, affirmed: true, upserts: false }

@@ -20,22 +20,22 @@ impl Projection {
 
     /// Appends the fields that the projection shows to the document open in `out`.
     pub fn apply(&self, document: RawDocument<'_>, position: Option<usize>, out: &mut Writer) -> Result<()> {
-        self.write(&Env::new(document, Bindings::none()), position, out)
-    }
-
-    /// The same for a projection within a pipeline, whose expressions may see variables.
-    pub fn apply_in(&self, env: &Env<'_>, out: &mut Writer) -> Result<()> {
-        self.write(env, None, out)
+        self.apply_in(&Env::new(document, Bindings::none()), position, out)
     }
 
     /// The document that the projection makes of another.
     pub fn made_of(&self, env: &Env<'_>) -> Result<Document> {
-        let mut out = Writer::with_capacity(env.root.as_bytes().len() + 64);
-        self.apply_in(env, &mut out)?;
+        let room = match self.kind {
+            Kind::Inclusion => 128,
+            Kind::Exclusion | Kind::Addition => env.root.as_bytes().len() + 64,
+        };
+        let mut out = Writer::with_capacity(room);
+        self.apply_in(env, None, &mut out)?;
         Ok(out.finish())
     }
 
-    fn write(&self, env: &Env<'_>, position: Option<usize>, out: &mut Writer) -> Result<()> {
+    /// As [`Projection::apply`], where expressions see more than the document.
+    pub fn apply_in(&self, env: &Env<'_>, position: Option<usize>, out: &mut Writer) -> Result<()> {
         if self.is_identity() {
             out.append_elements(env.root.elements());
             return Ok(());

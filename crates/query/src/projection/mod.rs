@@ -15,11 +15,14 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use kilim_bson::Path;
 use kilim_error::Result;
 
 use crate::expression::Expression;
 use crate::filter::Filter;
+use crate::sort::Sort;
 
 #[derive(Debug, Clone)]
 pub struct Projection {
@@ -99,6 +102,24 @@ impl Branch {
         self.adds = self.children.iter().any(|(_, node)| node.adds());
     }
 
+    fn wants_sort_key(&self) -> bool {
+        self.children.iter().any(|(_, node)| match node {
+            Node::Computed(expression) => expression.wants_sort_key(),
+            Node::Branch(branch) => branch.wants_sort_key(),
+            Node::Leaf | Node::Positional | Node::Slice(_) | Node::ElemMatch(_) => false,
+        })
+    }
+
+    fn give_sort(&mut self, sort: &Arc<Sort>) {
+        for (_, node) in &mut self.children {
+            match node {
+                Node::Computed(expression) => expression.give_sort(sort),
+                Node::Branch(branch) => branch.give_sort(sort),
+                Node::Leaf | Node::Positional | Node::Slice(_) | Node::ElemMatch(_) => {}
+            }
+        }
+    }
+
     fn optimise(&mut self) -> Result<()> {
         for (_, node) in &mut self.children {
             match node {
@@ -121,6 +142,16 @@ impl Projection {
     /// was, and fails on the first document.
     pub fn optimise(&mut self) -> Result<()> {
         self.root.optimise()
+    }
+
+    /// Whether it shows the key by which documents were sorted.
+    pub fn wants_sort_key(&self) -> bool {
+        self.root.wants_sort_key()
+    }
+
+    /// Tells what the documents are sorted by.
+    pub fn give_sort(&mut self, sort: &Arc<Sort>) {
+        self.root.give_sort(sort);
     }
 
     /// Whether documents are shown as they are.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawValue, Value};
 use kilim_error::{Error, Result};
 
+use super::project::invalid;
 use super::{Behaviour, Beyond, Context, Modified, Stage};
 use crate::expression::{Dependencies, Env};
 use crate::projection::Projection;
@@ -28,8 +29,8 @@ pub(super) fn parse(
             format!("{name} specification stage must be an object, got {}", value.element_type().name()),
         ));
     };
-    let projection = Projection::parse_addition(document, context.scope)
-        .map_err(|error| error.during(&format!("Invalid {name}")))?;
+    let projection =
+        Projection::parse_addition(document, context.scope).map_err(|error| invalid(name, error))?;
     let name = if name == "$set" { "$set" } else { "$addFields" };
     out.push(Stage::AddFields(AddFields { name, projection: Arc::new(projection) }));
     Ok(())

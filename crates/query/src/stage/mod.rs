@@ -258,7 +258,55 @@ impl Pipeline {
             (definition.parse)(name, value, context, &mut pipeline.stages)?;
         }
         table::check_places(&definitions, context)?;
+        pipeline.give_sorts()?;
+        if context.depth > 0 {
+            pipeline.fold()?;
+        }
         Ok(pipeline)
+    }
+
+    /// Tells stages that show the key by which documents were sorted what they were sorted by.
+    fn give_sorts(&mut self) -> Result<()> {
+        let mut sorted = None;
+        let mut changed = false;
+        for stage in &mut self.stages {
+            let wants = match stage {
+                Stage::Project(stage) => stage.projection.wants_sort_key(),
+                Stage::AddFields(stage) => stage.projection.wants_sort_key(),
+                Stage::ReplaceRoot(stage) => stage.expression.wants_sort_key(),
+                _ => false,
+            };
+            if wants {
+                let sort = match (&sorted, changed) {
+                    (Some(sort), false) => sort,
+                    // The key was made of what the document was then.
+                    (Some(_), true) => {
+                        return Err(Error::user(
+                            ErrorCode::NotImplemented,
+                            "{$meta: \"sortKey\"} is not supported behind stages that change documents",
+                        ));
+                    }
+                    (None, _) => {
+                        return Err(Error::user(
+                            ErrorCode::BadValue,
+                            "cannot use sortKey $meta projection without a sort",
+                        ));
+                    }
+                };
+                match stage {
+                    Stage::Project(stage) => Arc::make_mut(&mut stage.projection).give_sort(sort),
+                    Stage::AddFields(stage) => Arc::make_mut(&mut stage.projection).give_sort(sort),
+                    Stage::ReplaceRoot(stage) => Arc::make_mut(&mut stage.expression).give_sort(sort),
+                    _ => {}
+                }
+            }
+            match stage {
+                Stage::Sort(stage) => (sorted, changed) = (Some(stage.sort.clone()), false),
+                Stage::Match(_) | Stage::Skip(_) | Stage::Limit(_) => {}
+                _ => changed = true,
+            }
+        }
+        Ok(())
     }
 
     /// Computes what no document influences. Fails where such a part fails; a pipeline that is run all the

@@ -27,6 +27,15 @@ pub(super) fn parse(
     Ok(())
 }
 
+/// As mongod words what is wrong with a stage's document. That metadata is missing it finds out later.
+pub(super) fn invalid(name: &str, error: Error) -> Error {
+    const METADATA_MISSING: i32 = 40218;
+    match error.code().0 {
+        METADATA_MISSING => error,
+        _ => error.during(&format!("Invalid {name}")),
+    }
+}
+
 impl Project {
     /// Parses the document of a stage that errors call by `name`.
     pub(super) fn parse(
@@ -34,8 +43,8 @@ impl Project {
         document: kilim_bson::RawDocument<'_>,
         context: &Context<'_>,
     ) -> Result<Project> {
-        let projection = Projection::parse_stage(document, context.scope)
-            .map_err(|error| error.during(&format!("Invalid {name}")))?;
+        let projection =
+            Projection::parse_stage(document, context.scope).map_err(|error| invalid(name, error))?;
         Ok(Project { projection: Arc::new(projection) })
     }
 

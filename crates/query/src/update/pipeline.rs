@@ -10,6 +10,9 @@ use crate::expression::{Bindings, Env, Scope};
 use crate::stage::{Context, Modified, Pipeline, Place, Stage};
 use crate::text;
 
+/// Stages that name collections are refused once they are parsed, so it does not matter where those would be.
+const DATABASE: &str = "update";
+
 #[derive(Debug, Clone)]
 pub(super) struct PipelineUpdate {
     stages: Vec<Stage>,
@@ -19,7 +22,7 @@ pub(super) struct PipelineUpdate {
 
 impl PipelineUpdate {
     pub fn parse(stages: RawArray<'_>, scope: &Scope<'_>) -> Result<PipelineUpdate> {
-        let mut pipeline = Pipeline::parse(stages, &Context::new(scope, "", Place::Update))?;
+        let mut pipeline = Pipeline::parse(stages, &Context::new(scope, DATABASE, Place::Update))?;
         // What cannot be computed beforehand fails on the first document, if there is one: so it does on mongod.
         let _ = pipeline.fold();
         let touched = pipeline.stages.iter().map(touched).collect::<Option<Vec<_>>>();

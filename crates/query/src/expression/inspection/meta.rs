@@ -3,18 +3,21 @@
 //! Nothing computes scores, distances or highlights, so what depends on them is refused or missing, as it is
 //! in mongod where no stage has made them.
 
+use std::sync::Arc;
+
 use kilim_bson::{RawValue, Value};
-use kilim_error::{Error, ErrorCode, Result};
+use kilim_error::{Error, Result};
 
 use crate::expression::Arguments::Special;
-use crate::expression::{Call, Evaluated, Expression, Fold, Operator, Scope};
+use crate::expression::{Call, Env, Evaluated, Expression, Fold, Operator, Scope};
+use crate::sort::Sort;
 
 pub(super) const META: Operator =
-    Operator::new("$meta", "what is known of a document beside its fields", Special(parse), |_, _| {
-        Ok(Evaluated::Missing)
-    })
-    .folds(Fold::Never)
-    .shown_by(|call| call.expression(0).and_then(Expression::as_constant).cloned().unwrap_or(Value::Null));
+    Operator::new("$meta", "what is known of a document beside its fields", Special(parse), evaluate)
+        .folds(Fold::Never)
+        .shown_by(|call| {
+            call.expression(0).and_then(Expression::as_constant).cloned().unwrap_or(Value::Null)
+        });
 
 /// Made by stages of a search service or for the server itself: never there.
 const MISSING: [&str; 7] = [
@@ -27,6 +30,49 @@ const MISSING: [&str; 7] = [
     "timeseriesBucketMinTime",
 ];
 
+/// What documents were sorted by, as an array.
+const SORT_KEY: &str = "sortKey";
+/// The number of the document's record.
+const RECORD_ID: &str = "recordId";
+
+fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
+    match name(call) {
+        Some(SORT_KEY) => match call.prepared::<Arc<Sort>>() {
+            Some(sort) => sort.values_of(env.root).map(Evaluated::from),
+            None => Ok(Evaluated::Missing),
+        },
+        Some(RECORD_ID) => Ok(env.record.map_or(Evaluated::Missing, Evaluated::from)),
+        _ => Ok(Evaluated::Missing),
+    }
+}
+
+fn name(call: &Call) -> Option<&str> {
+    match call.expression(0)?.as_constant()? {
+        Value::String(name) => Some(name),
+        _ => None,
+    }
+}
+
+impl Expression {
+    /// Whether the key is asked for by which documents were sorted.
+    pub fn wants_sort_key(&self) -> bool {
+        match self {
+            Expression::Call(call) if call.operator.name == META.name => name(call) == Some(SORT_KEY),
+            _ => self.children().any(Expression::wants_sort_key),
+        }
+    }
+
+    /// Tells what the documents are sorted by, from which their keys follow.
+    pub fn give_sort(&mut self, sort: &Arc<Sort>) {
+        if let Expression::Call(call) = self
+            && call.operator.name == META.name
+        {
+            call.prepare(sort.clone());
+        }
+        self.children_mut().for_each(|child| child.give_sort(sort));
+    }
+}
+
 fn parse(operator: &'static Operator, operand: RawValue<'_>, _scope: &Scope<'_>) -> Result<Expression> {
     let RawValue::String(name) = operand else {
         return Err(Error::location(17_307, "$meta only supports string arguments"));
@@ -38,11 +84,7 @@ fn parse(operator: &'static Operator, operand: RawValue<'_>, _scope: &Scope<'_>)
         "textScore" => unavailable("text score"),
         "geoNearDistance" => unavailable("$geoNear distance"),
         "geoNearPoint" => unavailable("$geoNear point"),
-        "sortKey" | "recordId" => Err(Error::user(
-            ErrorCode::NotImplemented,
-            format!("the expression {{$meta: \"{name}\"}} is not supported"),
-        )),
-        _ if MISSING.contains(&name) => {
+        _ if name == SORT_KEY || name == RECORD_ID || MISSING.contains(&name) => {
             let arguments = vec![Some(Expression::Constant(name.into()))];
             Ok(Expression::Call(Box::new(Call::new(operator, arguments))))
         }

@@ -120,7 +120,7 @@ impl KeyEncoder {
 /// Appends one component to a key whose types need not be restored, such as a bound.
 pub fn encode_value(out: &mut Vec<u8>, value: RawValue<'_>, descending: bool) {
     let start = out.len();
-    encode::encode(out, &mut TypeBitsWriter::default(), value);
+    encode::encode(out, &mut TypeBitsWriter::ignored(), value);
     if descending {
         invert(&mut out[start..]);
     }

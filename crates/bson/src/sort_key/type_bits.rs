@@ -31,9 +31,16 @@ pub(super) struct TypeBitsWriter {
     bytes: Vec<u8>,
     /// Values of default type since the last note.
     skipped: u32,
+    /// Nobody will read them.
+    ignored: bool,
 }
 
 impl TypeBitsWriter {
+    /// For keys whose types need not be restored: writes nothing, so it allocates nothing.
+    pub(super) fn ignored() -> TypeBitsWriter {
+        TypeBitsWriter { ignored: true, ..TypeBitsWriter::default() }
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -48,6 +55,9 @@ impl TypeBitsWriter {
     }
 
     pub(super) fn note(&mut self, note: Note) {
+        if self.ignored {
+            return;
+        }
         let mut skipped = std::mem::take(&mut self.skipped);
         while skipped >= 0x80 {
             self.bytes.push(skipped as u8 | 0x80);

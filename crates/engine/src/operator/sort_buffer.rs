@@ -103,7 +103,8 @@ impl SortBuffer {
         Ok(entry.map(|entry| entry.row))
     }
 
-    fn spill(&mut self) -> Result<()> {
+    /// Writes what is held to disk.
+    pub(crate) fn spill(&mut self) -> Result<()> {
         if !self.allow_disk_use {
             return Err(Error::user(
                 ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,

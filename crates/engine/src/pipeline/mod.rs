@@ -9,11 +9,12 @@
 //! cursor, and a sub-pipeline can be opened anew for every document that comes by.
 
 mod absorb;
+mod bucket_auto;
 mod budget;
-mod count_only;
 mod documents;
 mod facet;
 mod graph_lookup;
+mod group;
 mod limit;
 mod lookup;
 mod r#match;
@@ -326,7 +327,8 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         Stage::Sort(stage) => Box::new(sort::Sort::new(stage, input, opening)),
         Stage::Limit(stage) => Box::new(limit::Limit::new(*stage, input)),
         Stage::Skip(stage) => Box::new(skip::Skip::new(*stage, input)),
-        Stage::CountOnly(stage) => Box::new(count_only::CountOnly::new(stage, input)),
+        Stage::Group(stage) => Box::new(group::Group::new(stage, input, opening)),
+        Stage::BucketAuto(stage) => Box::new(bucket_auto::BucketAuto::new(stage, input, opening)),
         Stage::Sample(stage) => Box::new(sample::Sample::new(*stage, input, opening)),
         Stage::Facet(stage) => Box::new(facet::Facet::new(stage, input, opening)),
         Stage::UnionWith(stage) => Box::new(union_with::UnionWith::new(stage, input, opening)),

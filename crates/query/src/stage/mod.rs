@@ -9,13 +9,17 @@
 //! every document that comes by.
 
 mod add_fields;
+mod bucket;
+mod bucket_auto;
 mod coll_stats;
-mod count_only;
+mod count;
 mod current_op;
 mod documents;
 mod facet;
 mod field;
+mod granularity;
 mod graph_lookup;
+mod group;
 mod index_stats;
 mod limit;
 mod list_sessions;
@@ -32,6 +36,7 @@ mod replace_root;
 mod sample;
 mod skip;
 mod sort;
+mod sort_by_count;
 mod table;
 mod union_with;
 mod unset;
@@ -45,12 +50,14 @@ use kilim_error::{Error, ErrorCode, Result};
 use crate::expression::{Dependencies, Scope};
 
 pub use add_fields::AddFields;
+pub use bucket_auto::BucketAuto;
 pub use coll_stats::CollStats;
-pub use count_only::CountOnly;
 pub use current_op::CurrentOp;
 pub use documents::Documents;
 pub use facet::Facet;
+pub use granularity::{Granularity, check as check_granularity};
 pub use graph_lookup::GraphLookup;
+pub use group::{Group, id_of};
 pub use index_stats::IndexStats;
 pub use limit::Limit;
 pub use list_sessions::ListSessions;
@@ -92,7 +99,8 @@ pub enum Stage {
     Sort(SortBy),
     Limit(Limit),
     Skip(Skip),
-    CountOnly(CountOnly),
+    Group(Arc<Group>),
+    BucketAuto(Arc<BucketAuto>),
     Sample(Sample),
     Facet(Facet),
     UnionWith(UnionWith),
@@ -173,7 +181,8 @@ impl Stage {
             Stage::Sort(stage) => stage,
             Stage::Limit(stage) => stage,
             Stage::Skip(stage) => stage,
-            Stage::CountOnly(stage) => stage,
+            Stage::Group(stage) => &**stage,
+            Stage::BucketAuto(stage) => &**stage,
             Stage::Sample(stage) => stage,
             Stage::Facet(stage) => stage,
             Stage::UnionWith(stage) => stage,

@@ -5,9 +5,9 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Context, Place, Stage};
 use super::{
-    add_fields, coll_stats, count_only, current_op, documents, facet, graph_lookup, index_stats, limit,
-    list_sessions, lookup, r#match, merge, out, plan_cache_stats, project, redact, refused, replace_root,
-    sample, skip, sort, union_with, unset, unwind,
+    add_fields, bucket, bucket_auto, coll_stats, count, current_op, documents, facet, graph_lookup, group,
+    index_stats, limit, list_sessions, lookup, r#match, merge, out, plan_cache_stats, project, redact,
+    refused, replace_root, sample, skip, sort, sort_by_count, union_with, unset, unwind,
 };
 
 /// Reads the value of a stage called `name` and appends what it stands for.
@@ -94,8 +94,11 @@ impl Definition {
 /// In alphabetical order.
 pub const DEFINITIONS: &[Definition] = &[
     stage("$addFields", add_fields::parse, "computed fields beside those that are there").in_update(),
+    stage("$bucket", bucket::parse, "documents between given boundaries, gathered"),
+    stage("$bucketAuto", bucket_auto::parse, "documents divided into buckets of about equal size"),
     stage("$changeStream", refused::parse, "changes as they happen").first(),
     stage("$collStats", coll_stats::parse, "sizes and counts of the collection").first().not_in_transaction(),
+    stage("$count", count::parse, "the number of documents"),
     stage("$currentOp", current_op::parse, "what runs now").first().sourceless().not_in_transaction(),
     stage("$densify", refused::parse, "fill gaps in a sequence"),
     stage("$documents", documents::parse, "documents that an expression gives").first().sourceless(),
@@ -103,7 +106,7 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$fill", refused::parse, "fill missing values"),
     stage("$geoNear", refused::parse, "documents by their distance from a point").first(),
     stage("$graphLookup", graph_lookup::parse, "documents that references lead to, step by step"),
-    stage("$group", count_only::parse, "one document for each different key"),
+    stage("$group", group::parse, "one document for each different key"),
     stage("$indexStats", index_stats::parse, "how often each index was used").first().not_in_transaction(),
     stage("$limit", limit::parse, "the first documents"),
     stage("$listLocalSessions", list_sessions::parse, "sessions of this node")
@@ -132,6 +135,7 @@ pub const DEFINITIONS: &[Definition] = &[
         .sourceless(),
     stage("$skip", skip::parse, "all but the first documents"),
     stage("$sort", sort::parse, "documents in order"),
+    stage("$sortByCount", sort_by_count::parse, "how often each value comes, the most frequent first"),
     stage("$unionWith", union_with::parse, "documents of another collection behind"),
     stage("$unset", unset::parse, "all but some fields").in_update(),
     stage("$unwind", unwind::parse, "one document for each element of an array"),

@@ -1,0 +1,218 @@
+//! `$group`: gathers all rows into a table of groups, then gives a document for each.
+//!
+//! Groups come in the order of their first appearance. Beyond 100 MB the table goes to disk, if that is
+//! allowed: each group as a document of its key, id and states, sorted by the key. Then the groups come in
+//! the order of their keys, and what several parts know of one group is merged in the order of the
+//! parts, so `$first`, `$last` and `$push` see the order of the input.
+
+mod table;
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue, Writer};
+use kilim_error::{Error, Result};
+use kilim_query::accumulator::State;
+use kilim_query::expression::{Bindings, Env};
+use kilim_query::stage;
+
+use self::table::Table;
+use super::{Budget, Opening, Step};
+use crate::operator::{ExecContext, Row, SortBuffer};
+
+pub(super) struct Group {
+    stage: Arc<stage::Group>,
+    bindings: Bindings,
+    input: Box<dyn Step>,
+    table: Table,
+    budget: Budget,
+    /// Groups that had to leave the table.
+    spilled: Option<SortBuffer>,
+    key: Vec<u8>,
+    output: Output,
+}
+
+enum Output {
+    /// Not all rows are in yet.
+    None,
+    /// The only group, which was just a number of rows.
+    Count(Option<Document>),
+    /// From the table: the next group, and the states of all that are left.
+    Memory { group: usize, states: std::vec::IntoIter<State> },
+    /// Merged from the disk: the first part of the next group.
+    Disk { head: Option<Row> },
+}
+
+impl Group {
+    pub(super) fn new(stage: &Arc<stage::Group>, input: Box<dyn Step>, opening: &Opening<'_>) -> Group {
+        Group {
+            stage: stage.clone(),
+            bindings: opening.bindings.clone(),
+            input,
+            table: Table::new(),
+            budget: Budget::new("$group", opening.reader.options()),
+            spilled: None,
+            key: Vec::new(),
+            output: Output::None,
+        }
+    }
+
+    fn gather(&mut self, context: &mut ExecContext<'_>) -> Result<Output> {
+        if self.stage.needs_only_count() {
+            let mut count = 0;
+            while self.input.next(context)?.is_some() {
+                context.tick()?;
+                count += 1;
+            }
+            return Ok(Output::Count(if count == 0 { None } else { self.stage.of_count(count) }));
+        }
+        while let Some(row) = self.input.next(context)? {
+            context.tick()?;
+            self.take(row.document())?;
+            if self.budget.is_exceeded() {
+                self.spill(context)?;
+            }
+        }
+        if self.spilled.is_none() {
+            return Ok(Output::Memory { group: 0, states: self.table.take_states() });
+        }
+        if self.table.len() > 0 {
+            self.spill(context)?;
+        }
+        let Some(spilled) = &mut self.spilled else { return Err(Error::bug("what was spilled is gone")) };
+        spilled.finish()?;
+        Ok(Output::Disk { head: spilled.next()? })
+    }
+
+    /// Adds a document to its group.
+    #[inline]
+    fn take(&mut self, document: RawDocument<'_>) -> Result<()> {
+        let stage = &self.stage;
+        let env = Env::new(document, &self.bindings);
+        self.key.clear();
+        stage.key_of(&env, &mut self.key)?;
+        let hash = self.table.hash(&self.key);
+        let group = match self.table.find(hash, &self.key) {
+            Some(group) => group,
+            None => {
+                let bytes = self.table.insert(hash, &self.key, |out| stage.append_id(&env, out))?;
+                self.budget.add(bytes + stage.fields.len() * size_of::<State>());
+                let group = self.table.len() - 1;
+                for (_, accumulator) in &stage.fields {
+                    let id = stage::id_of(self.table.id(group));
+                    let state = accumulator.begin(id, &self.bindings)?;
+                    self.table.push_state(state);
+                }
+                group
+            }
+        };
+        let states = self.table.states_mut(group, stage.fields.len());
+        let mut grown = 0;
+        for ((_, accumulator), state) in stage.fields.iter().zip(states) {
+            grown += accumulator.accumulate(state, &env)?;
+        }
+        match grown {
+            0 => {}
+            grown @ 1.. => self.budget.add(grown as usize),
+            shrunk => self.budget.release(shrunk.unsigned_abs()),
+        }
+        Ok(())
+    }
+
+    /// Writes every group to disk and empties the table.
+    fn spill(&mut self, context: &mut ExecContext<'_>) -> Result<()> {
+        self.budget.spill()?;
+        let spilled = self.spilled.get_or_insert_with(|| SortBuffer::new(None, true));
+        let mut states = self.table.take_states();
+        for group in 0..self.table.len() {
+            context.tick()?;
+            let mut writer = Writer::new();
+            let key = self.table.key(group);
+            writer.append("key", RawValue::Binary { subtype: 0, bytes: key });
+            writer.append_elements(self.table.id(group).elements());
+            writer.open_array("states");
+            for (index, state) in states.by_ref().take(self.stage.fields.len()).enumerate() {
+                writer.append_index(index, state.into_value().as_raw());
+            }
+            writer.close();
+            spilled.push(key, Row::of(writer.finish()))?;
+        }
+        spilled.spill()?;
+        self.table.clear();
+        Ok(())
+    }
+
+    /// The next group from disk: all parts with the same key, merged.
+    fn merge_next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        let (Output::Disk { head }, Some(spilled)) = (&mut self.output, &mut self.spilled) else {
+            return Err(Error::bug("groups are merged before they are on disk"));
+        };
+        let Some(first) = head.take() else { return Ok(None) };
+        let restore = |part: RawDocument<'_>| -> Result<Vec<State>> {
+            let states = part.get("states").and_then(RawValue::as_array);
+            let states = states.ok_or_else(|| Error::bug("a spilled group has no states"))?;
+            let fields = self.stage.fields.iter().zip(states.iter());
+            let id = stage::id_of(part);
+            fields.map(|((_, accumulator), state)| accumulator.restore(id, &self.bindings, state)).collect()
+        };
+        let mut states = restore(first.document())?;
+        while let Some(next) = spilled.next()? {
+            context.tick()?;
+            if key_of(next.document()) != key_of(first.document()) {
+                *head = Some(next);
+                break;
+            }
+            let fields = self.stage.fields.iter().zip(&mut states);
+            for (((_, accumulator), state), later) in fields.zip(restore(next.document())?) {
+                accumulator.merge(state, later)?;
+            }
+        }
+        let mut writer = Writer::new();
+        writer.append("_id", stage::id_of(first.document()));
+        for ((name, accumulator), state) in self.stage.fields.iter().zip(states) {
+            accumulator.append(state, name, &mut writer);
+        }
+        Ok(Some(Row::of(writer.finish())))
+    }
+}
+
+fn key_of(part: RawDocument<'_>) -> &[u8] {
+    match part.get("key") {
+        Some(RawValue::Binary { bytes, .. }) => bytes,
+        _ => &[],
+    }
+}
+
+impl Step for Group {
+    fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        if let Output::None = self.output {
+            self.output = self.gather(context)?;
+        }
+        context.tick()?;
+        match &mut self.output {
+            Output::None => Err(Error::bug("a group gives rows before it has all")),
+            Output::Count(document) => Ok(document.take().map(Row::of)),
+            Output::Memory { group, .. } if *group >= self.table.len() => Ok(None),
+            Output::Memory { group, states } => {
+                let id = self.table.id(*group);
+                *group += 1;
+                let mut writer = Writer::with_capacity(id.as_bytes().len() + 32 * self.stage.fields.len());
+                writer.append_elements(id.elements());
+                for ((name, accumulator), state) in self.stage.fields.iter().zip(states) {
+                    accumulator.append(state, name, &mut writer);
+                }
+                Ok(Some(Row::of(writer.finish())))
+            }
+            Output::Disk { .. } => self.merge_next(context),
+        }
+    }
+
+    fn input(&self) -> Option<&dyn Step> {
+        Some(&*self.input)
+    }
+
+    fn report(&self, out: &mut Writer) {
+        out.append("totalOutputDataSizeBytes", RawValue::Int64(self.budget.peak() as i64));
+        out.append("usedDisk", RawValue::Bool(self.budget.spills() > 0));
+        out.append("spills", RawValue::Int64(self.budget.spills() as i64));
+    }
+}

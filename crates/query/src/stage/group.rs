@@ -1,0 +1,176 @@
+//! `$group`: one document for each different key, with what accumulators make of the documents that have it.
+//!
+//! The key is an expression. Written as a document of expressions it is computed field by field, without
+//! making the document, and fields that are missing are left out of it; with one field only, what is missing
+//! becomes null, as it does where the key is a single expression.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, Writer, encode_value};
+use kilim_error::{Error, Result};
+
+use super::{Behaviour, Beyond, Context, Modified, Stage};
+use crate::accumulator::{Accumulator, Kind};
+use crate::expression::{Dependencies, Env, Expression, Place, Scope};
+
+#[derive(Debug, Clone)]
+pub struct Group {
+    pub id: Expression,
+    /// Names and accumulators of the other fields.
+    pub fields: Vec<(Box<str>, Accumulator)>,
+}
+
+/// Stands in a key for a field that is missing: no value's key begins with it.
+const MISSING: u8 = 0x01;
+
+pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+    let RawValue::Document(spec) = value else {
+        return Err(Error::location(15947, "a group's fields must be specified in an object"));
+    };
+    let mut id = None;
+    let mut fields = Vec::new();
+    for (name, value) in spec {
+        if name != "_id" {
+            fields.push(parse_field(name, value, &fields, context.scope)?);
+        } else if id.replace(parse_id(value, context.scope)?).is_some() {
+            return Err(Error::location(15948, "a group's _id may only be specified once"));
+        }
+    }
+    let id = id.ok_or_else(|| Error::location(15955, "a group specification must include an _id"))?;
+    out.push(Stage::Group(Arc::new(Group { id, fields })));
+    Ok(())
+}
+
+/// An output field, and what it takes.
+pub(super) fn parse_field(
+    name: &str,
+    value: RawValue<'_>,
+    known: &[(Box<str>, Accumulator)],
+    scope: &Scope<'_>,
+) -> Result<(Box<str>, Accumulator)> {
+    let accumulator = Accumulator::parse(name, value, scope)?;
+    if known.iter().any(|(known, _)| **known == *name) {
+        return Err(Error::location(4822819, format!("duplicate field: {name}")));
+    }
+    Ok((name.into(), accumulator))
+}
+
+fn parse_id(value: RawValue<'_>, scope: &Scope<'_>) -> Result<Expression> {
+    if let RawValue::Document(document) = value
+        && document.iter().next().is_some_and(|(name, _)| !name.starts_with('$'))
+    {
+        let includes = |value: RawValue<'_>| value.is_number() || matches!(value, RawValue::Bool(_));
+        if document.iter().any(|(_, value)| includes(value)) {
+            return Err(Error::location(17390, "$group does not support inclusion-style expressions"));
+        }
+    }
+    Expression::parse(value, scope)?.optimised()
+}
+
+impl Group {
+    /// Writes the document's key: equal keys, one group.
+    pub fn key_of(&self, env: &Env<'_>, key: &mut Vec<u8>) -> Result<()> {
+        match self.id_fields() {
+            Some(fields) => {
+                for (_, expression) in fields {
+                    match expression.evaluate(env)?.raw() {
+                        Some(value) => encode_value(key, value, false),
+                        None => key.push(MISSING),
+                    }
+                }
+            }
+            None => encode_value(key, self.single_id().evaluate(env)?.raw_or_null(), false),
+        }
+        Ok(())
+    }
+
+    /// Writes the group's `_id` as its first document gives it.
+    pub fn append_id(&self, env: &Env<'_>, out: &mut Writer) -> Result<()> {
+        match (&self.id, self.id_fields()) {
+            (Expression::Object(fields), None) => {
+                out.open_document("_id");
+                for (name, expression) in fields {
+                    out.append(name, expression.evaluate(env)?.raw_or_null());
+                }
+                out.close();
+            }
+            (id, _) => {
+                if !id.append(env, Place::Field("_id"), out)? {
+                    out.append("_id", RawValue::Null);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The key's fields where it is a document of several.
+    fn id_fields(&self) -> Option<&[(Box<str>, Expression)]> {
+        match &self.id {
+            Expression::Object(fields) if fields.len() != 1 => Some(fields),
+            _ => None,
+        }
+    }
+
+    /// The only expression of the key.
+    fn single_id(&self) -> &Expression {
+        match &self.id {
+            Expression::Object(fields) if fields.len() == 1 => &fields[0].1,
+            id => id,
+        }
+    }
+
+    /// What it gives for so many documents, if their number is all it needs: the key is a constant, and every
+    /// field a sum of a whole constant.
+    pub fn of_count(&self, count: u64) -> Option<Document> {
+        let id = self.id.as_constant()?;
+        let mut writer = Writer::new();
+        writer.append("_id", id.as_raw());
+        for (name, accumulator) in &self.fields {
+            let each = accumulator.input.as_constant().filter(|_| accumulator.kind == Kind::Sum)?;
+            let sum = match each {
+                Value::Int32(each) => {
+                    let sum = i64::from(*each).checked_mul(i64::try_from(count).ok()?)?;
+                    i32::try_from(sum).map_or(RawValue::Int64(sum), RawValue::Int32)
+                }
+                Value::Int64(each) => RawValue::Int64(each.checked_mul(i64::try_from(count).ok()?)?),
+                _ => return None,
+            };
+            writer.append(name, sum);
+        }
+        Some(writer.finish())
+    }
+
+    /// Whether [`Group::of_count`] has an answer, but for counts beyond all reason.
+    pub fn needs_only_count(&self) -> bool {
+        self.of_count(1).is_some()
+    }
+}
+
+/// Accumulators as explain shows them, by the names of their fields.
+pub(super) fn show_fields(fields: &[(Box<str>, Accumulator)], out: &mut Document) {
+    fields.iter().for_each(|(name, accumulator)| out.push(name, accumulator.to_value()));
+}
+
+impl Behaviour for Group {
+    fn to_document(&self) -> Document {
+        let mut group = Document::new();
+        group.push("_id", self.id.to_value());
+        show_fields(&self.fields, &mut group);
+        [("$group", Value::Document(group))].into_iter().collect()
+    }
+
+    fn dependencies(&self, needed: &mut Dependencies) -> Beyond {
+        self.id.dependencies(needed);
+        self.fields.iter().for_each(|(_, accumulator)| accumulator.dependencies(needed));
+        Beyond::Nothing
+    }
+
+    fn modified(&self) -> Modified {
+        Modified::Unknown
+    }
+}
+
+/// An id's document, for accumulators that count by it.
+pub fn id_of(document: RawDocument<'_>) -> RawValue<'_> {
+    document.get("_id").unwrap_or(RawValue::Null)
+}

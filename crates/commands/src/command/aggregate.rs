@@ -5,11 +5,12 @@ use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::operator::ExecContext;
 use kilim_engine::pipeline::{Options, Prepared, Reader, Step};
-use kilim_engine::planner::Hint;
+use kilim_engine::planner::{Hint, Verbosity};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};
 use kilim_query::stage::{Context, Pipeline, Place};
 
+use super::explain;
 use super::find::{check_hint_not_null, parse_hint};
 use super::write_reply::{check_collation, required};
 use crate::argument::{Argument, arguments, nested};
@@ -44,20 +45,39 @@ pub struct Asked<'a> {
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let (namespace, place) = target(call.body, call.generic.database)?;
-    call.describe("command");
     let aggregate = parse(call.body)?;
+    if aggregate.explain {
+        let prepared = asked(call, call.body, aggregate)?.prepare(call)?;
+        let operation = call.operation.clone();
+        let interrupt = || operation.check();
+        let mut context = ExecContext::new(&interrupt);
+        let mut reply = prepared.explain(Verbosity::QueryPlanner, &mut context).map_err(executing)?;
+        explain::finish(call, call.body, &mut reply);
+        return Ok(reply);
+    }
+    call.describe("command");
     let batch = Batch::first(aggregate.batch_size);
-    let asked = Asked {
+    let asked = asked(call, call.body, aggregate)?;
+    let cursor = asked.open(call)?;
+    cursor_reply::first_batch(call, cursor, batch, false).map_err(executing)
+}
+
+fn asked<'a>(call: &Call<'_, '_>, body: RawDocument<'_>, aggregate: Aggregate<'a>) -> Result<Asked<'a>> {
+    let (namespace, place) = target(body, call.generic.database)?;
+    Ok(Asked {
         namespace,
         place,
         pipeline: aggregate.pipeline,
-        variables: variables(call, NAME, call.body)?,
+        variables: variables(call, NAME, body)?,
         hint: aggregate.hint,
         options: aggregate.options,
-    };
-    let cursor = asked.open(call)?;
-    cursor_reply::first_batch(call, cursor, batch, false).map_err(executing)
+    })
+}
+
+/// The pipeline of an `aggregate` that is to be explained.
+pub fn explained(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Prepared> {
+    let aggregate = parse(command)?;
+    asked(call, command, aggregate)?.prepare(call)
 }
 
 /// As mongod words an error of the data.

@@ -4,17 +4,21 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::operator::ExecContext;
+use kilim_engine::pipeline::Prepared;
 use kilim_engine::planner::explain::{Subject, WriteStage};
 use kilim_engine::planner::{self, ReadRequest, Verbosity};
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::Scope;
 use kilim_query::filter::Filter;
+use kilim_query::stage::Place;
 
-use super::{aggregate, build_info, count, delete, distinct, find, find_and_modify, update};
+use super::aggregate::{self, Asked};
+use super::{build_info, count, delete, distinct, find, find_and_modify, update};
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 use crate::registry;
+use crate::through_view;
 use crate::variables::variables;
 
 const NAME: &str = "explain";
@@ -44,6 +48,74 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
+    let mut reply = match piped(call, command)? {
+        Some(prepared) => {
+            call.describe("command");
+            let operation = call.operation.clone();
+            let interrupt = || operation.check();
+            prepared.explain(verbosity, &mut ExecContext::new(&interrupt)).map_err(aggregate::executing)?
+        }
+        None => planned(call, command, verbosity)?,
+    };
+    finish(call, command, &mut reply);
+    Ok(reply)
+}
+
+/// Adds what an explanation of any command ends with.
+pub fn finish(call: &Call<'_, '_>, command: RawDocument<'_>, reply: &mut Document) {
+    let mut shown = command.to_document();
+    shown.push("$db", call.generic.database);
+    reply.push("command", shown);
+    reply.push("serverInfo", build_info::server_info());
+    reply.push("serverParameters", Document::new());
+}
+
+/// The pipeline of an `aggregate`, or of a read through a view.
+fn piped(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Option<Prepared>> {
+    let Some((name, target)) = command.iter().next() else { return Ok(None) };
+    if name == "aggregate" {
+        return aggregate::explained(call, command).map(Some);
+    }
+    let Some(collection) = target.as_str() else { return Ok(None) };
+    let Ok(namespace) = Namespace::parse(call.generic.database, collection) else { return Ok(None) };
+    if !through_view::is_view(call.engine, &namespace) {
+        return Ok(None);
+    }
+    let (variables, stages, hint) = match name {
+        "find" => {
+            let variables = variables(call, find::NAME, command)?;
+            let stages = through_view::find(command)?;
+            let hint = arguments(find::NAME, command).find(|argument| argument.name == "hint");
+            (variables, stages, hint.map(|hint| find::parse_hint(&hint)).transpose()?.flatten())
+        }
+        "count" => {
+            let variables = variables(call, "count", command)?;
+            let request = count::parse(command, &variables)?;
+            (variables, through_view::count(command, request.limit), request.hint)
+        }
+        "distinct" => {
+            let variables = variables(call, "distinct", command)?;
+            distinct::parse(command, &variables)?;
+            (variables, through_view::distinct(command), None)
+        }
+        _ => {
+            call.engine.check_no_view(&namespace)?;
+            return Ok(None);
+        }
+    };
+    let asked = Asked {
+        namespace,
+        place: Place::Collection,
+        pipeline: stages.as_raw(),
+        variables,
+        hint,
+        options: aggregate::options(None),
+    };
+    asked.prepare(call).map(Some)
+}
+
+/// Explains a command that is one read, or one read and a write.
+fn planned(call: &mut Call<'_, '_>, command: RawDocument<'_>, verbosity: Verbosity) -> Result<Document> {
     let explained = parse(call, command)?;
     call.describe("command");
     let filter = explained.request.filter.clone();
@@ -63,22 +135,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             returns: explained.returns,
             counts: &counts,
         }),
+        whole_pipeline: false,
     };
     let operation = call.operation.clone();
     let interrupt = || operation.check();
-    let mut reply = planner::explain(
-        reading.plan,
-        reading.snapshot,
-        &subject,
-        verbosity,
-        &mut ExecContext::new(&interrupt),
-    )?;
-    let mut shown = command.to_document();
-    shown.push("$db", call.generic.database);
-    reply.push("command", shown);
-    reply.push("serverInfo", build_info::server_info());
-    reply.push("serverParameters", Document::new());
-    Ok(reply)
+    planner::explain(reading.plan, reading.snapshot, &subject, verbosity, &mut ExecContext::new(&interrupt))
 }
 
 fn parse_verbosity(name: &str) -> Result<Verbosity> {
@@ -110,7 +171,6 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
         "find" => read(find::parse(command, &variables(call, find::NAME, command)?)?.request),
         "count" => read(count::parse(command, &variables(call, "count", command)?)?),
         "distinct" => read(distinct::parse(command, &variables(call, "distinct", command)?)?.1),
-        "aggregate" => read(aggregated(call, command)?),
         "update" => {
             let statement = update::Statement::parse(single(command, "updates")?)?;
             let variables = variables(call, "update", command)?;
@@ -147,24 +207,6 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
             format!("Explain failed due to unknown command: {other}"),
         )),
     }
-}
-
-/// The read that a whole pipeline comes to.
-fn aggregated(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<ReadRequest> {
-    let (namespace, place) = aggregate::target(command, call.generic.database)?;
-    let aggregate = aggregate::parse(command)?;
-    let asked = aggregate::Asked {
-        namespace,
-        place,
-        pipeline: aggregate.pipeline,
-        variables: variables(call, "aggregate", command)?,
-        hint: aggregate.hint,
-        options: aggregate.options,
-    };
-    let prepared = asked.prepare(call)?;
-    prepared.whole_request().cloned().ok_or_else(|| {
-        Error::user(ErrorCode::NotImplemented, "explain of this pipeline is not supported by Kilim yet")
-    })
 }
 
 /// The one statement of a write command: more than one cannot be explained.

@@ -12,6 +12,7 @@ mod absorb;
 mod bucket_auto;
 mod budget;
 mod documents;
+mod explain;
 mod facet;
 mod graph_lookup;
 mod group;
@@ -43,7 +44,7 @@ pub use telling::Tell;
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::namespace::Namespace;
-use crate::operator::{self, ExecContext, Row};
+use crate::operator::{self, ExecContext, Row, StatsTree};
 use crate::planner::{self, Hint, Plan, PlannerInput, ReadRequest};
 use crate::view::{self, SYSTEM_VIEWS};
 use crate::write::Unit;
@@ -60,6 +61,11 @@ pub trait Step: Send {
 
     /// What explain shows of a run beside the number of rows: `usedDisk` and the like.
     fn report(&self, _out: &mut Writer) {}
+
+    /// What a read of a collection did.
+    fn stats(&self) -> Option<StatsTree> {
+        None
+    }
 }
 
 /// What a pipeline and its sub-pipelines read from: one snapshot, and the collections that go with it.
@@ -242,11 +248,6 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The read that does all of the pipeline's work, where one can.
-    pub fn whole_request(&self) -> Option<&ReadRequest> {
-        self.stages.is_empty().then_some(&self.request)
-    }
-
     /// The collection that is read first, if it exists.
     pub fn collection(&self) -> Option<&Arc<Collection>> {
         self.collection.as_ref()

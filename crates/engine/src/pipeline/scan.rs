@@ -3,7 +3,7 @@
 use kilim_error::Result;
 
 use super::Step;
-use crate::operator::{ExecContext, Executor, Row};
+use crate::operator::{ExecContext, Executor, Row, StatsTree};
 
 pub(super) struct Scan {
     executor: Executor,
@@ -18,5 +18,9 @@ impl Scan {
 impl Step for Scan {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         self.executor.next_document(context)
+    }
+
+    fn stats(&self) -> Option<StatsTree> {
+        Some(self.executor.stats())
     }
 }

@@ -29,17 +29,21 @@ impl UnionWith {
     }
 
     fn open(&self, context: &mut ExecContext<'_>) -> Result<Box<dyn Step>> {
-        let database = self.stage.database.to_string();
-        let collection = self.stage.collection.as_deref().unwrap_or("$cmd.aggregate").to_owned();
-        if collection.is_empty() {
-            return Err(Error::user(
-                ErrorCode::InvalidNamespace,
-                format!("Namespace {database}. is not a valid collection name"),
-            ));
-        }
-        let namespace = Namespace { database, collection };
-        self.reader.open(&namespace, &self.stage.pipeline, &self.bindings, context)
+        self.reader.open(&namespace(&self.stage)?, &self.stage.pipeline, &self.bindings, context)
     }
+}
+
+/// What the other pipeline runs over.
+pub(super) fn namespace(stage: &stage::UnionWith) -> Result<Namespace> {
+    let database = stage.database.to_string();
+    let collection = stage.collection.as_deref().unwrap_or("$cmd.aggregate").to_owned();
+    if collection.is_empty() {
+        return Err(Error::user(
+            ErrorCode::InvalidNamespace,
+            format!("Namespace {database}. is not a valid collection name"),
+        ));
+    }
+    Ok(Namespace { database, collection })
 }
 
 impl Step for UnionWith {

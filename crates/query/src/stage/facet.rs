@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawValue, Value};
+use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_error::{Error, Result};
 
 use super::{Behaviour, Beyond, Context, Pipeline, Place, Stage};
@@ -62,7 +62,12 @@ pub(super) fn parse(
 impl Behaviour for Facet {
     fn to_document(&self) -> Document {
         let facets: Document = (self.facets.iter())
-            .map(|(name, pipeline)| (name.as_str(), Value::from(pipeline.to_documents())))
+            .map(|(name, pipeline)| {
+                // As mongod names what all of them read from.
+                let mut stages = vec![doc! {"$internalFacetTeeConsumer": {}}];
+                stages.extend(pipeline.to_documents());
+                (name.as_str(), Value::from(stages))
+            })
             .collect();
         [("$facet", Value::Document(facets))].into_iter().collect()
     }

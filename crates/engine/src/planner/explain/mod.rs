@@ -38,6 +38,8 @@ pub struct Subject<'a> {
     pub projection: Option<RawDocument<'a>>,
     pub indexes: &'a [Arc<Index>],
     pub write: Option<WriteStage<'a>>,
+    /// The plan does all of a pipeline's work.
+    pub whole_pipeline: bool,
 }
 
 /// The stage of a command that writes what it reads.
@@ -68,65 +70,92 @@ pub fn explain(
     verbosity: Verbosity,
     context: &mut ExecContext<'_>,
 ) -> Result<Document> {
-    let root = plan.root.clone();
-    let rejected = plan.rejected.clone();
-    let trials = plan.trials.clone();
-    // What reads nothing is never looked up in the plan cache.
-    let shape = (!matches!(*root, Node::Eof | Node::RecordCount { .. })).then(|| Shape::of(&plan.request));
+    let chosen = Chosen::of(&plan);
     let run = match verbosity {
         Verbosity::QueryPlanner => None,
         _ => Some(Run::of(plan, snapshot, subject.write, context)?),
     };
-    let plain = Style { counts: false, projection: subject.projection };
-    let counted = Style { counts: true, ..plain };
     let mut out = Writer::new();
     out.append("explainVersion", RawValue::String("1"));
-    out.open_document("queryPlanner");
-    out.append("namespace", RawValue::String(subject.namespace));
-    out.append("indexFilterSet", RawValue::Bool(false));
-    if !matches!(*root, Node::RecordCount { .. }) {
-        out.append("parsedQuery", RawValue::Document(subject.filter.to_document().as_raw()));
+    chosen.write(&mut out, subject, run.as_ref(), verbosity);
+    Ok(out.finish())
+}
+
+/// What explain shows of a plan beside its run.
+pub struct Chosen {
+    root: Arc<Node>,
+    rejected: Vec<Arc<Node>>,
+    trials: Vec<Trial>,
+    shape: Option<Shape>,
+}
+
+impl Chosen {
+    pub fn of(plan: &Plan) -> Chosen {
+        let root = plan.root.clone();
+        // What reads nothing is never looked up in the plan cache.
+        let shape =
+            (!matches!(*root, Node::Eof | Node::RecordCount { .. })).then(|| Shape::of(&plan.request));
+        Chosen { root, rejected: plan.rejected.clone(), trials: plan.trials.clone(), shape }
     }
-    if let Some(shape) = &shape {
-        out.append("queryHash", RawValue::String(&shape.hash()));
-        let key = shape.key(subject.indexes.iter().map(|index| index.id.0));
-        out.append("planCacheKey", RawValue::String(&key));
+
+    /// Whether it skips from one value to the next.
+    pub fn is_distinct_scan(&self) -> bool {
+        self.root.any(&|node| matches!(node, Node::IndexScan(scan) if scan.skipping.is_some()))
     }
-    for flag in ["maxIndexedOrSolutionsReached", "maxIndexedAndSolutionsReached", "maxScansToExplodeReached"]
-    {
-        out.append(flag, RawValue::Bool(false));
-    }
-    out.open_document("winningPlan");
-    write_stage(&mut out, subject.write, |out| {
-        stage::write(out, &root, run.as_ref().map(|run| &run.stats), plain);
-    });
-    out.close();
-    out.open_array("rejectedPlans");
-    for (at, node) in rejected.iter().enumerate() {
-        out.open_document_at(at);
-        write_stage(&mut out, subject.write, |out| stage::write(out, node, None, plain));
+
+    /// Writes `queryPlanner`, and `executionStats` if there was a run.
+    pub fn write(&self, out: &mut Writer, subject: &Subject<'_>, run: Option<&Run>, verbosity: Verbosity) {
+        let plain = Style { counts: false, projection: subject.projection };
+        out.open_document("queryPlanner");
+        out.append("namespace", RawValue::String(subject.namespace));
+        out.append("indexFilterSet", RawValue::Bool(false));
+        if !matches!(*self.root, Node::RecordCount { .. }) {
+            out.append("parsedQuery", RawValue::Document(subject.filter.to_document().as_raw()));
+        }
+        if let Some(shape) = &self.shape {
+            out.append("queryHash", RawValue::String(&shape.hash()));
+            let key = shape.key(subject.indexes.iter().map(|index| index.id.0));
+            out.append("planCacheKey", RawValue::String(&key));
+        }
+        if subject.whole_pipeline {
+            out.append("optimizedPipeline", RawValue::Bool(true));
+        }
+        for flag in
+            ["maxIndexedOrSolutionsReached", "maxIndexedAndSolutionsReached", "maxScansToExplodeReached"]
+        {
+            out.append(flag, RawValue::Bool(false));
+        }
+        out.open_document("winningPlan");
+        write_stage(out, subject.write, |out| {
+            stage::write(out, &self.root, run.map(|run| &run.stats), plain);
+        });
         out.close();
-    }
-    out.close();
-    out.close();
-    if let Some(run) = run {
+        out.open_array("rejectedPlans");
+        for (at, node) in self.rejected.iter().enumerate() {
+            out.open_document_at(at);
+            write_stage(out, subject.write, |out| stage::write(out, node, None, plain));
+            out.close();
+        }
+        out.close();
+        out.close();
+        let Some(run) = run else { return };
+        let counted = Style { counts: true, ..plain };
         out.open_document("executionStats");
-        run.write(&mut out, &root, subject.write, counted);
+        run.write(out, &self.root, subject.write, counted);
         if verbosity == Verbosity::AllPlansExecution {
             out.open_array("allPlansExecution");
-            trials.iter().enumerate().for_each(|(at, trial)| write_trial(&mut out, at, trial, counted));
+            self.trials.iter().enumerate().for_each(|(at, trial)| write_trial(out, at, trial, counted));
             out.close();
         }
         out.close();
     }
-    Ok(out.finish())
 }
 
 /// What running the plan showed.
-struct Run {
-    stats: StatsTree,
-    rows: u64,
-    millis: u64,
+pub struct Run {
+    pub stats: StatsTree,
+    pub rows: u64,
+    pub millis: u64,
 }
 
 impl Run {

@@ -1,0 +1,194 @@
+//! How a pipeline would run, in the form of MongoDB 6.0's `explain`.
+//!
+//! Where one read does everything, the pipeline is explained as a find is. Otherwise the read is the stage
+//! `$cursor`, and the others follow as they were optimised; if the pipeline is run, each tells how many rows
+//! it gave.
+
+use std::time::{Duration, Instant};
+
+use kilim_bson::{Document, RawValue, Value, Writer};
+use kilim_error::Result;
+use kilim_query::expression::Bindings;
+use kilim_query::stage::{Stage, UnionWith};
+
+use super::{Opening, Prepared, Step, scan, step, union_with};
+use crate::operator::{self, ExecContext, Row, StatsTree};
+use crate::planner::explain::{Chosen, Run};
+use crate::planner::{self, ReadRequest, Subject, Verbosity};
+
+impl Prepared {
+    /// Explains the pipeline; the command that asked adds what belongs to it.
+    pub fn explain(&self, verbosity: Verbosity, context: &mut ExecContext<'_>) -> Result<Document> {
+        if !self.stages.is_empty() {
+            let mut document = Document::new();
+            document.push("explainVersion", "1");
+            document.push("stages", self.explain_stages(verbosity, context)?);
+            return Ok(document);
+        }
+        let plan = self.plan(Bindings::none(), context)?;
+        let namespace = self.namespace.to_string();
+        let request = plan.request.clone();
+        let subject = Subject { whole_pipeline: true, ..self.subject(&namespace, &request) };
+        planner::explain(plan, self.reader.snapshot().clone(), &subject, verbosity, context)
+    }
+
+    /// The stages one by one, the read first.
+    fn explain_stages(&self, verbosity: Verbosity, context: &mut ExecContext<'_>) -> Result<Value> {
+        let bindings = Bindings::none();
+        let source = self.stages.first().map(|first| self.source(first, bindings)).transpose()?.flatten();
+        let (cursor, first): (_, Box<dyn Step>) = match source {
+            Some(source) => (None, source),
+            None => {
+                let plan = self.plan(bindings, context)?;
+                let cursor = (Chosen::of(&plan), plan.request.clone());
+                let executor = operator::execute(plan, self.reader.snapshot().clone());
+                (Some(cursor), Box::new(scan::Scan::new(executor)))
+            }
+        };
+        let read = usize::from(cursor.is_none());
+        let run = match verbosity {
+            Verbosity::QueryPlanner => None,
+            _ => Some(self.run(first, &self.stages[read..], context)?),
+        };
+        // From the last to the first: each step knows only where its rows come from.
+        let mut reports: Vec<&dyn Step> = Vec::new();
+        let mut above = run.as_ref().map(|(last, _)| &**last);
+        while let Some(step) = above {
+            reports.push(step);
+            above = step.input();
+        }
+        let mut shown = Vec::new();
+        if let Some((chosen, request)) = &cursor {
+            let report = reports.pop();
+            let ran = report.zip(run.as_ref()).and_then(|(report, (_, millis))| {
+                let stats = report.stats()?;
+                Some(Run { rows: stats.stats.advanced, stats, millis: *millis })
+            });
+            let mut out = Writer::new();
+            out.open_document("$cursor");
+            chosen.write(
+                &mut out,
+                &self.subject(&self.namespace.to_string(), request),
+                ran.as_ref(),
+                verbosity,
+            );
+            out.close();
+            if let Some(report) = report {
+                report.report(&mut out);
+            }
+            shown.push(Value::Document(out.finish()));
+        }
+        for stage in &self.stages {
+            let report = reports.pop();
+            for document in self.shown(stage, verbosity, context)? {
+                let mut out = Writer::resume(document);
+                match report {
+                    Some(report) => report.report(&mut out),
+                    // A stage that would write did not.
+                    None if run.is_some() => append_counts(&mut out, 0, Duration::ZERO),
+                    None => {}
+                }
+                shown.push(Value::Document(out.finish()));
+            }
+        }
+        Ok(Value::Array(shown.into_iter().collect()))
+    }
+
+    /// Runs stages over a step; gives the last of them, and how many milliseconds it took.
+    fn run(
+        &self,
+        first: Box<dyn Step>,
+        stages: &[Stage],
+        context: &mut ExecContext<'_>,
+    ) -> Result<(Box<dyn Step>, u64)> {
+        let opening = Opening { reader: &self.reader, bindings: Bindings::none() };
+        let mut last: Box<dyn Step> = Box::new(Counted::new(first));
+        for stage in stages.iter().filter(|stage| !matches!(stage, Stage::Merge(_) | Stage::Out(_))) {
+            last = Box::new(Counted::new(step(stage, last, &opening)?));
+        }
+        let begun = Instant::now();
+        while last.next(context)?.is_some() {}
+        Ok((last, begun.elapsed().as_millis() as u64))
+    }
+
+    /// A stage behind the read; one that was written as one may be several.
+    fn shown(
+        &self,
+        stage: &Stage,
+        verbosity: Verbosity,
+        context: &mut ExecContext<'_>,
+    ) -> Result<Vec<Document>> {
+        Ok(match stage {
+            Stage::UnionWith(stage) => vec![self.union_with(stage, verbosity, context)?],
+            stage => stage.behaviour().to_documents(),
+        })
+    }
+
+    /// The other pipeline of a union, explained within it.
+    fn union_with(
+        &self,
+        stage: &UnionWith,
+        verbosity: Verbosity,
+        context: &mut ExecContext<'_>,
+    ) -> Result<Document> {
+        let other = self.reader.prepare(&union_with::namespace(stage)?, &stage.pipeline)?;
+        let mut union = Document::new();
+        if let Some(collection) = &stage.collection {
+            union.push("coll", &**collection);
+        }
+        union.push("pipeline", other.explain_stages(verbosity, context)?);
+        Ok([("$unionWith", Value::Document(union))].into_iter().collect())
+    }
+
+    fn subject<'a>(&'a self, namespace: &'a str, request: &'a ReadRequest) -> Subject<'a> {
+        Subject {
+            namespace,
+            filter: &request.filter,
+            projection: self.shown.as_ref().map(Document::as_raw),
+            indexes: self.collection.as_ref().map_or(&[], |collection| &collection.indexes),
+            write: None,
+            whole_pipeline: false,
+        }
+    }
+}
+
+/// A step that counts what it gives.
+struct Counted {
+    step: Box<dyn Step>,
+    returned: u64,
+    spent: Duration,
+}
+
+impl Counted {
+    fn new(step: Box<dyn Step>) -> Counted {
+        Counted { step, returned: 0, spent: Duration::ZERO }
+    }
+}
+
+impl Step for Counted {
+    fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        let begun = Instant::now();
+        let row = self.step.next(context)?;
+        self.spent += begun.elapsed();
+        self.returned += u64::from(row.is_some());
+        Ok(row)
+    }
+
+    fn input(&self) -> Option<&dyn Step> {
+        self.step.input()
+    }
+
+    fn report(&self, out: &mut Writer) {
+        self.step.report(out);
+        append_counts(out, self.returned, self.spent);
+    }
+
+    fn stats(&self) -> Option<StatsTree> {
+        self.step.stats()
+    }
+}
+
+fn append_counts(out: &mut Writer, returned: u64, spent: Duration) {
+    out.append("nReturned", RawValue::Int64(returned as i64));
+    out.append("executionTimeMillisEstimate", RawValue::Int64(spent.as_millis() as i64));
+}

@@ -4,11 +4,8 @@ Every check has a database of its own. What is expected here is true of mongod t
 """
 
 import datetime
-import os
 import re
-import sys
 import threading
-import traceback
 
 import pymongo
 from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
@@ -23,44 +20,11 @@ from pymongo import (
     UpdateMany,
     UpdateOne,
 )
-from pymongo.errors import (
-    BulkWriteError,
-    DuplicateKeyError,
-    OperationFailure,
-    WriteError,
-)
+from pymongo.errors import BulkWriteError, DuplicateKeyError, WriteError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-URI = os.environ["MONGODB_URI"]
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def equal(actual, expected):
-    assert actual == expected, f"expected {expected!r}, got {actual!r}"
-
-
-def fails(code, action, kind=OperationFailure):
-    try:
-        action()
-    except kind as error:
-        equal(error.code, code)
-        return error
-    raise AssertionError(f"no error, although {code} was expected")
-
-
-def plan_stages(explain):
-    stages = []
-    stage = explain["queryPlanner"]["winningPlan"]
-    while stage:
-        stages.append(stage["stage"])
-        stage = stage.get("inputStage")
-    return stages
+from checks import URI, check, equal, fails, main, plan_stages
 
 
 @check
@@ -704,26 +668,5 @@ def a_pending_queue_is_served_by_a_partial_index(db):
     equal(taken["_id"], 0)
 
 
-def main():
-    client = MongoClient(URI, serverSelectionTimeoutMS=10_000)
-    client.admin.command("ping")
-    chosen = sys.argv[1:]
-    failed = 0
-    for number, function in enumerate(CHECKS):
-        if chosen and function.__name__ not in chosen:
-            continue
-        name = f"pymongo_{os.getpid()}_{number}"
-        try:
-            function(client[name])
-            print("ok    ", function.__name__.replace("_", " "), flush=True)
-        except Exception:
-            failed += 1
-            print("FAILED", function.__name__.replace("_", " "), flush=True)
-            traceback.print_exc(file=sys.stdout)
-        finally:
-            client.drop_database(name)
-    sys.exit(1 if failed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    main("pymongo")

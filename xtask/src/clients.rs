@@ -11,8 +11,16 @@ use crate::arguments::Arguments;
 use crate::packages;
 use crate::workspace::{self, captured};
 
-const SCRIPTS: [&str; 4] =
-    ["pymongo_test.py", "node_driver_test.mjs", "mongoose_test.mjs", "mongosh_test.js"];
+const SCRIPTS: [&str; 8] = [
+    "pymongo_test.py",
+    "pymongo_aggregation_test.py",
+    "node_driver_test.mjs",
+    "node_aggregation_test.mjs",
+    "mongoose_test.mjs",
+    "mongoose_aggregation_test.mjs",
+    "mongosh_test.js",
+    "mongosh_aggregation_test.js",
+];
 
 pub fn run(mut arguments: Arguments) -> Result<()> {
     let filter: String = arguments.value("--filter")?.unwrap_or_default();
@@ -65,7 +73,7 @@ fn command_for(script: &str, uri: &str) -> Result<Command> {
     let path = folder().join(script);
     let mut command = match script {
         python if python.ends_with(".py") => Command::new(packages::python()?),
-        "mongosh_test.js" => {
+        shell if shell.ends_with(".js") => {
             // mongosh keeps its settings in the home directory: not in the user's.
             let home = workspace::tools().join("home");
             std::fs::create_dir_all(&home)?;

@@ -2,9 +2,11 @@
 
 use super::convert::{from_quad, to_quad};
 use super::elementary::{self, LN_10, exp, ln};
-use super::exponential::{FAR, e_to_far};
+use super::exponential::{E_TO_FAR, FAR};
 use super::wide::Wide;
-use super::{HALF, MINUS_ONE, TINY, finite_parts, is_tiny, just_above, just_below, quiet, with_sign};
+use super::{
+    HALF, LOWEST_ZERO, MINUS_ONE, TINY, finite_parts, is_tiny, just_above, just_below, quiet, with_sign,
+};
 use crate::Rounding;
 use crate::decimal::Decimal128;
 
@@ -84,7 +86,7 @@ impl Decimal128 {
         }
         let Some((negative, coefficient, exponent)) = finite_parts(self) else { return self };
         if coefficient == 0 {
-            return self;
+            return with_sign(LOWEST_ZERO, negative);
         }
         if exponent > LARGE_EXPONENT {
             return with_sign(ln_of_double(coefficient, exponent), negative);
@@ -118,7 +120,10 @@ impl Decimal128 {
             return quiet(self);
         }
         let Some((negative, coefficient, exponent)) = finite_parts(self) else { return Decimal128::NAN };
-        if coefficient == 0 || exponent <= SMALL_EXPONENT {
+        if coefficient == 0 {
+            return with_sign(LOWEST_ZERO, negative);
+        }
+        if exponent <= SMALL_EXPONENT {
             return self;
         }
         let size = self.abs();
@@ -154,7 +159,7 @@ fn half_exponential(size: Decimal128) -> Decimal128 {
     let near = if is_far { whole.subtract(far).to_quad() } else { whole };
     let product = exp(near).to_quad().multiply(exp(rest).to_quad()).to_quad();
     let half = from_quad(product.scale(-1));
-    if is_far { half.multiply(e_to_far()) } else { half }
+    if is_far { half.multiply(E_TO_FAR) } else { half }
 }
 
 /// ln(2 · coefficient · 10^exponent).

@@ -23,7 +23,7 @@ fn remainder(dividend: Number, divisor: Number) -> Result<Number> {
     let by_zero = |code| Error::location(code, "can't $mod by zero");
     // A double that is a small whole number counts as an int, if it is the divisor.
     let divisor = match divisor {
-        Number::Double(value) if is_int(value) && !matches!(dividend, Number::Double(_)) => {
+        Number::Double(value) if is_int(value) && matches!(dividend, Number::Int(_) | Number::Long(_)) => {
             Number::Int(value as i32)
         }
         other => other,

@@ -19,39 +19,50 @@ pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a
             }
         }
     }
-    Ok(product.total.into())
+    Ok(product.total().into())
 }
 
-/// A product as wide as the widest factor; longs that overflow go on as the double that was kept beside.
+/// A product as wide as the widest factor. Longs that overflow go on as the double that was kept beside.
 struct Product {
-    total: Number,
+    whole: Option<i64>,
     double: f64,
+    decimal: Option<Decimal128>,
+    /// Whether a long was among the factors.
+    long: bool,
 }
 
 impl Product {
     fn new() -> Product {
-        Product { total: Number::Int(1), double: 1.0 }
+        Product { whole: Some(1), double: 1.0, decimal: None, long: false }
     }
 
     fn multiply(&mut self, factor: Number) {
-        if let (Number::Decimal(_), _) | (_, Number::Decimal(_)) = (self.total, factor) {
-            let product: Decimal128 = self.total.to_decimal().multiply(factor.to_decimal());
-            self.total = Number::Decimal(product);
+        if let Some(product) = self.decimal {
+            self.decimal = Some(product.multiply(factor.to_decimal()));
             return;
         }
-        self.double *= factor.to_f64();
-        let longs = match (self.total, factor) {
-            (Number::Int(left), Number::Int(right)) => {
-                self.total = Number::int_or_long(i64::from(left) * i64::from(right));
+        let whole = match factor {
+            Number::Decimal(value) => {
+                self.decimal = Some(self.total().to_decimal().multiply(value));
                 return;
             }
-            (Number::Int(left), Number::Long(right)) => Some((i64::from(left), right)),
-            (Number::Long(left), Number::Int(right)) => Some((left, i64::from(right))),
-            (Number::Long(left), Number::Long(right)) => Some((left, right)),
-            _ => None,
+            Number::Int(value) => Some(i64::from(value)),
+            Number::Long(value) => {
+                self.long = true;
+                Some(value)
+            }
+            Number::Double(_) => None,
         };
-        self.total = longs
-            .and_then(|(left, right)| left.checked_mul(right))
-            .map_or(Number::Double(self.double), Number::Long);
+        self.double *= factor.to_f64();
+        self.whole = self.whole.zip(whole).and_then(|(product, factor)| product.checked_mul(factor));
+    }
+
+    fn total(&self) -> Number {
+        match (self.decimal, self.whole) {
+            (Some(product), _) => Number::Decimal(product),
+            (None, Some(product)) if self.long => Number::Long(product),
+            (None, Some(product)) => Number::int_or_long(product),
+            (None, None) => Number::Double(self.double),
+        }
     }
 }

@@ -61,7 +61,7 @@ impl DoubleDouble {
 
     /// Both parts with all their digits.
     pub fn to_decimal(self) -> Decimal128 {
-        if self.sum.is_nan() {
+        if !self.sum.is_finite() {
             return Decimal128::from_f64(self.special);
         }
         Decimal128::from_f64_all_digits(self.sum).add(Decimal128::from_f64_all_digits(self.lost))

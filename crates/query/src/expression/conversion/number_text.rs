@@ -46,7 +46,27 @@ pub(super) fn parse_long(text: &str) -> Result<i64> {
 
 pub(super) fn parse_decimal(text: &str) -> Result<Decimal128> {
     check_hexadecimal(text)?;
-    Decimal128::parse(text).map_err(|error| refused(text, &error.to_string()))
+    let read = match Decimal128::parse_exact(text) {
+        Ok(decimal) => return Ok(decimal),
+        Err(_) => Decimal128::parse(&without_excess_digits(text)),
+    };
+    read.map_err(|error| refused(text, &error.to_string()))
+}
+
+/// More digits than a decimal holds are cut off here, not rounded: zeros stand in for them.
+fn without_excess_digits(text: &str) -> String {
+    const DIGITS_MAX: usize = 34;
+    let mut digits = 0;
+    let mut exponent = false;
+    let kept = text.chars().map(|c| {
+        exponent |= matches!(c, 'e' | 'E');
+        if exponent || !c.is_ascii_digit() || (digits == 0 && c == '0') {
+            return c;
+        }
+        digits += 1;
+        if digits > DIGITS_MAX { '0' } else { c }
+    });
+    kept.collect()
 }
 
 pub(super) fn parse_double(text: &str) -> Result<f64> {

@@ -50,6 +50,8 @@ fn binary_size<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let value = call.argument(0, env)?;
     let bytes = match value.raw() {
         Some(RawValue::String(text)) => text.len(),
+        // The old kind of binary carries its length a second time.
+        Some(RawValue::Binary { subtype: 2, bytes }) => bytes.len() + 4,
         Some(RawValue::Binary { bytes, .. }) => bytes.len(),
         _ if value.is_nullish() => return Ok(Evaluated::NULL),
         _ => {

@@ -41,6 +41,7 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
         unique: flag("unique"),
         sparse: flag("sparse"),
         hidden: flag("hidden"),
+        expire_after_seconds: None,
         partial: options
             .get("partialFilterExpression")
             .and_then(|filter| filter.as_document())

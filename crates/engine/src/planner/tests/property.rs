@@ -135,11 +135,30 @@ fn predicate_document(random: &mut SmallRng, depth: u32) -> Document {
             document.push(path, operator);
         }
     }
+    if depth > 0 && random.random_range(0..3) == 0 {
+        document.push("$expr", expression(random, 1));
+    }
     if depth > 0 && random.random_range(0..4) == 0 {
         let branches: Vec<Document> =
             (0..random.random_range(1..4)).map(|_| predicate_document(random, depth - 1)).collect();
         document.push(["$or", "$and", "$nor"].choose(random).expect("a list"), branches);
     }
+    document
+}
+
+/// What `$expr` says of paths, and what the planner makes of it.
+fn expression(random: &mut SmallRng, depth: u32) -> Document {
+    let mut document = Document::new();
+    if depth > 0 && random.random_range(0..3) == 0 {
+        let parts: Vec<Document> =
+            (0..random.random_range(1..3)).map(|_| expression(random, depth - 1)).collect();
+        document.push(if random.random() { "$and" } else { "$or" }, parts);
+        return document;
+    }
+    let field = Value::from(format!("${}", path(random)));
+    let constant = Value::from(doc! {"$literal": operand(random)});
+    let operands = if random.random() { vec![field, constant] } else { vec![constant, field] };
+    document.push(["$eq", "$lt", "$lte", "$gt", "$gte"].choose(random).expect("an operator"), operands);
     document
 }
 

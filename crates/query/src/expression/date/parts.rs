@@ -174,8 +174,9 @@ fn from_parts<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let [hour, minute, second, millisecond] = time.map(i128::from);
     let seconds = i128::from(days * SECONDS_PER_DAY) + hour * 3600 + minute * 60;
     let millis = (seconds + second) * 1000 + millisecond;
-    let seconds = i64::try_from(millis.div_euclid(1000)).map_err(|_| overflow())?;
-    let moment = i128::from(zone.moment(seconds, false)) * 1000 + millis.rem_euclid(1000);
+    let local = i64::try_from(millis).map_err(|_| overflow())?;
+    let (seconds, millisecond) = argument::split(local);
+    let moment = i128::from(zone.moment(seconds, false)) * 1000 + i128::from(millisecond);
     let moment = i64::try_from(moment).map_err(|_| overflow())?;
     Ok(RawValue::DateTime(moment).into())
 }

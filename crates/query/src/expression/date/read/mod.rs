@@ -128,7 +128,9 @@ impl Reading {
             (self.hour, self.minute, self.second, self.micros) = (0, 0, 0, 0);
         }
         let local = self.local_micros().ok_or_else(overflow)?;
-        let seconds = i64::try_from(local.div_euclid(1_000_000)).map_err(|_| overflow())?;
+        // Microseconds have 64 bits, and a zone cannot bring back what is further away than that.
+        let seconds = i64::try_from(local.div_euclid(1_000_000)).ok().filter(|seconds| in_range(seconds / 100));
+        let seconds = seconds.ok_or_else(overflow)?;
         let moment = i128::from(zone.moment(seconds, false)) * 1_000_000 + local.rem_euclid(1_000_000);
         // Counted in microseconds and rounded towards 1970, as mongod does.
         i64::try_from(moment).map(|micros| micros / 1000).map_err(|_| overflow())

@@ -136,6 +136,7 @@ fn planned(call: &mut Call<'_, '_>, command: RawDocument<'_>, verbosity: Verbosi
             counts: &counts,
         }),
         whole_pipeline: false,
+        counted_by_stage: false,
     };
     let operation = call.operation.clone();
     let interrupt = || operation.check();

@@ -7,13 +7,15 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, doc};
-use kilim_query::expression::Dependencies;
+use kilim_query::accumulator::{Accumulator, Kind};
+use kilim_query::expression::{Dependencies, Expression};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
-use kilim_query::stage::{Behaviour, Beyond, Project, Stage};
+use kilim_query::stage::{Behaviour, Beyond, Group, Project, Stage};
 
-use crate::planner::ReadRequest;
+use super::counting::Counting;
+use crate::planner::{Distinct, Purpose, ReadRequest};
 
 /// The read that does the work of the first stages.
 pub(super) struct Absorbed {
@@ -62,7 +64,18 @@ pub(super) fn absorb(stages: &[Stage], outermost: bool) -> Absorbed {
             shown = Some(stage.projection.to_document());
             count += 1;
         }
+        // Only their number is looked at, so neither their order nor their fields.
+        [Stage::Group(group), ..] if Counting::serves(group) => {
+            request.purpose = Purpose::Count;
+            request.sort = None;
+        }
         rest => {
+            if let [Stage::Group(group), ..] = rest
+                && skip == 0
+                && limit.is_none()
+            {
+                request.distinct = distinct(group, request.sort.as_ref());
+            }
             if let Some((projection, written)) = narrowed(rest) {
                 request.projection = Some(projection);
                 request.narrowing = true;
@@ -78,6 +91,24 @@ pub(super) fn absorb(stages: &[Stage], outermost: bool) -> Absorbed {
 fn is_absorbed(stage: &Project, computes: bool) -> bool {
     let includes = stage.dependencies(&mut Dependencies::default()) == Beyond::Nothing;
     includes && (computes || stage.projection.needed_fields().is_some())
+}
+
+/// The field by which documents are grouped, if one document of each group will do: where there is nothing to
+/// accumulate, or only what the first of each has.
+fn distinct(group: &Group, sort: Option<&Sort>) -> Option<Distinct> {
+    let key = match &group.id {
+        Expression::Object(fields) => match &fields[..] {
+            [(_, expression)] => expression.as_field()?,
+            _ => return None,
+        },
+        id => id.as_field()?,
+    };
+    let leads =
+        sort.and_then(|sort| sort.parts().first()).is_some_and(|part| part.path.as_str() == key.as_str());
+    let first = |accumulator: &Accumulator| accumulator.kind == Kind::First && leads;
+    let enough = group.fields.iter().all(|(_, accumulator)| first(accumulator));
+    // In a group, what is missing and what is null are one.
+    enough.then(|| Distinct { path: key.as_str().into(), nulls_apart: false })
 }
 
 /// The fields that stages read of their input, if that is not everything.
@@ -123,6 +154,12 @@ mod tests {
             (vec![doc! {"$project": {"a": 1}}], 1, Some(doc! {"_id": true, "a": true})),
             (vec![doc! {"$limit": 1}, doc! {"$project": {"x": "$a.b"}}], 1, Some(doc! {"_id": 1, "a.b": 1})),
             (vec![doc! {"$addFields": {"x": 1}}], 0, None),
+            (
+                vec![doc! {"$group": {"_id": "$a.b", "n": {"$sum": "$c"}}}],
+                0,
+                Some(doc! {"a.b": 1, "c": 1, "_id": 0}),
+            ),
+            (vec![doc! {"$match": {"a": 1}}, doc! {"$count": "n"}], 1, None),
             (
                 vec![doc! {"$unwind": "$b"}, doc! {"$project": {"_id": 0, "b.c": 1, "d": 1}}],
                 0,

@@ -4,17 +4,18 @@
 //! `$cursor`, and the others follow as they were optimised; if the pipeline is run, each tells how many rows
 //! it gave.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, Value, Writer};
 use kilim_error::Result;
 use kilim_query::expression::Bindings;
-use kilim_query::stage::{Stage, UnionWith};
+use kilim_query::stage::{Group, Stage, UnionWith};
 
-use super::{Opening, Prepared, Step, scan, step, union_with};
-use crate::operator::{self, ExecContext, Row, StatsTree};
+use super::{Opening, Prepared, Step, step, union_with};
+use crate::operator::{ExecContext, Row, StatsTree};
 use crate::planner::explain::{Chosen, Run};
-use crate::planner::{self, ReadRequest, Subject, Verbosity};
+use crate::planner::{self, Purpose, ReadRequest, Subject, Verbosity};
 
 impl Prepared {
     /// Explains the pipeline; the command that asked adds what belongs to it.
@@ -41,11 +42,11 @@ impl Prepared {
             None => {
                 let plan = self.plan(bindings, context)?;
                 let cursor = (Chosen::of(&plan), plan.request.clone());
-                let executor = operator::execute(plan, self.reader.snapshot().clone());
-                (Some(cursor), Box::new(scan::Scan::new(executor)))
+                (Some(cursor), self.read(plan))
             }
         };
-        let read = usize::from(cursor.is_none());
+        // Stages that the first step does: a source, or what only counts.
+        let read = usize::from(cursor.is_none() || self.counted().is_some());
         let run = match verbosity {
             Verbosity::QueryPlanner => None,
             _ => Some(self.run(first, &self.stages[read..], context)?),
@@ -59,11 +60,14 @@ impl Prepared {
         }
         let mut shown = Vec::new();
         if let Some((chosen, request)) = &cursor {
-            let report = reports.pop();
+            let report = reports.last().copied();
+            let counts = self.counted().is_some();
             let ran = report.zip(run.as_ref()).and_then(|(report, (_, millis))| {
                 let stats = report.stats()?;
-                Some(Run { rows: stats.stats.advanced, stats, millis: *millis })
+                let rows = stats.stats.advanced.max(stats.stats.counted);
+                Some(Run { rows, stats, millis: *millis })
             });
+
             let mut out = Writer::new();
             out.open_document("$cursor");
             chosen.write(
@@ -73,14 +77,25 @@ impl Prepared {
                 verbosity,
             );
             out.close();
-            if let Some(report) = report {
-                report.report(&mut out);
+            match (&ran, reports.last()) {
+                // What came of the rows that were counted is told by the next stage.
+                (Some(ran), _) if counts => append_counts(&mut out, ran.rows, Duration::ZERO),
+                (_, Some(report)) => report.report(&mut out),
+                _ => {}
+            }
+            if !counts {
+                reports.pop();
             }
             shown.push(Value::Document(out.finish()));
         }
-        for stage in &self.stages {
+        let distinct = cursor.as_ref().is_some_and(|(chosen, _)| chosen.is_distinct_scan());
+        for (at, stage) in self.stages.iter().enumerate() {
             let report = reports.pop();
-            for document in self.shown(stage, verbosity, context)? {
+            let documents = match stage {
+                Stage::Group(group) if distinct && at == 0 => vec![group.to_distinct_document()],
+                stage => self.shown(stage, verbosity, context)?,
+            };
+            for document in documents {
                 let mut out = Writer::resume(document);
                 match report {
                     Some(report) => report.report(&mut out),
@@ -109,6 +124,14 @@ impl Prepared {
         let begun = Instant::now();
         while last.next(context)?.is_some() {}
         Ok((last, begun.elapsed().as_millis() as u64))
+    }
+
+    /// The first stage, where the read counts for it.
+    pub(super) fn counted(&self) -> Option<&Arc<Group>> {
+        match self.stages.first() {
+            Some(Stage::Group(group)) if self.request.purpose == Purpose::Count => Some(group),
+            _ => None,
+        }
     }
 
     /// A stage behind the read; one that was written as one may be several.
@@ -148,6 +171,7 @@ impl Prepared {
             indexes: self.collection.as_ref().map_or(&[], |collection| &collection.indexes),
             write: None,
             whole_pipeline: false,
+            counted_by_stage: self.counted().is_some(),
         }
     }
 }

@@ -11,6 +11,7 @@
 mod absorb;
 mod bucket_auto;
 mod budget;
+mod counting;
 mod documents;
 mod explain;
 mod facet;
@@ -268,7 +269,8 @@ impl Prepared {
             }
             None => {
                 let plan = self.plan(bindings, context)?;
-                Box::new(scan::Scan::new(operator::execute(plan, self.reader.snapshot().clone())))
+                stages = &stages[usize::from(self.counted().is_some())..];
+                self.read(plan)
             }
         };
         for stage in stages {
@@ -293,6 +295,15 @@ impl Prepared {
             interrupt: context.interrupt,
         };
         planner::plan(&input, request, self.reader.snapshot())
+    }
+
+    /// Runs a plan; where only the number of rows counts, for the first stage too.
+    fn read(&self, plan: Plan) -> Box<dyn Step> {
+        let executor = operator::execute(plan, self.reader.snapshot().clone());
+        match self.counted() {
+            Some(group) => Box::new(counting::Counting::new(group, executor)),
+            None => Box::new(scan::Scan::new(executor)),
+        }
     }
 
     /// What runs for a stage that gives documents of its own.

@@ -151,6 +151,17 @@ pub(super) fn show_fields(fields: &[(Box<str>, Accumulator)], out: &mut Document
     fields.iter().for_each(|(name, accumulator)| out.push(name, accumulator.to_value()));
 }
 
+impl Group {
+    /// As explain shows it where the read gives one document of each group.
+    pub fn to_distinct_document(&self) -> Document {
+        let mut root = Document::new();
+        root.push("_id", self.id.to_value());
+        self.fields.iter().for_each(|(name, accumulator)| root.push(name, accumulator.input.to_value()));
+        let root: Document = [("newRoot", Value::Document(root))].into_iter().collect();
+        [("$groupByDistinctScan", Value::Document(root))].into_iter().collect()
+    }
+}
+
 impl Behaviour for Group {
     fn to_document(&self) -> Document {
         let mut group = Document::new();

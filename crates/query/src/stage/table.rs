@@ -151,6 +151,8 @@ pub(super) fn check_target(definitions: &[&'static Definition], context: &Contex
         (Place::Database, None) => {
             Err(misplaced("{aggregate: 1} is not valid for an empty pipeline.".to_owned()))
         }
+        // It looks by itself at what it runs over.
+        (Place::Database, Some(first)) if first.name == "$listSessions" => Ok(()),
         (Place::Database, Some(first)) if !first.sourceless => Err(misplaced(format!(
             "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
             first.name

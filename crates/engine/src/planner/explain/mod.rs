@@ -40,6 +40,8 @@ pub struct Subject<'a> {
     pub write: Option<WriteStage<'a>>,
     /// The plan does all of a pipeline's work.
     pub whole_pipeline: bool,
+    /// What counts the plan's rows is explained elsewhere.
+    pub counted_by_stage: bool,
 }
 
 /// The stage of a command that writes what it reads.
@@ -106,6 +108,13 @@ impl Chosen {
     /// Writes `queryPlanner`, and `executionStats` if there was a run.
     pub fn write(&self, out: &mut Writer, subject: &Subject<'_>, run: Option<&Run>, verbosity: Verbosity) {
         let plain = Style { counts: false, projection: subject.projection };
+        // Where a pipeline counts, that is a stage of its own.
+        let (root, stats) = match &*self.root {
+            Node::Count { skip: 0, limit: None, input } if subject.counted_by_stage => {
+                (&**input, run.and_then(|run| run.stats.inputs.first()))
+            }
+            root => (root, run.map(|run| &run.stats)),
+        };
         out.open_document("queryPlanner");
         out.append("namespace", RawValue::String(subject.namespace));
         out.append("indexFilterSet", RawValue::Bool(false));
@@ -127,7 +136,7 @@ impl Chosen {
         }
         out.open_document("winningPlan");
         write_stage(out, subject.write, |out| {
-            stage::write(out, &self.root, run.map(|run| &run.stats), plain);
+            stage::write(out, root, stats, plain);
         });
         out.close();
         out.open_array("rejectedPlans");
@@ -141,7 +150,7 @@ impl Chosen {
         let Some(run) = run else { return };
         let counted = Style { counts: true, ..plain };
         out.open_document("executionStats");
-        run.write(out, &self.root, subject.write, counted);
+        run.write(out, root, stats.unwrap_or(&run.stats), subject.write, counted);
         if verbosity == Verbosity::AllPlansExecution {
             out.open_array("allPlansExecution");
             self.trials.iter().enumerate().for_each(|(at, trial)| write_trial(out, at, trial, counted));
@@ -178,7 +187,14 @@ impl Run {
         Ok(Run { stats: executor.stats(), rows, millis: begun.elapsed().as_millis() as u64 })
     }
 
-    fn write(&self, out: &mut Writer, root: &Node, write: Option<WriteStage<'_>>, style: Style<'_>) {
+    fn write(
+        &self,
+        out: &mut Writer,
+        root: &Node,
+        stats: &StatsTree,
+        write: Option<WriteStage<'_>>,
+        style: Style<'_>,
+    ) {
         out.append("executionSuccess", RawValue::Bool(true));
         let returned = if write.is_some_and(|write| !write.returns) { 0 } else { self.rows };
         stage::append_number(out, "nReturned", returned);
@@ -187,7 +203,7 @@ impl Run {
         stage::append_number(out, "totalDocsExamined", self.stats.total_docs_examined());
         out.open_document("executionStages");
         match write {
-            None => stage::write(out, root, Some(&self.stats), style),
+            None => stage::write(out, root, Some(stats), style),
             Some(write) => {
                 out.append("stage", RawValue::String(write.stage));
                 let works = self.stats.stats.works + u64::from(!self.stats.stats.is_eof);

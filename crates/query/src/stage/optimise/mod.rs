@@ -13,8 +13,9 @@ mod window;
 use std::sync::Arc;
 
 use super::lookup::Unwinding;
-use super::{Facet, Match, Modified, Pipeline, Stage, UnionWith};
-use crate::filter::Filter;
+use super::{Facet, Match, Modified, Paths, Pipeline, Stage, UnionWith};
+use crate::expression::Expression;
+use crate::filter::{Filter, Predicate};
 
 impl Pipeline {
     pub fn optimise(&mut self) {
@@ -110,7 +111,11 @@ fn acts_on_one_document(stage: &Stage) -> bool {
 fn pass_match(stages: &mut Vec<Stage>, at: usize) -> bool {
     let Some(Stage::Match(Match { filter })) = stages.get(at + 1) else { return false };
     let filter = filter.clone();
-    let split = filter::split(&filter, &stages[at].behaviour().modified(), |_| true);
+    let (modified, may_pass): (Modified, fn(&Predicate) -> bool) = match &stages[at] {
+        Stage::Group(group) => (grouped_by(&group.id), passes_group),
+        stage => (stage.behaviour().modified(), |_| true),
+    };
+    let split = filter::split(&filter, &modified, may_pass);
     if let Stage::Lookup(lookup) = &stages[at]
         && let Some(rest) = &split.rest
         && let Some(lookup) = lookup.with_match(rest)
@@ -132,6 +137,36 @@ fn pass_match(stages: &mut Vec<Stage>, at: usize) -> bool {
     }
     stages.insert(at, Stage::Match(Match { filter: Arc::new(passing) }));
     true
+}
+
+/// What a `$group` leaves of its input's paths: those that are its key.
+fn grouped_by(id: &Expression) -> Modified {
+    let mut paths = Paths::default();
+    let mut rename = |new: String, expression: &Expression| {
+        if let Some(field) = expression.as_field().filter(|field| field.names().len() == 1) {
+            paths.renamed.push((new.into(), field.as_str().into()));
+        }
+    };
+    match id {
+        Expression::Object(fields) => {
+            for (name, expression) in fields {
+                rename(format!("_id.{name}"), expression);
+            }
+        }
+        id => rename("_id".to_owned(), id),
+    }
+    Modified::AllBut(paths)
+}
+
+/// A missing key becomes null in a group, so predicates that tell the two apart do not pass; nor does what
+/// an expression implies.
+fn passes_group(predicate: &Predicate) -> bool {
+    match predicate {
+        Predicate::Exists | Predicate::Type(_) | Predicate::Expr(..) => false,
+        Predicate::Not(inner) => passes_group(inner),
+        Predicate::All(list) => list.iter().all(passes_group),
+        _ => true,
+    }
 }
 
 /// Makes a `$lookup` unwind its own result.

@@ -107,6 +107,29 @@ fn pipelines_are_rewritten_as_on_mongod() {
             vec![doc! {"$unwind": {"path": "$b"}}, doc! {"$sort": {"sortKey": {"b": 1}}}],
         ),
         (
+            vec![doc! {"$group": {"_id": "$a", "n": {"$sum": 1}}}, doc! {"$match": {"_id": 1, "n": 3}}],
+            vec![
+                doc! {"$match": {"a": {"$eq": 1}}},
+                doc! {"$group": {"_id": "$a", "n": {"$sum": {"$const": 1}}}},
+                doc! {"$match": {"n": {"$eq": 3}}},
+            ],
+        ),
+        (
+            vec![
+                doc! {"$group": {"_id": {"x": "$a"}}},
+                doc! {"$match": {"_id.x": 1, "_id.x.y": {"$exists": true}}},
+            ],
+            vec![
+                doc! {"$match": {"a": {"$eq": 1}}},
+                doc! {"$group": {"_id": {"x": "$a"}}},
+                doc! {"$match": {"_id.x.y": {"$exists": true}}},
+            ],
+        ),
+        (
+            vec![doc! {"$group": {"_id": "$c.d"}}, doc! {"$match": {"_id": 1}}],
+            vec![doc! {"$group": {"_id": "$c.d"}}, doc! {"$match": {"_id": {"$eq": 1}}}],
+        ),
+        (
             vec![doc! {"$unionWith": "d"}, doc! {"$match": {"a": 1}}],
             vec![
                 doc! {"$match": {"a": {"$eq": 1}}},

@@ -78,33 +78,41 @@ impl Keys {
 }
 
 /// Values in order, each once.
-#[derive(Default)]
 struct Distinct<'a> {
     keys: Keys,
     values: Vec<RawValue<'a>>,
+    /// Which of them, in the order of their keys.
+    indexes: Vec<usize>,
 }
 
 impl<'a> Distinct<'a> {
-    fn extend(&mut self, array: RawArray<'a>, env: &Env<'_>) -> Result<()> {
-        for value in array.iter() {
+    fn of(arrays: impl IntoIterator<Item = RawArray<'a>>, env: &Env<'_>) -> Result<Distinct<'a>> {
+        let (mut keys, mut values) = (Keys::default(), Vec::new());
+        for value in arrays.into_iter().flat_map(|array| array.iter()) {
             env.tick()?;
-            self.keys.push(value);
-            self.values.push(value);
+            keys.push(value);
+            values.push(value);
         }
-        Ok(())
+        let mut indexes: Vec<usize> = (0..values.len()).collect();
+        // Stable, so the first of equals stays the first.
+        indexes.sort_by(|&left, &right| keys.get(left).cmp(keys.get(right)));
+        indexes.dedup_by(|later, first| keys.get(*later) == keys.get(*first));
+        Ok(Distinct { keys, values, indexes })
     }
 
-    /// Writes those whose keys are wanted.
-    fn finish(self, wanted: impl Fn(&[u8]) -> bool) -> Result<Evaluated<'static>> {
-        let mut indexes: Vec<usize> = (0..self.values.len()).collect();
-        // Stable, so the first of equals stays the first.
-        indexes.sort_by(|&left, &right| self.keys.get(left).cmp(self.keys.get(right)));
-        indexes.dedup_by(|later, first| self.keys.get(*later) == self.keys.get(*first));
+    fn has(&self, key: &[u8]) -> bool {
+        self.indexes.binary_search_by(|&index| self.keys.get(index).cmp(key)).is_ok()
+    }
+
+    fn retain(&mut self, other: &Distinct<'_>) {
+        let keys = &self.keys;
+        self.indexes.retain(|&index| other.has(keys.get(index)));
+    }
+
+    fn finish(self) -> Result<Evaluated<'static>> {
         let mut set = Building::new();
-        for index in indexes {
-            if wanted(self.keys.get(index)) {
-                set.push(self.values[index])?;
-            }
+        for index in self.indexes {
+            set.push(self.values[index])?;
         }
         Ok(set.finish())
     }
@@ -181,15 +189,31 @@ fn set_equals_operand(index: usize, code: i32, found: &str) -> Error {
     )
 }
 
+/// Which operand the others are compared with, and its values: the first that is constant.
+struct Yardstick {
+    operand: usize,
+    keys: HashSet<Box<[u8]>>,
+}
+
 fn prepare_set_equals(call: &mut Call) -> Result<()> {
+    let mut yardstick = None;
     for (index, argument) in call.arguments.iter().flatten().enumerate() {
-        if let Some(value) = constant(argument)
-            && value.as_array().is_none()
-        {
+        let Some(value) = constant(argument) else { continue };
+        let Some(array) = value.as_array() else {
             return Err(set_equals_operand(index, 5_887_502, value.type_name()));
-        }
+        };
+        yardstick.get_or_insert_with(|| Yardstick { operand: index, keys: owned_keys(array) });
+    }
+    if let Some(yardstick) = yardstick {
+        call.prepare(yardstick);
     }
     Ok(())
+}
+
+fn owned_keys(array: RawArray<'_>) -> HashSet<Box<[u8]>> {
+    let mut keys = Keys::default();
+    array.iter().for_each(|value| keys.push(value));
+    keys.iter().map(Into::into).collect()
 }
 
 /// The value of an expression that no document influences.
@@ -207,9 +231,15 @@ fn set_equals<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
         let array = operand.as_array();
         Keys::of(array.ok_or_else(|| set_equals_operand(index, 17_044, operand.type_name()))?, env)
     };
-    let first = keys_of(0)?;
-    let wanted = first.to_set();
-    for index in 1..call.arguments.len() {
+    let first;
+    let (yardstick, wanted): (usize, HashSet<&[u8]>) = match call.prepared() {
+        Some(Yardstick { operand, keys }) => (*operand, keys.iter().map(|key| &**key).collect()),
+        None => {
+            first = keys_of(0)?;
+            (0, first.to_set())
+        }
+    };
+    for index in (0..call.arguments.len()).filter(|index| *index != yardstick) {
         if keys_of(index)?.to_set() != wanted {
             return Ok(false.into());
         }
@@ -217,54 +247,44 @@ fn set_equals<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     Ok(true.into())
 }
 
-/// One operand of several.
-fn one_of<'v>(operand: &'v Evaluated<'_>, name: &str, code: i32) -> Result<RawArray<'v>> {
-    operand.as_array().ok_or_else(|| {
-        let found = operand.type_name();
-        Error::location(
-            code,
-            format!("All operands of {name} must be arrays. One argument is of type: {found}"),
-        )
-    })
+/// The operands, all of them arrays; nothing if one is null.
+fn arrays<'a>(call: &'a Call, code: i32, env: &Env<'a>) -> Result<Option<Vec<Evaluated<'a>>>> {
+    let mut operands = Vec::with_capacity(call.arguments.len());
+    for operand in call.each(env) {
+        let operand = operand?;
+        if operand.is_nullish() {
+            return Ok(None);
+        }
+        if operand.as_array().is_none() {
+            let (name, found) = (call.operator.name, operand.type_name());
+            return Err(Error::location(
+                code,
+                format!("All operands of {name} must be arrays. One argument is of type: {found}"),
+            ));
+        }
+        operands.push(operand);
+    }
+    Ok(Some(operands))
 }
 
 fn set_intersection<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
-    let mut operands = Vec::with_capacity(call.arguments.len());
-    let mut others = Vec::new();
-    for operand in call.each(env) {
-        let operand = operand?;
-        if operand.is_nullish() {
-            return Ok(Evaluated::NULL);
+    let Some(operands) = arrays(call, 17_047, env)? else { return Ok(Evaluated::NULL) };
+    let mut operands = operands.iter().filter_map(Evaluated::as_array);
+    let mut common = Distinct::of(operands.next(), env)?;
+    for array in operands {
+        let mut next = Distinct::of([array], env)?;
+        // Of equal values, those of the smaller set stay: mongod goes through that one.
+        if common.indexes.len() > next.indexes.len() {
+            std::mem::swap(&mut common, &mut next);
         }
-        let array = one_of(&operand, "$setIntersection", 17_047)?;
-        if !operands.is_empty() {
-            others.push(Keys::of(array, env)?);
-        }
-        operands.push(operand);
+        common.retain(&next);
     }
-    let mut all = Distinct::default();
-    if let Some(first) = operands.first().and_then(Evaluated::as_array) {
-        all.extend(first, env)?;
-    }
-    let others: Vec<HashSet<&[u8]>> = others.iter().map(Keys::to_set).collect();
-    all.finish(|key| others.iter().all(|other| other.contains(key)))
+    common.finish()
 }
 
 fn set_union<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
-    let mut operands = Vec::with_capacity(call.arguments.len());
-    for operand in call.each(env) {
-        let operand = operand?;
-        if operand.is_nullish() {
-            return Ok(Evaluated::NULL);
-        }
-        one_of(&operand, "$setUnion", 17_043)?;
-        operands.push(operand);
-    }
-    let mut all = Distinct::default();
-    for array in operands.iter().filter_map(Evaluated::as_array) {
-        all.extend(array, env)?;
-    }
-    all.finish(|_| true)
+    let Some(operands) = arrays(call, 17_043, env)? else { return Ok(Evaluated::NULL) };
+    Distinct::of(operands.iter().filter_map(Evaluated::as_array), env)?.finish()
 }
 
 /// The values of a constant second operand.
@@ -276,9 +296,7 @@ fn prepare_set_is_subset(call: &mut Call) -> Result<()> {
     let Some(right) = right.as_array() else {
         return Err(not_both("$setIsSubset", "Second", 17_311, right.type_name()));
     };
-    let mut keys = Keys::default();
-    right.iter().for_each(|value| keys.push(value));
-    let superset = Superset(keys.iter().map(Into::into).collect());
+    let superset = Superset(owned_keys(right));
     call.prepare(superset);
     Ok(())
 }

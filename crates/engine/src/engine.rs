@@ -68,7 +68,7 @@ impl Engine {
         let ids = Ids::load(&snapshot)?;
         let sessions = Sessions::default();
         sessions.note_stored(&snapshot, Instant::now())?;
-        Ok(Arc::new_cyclic(|me| Engine {
+        let engine = Arc::new_cyclic(|me| Engine {
             me: me.clone(),
             options,
             operations: Operations::default(),
@@ -82,7 +82,9 @@ impl Engine {
             catalog: RwLock::new(Arc::new(catalog)),
             ids: Mutex::new(ids),
             store,
-        }))
+        });
+        engine.drop_leftovers()?;
+        Ok(engine)
     }
 
     /// Ends what runs, then closes the store. The engine is of no use afterwards.

@@ -4,14 +4,15 @@ use kilim_bson::{Document, RawArray, RawDocument, RawValue};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::operator::ExecContext;
-use kilim_engine::pipeline::{Options, Prepared, Reader, Step};
+use kilim_engine::pipeline::{self, Circumstances, Options, Prepared, Reader, Step};
 use kilim_engine::planner::{Hint, Verbosity};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};
-use kilim_query::stage::{Context, Pipeline, Place};
+use kilim_query::stage::{Context, Pipeline, Place, Stage};
 
 use super::explain;
 use super::find::{check_hint_not_null, parse_hint};
+use super::update::now_ms;
 use super::write_reply::{check_collation, required};
 use crate::argument::{Argument, arguments, nested};
 use crate::cursor_reply;
@@ -111,12 +112,43 @@ impl Asked<'_> {
     /// Begins to run it.
     pub fn open(self, call: &mut Call<'_, '_>) -> Result<Cursor> {
         let namespace = self.namespace.clone();
-        let prepared = self.prepare(call)?;
+        let variables = self.variables.clone();
+        let mut prepared = self.prepare(call)?;
+        if let Some(writer) = prepared.take_writer() {
+            write(call, &prepared, &writer, &variables)?;
+            return Ok(Cursor::new(namespace, Source::List(Vec::new().into_iter())));
+        }
         let step = open(call, &prepared)?;
         let mut cursor = Cursor::new(namespace, Source::Pipeline(step));
         cursor.collection = prepared.collection().map(|collection| collection.id);
         Ok(cursor)
     }
+}
+
+/// Runs a pipeline that ends in a stage that writes.
+fn write(call: &mut Call<'_, '_>, prepared: &Prepared, writer: &Stage, variables: &Variables) -> Result<()> {
+    let name = if matches!(writer, Stage::Out(_)) { "$out" } else { "$merge" };
+    if call.unit.is_transaction() {
+        let message = format!("{name} cannot be used in a transaction");
+        return Err(Error::user(ErrorCode::OperationNotSupportedInTransaction, message));
+    }
+    if let Stage::Merge(stage) = writer {
+        pipeline::check_merge(&mut call.unit, stage)?;
+    }
+    let mut step = open(call, prepared).map_err(executing)?;
+    let written = match writer {
+        Stage::Merge(stage) => {
+            let circumstances = Circumstances { now_ms: now_ms(), variables };
+            pipeline::merge(&mut call.unit, stage, &mut *step, &circumstances)
+        }
+        Stage::Out(stage) => pipeline::out(&mut call.unit, stage, &mut *step),
+        _ => Err(Error::bug("a stage that does not write was taken for one that does")),
+    };
+    written.map_err(|error| match error.code() {
+        // Elsewhere mongod has seen before that a name is a view's.
+        ErrorCode::CommandNotSupportedOnView => error.during("PlanExecutor error during aggregation"),
+        _ => executing(error),
+    })
 }
 
 fn open(call: &Call<'_, '_>, prepared: &Prepared) -> Result<Box<dyn Step>> {

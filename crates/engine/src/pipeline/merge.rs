@@ -6,15 +6,16 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, ObjectId, Path, RawDocument, RawValue, Value, doc};
+use kilim_bson::{Document, ObjectId, Path, RawDocument, RawValue, Value};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::{Bindings, Env, FieldPath, Variables};
+use kilim_query::expression::{Bindings, Env, FieldPath, Scope, Variables};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::stage::{self, WhenMatched, WhenNotMatched};
 use kilim_query::update::Update;
 
 use super::Step;
 use super::lookup::{Placed, place};
+use super::out::check_no_view;
 use crate::catalog::Collection;
 use crate::index::Index;
 use crate::namespace::Namespace;
@@ -70,7 +71,7 @@ pub fn merge(
     circumstances: &Circumstances<'_>,
 ) -> Result<()> {
     let namespace = target(stage);
-    super::check_no_view(unit.engine, &namespace)?;
+    check_no_view(unit.engine, &namespace)?;
     let operation = unit.operation.clone();
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);
@@ -177,6 +178,67 @@ impl<'a> Statement<'a> {
         update.push(operator, self.document.clone());
         let update = Update::parse(RawValue::Document(update.as_raw()), None, false)?;
         self.update(unit, namespace, &update, circumstances)
+    }
+
+    /// As an update whose constants are the stage's variables. Where nothing matches, the document itself is inserted.
+    fn by_pipeline(
+        &self,
+        pipeline: &stage::MatchedPipeline,
+        unit: &mut Unit<'_>,
+        namespace: &Namespace,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<bool> {
+        let mut variables = circumstances.variables.clone();
+        let env = Env::new(self.document.as_raw(), Bindings::none());
+        for (name, expression) in &pipeline.variables {
+            // A variable of a command has no other way to be missing.
+            let value = expression.evaluate(&env)?.into_value().unwrap_or(Value::Undefined);
+            variables.define(name, value);
+        }
+        let written = RawValue::Array(pipeline.written.as_raw());
+        let how = Update::parse_in(written, None, false, &Scope::new(&variables))?;
+        let mut lost = false;
+        loop {
+            let matched = self.run_update(unit, namespace, &how, false, circumstances)?.matched > 0;
+            if matched || self.stage.when_not_matched != WhenNotMatched::Insert {
+                return Ok(matched);
+            }
+            match self.insert(unit, namespace) {
+                // Another writer may have been first with the same key: then there is something to update now.
+                Err(error) if error.code() == ErrorCode::DuplicateKey && !lost => lost = true,
+                result => return result.map(|()| true),
+            }
+        }
+    }
+
+    /// The error as mongod words it.
+    fn explain(&self, error: Error) -> Error {
+        if error.code() == ErrorCode::ImmutableField {
+            return error.during(
+                "$merge failed to update the matching document, did you attempt to modify the _id or the shard key?",
+            );
+        }
+        if error.code() != ErrorCode::DuplicateKey {
+            return error;
+        }
+        let own = matches!(self.stage.when_matched, WhenMatched::Fail) && self.is_on_key(&error);
+        error.during(match own {
+            true => {
+                "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields"
+            }
+            false => "$merge failed due to a DuplicateKey error",
+        })
+    }
+
+    /// Whether the key that was taken is that of the `on` fields.
+    fn is_on_key(&self, error: &Error) -> bool {
+        let Error::User(user) = error else { return false };
+        let details = user.details.as_deref().and_then(|details| RawDocument::parse(details).ok());
+        let Some(RawValue::Document(key)) = details.and_then(|details| details.get("keyPattern")) else {
+            return false;
+        };
+        let on = &self.stage.on;
+        key.iter().count() == on.len() && key.iter().all(|(name, _)| on.iter().any(|path| path.as_str() == name))
     }
 
     fn update(

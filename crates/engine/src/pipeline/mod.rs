@@ -20,6 +20,8 @@ mod group;
 mod limit;
 mod lookup;
 mod r#match;
+mod merge;
+mod out;
 mod redact;
 mod sample;
 mod scan;
@@ -40,6 +42,8 @@ use kilim_query::stage::{self, Pipeline, Stage};
 use kilim_storage::Snapshot;
 
 pub(crate) use budget::Budget;
+pub use merge::{Circumstances, check_merge, merge};
+pub use out::out;
 pub use telling::Tell;
 
 use crate::catalog::Collection;
@@ -148,6 +152,10 @@ impl Reader {
         }
     }
 
+    pub(crate) fn is_view(&self, namespace: &Namespace) -> bool {
+        matches!(self.0.targets.get(namespace), Some(Target::View { .. }))
+    }
+
     /// The collection that is read in the end, where a name is that of a view.
     pub fn resolve(&self, namespace: &Namespace) -> Result<Namespace> {
         self.with_views(namespace, &mut Vec::new())
@@ -221,6 +229,9 @@ impl Reader {
         let mut stages = pipeline.stages;
         let absorb::Absorbed { request, count, shown } = absorb::absorb(&stages, outermost);
         stages.drain(..count);
+        if outermost {
+            lookup::mark_appended(&mut stages, self);
+        }
         Ok(Prepared {
             reader: self.clone(),
             collection: self.collection(&namespace).cloned(),
@@ -252,6 +263,11 @@ impl Prepared {
     /// The collection that is read first, if it exists.
     pub fn collection(&self) -> Option<&Arc<Collection>> {
         self.collection.as_ref()
+    }
+
+    /// Takes off the last stage, if it is one that writes what the others give.
+    pub fn take_writer(&mut self) -> Option<Stage> {
+        self.stages.pop_if(|stage| matches!(stage, Stage::Merge(_) | Stage::Out(_)))
     }
 
     /// Reads by this index and no other.
@@ -346,9 +362,7 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         Stage::UnionWith(stage) => Box::new(union_with::UnionWith::new(stage, input, opening)),
         Stage::Lookup(stage) => Box::new(lookup::Lookup::new(stage, input, opening)?),
         Stage::GraphLookup(stage) => Box::new(graph_lookup::GraphLookup::new(stage, input, opening)?),
-        Stage::Merge(_) | Stage::Out(_) => {
-            return Err(Error::user(ErrorCode::NotImplemented, "the stage is not supported by Kilim yet"));
-        }
+        Stage::Merge(_) | Stage::Out(_) => return Err(Error::bug("a stage that writes runs among others")),
         Stage::Documents(_)
         | Stage::CollStats(_)
         | Stage::IndexStats(_)

@@ -32,11 +32,11 @@ pub fn out(unit: &mut Unit<'_>, stage: &stage::Out, input: &mut dyn Step) -> Res
     target.check_creatable().map_err(|error| {
         Error::user(ErrorCode::IllegalOperation, format!("error with target namespace: {error}"))
     })?;
-    super::check_no_view(engine, &target)?;
+    check_no_view(engine, &target)?;
     let existing = engine.collection(&target);
     let temporary = Namespace {
         database: target.database.clone(),
-        collection: format!("{TEMPORARY}{}", hex(&new_uuid())),
+        collection: format!("{TEMPORARY}{}", uuid_text(&new_uuid())),
     };
     let operation = unit.operation.clone();
     let options = existing.as_ref().map(|existing| existing.options.clone()).unwrap_or_default();
@@ -46,7 +46,9 @@ pub fn out(unit: &mut Unit<'_>, stage: &stage::Out, input: &mut dyn Step) -> Res
         engine.rename_collection(&operation, &temporary, &target, true)
     });
     if written.is_err() {
-        // Whoever asked gets the error that came first. The other is the disk's, and the next start drops it.
+        // Whoever asked gets the error that came first; what cannot be dropped now is dropped at the next start.
+        // The drop waits until nobody writes to the collection any more, which this unit still does.
+        let _ = unit.settle();
         let _ = drop_quietly(engine, &operation, &temporary);
     }
     written
@@ -110,15 +112,41 @@ fn check_unchanged(engine: &Engine, target: &Namespace, seen: Option<&Collection
     ))
 }
 
+/// Refuses to write to a view.
+pub(super) fn check_no_view(engine: &Engine, namespace: &Namespace) -> Result<()> {
+    match engine.view(namespace) {
+        None => Ok(()),
+        Some(_) => Err(Error::user(
+            ErrorCode::CommandNotSupportedOnView,
+            format!("Namespace {namespace} is a view, not a collection"),
+        )),
+    }
+}
+
 fn drop_quietly(engine: &Engine, operation: &Operation, namespace: &Namespace) -> Result<()> {
     engine.drop_collection(operation, namespace).map(drop)
 }
 
-/// Whether a collection is what an interrupted `$out` left behind.
-pub(crate) fn is_leftover(collection: &Collection) -> bool {
-    collection.namespace.collection.starts_with(TEMPORARY)
+impl Engine {
+    /// Drops what an interrupted `$out` left behind.
+    pub(crate) fn drop_leftovers(&self) -> Result<()> {
+        let catalog = self.catalog();
+        let mut left = catalog.iter().filter(|it| it.namespace.collection.starts_with(TEMPORARY)).peekable();
+        if left.peek().is_some() {
+            let operation = self.operations.start(0);
+            left.try_for_each(|collection| drop_quietly(self, &operation, &collection.namespace))?;
+        }
+        Ok(())
+    }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn uuid_text(bytes: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
 }

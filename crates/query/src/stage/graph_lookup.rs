@@ -55,7 +55,7 @@ fn parse_fields(specification: RawDocument<'_>, from: &str, context: &Context<'_
     for (name, value) in specification {
         match name {
             "from" => {}
-            "startWith" => start_with = Some(Expression::parse(value, context.scope)?.optimised()?),
+            "startWith" => start_with = Some(lookup::folded(Expression::parse(value, context.scope)?)),
             "maxDepth" => depth_max = Some(parse_depth(value)?),
             "restrictSearchWithMatch" => {
                 let RawValue::Document(written) = value else {

@@ -33,6 +33,9 @@ pub struct Lookup {
     pub unwinding: Option<Unwinding>,
     /// What an absorbed `$match` asks of a found document; only where it is unwound.
     pub matching: Option<Arc<Filter>>,
+    /// The finds go to the end of the document even if the field is there: what mongod's newer engine does, which runs
+    /// lookups at the head of a pipeline.
+    pub appended: bool,
 }
 
 /// `let`: what the pipeline sees of the document.
@@ -48,6 +51,8 @@ pub struct Variables {
 pub struct Inner {
     pub pipeline: Pipeline,
     pub written: Array,
+    /// Why a constant part of it cannot be computed. Nobody need know before there is a document to look up for.
+    pub flaw: Option<Error>,
 }
 
 /// `localField` and `foreignField`.
@@ -153,7 +158,8 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
                 pipeline = Pipeline::parse(written, &inside)?;
                 Ok(())
             })?;
-            (Variables { definitions, first }, Some(Inner { pipeline, written: written.to_array() }))
+            let flaw = pipeline.fold().err().map(|error| error.during("Failed to optimize pipeline"));
+            (Variables { definitions, first }, Some(Inner { pipeline, written: written.to_array(), flaw }))
         }
     };
     let from = from.map(Into::into);
@@ -166,6 +172,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         inner,
         unwinding: None,
         matching: None,
+        appended: false,
     })));
     Ok(())
 }
@@ -184,12 +191,17 @@ pub(super) fn parse_variables(
     let mut variables = Vec::new();
     for (name, value) in definitions {
         check_variable_name(name)?;
-        variables.push((name.into(), Expression::parse(value, scope)?.optimised()?));
+        variables.push((name.into(), folded(Expression::parse(value, scope)?)));
     }
     if variables.len() > VARIABLES_MAX {
         return Err(failed(format!("'let' may define {VARIABLES_MAX} variables at most")));
     }
     Ok(variables)
+}
+
+/// The expression with its constant parts computed; what cannot be computed fails once there is a document.
+pub(super) fn folded(expression: Expression) -> Expression {
+    expression.clone().optimised().unwrap_or(expression)
 }
 
 /// Goes on in the scope in which all of these are bound for a pipeline.
@@ -265,6 +277,15 @@ fn failed(message: String) -> Error {
 }
 
 impl Lookup {
+    /// Whether mongod's newer engine could run it: an equality of plain fields and nothing else.
+    pub fn is_plain(&self) -> bool {
+        let plain = |path: &str| path.split('.').all(|name| kilim_bson::parse_index(name).is_none());
+        let equality = self.equality.as_ref();
+        self.inner.is_none()
+            && self.unwinding.is_none()
+            && equality.is_some_and(|it| plain(it.local.as_str()) && plain(it.foreign.as_str()))
+    }
+
     /// The same with the `$unwind` that follows, if it is one of what was found.
     pub fn with_unwind(&self, path: &str, unwinding: Unwinding) -> Option<Lookup> {
         let fits = self.unwinding.is_none() && self.target.as_str() == path;

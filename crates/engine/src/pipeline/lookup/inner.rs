@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{ArrayBuilder, RawDocument, RawValue};
-use kilim_error::Result;
+use kilim_error::{Error, Result};
 use kilim_query::expression::{Base, Bindings, Env, Expression, Variable};
 use kilim_query::filter::Filter;
 use kilim_query::stage::{self, Pipeline, Stage};
@@ -28,6 +28,7 @@ pub(super) struct InnerJoin {
     /// The stages behind the source.
     stages: Vec<Stage>,
     memory: Option<Memory>,
+    flaw: Option<Error>,
     pub(super) examined: Examined,
 }
 
@@ -51,7 +52,9 @@ impl InnerJoin {
         lookup: &stage::Lookup,
         inner: &stage::Inner,
     ) -> Result<InnerJoin> {
-        let pipeline = &inner.pipeline;
+        let mut pipeline = inner.pipeline.clone();
+        pipeline.optimise();
+        let pipeline = &pipeline;
         let names: Vec<&str> = lookup.variables.definitions.iter().map(|(name, _)| &**name).collect();
         let collection = reader.collection(namespace);
         let begins_elsewhere = pipeline.stages.first().is_some_and(is_source);
@@ -89,7 +92,8 @@ impl InnerJoin {
             }
         };
         let memory = is_repeatable(pipeline).then(Memory::default);
-        Ok(InnerJoin { reader: reader.clone(), source, stages, memory, examined: Examined::default() })
+        let flaw = inner.flaw.clone();
+        Ok(InnerJoin { reader: reader.clone(), source, stages, memory, flaw, examined: Examined::default() })
     }
 
     /// Appends what the pipeline gives.
@@ -101,6 +105,9 @@ impl InnerJoin {
         found: &mut Vec<Row>,
         context: &mut ExecContext<'_>,
     ) -> Result<()> {
+        if let Some(flaw) = &self.flaw {
+            return Err(flaw.clone());
+        }
         let question = self.memory.is_some().then(|| question(values, own, bindings));
         if let (Some(memory), Some(question)) = (&mut self.memory, &question)
             && let Some(known) = memory.get(question)

@@ -16,16 +16,17 @@ use std::sync::Arc;
 use kilim_bson::{RawValue, Writer};
 use kilim_error::{Error, Result};
 use kilim_query::expression::{Bindings, Env};
-use kilim_query::stage;
+use kilim_query::stage::{self, Stage};
 
 use equality::EqualityJoin;
 pub(super) use equality::Memory;
 pub(super) use hash_table::collection_rows;
 use inner::InnerJoin;
+use place::append;
 pub(super) use place::{Placed, place};
 pub(super) use probe::IndexProbe;
 
-use super::{Opening, Step};
+use super::{Opening, Reader, Step};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor, Row};
 use crate::planner::Node;
@@ -60,10 +61,7 @@ impl Lookup {
         opening: &Opening<'_>,
     ) -> Result<Lookup> {
         let reader = opening.reader;
-        let namespace = Namespace {
-            database: stage.database.to_string(),
-            collection: stage.from.as_deref().unwrap_or_default().to_owned(),
-        };
+        let namespace = namespace_of(stage);
         let finder = match (&stage.inner, &stage.equality, reader.collection(&namespace)) {
             (Some(inner), ..) => Finder::Inner(Box::new(InnerJoin::new(reader, &namespace, stage, inner)?)),
             (None, Some(equality), Some(collection)) => {
@@ -137,7 +135,8 @@ impl Lookup {
         }
         let names = self.stage.target.names();
         let size = bytes + 16 * self.found.len();
-        Ok(Some(Row::of(place(row.document(), names, Placed::Rows(&self.found), size))))
+        let placing = if self.stage.appended { append } else { place };
+        Ok(Some(Row::of(placing(row.document(), names, Placed::Rows(&self.found), size))))
     }
 
     fn next_unwound(
@@ -214,6 +213,26 @@ impl Step for Lookup {
             Finder::Equality(join) => join.examined.report(out),
             Finder::Inner(join) => join.examined().report(out),
         }
+    }
+}
+
+/// Marks the lookups at the head of a command's own pipeline whose finds go to the end.
+pub(super) fn mark_appended(stages: &mut [Stage], reader: &Reader) {
+    for stage in stages {
+        match stage {
+            Stage::Group(_) => {}
+            Stage::Lookup(lookup) if lookup.is_plain() && !reader.is_view(&namespace_of(lookup)) => {
+                Arc::make_mut(lookup).appended = true;
+            }
+            _ => return,
+        }
+    }
+}
+
+fn namespace_of(stage: &stage::Lookup) -> Namespace {
+    Namespace {
+        database: stage.database.to_string(),
+        collection: stage.from.as_deref().unwrap_or_default().to_owned(),
     }
 }
 

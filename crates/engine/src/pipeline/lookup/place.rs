@@ -26,6 +26,49 @@ pub(in crate::pipeline) fn place(
     writer.finish()
 }
 
+/// The same, at the end of the document and of each document on the path's way.
+pub(in crate::pipeline) fn append(
+    document: RawDocument<'_>,
+    names: &[Box<str>],
+    placed: Placed<'_>,
+    size: usize,
+) -> Document {
+    let mut writer = Writer::with_capacity(document.as_bytes().len() + size + 64);
+    write_behind(&mut writer, Some(document), names, placed);
+    writer.finish()
+}
+
+fn write_behind(
+    writer: &mut Writer,
+    document: Option<RawDocument<'_>>,
+    names: &[Box<str>],
+    placed: Placed<'_>,
+) {
+    let Some((name, rest)) = names.split_first() else { return };
+    let mut within = None;
+    if let Some(document) = document {
+        match document.get(name) {
+            None => writer.append_elements(document.elements()),
+            Some(value) => {
+                within = value.as_document();
+                let mut fields = document.iter();
+                while let Some((field, _, bytes)) = fields.next_with_bytes() {
+                    if *field != **name {
+                        writer.append_elements(bytes);
+                    }
+                }
+            }
+        }
+    }
+    if rest.is_empty() {
+        write_leaf(writer, name, placed);
+    } else {
+        writer.open_document(name);
+        write_behind(writer, within, rest, placed);
+        writer.close();
+    }
+}
+
 fn write(writer: &mut Writer, document: Option<RawDocument<'_>>, names: &[Box<str>], placed: Placed<'_>) {
     let Some((name, rest)) = names.split_first() else { return };
     let mut done = false;
@@ -63,6 +106,10 @@ fn write_field(
         writer.close();
         return;
     }
+    write_leaf(writer, name, placed);
+}
+
+fn write_leaf(writer: &mut Writer, name: &str, placed: Placed<'_>) {
     match placed {
         Placed::Nothing => {}
         Placed::Value(value) => writer.append(name, value),
@@ -95,6 +142,14 @@ mod tests {
         check(doc! {"a": 5, "b": 6}, "a.b", one, doc! {"a": {"b": 1}, "b": 6});
         check(doc! {"a": {"b": 5, "c": 6}}, "a.b", one, doc! {"a": {"b": 1, "c": 6}});
         check(doc! {"a": [1]}, "a.b.c", one, doc! {"a": {"b": {"c": 1}}});
+    }
+
+    #[test]
+    fn a_value_goes_to_the_end() {
+        let names = ["a".into(), "b".into()];
+        let one = Placed::Value(RawValue::Int32(1));
+        let document = doc! {"a": {"b": 5, "c": 6}, "d": 7};
+        assert_eq!(append(document.as_raw(), &names, one, 0), doc! {"d": 7, "a": {"c": 6, "b": 1}});
     }
 
     #[test]

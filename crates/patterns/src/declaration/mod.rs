@@ -1,0 +1,140 @@
+//! What was declared: a pattern's kind, and how it is kept.
+//!
+//! A declaration is parsed from the fields of `createPattern`, checked as far as one can without looking at data,
+//! and stored as it was given. What it means is for the kinds to say; here is what it says.
+
+mod argument;
+mod computed;
+mod extended_reference;
+mod options;
+mod subset;
+
+use kilim_bson::{Document, RawDocument};
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::derived::Derived;
+use crate::reference::Reference;
+use crate::rollup::Rollup;
+
+pub use options::{Backfill, Mode, OnUserWrite, Options, Scrub, WhenBehind, WhileBuilding};
+
+/// A pattern as it was declared.
+#[derive(Debug, Clone)]
+pub struct Declaration {
+    /// The collection that receives the maintained fields.
+    pub target: Box<str>,
+    /// Unique among the target's patterns.
+    pub name: Box<str>,
+    /// As it was written: `"extendedReference"`.
+    pub kind_name: &'static str,
+    /// The kind's document as it was given.
+    pub spec: Document,
+    pub kind: Kind,
+    pub options: Options,
+}
+
+/// What a pattern does.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// Copies fields of the documents that a document refers to.
+    Reference(Reference),
+    /// Keeps groups of another collection's documents merged into their parents.
+    Rollup(Rollup),
+    /// Computes fields from others of the same document.
+    Derived(Derived),
+}
+
+/// The kinds by the names they are declared with.
+const KINDS: [(&str, fn(RawDocument<'_>) -> Result<Kind>); 3] = [
+    ("extendedReference", extended_reference::parse),
+    ("computed", computed::parse),
+    ("subset", subset::parse),
+];
+
+/// Kinds that are declared the same way and not there yet.
+const KINDS_TO_COME: [&str; 6] = ["bucket", "outlier", "polymorphic", "attribute", "tree", "schemaVersion"];
+
+impl Declaration {
+    /// Parses the fields of `createPattern` behind the target's name.
+    pub fn parse(target: &str, fields: RawDocument<'_>) -> Result<Declaration> {
+        let (mut name, mut kind) = (None, None);
+        let mut options = Options::default();
+        for (field, value) in fields {
+            if field == "name" {
+                let text = argument::text("createPattern", field, value)?;
+                check_name(text)?;
+                name = Some(text);
+            } else if let Some((kind_name, parse)) = KINDS.iter().find(|(known, _)| *known == field) {
+                let spec = argument::document("createPattern", field, value)?;
+                if kind.replace((*kind_name, spec.to_document(), parse(spec)?)).is_some() {
+                    return Err(one_kind());
+                }
+            } else if KINDS_TO_COME.contains(&field) {
+                return Err(Error::user(
+                    ErrorCode::NotImplemented,
+                    format!("patterns of the kind '{field}' are not supported by Kilim yet"),
+                ));
+            } else if !options.set(field, value)? {
+                return Err(argument::unknown("createPattern", field));
+            }
+        }
+        let Some(name) = name else {
+            return Err(argument::missing("createPattern", "name"));
+        };
+        let Some((kind_name, spec, kind)) = kind else { return Err(one_kind()) };
+        Ok(Declaration { target: target.into(), name: name.into(), kind_name, spec, kind, options })
+    }
+
+    /// The source collection; none for a pattern within one document.
+    pub fn source(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Reference(reference) => Some(&reference.from),
+            Kind::Rollup(rollup) => Some(&rollup.from),
+            Kind::Derived(_) => None,
+        }
+    }
+
+    /// The paths of the target that belong to the pattern.
+    pub fn maintained_paths(&self) -> Vec<Box<str>> {
+        match &self.kind {
+            Kind::Reference(reference) => reference.maintained_paths(),
+            Kind::Rollup(rollup) => rollup.maintained_paths(),
+            Kind::Derived(derived) => derived.maintained_paths(),
+        }
+    }
+
+    /// The definition as a document, from which [`Declaration::restore`] makes it again.
+    pub fn to_document(&self) -> Document {
+        let mut document = Document::new();
+        document.push("name", &*self.name);
+        document.push(self.kind_name, self.spec.clone());
+        self.options.append(&mut document);
+        document
+    }
+
+    pub fn restore(target: &str, stored: RawDocument<'_>) -> Result<Declaration> {
+        Declaration::parse(target, stored)
+    }
+}
+
+fn one_kind() -> Error {
+    let kinds: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+    Error::user(
+        ErrorCode::FailedToParse,
+        format!("createPattern takes exactly one kind of pattern: one of {}", kinds.join(", ")),
+    )
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let legal = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            format!("'{name}' cannot name a pattern: use up to 64 letters, digits, '_' and '-'"),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

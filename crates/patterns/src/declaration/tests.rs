@@ -1,0 +1,138 @@
+//! What can be declared, and what is refused.
+
+use kilim_bson::{Document, array, doc};
+use kilim_error::ErrorCode;
+
+use super::Declaration;
+use crate::graph::{check_claims, in_order};
+
+fn card() -> Document {
+    doc! {"from": "customers", "localField": "customerId", "as": "customer", "fields": {"name": 1}}
+}
+
+fn declare(target: &str, fields: Document) -> Declaration {
+    Declaration::parse(target, fields.as_raw()).unwrap()
+}
+
+fn code(fields: Document) -> ErrorCode {
+    Declaration::parse("orders", fields.as_raw()).unwrap_err().code()
+}
+
+#[test]
+fn a_declaration_is_stored_as_it_was_given() {
+    let given = doc! {
+        "name": "customerCard", "extendedReference": card(), "mode": "async", "maxSync": 10i64, "touch": "updatedAt",
+    };
+    let declared = declare("orders", given.clone());
+    assert_eq!(declared.to_document(), given);
+    assert_eq!(declared.source(), Some("customers"));
+    assert_eq!(declared.maintained_paths().iter().map(|path| &**path).collect::<Vec<_>>(), ["customer"]);
+}
+
+#[test]
+fn what_is_unknown_or_missing_is_an_error() {
+    for (fields, expected) in [
+        (doc! {"extendedReference": card()}, 40414),
+        (doc! {"name": "a b", "extendedReference": card()}, ErrorCode::BadValue.0),
+        (doc! {"name": "a"}, ErrorCode::FailedToParse.0),
+        (
+            doc! {"name": "a", "extendedReference": card(), "computed": {"set": {"a": "$b"}}},
+            ErrorCode::FailedToParse.0,
+        ),
+        (doc! {"name": "a", "extendedReference": card(), "wrong": 1}, 40415),
+        (doc! {"name": "a", "extendedReference": {"from": "c"}}, 40414),
+        (doc! {"name": "a", "extendedReference": card(), "mode": "later"}, ErrorCode::BadValue.0),
+        (doc! {"name": "a", "extendedReference": card(), "maxSync": -1}, ErrorCode::BadValue.0),
+        (doc! {"name": "a", "extendedReference": card(), "maxSync": "x"}, ErrorCode::TypeMismatch.0),
+        (doc! {"name": "a", "tree": {"parent": "p"}}, ErrorCode::NotImplemented.0),
+        (doc! {"name": "a", "computed": {"from": "x"}}, 40414),
+        (doc! {"name": "a", "computed": {"from": "x", "pipeline": []}}, ErrorCode::PatternBadExpression.0),
+        (doc! {"name": "a", "subset": {"from": "x"}}, 40414),
+    ] {
+        assert_eq!(code(fields.clone()).0, expected, "{fields:?}");
+    }
+}
+
+#[test]
+fn a_copy_cannot_overwrite_its_reference() {
+    let with = |local: &str, copy: &str| {
+        doc! {"name": "a", "extendedReference": {
+            "from": "c", "localField": local, "as": copy, "fields": {"name": 1, "_id": 1},
+        }}
+    };
+    assert_eq!(code(with("a", "a")), ErrorCode::PatternFieldConflict);
+    assert_eq!(code(with("a", "a.b")), ErrorCode::PatternFieldConflict);
+    assert_eq!(code(with("a._id", "a")), ErrorCode::PatternFieldConflict);
+    assert_eq!(code(with("a", "_id")), ErrorCode::PatternFieldConflict);
+    assert_eq!(code(with("a..b", "c")), ErrorCode::BadValue);
+}
+
+#[test]
+fn a_pipeline_groups_once_and_is_sure() {
+    let with =
+        |stages: kilim_bson::Array| doc! {"name": "a", "computed": {"from": "reviews", "pipeline": stages}};
+    let group = || doc! {"$group": {"_id": "$p", "n": {"$sum": 1}}};
+    for (stages, expected) in [
+        (array![group(), group()], ErrorCode::PatternBadExpression),
+        (array![doc! {"$limit": 1}, group()], ErrorCode::PatternBadExpression),
+        (array![group(), doc! {"$match": {"n": 1}}], ErrorCode::PatternBadExpression),
+        (
+            array![doc! {"$match": {"$expr": {"$lt": [{"$rand": {}}, 0.5]}}}, group()],
+            ErrorCode::PatternNotDeterministic,
+        ),
+        (array![doc! {"$set": {"t": "$$NOW"}}, group()], ErrorCode::PatternNotDeterministic),
+        (array![doc! {"$group": {"_id": "$p"}}], ErrorCode::BadValue),
+    ] {
+        assert_eq!(code(with(stages.clone())), expected, "{stages:?}");
+    }
+    let behind =
+        array![group(), doc! {"$set": {"half": {"$divide": ["$n", 2]}}}, doc! {"$project": {"n": 0}}];
+    let declared = declare("products", with(behind));
+    assert_eq!(declared.maintained_paths().iter().map(|path| &**path).collect::<Vec<_>>(), ["half"]);
+}
+
+#[test]
+fn what_patterns_maintain_belongs_to_one_of_them() {
+    let first = declare("orders", doc! {"name": "a", "extendedReference": card()});
+    let second = declare("orders", doc! {"name": "b", "computed": {"set": {"customer.x": "$n"}}});
+    let error = check_claims(&second, &[&first]).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::PatternFieldConflict);
+    assert!(error.to_string().contains("extendedReference 'a'"), "{error}");
+    let elsewhere = declare("bills", doc! {"name": "b", "computed": {"set": {"customer.x": "$n"}}});
+    assert!(check_claims(&elsewhere, &[&first]).is_ok());
+}
+
+fn copies(target: &str, name: &str, from: &str, field: &str, as_path: &str) -> Declaration {
+    declare(
+        target,
+        doc! {"name": name, "extendedReference": {
+            "from": from, "localField": format!("{from}Id"), "as": as_path, "fields": {field: 1},
+        }},
+    )
+}
+
+#[test]
+fn patterns_come_behind_those_they_read_from() {
+    // C copies from B what B copies from A; B computes from its copy.
+    let c = copies("c", "fromB", "b", "a.name", "b");
+    let b = copies("b", "fromA", "a", "name", "a");
+    let d = declare("b", doc! {"name": "long", "computed": {"set": {"length": {"$strLenCP": "$a.name"}}}});
+    let names = |order: Vec<&Declaration>| order.iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(in_order(&[&c, &d, &b]).unwrap()), ["fromA", "fromB", "long"]);
+}
+
+#[test]
+fn a_circle_is_printed() {
+    let a = copies("a", "fromB", "b", "a.name", "b");
+    let b = copies("b", "fromA", "a", "b.name", "a");
+    let error = in_order(&[&a, &b]).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::PatternCycle);
+    assert!(error.to_string().contains("a.fromB reads 'a' of b.fromA reads 'b' of a.fromB"), "{error}");
+    // Collections that copy other fields from each other are no circle.
+    let a = copies("a", "fromB", "b", "name", "b");
+    let b = copies("b", "fromA", "a", "name", "a");
+    assert!(in_order(&[&a, &b]).is_ok());
+    // Nor is a collection that copies from itself, but for what it copied.
+    assert!(in_order(&[&copies("a", "boss", "a", "name", "boss")]).is_ok());
+    assert!(in_order(&[&copies("a", "boss", "a", "boss.name", "boss")]).is_err());
+}

@@ -1,0 +1,165 @@
+//! How the patterns of a database depend on each other.
+//!
+//! A pattern reads paths of its source and of its target and maintains paths of its target. One that reads what
+//! another maintains comes behind it. Paths, not collections, are what depends: two collections may copy from
+//! each other as long as no copy is copied back.
+//!
+//! Invariant: a set of patterns that was accepted has no circle, so there is an order in which each change is
+//! carried through once.
+
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::Dependencies;
+
+use crate::declaration::{Declaration, Kind};
+use crate::path::{lies_within, overlap};
+
+/// Paths of a collection. None stands for all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reading<'d> {
+    collection: &'d str,
+    paths: Option<Vec<Box<str>>>,
+}
+
+impl Declaration {
+    /// What it reads, apart from what it maintains itself.
+    fn readings(&self) -> Vec<Reading<'_>> {
+        let of = |collection, paths| Reading { collection, paths: Some(paths) };
+        match &self.kind {
+            Kind::Reference(reference) => {
+                let mut needed = Dependencies::default();
+                reference.fields.dependencies(&mut needed);
+                needed.field(&reference.foreign_field);
+                let source = (!needed.whole_document).then(|| needed.fields.into_iter().collect());
+                let mut own = Dependencies::default();
+                own.field(&reference.local_field);
+                if let Some(filter) = &reference.while_filter {
+                    filter.dependencies(&mut own);
+                }
+                // The reference may lie within the copy.
+                let own = own.fields.into_iter().filter(|path| !self.is_own(path)).collect();
+                vec![Reading { collection: &reference.from, paths: source }, of(&self.target, own)]
+            }
+            Kind::Rollup(rollup) => vec![
+                Reading { collection: &rollup.from, paths: rollup.needed_paths() },
+                of(&self.target, vec![rollup.on.clone()]),
+            ],
+            Kind::Derived(derived) => vec![of(&self.target, derived.needed_paths())],
+        }
+    }
+
+    fn is_own(&self, path: &str) -> bool {
+        self.maintained_paths().iter().any(|own| lies_within(path, own))
+    }
+
+    /// A path that it reads and the other maintains.
+    fn reads_from(&self, other: &Declaration) -> Option<Box<str>> {
+        if self.target == other.target && self.name == other.name {
+            return self.reads_itself();
+        }
+        let maintained = other.maintained_paths();
+        let readings = self.readings();
+        let on_target = readings.iter().filter(|reading| *reading.collection == *other.target);
+        let meets = |reading: &Reading<'_>, path: &str| match &reading.paths {
+            None => true,
+            Some(paths) => paths.iter().any(|read| overlap(read, path)),
+        };
+        on_target.flat_map(|reading| maintained.iter().filter(|path| meets(reading, path))).next().cloned()
+    }
+
+    /// A collection that copies from itself may not copy what was copied. What it needs to find the place does not
+    /// count: the reference may lie within the copy.
+    fn reads_itself(&self) -> Option<Box<str>> {
+        let readings = self.readings();
+        let source = readings.first().filter(|_| self.source() == Some(&*self.target))?;
+        let maintained = self.maintained_paths();
+        maintained.into_iter().find(|path| match &source.paths {
+            None => true,
+            Some(paths) => paths.iter().any(|read| overlap(read, path)),
+        })
+    }
+
+    fn title(&self) -> String {
+        format!("{}.{}", self.target, self.name)
+    }
+}
+
+/// The declarations of one database, each behind those that it reads from.
+pub fn in_order<'d>(declarations: &[&'d Declaration]) -> Result<Vec<&'d Declaration>> {
+    let mut walk = Walk {
+        declarations,
+        state: vec![Visit::Not; declarations.len()],
+        path: Vec::new(),
+        done: Vec::new(),
+    };
+    for at in 0..declarations.len() {
+        walk.visit(at)?;
+    }
+    Ok(walk.done)
+}
+
+/// Refuses a new declaration that claims what another maintains.
+pub fn check_claims(new: &Declaration, others: &[&Declaration]) -> Result<()> {
+    for other in others.iter().filter(|other| other.target == new.target && other.name != new.name) {
+        for path in new.maintained_paths() {
+            if let Some(taken) = other.maintained_paths().iter().find(|taken| overlap(taken, &path)) {
+                return Err(Error::user(
+                    ErrorCode::PatternFieldConflict,
+                    format!(
+                        "Path '{path}' of {} is maintained by {} '{}' already (as '{taken}'): choose another path, or \
+                         drop that pattern",
+                        new.target, other.kind_name, other.name
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    Not,
+    Open,
+    Done,
+}
+
+struct Walk<'w, 'd> {
+    declarations: &'w [&'d Declaration],
+    state: Vec<Visit>,
+    /// The patterns being visited, each with the path by which the one before it came.
+    path: Vec<(usize, Box<str>)>,
+    done: Vec<&'d Declaration>,
+}
+
+impl Walk<'_, '_> {
+    fn visit(&mut self, at: usize) -> Result<()> {
+        match self.state[at] {
+            Visit::Done => return Ok(()),
+            Visit::Open => return Err(self.circle(at)),
+            Visit::Not => self.state[at] = Visit::Open,
+        }
+        for other in 0..self.declarations.len() {
+            if let Some(read) = self.declarations[at].reads_from(self.declarations[other]) {
+                self.path.push((at, read));
+                self.visit(other)?;
+                self.path.pop();
+            }
+        }
+        self.state[at] = Visit::Done;
+        self.done.push(self.declarations[at]);
+        Ok(())
+    }
+
+    fn circle(&self, at: usize) -> Error {
+        let start = self.path.iter().position(|(visited, _)| *visited == at).unwrap_or(0);
+        let mut text = String::new();
+        for (visited, read) in &self.path[start..] {
+            text.push_str(&format!("{} reads '{read}' of ", self.declarations[*visited].title()));
+        }
+        text.push_str(&self.declarations[at].title());
+        Error::user(
+            ErrorCode::PatternCycle,
+            format!("the patterns would maintain each other for ever: {text}; leave one of these fields out"),
+        )
+    }
+}

@@ -1,0 +1,272 @@
+//! What is known of a group: enough to say its fields, and to take rows out again where that is possible.
+
+use kilim_bson::{Array, Document, RawDocument, RawValue, Value, Writer, array, doc};
+use kilim_error::{Error, Result};
+use kilim_query::accumulator::{Accumulator, Kind, Number, State};
+use kilim_query::expression::{Bindings, Env};
+
+use super::{Rollup, Row};
+use crate::exact_sum::ExactSum;
+
+/// A group, by its accumulators.
+#[derive(Debug, Clone)]
+pub struct GroupState {
+    /// How many rows are in it.
+    pub rows: i64,
+    parts: Vec<Part>,
+}
+
+/// One accumulator's share.
+#[derive(Debug, Clone)]
+enum Part {
+    Sum(ExactSum),
+    /// The numbers and their squares.
+    Deviation {
+        sum: ExactSum,
+        squares: ExactSum,
+    },
+    /// As the accumulator stores itself, from which rows cannot be taken out.
+    Standing(Value),
+}
+
+/// How an accumulator is kept true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// Rows are added and taken out.
+    ByDelta,
+    /// A row is added where it cannot be wrong; otherwise the group is read anew.
+    ByReading,
+}
+
+/// What a change did to a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// The state is of no more use: make it again from all of the group's rows.
+    ReadAnew,
+}
+
+/// How each accumulator of a pattern is kept.
+pub(super) fn kept(accumulator: &Accumulator) -> Kept {
+    match accumulator.kind {
+        Kind::Sum | Kind::Avg | Kind::StdDevPop | Kind::StdDevSamp => Kept::ByDelta,
+        _ => Kept::ByReading,
+    }
+}
+
+/// Whether the order in which rows come makes a difference.
+fn is_ordered(accumulator: &Accumulator) -> bool {
+    matches!(
+        accumulator.kind,
+        Kind::First | Kind::Last | Kind::Push | Kind::FirstN | Kind::LastN | Kind::MergeObjects
+    )
+}
+
+impl Rollup {
+    /// The fields and how each is kept, for explain.
+    pub fn kept(&self) -> impl Iterator<Item = (&str, Kept)> {
+        self.group.fields.iter().map(|(name, accumulator)| (&**name, kept(accumulator)))
+    }
+
+    /// A group without rows.
+    pub fn empty_group(&self, key: RawValue<'_>) -> Result<GroupState> {
+        let part = |accumulator: &Accumulator| {
+            Ok(match (kept(accumulator), accumulator.kind) {
+                (Kept::ByDelta, Kind::StdDevPop | Kind::StdDevSamp) => {
+                    Part::Deviation { sum: ExactSum::default(), squares: ExactSum::default() }
+                }
+                (Kept::ByDelta, _) => Part::Sum(ExactSum::default()),
+                (Kept::ByReading, _) => {
+                    Part::Standing(accumulator.begin(key, Bindings::none())?.into_value())
+                }
+            })
+        };
+        let parts = self.group.fields.iter().map(|(_, accumulator)| part(accumulator));
+        Ok(GroupState { rows: 0, parts: parts.collect::<Result<_>>()? })
+    }
+
+    /// The state of a group that has these rows, in this order.
+    pub fn group_of<'r>(
+        &self,
+        key: RawValue<'_>,
+        rows: impl IntoIterator<Item = &'r Row>,
+    ) -> Result<GroupState> {
+        let mut state = self.empty_group(key)?;
+        let mut standing = self.standing(key, &state)?;
+        for row in rows {
+            state.rows += 1;
+            let env = Env::new(row.document.as_raw(), Bindings::none());
+            for (at, (_, accumulator)) in self.group.fields.iter().enumerate() {
+                match &mut standing[at] {
+                    Some(state) => drop(accumulator.accumulate(state, &env)?),
+                    None => state.parts[at].take(accumulator, &env, 1)?,
+                }
+            }
+        }
+        state.put_back(standing);
+        Ok(state)
+    }
+
+    /// Takes rows out of a group and puts others in. `newest`: what is put in comes behind everything that is
+    /// there.
+    pub fn change_group(
+        &self,
+        key: RawValue<'_>,
+        state: &mut GroupState,
+        out: &[&Row],
+        into: &[&Row],
+        newest: bool,
+    ) -> Result<Outcome> {
+        let mut standing = self.standing(key, state)?;
+        for (rows, sign) in [(out, -1), (into, 1)] {
+            for row in rows {
+                state.rows += sign;
+                let env = Env::new(row.document.as_raw(), Bindings::none());
+                for (at, (_, accumulator)) in self.group.fields.iter().enumerate() {
+                    match &mut standing[at] {
+                        None => state.parts[at].take(accumulator, &env, sign)?,
+                        Some(kept) if sign < 0 => {
+                            if accumulator.may_hold(kept, &env)? {
+                                return Ok(Outcome::ReadAnew);
+                            }
+                        }
+                        Some(_) if !newest && is_ordered(accumulator) => return Ok(Outcome::ReadAnew),
+                        Some(kept) => drop(accumulator.accumulate(kept, &env)?),
+                    }
+                }
+            }
+        }
+        state.put_back(standing);
+        Ok(if state.rows < 0 { Outcome::ReadAnew } else { Outcome::Done })
+    }
+
+    /// The accumulators' own states where rows are not taken out.
+    fn standing(&self, key: RawValue<'_>, state: &GroupState) -> Result<Vec<Option<State>>> {
+        self.group
+            .fields
+            .iter()
+            .zip(&state.parts)
+            .map(|((_, accumulator), part)| match part {
+                Part::Standing(stored) => {
+                    accumulator.restore(key, Bindings::none(), stored.as_raw()).map(Some)
+                }
+                _ => Ok(None),
+            })
+            .collect()
+    }
+
+    /// The group's document: its `_id` and its fields, before the stages behind the group.
+    pub(super) fn group_document(&self, key: RawValue<'_>, state: &GroupState) -> Result<Document> {
+        let mut out = Writer::new();
+        out.append("_id", key);
+        for ((name, accumulator), part) in self.group.fields.iter().zip(&state.parts) {
+            let value = match part {
+                Part::Sum(sum) if accumulator.kind == Kind::Avg => {
+                    sum.mean().map_or(Value::Null, |mean| mean.to_value())
+                }
+                Part::Sum(sum) => sum.total().to_value(),
+                Part::Deviation { sum, squares } => {
+                    deviation(sum, squares, accumulator.kind == Kind::StdDevSamp)
+                }
+                Part::Standing(stored) => {
+                    accumulator.finish(accumulator.restore(key, Bindings::none(), stored.as_raw())?)
+                }
+            };
+            out.append(name, value.as_raw());
+        }
+        Ok(out.finish())
+    }
+
+    /// What [`GroupState::to_document`] stored.
+    pub fn restore_group(&self, stored: RawDocument<'_>) -> Result<GroupState> {
+        let corrupt = || Error::bug("a stored group cannot be read");
+        let rows = match stored.get("rows") {
+            Some(RawValue::Int64(rows)) => rows,
+            _ => return Err(corrupt()),
+        };
+        let parts = stored.get("parts").and_then(RawValue::as_array).ok_or_else(corrupt)?;
+        let parts: Option<Vec<Part>> = parts.iter().map(Part::decode).collect();
+        let parts = parts.filter(|parts| parts.len() == self.group.fields.len()).ok_or_else(corrupt)?;
+        Ok(GroupState { rows, parts })
+    }
+}
+
+impl GroupState {
+    /// All of it, to be stored.
+    pub fn to_document(&self) -> Document {
+        let parts: Array = self.parts.iter().map(Part::encode).collect();
+        doc! {"rows": self.rows, "parts": parts}
+    }
+
+    fn put_back(&mut self, standing: Vec<Option<State>>) {
+        for (part, state) in self.parts.iter_mut().zip(standing) {
+            if let Some(state) = state {
+                *part = Part::Standing(state.into_value());
+            }
+        }
+    }
+}
+
+impl Part {
+    fn take(&mut self, accumulator: &Accumulator, env: &Env<'_>, sign: i64) -> Result<()> {
+        let value = accumulator.input.evaluate(env)?;
+        let Some(number) = Number::of_evaluated(&value) else { return Ok(()) };
+        let put =
+            |sum: &mut ExactSum, number: Number| if sign > 0 { sum.add(number) } else { sum.remove(number) };
+        match self {
+            Part::Sum(sum) => put(sum, number),
+            Part::Deviation { sum, squares } => {
+                let value = number.to_f64();
+                put(sum, Number::Double(value));
+                // The square to its last bit: what the product loses stands beside it.
+                let square = value * value;
+                put(squares, Number::Double(square));
+                let lost = value.mul_add(value, -square);
+                if lost.is_finite() && square.is_finite() {
+                    put(squares, Number::Double(lost));
+                }
+            }
+            Part::Standing(_) => {}
+        }
+        Ok(())
+    }
+
+    fn encode(&self) -> Value {
+        Value::Array(match self {
+            Part::Sum(sum) => array![0, sum.to_array()],
+            Part::Deviation { sum, squares } => array![1, sum.to_array(), squares.to_array()],
+            Part::Standing(stored) => array![2, stored.clone()],
+        })
+    }
+
+    fn decode(stored: RawValue<'_>) -> Option<Part> {
+        let stored = stored.as_array()?;
+        Some(match stored.get(0)? {
+            RawValue::Int32(0) => Part::Sum(ExactSum::from_array(stored.get(1)?)?),
+            RawValue::Int32(1) => Part::Deviation {
+                sum: ExactSum::from_array(stored.get(1)?)?,
+                squares: ExactSum::from_array(stored.get(2)?)?,
+            },
+            RawValue::Int32(2) => Part::Standing(stored.get(1)?.to_value()),
+            _ => return None,
+        })
+    }
+}
+
+/// From exact sums: rounded at the end only.
+fn deviation(sum: &ExactSum, squares: &ExactSum, sample: bool) -> Value {
+    let count = sum.count();
+    let over = if sample { count - 1 } else { count };
+    if over <= 0 {
+        return Value::Null;
+    }
+    let (Number::Double(total), Number::Double(square)) = (sum.total(), squares.total()) else {
+        return Value::Null;
+    };
+    // n·Σx² − (Σx)², over n·m; in twice the digits where the two nearly cancel.
+    let n = count as f64;
+    let product = total * total;
+    let lost = total.mul_add(total, -product);
+    let distance = n.mul_add(square, -product) - lost;
+    Value::Double((distance.max(0.0) / n / over as f64).sqrt())
+}

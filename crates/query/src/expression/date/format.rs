@@ -96,8 +96,10 @@ impl Format {
     /// A date as a zone's clock shows it.
     pub fn print(&self, millis: i64, zone: &Zone) -> Result<String> {
         let (seconds, millisecond) = super::argument::split(millis);
-        let offset = zone.offset(seconds);
-        let civil = Civil::of(seconds + offset);
+        let civil = Civil::of(zone.local(seconds));
+        // The offset is that of the second towards 1970, which differs from the clock's own for the fraction
+        // of a second before it is changed. That is what mongod prints.
+        let offset = zone.offset(millis / 1000);
         let mut out = String::with_capacity(32);
         for piece in &self.pieces {
             match piece {

@@ -383,8 +383,11 @@ impl Scanner<'_> {
         let relative = &mut self.reading.relative;
         relative.whole_seconds = relative.whole_seconds.saturating_add(seconds);
         if piece == Piece::EpochMicros {
+            if token.rest() == b"." {
+                self.complain("Found unexpected data");
+            }
             let micros = token.fraction();
-            relative.micros = if negative { -micros } else { micros };
+            self.reading.relative.micros = if negative { -micros } else { micros };
         }
         self.day(1970, 1, 1);
         self.reading.zone = Some(Said::Offset(0));

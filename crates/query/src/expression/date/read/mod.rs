@@ -129,7 +129,8 @@ impl Reading {
         }
         let local = self.local_micros().ok_or_else(overflow)?;
         // Microseconds have 64 bits, and a zone cannot bring back what is further away than that.
-        let seconds = i64::try_from(local.div_euclid(1_000_000)).ok().filter(|seconds| in_range(seconds / 100));
+        let seconds =
+            i64::try_from(local.div_euclid(1_000_000)).ok().filter(|seconds| in_range(seconds / 100));
         let seconds = seconds.ok_or_else(overflow)?;
         let moment = i128::from(zone.moment(seconds, false)) * 1_000_000 + local.rem_euclid(1_000_000);
         // Counted in microseconds and rounded towards 1970, as mongod does.

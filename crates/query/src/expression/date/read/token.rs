@@ -131,5 +131,5 @@ const MONTHS: [&[&str]; 12] = [
 /// 0 if it is no month.
 pub fn month_number(word: &[u8]) -> i64 {
     let is_named = |names: &&[&str]| names.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(word));
-    MONTHS.iter().position(|names| is_named(&names)).map_or(0, |index| index as i64 + 1)
+    MONTHS.iter().position(|names| is_named(names)).map_or(0, |index| index as i64 + 1)
 }

@@ -98,9 +98,9 @@ pub(super) fn index_of_array<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evalua
             format!("$indexOfArray requires an array as a first argument, found: {found}"),
         ));
     };
-    let value = call.argument(1, env)?;
     let start = bound(call, 2, "starting", env)?.unwrap_or(0);
     let end = bound(call, 3, "ending", env)?.unwrap_or(usize::MAX);
+    let value = call.argument(1, env)?;
     let found = match (call.prepared(), value.raw()) {
         (Some(Places(places)), Some(value)) => {
             let places = places.get(&key_of(value)).into_iter().flatten();

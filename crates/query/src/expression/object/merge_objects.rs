@@ -9,22 +9,47 @@ use crate::expression::show::show;
 use crate::expression::{Call, Env, Evaluated};
 
 pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
-    let operands = call.each(env).collect::<Result<Vec<_>>>()?;
+    let only = call.arguments.len() == 1;
+    let mut operands = Vec::with_capacity(call.arguments.len());
+    for operand in call.each(env) {
+        let operand = operand?;
+        if !only {
+            check(operand.raw())?;
+        }
+        operands.push(operand);
+    }
     let mut merged = Merged::default();
     match &*operands {
         // One array stands for its elements.
         [only] if only.as_array().is_some() => {
             for element in only.as_array().into_iter().flat_map(|array| array.iter()) {
-                merged.add(Some(element))?;
+                env.tick()?;
+                merged.put(check(Some(element))?);
             }
         }
         operands => {
             for operand in operands {
-                merged.add(operand.raw())?;
+                merged.put(check(operand.raw())?);
             }
         }
     }
     Ok(merged.finish())
+}
+
+/// The document that an operand is; null counts as an empty one.
+fn check(operand: Option<RawValue<'_>>) -> Result<RawDocument<'_>> {
+    match operand {
+        None | Some(RawValue::Null | RawValue::Undefined) => Ok(RawDocument::empty()),
+        Some(RawValue::Document(document)) => Ok(document),
+        Some(other) => Err(Error::location(
+            40_400,
+            format!(
+                "$mergeObjects requires object inputs, but input {} is of type {}",
+                show(other),
+                other.element_type().name()
+            ),
+        )),
+    }
 }
 
 /// Fields in the order in which their names were first seen.
@@ -39,24 +64,6 @@ struct Merged<'a> {
 const FIELDS_IN_TURN: usize = 16;
 
 impl<'a> Merged<'a> {
-    fn add(&mut self, operand: Option<RawValue<'a>>) -> Result<()> {
-        match operand {
-            None | Some(RawValue::Null | RawValue::Undefined) => Ok(()),
-            Some(RawValue::Document(document)) => {
-                self.put(document);
-                Ok(())
-            }
-            Some(other) => Err(Error::location(
-                40_400,
-                format!(
-                    "$mergeObjects requires object inputs, but input {} is of type {}",
-                    show(other),
-                    other.element_type().name()
-                ),
-            )),
-        }
-    }
-
     fn put(&mut self, document: RawDocument<'a>) {
         for (name, value) in document {
             match self.place(name) {

@@ -41,6 +41,7 @@ mod trigonometry;
 use kilim_bson::Value;
 
 pub use arithmetic::{DoubleDouble, Number, Summation};
+pub(crate) use arithmetic::Pair;
 pub use call::Call;
 pub use dependencies::Dependencies;
 pub use env::{Bindings, Env, Frame, Slot};

@@ -10,6 +10,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::change::Change;
 use super::operator::{Missing, Operator, Place};
+use crate::expression::{Number, Pair};
 
 /// What one operator does to a pair of numbers, for each type.
 pub(super) struct Arithmetic {
@@ -46,24 +47,13 @@ impl Arithmetic {
 
     /// Both are numbers; none where a long overflows.
     pub fn compute(&self, left: RawValue<'_>, right: RawValue<'_>) -> Option<Value> {
-        use RawValue::{Decimal128 as Decimal, Double, Int32, Int64};
-        Some(match (left, right) {
-            (Decimal(_), _) | (_, Decimal(_)) => {
-                Value::Decimal128((self.decimals)(to_decimal(left), to_decimal(right)))
-            }
-            (Double(_), _) | (_, Double(_)) => {
-                Value::Double((self.doubles)(to_double(left), to_double(right)))
-            }
-            (Int32(left), Int32(right)) => {
-                let wide = (self.longs)(i64::from(left), i64::from(right))?;
-                i32::try_from(wide).map_or(Value::Int64(wide), Value::Int32)
-            }
-            (Int64(left), Int64(right)) => Value::Int64((self.longs)(left, right)?),
-            (Int64(long), Int32(int)) | (Int32(int), Int64(long)) => {
-                Value::Int64((self.longs)(long, i64::from(int))?)
-            }
-            _ => return None,
-        })
+        let number = match Pair::of(Number::of(left)?, Number::of(right)?) {
+            Pair::Decimals(left, right) => Number::Decimal((self.decimals)(left, right)),
+            Pair::Doubles(left, right) => Number::Double((self.doubles)(left, right)),
+            Pair::Longs(left, right) => Number::Long((self.longs)(left, right)?),
+            Pair::Ints(left, right) => Number::int_or_long((self.longs)(left.into(), right.into())?),
+        };
+        Some(number.to_value())
     }
 }
 
@@ -110,23 +100,5 @@ fn same(left: RawValue<'_>, right: RawValue<'_>) -> bool {
             !left.is_nan() && left.compare(right) == Ordering::Equal
         }
         _ => false,
-    }
-}
-
-fn to_double(value: RawValue<'_>) -> f64 {
-    match value {
-        RawValue::Int32(int) => f64::from(int),
-        RawValue::Int64(long) => long as f64,
-        RawValue::Double(double) => double,
-        _ => f64::NAN,
-    }
-}
-
-fn to_decimal(value: RawValue<'_>) -> Decimal128 {
-    match value {
-        RawValue::Int32(int) => int.into(),
-        RawValue::Int64(long) => long.into(),
-        RawValue::Decimal128(decimal) => decimal,
-        value => Decimal128::from_f64(to_double(value)),
     }
 }

@@ -52,7 +52,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         let operation = call.operation.clone();
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
-        let mut reply = prepared.explain(Verbosity::QueryPlanner, &mut context).map_err(executing)?;
+        let mut reply = prepared.explain(Verbosity::QueryPlanner, &mut context)?;
         explain::finish(call, call.body, &mut reply);
         return Ok(reply);
     }

@@ -53,7 +53,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             call.describe("command");
             let operation = call.operation.clone();
             let interrupt = || operation.check();
-            prepared.explain(verbosity, &mut ExecContext::new(&interrupt)).map_err(aggregate::executing)?
+            prepared.explain(verbosity, &mut ExecContext::new(&interrupt))?
         }
         None => planned(call, command, verbosity)?,
     };

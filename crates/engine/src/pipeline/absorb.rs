@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, doc};
+use kilim_bson::Document;
 use kilim_query::accumulator::{Accumulator, Kind};
 use kilim_query::expression::{Dependencies, Expression};
 use kilim_query::filter::Filter;
@@ -141,7 +141,7 @@ fn narrowed(stages: &[Stage]) -> Option<(Projection, Document)> {
 
 #[cfg(test)]
 mod tests {
-    use kilim_bson::{Array, Value};
+    use kilim_bson::{Array, Value, doc};
     use kilim_query::expression::{Scope, Variables};
     use kilim_query::stage::{Context, Pipeline, Place};
 

@@ -18,17 +18,22 @@ use crate::expression::Expression;
 use crate::filter::{Filter, Predicate};
 
 impl Pipeline {
+    /// Of a pipeline that begins with the read of a collection.
     pub fn optimise(&mut self) {
-        rewrite_all(&mut self.stages);
+        self.optimise_in(true);
+    }
+
+    fn optimise_in(&mut self, reads: bool) {
+        rewrite_all(&mut self.stages, reads);
         if self.stages.iter().any(|stage| matches!(stage, Stage::Redact(_))) {
             match_before_redact(&mut self.stages);
-            rewrite_all(&mut self.stages);
+            rewrite_all(&mut self.stages, reads);
         }
         for stage in &mut self.stages {
             if let Stage::Facet(facet) = stage {
                 let facets = facet.facets.iter().map(|(name, pipeline)| {
                     let mut pipeline = pipeline.clone();
-                    pipeline.optimise();
+                    pipeline.optimise_in(false);
                     (name.clone(), pipeline)
                 });
                 *stage = Stage::Facet(Facet { facets: facets.collect() });
@@ -37,10 +42,10 @@ impl Pipeline {
     }
 }
 
-fn rewrite_all(stages: &mut Vec<Stage>) {
+fn rewrite_all(stages: &mut Vec<Stage>, reads: bool) {
     let mut at = 0;
     while at < stages.len() {
-        at = match rewrite(stages, at) {
+        at = match rewrite(stages, at, reads) {
             true => at.saturating_sub(1),
             false => at + 1,
         };
@@ -59,7 +64,7 @@ fn match_before_redact(stages: &mut Vec<Stage>) {
 }
 
 /// Rewrites a stage, with those behind it; whether there was something to rewrite.
-fn rewrite(stages: &mut Vec<Stage>, at: usize) -> bool {
+fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
     if is_idle(&stages[at]) {
         stages.remove(at);
         return true;
@@ -88,7 +93,7 @@ fn rewrite(stages: &mut Vec<Stage>, at: usize) -> bool {
         (_, Stage::Match(_)) => pass_match(stages, at),
         (_, Stage::Unwind(_)) => coalesce_unwind(stages, at),
         (_, Stage::Sort(_)) => pass_sort(stages, at),
-        (_, Stage::Limit(_) | Stage::Skip(_)) => window::rewrite(stages, at),
+        (_, Stage::Limit(_) | Stage::Skip(_)) => window::rewrite(stages, at, reads),
         _ => false,
     }
 }

@@ -87,6 +87,33 @@ fn pipelines_are_rewritten_as_on_mongod() {
             vec![doc! {"$skip": 2i64}, doc! {"$limit": 3i64}, doc! {"$addFields": {"x": {"$const": 1}}}],
         ),
         (
+            vec![
+                doc! {"$unwind": "$b"},
+                doc! {"$addFields": {"x": 1}},
+                doc! {"$limit": 3},
+                doc! {"$skip": 1},
+            ],
+            vec![
+                doc! {"$unwind": {"path": "$b"}},
+                doc! {"$skip": 1i64},
+                doc! {"$addFields": {"x": {"$const": 1}}},
+                doc! {"$limit": 2i64},
+            ],
+        ),
+        (
+            vec![
+                doc! {"$unwind": "$b"},
+                doc! {"$sort": {"b": 1}},
+                doc! {"$addFields": {"x": 1}},
+                doc! {"$limit": 3},
+            ],
+            vec![
+                doc! {"$unwind": {"path": "$b"}},
+                doc! {"$sort": {"sortKey": {"b": 1}, "limit": 3i64}},
+                doc! {"$addFields": {"x": {"$const": 1}}},
+            ],
+        ),
+        (
             vec![doc! {"$unwind": "$b"}, doc! {"$match": {"a": 1, "b": 2}}],
             vec![
                 doc! {"$match": {"a": {"$eq": 1}}},

@@ -6,7 +6,7 @@ use super::{
 };
 
 /// Rewrites the stage at `at` and the `$limit` or `$skip` behind it.
-pub(super) fn rewrite(stages: &mut Vec<Stage>, at: usize) -> bool {
+pub(super) fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
     match (&stages[at], &stages[at + 1]) {
         (Stage::Limit(first), Stage::Limit(second)) => {
             stages[at] = Stage::Limit(Limit(first.0.min(second.0)));
@@ -28,17 +28,39 @@ pub(super) fn rewrite(stages: &mut Vec<Stage>, at: usize) -> bool {
             stages[at + 1] = Stage::Limit(Limit(limit));
             true
         }
-        // As many documents come out as go in, in the same order.
-        (Stage::Project(_) | Stage::AddFields(_) | Stage::ReplaceRoot(_), _) => {
+        (stage, Stage::Skip(_)) if keeps_count(stage) => {
             stages.swap(at, at + 1);
             true
         }
-        (Stage::Lookup(lookup), _) if lookup.unwinding.is_none() => {
+        // Nothing is saved by one that goes earlier, unless it ends in a sort or in the read.
+        (stage, Stage::Limit(_)) if keeps_count(stage) && is_awaited(&stages[..at], reads) => {
             stages.swap(at, at + 1);
             true
         }
         (Stage::Sort(_), _) => limit_sort(stages, at),
         _ => false,
+    }
+}
+
+/// Whether as many documents come out as go in, in the same order.
+fn keeps_count(stage: &Stage) -> bool {
+    match stage {
+        Stage::Project(_) | Stage::AddFields(_) | Stage::ReplaceRoot(_) => true,
+        Stage::Lookup(lookup) => lookup.unwinding.is_none(),
+        _ => false,
+    }
+}
+
+/// Whether a `$limit` behind these stages would come to a `$sort`, or to the read of a collection.
+fn is_awaited(before: &[Stage], reads: bool) -> bool {
+    let kept = before.iter().rposition(|stage| !keeps_count(stage));
+    let Some(kept) = kept else { return reads };
+    let read =
+        |stage: &Stage| matches!(stage, Stage::Match(_) | Stage::Sort(_) | Stage::Skip(_) | Stage::Limit(_));
+    match &before[kept] {
+        Stage::Sort(_) => true,
+        Stage::Skip(_) if matches!(before[..kept].last(), Some(Stage::Sort(_))) => true,
+        _ => reads && before[..=kept].iter().all(read),
     }
 }
 

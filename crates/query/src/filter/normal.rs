@@ -63,11 +63,17 @@ fn simplified_and(children: Vec<Filter>) -> Filter {
         }
     }
     flat.extend(absorbed);
+    expressions_last(&mut flat);
     match flat.len() {
         0 => Filter::True,
         1 => flat.remove(0),
         _ => Filter::And(flat),
     }
+}
+
+/// Expressions are dear and may fail, so they are asked where all else leaves it open, as on mongod.
+fn expressions_last(children: &mut [Filter]) {
+    children.sort_by_key(|child| matches!(child, Filter::Expr(_)));
 }
 
 fn simplified_or(children: Vec<Filter>) -> Filter {
@@ -82,6 +88,7 @@ fn simplified_or(children: Vec<Filter>) -> Filter {
     }
     flat.extend(absorbed);
     let mut flat = equalities_to_in(flat);
+    expressions_last(&mut flat);
     match flat.len() {
         0 => Filter::False,
         1 => flat.remove(0),
@@ -92,7 +99,8 @@ fn simplified_or(children: Vec<Filter>) -> Filter {
 /// mongod does not look at constants among these children, and upserts can tell: a filter that folds away
 /// gives the new document no fields.
 fn simplified_nor(children: Vec<Filter>) -> Filter {
-    let children: Vec<Filter> = children.into_iter().map(Filter::simplified).collect();
+    let mut children: Vec<Filter> = children.into_iter().map(Filter::simplified).collect();
+    expressions_last(&mut children);
     match <[Filter; 1]>::try_from(children) {
         Ok([Filter::Field { path, predicate }]) => {
             Filter::Field { path, predicate: Predicate::Not(Box::new(predicate)) }

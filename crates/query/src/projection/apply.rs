@@ -42,6 +42,19 @@ impl Projection {
         }
         let mut pass = Pass { kind: self.kind, position, env, writer: out };
         pass.fields(env.root, &self.root, Scope { positional: self.positional, slices: true })
+            .map_err(|error| self.root.first_error(env).unwrap_or(error))
+    }
+}
+
+impl Branch {
+    /// Of several expressions that fail, mongod tells of the first as written; the pass meets them in the
+    /// order of the document.
+    fn first_error(&self, env: &Env<'_>) -> Option<Error> {
+        self.children.iter().find_map(|(_, node)| match node {
+            Node::Computed(expression) => expression.evaluate(env).err(),
+            Node::Branch(branch) => branch.first_error(env),
+            Node::Leaf | Node::Positional | Node::Slice(_) | Node::ElemMatch(_) => None,
+        })
     }
 }
 

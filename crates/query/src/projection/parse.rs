@@ -117,7 +117,9 @@ impl Parser<'_> {
             value => {
                 check_field_path(name)?;
                 let expression = Expression::parse(value, self.scope)?;
-                if self.kind == Some(Kind::Exclusion) {
+                let excludes = self.kind == Some(Kind::Exclusion);
+                self.computed(name, expression, branch)?;
+                if excludes {
                     return Err(Error::location(
                         31310,
                         format!(
@@ -126,7 +128,7 @@ impl Parser<'_> {
                         ),
                     ));
                 }
-                self.computed(name, expression, branch)
+                Ok(())
             }
         }
     }

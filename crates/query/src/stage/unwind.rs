@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use kilim_bson::{Document, RawDocument, RawValue, Writer, doc};
+use kilim_bson::{Document, ElementType, RawDocument, RawValue, Writer, doc};
 use kilim_error::{Error, Result};
 
 use super::{Behaviour, Beyond, Context, Modified, Paths, Stage};
@@ -192,7 +192,20 @@ impl Unwind {
 
     /// A document whose array is empty, without it.
     pub fn without(&self, root: RawDocument<'_>, cut: &Cut) -> Document {
-        self.with_index(self.filled(root, cut, None), None)
+        let below = self.index.as_ref().and_then(|index| index.names().strip_prefix(self.path.names()));
+        let Some((name, below)) = self.path.names().last().zip(below) else {
+            return self.with_index(self.filled(root, cut, None), None);
+        };
+        // The index goes where the array was, or into a document there.
+        let field = match below {
+            [] => self.filled(root, cut, Some((ElementType::Null as u8, name, &[]))),
+            below => {
+                let document = set(RawDocument::empty(), below, RawValue::Null);
+                self.filled(root, cut, Some((ElementType::Document as u8, name, document.as_bytes())))
+            }
+        };
+        // SAFETY: as in `with_index`.
+        unsafe { Document::from_validated(field) }
     }
 
     /// A document that stays as it is but for the index, which is null; none where nobody asked for the index.
@@ -348,6 +361,14 @@ mod tests {
         assert_eq!(
             rows(&unwind("a.b", Some("a.i"), true), &document),
             [doc! {"_id": 1, "a": {"i": null}, "c": 2}]
+        );
+        assert_eq!(
+            rows(&unwind("a.b", Some("a.b.i"), true), &document),
+            [doc! {"_id": 1, "a": {"b": {"i": null}}, "c": 2}]
+        );
+        assert_eq!(
+            rows(&unwind("a.b", Some("a.b"), true), &document),
+            [doc! {"_id": 1, "a": {"b": null}, "c": 2}]
         );
     }
 }

@@ -22,9 +22,8 @@ pub(super) struct PipelineUpdate {
 
 impl PipelineUpdate {
     pub fn parse(stages: RawArray<'_>, scope: &Scope<'_>) -> Result<PipelineUpdate> {
-        let mut pipeline = Pipeline::parse(stages, &Context::new(scope, DATABASE, Place::Update))?;
-        // What cannot be computed beforehand fails on the first document, if there is one: so it does on mongod.
-        let _ = pipeline.fold();
+        // Not folded, as it is not on mongod: parts that always fail do so on the first document, if there is one.
+        let pipeline = Pipeline::parse(stages, &Context::new(scope, DATABASE, Place::Update))?;
         let touched = pipeline.stages.iter().map(touched).collect::<Option<Vec<_>>>();
         Ok(PipelineUpdate { stages: pipeline.stages, touched: touched.map(|paths| paths.concat()) })
     }
@@ -50,14 +49,13 @@ impl PipelineUpdate {
 
     /// The document to insert, made of the one that the filter describes.
     pub fn insert(&self, described: Document) -> Result<Document> {
-        let after = match self.run(described.as_raw())? {
-            Some(after) => with_id_of(described.as_raw(), after)?,
-            None => described,
-        };
-        match after.get("_id") {
-            Some(RawValue::Array(_)) => return Err(storage::array_as_id("(immutable) field")),
-            Some(id) => storage::check_id(id)?,
-            None => {}
+        let after = self.run(described.as_raw())?.unwrap_or_else(|| described.clone());
+        if let Some(RawValue::Array(_)) = after.get("_id") {
+            return Err(storage::array_as_id("(immutable) field"));
+        }
+        let after = with_id_of(described.as_raw(), after)?;
+        if let Some(id) = after.get("_id") {
+            storage::check_id(id)?;
         }
         let after = upsert::with_id_first(after.as_raw())?;
         check_storable(after.as_raw())?;
@@ -125,4 +123,51 @@ fn touched(stage: &Stage) -> Option<Vec<Box<[Box<str>]>>> {
     let renamed = paths.renamed.iter().map(|(new, _)| new);
     let names = |path: &Box<str>| path.split('.').filter(|name| !is_index(name)).map(Into::into).collect();
     Some(paths.paths.iter().chain(renamed).map(names).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::{Path, Value, array, doc};
+
+    use crate::update::{Context, Update};
+
+    fn update(stages: kilim_bson::Array) -> Update {
+        Update::parse(Value::Array(stages).as_raw(), None, false).expect("a pipeline")
+    }
+
+    fn context() -> Context {
+        Context {
+            position: None,
+            inserting: false,
+            now_millis: 0,
+            timestamp: kilim_bson::Timestamp::from_bits(0),
+        }
+    }
+
+    #[test]
+    fn what_stages_may_change_is_known() {
+        let touches = |stages, path: &str| update(stages).may_touch(&Path::parse(path));
+        let set = || array![{"$set": {"a.b": 1, "c": "$d"}}, {"$unset": "e"}];
+        for touched in ["a", "a.b", "a.b.x", "a.0.b", "c", "e.f"] {
+            assert!(touches(set(), touched), "{touched}");
+        }
+        for untouched in ["a.c", "d", "_id"] {
+            assert!(!touches(set(), untouched), "{untouched}");
+        }
+        assert!(touches(array![{"$replaceWith": {"a": 1}}], "b"));
+        assert!(touches(array![{"$project": {"a": 1}}], "b"));
+    }
+
+    #[test]
+    fn the_id_stays_first_and_the_same() {
+        let before = doc! {"_id": 1, "a": 2};
+        let after = |stages| update(stages).apply(before.as_raw(), &context()).map(|applied| applied.after);
+        let replaced = after(array![{"$replaceWith": {"b": "$a", "_id": 1.0}}]).expect("the same id");
+        assert_eq!(replaced.expect("a change"), doc! {"_id": 1.0, "b": 2});
+        let dropped = after(array![{"$unset": ["_id", "a"]}]).expect("no id");
+        assert_eq!(dropped.expect("a change"), doc! {"_id": 1});
+        assert!(after(array![{"$set": {"a": 2}}]).expect("no change").is_none());
+        let error = after(array![{"$set": {"_id": 2}}]).expect_err("another id");
+        assert_eq!(error.code(), kilim_error::ErrorCode::ImmutableField);
+    }
 }

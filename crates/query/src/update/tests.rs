@@ -89,10 +89,10 @@ fn failure(before: &Document, update: &Document) -> (i32, String) {
 }
 
 #[test]
-fn pipelines_and_other_types_are_refused() {
+fn what_is_no_update_is_refused() {
     let filters = array![{"i": 1}];
     let cases: Vec<(Value, Option<RawArray<'_>>, i32)> = vec![
-        (array![{"$set": {"a": 1}}].into(), None, ErrorCode::NotImplemented.0),
+        (array![{"$match": {"a": 1}}].into(), None, ErrorCode::InvalidOptions.0),
         (array![{"$set": {"a": 1}}].into(), Some(filters.as_raw()), 9),
         (1.into(), None, 9),
         (Value::Null, None, 9),

@@ -15,6 +15,7 @@ use super::find::{check_hint_not_null, parse_hint};
 use super::update::now_ms;
 use super::write_reply::{check_collation, required};
 use crate::argument::{Argument, arguments, nested};
+use crate::concern::ReadConcern;
 use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
@@ -132,10 +133,19 @@ fn write(call: &mut Call<'_, '_>, prepared: &Prepared, writer: &Stage, variables
         let message = format!("{name} cannot be used in a transaction");
         return Err(Error::user(ErrorCode::OperationNotSupportedInTransaction, message));
     }
+    if call.generic.read_concern == Some(ReadConcern::Linearizable) {
+        let message = format!(
+            "Command aggregate does not support {{ readConcern: {{ level: \"linearizable\", provenance: \
+             \"clientSupplied\" }} }} :: caused by :: {name} cannot be used with a 'linearizable' read concern level"
+        );
+        return Err(Error::user(ErrorCode::InvalidOptions, message));
+    }
     if let Stage::Merge(stage) = writer {
         pipeline::check_merge(&mut call.unit, stage)?;
     }
     let mut step = open(call, prepared).map_err(executing)?;
+    // The pipeline has its snapshot. What is written to is the present.
+    call.unit.read_at = None;
     let written = match writer {
         Stage::Merge(stage) => {
             let circumstances = Circumstances { now_ms: now_ms(), variables };

@@ -132,8 +132,22 @@ fn parse_depth(value: RawValue<'_>) -> Result<u64> {
 }
 
 fn parse_restriction(filter: RawDocument<'_>, context: &Context<'_>) -> Result<Filter> {
+    if asks_near(filter) {
+        return Err(Error::location(
+            5_626_500,
+            "Failed to parse 'restrictSearchWithMatch' option to $graphLookup :: caused by :: $geoNear, $near, and \
+             $nearSphere are not allowed in this context",
+        ));
+    }
     let what = "Failed to parse 'restrictSearchWithMatch' option to $graphLookup";
     Filter::parse_in(filter, context.scope).map_err(|error| error.during(what))
+}
+
+/// Whether a filter asks for an order by distance, which no search has.
+fn asks_near(filter: RawDocument<'_>) -> bool {
+    filter.iter().any(|(name, value)| {
+        matches!(name, "$near" | "$nearSphere" | "$geoNear") || value.as_container().is_some_and(asks_near)
+    })
 }
 
 fn failed(message: String) -> Error {

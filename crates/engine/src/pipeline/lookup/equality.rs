@@ -109,6 +109,10 @@ impl EqualityJoin {
         match &mut self.access {
             Access::Index(probe) => {
                 let mut told = true;
+                // In the index's order, as one scan of it would find them.
+                if probe.index.spec.key[0].descending {
+                    values.reverse();
+                }
                 for value in &*values {
                     context.tick()?;
                     told = told && probe.find(*value, &mut self.examined, found)?;

@@ -31,9 +31,6 @@ pub(in crate::pipeline) enum KeyOf {
     Expression(FieldPath),
 }
 
-/// A value that no record has: where an expression gives nothing.
-const MISSING: &[u8] = &[];
-
 pub(in crate::pipeline) struct HashTable {
     rows: Vec<Row>,
     by_value: HashMap<Box<[u8]>, Vec<u32>>,
@@ -98,6 +95,13 @@ impl HashTable {
         self.by_value.get(key).map_or(&[], |positions| &positions[..])
     }
 
+    /// Appends the records under the value that an expression gave, or under none.
+    pub(in crate::pipeline) fn find_value(&self, value: Option<RawValue<'_>>, found: &mut Vec<Row>) {
+        let mut key = Vec::new();
+        value.map_or(Key::Missing, Key::Value).encode(&mut key);
+        self.find(std::iter::once(&key[..]), found);
+    }
+
     /// Appends the records under some of these values, in their order in the collection.
     pub(in crate::pipeline) fn find<'k>(
         &self,
@@ -145,7 +149,8 @@ impl Key<'_> {
         match self {
             Key::Value(value) => encode_value(out, *value, false),
             Key::Undefined => encode_value(out, RawValue::Null, false),
-            Key::Missing => out.extend_from_slice(MISSING),
+            // Expressions take nothing for undefined.
+            Key::Missing => encode_value(out, RawValue::Undefined, false),
         }
     }
 }

@@ -7,14 +7,16 @@
 use std::sync::Arc;
 
 use kilim_bson::{ArrayBuilder, RawDocument, RawValue};
-use kilim_error::{Error, Result};
-use kilim_query::expression::{Base, Bindings, Env, Expression, Variable};
+use kilim_error::Result;
+use kilim_query::expression::{Base, Bindings, Env, Expression, FieldPath, Variable};
 use kilim_query::filter::Filter;
 use kilim_query::stage::{self, Pipeline, Stage};
 
 use super::equality::{EqualityJoin, Memory, equality_filter};
+use super::hash_table::{HashTable, KeyOf};
 use super::probe::IndexProbe;
 use super::Examined;
+use crate::catalog::Collection;
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row};
 use crate::pipeline::{Opening, Prepared, Reader, Step, step};
@@ -28,21 +30,36 @@ pub(super) struct InnerJoin {
     /// The stages behind the source.
     stages: Vec<Stage>,
     memory: Option<Memory>,
-    flaw: Option<Error>,
     pub(super) examined: Examined,
 }
 
 enum Source {
     /// Planned at every opening.
     Planned(Box<Prepared>),
-    /// Candidates by an index; the filter decides.
-    Probed { probe: Box<IndexProbe>, value: Expression, filter: Arc<Filter>, otherwise: Box<Prepared> },
+    /// Candidates by the value of one field; the filter decides.
+    Probed(Box<Probed>),
     /// The documents that the equality finds.
     Equal(Box<EqualityJoin>),
     /// The same where the collection is a view: its pipeline, the equality, the stages.
     EqualInView { namespace: Namespace, path: kilim_bson::Path, pipeline: Pipeline },
     /// Run once.
     Kept { prepared: Box<Prepared>, rows: Option<Arc<[Row]>>, whole: Box<Prepared> },
+}
+
+struct Probed {
+    candidates: Candidates,
+    /// What the field must equal.
+    value: Expression,
+    filter: Arc<Filter>,
+    /// For what the candidates' way cannot tell.
+    otherwise: Prepared,
+}
+
+/// Where documents are found by one value of a field.
+enum Candidates {
+    Index(IndexProbe),
+    /// A table of the whole collection, made at the second opening.
+    Table { collection: Arc<Collection>, key_of: KeyOf, table: Option<HashTable>, openings: u64 },
 }
 
 impl InnerJoin {
@@ -71,11 +88,11 @@ impl InnerJoin {
             (None, _) => {
                 let fixed = pipeline.stages.iter().position(|stage| mentions_any(stage, &names));
                 let fixed = fixed.unwrap_or(pipeline.stages.len());
-                match (fixed, probe_of(reader, namespace, pipeline)) {
-                    (0, Some((probe, value, filter))) => {
-                        let otherwise = Box::new(reader.prepare(namespace, pipeline)?);
-                        let source = Source::Probed { probe: Box::new(probe), value, filter, otherwise };
-                        (source, pipeline.stages[1..].to_vec())
+                match (fixed, probe_of(reader, namespace, pipeline)?) {
+                    (0, Some((candidates, value, filter))) => {
+                        let otherwise = reader.prepare(namespace, pipeline)?;
+                        let probed = Probed { candidates, value, filter, otherwise };
+                        (Source::Probed(Box::new(probed)), pipeline.stages[1..].to_vec())
                     }
                     (0, None) => {
                         (Source::Planned(Box::new(reader.prepare(namespace, pipeline)?)), Vec::new())
@@ -92,8 +109,7 @@ impl InnerJoin {
             }
         };
         let memory = is_repeatable(pipeline).then(Memory::default);
-        let flaw = inner.flaw.clone();
-        Ok(InnerJoin { reader: reader.clone(), source, stages, memory, flaw, examined: Examined::default() })
+        Ok(InnerJoin { reader: reader.clone(), source, stages, memory, examined: Examined::default() })
     }
 
     /// Appends what the pipeline gives.
@@ -105,9 +121,6 @@ impl InnerJoin {
         found: &mut Vec<Row>,
         context: &mut ExecContext<'_>,
     ) -> Result<()> {
-        if let Some(flaw) = &self.flaw {
-            return Err(flaw.clone());
-        }
         let question = self.memory.is_some().then(|| question(values, own, bindings));
         if let (Some(memory), Some(question)) = (&mut self.memory, &question)
             && let Some(known) = memory.get(question)
@@ -140,20 +153,31 @@ impl InnerJoin {
                 let step = self.reader.open(namespace, &Pipeline { stages }, bindings, context)?;
                 return drain(step, found, context);
             }
-            Source::Probed { probe, value, filter, otherwise } => {
-                let value = value.evaluate(&Env::new(RawDocument::empty(), bindings))?;
+            Source::Probed(probed) => {
+                let value = probed.value.evaluate(&Env::new(RawDocument::empty(), bindings))?;
                 let mut rows = Vec::new();
-                let told = match value.raw() {
-                    Some(value) => probe.find(value, &mut self.examined, &mut rows)?,
-                    None => false,
+                let snapshot = self.reader.snapshot();
+                let told = match (&mut probed.candidates, value.raw()) {
+                    (Candidates::Index(_), None) => false,
+                    (Candidates::Index(probe), Some(value)) => {
+                        self.examined.note_index(&probe.index.spec.name);
+                        probe.find(value, &mut self.examined, &mut rows)?
+                    }
+                    (Candidates::Table { collection, key_of, table, openings }, value) => {
+                        *openings += 1;
+                        if *openings == 2 {
+                            *table =
+                                HashTable::build(collection, snapshot, key_of, &mut self.examined, context)?;
+                        }
+                        table.as_ref().inspect(|table| table.find_value(value, &mut rows)).is_some()
+                    }
                 };
                 if !told {
-                    return drain(otherwise.open(bindings, context)?, found, context);
+                    return drain(probed.otherwise.open(bindings, context)?, found, context);
                 }
-                self.examined.note_index(&probe.index.spec.name);
                 let mut kept = Vec::with_capacity(rows.len());
                 for row in rows {
-                    if holds(filter, row.document(), bindings)? {
+                    if holds(&probed.filter, row.document(), bindings)? {
                         kept.push(row);
                     }
                 }
@@ -255,45 +279,61 @@ fn question(values: &[RawValue<'_>], own: usize, bindings: &Bindings) -> Vec<u8>
     question.finish().as_raw().as_bytes().to_vec()
 }
 
-/// The index probe that the first stage allows, the value to probe with, and the filter that decides.
+/// How the first stage lets candidates be found, by which value, and the filter that decides.
+#[expect(clippy::type_complexity, reason = "taken apart where it is made")]
 fn probe_of(
     reader: &Reader,
     namespace: &Namespace,
     pipeline: &Pipeline,
-) -> Option<(IndexProbe, Expression, Arc<Filter>)> {
-    let Some(Stage::Match(first)) = pipeline.stages.first() else { return None };
-    let collection = reader.collection(namespace)?;
+) -> Result<Option<(Candidates, Expression, Arc<Filter>)>> {
+    let Some(Stage::Match(first)) = pipeline.stages.first() else { return Ok(None) };
+    let Some(collection) = reader.collection(namespace) else { return Ok(None) };
     let conjuncts = match &*first.filter {
         Filter::And(conjuncts) => &conjuncts[..],
         one => std::slice::from_ref(one),
     };
-    for conjunct in conjuncts {
-        let Filter::Expr(expression) = conjunct else { continue };
-        for (path, value) in equalities(expression) {
-            if let Some(probe) = IndexProbe::choose(collection, &path, reader.snapshot()) {
-                return Some((probe, value.clone(), first.filter.clone()));
-            }
+    let expressions = conjuncts.iter().filter_map(|conjunct| match conjunct {
+        Filter::Expr(expression) => Some(&**expression),
+        _ => None,
+    });
+    let equalities: Vec<_> = expressions.flat_map(equalities).collect();
+    for (path, value) in &equalities {
+        let path = kilim_bson::Path::parse(path.as_str());
+        if let Some(probe) = IndexProbe::choose(collection, &path, reader.snapshot()) {
+            return Ok(Some((Candidates::Index(probe), (*value).clone(), first.filter.clone())));
         }
     }
-    None
+    // Other conditions may have an index of their own.
+    let indexed = collection.indexes.len() > 1 && conjuncts.len() > 1;
+    match equalities.first() {
+        Some((path, value)) if !indexed && HashTable::fits(collection, reader.snapshot())? => {
+            let key_of = KeyOf::Expression((*path).clone());
+            let candidates = Candidates::Table { collection: collection.clone(), key_of, table: None, openings: 0 };
+            Ok(Some((candidates, (*value).clone(), first.filter.clone())))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The comparisons of an expression that must hold: a field and what it equals, which no document decides.
-fn equalities(expression: &Expression) -> Vec<(kilim_bson::Path, &Expression)> {
+fn equalities(expression: &Expression) -> Vec<(&FieldPath, &Expression)> {
     let Expression::Call(call) = expression else { return Vec::new() };
     match (call.operator.name, &call.arguments[..]) {
         ("$and", arguments) => arguments.iter().flatten().flat_map(equalities).collect(),
         ("$eq", [Some(left), Some(right)]) => {
-            let pair = |field: &Expression, value: &Expression| {
-                let path = field.as_field()?;
-                let known = matches!(
-                    value,
-                    Expression::Constant(_) | Expression::Variable(Variable { base: Base::Binding(_), .. })
-                );
-                known.then(|| kilim_bson::Path::parse(path.as_str()))
+            let known = |value: &Expression| {
+                let binding = |it: &Variable| matches!(it.base, Base::Binding(_));
+                match value {
+                    Expression::Constant(_) => true,
+                    Expression::Variable(variable) => binding(variable),
+                    _ => false,
+                }
             };
-            let found = pair(left, right).map(|path| (path, right));
-            found.or_else(|| pair(right, left).map(|path| (path, left))).into_iter().collect()
+            match (left.as_field(), right.as_field()) {
+                (Some(path), None) if known(right) => vec![(path, right)],
+                (None, Some(path)) if known(left) => vec![(path, left)],
+                _ => Vec::new(),
+            }
         }
         _ => Vec::new(),
     }

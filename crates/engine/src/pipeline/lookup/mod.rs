@@ -50,6 +50,8 @@ struct Unwinding {
 }
 
 enum Finder {
+    /// A pipeline that cannot run.
+    Flawed(Error),
     Equality(Box<EqualityJoin>),
     Inner(Box<InnerJoin>),
 }
@@ -63,6 +65,7 @@ impl Lookup {
         let reader = opening.reader;
         let namespace = namespace_of(stage);
         let finder = match (&stage.inner, &stage.equality, reader.collection(&namespace)) {
+            (Some(stage::Inner { flaw: Some(flaw), .. }), ..) => Finder::Flawed(flaw.clone()),
             (Some(inner), ..) => Finder::Inner(Box::new(InnerJoin::new(reader, &namespace, stage, inner)?)),
             (None, Some(equality), Some(collection)) => {
                 let join = EqualityJoin::new(collection, reader.snapshot(), &equality.foreign)?;
@@ -93,6 +96,7 @@ impl Lookup {
             equality.local_values(document, &mut |value| values.push(value));
         }
         match &mut self.finder {
+            Finder::Flawed(flaw) => return Err(flaw.clone()),
             Finder::Equality(join) => join.find(&mut values, &mut self.found, context)?,
             Finder::Inner(join) => {
                 let definitions = &self.stage.variables.definitions;
@@ -210,6 +214,7 @@ impl Step for Lookup {
 
     fn report(&self, out: &mut Writer) {
         match &self.finder {
+            Finder::Flawed(_) => Examined::default().report(out),
             Finder::Equality(join) => join.examined.report(out),
             Finder::Inner(join) => join.examined().report(out),
         }

@@ -112,9 +112,7 @@ impl Format {
 }
 
 fn print_part(out: &mut String, specifier: u8, civil: &Civil, millisecond: i64, offset: i64) -> Result<()> {
-    let mut digits = |number: i64, width: usize| {
-        write!(out, "{number:0width$}").expect("writing to a string does not fail");
-    };
+    let mut digits = |number: i64, width: u32| push_digits(out, number, width);
     match specifier {
         b'd' => digits(civil.day, 2),
         b'G' => digits(printed_year(civil.iso_week().0)?, 4),
@@ -140,6 +138,14 @@ fn print_part(out: &mut String, specifier: u8, civil: &Civil, millisecond: i64, 
         _ => unreachable!("a format has known specifiers only"),
     }
     Ok(())
+}
+
+/// A number from 0 on, with zeros before it.
+fn push_digits(out: &mut String, number: i64, width: u32) {
+    for place in (0..width).rev() {
+        let digit = (number / 10_i64.pow(place) % 10) as u8;
+        out.push(char::from(b'0' + digit));
+    }
 }
 
 fn month_index(civil: &Civil) -> usize {

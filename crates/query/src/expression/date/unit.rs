@@ -74,5 +74,5 @@ const WEEKDAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursd
 /// A weekday by its name or its first three letters, in any case; Sunday is 0.
 pub fn parse_weekday(name: &str) -> Option<i64> {
     let known = |full: &&str| full.eq_ignore_ascii_case(name) || full[..3].eq_ignore_ascii_case(name);
-    WEEKDAYS.iter().position(|full| known(full)).map(|index| index as i64)
+    WEEKDAYS.iter().position(known).map(|index| index as i64)
 }

@@ -58,11 +58,10 @@ impl<'t> Token<'t> {
         (if digits.is_empty() { UNSAID } else { value(digits) }, digits.len())
     }
 
-    /// The next number with all signs before it: two of them make none.
+    /// The next number with its sign. Of several signs the first counts.
     pub fn signed_number(&mut self, digits_max: usize) -> i64 {
         self.skip_while(|byte| !byte.is_ascii_digit() && !matches!(byte, b'+' | b'-'));
-        let signs = self.take_while(|byte| matches!(byte, b'+' | b'-'));
-        let negative = signs.iter().filter(|sign| **sign == b'-').count() % 2 == 1;
+        let negative = self.peek() == Some(b'-');
         self.skip_while(|byte| !byte.is_ascii_digit());
         let number = value(self.digits(digits_max));
         if negative { -number } else { number }
@@ -131,5 +130,5 @@ const MONTHS: [&[&str]; 12] = [
 /// 0 if it is no month.
 pub fn month_number(word: &[u8]) -> i64 {
     let is_named = |names: &&[&str]| names.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(word));
-    MONTHS.iter().position(|names| is_named(names)).map_or(0, |index| index as i64 + 1)
+    MONTHS.iter().position(is_named).map_or(0, |index| index as i64 + 1)
 }

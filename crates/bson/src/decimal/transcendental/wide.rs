@@ -12,6 +12,9 @@ const BITS: i32 = 64 * LIMBS as i32;
 /// Bits of an IEEE binary128 mantissa.
 const QUAD_BITS: u32 = 113;
 
+/// Bits of a mantissa that a few operations leave exact.
+const EXACT_BITS: u32 = 240;
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wide {
     negative: bool,
@@ -230,7 +233,8 @@ impl Wide {
 
     /// Cut to the bits of a binary128.
     pub fn truncated_to_quad(self) -> Wide {
-        let mut cut = self;
+        // What computing it lost may have left a number just below a binary128 that it really is.
+        let mut cut = self.rounded_to(EXACT_BITS);
         clear_below(&mut cut.mantissa, BITS as u32 - QUAD_BITS);
         cut
     }

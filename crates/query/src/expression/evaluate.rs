@@ -1,7 +1,7 @@
 //! Evaluation.
 
-use kilim_bson::{RawDocument, RawValue, Writer};
-use kilim_error::Result;
+use kilim_bson::{Array, RawDocument, RawValue, Writer};
+use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Base, Env, Evaluated, Expression};
 
@@ -22,12 +22,15 @@ impl Expression {
                     Some(path) => path.evaluate_in(value),
                 }
             }
-            Expression::Object(_) | Expression::Array(_) => {
-                // Written into a document of one field, whose value is what was asked for.
-                let mut writer = Writer::new();
-                self.append(env, Place::Field(""), &mut writer)?;
-                let document = writer.finish();
-                Evaluated::from(document.get("")).into_owned()
+            Expression::Object(fields) => {
+                let mut out = Writer::new();
+                append_fields(fields, env, &mut out)?;
+                out.finish().into()
+            }
+            Expression::Array(elements) => {
+                let mut out = Writer::new();
+                append_elements(elements, env, &mut out)?;
+                Array::from_document(out.finish()).into()
             }
             Expression::Call(call) => (call.operator.evaluate)(call, env)?,
         })
@@ -43,19 +46,12 @@ impl Expression {
         match self {
             Expression::Object(fields) => {
                 place.open_document(out);
-                for (name, value) in fields {
-                    value.append(env, Place::Field(name), out)?;
-                }
+                append_fields(fields, env, out)?;
                 out.close();
             }
             Expression::Array(elements) => {
                 place.open_array(out);
-                for (index, element) in elements.iter().enumerate() {
-                    let place = Place::Index(index);
-                    if !element.append(env, place, out)? {
-                        place.append(RawValue::Null, out);
-                    }
-                }
+                append_elements(elements, env, out)?;
                 out.close();
             }
             _ => match self.evaluate(env)?.raw() {
@@ -71,6 +67,38 @@ impl Expression {
         let env = Env::new(RawDocument::empty(), super::Bindings::none());
         Ok(self.evaluate(&env)?.into_owned())
     }
+}
+
+fn append_fields(fields: &[(Box<str>, Expression)], env: &Env<'_>, out: &mut Writer) -> Result<()> {
+    for (name, value) in fields {
+        value.append(env, Place::Field(name), out)?;
+        check_bytes(out.len())?;
+    }
+    Ok(())
+}
+
+fn append_elements(elements: &[Expression], env: &Env<'_>, out: &mut Writer) -> Result<()> {
+    for (index, element) in elements.iter().enumerate() {
+        let place = Place::Index(index);
+        if !element.append(env, place, out)? {
+            place.append(RawValue::Null, out);
+        }
+        check_bytes(out.len())?;
+    }
+    Ok(())
+}
+
+/// The largest value that an expression may make. A document is refused far below; this keeps intermediate
+/// results, which a few operators within each other can double again and again, from taking all memory.
+const VALUE_BYTES_MAX: usize = 128 << 20;
+
+/// Refuses a value of that many bytes.
+pub(super) fn check_bytes(bytes: usize) -> Result<()> {
+    if bytes > VALUE_BYTES_MAX {
+        let message = format!("a value of more than {VALUE_BYTES_MAX} bytes cannot be computed");
+        return Err(Error::user(ErrorCode::ExceededMemoryLimit, message));
+    }
+    Ok(())
 }
 
 /// Where a value goes: under a name, or to an index of an array.

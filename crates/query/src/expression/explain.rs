@@ -11,6 +11,7 @@ impl Expression {
             Expression::Missing => Value::String("$$REMOVE".to_owned()),
             Expression::Field(path) => Value::String(format!("${}", path.as_str())),
             Expression::Variable(variable) => Value::String(match &variable.path {
+                Some(path) if &*variable.name == "CURRENT" => format!("${}", path.as_str()),
                 None => format!("$${}", variable.name),
                 Some(path) => format!("$${}.{}", variable.name, path.as_str()),
             }),

@@ -1,7 +1,6 @@
 //! Arrays.
 //!
-//! Elements are copied as bytes from array to array. What an operator builds is bounded
-//! ([`ARRAY_BYTES_MAX`]), since a few of them nested in `$reduce` would double without end.
+//! Elements are copied as bytes from array to array, and what is built is bounded as every value is.
 
 mod build;
 mod element;
@@ -10,9 +9,10 @@ mod sort_array;
 mod zip;
 
 use kilim_bson::{Array, RawValue, Writer};
-use kilim_error::{Error, ErrorCode, Result};
+use kilim_error::Result;
 
 pub(super) use self::search::bound;
+use super::evaluate::check_bytes;
 use super::{Arguments, Evaluated, Fold, Operator};
 use crate::filter::number::exact_i64;
 
@@ -55,10 +55,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         .shown_by(zip::show),
 ];
 
-/// The largest array that an expression may build. A document is refused far below; this only keeps
-/// intermediate results from taking all memory.
-const ARRAY_BYTES_MAX: usize = 128 << 20;
-
 /// An array being written.
 pub(super) struct Building {
     writer: Writer,
@@ -89,13 +85,7 @@ impl Building {
 
     fn written(&mut self) -> Result<()> {
         self.len += 1;
-        if self.writer.len() > ARRAY_BYTES_MAX {
-            return Err(Error::user(
-                ErrorCode::ExceededMemoryLimit,
-                format!("an array of more than {ARRAY_BYTES_MAX} bytes cannot be built"),
-            ));
-        }
-        Ok(())
+        check_bytes(self.writer.len())
     }
 
     pub(super) fn finish(self) -> Evaluated<'static> {

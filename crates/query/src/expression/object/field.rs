@@ -5,6 +5,7 @@
 use kilim_bson::{RawDocument, RawValue, Value, Writer, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
+use crate::expression::evaluate::check_bytes;
 use crate::expression::{Call, Env, Evaluated, Expression, Operator, Scope, table};
 
 /// The codes for a name that is no constant text; the two families have their own.
@@ -195,6 +196,7 @@ pub(super) fn set<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     if let Some(value) = value {
         out.append(name, value);
     }
+    check_bytes(out.len())?;
     Ok(out.finish().into())
 }
 

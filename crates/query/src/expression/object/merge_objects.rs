@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use kilim_bson::{RawDocument, RawValue, Writer};
 use kilim_error::{Error, Result};
 
+use crate::expression::evaluate::check_bytes;
 use crate::expression::show::show;
 use crate::expression::{Call, Env, Evaluated};
 
@@ -33,7 +34,7 @@ pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a
             }
         }
     }
-    Ok(merged.finish())
+    merged.finish()
 }
 
 /// The document that an operand is; null counts as an empty one.
@@ -87,11 +88,12 @@ impl<'a> Merged<'a> {
         }
     }
 
-    fn finish(self) -> Evaluated<'static> {
+    fn finish(self) -> Result<Evaluated<'static>> {
         let mut out = Writer::new();
         for (name, value) in self.fields {
             out.append(name, value);
+            check_bytes(out.len())?;
         }
-        out.finish().into()
+        Ok(out.finish().into())
     }
 }

@@ -68,6 +68,16 @@ impl ReadConcern {
         Ok(Some(concern))
     }
 
+    pub fn name(&self) -> &'static str {
+        match self {
+            ReadConcern::Local => "local",
+            ReadConcern::Available => "available",
+            ReadConcern::Majority => "majority",
+            ReadConcern::Linearizable => "linearizable",
+            ReadConcern::Snapshot { .. } => "snapshot",
+        }
+    }
+
     fn of_level(level: &str) -> Result<ReadConcern> {
         match level {
             "local" => Ok(ReadConcern::Local),

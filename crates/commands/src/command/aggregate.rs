@@ -8,7 +8,7 @@ use kilim_engine::pipeline::{self, Circumstances, Options, Prepared, Reader, Ste
 use kilim_engine::planner::{Hint, Verbosity};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};
-use kilim_query::stage::{Context, Pipeline, Place, Stage};
+use kilim_query::stage::{self, Context, Pipeline, Place, Stage};
 
 use super::explain;
 use super::find::{check_hint_not_null, parse_hint};
@@ -91,8 +91,13 @@ impl Asked<'_> {
     /// Parses the pipeline and takes up all that it reads.
     pub fn prepare(self, call: &mut Call<'_, '_>) -> Result<Prepared> {
         let scope = Scope::new(&self.variables);
+        check_read_concern(call, self.pipeline)?;
+        let context = Context {
+            in_transaction: call.unit.is_transaction(),
+            ..Context::new(&scope, &self.namespace.database, self.place)
+        };
         let mut pipeline =
-            Pipeline::parse(self.pipeline, &Context::new(&scope, &self.namespace.database, self.place))?;
+            Pipeline::parse(self.pipeline, &&context)?;
         pipeline.fold().map_err(|error| error.during("Failed to optimize pipeline"))?;
         let mut namespaces = vec![self.namespace.clone()];
         pipeline.collections(&mut |database, collection| {
@@ -165,6 +170,28 @@ fn open(call: &Call<'_, '_>, prepared: &Prepared) -> Result<Box<dyn Step>> {
     let operation = call.operation.clone();
     let interrupt = || operation.check();
     prepared.open(Bindings::none(), &mut ExecContext::new(&interrupt))
+}
+
+/// Some stages tell what this node knows now, and nothing else.
+fn check_read_concern(call: &Call<'_, '_>, stages: RawArray<'_>) -> Result<()> {
+    let level = match &call.generic.read_concern {
+        None | Some(ReadConcern::Local) => return Ok(()),
+        _ if call.unit.is_transaction() => return Ok(()),
+        Some(level) => level.name(),
+    };
+    let names = stages.iter().filter_map(|stage| Some(stage.as_document()?.iter().next()?.0));
+    match names.filter_map(stage::find).find(|definition| definition.local_only) {
+        None => Ok(()),
+        Some(definition) => Err(Error::user(
+            ErrorCode::InvalidOptions,
+            format!(
+                "Command aggregate does not support {{ readConcern: {{ level: \"{level}\", provenance: \
+                 \"clientSupplied\" }} }} :: caused by :: Aggregation stage {} cannot run with a readConcern other \
+                 than 'local'. Current readConcern: {level}",
+                definition.name
+            ),
+        )),
+    }
 }
 
 /// What a pipeline runs over: a collection, or with `{aggregate: 1}` a database.

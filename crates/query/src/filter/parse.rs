@@ -18,6 +18,12 @@ impl Filter {
         Ok(parse_document(filter, Place::query(scope))?.simplified())
     }
 
+    /// The filter of a pipeline's stage, which has no place for `$where` and `$near`.
+    pub fn parse_for_stage(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
+        let place = Place { in_stage: true, ..Place::query(scope) };
+        Ok(parse_document(filter, place)?.simplified())
+    }
+
     /// A filter from which an upsert takes fields: expressions say nothing of those.
     pub fn parse_for_upsert(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
         let place = Place { upserts: true, ..Place::query(scope) };
@@ -41,14 +47,16 @@ pub(crate) struct Place<'s> {
     affirmed: bool,
     /// What matches nothing makes a new document.
     upserts: bool,
+    /// Part of a pipeline.
+    in_stage: bool,
 }
 
 impl<'s> Place<'s> {
     pub const ELEMENTS: Place<'static> =
-        Place { scope: None, on_document: true, affirmed: true, upserts: false };
+        Place { scope: None, on_document: true, affirmed: true, upserts: false, in_stage: false };
 
     fn query(scope: &'s Scope<'s>) -> Place<'s> {
-        Place { scope: Some(scope), on_document: true, affirmed: true, upserts: false }
+        Place { scope: Some(scope), on_document: true, affirmed: true, upserts: false, in_stage: false }
     }
 
     fn within_elem_match(self) -> Place<'s> {
@@ -65,6 +73,7 @@ impl<'s> Place<'s> {
         let forbidden = |code| Error::user(code, format!("{name} is not allowed in this context"));
         match (name, self.scope.is_some(), self.on_document) {
             ("$where", false, _) => forbidden(ErrorCode::BadValue),
+            ("$where", true, true) if self.in_stage => forbidden(ErrorCode::BadValue),
             ("$jsonSchema", false, _) => forbidden(ErrorCode::QueryFeatureNotAllowed),
             ("$expr" | "$text" | "$sampleRate" | "$where", _, false) => misplaced(),
             ("$expr", false, true) => forbidden(ErrorCode::QueryFeatureNotAllowed),
@@ -85,11 +94,11 @@ impl<'s> Place<'s> {
     /// The same for `$near` and its kin.
     fn refuse_near(self, name: &str) -> Error {
         match (self.scope.is_some(), self.affirmed) {
-            (false, _) => {
+            _ if self.scope.is_none() || self.in_stage => {
                 Error::location(5_626_500, "$geoNear, $near, and $nearSphere are not allowed in this context")
             }
-            (true, false) => bad("geo $near must be top-level expr"),
-            (true, true) => unsupported(name),
+            (_, false) => bad("geo $near must be top-level expr"),
+            (_, true) => unsupported(name),
         }
     }
 }

@@ -140,7 +140,7 @@ fn parse_restriction(filter: RawDocument<'_>, context: &Context<'_>) -> Result<F
         ));
     }
     let what = "Failed to parse 'restrictSearchWithMatch' option to $graphLookup";
-    Filter::parse_in(filter, context.scope).map_err(|error| error.during(what))
+    Filter::parse_for_stage(filter, context.scope).map_err(|error| error.during(what))
 }
 
 /// Whether a filter asks for an order by distance, which no search has.

@@ -18,7 +18,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
     let RawValue::Document(filter) = value else {
         return Err(Error::location(15959, "the match filter must be an expression in an object"));
     };
-    let filter = Arc::new(Filter::parse_in(filter, context.scope)?);
+    let filter = Arc::new(Filter::parse_for_stage(filter, context.scope)?);
     out.push(Stage::Match(Match { filter }));
     Ok(())
 }

@@ -209,6 +209,8 @@ pub struct Context<'s> {
     pub place: Place,
     /// How many pipelines this one lies within.
     pub depth: usize,
+    /// The command belongs to a multi-document transaction.
+    pub in_transaction: bool,
 }
 
 /// What a pipeline belongs to.
@@ -229,7 +231,7 @@ pub enum Place {
 
 impl<'s> Context<'s> {
     pub fn new(scope: &'s Scope<'s>, database: &'s str, place: Place) -> Context<'s> {
-        Context { scope, database, place, depth: 0 }
+        Context { scope, database, place, depth: 0, in_transaction: false }
     }
 
     /// The context of a pipeline within this one. Where that has variables of its own, its scope is another:

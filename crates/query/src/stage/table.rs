@@ -29,6 +29,8 @@ pub struct Definition {
     pub in_union_with: bool,
     pub in_update: bool,
     pub in_transaction: bool,
+    /// Tells what this node knows now, whatever the reader's concern.
+    pub local_only: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,7 @@ const fn stage(name: &'static str, parse: Parse, help: &'static str) -> Definiti
         in_union_with: true,
         in_update: false,
         in_transaction: true,
+        local_only: false,
     }
 }
 
@@ -85,6 +88,10 @@ impl Definition {
         Definition { in_transaction: false, ..self }
     }
 
+    const fn local_only(self) -> Definition {
+        Definition { local_only: true, in_transaction: false, ..self }
+    }
+
     /// A function of one document, which updates may use.
     const fn in_update(self) -> Definition {
         Definition { in_update: true, ..self }
@@ -99,7 +106,7 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$changeStream", refused::parse, "changes as they happen").first(),
     stage("$collStats", coll_stats::parse, "sizes and counts of the collection").first().not_in_transaction(),
     stage("$count", count::parse, "the number of documents"),
-    stage("$currentOp", current_op::parse, "what runs now").first().sourceless().not_in_transaction(),
+    stage("$currentOp", current_op::parse, "what runs now").first().sourceless().local_only(),
     stage("$densify", refused::parse, "fill gaps in a sequence"),
     stage("$documents", documents::parse, "documents that an expression gives").first().sourceless(),
     stage("$facet", facet::parse, "several pipelines over the same documents").not_in_facet(),
@@ -112,15 +119,13 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$listLocalSessions", list_sessions::parse, "sessions of this node")
         .first()
         .sourceless()
-        .not_in_transaction(),
+        .local_only(),
     stage("$listSessions", list_sessions::parse, "sessions").first().not_in_transaction(),
     stage("$lookup", lookup::parse, "documents of another collection that go with each"),
     stage("$match", r#match::parse, "the documents that match a filter"),
     stage("$merge", merge::parse, "write into a collection, document by document").last(),
     stage("$out", out::parse, "write into a collection, in place of what is there").last(),
-    stage("$planCacheStats", plan_cache_stats::parse, "which plans are remembered")
-        .first()
-        .not_in_transaction(),
+    stage("$planCacheStats", plan_cache_stats::parse, "which plans are remembered").first().local_only(),
     stage("$project", project::parse, "some fields, all but some, or computed ones").in_update(),
     stage("$redact", redact::parse, "documents without the parts that are not let through"),
     stage("$replaceRoot", replace_root::parse, "another document in the place of each").in_update(),
@@ -136,7 +141,7 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$skip", skip::parse, "all but the first documents"),
     stage("$sort", sort::parse, "documents in order"),
     stage("$sortByCount", sort_by_count::parse, "how often each value comes, the most frequent first"),
-    stage("$unionWith", union_with::parse, "documents of another collection behind"),
+    stage("$unionWith", union_with::parse, "documents of another collection behind").not_in_transaction(),
     stage("$unset", unset::parse, "all but some fields").in_update(),
     stage("$unwind", unwind::parse, "one document for each element of an array"),
 ];
@@ -192,6 +197,19 @@ pub(super) fn check_places(definitions: &[&'static Definition], context: &Contex
                 ));
             }
             _ => {}
+        }
+        if context.in_transaction && !definition.in_transaction {
+            return Err(Error::user(
+                ErrorCode::OperationNotSupportedInTransaction,
+                match (definition.local_only, definition.position) {
+                    (true, _) => format!(
+                        "Operation not permitted in transaction :: caused by :: Aggregation stage {name} cannot run \
+                         within a multi-document transaction."
+                    ),
+                    (_, Position::Last) => format!("{name} cannot be used in a transaction"),
+                    _ => format!("Stage not supported inside of a multi-document transaction: {name}"),
+                },
+            ));
         }
         match definition.position {
             Position::First if at != 0 => {

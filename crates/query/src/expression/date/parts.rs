@@ -83,13 +83,13 @@ static FROM_PARTS: Named = Named {
         Parameter::optional("year"),
         Parameter::optional("month"),
         Parameter::optional("day"),
-        Parameter::optional("isoWeekYear"),
-        Parameter::optional("isoWeek"),
-        Parameter::optional("isoDayOfWeek"),
         Parameter::optional("hour"),
         Parameter::optional("minute"),
         Parameter::optional("second"),
         Parameter::optional("millisecond"),
+        Parameter::optional("isoWeekYear"),
+        Parameter::optional("isoWeek"),
+        Parameter::optional("isoDayOfWeek"),
         Parameter::optional("timezone"),
     ],
     not_an_object: |operator, _| only_an_object(40_519, operator),
@@ -97,9 +97,10 @@ static FROM_PARTS: Named = Named {
     missing: |operator, name| missing(40_516, operator, name),
 };
 const YEAR: usize = 0;
-const ISO_WEEK_YEAR: usize = 3;
-const HOUR: usize = 6;
-const SECOND: usize = 8;
+const HOUR: usize = 3;
+const SECOND: usize = 5;
+const MILLISECOND: usize = 6;
+const ISO_WEEK_YEAR: usize = 7;
 const TIMEZONE: usize = 10;
 
 fn parse_from_parts(
@@ -115,13 +116,13 @@ fn parse_from_parts(
             "$dateFromParts requires either 'year' or 'isoWeekYear' to be present",
         ));
     }
-    if arguments[YEAR].is_some() && any(ISO_WEEK_YEAR..HOUR) {
+    if arguments[YEAR].is_some() && any(ISO_WEEK_YEAR..TIMEZONE) {
         return Err(Error::location(
             40_489,
             "$dateFromParts does not allow mixing natural dates with ISO dates",
         ));
     }
-    if arguments[ISO_WEEK_YEAR].is_some() && any(YEAR..ISO_WEEK_YEAR) {
+    if arguments[ISO_WEEK_YEAR].is_some() && any(YEAR..HOUR) {
         return Err(Error::location(
             40_525,
             "$dateFromParts does not allow mixing ISO dates with natural dates",
@@ -206,7 +207,7 @@ fn whole_part(call: &Call, index: usize, env: &Env<'_>, default: i64) -> Result<
             format!("'{name}' must evaluate to an integer, found {} with value {found}", value.type_name()),
         )
     })?;
-    let bounded = !matches!(index, YEAR | ISO_WEEK_YEAR) && index < SECOND;
+    let bounded = !matches!(index, YEAR | ISO_WEEK_YEAR | SECOND | MILLISECOND);
     if bounded && i16::try_from(number).is_err() {
         let message = format!(
             "'{name}' must evaluate to a value in the range [-32768, 32767]; value {number} is not in range"

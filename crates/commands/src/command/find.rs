@@ -47,11 +47,14 @@ pub struct Find {
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     // mongod looks at the options first.
     let variables = variables(call, NAME, call.body)?;
-    let namespace = call.namespace()?;
-    if through_view::is_view(call.engine, &namespace) {
-        return run_through_view(call, namespace, variables);
+    let namespace = call.namespace();
+    if let Ok(namespace) = &namespace
+        && through_view::is_view(call.engine, namespace)
+    {
+        return run_through_view(call, namespace.clone(), variables);
     }
     let find = parse(call.body, &variables)?;
+    let namespace = namespace?;
     namespace.check_readable()?;
     call.describe("query");
     call.engine.metrics.queried.add(1);
@@ -107,7 +110,8 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     let mut projection = RawDocument::empty();
     let mut sort = RawDocument::empty();
     let (mut skip, mut limit, mut batch_size, mut hint) = (0, 0, None, None);
-    let (mut single_batch, mut immortal, mut allow_disk_use) = (false, false, false);
+    // As on MongoDB, a sort that needs more memory than it may have goes to disk unless told not to.
+    let (mut single_batch, mut immortal, mut allow_disk_use) = (false, false, true);
     let (mut tailable, mut await_data, mut range) = (false, false, None);
     for name in ["filter", "projection", "sort"] {
         // Unlike elsewhere, null is not absent here.

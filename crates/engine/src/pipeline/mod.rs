@@ -225,6 +225,11 @@ impl Reader {
     fn prepare_in(&self, namespace: &Namespace, pipeline: &Pipeline, outermost: bool) -> Result<Prepared> {
         let mut pipeline = pipeline.clone();
         let namespace = self.with_views(namespace, &mut pipeline.stages)?;
+        // A command's own pipeline is folded before; of others it is told once they are opened.
+        let failed = match outermost {
+            true => None,
+            false => pipeline.fold().err().map(|error| error.during("Failed to optimize pipeline")),
+        };
         pipeline.optimise();
         let mut stages = pipeline.stages;
         let absorb::Absorbed { request, count, shown } = absorb::absorb(&stages, outermost);
@@ -240,6 +245,7 @@ impl Reader {
             request: ReadRequest { allow_disk_use: self.0.options.allow_disk_use, ..request },
             shown,
             stages,
+            failed,
         })
     }
 }
@@ -257,6 +263,8 @@ pub struct Prepared {
     /// The request's projection as explain shows it.
     shown: Option<Document>,
     stages: Vec<Stage>,
+    /// Why it cannot run.
+    failed: Option<Error>,
 }
 
 impl Prepared {
@@ -276,6 +284,9 @@ impl Prepared {
     }
 
     pub fn open(&self, bindings: &Bindings, context: &mut ExecContext<'_>) -> Result<Box<dyn Step>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         let opening = Opening { reader: &self.reader, bindings };
         let mut stages = &self.stages[..];
         let mut step = match stages.first().map(|first| self.source(first, bindings)).transpose()?.flatten() {

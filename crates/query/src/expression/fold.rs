@@ -8,9 +8,14 @@ impl Expression {
     /// The same expression, as far computed as it can be. Fails where a part that is always evaluated the
     /// same way always fails, whether or not a document would have come to it.
     pub fn optimised(mut self) -> Result<Expression> {
+        let forgiving = matches!(&self, Expression::Call(call) if call.operator.fold == Fold::Forgiving);
         for child in self.children_mut() {
+            let kept = forgiving.then(|| child.clone());
             let taken = std::mem::replace(child, Expression::Missing);
-            *child = taken.optimised()?;
+            *child = match (taken.optimised(), kept) {
+                (Err(_), Some(kept)) => kept,
+                (folded, _) => folded?,
+            };
         }
         let Expression::Call(mut call) = self else { return Ok(self.literal()) };
         if matches!(call.operator.fold, Fold::Associative | Fold::AssociativeCommutative) {
@@ -21,7 +26,8 @@ impl Expression {
         }
         let constant =
             |argument: &Expression| matches!(argument, Expression::Constant(_) | Expression::Missing);
-        let folds = call.operator.fold != Fold::Never && call.arguments.iter().flatten().all(constant);
+        let folds = !matches!(call.operator.fold, Fold::Never | Fold::Forgiving)
+            && call.arguments.iter().flatten().all(constant);
         match call.operator.rewrite {
             _ if folds => Expression::Call(call).computed(),
             Some(rewrite) => rewrite(call),

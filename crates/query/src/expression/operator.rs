@@ -73,6 +73,8 @@ pub enum Fold {
     Constant,
     /// Each evaluation may differ.
     Never,
+    /// As [`Fold::Never`], and an argument that always fails does so when it is evaluated, no sooner.
+    Forgiving,
     /// Besides, neighbouring constants become one and nested calls of the operator are taken in.
     Associative,
     /// Besides, constants gather at the end.

@@ -51,9 +51,9 @@ pub(super) fn reverse_array<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluat
 
 pub(super) fn range<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let first = call.argument(0, env)?;
+    let end = call.argument(1, env)?;
     let start =
         range_number(&first, "a numeric starting value, found value of type: ", 34_443, "a starting")?;
-    let end = call.argument(1, env)?;
     let end = range_number(&end, "a numeric ending value, found value of type: ", 34_445, "an ending")?;
     let mut step = 1;
     if call.is_given(2) {

@@ -8,7 +8,7 @@ use super::{Arguments, Fold, Operator};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$getField", "a field by its whole name", Arguments::Special(field::parse_get), field::get)
-        .folds(Fold::Never)
+        .folds(Fold::Forgiving)
         .shown_by(field::show_get),
     Operator::new(
         "$setField",
@@ -16,7 +16,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         Arguments::Special(field::parse_set),
         field::set,
     )
-    .folds(Fold::Never)
+    .folds(Fold::Forgiving)
     .shown_by(field::show_set),
     Operator::new(
         "$unsetField",
@@ -24,7 +24,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         Arguments::Special(field::parse_unset),
         field::set,
     )
-    .folds(Fold::Never)
+    .folds(Fold::Forgiving)
     .shown_by(field::show_set),
     Operator::new("$mergeObjects", "documents put over each other", Arguments::Any, merge_objects::evaluate),
     Operator::new("$objectToArray", "fields as an array", Arguments::Exactly(1), pairs::object_to_array),

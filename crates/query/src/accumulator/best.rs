@@ -151,7 +151,7 @@ pub(crate) fn extremes(array: RawArray<'_>, n: u64, wanted: Ordering) -> Result<
 }
 
 /// By what `$top` and its kin sort. Each field is read as an expression reads it, not as `$sort` does: what
-/// an array of documents gives is an array, whose least or greatest element counts.
+/// an array of documents gives is an array, and an array is compared as a whole.
 #[derive(Debug)]
 pub(crate) struct Order {
     sort: Sort,
@@ -183,18 +183,9 @@ impl Order {
                             "cannot sort with keys that are parallel arrays",
                         ));
                     }
-                    let start = out.len();
-                    encode_value(out, array.iter().next().unwrap_or(RawValue::Undefined), part.descending);
-                    let mut element_key = Vec::new();
-                    for element in array.iter().skip(1) {
-                        crate::interrupt::tick()?;
-                        element_key.clear();
-                        encode_value(&mut element_key, element, part.descending);
-                        if element_key[..] < out[start..] {
-                            out.truncate(start);
-                            out.extend_from_slice(&element_key);
-                        }
-                    }
+                    // An array counts as a whole, but an empty one counts as nothing at all.
+                    let value = if array.is_empty() { RawValue::Undefined } else { RawValue::Array(array) };
+                    encode_value(out, value, part.descending);
                 }
                 Some(value) => encode_value(out, value, part.descending),
                 None => encode_value(out, RawValue::Null, part.descending),

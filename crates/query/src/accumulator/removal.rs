@@ -20,7 +20,8 @@ impl Accumulator {
             return Ok(best.may_hold(&key));
         }
         let value = self.input.evaluate(env)?;
-        let worse = |kept: RawValue<'_>, side: Ordering| value.raw().is_some_and(|raw| compare(raw, kept) == side);
+        let worse =
+            |kept: RawValue<'_>, side: Ordering| value.raw().is_some_and(|raw| compare(raw, kept) == side);
         Ok(match (state, self.kind) {
             // Null is passed over, so it was never taken in.
             (State::Held(_) | State::Best(_), Kind::Min | Kind::Max | Kind::MinN | Kind::MaxN)

@@ -8,7 +8,7 @@ use kilim_bson::{Array, ArrayBuilder, Document, RawArray, RawValue, Value};
 use kilim_error::{Error, Result};
 
 use super::{
-    Arguments, Call, Env, Evaluated, Expression, Named, Number, Operator, Parameter, Scope, Summation,
+    Arguments, Call, Env, Evaluated, Expression, Fold, Named, Number, Operator, Parameter, Scope, Summation,
 };
 use crate::accumulator::{
     Deviation, Mean, check_n, extremes, parse_percentile, percentile_rank, refuse_n_operand,
@@ -26,10 +26,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         Arguments::Any,
         std_dev_samp,
     ),
-    Operator::new("$firstN", "an array's first elements", Arguments::Named(&COUNTED), first_n),
-    Operator::new("$lastN", "an array's last elements", Arguments::Named(&COUNTED), last_n),
-    Operator::new("$minN", "an array's least elements", Arguments::Named(&COUNTED), min_n),
-    Operator::new("$maxN", "an array's greatest elements", Arguments::Named(&COUNTED), max_n),
+    Operator::new("$firstN", "an array's first elements", Arguments::Named(&COUNTED), first_n)
+        .folds(Fold::Never),
+    Operator::new("$lastN", "an array's last elements", Arguments::Named(&COUNTED), last_n)
+        .folds(Fold::Never),
+    Operator::new("$minN", "an array's least elements", Arguments::Named(&COUNTED), min_n).folds(Fold::Never),
+    Operator::new("$maxN", "an array's greatest elements", Arguments::Named(&COUNTED), max_n)
+        .folds(Fold::Never),
     Operator::new("$median", "the number in the middle", Arguments::Special(parse_ranked), median)
         .shown_by(show_ranked),
     Operator::new("$percentile", "the numbers at given shares", Arguments::Special(parse_ranked), percentile)

@@ -14,7 +14,7 @@ pub(super) fn to_wide(value: Decimal128) -> Wide {
 
 /// The nearest binary128.
 pub(super) fn to_quad(value: Decimal128) -> Wide {
-    to_wide(value).to_quad()
+    to_wide(value).to_quad_even()
 }
 
 /// A binary128 as a decimal: exactly if 34 digits are enough, in as few digits as that takes; else the nearest.

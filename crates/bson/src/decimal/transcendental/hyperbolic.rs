@@ -91,7 +91,7 @@ impl Decimal128 {
         if exponent > LARGE_EXPONENT {
             return with_sign(ln_of_double(coefficient, exponent), negative);
         }
-        from_quad(elementary::asinh(to_quad(self)).to_quad())
+        with_sign(from_quad(elementary::asinh(to_quad(self)).to_quad()), negative)
     }
 
     /// NaN below one.

@@ -12,6 +12,9 @@ const BITS: i32 = 64 * LIMBS as i32;
 /// Bits of an IEEE binary128 mantissa.
 const QUAD_BITS: u32 = 113;
 
+/// The least binary128 above zero is two to the power of minus this.
+const QUAD_LEAST: i32 = 16_494;
+
 /// Bits of a mantissa that a few operations leave exact.
 const EXACT_BITS: u32 = 240;
 
@@ -226,27 +229,40 @@ impl Wide {
         if self.negative { -value } else { value }
     }
 
-    /// The nearest binary128, ties to even. Its exponents are not bounded here.
+    /// The nearest binary128 as the result of a computation: ties go away from zero, as in mongod's library.
+    /// Below the least normal number there are fewer bits, down to none.
     pub fn to_quad(self) -> Wide {
-        self.rounded_to(QUAD_BITS)
+        self.rounded_to(self.quad_bits(), Ties::Away)
+    }
+
+    /// The nearest binary128 as the reading of a decimal: ties go to the even one.
+    pub fn to_quad_even(self) -> Wide {
+        self.rounded_to(self.quad_bits(), Ties::ToEven)
+    }
+
+    fn quad_bits(&self) -> u32 {
+        (self.magnitude() + QUAD_LEAST).clamp(0, QUAD_BITS as i32) as u32
     }
 
     /// Cut to the bits of a binary128.
     pub fn truncated_to_quad(self) -> Wide {
         // What computing it lost may have left a number just below a binary128 that it really is.
-        let mut cut = self.rounded_to(EXACT_BITS);
+        let mut cut = self.rounded_to(EXACT_BITS, Ties::ToEven);
         clear_below(&mut cut.mantissa, BITS as u32 - QUAD_BITS);
         cut
     }
 
-    fn rounded_to(self, bits: u32) -> Wide {
+    fn rounded_to(self, bits: u32, ties: Ties) -> Wide {
+        if bits == 0 {
+            return Wide::ZERO;
+        }
         let dropped = BITS as u32 - bits;
         let mut mantissa = self.mantissa;
         let half = bit(&mantissa, dropped - 1);
         let below = any_below(&mantissa, dropped - 1);
         let odd = bit(&mantissa, dropped);
         clear_below(&mut mantissa, dropped);
-        if !(half && (below || odd)) {
+        if !(half && (below || odd || ties == Ties::Away)) {
             return Wide { mantissa, ..self };
         }
         let mut unit = [0; LIMBS];
@@ -299,6 +315,13 @@ impl Wide {
         shift_right(&mut mantissa, zeros);
         Some((u128::from(mantissa[1]) << 64 | u128::from(mantissa[0]), self.exponent + zeros as i32))
     }
+}
+
+/// Where a number goes that is half-way between two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ties {
+    ToEven,
+    Away,
 }
 
 /// What rounding to a whole number leaves out.

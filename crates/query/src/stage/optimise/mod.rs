@@ -120,6 +120,9 @@ fn pass_match(stages: &mut Vec<Stage>, at: usize) -> bool {
         Stage::Group(group) => (grouped_by(&group.id), passes_group),
         stage => (stage.behaviour().modified(), |_| true),
     };
+    if modified == Modified::Unknown {
+        return false;
+    }
     let split = filter::split(&filter, &modified, may_pass);
     if let Stage::Lookup(lookup) = &stages[at]
         && let Some(rest) = &split.rest

@@ -157,6 +157,10 @@ fn pipelines_are_rewritten_as_on_mongod() {
             vec![doc! {"$group": {"_id": "$c.d"}}, doc! {"$match": {"_id": {"$eq": 1}}}],
         ),
         (
+            vec![doc! {"$limit": 1}, doc! {"$match": {"$alwaysFalse": 1}}],
+            vec![doc! {"$limit": 1i64}, doc! {"$match": {"$alwaysFalse": 1}}],
+        ),
+        (
             vec![doc! {"$unionWith": "d"}, doc! {"$match": {"a": 1}}],
             vec![
                 doc! {"$match": {"a": {"$eq": 1}}},

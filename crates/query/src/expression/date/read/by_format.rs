@@ -58,56 +58,66 @@ fn part(specifier: u8, token: &mut Token<'_>, reading: &mut Reading, iso: &mut I
     let wrong = |reading: &mut Reading, message| {
         reading.complaints.push(Complaint { position: begin, message, byte });
     };
+    let expect = |reading: &mut Reading, number: i64, message| {
+        if number == UNSAID {
+            wrong(reading, message);
+        }
+    };
     if matches!(specifier, b'd' | b'm' | b'Y' | b'H' | b'M' | b'S' | b'L') && !byte.is_ascii_digit() {
         wrong(reading, "Unexpected data found.");
     }
+    // What is looked for and not found is forgotten, should it have been said before.
     match specifier {
-        b'd' => match token.number(2) {
-            UNSAID => wrong(reading, "A two digit day could not be found"),
-            day => (reading.day, reading.has_date) = (day, true),
-        },
-        b'm' => match token.number(2) {
-            UNSAID => wrong(reading, "A two digit month could not be found"),
-            month => (reading.month, reading.has_date) = (month, true),
-        },
+        b'd' => {
+            reading.day = token.number(2);
+            expect(reading, reading.day, "A two digit day could not be found");
+        }
+        b'm' => {
+            reading.month = token.number(2);
+            expect(reading, reading.month, "A two digit month could not be found");
+        }
         b'b' | b'B' => match month_number(token.word()) {
             0 => wrong(reading, "A textual month could not be found"),
-            month => (reading.month, reading.has_date) = (month, true),
+            month => reading.month = month,
         },
-        b'Y' => match token.number(4) {
-            UNSAID => wrong(reading, "A four digit year could not be found"),
-            year => (reading.year, reading.has_date) = (year, true),
-        },
-        b'H' => match token.number(2) {
-            UNSAID => wrong(reading, "A two digit hour could not be found"),
-            hour => (reading.hour, reading.times) = (hour, 1),
-        },
+        b'Y' => {
+            reading.year = token.number(4);
+            expect(reading, reading.year, "A four digit year could not be found");
+        }
+        b'H' => {
+            reading.hour = token.number(2);
+            expect(reading, reading.hour, "A two digit hour could not be found");
+        }
         b'M' => match token.number_and_digits(2) {
-            (minute, 2) => (reading.minute, reading.times) = (minute, 1),
+            (minute, 2) => reading.minute = minute,
             _ => wrong(reading, "A two digit minute could not be found"),
         },
         b'S' => match token.number_and_digits(2) {
-            (second, 2) => (reading.second, reading.times) = (second, 1),
+            (second, 2) => reading.second = second,
             _ => wrong(reading, "A two digit second could not be found"),
         },
         b'L' => match token.number_and_digits(3) {
             (UNSAID, _) => wrong(reading, "A three digit millisecond could not be found"),
             (number, digits) => reading.micros = number * [0, 100_000, 10_000, 1000][digits],
         },
-        b'G' => match token.number(4) {
-            UNSAID => wrong(reading, "A four digit ISO year could not be found"),
-            year => iso.year = year,
-        },
-        b'V' => match token.number(2) {
-            UNSAID => wrong(reading, "A two digit ISO week could not be found"),
-            week @ 1..=53 => iso.week = week,
-            _ => wrong(reading, "ISO Week must be between 1 and 53"),
-        },
-        b'u' => match token.number(1) {
-            UNSAID => wrong(reading, "A single digit day of week could not be found"),
-            weekday @ 1..=7 => iso.weekday = weekday,
-            _ => wrong(reading, "Day of week must be between 1 and 7"),
-        },
+        b'G' => {
+            iso.year = token.number(4);
+            expect(reading, iso.year, "A four digit ISO year could not be found");
+        }
+        b'V' => {
+            iso.week = token.number(2);
+            expect(reading, iso.week, "A two digit ISO week could not be found");
+            if iso.week != UNSAID && !(1..=53).contains(&iso.week) {
+                wrong(reading, "ISO Week must be between 1 and 53");
+            }
+        }
+        b'u' => {
+            iso.weekday = token.number(1);
+            expect(reading, iso.weekday, "A single digit day of week could not be found");
+            if iso.weekday != UNSAID && !(1..=7).contains(&iso.weekday) {
+                wrong(reading, "Day of week must be between 1 and 7");
+            }
+        }
         b'z' => match zone_name::parse(token) {
             None => wrong(reading, super::NO_ZONE_NAME),
             zone => reading.zone = zone,
@@ -140,7 +150,8 @@ fn minutes_from_utc(token: &mut Token<'_>) -> Option<i64> {
 fn finish(token: &Token<'_>, reading: &mut Reading, iso: &Iso) {
     const MIXED: &str = "Mixing of ISO dates with natural dates is not allowed";
     let time = [reading.hour, reading.minute, reading.second, reading.micros];
-    if time.iter().any(|part| *part != UNSAID) {
+    let has_time = time.iter().any(|part| *part != UNSAID);
+    if has_time {
         for part in [&mut reading.hour, &mut reading.minute, &mut reading.second, &mut reading.micros] {
             if *part == UNSAID {
                 *part = 0;
@@ -154,18 +165,18 @@ fn finish(token: &Token<'_>, reading: &mut Reading, iso: &Iso) {
     if iso.year != UNSAID && [reading.year, reading.month, reading.day].iter().any(|part| *part != UNSAID) {
         reading.complain_at(token, MIXED);
     }
-    if reading.times > 0 && !reading.has_valid_time() {
-        reading.warn_at(token, "The parsed time was invalid");
-    }
     if has_iso && iso.year == UNSAID {
         reading.warn_at(token, "The parsed date was invalid");
     } else if has_iso {
         let or_first = |part: i64| if part == UNSAID { 1 } else { part };
         let day = 1 + days_to_iso_week(iso.year, or_first(iso.week), or_first(iso.weekday));
         (reading.year, reading.month, reading.day) = calendar::civil(days_carried(iso.year, 1, day));
-    } else if [reading.year, reading.month, reading.day].iter().all(|part| *part != UNSAID)
-        && !reading.has_valid_day()
-    {
+    }
+    if has_time && !reading.has_valid_time() {
+        reading.warn_at(token, "The parsed time was invalid");
+    }
+    let is_whole = [reading.year, reading.month, reading.day].iter().all(|part| *part != UNSAID);
+    if is_whole && !reading.has_valid_day() {
         reading.warn_at(token, "The parsed date was invalid");
     }
 }

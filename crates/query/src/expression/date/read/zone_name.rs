@@ -16,12 +16,11 @@ pub(super) fn parse(token: &mut Token<'_>) -> Option<Said> {
         Some(sign @ (b'+' | b'-')) => {
             token.advance(1);
             let digits = token.take_while(|byte| byte.is_ascii_digit() || byte == b':');
-            let seconds = clock(digits)?;
-            Some(Said::Offset(if sign == b'-' { -seconds } else { seconds }))
+            clock(digits).map(|seconds| Said::Offset(if sign == b'-' { -seconds } else { seconds }))
         }
         _ => {
             let name = token.take_while(|byte| !matches!(byte, b' ' | b')' | 0));
-            let name = std::str::from_utf8(name).ok()?.to_ascii_uppercase();
+            let name = String::from_utf8_lossy(name).to_ascii_uppercase();
             let known = ABBREVIATIONS.binary_search_by(|(known, _)| (*known).cmp(&name));
             known.ok().map(|index| Said::Abbreviation { name, offset: ABBREVIATIONS[index].1 })
         }

@@ -43,9 +43,7 @@ pub fn check_merge(unit: &mut Unit<'_>, stage: &stage::Merge) -> Result<()> {
     let collection = unit.collection(&namespace)?;
     match collection.is_some_and(|collection| has_unique_index(&collection, &stage.on)) {
         true => Ok(()),
-        false => {
-            Err(Error::location(51183, "Cannot find index to verify that join fields will be unique"))
-        }
+        false => Err(Error::location(51183, "Cannot find index to verify that join fields will be unique")),
     }
 }
 
@@ -238,7 +236,8 @@ impl<'a> Statement<'a> {
             return false;
         };
         let on = &self.stage.on;
-        key.iter().count() == on.len() && key.iter().all(|(name, _)| on.iter().any(|path| path.as_str() == name))
+        key.iter().count() == on.len()
+            && key.iter().all(|(name, _)| on.iter().any(|path| path.as_str() == name))
     }
 
     fn update(
@@ -287,11 +286,15 @@ fn on_value<'a>(document: RawDocument<'a>, path: &FieldPath) -> Result<RawValue<
     match value {
         None | Some(RawValue::Null | RawValue::Undefined) => Err(Error::location(
             51132,
-            format!("$merge write error: 'on' field '{}' cannot be missing, null, undefined or an array", path.as_str()),
+            format!(
+                "$merge write error: 'on' field '{}' cannot be missing, null, undefined or an array",
+                path.as_str()
+            ),
         )),
-        Some(RawValue::Array(_)) => {
-            Err(Error::location(51185, format!("$merge write error: 'on' field '{}' is an array", path.as_str())))
-        }
+        Some(RawValue::Array(_)) => Err(Error::location(
+            51185,
+            format!("$merge write error: 'on' field '{}' is an array", path.as_str()),
+        )),
         Some(value) => Ok(value),
     }
 }

@@ -26,8 +26,7 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// Runs a pipeline to its end and replaces the target by what it gave.
 pub fn out(unit: &mut Unit<'_>, stage: &stage::Out, input: &mut dyn Step) -> Result<()> {
-    let target =
-        Namespace { database: stage.database.to_string(), collection: stage.collection.to_string() };
+    let target = Namespace { database: stage.database.to_string(), collection: stage.collection.to_string() };
     let engine = unit.engine;
     target.check_creatable().map_err(|error| {
         Error::user(ErrorCode::IllegalOperation, format!("error with target namespace: {error}"))

@@ -270,7 +270,8 @@ impl Pipeline {
         }
         table::check_places(&definitions, context)?;
         pipeline.give_sorts()?;
-        if context.depth > 0 {
+        // A lookup's pipeline is folded by the lookup: it may fail only once there is a document.
+        if context.depth > 0 && context.place != Place::Lookup {
             pipeline.fold()?;
         }
         Ok(pipeline)

@@ -2,7 +2,8 @@
 //!
 //! How they are found is chosen once: by probes of an index; else from a table of the whole collection, if it
 //! fits; else by reading the collection again and again. What was found is remembered for the next time the same
-//! values are asked for.
+//! values are asked for. Once the probes have cost as much as a table of a small collection would have, the table is
+//! made after all: so the work is at most twice the least.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use super::hash_table::{HashTable, KeyOf};
 use super::probe::IndexProbe;
 use super::{Examined, rows_bytes};
 use crate::catalog::Collection;
+use crate::layout;
 use crate::operator::{self, ExecContext, Row};
 use crate::planner::{self, PlannerInput, ReadRequest};
 
@@ -30,7 +32,12 @@ pub(in crate::pipeline) struct EqualityJoin {
 }
 
 enum Access {
-    Index(Box<IndexProbe>),
+    Index {
+        probe: Box<IndexProbe>,
+        probes: u64,
+        /// After so many a table is made; never where there is none.
+        patience: Option<u64>,
+    },
     /// A table is worth its while from the second question on.
     TableLater,
     Table(HashTable),
@@ -70,7 +77,10 @@ impl EqualityJoin {
         path: &Path,
     ) -> Result<EqualityJoin> {
         let access = match IndexProbe::choose(collection, path, snapshot) {
-            Some(probe) => Access::Index(Box::new(probe)),
+            Some(probe) => {
+                let patience = patience(collection, snapshot, &probe)?;
+                Access::Index { probe: Box::new(probe), probes: 0, patience }
+            }
             None if HashTable::fits(collection, snapshot)? => Access::TableLater,
             None => Access::Planner,
         };
@@ -107,7 +117,12 @@ impl EqualityJoin {
         }
         let start = found.len();
         match &mut self.access {
-            Access::Index(probe) => {
+            Access::Index { probes, patience: Some(patience), .. } if *probes > *patience => {
+                self.tabulate(values, found, context)?;
+                return Ok(());
+            }
+            Access::Index { probe, probes, .. } => {
+                *probes += values.len() as u64;
                 let mut told = true;
                 // In the index's order, as one scan of it would find them.
                 if probe.index.spec.key[0].descending {
@@ -128,26 +143,36 @@ impl EqualityJoin {
                 }
             }
             Access::TableLater if self.memory.asked > 1 => {
-                let key_of = KeyOf::Filter(self.path.clone());
-                let table =
-                    HashTable::build(&self.collection, &self.snapshot, &key_of, &mut self.examined, context)?;
-                match table {
-                    Some(table) => {
-                        table.find(self.keys.iter(), found);
-                        self.access = Access::Table(table);
-                        self.memory = Memory::default();
-                        return Ok(());
-                    }
-                    None => {
-                        self.access = Access::Planner;
-                        self.plan(values, found, context)?;
-                    }
-                }
+                self.tabulate(values, found, context)?;
+                return Ok(());
             }
             _ => self.plan(values, found, context)?,
         }
         self.memory.put(&self.keys.bytes, &found[start..]);
         Ok(())
+    }
+
+    /// Makes the table and answers from it; where it does not fit, plans from now on.
+    fn tabulate(
+        &mut self,
+        values: &[RawValue<'_>],
+        found: &mut Vec<Row>,
+        context: &mut ExecContext<'_>,
+    ) -> Result<()> {
+        let key_of = KeyOf::Filter(self.path.clone());
+        let table = HashTable::build(&self.collection, &self.snapshot, &key_of, &mut self.examined, context)?;
+        self.memory = Memory::default();
+        match table {
+            Some(table) => {
+                table.find(self.keys.iter(), found);
+                self.access = Access::Table(table);
+                Ok(())
+            }
+            None => {
+                self.access = Access::Planner;
+                self.plan(values, found, context)
+            }
+        }
     }
 
     /// The way of a filter that stands in a query.
@@ -173,6 +198,23 @@ impl EqualityJoin {
         Ok(())
     }
 }
+
+/// How many probes cost as much as a table of the collection, if that is small. An index of several fields finds in
+/// its own order, so it is kept to.
+fn patience(collection: &Collection, snapshot: &Snapshot, probe: &IndexProbe) -> Result<Option<u64>> {
+    let counter = snapshot.counter(&layout::counter_key(collection.id))?;
+    let small = counter.bytes < TABLE_BYTES_FOR_SPEED && probe.index.spec.key.len() == 1;
+    let cost = counter.count / RECORDS_PER_PROBE + counter.bytes / BYTES_PER_PROBE;
+    Ok(small.then_some(cost.max(PATIENCE_MIN) as u64))
+}
+
+/// A table that only saves time may take so much.
+const TABLE_BYTES_FOR_SPEED: i64 = 16 * 1024 * 1024;
+/// Records, and bytes of records, that are put into a table in the time of one probe.
+const RECORDS_PER_PROBE: i64 = 8;
+const BYTES_PER_PROBE: i64 = 16 * 1024;
+/// Few probes are not worth the thought.
+const PATIENCE_MIN: i64 = 32;
 
 /// `{path: {$in: values}}`, in which regular expressions are values.
 pub(super) fn equality_filter(path: &Path, values: &[RawValue<'_>]) -> Filter {

@@ -12,10 +12,10 @@ use kilim_query::expression::{Base, Bindings, Env, Expression, FieldPath, Variab
 use kilim_query::filter::Filter;
 use kilim_query::stage::{self, Pipeline, Stage};
 
+use super::Examined;
 use super::equality::{EqualityJoin, Memory, equality_filter};
 use super::hash_table::{HashTable, KeyOf};
 use super::probe::IndexProbe;
-use super::Examined;
 use crate::catalog::Collection;
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row};
@@ -59,7 +59,12 @@ struct Probed {
 enum Candidates {
     Index(IndexProbe),
     /// A table of the whole collection, made at the second opening.
-    Table { collection: Arc<Collection>, key_of: KeyOf, table: Option<HashTable>, openings: u64 },
+    Table {
+        collection: Arc<Collection>,
+        key_of: KeyOf,
+        table: Option<HashTable>,
+        openings: u64,
+    },
 }
 
 impl InnerJoin {
@@ -308,7 +313,8 @@ fn probe_of(
     match equalities.first() {
         Some((path, value)) if !indexed && HashTable::fits(collection, reader.snapshot())? => {
             let key_of = KeyOf::Expression((*path).clone());
-            let candidates = Candidates::Table { collection: collection.clone(), key_of, table: None, openings: 0 };
+            let candidates =
+                Candidates::Table { collection: collection.clone(), key_of, table: None, openings: 0 };
             Ok(Some((candidates, (*value).clone(), first.filter.clone())))
         }
         _ => Ok(None),

@@ -48,8 +48,11 @@ impl IndexProbe {
                 && index.spec.partial.is_none()
                 && index.spec.key[0].path == *path
         };
-        let chosen =
-            collection.indexes.iter().filter(usable).min_by_key(|index| (index.spec.key.len(), !index.spec.unique));
+        let chosen = collection
+            .indexes
+            .iter()
+            .filter(usable)
+            .min_by_key(|index| (index.spec.key.len(), !index.spec.unique));
         chosen.map(|index| IndexProbe {
             collection: collection.id,
             snapshot: snapshot.clone(),
@@ -80,7 +83,8 @@ impl IndexProbe {
         self.upper.extend_from_slice(&self.lower);
         self.upper.push(BEHIND);
         // One record has several such keys where another part of the key is an array.
-        let mut seen = (self.index.multikey.is_multikey() && self.index.spec.key.len() > 1).then(HashSet::new);
+        let mut seen =
+            (self.index.multikey.is_multikey() && self.index.spec.key.len() > 1).then(HashSet::new);
         let scan = self.snapshot.scan(
             Space::Index,
             Bound::Included(&self.lower[..]),

@@ -27,7 +27,7 @@ pub use document::{Array, ArrayBuilder, Document, ValueRef, Writer};
 pub use json::{JsonFormat, parse_extended_json, to_extended_json, value_to_extended_json};
 pub use object_id::ObjectId;
 pub use path::{Component, Path, parse_index};
-pub use raw::{ElementType, RawArray, RawDocument, RawIter, RawValue};
+pub use raw::{ElementType, RawArray, RawDocument, RawElement, RawIter, RawValue};
 pub use sort_key::{CorruptKey, KeyDecoder, KeyEncoder, bracket, component_length, decode_key, encode_value};
 pub use validate::{DEPTH_MAX, Malformed, STORED_DEPTH_MAX};
 pub use value::{Timestamp, Value};

@@ -335,11 +335,40 @@ impl<'a> RawIter<'a> {
         Some((&self.bytes[name_start..name_end], Slot { kind, start, end }))
     }
 
+    /// The next element, its value unread: for those who look at names, and copy.
+    #[inline]
+    pub fn next_element(&mut self) -> Option<RawElement<'a>> {
+        let from = self.at;
+        let (name, slot) = self.next_slot()?;
+        let bytes = &self.bytes[from..slot.end];
+        Some(RawElement { name: text(name), bytes, kind: slot.kind, value_at: slot.start - from })
+    }
+
     /// The next element with the bytes it occupies, type byte and name included, for copying whole.
     pub fn next_with_bytes(&mut self) -> Option<(&'a str, RawValue<'a>, &'a [u8])> {
         let from = self.at;
         let (name, slot) = self.next_slot()?;
         Some((text(name), slot.read(self.bytes), &self.bytes[from..slot.end]))
+    }
+}
+
+/// An element whose value has not been read.
+#[derive(Clone, Copy)]
+pub struct RawElement<'a> {
+    pub name: &'a str,
+    /// All that it occupies, type byte and name included.
+    pub bytes: &'a [u8],
+    kind: ElementType,
+    value_at: usize,
+}
+
+impl<'a> RawElement<'a> {
+    pub fn value(&self) -> RawValue<'a> {
+        read_value(self.kind, &self.bytes[self.value_at..])
+    }
+
+    pub fn element_type(&self) -> ElementType {
+        self.kind
     }
 }
 

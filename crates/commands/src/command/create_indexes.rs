@@ -305,7 +305,8 @@ fn check_partial(filter: &Filter, depth: usize) -> Result<()> {
             predicate: Predicate::Compare(..) | Predicate::In(_) | Predicate::Exists | Predicate::Type(_),
             ..
         } => Ok(()),
-        Filter::Expr(_) => {
+        // What the planner takes from an expression stands before it.
+        Filter::Expr(_) | Filter::Field { predicate: Predicate::Expr(..), .. } => {
             Err(Error::user(ErrorCode::QueryFeatureNotAllowed, "$expr is not allowed in this context"))
         }
         _ => refuse(),

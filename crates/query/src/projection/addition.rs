@@ -15,15 +15,36 @@ use crate::text;
 impl Projection {
     /// Parses the document of `$addFields`.
     pub fn parse_addition(specification: RawDocument<'_>, scope: &Scope<'_>) -> Result<Projection> {
-        let mut checker = Checker { specification, seen: BTreeSet::new() };
-        for (name, value) in specification {
-            check_field_path(name)?;
-            checker.element(name, value)?;
+        if !is_plain(specification) {
+            let mut checker = Checker { specification, seen: BTreeSet::new() };
+            for (name, value) in specification {
+                check_field_path(name)?;
+                checker.element(name, value)?;
+            }
         }
         let mut root = Branch::default();
         fill(&mut root, specification, scope)?;
         Ok(Projection::new(Kind::Addition, root, false))
     }
+}
+
+/// Whether there is nothing to check: a few different fields, each with a value or one operator. Most are so, and
+/// updates parse them over and over.
+fn is_plain(specification: RawDocument<'_>) -> bool {
+    const FIELDS_MAX: usize = 8;
+    let names = || specification.iter().map(|(name, _)| name);
+    names().count() <= FIELDS_MAX
+        && specification.iter().enumerate().all(|(at, (name, value))| {
+            let one = |document: RawDocument<'_>| {
+                let mut fields = document.iter();
+                fields.next().is_some_and(|(operator, _)| operator.starts_with('$'))
+                    && fields.next().is_none()
+            };
+            !name.is_empty()
+                && !name.contains(['.', '$'])
+                && names().take(at).all(|other| other != name)
+                && value.as_document().is_none_or(one)
+        })
 }
 
 /// Looks at the whole before any expression is parsed, as mongod does.

@@ -144,7 +144,8 @@ impl Pass<'_, '_> {
         let mut met = Met::default();
         let mut run = Run::of(document);
         let mut fields = document.iter();
-        while let Some((name, value, bytes)) = fields.next_with_bytes() {
+        while let Some(element) = fields.next_element() {
+            let (name, bytes) = (element.name, element.bytes);
             let Some(child) = branch.position(name) else {
                 match self.includes() {
                     true => run.skip(bytes, self.writer),
@@ -157,7 +158,7 @@ impl Pass<'_, '_> {
                     true => run.keep(bytes),
                     false => run.skip(bytes, self.writer),
                 },
-                Node::Positional => match value {
+                Node::Positional => match element.value() {
                     RawValue::Array(array) if scope.positional => {
                         run.skip(bytes, self.writer);
                         let element = self.matched(array)?;
@@ -167,7 +168,7 @@ impl Pass<'_, '_> {
                     }
                     _ => run.keep(bytes),
                 },
-                Node::Slice(slice) => match value {
+                Node::Slice(slice) => match element.value() {
                     RawValue::Array(array) if scope.slices => {
                         run.skip(bytes, self.writer);
                         self.slice(name, array, *slice);
@@ -180,7 +181,7 @@ impl Pass<'_, '_> {
                     run.skip(bytes, self.writer);
                     met.note(child);
                     let position = filter.matches_with_position(document)?.flatten();
-                    self.single(name, value, position);
+                    self.single(name, element.value(), position);
                 }
                 Node::Computed(expression) => match met.note(child) {
                     true => {
@@ -193,7 +194,7 @@ impl Pass<'_, '_> {
                 Node::Branch(nested) => {
                     run.skip(bytes, self.writer);
                     met.note(child);
-                    self.nested(Place::Field(name), value, nested, scope)?;
+                    self.nested(Place::Field(name), element.value(), nested, scope)?;
                 }
             }
         }

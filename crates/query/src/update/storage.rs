@@ -1,6 +1,6 @@
 //! What may be stored: names with a dollar, the type of `_id`, nesting.
 
-use kilim_bson::{RawDocument, RawValue, STORED_DEPTH_MAX};
+use kilim_bson::{ElementType, RawDocument, RawValue, STORED_DEPTH_MAX};
 use kilim_error::{Error, ErrorCode, Result};
 
 /// Refuses a top-level name that looks like an operator.
@@ -72,9 +72,26 @@ pub(super) fn too_deep() -> Error {
     Error::user(ErrorCode::Overflow, message)
 }
 
+/// The least that one document within another adds: its type, an empty name, its length, its end.
+const LEVEL_BYTES: usize = 1 + 1 + 4 + 1;
+
 /// Whether more than so many containers lie within each other. What was computed may be deeper than anything
 /// that was validated, so no more is looked at.
 fn is_deeper(value: RawValue<'_>, levels: usize) -> bool {
     let Some(content) = value.as_container() else { return false };
-    levels == 0 || content.iter().any(|(_, value)| is_deeper(value, levels - 1))
+    if levels == 0 {
+        return true;
+    }
+    if content.as_bytes().len() <= levels * LEVEL_BYTES {
+        return false;
+    }
+    let mut elements = content.iter();
+    while let Some(element) = elements.next_element() {
+        if matches!(element.element_type(), ElementType::Document | ElementType::Array)
+            && is_deeper(element.value(), levels - 1)
+        {
+            return true;
+        }
+    }
+    false
 }

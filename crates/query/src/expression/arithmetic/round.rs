@@ -25,14 +25,21 @@ fn evaluate<'a>(
     to_whole: fn(f64) -> f64,
 ) -> Result<Evaluated<'a>> {
     let value = call.argument(0, env)?;
-    let place = call.argument(1, env)?;
-    if value.is_nullish() || (call.is_given(1) && place.is_nullish()) {
+    if value.is_nullish() {
         return Ok(Evaluated::NULL);
     }
-    let name = call.operator.name;
-    let places = if call.is_given(1) { parse_places(name, &place)? } else { 0 };
     let Some(number) = Number::of_evaluated(&value) else {
         return Err(only_numbers(51_081, call.operator, &value));
+    };
+    let name = call.operator.name;
+    let places = if call.is_given(1) {
+        let place = call.argument(1, env)?;
+        if place.is_nullish() {
+            return Ok(Evaluated::NULL);
+        }
+        parse_places(name, &place)?
+    } else {
+        0
     };
     let rounded = match number {
         Number::Int(value) if places < 0 => {

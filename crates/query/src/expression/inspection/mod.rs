@@ -16,7 +16,7 @@ use super::{Call, Env, Evaluated, Expression, Fold, Operator, Scope};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$type", "the name of a value's type", Exactly(1), |call, env| {
-        Ok(call.argument(0, env)?.type_name().to_owned().into())
+        Ok(RawValue::String(call.argument(0, env)?.type_name()).into())
     }),
     Operator::new("$isNumber", "whether a value is a number", Exactly(1), |call, env| {
         Ok(call.argument(0, env)?.raw().is_some_and(RawValue::is_number).into())

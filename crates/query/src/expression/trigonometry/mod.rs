@@ -127,14 +127,16 @@ impl Function {
 }
 
 fn atan2<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
-    let y = call.argument(0, env)?;
-    let x = call.argument(1, env)?;
-    if y.is_nullish() || x.is_nullish() {
-        return Ok(Evaluated::NULL);
-    }
-    let number =
-        |code, value| Number::of_evaluated(value).ok_or_else(|| only_numbers(code, call.operator, value));
-    let (y, x) = (number(51_044, &y)?, number(51_045, &x)?);
+    let number = |index, code| -> Result<Option<Number>> {
+        let value = call.argument(index, env)?;
+        match Number::of_evaluated(&value) {
+            None if value.is_nullish() => Ok(None),
+            None => Err(only_numbers(code, call.operator, &value)),
+            number => Ok(number),
+        }
+    };
+    let Some(y) = number(0, 51_044)? else { return Ok(Evaluated::NULL) };
+    let Some(x) = number(1, 51_045)? else { return Ok(Evaluated::NULL) };
     Ok(match Pair::of(y, x) {
         Pair::Decimals(y, x) => y.atan2(x).into(),
         _ => y.to_f64().atan2(x.to_f64()).into(),

@@ -112,7 +112,7 @@ fn distinct(group: &Group, sort: Option<&Sort>) -> Option<Distinct> {
 }
 
 /// The fields that stages read of their input, if that is not everything.
-fn narrowed(stages: &[Stage]) -> Option<(Projection, Document)> {
+pub(super) fn narrowed(stages: &[Stage]) -> Option<(Projection, Document)> {
     let mut needed = Dependencies::default();
     stages.iter().find(|stage| stage.behaviour().dependencies(&mut needed) == Beyond::Nothing)?;
     if needed.whole_document || needed.fields.is_empty() {

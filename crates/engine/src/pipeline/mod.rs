@@ -234,6 +234,7 @@ impl Reader {
         let mut stages = pipeline.stages;
         let absorb::Absorbed { request, count, shown } = absorb::absorb(&stages, outermost);
         stages.drain(..count);
+        unwind::narrow(&mut stages);
         if outermost {
             lookup::mark_appended(&mut stages, self);
         }

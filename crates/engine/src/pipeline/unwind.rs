@@ -1,9 +1,12 @@
 //! `$unwind`: one row for each element of an array.
 
-use kilim_error::Result;
-use kilim_query::stage::{self, Cut, Found};
+use std::sync::Arc;
 
-use super::Step;
+use kilim_error::Result;
+use kilim_query::expression::{Bindings, Env};
+use kilim_query::stage::{self, Cut, Found, Stage};
+
+use super::{Step, absorb};
 use crate::operator::{ExecContext, Row, RowData};
 
 pub(super) struct Unwind {
@@ -15,9 +18,34 @@ pub(super) struct Unwind {
     cut: Cut,
 }
 
+/// Tells each `$unwind` what the stages from it on read.
+pub(super) fn narrow(stages: &mut [Stage]) {
+    for at in 0..stages.len() {
+        if matches!(stages[at], Stage::Unwind(_)) {
+            let read = absorb::narrowed(&stages[at..]).map(|(projection, _)| Arc::new(projection));
+            if let Stage::Unwind(stage) = &mut stages[at] {
+                stage.narrow = read;
+            }
+        }
+    }
+}
+
 impl Unwind {
     pub(super) fn new(stage: &stage::Unwind, input: Box<dyn Step>) -> Unwind {
         Unwind { stage: stage.clone(), input, current: None, cut: Cut::default() }
+    }
+}
+
+impl Unwind {
+    /// A record without what nobody reads. What another step made has been narrowed, if it could be.
+    fn narrowed(&self, row: Row) -> Result<Row> {
+        match (&self.stage.narrow, &row.data) {
+            (Some(projection), RowData::Record(_)) => {
+                let document = projection.made_of(&Env::new(row.document(), Bindings::none()))?;
+                Ok(Row { record: row.record, data: RowData::Document(document) })
+            }
+            _ => Ok(row),
+        }
     }
 }
 
@@ -35,6 +63,7 @@ impl Step for Unwind {
                 return Ok(Some(made));
             }
             let Some(row) = self.input.next(context)? else { return Ok(None) };
+            let row = self.narrowed(row)?;
             let document = row.document();
             let made = match self.stage.find(document, &mut self.cut) {
                 Found::Elements => {

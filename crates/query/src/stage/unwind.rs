@@ -5,12 +5,14 @@
 //! lies deeper, is the row written anew.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use kilim_bson::{Document, ElementType, RawDocument, RawValue, Writer, doc};
 use kilim_error::{Error, Result};
 
 use super::{Behaviour, Beyond, Context, Modified, Paths, Stage};
 use crate::expression::{Dependencies, FieldPath};
+use crate::projection::Projection;
 
 #[derive(Debug, Clone)]
 pub struct Unwind {
@@ -19,6 +21,8 @@ pub struct Unwind {
     pub index: Option<FieldPath>,
     /// Documents without elements are kept.
     pub preserve: bool,
+    /// What later stages read, where it is not everything: the rest need not be copied into every row.
+    pub narrow: Option<Arc<Projection>>,
 }
 
 pub(super) fn parse(_: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
@@ -97,7 +101,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut Vec
     };
     let path = FieldPath::parse(path)?;
     let index = index.map(FieldPath::parse).transpose()?;
-    out.push(Stage::Unwind(Unwind { path, index, preserve }));
+    out.push(Stage::Unwind(Unwind { path, index, preserve, narrow: None }));
     Ok(())
 }
 
@@ -139,7 +143,7 @@ impl Cut {
 impl Unwind {
     /// Of a path alone.
     pub fn of(path: FieldPath) -> Unwind {
-        Unwind { path, index: None, preserve: false }
+        Unwind { path, index: None, preserve: false, narrow: None }
     }
 
     /// Looks for the field. What `cut` held before is forgotten, its memory is used again.
@@ -317,7 +321,7 @@ mod tests {
 
     fn unwind(path: &str, index: Option<&str>, preserve: bool) -> Unwind {
         let parse = |path: &str| FieldPath::parse(path).expect("a path");
-        Unwind { path: parse(path), index: index.map(parse), preserve }
+        Unwind { index: index.map(parse), preserve, ..Unwind::of(parse(path)) }
     }
 
     fn rows(stage: &Unwind, document: &Document) -> Vec<Document> {

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kilim_error::Result;
 use kilim_storage::{Direction, Durability, Options, Snapshot, Space, Store};
@@ -17,6 +17,7 @@ use crate::fail_point::FailPoints;
 use crate::history::History;
 use crate::index::{Index, IndexId, reclaim_unfinished};
 use crate::layout;
+use crate::maintenance::{Job, Registry};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::Operations;
@@ -48,6 +49,8 @@ pub struct Engine {
     pub expiry: Expiry,
     pub started: Instant,
     catalog: RwLock<Arc<Catalog>>,
+    patterns: RwLock<Arc<Registry>>,
+    pub jobs: Mutex<Vec<Arc<Job>>>,
     /// Held by whoever changes the catalog, so that changes follow each other.
     pub(crate) ids: Mutex<Ids>,
 }
@@ -65,6 +68,7 @@ impl Engine {
         reclaim_unfinished(&store)?;
         let snapshot = store.snapshot();
         let catalog = Catalog::load(&snapshot)?;
+        let patterns = Registry::load(&snapshot)?;
         let ids = Ids::load(&snapshot)?;
         let sessions = Sessions::default();
         sessions.note_stored(&snapshot, Instant::now())?;
@@ -80,10 +84,13 @@ impl Engine {
             expiry: Expiry::default(),
             started: Instant::now(),
             catalog: RwLock::new(Arc::new(catalog)),
+            patterns: RwLock::new(Arc::new(patterns)),
+            jobs: Mutex::default(),
             ids: Mutex::new(ids),
             store,
         });
         engine.drop_leftovers()?;
+        engine.resume_filling();
         Ok(engine)
     }
 
@@ -115,6 +122,21 @@ impl Engine {
     pub fn reading(&self) -> (Snapshot, Arc<Catalog>) {
         let snapshot = self.store.snapshot();
         (snapshot, self.catalog())
+    }
+
+    /// The time of day, in milliseconds since 1970.
+    pub fn now_millis(&self) -> i64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
+    }
+
+    /// The patterns in force.
+    pub fn patterns(&self) -> Arc<Registry> {
+        self.patterns.read().clone()
+    }
+
+    /// Swaps the patterns. The caller holds `ids`, and the collections that they concern.
+    pub(crate) fn publish_patterns(&self, registry: Registry) {
+        *self.patterns.write() = Arc::new(registry);
     }
 
     /// Swaps the catalog. The caller holds `ids`, so no other change comes between.

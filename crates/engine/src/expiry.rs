@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use kilim_bson::Value;
 use kilim_error::Result;
@@ -93,7 +93,7 @@ impl Engine {
 
     /// One pass over all TTL indexes; how many documents it removed.
     pub fn expire(&self, operation: &Arc<Operation>) -> Result<u64> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
+        let now = self.now_millis();
         let mut removed = 0;
         for collection in self.catalog().iter() {
             for index in collection.indexes.iter() {

@@ -9,6 +9,8 @@
 //! meta      'n' collection id u32                     → count and bytes (a storage counter)
 //! meta      's' session id                            → the session's last retryable write
 //! meta      'v' database, '.', name                   → the view's document in `system.views`
+//! meta      'p' pattern id u32                        → the pattern's document
+//! meta      'g' pattern id u32, group key             → the state of a group
 //! meta      'i'                                       → next collection id, next index id
 //! ```
 //! Integers in keys are big-endian, so byte order is number order. Ids are never reused.
@@ -19,6 +21,7 @@
 
 use crate::catalog::{CollectionId, RecordId};
 use crate::index::IndexId;
+use crate::maintenance::PatternId;
 use crate::namespace::Namespace;
 
 /// The commit time before each record's document.
@@ -96,6 +99,17 @@ pub fn counter_key(collection: CollectionId) -> [u8; 5] {
     tagged(b'n', collection.0)
 }
 
+pub fn pattern_key(pattern: PatternId) -> [u8; 5] {
+    tagged(PATTERN_TAG, pattern.0)
+}
+
+/// The state of a group; a long key is shortened as in an index.
+pub fn group_key(pattern: PatternId, key: &[u8]) -> Vec<u8> {
+    let mut out = tagged(b'g', pattern.0).to_vec();
+    push_index_key(&mut out, key);
+    out
+}
+
 pub const NEXT_IDS_KEY: &[u8] = b"i";
 
 /// First byte of the catalog's collection documents in `meta`.
@@ -104,6 +118,8 @@ pub const COLLECTION_TAG: u8 = b'c';
 pub const BUILDING_TAG: u8 = b'b';
 /// First byte of the catalog's views in `meta`.
 pub const VIEW_TAG: u8 = b'v';
+/// First byte of patterns in `meta`.
+pub const PATTERN_TAG: u8 = b'p';
 /// First byte of session records in `meta`.
 pub const SESSION_TAG: u8 = b's';
 

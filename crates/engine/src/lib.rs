@@ -10,6 +10,7 @@ pub mod history;
 pub mod index;
 pub mod layout;
 pub mod limits;
+pub mod maintenance;
 pub mod metrics;
 mod namespace;
 pub mod operation;

@@ -106,6 +106,11 @@ impl Reference {
         }
     }
 
+    /// Whether a document has a copy that does not follow its source.
+    pub fn is_frozen_copy(&self, document: RawDocument<'_>) -> Result<bool> {
+        Ok(!self.is_live(document)? && self.site.has_copies(document))
+    }
+
     /// The different references of a document, in order of their keys.
     pub fn references(&self, document: RawDocument<'_>) -> Vec<Value> {
         let mut found: Vec<(Vec<u8>, Value)> = Vec::new();

@@ -36,4 +36,4 @@ pub use queue::Ticket;
 pub use snapshot::{Direction, Scan, Snapshot};
 pub use space::{Bytes, Space};
 pub use store::{Options, Stats, Store};
-pub use transaction::{Durability, Transaction};
+pub use transaction::{Durability, Savepoint, Transaction};

@@ -39,6 +39,9 @@ pub struct Transaction {
     reclaims: bool,
 }
 
+/// A transaction's writes at some moment.
+pub struct Savepoint(Overlay);
+
 impl Transaction {
     pub(crate) fn new(shared: Arc<Shared>, id: TransactionId) -> Transaction {
         let base = shared.published();
@@ -48,6 +51,26 @@ impl Transaction {
     /// The transaction's view as of now; later writes do not change it.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.base.clone(), Some(self.overlay.clone()))
+    }
+
+    /// Its own writes over the newest published state, which may be newer than its snapshot.
+    pub fn newest_snapshot(&self) -> Snapshot {
+        Snapshot::new(self.shared.published(), Some(self.overlay.clone()))
+    }
+
+    /// Whether it holds no key, so that it may wait for one.
+    pub fn holds_nothing(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Its writes so far, to come back to.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.overlay.clone())
+    }
+
+    /// Forgets what was written since. What is held stays held.
+    pub fn restore(&mut self, savepoint: Savepoint) {
+        self.overlay = savepoint.0;
     }
 
     /// The newest commit that the transaction's reads include.

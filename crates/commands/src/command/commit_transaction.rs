@@ -20,7 +20,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     // Committed already: the first answer was lost on its way.
     let Ok(transaction) = state.take_for_commit(id, number)? else { return Ok(Document::new()) };
     let durability = call.durability();
-    let result = transaction.commit(call.engine, id, number, durability);
+    let result = transaction.commit(call.engine, call.operation.clone(), id, number, durability);
     call.engine.cursors.close_of_transaction(id, number);
     let time = result.inspect_err(|_| call.engine.metrics.transactions_aborted.add(1))?;
     state.committed(time);

@@ -12,7 +12,10 @@ use super::{SessionId, retry};
 use crate::catalog::{Collection, CollectionId};
 use crate::engine::Engine;
 use crate::limits;
+use crate::maintenance::{Deferred, carry_deferred};
 use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::write::Unit;
 
 pub struct ActiveTransaction {
     pub storage: Transaction,
@@ -21,11 +24,19 @@ pub struct ActiveTransaction {
     pub created: Vec<Arc<Collection>>,
     /// Schema changes of these collections wait until the transaction ends.
     held: Vec<(CollectionId, ArcRwLockReadGuard<RawRwLock, ()>)>,
+    /// What maintenance does at the commit.
+    pub(crate) deferred: Vec<Deferred>,
 }
 
 impl ActiveTransaction {
     pub fn new(storage: Transaction) -> ActiveTransaction {
-        ActiveTransaction { storage, started: Instant::now(), created: Vec::new(), held: Vec::new() }
+        ActiveTransaction {
+            storage,
+            started: Instant::now(),
+            created: Vec::new(),
+            held: Vec::new(),
+            deferred: Vec::new(),
+        }
     }
 
     /// The collection as this transaction sees it, held until it ends.
@@ -76,13 +87,19 @@ impl ActiveTransaction {
     /// Commits everything, or nothing. The session's record goes along, so that a repeated commit can
     /// be answered after a restart.
     pub fn commit(
-        self,
+        self: Box<Self>,
         engine: &Engine,
+        operation: Arc<Operation>,
         id: SessionId,
         number: i64,
         durability: Durability,
     ) -> Result<CommitTime> {
-        let ActiveTransaction { mut storage, created, held, .. } = self;
+        let mut unit = Unit::in_transaction(engine, operation, self);
+        carry_deferred(&mut unit)?;
+        let Some(transaction) = unit.into_transaction() else {
+            return Err(Error::bug("a transaction's unit lost it"));
+        };
+        let ActiveTransaction { mut storage, created, held, .. } = *transaction;
         if storage.is_empty() {
             return Ok(engine.store.last_commit_time());
         }

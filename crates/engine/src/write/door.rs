@@ -3,9 +3,10 @@
 //! Invariant: everything that can be refused is refused before the first byte is written, so a failed
 //! change leaves the transaction as it was.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use kilim_bson::{ElementType, RawDocument, RawValue};
+use kilim_bson::{Document, ElementType, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Space;
 
@@ -15,6 +16,7 @@ use crate::catalog::{Collection, RecordId};
 use crate::index::{Index, KeySet, keys_of};
 use crate::layout;
 use crate::limits;
+use crate::maintenance::carry;
 
 /// What may be stored: size and depth.
 fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
@@ -52,7 +54,48 @@ pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Inserts a document. Where patterns shaped it, the answer tells how it was written.
 pub(super) fn insert(
+    unit: &mut Unit<'_>,
+    collection: &Arc<Collection>,
+    document: RawDocument<'_>,
+) -> Result<Option<Document>> {
+    let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
+        return put_new(unit, collection, document).map(|_| None);
+    };
+    Ok(carry(unit, patterns, collection, None, None, Some(document), &|_| false)?.shaped)
+}
+
+/// Replaces a document. `untouched` says which indexes need no look because the update cannot have
+/// changed their keys. Where patterns shaped it, the answer tells how it was written.
+pub(super) fn update(
+    unit: &mut Unit<'_>,
+    collection: &Arc<Collection>,
+    record: RecordId,
+    before: RawDocument<'_>,
+    after: RawDocument<'_>,
+    untouched: impl Fn(&Index) -> bool,
+) -> Result<Option<Document>> {
+    let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
+        return put_changed(unit, collection, record, before, after, untouched).map(|()| None);
+    };
+    Ok(carry(unit, patterns, collection, Some(record), Some(before), Some(after), &untouched)?.shaped)
+}
+
+pub(super) fn delete(
+    unit: &mut Unit<'_>,
+    collection: &Arc<Collection>,
+    record: RecordId,
+    before: RawDocument<'_>,
+) -> Result<()> {
+    let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
+        return put_removed(unit, collection, record, before);
+    };
+    carry(unit, patterns, collection, Some(record), Some(before), None, &|_| false).map(drop)
+}
+
+/// A new document's record, keys and counts.
+pub(crate) fn put_new(
     unit: &mut Unit<'_>,
     collection: &Collection,
     document: RawDocument<'_>,
@@ -80,9 +123,8 @@ pub(super) fn insert(
     Ok(record)
 }
 
-/// Replaces a document. `untouched` says which indexes need no look because the update cannot have
-/// changed their keys.
-pub(super) fn update(
+/// A changed document's record, keys and counts.
+pub(crate) fn put_changed(
     unit: &mut Unit<'_>,
     collection: &Collection,
     record: RecordId,
@@ -129,7 +171,8 @@ pub(super) fn update(
     Ok(())
 }
 
-pub(super) fn delete(
+/// Takes a document's record, keys and counts away.
+pub(crate) fn put_removed(
     unit: &mut Unit<'_>,
     collection: &Collection,
     record: RecordId,

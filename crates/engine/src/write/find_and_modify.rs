@@ -7,8 +7,8 @@ use kilim_query::sort::Sort;
 use super::door;
 use super::unit::Unit;
 use super::update::{
-    Candidates, Images, UpdateRequest, UpsertRace, apply_update, change_record, insert_new, matching,
-    new_document,
+    Candidates, Images, UpdateRequest, UpsertRace, apply_update, change_record, check_maintained, insert_new,
+    matching, new_document,
 };
 use crate::namespace::Namespace;
 
@@ -43,6 +43,9 @@ pub fn find_and_modify(
 ) -> Result<Modified> {
     if let Some(done) = unit.answered(request.target.statement) {
         return Ok(Modified::decode(&done));
+    }
+    if let Modification::Update { .. } = request.modification {
+        check_maintained(unit, namespace, &request.target.update)?;
     }
     let mut race = UpsertRace::default();
     let modified = loop {

@@ -6,7 +6,7 @@
 //! gives them to the commit queue in batches; a multi-statement transaction collects them until its end.
 
 mod delete;
-mod door;
+pub(crate) mod door;
 mod duplicate;
 mod find_and_modify;
 mod insert;

@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::index::{IndexId, Multikey};
 use crate::layout;
 use crate::limits;
+use crate::maintenance::{Contended, Deferred};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::session::{ActiveTransaction, Retry};
@@ -38,6 +39,10 @@ pub struct Unit<'e> {
     pub read_at: Option<Snapshot>,
     /// The newest commit this unit has seen through, for operationTime.
     committed: CommitTime,
+    /// What maintenance could not have in its last attempt.
+    pub(crate) contended: Option<Contended>,
+    /// It was waited for, and is held for the next attempt.
+    pub(crate) keeps: bool,
 }
 
 enum Work {
@@ -77,6 +82,8 @@ impl<'e> Unit<'e> {
             retried: Vec::new(),
             read_at: None,
             committed: 0,
+            contended: None,
+            keeps: false,
         }
     }
 
@@ -96,6 +103,8 @@ impl<'e> Unit<'e> {
             retried: Vec::new(),
             read_at: None,
             committed: 0,
+            contended: None,
+            keeps: false,
         }
     }
 
@@ -139,7 +148,7 @@ impl<'e> Unit<'e> {
         };
         // A document that was refused or no longer matched has left its intents. Nothing was written under
         // them, and whoever takes up the next document may wait, so must not hold them.
-        if *documents == 0 && transaction.as_ref().is_some_and(Transaction::is_empty) {
+        if *documents == 0 && !self.keeps && transaction.as_ref().is_some_and(Transaction::is_empty) {
             *transaction = None;
         }
         loop {
@@ -164,6 +173,76 @@ impl<'e> Unit<'e> {
                 }
                 _ => continue,
             }
+        }
+    }
+
+    /// As [`Unit::enter`] for a further collection of the document at hand: what is held for it stays held. Whoever
+    /// waits to change its schema may wait for us to leave the first, so we do not wait for him.
+    pub(crate) fn join(&mut self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
+        let Work::Batch { held, .. } = &mut self.work else { return self.collection(namespace) };
+        loop {
+            let Some(collection) = self.engine.collection(namespace) else { return Ok(None) };
+            if held.iter().any(|(id, _)| *id == collection.id) {
+                return Ok(Some(collection));
+            }
+            let Some(guard) = collection.shared.lock.try_read_arc_for(limits::TRANSACTION_LOCK_WAIT) else {
+                return Err(Error::Conflict("the schema of a pattern's collection is being changed"));
+            };
+            // A schema change may have ended while we waited: look again by name.
+            match self.engine.collection(namespace) {
+                Some(now) if now.id == collection.id => {
+                    held.push((now.id, guard));
+                    return Ok(Some(now));
+                }
+                _ => continue,
+            }
+        }
+    }
+
+    /// The same, and makes the collection where it is missing.
+    pub(crate) fn join_or_create(&mut self, namespace: &Namespace) -> Result<Arc<Collection>> {
+        loop {
+            if let Some(collection) = self.join(namespace)? {
+                return Ok(collection);
+            }
+            self.create(namespace, Document::new())?;
+        }
+    }
+
+    /// Whether it holds no key and no document, so that it may wait for somebody.
+    pub(crate) fn has_empty_hands(&self) -> bool {
+        match &self.work {
+            Work::Batch { transaction, documents, .. } => {
+                *documents == 0 && transaction.as_ref().is_none_or(Transaction::holds_nothing)
+            }
+            Work::Transaction(_) => false,
+        }
+    }
+
+    /// Something was read that may not be durable yet.
+    pub(crate) fn note_looked(&mut self) {
+        if let Work::Batch { looked, .. } = &mut self.work {
+            *looked = true;
+        }
+    }
+
+    /// Everything that was queued until now, published, with the unit's own writes.
+    pub(crate) fn newest_snapshot(&mut self) -> Result<Snapshot> {
+        self.engine.store.settle(Durability::Relaxed)?;
+        Ok(self.transaction().newest_snapshot())
+    }
+
+    /// Leaves work for the transaction's commit.
+    pub(crate) fn defer(&mut self, deferred: Deferred) {
+        if let Work::Transaction(transaction) = &mut self.work {
+            transaction.deferred.push(deferred);
+        }
+    }
+
+    pub(crate) fn take_deferred(&mut self) -> Vec<Deferred> {
+        match &mut self.work {
+            Work::Transaction(transaction) => std::mem::take(&mut transaction.deferred),
+            Work::Batch { .. } => Vec::new(),
         }
     }
 
@@ -218,7 +297,7 @@ impl<'e> Unit<'e> {
         self.engine.widen_multikey(id, index, seen)
     }
 
-    pub(super) fn transaction(&mut self) -> &mut Transaction {
+    pub(crate) fn transaction(&mut self) -> &mut Transaction {
         match &mut self.work {
             Work::Batch { transaction, .. } => transaction.get_or_insert_with(|| self.engine.store.begin()),
             Work::Transaction(transaction) => &mut transaction.storage,
@@ -274,7 +353,7 @@ impl<'e> Unit<'e> {
 
     /// Counts a document that a statement of one document wrote. The next statement must read it, so
     /// batches are large, and are seen through.
-    pub(super) fn written(&mut self) -> Result<()> {
+    pub(crate) fn written(&mut self) -> Result<()> {
         if self.count_written(limits::STATEMENT_BATCH_DOCUMENTS)? {
             self.settle()?;
         }
@@ -341,7 +420,7 @@ impl<'e> Unit<'e> {
     ///
     /// The batch was holding earlier documents, so it could not wait. Afterwards it holds nothing, and
     /// can.
-    pub(super) fn can_retry(&mut self, error: &Error) -> Result<bool> {
+    pub(crate) fn can_retry(&mut self, error: &Error) -> Result<bool> {
         let Error::Conflict(_) = error else { return Ok(false) };
         if self.is_transaction() {
             return Ok(false);
@@ -350,10 +429,12 @@ impl<'e> Unit<'e> {
         self.operation.check()?;
         // Seen through, not only queued: the next try reads from a snapshot that has these writes.
         self.settle()?;
+        self.await_contended()?;
         Ok(true)
     }
 
     fn enqueue(&mut self) -> Result<()> {
+        self.keeps = false;
         if std::mem::take(&mut self.unrecorded)
             && let Some(retry) = self.retry.take()
         {

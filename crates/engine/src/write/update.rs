@@ -14,6 +14,7 @@ use super::unit::Unit;
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
+use crate::maintenance::check_user_paths;
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor};
 use crate::planner::{Hint, ReadRequest};
@@ -52,6 +53,7 @@ pub fn update(
     if let Some(done) = unit.answered(request.statement) {
         return UpdateOutcome::decode(&done);
     }
+    check_maintained(unit, namespace, &request.update)?;
     let mut race = UpsertRace::default();
     loop {
         let outcome = update_matching(unit, namespace, request)?;
@@ -62,6 +64,15 @@ pub fn update(
             Ok(id) => return Ok(UpdateOutcome { upserted: Some(id), ..UpdateOutcome::default() }),
             Err(error) => race.look_again(unit, &request.filter, error)?,
         }
+    }
+}
+
+/// Refuses operators that name what a pattern maintains. A replacement or a pipeline names nothing: what it
+/// would change of it is put right.
+pub(super) fn check_maintained(unit: &Unit<'_>, namespace: &Namespace, update: &Update) -> Result<()> {
+    match update.touched_paths() {
+        Some(paths) if update.is_operators() => check_user_paths(unit.engine, namespace, &paths),
+        _ => Ok(()),
     }
 }
 
@@ -145,7 +156,7 @@ fn update_matching(
 /// Applies the update to one document and sends the result through the door.
 pub(super) fn apply_update(
     unit: &mut Unit<'_>,
-    collection: &Collection,
+    collection: &Arc<Collection>,
     record: RecordId,
     before: RawDocument<'_>,
     position: Option<usize>,
@@ -158,7 +169,10 @@ pub(super) fn apply_update(
             index.spec.partial.is_none()
                 && !index.spec.key.iter().any(|part| request.update.may_touch(&part.path))
         };
-        door::update(unit, collection, record, before, after.as_raw(), untouched)?;
+        let shaped = door::update(unit, collection, record, before, after.as_raw(), untouched)?;
+        if shaped.is_some() {
+            return Ok(Images { before: before.to_document(), after: shaped });
+        }
     }
     Ok(Images { before: before.to_document(), after: applied.after })
 }
@@ -169,7 +183,7 @@ pub(super) fn change_record<T>(
     namespace: &Namespace,
     found: Candidate,
     filter: &Filter,
-    mut change: impl FnMut(&mut Unit<'_>, &Collection, RawDocument<'_>, Option<usize>) -> Result<T>,
+    mut change: impl FnMut(&mut Unit<'_>, &Arc<Collection>, RawDocument<'_>, Option<usize>) -> Result<T>,
 ) -> Result<Option<T>> {
     loop {
         unit.operation.check()?;

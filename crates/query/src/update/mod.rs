@@ -125,6 +125,11 @@ impl Update {
         Ok(Update { kind: Kind::Replacement(document.to_document()) })
     }
 
+    /// Whether it is written with operators, which name paths.
+    pub fn is_operators(&self) -> bool {
+        matches!(self.kind, Kind::Operators { .. })
+    }
+
     pub fn is_replacement(&self) -> bool {
         matches!(self.kind, Kind::Replacement(_))
     }

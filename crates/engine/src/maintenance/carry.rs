@@ -1,0 +1,385 @@
+//! One change carried through all patterns that it concerns.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_error::Result;
+use kilim_patterns::declaration::OnUserWrite;
+use kilim_patterns::{Derived, Kind, Reference, Rollup, Shaped, overlap, with_value};
+
+use super::declare::read_only;
+use super::fill::Refresh;
+use super::sources::{Use, find_unique, read_newest};
+use super::{Pattern, PatternId, groups, holders};
+use crate::catalog::{Collection, RecordId};
+use crate::index::Index;
+use crate::limits;
+use crate::namespace::Namespace;
+use crate::write::{Unit, door};
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    /// The document as it was written, where patterns shaped it.
+    pub shaped: Option<Document>,
+}
+
+/// A document that the change touches, or another because of it.
+pub(super) struct Touched {
+    pub collection: Arc<Collection>,
+    /// None until it is inserted.
+    pub record: Option<RecordId>,
+    pub before: Option<Document>,
+    /// None where it is deleted.
+    pub after: Option<Document>,
+    /// None where a user wrote it.
+    pub by: Option<Arc<Pattern>>,
+    /// A pattern that makes its fields anew, whatever is there.
+    pub refreshed_by: Option<PatternId>,
+}
+
+impl Touched {
+    /// What a pattern may trust of the past.
+    fn before_for(&self, pattern: &Pattern) -> Option<RawDocument<'_>> {
+        let before = self.before.as_ref().filter(|_| self.refreshed_by != Some(pattern.id));
+        before.map(Document::as_raw)
+    }
+
+    /// Whether a pattern shapes it: a user wrote it, or it is new, or it is made anew.
+    fn is_shaped_by(&self, pattern: &Pattern) -> bool {
+        self.by.is_none() || self.before.is_none() || self.refreshed_by == Some(pattern.id)
+    }
+}
+
+/// A change on its way.
+pub(super) struct Work {
+    patterns: Arc<[Arc<Pattern>]>,
+    pub touched: Vec<Touched>,
+    pub groups: groups::Groups,
+    /// Groups are changed at the commit, not now.
+    defers: bool,
+}
+
+/// Carries a change of a user's document through the patterns of its database, and writes everything.
+/// `untouched` says which indexes the user's change cannot concern.
+pub(crate) fn carry(
+    unit: &mut Unit<'_>,
+    patterns: Arc<[Arc<Pattern>]>,
+    collection: &Arc<Collection>,
+    record: Option<RecordId>,
+    before: Option<RawDocument<'_>>,
+    after: Option<RawDocument<'_>>,
+    untouched: &dyn Fn(&Index) -> bool,
+) -> Result<Carried> {
+    let mut work = Work {
+        defers: unit.is_transaction(),
+        touched: vec![Touched {
+            collection: collection.clone(),
+            record,
+            before: before.map(RawDocument::to_document),
+            after: after.map(RawDocument::to_document),
+            by: None,
+            refreshed_by: None,
+        }],
+        groups: groups::Groups::default(),
+        patterns,
+    };
+    // With empty hands, so that writers of one group stand in line for it instead of in each other's way.
+    if record.is_none() && !work.defers {
+        groups::hold_ahead(unit, &work)?;
+    }
+    work.run(unit)?;
+    work.write(unit, untouched)?;
+    let shaped = work.touched.swap_remove(0).after;
+    let same = match (&shaped, after) {
+        (Some(shaped), Some(after)) => shaped.as_bytes() == after.as_bytes(),
+        _ => true,
+    };
+    Ok(Carried { shaped: shaped.filter(|_| !same) })
+}
+
+/// Makes a document's fields anew, for one pattern.
+pub(super) fn refresh_document(
+    unit: &mut Unit<'_>,
+    patterns: Arc<[Arc<Pattern>]>,
+    pattern: &Arc<Pattern>,
+    collection: &Arc<Collection>,
+    record: RecordId,
+    refresh: Refresh,
+) -> Result<()> {
+    let mut work = Work::new(patterns);
+    work.groups.distrust(pattern.id, refresh == Refresh::All);
+    let Some(at) = work.touch(unit, pattern, collection, record)? else { return Ok(()) };
+    work.touched[at].refreshed_by = Some(pattern.id);
+    work.run(unit)?;
+    work.write(unit, &|_| false)
+}
+
+/// Makes the groups of a child anew, and their parents.
+pub(super) fn refresh_groups(
+    unit: &mut Unit<'_>,
+    patterns: Arc<[Arc<Pattern>]>,
+    pattern: &Arc<Pattern>,
+    rollup: &Rollup,
+    collection: &Arc<Collection>,
+    record: RecordId,
+    refresh: Refresh,
+) -> Result<()> {
+    let mut work = Work::new(patterns);
+    work.groups.distrust(pattern.id, refresh == Refresh::All);
+    let Some(child) = read_newest(unit, collection, record, Use::Copy)? else { return Ok(()) };
+    groups::show_all(unit, &mut work, pattern, rollup, child.as_raw())?;
+    work.run(unit)?;
+    work.write(unit, &|_| false)
+}
+
+/// Changes the groups that a transaction's statements left for its commit.
+pub(crate) fn carry_deferred(unit: &mut Unit<'_>) -> Result<()> {
+    let deferred = unit.take_deferred();
+    if deferred.is_empty() {
+        return Ok(());
+    }
+    let registry = unit.engine.patterns();
+    let mut databases: Vec<String> = deferred.iter().map(|one| one.database.clone()).collect();
+    databases.sort_unstable();
+    databases.dedup();
+    for database in databases {
+        let patterns: Arc<[Arc<Pattern>]> = registry.of(&database).to_vec().into();
+        let mut work = Work::new(patterns);
+        let own = deferred.iter().filter(|one| one.database == database);
+        groups::take_up(unit, &mut work, own)?;
+        work.run(unit)?;
+        work.write(unit, &|_| false)?;
+    }
+    Ok(())
+}
+
+impl Work {
+    fn new(patterns: Arc<[Arc<Pattern>]>) -> Work {
+        Work { patterns, touched: Vec::new(), groups: groups::Groups::default(), defers: false }
+    }
+
+    pub fn patterns(&self) -> &Arc<[Arc<Pattern>]> {
+        &self.patterns
+    }
+
+    pub fn defers(&self) -> bool {
+        self.defers
+    }
+
+    fn run(&mut self, unit: &mut Unit<'_>) -> Result<()> {
+        let patterns = self.patterns.clone();
+        for pattern in patterns.iter().filter(|pattern| pattern.is_maintained()) {
+            unit.operation.check()?;
+            match &pattern.declaration.kind {
+                Kind::Derived(derived) => self.derive(pattern, derived),
+                Kind::Reference(reference) => {
+                    self.shape_holders(unit, pattern, reference)?;
+                    holders::fan_out(unit, self, pattern, reference)?;
+                }
+                Kind::Rollup(rollup) => {
+                    self.shape_parents(unit, pattern, rollup)?;
+                    groups::change(unit, self, pattern, rollup)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The touched documents of a collection, by their places.
+    pub fn places(&self, namespace: &Namespace) -> Vec<usize> {
+        let of = |at: &usize| self.touched[*at].collection.namespace == *namespace;
+        (0..self.touched.len()).filter(of).collect()
+    }
+
+    fn derive(&mut self, pattern: &Arc<Pattern>, derived: &Derived) {
+        for at in self.places(&pattern.target) {
+            let touched = &mut self.touched[at];
+            let Some(after) = &touched.after else { continue };
+            if let Some(made) = derived.apply(after.as_raw()) {
+                touched.after = Some(made);
+            }
+        }
+    }
+
+    /// Copies in the documents that a user wrote.
+    fn shape_holders(
+        &mut self,
+        unit: &mut Unit<'_>,
+        pattern: &Arc<Pattern>,
+        reference: &Reference,
+    ) -> Result<()> {
+        let source = pattern.source.as_ref();
+        for at in self.places(&pattern.target) {
+            let touched = &self.touched[at];
+            let (Some(after), Some(source)) = (&touched.after, source) else { continue };
+            if !touched.is_shaped_by(pattern) {
+                continue;
+            }
+            // A copy that froze before the pattern was declared is nobody's to change.
+            if touched.refreshed_by == Some(pattern.id) && reference.is_frozen_copy(after.as_raw())? {
+                continue;
+            }
+            let before = touched.before_for(pattern);
+            let mut find = |key: RawValue<'_>| {
+                Ok(find_unique(unit, source, &reference.foreign_field, key, Use::Copy)?
+                    .map(|newest| newest.document))
+            };
+            if let Shaped::To { document, replaced } = reference.shape(before, after.as_raw(), &mut find)? {
+                if replaced && touched.by.is_none() && touched.refreshed_by.is_none() {
+                    note_replaced(pattern)?;
+                }
+                self.touched[at].after = Some(document);
+            }
+        }
+        Ok(())
+    }
+
+    /// A group's fields in the parents that a user wrote.
+    fn shape_parents(&mut self, unit: &mut Unit<'_>, pattern: &Arc<Pattern>, rollup: &Rollup) -> Result<()> {
+        for at in self.places(&pattern.target) {
+            let touched = &self.touched[at];
+            let Some(after) = &touched.after else { continue };
+            if !touched.is_shaped_by(pattern) {
+                continue;
+            }
+            let key = rollup.key_of_parent(after.as_raw());
+            let before = touched.before_for(pattern);
+            let same_group = before.is_some_and(|before| {
+                let old = rollup.key_of_parent(before);
+                let bytes = |key: Option<kilim_bson::Value>| key.map(|key| Rollup::key_bytes(key.as_raw()));
+                bytes(old) == bytes(key.clone())
+            });
+            let made = match (before, key) {
+                (Some(before), _) if same_group => rollup.restored(before, after.as_raw()),
+                (_, Some(_)) if self.defers => {
+                    groups::defer_parent(unit, pattern, rollup, after.as_raw());
+                    rollup.restored(RawDocument::empty(), after.as_raw())
+                }
+                (_, Some(key)) => {
+                    let state = groups::state_of(unit, self, pattern, rollup, key.as_raw())?;
+                    let after =
+                        self.touched[at].after.as_ref().map_or(RawDocument::empty(), Document::as_raw);
+                    rollup.merged(after, key.as_raw(), &state)?
+                }
+                (_, None) => rollup.restored(RawDocument::empty(), after.as_raw()),
+            };
+            if let Some(made) = made {
+                if same_group {
+                    note_replaced(pattern)?;
+                }
+                self.touched[at].after = Some(made);
+            }
+        }
+        Ok(())
+    }
+
+    /// Touches a record: its place, with its newest version, held to be written. None where it is gone.
+    pub fn touch(
+        &mut self,
+        unit: &mut Unit<'_>,
+        pattern: &Arc<Pattern>,
+        collection: &Arc<Collection>,
+        record: RecordId,
+    ) -> Result<Option<usize>> {
+        let known =
+            |touched: &Touched| touched.collection.id == collection.id && touched.record == Some(record);
+        if let Some(at) = self.touched.iter().position(known) {
+            return Ok(Some(at));
+        }
+        let Some(document) = read_newest(unit, collection, record, Use::Write)? else { return Ok(None) };
+        self.touched.push(Touched {
+            collection: collection.clone(),
+            record: Some(record),
+            before: Some(document.clone()),
+            after: Some(document),
+            by: Some(pattern.clone()),
+            refreshed_by: None,
+        });
+        Ok(Some(self.touched.len() - 1))
+    }
+
+    /// Writes every touched document once, the user's first, and the groups' states.
+    fn write(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {
+        let saved = unit.transaction().savepoint();
+        let written = self.write_all(unit, untouched);
+        if written.is_err() {
+            unit.transaction().restore(saved);
+        }
+        written
+    }
+
+    fn write_all(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {
+        for touched in &mut self.touched {
+            if let Some(pattern) = &touched.by {
+                if unchanged(touched.before.as_ref(), touched.after.as_ref()) {
+                    continue;
+                }
+                if touched.before.is_some() && touched.after.as_ref().is_some_and(too_large) {
+                    // It keeps what it has, and verification tells.
+                    continue;
+                }
+                pattern.counters.maintained.add(1);
+                if let (Some(path), Some(after)) = (&pattern.declaration.options.touch, &touched.after) {
+                    let now = RawValue::DateTime(unit.engine.now_millis());
+                    touched.after = Some(with_value(after.as_raw(), path.as_str(), Some(now)));
+                }
+            }
+            let own = touched.by.as_ref().map(|pattern| pattern.declaration.maintained_paths());
+            let passed_by = |index: &Index| match &own {
+                None => untouched(index) && !self.patterns.iter().any(|pattern| concerns(pattern, index)),
+                Some(paths) => {
+                    let meets = |path: &str| paths.iter().any(|own| overlap(own, path));
+                    index.spec.partial.is_none()
+                        && !index.spec.key.iter().any(|part| meets(part.path.as_str()))
+                        && !self.patterns.iter().any(|pattern| concerns(pattern, index))
+                }
+            };
+            let (before, after) = (touched.before.as_ref(), touched.after.as_ref());
+            let record = match (before, after, touched.record) {
+                (None, Some(after), _) => door::put_new(unit, &touched.collection, after.as_raw())?,
+                (Some(before), Some(after), Some(record)) => {
+                    let (before, after) = (before.as_raw(), after.as_raw());
+                    door::put_changed(unit, &touched.collection, record, before, after, passed_by)?;
+                    record
+                }
+                (Some(before), None, Some(record)) => {
+                    door::put_removed(unit, &touched.collection, record, before.as_raw())?;
+                    record
+                }
+                _ => continue,
+            };
+            touched.record = Some(record);
+        }
+        self.groups.write(unit);
+        Ok(())
+    }
+}
+
+/// A user's value gave way, unless the pattern does not allow users to try.
+fn note_replaced(pattern: &Pattern) -> Result<()> {
+    if pattern.declaration.options.on_user_write == OnUserWrite::Reject {
+        let path = pattern.declaration.maintained_paths().swap_remove(0);
+        return Err(read_only(pattern, &path));
+    }
+    pattern.counters.user_writes_replaced.add(1);
+    Ok(())
+}
+
+fn unchanged(before: Option<&Document>, after: Option<&Document>) -> bool {
+    match (before, after) {
+        (Some(before), Some(after)) => before.as_bytes() == after.as_bytes(),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+fn too_large(document: &Document) -> bool {
+    document.as_bytes().len() > limits::DOCUMENT_BYTES_MAX
+}
+
+/// Whether some pattern maintains what an index is over.
+fn concerns(pattern: &Pattern, index: &Index) -> bool {
+    let paths = pattern.declaration.maintained_paths();
+    index.spec.key.iter().any(|part| paths.iter().any(|path| overlap(path, part.path.as_str())))
+}

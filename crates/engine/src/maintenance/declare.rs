@@ -1,0 +1,319 @@
+//! Patterns declared, paused, resumed and dropped.
+//!
+//! A pattern is installed while no writer is inside its collections: every write before saw none of it, every
+//! write after keeps it. What was written before is then filled in by a job ([`super::fill`]).
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, Path, Value, doc};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_patterns::{Declaration, Kind, WhenNotMatched, check_claims, overlap};
+use kilim_storage::{Durability, Space};
+
+use super::sources::unique_index;
+use super::{Pattern, PatternId, PatternState, Registry};
+use crate::catalog::Collection;
+use crate::engine::Engine;
+use crate::index::{IndexSpec, KeyPart};
+use crate::layout;
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+
+impl Engine {
+    /// Declares a pattern. It comes back in force, and building unless there is nothing to build.
+    pub fn create_pattern(
+        &self,
+        operation: &Arc<Operation>,
+        database: &str,
+        declaration: Declaration,
+    ) -> Result<Arc<Pattern>> {
+        let id = PatternId(self.next_index_id().0);
+        let pattern = Pattern::new(id, database, declaration, PatternState::Building)?;
+        self.check_no_view(&pattern.target)?;
+        self.check_declaration(&pattern)?;
+        self.ensure_collection(&pattern.target)?;
+        if pattern.declaration.options.create_indexes {
+            self.build_supporting_indexes(operation, &pattern)?;
+        }
+        let pattern = self.change_patterns(
+            operation,
+            &pattern.target.clone(),
+            pattern.source.clone(),
+            |engine, registry| {
+                engine.check_declaration(&pattern)?;
+                let empty = engine.is_empty(&pattern.target)?
+                    && pattern.source.as_ref().map_or(Ok(true), |source| engine.is_empty(source))?;
+                let state = if empty { PatternState::Active } else { PatternState::Building };
+                let pattern = Arc::new(Pattern { state, ..pattern.clone() });
+                Ok((registry.with(vec![pattern.clone()])?, pattern))
+            },
+        )?;
+        Ok(pattern)
+    }
+
+    /// What can be said against a declaration by looking at the catalog.
+    fn check_declaration(&self, pattern: &Pattern) -> Result<()> {
+        let registry = self.patterns();
+        let declaration = &pattern.declaration;
+        if registry.find(&pattern.target, &declaration.name).is_some() {
+            return Err(Error::user(
+                ErrorCode::PatternAlreadyExists,
+                format!(
+                    "{} has a pattern '{}' already: drop it, or modify it",
+                    pattern.target, declaration.name
+                ),
+            ));
+        }
+        let others: Vec<&Declaration> =
+            registry.of(&pattern.target.database).iter().map(|other| &*other.declaration).collect();
+        check_claims(declaration, &others)?;
+        registry.with(vec![Arc::new(pattern.clone())])?;
+        if let Some(source) = &pattern.source
+            && self.collection(source).is_none()
+        {
+            return Err(Error::user(
+                ErrorCode::PatternSourceMissing,
+                format!("{source} does not exist: create it, or correct 'from'"),
+            ));
+        }
+        let target = self.collection(&pattern.target);
+        if let Some(target) = &target {
+            let maintained = declaration.maintained_paths();
+            let over = |index: &&Arc<crate::index::Index>| {
+                index.spec.unique
+                    && index
+                        .spec
+                        .key
+                        .iter()
+                        .any(|part| maintained.iter().any(|path| overlap(path, part.path.as_str())))
+            };
+            if let Some(index) = target.indexes.iter().find(over) {
+                return Err(Error::user(
+                    ErrorCode::PatternFieldConflict,
+                    format!(
+                        "the unique index '{}' of {} is over a path that the pattern would maintain: maintenance \
+                         cannot fail for a user's write; drop the index, or choose another path",
+                        index.spec.name, pattern.target
+                    ),
+                ));
+            }
+        }
+        match (&declaration.kind, &pattern.source) {
+            (Kind::Reference(reference), Some(source)) => {
+                self.check_found_by(self.collection(source), source, &reference.foreign_field)
+            }
+            (Kind::Rollup(rollup), _) => self.check_found_by(target, &pattern.target, &rollup.on),
+            _ => Ok(()),
+        }
+    }
+
+    /// Documents are found by a key that is theirs alone.
+    fn check_found_by(
+        &self,
+        collection: Option<Arc<Collection>>,
+        namespace: &Namespace,
+        field: &str,
+    ) -> Result<()> {
+        let found = match collection {
+            Some(collection) => unique_index(&collection, field).is_some(),
+            None => field == "_id",
+        };
+        if found {
+            return Ok(());
+        }
+        Err(Error::user(
+            ErrorCode::PatternNotReady,
+            format!(
+                "{namespace} has no unique index on '{field}', by which the pattern finds its documents: \
+                 createIndex({{{field}: 1}}, {{unique: true}})"
+            ),
+        ))
+    }
+
+    fn build_supporting_indexes(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
+        let wanted = match (&pattern.declaration.kind, &pattern.source) {
+            (Kind::Reference(reference), _) => {
+                let mut key = Document::new();
+                key.push(&reference.local_field, 1);
+                Some((&pattern.target, key))
+            }
+            (Kind::Rollup(rollup), Some(source)) => rollup.supporting_index().map(|key| (source, key)),
+            _ => None,
+        };
+        let Some((namespace, key)) = wanted else { return Ok(()) };
+        let parts = KeyPart::all_of(key.as_raw());
+        // An index that begins with these parts serves as well.
+        let serves = |index: &Arc<crate::index::Index>| {
+            index.spec.key.len() >= parts.len()
+                && index.spec.key[..parts.len()] == parts
+                && !index.spec.sparse
+                && !index.spec.hidden
+                && index.spec.partial.is_none()
+        };
+        if self.collection(namespace).is_some_and(|collection| collection.indexes.iter().any(serves)) {
+            return Ok(());
+        }
+        let spec = IndexSpec {
+            name: format!("kilim_{}_1", pattern.declaration.name),
+            key: parts,
+            key_document: key,
+            unique: false,
+            sparse: false,
+            hidden: false,
+            expire_after_seconds: None,
+            partial: None,
+        };
+        self.build_indexes(operation, namespace, vec![spec]).map(drop)
+    }
+
+    /// Changes the patterns while nobody writes to two collections, on disk first.
+    pub(super) fn change_patterns<T>(
+        &self,
+        operation: &Operation,
+        target: &Namespace,
+        source: Option<Namespace>,
+        change: impl FnOnce(&Engine, &Registry) -> Result<(Registry, T)>,
+    ) -> Result<T> {
+        let mut held = Vec::new();
+        let mut collections: Vec<Arc<Collection>> = [Some(target.clone()), source]
+            .into_iter()
+            .flatten()
+            .filter_map(|namespace| self.collection(&namespace))
+            .collect();
+        collections.sort_by_key(|collection| collection.id);
+        collections.dedup_by_key(|collection| collection.id);
+        for collection in &collections {
+            held.push(self.hold_whole(operation, collection)?);
+        }
+        let ids = self.ids.lock();
+        let before = self.patterns();
+        let (after, result) = change(self, &before)?;
+        let mut transaction = self.store.begin();
+        ids.save(&mut transaction);
+        for pattern in after.iter() {
+            transaction.put(Space::Meta, pattern.meta_key(), pattern.encode().into_bytes());
+        }
+        for gone in before.iter().filter(|pattern| !after.iter().any(|kept| kept.id == pattern.id)) {
+            transaction.delete(Space::Meta, &gone.meta_key());
+            transaction.reclaim(Space::Meta, &layout::group_key(gone.id, &[]));
+        }
+        transaction.commit(Durability::Durable)?;
+        self.publish_patterns(after);
+        drop(held);
+        Ok(result)
+    }
+
+    /// Puts a pattern into another state.
+    pub fn set_pattern_state(
+        &self,
+        operation: &Operation,
+        pattern: &Pattern,
+        state: PatternState,
+    ) -> Result<()> {
+        self.change_patterns(operation, &pattern.target, pattern.source.clone(), |_, registry| {
+            let current = registry.find(&pattern.target, &pattern.declaration.name);
+            let current =
+                current.filter(|current| current.id == pattern.id).ok_or_else(|| not_found(pattern))?;
+            let changed = Arc::new(Pattern { state, ..(**current).clone() });
+            Ok((registry.with(vec![changed])?, ()))
+        })
+    }
+
+    /// Drops a pattern; its fields stay as plain ones.
+    pub fn drop_pattern(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
+        self.change_patterns(operation, &pattern.target, pattern.source.clone(), |_, registry| {
+            Ok((registry.without(&[pattern.id])?, ()))
+        })
+    }
+
+    /// The pattern of that name.
+    pub fn pattern(&self, target: &Namespace, name: &str) -> Result<Arc<Pattern>> {
+        self.patterns().find(target, name).cloned().ok_or_else(|| {
+            Error::user(ErrorCode::PatternNotFound, format!("{target} has no pattern '{name}'"))
+        })
+    }
+
+    fn is_empty(&self, namespace: &Namespace) -> Result<bool> {
+        match self.collection(namespace) {
+            None => Ok(true),
+            Some(collection) => {
+                let counter = self.store.snapshot().counter(&layout::counter_key(collection.id))?;
+                Ok(counter.count == 0)
+            }
+        }
+    }
+}
+
+impl Pattern {
+    /// The pattern as listPatterns shows it.
+    pub fn describe(&self) -> Document {
+        let paths = self.declaration.maintained_paths();
+        let fields: Vec<Value> = paths.iter().map(|path| Value::from(&**path)).collect();
+        let mut shown = doc! {
+            "name": &*self.declaration.name,
+            "kind": self.declaration.kind_name,
+            "ns": self.target.to_string(),
+            "spec": self.declaration.spec.clone(),
+            "fields": fields,
+            "state": self.state.name(),
+            "counters": {
+                "maintained": self.counters.maintained.get() as i64,
+                "userWritesReplaced": self.counters.user_writes_replaced.get() as i64,
+            },
+        };
+        if let PatternState::Failed(reason) = &self.state {
+            shown.push("reason", reason);
+        }
+        shown
+    }
+
+    /// Whether groups have documents of their own, made and removed with them.
+    pub(super) fn inserts_parents(&self) -> bool {
+        matches!(&self.declaration.kind, Kind::Rollup(rollup) if rollup.when_not_matched == WhenNotMatched::Insert)
+    }
+
+    /// A path of the target that users write and the pattern depends on.
+    pub fn is_user_path(&self, path: &str) -> bool {
+        match &self.declaration.kind {
+            Kind::Reference(reference) => kilim_patterns::lies_within(path, &reference.local_field),
+            _ => false,
+        }
+    }
+}
+
+fn not_found(pattern: &Pattern) -> Error {
+    let message = format!("{} has no pattern '{}' any more", pattern.target, pattern.declaration.name);
+    Error::user(ErrorCode::PatternNotFound, message)
+}
+
+/// Refuses a path that a user names and a pattern maintains.
+pub(crate) fn check_user_paths(engine: &Engine, namespace: &Namespace, paths: &[Path]) -> Result<()> {
+    let Some(patterns) = engine.patterns().concerned(namespace) else { return Ok(()) };
+    for pattern in patterns.iter().filter(|pattern| pattern.is_maintained() && pattern.target == *namespace) {
+        let maintained = pattern.declaration.maintained_paths();
+        for path in paths.iter().map(Path::as_str).filter(|path| !pattern.is_user_path(path)) {
+            if maintained.iter().any(|own| kilim_patterns::lies_within(path, own)) {
+                return Err(read_only(pattern, path));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn read_only(pattern: &Pattern, path: &str) -> Error {
+    let from = match &pattern.source {
+        Some(source) => format!(" from {source}"),
+        None => String::new(),
+    };
+    let way_out = match &pattern.source {
+        Some(_) => "Change the source, or dropPattern",
+        None => "Change what it is computed from, or dropPattern",
+    };
+    Error::user(
+        ErrorCode::PatternFieldReadOnly,
+        format!(
+            "Path '{path}' of {} is maintained by {} '{}'{from}. {way_out}.",
+            pattern.target, pattern.declaration.kind_name, pattern.declaration.name
+        ),
+    )
+}

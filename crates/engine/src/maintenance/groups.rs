@@ -1,0 +1,383 @@
+//! Groups of children: their states, and the parents that show them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_error::{Error, Result};
+use kilim_patterns::{GroupState, Kind, Outcome, Rollup, Row, WhenNotMatched, with_value};
+use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_storage::Space;
+
+use super::carry::{Touched, Work};
+use super::locks::group_lock;
+use super::sources::{Use, find_unique};
+use super::{Pattern, PatternId};
+use crate::layout;
+use crate::operator::{self, ExecContext};
+use crate::planner::ReadRequest;
+use crate::write::Unit;
+
+/// The states that a change has come to.
+#[derive(Default)]
+pub(super) struct Groups {
+    known: BTreeMap<(PatternId, Vec<u8>), GroupState>,
+    /// A pattern whose stored states are not to be believed.
+    distrusted: Option<PatternId>,
+}
+
+impl Groups {
+    pub fn distrust(&mut self, pattern: PatternId, really: bool) {
+        self.distrusted = really.then_some(pattern);
+    }
+
+    pub fn write(&self, unit: &mut Unit<'_>) {
+        for ((pattern, key), state) in &self.known {
+            let place = layout::group_key(*pattern, key);
+            match state.rows {
+                0 => unit.transaction().delete(Space::Meta, &place),
+                _ => unit.transaction().put(Space::Meta, place, state.to_document().into_bytes()),
+            }
+        }
+    }
+}
+
+/// What a transaction leaves for its commit: rows that leave groups and rows that enter them, or a parent that
+/// waits for its group's fields.
+#[derive(Debug, Clone)]
+pub(crate) struct Deferred {
+    pub database: String,
+    pattern: PatternId,
+    key: Value,
+    key_bytes: Vec<u8>,
+    out: Vec<Row>,
+    into: Vec<Row>,
+    newest: bool,
+}
+
+/// Rows of one group that a change takes out and puts in.
+#[derive(Default)]
+struct Delta {
+    key: Option<Value>,
+    out: Vec<Row>,
+    into: Vec<Row>,
+    newest: bool,
+}
+
+/// Holds the groups that a new child enters, before anything else is held.
+pub(super) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
+    let touched = &work.touched[0];
+    let Some(child) = &touched.after else { return Ok(()) };
+    let mut locks = Vec::new();
+    for pattern in work.patterns().iter().filter(|pattern| pattern.is_maintained()) {
+        let Kind::Rollup(rollup) = &pattern.declaration.kind else { continue };
+        if pattern.source.as_ref() != Some(&touched.collection.namespace) {
+            continue;
+        }
+        for row in rows(rollup, Some(child.as_raw())) {
+            locks.push(group_lock(pattern.id, &row.key_bytes));
+        }
+    }
+    locks.sort_unstable();
+    locks.dedup();
+    for lock in locks {
+        unit.hold_alone(Space::Meta, &lock)?;
+    }
+    Ok(())
+}
+
+/// The rows of a child. One that a stage fails on gives none: its write was possible before.
+fn rows(rollup: &Rollup, child: Option<RawDocument<'_>>) -> Vec<Row> {
+    child.and_then(|child| rollup.rows(child).ok()).unwrap_or_default()
+}
+
+/// Takes the rows of touched children out of their groups and into others, and touches the parents.
+pub(super) fn change(
+    unit: &mut Unit<'_>,
+    work: &mut Work,
+    pattern: &Arc<Pattern>,
+    rollup: &Rollup,
+) -> Result<()> {
+    let Some(source) = &pattern.source else { return Ok(()) };
+    let mut deltas: BTreeMap<Vec<u8>, Delta> = BTreeMap::new();
+    for at in work.places(source) {
+        let touched = &work.touched[at];
+        let out = rows(rollup, touched.before.as_ref().map(Document::as_raw));
+        let into = rows(rollup, touched.after.as_ref().map(Document::as_raw));
+        if touched.before.is_some() && touched.after.is_some() && rollup.same_rows(&out, &into)? {
+            continue;
+        }
+        let newest = touched.before.is_none();
+        for (row, leaves) in
+            out.into_iter().map(|row| (row, true)).chain(into.into_iter().map(|row| (row, false)))
+        {
+            let delta = deltas
+                .entry(row.key_bytes.clone())
+                .or_insert_with(|| Delta { newest: true, ..Delta::default() });
+            delta.key.get_or_insert_with(|| row.key.clone());
+            delta.newest &= newest;
+            if leaves { delta.out.push(row) } else { delta.into.push(row) }
+        }
+    }
+    for (key_bytes, delta) in deltas {
+        let Some(key) = delta.key.clone() else { continue };
+        if work.defers() {
+            unit.defer(Deferred {
+                database: pattern.target.database.clone(),
+                pattern: pattern.id,
+                key,
+                key_bytes,
+                out: delta.out,
+                into: delta.into,
+                newest: delta.newest,
+            });
+            continue;
+        }
+        apply(unit, work, pattern, rollup, key.as_raw(), &key_bytes, &delta)?;
+    }
+    Ok(())
+}
+
+fn apply(
+    unit: &mut Unit<'_>,
+    work: &mut Work,
+    pattern: &Arc<Pattern>,
+    rollup: &Rollup,
+    key: RawValue<'_>,
+    key_bytes: &[u8],
+    delta: &Delta,
+) -> Result<()> {
+    unit.hold_alone(Space::Meta, &group_lock(pattern.id, key_bytes))?;
+    let place = (pattern.id, key_bytes.to_vec());
+    let known = match work.groups.known.remove(&place) {
+        Some(state) => Some(state),
+        None => stored(unit, work, pattern, rollup, key_bytes)?,
+    };
+    let state = match known {
+        None => read_anew(unit, work, pattern, rollup, key)?,
+        Some(mut state) => {
+            let out: Vec<&Row> = delta.out.iter().collect();
+            let into: Vec<&Row> = delta.into.iter().collect();
+            match rollup.change_group(key, &mut state, &out, &into, delta.newest) {
+                Ok(Outcome::Done) => state,
+                // An accumulator that fails on a row is as it is on the whole group.
+                Ok(Outcome::ReadAnew) | Err(Error::User(_)) => read_anew(unit, work, pattern, rollup, key)?,
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    work.groups.known.insert(place, state.clone());
+    show(unit, work, pattern, rollup, key, &state)
+}
+
+/// Writes a group's fields into its parent.
+fn show(
+    unit: &mut Unit<'_>,
+    work: &mut Work,
+    pattern: &Arc<Pattern>,
+    rollup: &Rollup,
+    key: RawValue<'_>,
+    state: &GroupState,
+) -> Result<()> {
+    let inserts = rollup.when_not_matched == WhenNotMatched::Insert;
+    // A parent that this very change inserts or deletes is found among what it touches.
+    let same = |touched: &Touched| {
+        touched.collection.namespace == pattern.target
+            && touched
+                .after
+                .as_ref()
+                .and_then(|after| rollup.key_of_parent(after.as_raw()))
+                .is_some_and(|own| Rollup::key_bytes(own.as_raw()) == Rollup::key_bytes(key))
+    };
+    let at = match work.touched.iter().position(same) {
+        Some(at) => Some(at),
+        None => match find_unique(unit, &pattern.target, &rollup.on, key, Use::Write)? {
+            Some(parent) => work.touch(unit, pattern, &parent.collection, parent.record)?,
+            None => None,
+        },
+    };
+    match at {
+        Some(at) if inserts && state.rows == 0 && work.touched[at].by.is_some() => {
+            work.touched[at].after = None
+        }
+        Some(at) => {
+            let Some(parent) = &work.touched[at].after else { return Ok(()) };
+            if let Some(made) = rollup.merged(parent.as_raw(), key, state)? {
+                work.touched[at].after = Some(made);
+            }
+        }
+        None if inserts && state.rows > 0 => {
+            let collection = unit.join_or_create(&pattern.target)?;
+            let bare = match &*rollup.on {
+                "_id" => doc! {"_id": key},
+                on => with_value(doc! {"_id": kilim_bson::ObjectId::new()}.as_raw(), on, Some(key)),
+            };
+            let made = rollup.merged(bare.as_raw(), key, state)?.unwrap_or(bare);
+            let by = Some(pattern.clone());
+            work.touched.push(Touched {
+                collection,
+                record: None,
+                before: None,
+                after: Some(made),
+                by,
+                refreshed_by: None,
+            });
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+/// Makes sure that the groups of a child have states, and shows them in their parents.
+pub(super) fn show_all(
+    unit: &mut Unit<'_>,
+    work: &mut Work,
+    pattern: &Arc<Pattern>,
+    rollup: &Rollup,
+    child: RawDocument<'_>,
+) -> Result<()> {
+    for row in rows(rollup, Some(child)) {
+        let state = state_of(unit, work, pattern, rollup, row.key.as_raw())?;
+        show(unit, work, pattern, rollup, row.key.as_raw(), &state)?;
+    }
+    Ok(())
+}
+
+/// The state of a group, held.
+pub(super) fn state_of(
+    unit: &mut Unit<'_>,
+    work: &mut Work,
+    pattern: &Arc<Pattern>,
+    rollup: &Rollup,
+    key: RawValue<'_>,
+) -> Result<GroupState> {
+    let key_bytes = Rollup::key_bytes(key);
+    unit.hold_alone(Space::Meta, &group_lock(pattern.id, &key_bytes))?;
+    if let Some(state) = work.groups.known.get(&(pattern.id, key_bytes.clone())) {
+        return Ok(state.clone());
+    }
+    match stored(unit, work, pattern, rollup, &key_bytes)? {
+        Some(state) => Ok(state),
+        None => {
+            let state = read_anew(unit, work, pattern, rollup, key)?;
+            work.groups.known.insert((pattern.id, key_bytes), state.clone());
+            Ok(state)
+        }
+    }
+}
+
+fn stored(
+    unit: &mut Unit<'_>,
+    work: &Work,
+    pattern: &Pattern,
+    rollup: &Rollup,
+    key: &[u8],
+) -> Result<Option<GroupState>> {
+    if work.groups.distrusted == Some(pattern.id) {
+        return Ok(None);
+    }
+    let Some(bytes) = unit.transaction().latest(Space::Meta, &layout::group_key(pattern.id, key))? else {
+        return Ok(None);
+    };
+    let document = RawDocument::parse(&bytes).map_err(|_| Error::bug("a group's state is no document"))?;
+    rollup.restore_group(document).map(Some)
+}
+
+/// A group's state from all of its children, as they are after this change.
+fn read_anew(
+    unit: &mut Unit<'_>,
+    work: &Work,
+    pattern: &Pattern,
+    rollup: &Rollup,
+    key: RawValue<'_>,
+) -> Result<GroupState> {
+    let key_bytes = Rollup::key_bytes(key);
+    let Some(source) = &pattern.source else { return rollup.empty_group(key) };
+    let mut rows: Vec<(u64, Vec<Row>)> = Vec::new();
+    if let Some(collection) = unit.join(source)? {
+        // What is queued is published first: this group's children are, since the group is held.
+        let snapshot = unit.newest_snapshot()?;
+        let filter = match rollup.key_field() {
+            Some(field) => Filter::Field {
+                path: kilim_bson::Path::parse(field),
+                predicate: Predicate::Compare(Comparison::Eq, key.to_value()),
+            },
+            None => Filter::True,
+        };
+        let request = ReadRequest::new(Arc::new(filter));
+        let plan = crate::read::plan_collection(unit, &collection, request, &snapshot)?;
+        let mut executor = operator::execute(plan, snapshot);
+        let operation = unit.operation.clone();
+        let interrupt = || operation.check();
+        let mut context = ExecContext::new(&interrupt);
+        while let Some(row) = executor.next_record(&mut context)? {
+            let touched = |touched: &Touched| {
+                touched.collection.id == collection.id && touched.record == Some(row.record)
+            };
+            if !work.touched.iter().any(touched) {
+                rows.push((row.record.0, self::rows(rollup, Some(row.document()))));
+            }
+        }
+    }
+    for at in work.places(source) {
+        let touched = &work.touched[at];
+        let order = touched.record.map_or(u64::MAX, |record| record.0);
+        rows.push((order, self::rows(rollup, touched.after.as_ref().map(Document::as_raw))));
+    }
+    rows.sort_by_key(|(order, _)| *order);
+    let own = rows.iter().flat_map(|(_, rows)| rows).filter(|row| row.key_bytes == key_bytes);
+    rollup.group_of(key, own)
+}
+
+/// Leaves a parent's fields for the commit.
+pub(super) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, rollup: &Rollup, parent: RawDocument<'_>) {
+    let Some(key) = rollup.key_of_parent(parent) else { return };
+    unit.defer(Deferred {
+        database: pattern.target.database.clone(),
+        pattern: pattern.id,
+        key_bytes: Rollup::key_bytes(key.as_raw()),
+        key,
+        out: Vec::new(),
+        into: Vec::new(),
+        newest: true,
+    });
+}
+
+/// Changes the groups that a transaction left for now, each once.
+pub(super) fn take_up<'d>(
+    unit: &mut Unit<'_>,
+    work: &mut Work,
+    deferred: impl Iterator<Item = &'d Deferred>,
+) -> Result<()> {
+    let mut deltas: BTreeMap<(PatternId, Vec<u8>), Delta> = BTreeMap::new();
+    for one in deferred {
+        let place = (one.pattern, one.key_bytes.clone());
+        let delta = deltas.entry(place).or_insert_with(|| Delta { newest: true, ..Delta::default() });
+        delta.key.get_or_insert_with(|| one.key.clone());
+        // A row that enters and leaves again within the transaction is no row.
+        for row in &one.out {
+            match delta.into.iter().rposition(|entered| entered.document == row.document) {
+                Some(at) => drop(delta.into.remove(at)),
+                None => delta.out.push(row.clone()),
+            }
+        }
+        delta.into.extend(one.into.iter().cloned());
+        delta.newest &= one.newest;
+    }
+    // In one order, so that two commits do not wait for each other; what they wait for never waits for them.
+    for (pattern, key) in deltas.keys() {
+        unit.hold_in_line(Space::Meta, &group_lock(*pattern, key))?;
+    }
+    let patterns = work.patterns().clone();
+    for ((id, key_bytes), mut delta) in deltas {
+        let Some(pattern) = patterns.iter().find(|pattern| pattern.id == id && pattern.is_maintained())
+        else {
+            continue;
+        };
+        let (Kind::Rollup(rollup), Some(key)) = (&pattern.declaration.kind, delta.key.take()) else {
+            continue;
+        };
+        apply(unit, work, pattern, rollup, key.as_raw(), &key_bytes, &delta)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Documents found by a unique key, as of the newest commit.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue, encode_value};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::Space;
+
+use crate::catalog::{Collection, RecordId};
+use crate::index::Index;
+use crate::layout;
+use crate::namespace::Namespace;
+use crate::write::Unit;
+
+/// How a document that was found may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It must not change before the commit.
+    Copy,
+    /// It will be written.
+    Write,
+}
+
+/// A document as of the newest commit.
+pub(super) struct Newest {
+    pub collection: Arc<Collection>,
+    pub record: RecordId,
+    pub document: Document,
+}
+
+/// The unique index over one field, by which documents are found.
+pub(super) fn unique_index<'c>(collection: &'c Collection, field: &str) -> Option<&'c Arc<Index>> {
+    collection.indexes.iter().find(|index| {
+        index.spec.unique
+            && index.spec.key.len() == 1
+            && index.spec.key[0].path.as_str() == field
+            && !index.spec.sparse
+            && index.spec.partial.is_none()
+    })
+}
+
+/// The document with this key, or none; nobody makes or removes one before the commit.
+pub(super) fn find_unique(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    field: &str,
+    key: RawValue<'_>,
+    usage: Use,
+) -> Result<Option<Newest>> {
+    let Some(collection) = unit.join(namespace)? else { return Ok(None) };
+    let index = unique_index(&collection, field).ok_or_else(|| {
+        Error::user(
+            ErrorCode::PatternNotReady,
+            format!("{namespace} has no unique index on '{field}' by which a pattern finds its documents: create it"),
+        )
+    })?;
+    let mut bytes = Vec::new();
+    encode_value(&mut bytes, key, index.spec.key[0].descending);
+    let entry = layout::unique_entry(index.id, &bytes);
+    unit.hold_shared(Space::Index, &entry)?;
+    let Some(value) = unit.transaction().latest(Space::Index, &entry)? else { return Ok(None) };
+    let record = layout::record_id_of(&value[..8]);
+    let found = read_newest(unit, &collection, record, usage)?;
+    Ok(found.map(|document| Newest { collection, record, document }))
+}
+
+/// A record as of the newest commit.
+pub(super) fn read_newest(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    record: RecordId,
+    usage: Use,
+) -> Result<Option<Document>> {
+    let key = layout::record_key(collection.id, record);
+    match usage {
+        Use::Copy => unit.hold_shared(Space::Records, &key)?,
+        Use::Write => unit.hold_alone(Space::Records, &key)?,
+    }
+    let stored = unit.transaction().latest(Space::Records, &key)?;
+    Ok(stored.map(|stored| {
+        // SAFETY: records hold documents that passed validation.
+        let stored = unsafe { RawDocument::from_validated(&stored[layout::STAMP_BYTES..]) };
+        collection.shape.to_logical(stored).to_document()
+    }))
+}

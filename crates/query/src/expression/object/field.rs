@@ -176,15 +176,15 @@ fn parse_change(
 pub(super) fn set<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let name = name_of(call)?;
     let input = call.argument(1, env)?;
-    let value = call.argument(2, env)?;
     if input.is_nullish() {
         return Ok(Evaluated::NULL);
     }
     let Some(document) = input.as_document() else {
         return Err(Error::location(4_161_105, "$setField requires 'input' to evaluate to type Object"));
     };
-    let mut out = Writer::with_capacity(document.as_bytes().len() + 32);
+    let value = call.argument(2, env)?;
     let mut value = value.raw();
+    let mut out = Writer::with_capacity(document.as_bytes().len() + 32);
     let mut fields = document.iter();
     while let Some((known, _, bytes)) = fields.next_with_bytes() {
         if known != name {

@@ -249,6 +249,24 @@ impl<'a> RawDocument<'a> {
         None
     }
 
+    /// The first element of each of these names, found in one pass. The places are those of the names, and
+    /// empty at first.
+    pub fn get_each(self, names: &[Box<str>], places: &mut [Option<RawValue<'a>>]) {
+        let mut left = names.len();
+        let mut iter = self.iter();
+        while left > 0
+            && let Some((found, slot)) = iter.next_slot()
+        {
+            for (name, place) in names.iter().zip(&mut *places) {
+                if found == name.as_bytes() && place.is_none() {
+                    *place = Some(slot.read(self.bytes));
+                    left -= 1;
+                    break;
+                }
+            }
+        }
+    }
+
     /// The bytes of the elements, without the length and the final zero: what copies into a
     /// document under construction.
     pub fn elements(self) -> &'a [u8] {

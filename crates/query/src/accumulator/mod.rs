@@ -159,6 +159,11 @@ impl Accumulator {
         }
     }
 
+    /// Whether it sorts documents, so that its input alone does not do.
+    pub fn is_sorted(&self) -> bool {
+        self.order.is_some()
+    }
+
     /// Every expression that belongs to it.
     pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
         std::iter::once(&self.input).chain(&self.n)

@@ -21,7 +21,7 @@ pub struct Group {
 }
 
 /// Stands in a key for a field that is missing: no value's key begins with it.
-const MISSING: u8 = 0x01;
+pub(super) const MISSING: u8 = 0x01;
 
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let RawValue::Document(spec) = value else {
@@ -104,7 +104,7 @@ impl Group {
     }
 
     /// The key's fields where it is a document of several.
-    fn id_fields(&self) -> Option<&[(Box<str>, Expression)]> {
+    pub(super) fn id_fields(&self) -> Option<&[(Box<str>, Expression)]> {
         match &self.id {
             Expression::Object(fields) if fields.len() != 1 => Some(fields),
             _ => None,
@@ -112,7 +112,7 @@ impl Group {
     }
 
     /// The only expression of the key.
-    fn single_id(&self) -> &Expression {
+    pub(super) fn single_id(&self) -> &Expression {
         match &self.id {
             Expression::Object(fields) if fields.len() == 1 => &fields[0].1,
             id => id,

@@ -13,7 +13,7 @@ use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, Result};
 use kilim_query::accumulator::State;
 use kilim_query::expression::{Bindings, Env};
-use kilim_query::stage;
+use kilim_query::stage::{self, GroupFields};
 
 use self::table::Table;
 use super::{Budget, Opening, Step};
@@ -21,6 +21,7 @@ use crate::operator::{ExecContext, Row, SortBuffer};
 
 pub(super) struct Group {
     stage: Arc<stage::Group>,
+    reads: GroupFields,
     bindings: Bindings,
     input: Box<dyn Step>,
     table: Table,
@@ -46,6 +47,7 @@ impl Group {
     pub(super) fn new(stage: &Arc<stage::Group>, input: Box<dyn Step>, opening: &Opening<'_>) -> Group {
         Group {
             stage: stage.clone(),
+            reads: GroupFields::of(stage),
             bindings: opening.bindings.clone(),
             input,
             table: Table::new(),
@@ -89,7 +91,8 @@ impl Group {
         let stage = &self.stage;
         let env = Env::new(document, &self.bindings);
         self.key.clear();
-        stage.key_of(&env, &mut self.key)?;
+        let fetched = self.reads.fetch(document);
+        self.reads.key_of(stage, &env, &fetched, &mut self.key)?;
         let hash = self.table.hash(&self.key);
         let group = match self.table.find(hash, &self.key) {
             Some(group) => group,
@@ -106,10 +109,7 @@ impl Group {
             }
         };
         let states = self.table.states_mut(group, stage.fields.len());
-        let mut grown = 0;
-        for ((_, accumulator), state) in stage.fields.iter().zip(states) {
-            grown += accumulator.accumulate(state, &env)?;
-        }
+        let grown = self.reads.accumulate(stage, states, &env, &fetched)?;
         match grown {
             0 => {}
             grown @ 1.. => self.budget.add(grown as usize),

@@ -67,6 +67,13 @@ impl Sort {
     /// Appends the document's key: comparing such keys as bytes is comparing documents.
     pub fn key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
+        // As mongod has it, what sorts by `_id` alone takes it for what it is, an array too.
+        if let [part] = &self.parts[..]
+            && part.path.as_str() == "_id"
+        {
+            encode_value(out, document.get("_id").unwrap_or(RawValue::Null), part.descending);
+            return Ok(());
+        }
         for part in &self.parts {
             match scalar_at(document, part.path.components()) {
                 Some(value) => encode_value(out, value, part.descending),

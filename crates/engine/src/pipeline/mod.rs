@@ -225,10 +225,11 @@ impl Reader {
     fn prepare_in(&self, namespace: &Namespace, pipeline: &Pipeline, outermost: bool) -> Result<Prepared> {
         let mut pipeline = pipeline.clone();
         let namespace = self.with_views(namespace, &mut pipeline.stages)?;
-        // A command's own pipeline is folded before; of others it is told once they are opened.
+        let folded = pipeline.fold().map_err(|error| error.during("Failed to optimize pipeline"));
+        // Of a pipeline within another it is told once that is opened.
         let failed = match outermost {
-            true => None,
-            false => pipeline.fold().err().map(|error| error.during("Failed to optimize pipeline")),
+            true => folded.map(|()| None)?,
+            false => folded.err(),
         };
         pipeline.optimise();
         let mut stages = pipeline.stages;

@@ -69,23 +69,22 @@ impl Mover<'_> {
         };
         Some(match filter {
             Filter::True => Filter::True,
-            Filter::False => Filter::False,
+            Filter::False => return None,
             Filter::And(children) => Filter::And(all(children)?),
             Filter::Or(children) => Filter::Or(all(children)?),
             Filter::Nor(children) => Filter::Nor(all(children)?),
             Filter::Field { path, predicate } => {
-                if !(self.may_pass)(predicate) {
+                if !(self.may_pass)(predicate) || looks_at_arrays(predicate) {
                     return None;
                 }
                 match self.name_before(path.as_str())? {
                     Name::Same => filter.clone(),
-                    // As on MongoDB, `$elemMatch` keeps its name.
-                    Name::Other(_) if has_elem_match(predicate) => return None,
                     Name::Other(name) => {
                         Filter::Field { path: Path::parse(&name), predicate: predicate.clone() }
                     }
                 }
             }
+            Filter::Expr(expression) if expression.as_constant().is_some() => filter.clone(),
             Filter::Expr(expression) => {
                 if !(self.may_pass)(&Predicate::Expr(crate::filter::Comparison::Eq, Value::Null)) {
                     return None;
@@ -160,11 +159,12 @@ pub(super) fn overlap(one: &str, other: &str) -> bool {
     is_below(one, other) || is_below(other, one)
 }
 
-fn has_elem_match(predicate: &Predicate) -> bool {
+/// What mongod leaves where it is: predicates on an array as a whole.
+fn looks_at_arrays(predicate: &Predicate) -> bool {
     match predicate {
-        Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => true,
-        Predicate::Not(inner) => has_elem_match(inner),
-        Predicate::All(list) => list.iter().any(has_elem_match),
+        Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) | Predicate::Size(_) => true,
+        Predicate::Not(inner) => looks_at_arrays(inner),
+        Predicate::All(list) => list.iter().any(looks_at_arrays),
         _ => false,
     }
 }

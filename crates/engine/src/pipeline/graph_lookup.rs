@@ -154,10 +154,6 @@ impl GraphLookup {
                 if !search.is_new(id) {
                     continue;
                 }
-                if goes_on {
-                    let names = self.stage.connect_from.names();
-                    values_at(document, names, &mut |value| search.seek(value, &mut frontier));
-                }
                 let row = match &self.stage.depth_field {
                     None => row,
                     Some(path) => {
@@ -165,6 +161,11 @@ impl GraphLookup {
                         Row::of(place(document, path.names(), depth, 16))
                     }
                 };
+                // As on MongoDB, references are read from the document that has its depth.
+                if goes_on {
+                    let names = self.stage.connect_from.names();
+                    values_at(row.document(), names, &mut |value| search.seek(value, &mut frontier));
+                }
                 search.bytes += row.document().as_bytes().len();
                 self.found.push(row);
                 if search.bytes > SEARCH_BYTES_MAX {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Array, Document, Path, RawArray, RawDocument, RawValue, Value, Writer};
+use kilim_bson::{Array, Document, Path, RawArray, RawDocument, RawValue, Value, Writer, parse_index};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Behaviour, Beyond, Context, Modified, Paths, Pipeline, Place, Stage};
@@ -279,7 +279,7 @@ fn failed(message: String) -> Error {
 impl Lookup {
     /// Whether mongod's newer engine could run it: an equality of plain fields and nothing else.
     pub fn is_plain(&self) -> bool {
-        let plain = |path: &str| path.split('.').all(|name| kilim_bson::parse_index(name).is_none());
+        let plain = |path: &str| path.split('.').all(|name| parse_index(name).is_none());
         let equality = self.equality.as_ref();
         self.inner.is_none()
             && self.unwinding.is_none()
@@ -358,16 +358,23 @@ pub fn foreign_values<'a>(document: RawDocument<'a>, path: &Path, visit: &mut dy
     });
 }
 
-/// What a path leads to, through arrays on the way and into the one at its end. A number is a name.
+/// What a path leads to, through arrays on the way and into the one at its end. A number right behind an array is a
+/// position in it, elsewhere a name.
 pub fn values_at<'a>(document: RawDocument<'a>, names: &[Box<str>], visit: &mut dyn FnMut(RawValue<'a>)) {
     let mut document = document;
     let mut names = names;
-    while let Some((name, rest)) = names.split_first() {
-        match document.get(name) {
-            Some(RawValue::Array(array)) if rest.is_empty() => return array.iter().for_each(visit),
-            Some(value) if rest.is_empty() => return visit(value),
-            Some(RawValue::Document(nested)) => document = nested,
-            Some(RawValue::Array(array)) => {
+    while let Some((name, mut rest)) = names.split_first() {
+        let Some(mut value) = document.get(name) else { return };
+        while let (RawValue::Array(array), Some((position, behind))) = (value, rest.split_first()) {
+            let Some(position) = parse_index(position) else { break };
+            let Some(element) = array.get(position) else { return };
+            (value, rest) = (element, behind);
+        }
+        match value {
+            RawValue::Array(array) if rest.is_empty() => return array.iter().for_each(visit),
+            value if rest.is_empty() => return visit(value),
+            RawValue::Document(nested) => document = nested,
+            RawValue::Array(array) => {
                 for element in array.iter().filter_map(RawValue::as_document) {
                     values_at(element, rest, visit);
                 }

@@ -13,7 +13,7 @@ mod probe;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kilim_bson::{RawValue, Writer};
+use kilim_bson::{RawDocument, RawValue, Writer};
 use kilim_error::{Error, Result};
 use kilim_query::expression::{Bindings, Env};
 use kilim_query::stage::{self, Stage};
@@ -192,11 +192,19 @@ pub(super) fn unwound(
         Placed::Value(value) => value.as_document().map_or(0, |document| document.as_bytes().len()),
         _ => 0,
     };
-    let document = place(row.document(), names, placed, size);
-    Row::of(match &unwinding.include_array_index {
-        None => document,
-        Some(path) => place(document.as_raw(), path.names(), Placed::Value(index), 16),
-    })
+    let Some(path) = &unwinding.include_array_index else {
+        return Row::of(place(row.document(), names, placed, size));
+    };
+    let within = path.names().starts_with(names);
+    let document = match placed {
+        // What the index goes to, or into, keeps its place among the fields although its value goes.
+        Placed::Nothing if within && path.names().len() == names.len() => row.document().to_document(),
+        Placed::Nothing if within => {
+            place(row.document(), names, Placed::Value(RawValue::Document(RawDocument::empty())), 0)
+        }
+        placed => place(row.document(), names, placed, size),
+    };
+    Row::of(place(document.as_raw(), path.names(), Placed::Value(index), 16))
 }
 
 impl Step for Lookup {

@@ -96,8 +96,7 @@ impl Asked<'_> {
             in_transaction: call.unit.is_transaction(),
             ..Context::new(&scope, &self.namespace.database, self.place)
         };
-        let pipeline =
-            Pipeline::parse(self.pipeline, &&context)?;
+        let pipeline = Pipeline::parse(self.pipeline, &context)?;
         let mut namespaces = vec![self.namespace.clone()];
         pipeline.collections(&mut |database, collection| {
             namespaces.push(Namespace { database: database.to_owned(), collection: collection.to_owned() });
@@ -219,10 +218,7 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
     let mut allow_disk_use = None;
     check_hint_not_null(body)?;
     if let Some(RawValue::Null | RawValue::Undefined) = body.get("pipeline") {
-        return Err(Error::user(
-            ErrorCode::TypeMismatch,
-            "'pipeline' option must be specified as an array",
-        ));
+        return Err(Error::user(ErrorCode::TypeMismatch, "'pipeline' option must be specified as an array"));
     }
     for argument in arguments(NAME, body) {
         match argument.name {

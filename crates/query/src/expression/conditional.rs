@@ -6,6 +6,7 @@ use kilim_bson::{Array, Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, Result};
 
 use super::Arguments::Special;
+use super::ladder::Ladder;
 use super::{Call, Env, Evaluated, Expression, Fold, Operator, Scope};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -197,9 +198,18 @@ fn parse_branch(branch: RawDocument<'_>, scope: &Scope<'_>) -> Result<[Option<Ex
 
 fn switch<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let default = call.arguments.len() - 1;
-    for case in (0..default).step_by(2) {
-        if call.argument(case, env)?.to_bool() {
-            return call.argument(case + 1, env);
+    match call.prepared::<Ladder>() {
+        Some(ladder) => {
+            if let Some(case) = ladder.case(call, env)? {
+                return call.argument(2 * case + 1, env);
+            }
+        }
+        None => {
+            for case in (0..default).step_by(2) {
+                if call.argument(case, env)?.to_bool() {
+                    return call.argument(case + 1, env);
+                }
+            }
         }
     }
     if !call.is_given(default) {
@@ -234,6 +244,9 @@ fn decide_switch(mut call: Box<Call>) -> Result<Expression> {
         });
     }
     call.arguments.push(default);
+    if let Some(ladder) = Ladder::of(&call) {
+        call.prepare(ladder);
+    }
     Ok(Expression::Call(call))
 }
 
@@ -246,4 +259,59 @@ fn show_switch(call: &Call) -> Value {
     let branches = Value::Array(branches.collect::<Array>());
     let default = call.expression(default).map(|default| ("default", default.to_value()));
     Value::Document([("branches", branches)].into_iter().chain(default).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::{Value, doc, identical};
+
+    use crate::expression::{Expression, Scope, Variables};
+
+    /// An expression once folded, as explain shows it.
+    fn folded(expression: Value) -> Value {
+        let variables = Variables::default();
+        let parsed = Expression::parse(expression.as_raw(), &Scope::new(&variables)).expect("it parses");
+        parsed.optimised().expect("it folds").to_value()
+    }
+
+    #[test]
+    fn conditions_that_are_constant_are_decided_while_folding() {
+        let constant = |value: i32| doc! {"$const": value};
+        let cases: Vec<(Value, Value)> = vec![
+            (doc! {"$cond": [true, "$a", "$b"]}.into(), "$a".into()),
+            (doc! {"$cond": [0, "$a", {"$add": [1, 2]}]}.into(), constant(3).into()),
+            (doc! {"$ifNull": [null, "$a", 3, "$b"]}.into(), doc! {"$ifNull": ["$a", (constant(3))]}.into()),
+            (doc! {"$ifNull": [null, "$a"]}.into(), "$a".into()),
+            (doc! {"$ifNull": [null, null]}.into(), doc! {"$const": null}.into()),
+            (
+                doc! {"$switch": {"branches": [
+                    {"case": false, "then": 1},
+                    {"case": "$a", "then": 2},
+                    {"case": true, "then": 3},
+                    {"case": "$b", "then": 4},
+                ]}}
+                .into(),
+                doc! {"$switch": {
+                    "branches": [{"case": "$a", "then": (constant(2))}],
+                    "default": (constant(3)),
+                }}
+                .into(),
+            ),
+            (doc! {"$and": ["$a", 1, "$b", true]}.into(), doc! {"$and": ["$a", "$b"]}.into()),
+            (doc! {"$and": ["$a", 0]}.into(), doc! {"$const": false}.into()),
+            (doc! {"$or": ["$a", 0, {"$or": ["$b", 1]}]}.into(), doc! {"$const": true}.into()),
+            (
+                doc! {"$add": ["$a", 1, "$b", 2, {"$add": [3, "$c", 4]}]}.into(),
+                doc! {"$add": ["$a", "$b", "$c", (constant(10))]}.into(),
+            ),
+            (
+                doc! {"$toInt": "$a"}.into(),
+                doc! {"$convert": {"input": "$a", "to": {"$const": "int"}}}.into(),
+            ),
+        ];
+        for (expression, expected) in cases {
+            let shown = folded(expression.clone());
+            assert!(identical(shown.as_raw(), expected.as_raw()), "{expression:?} gave {shown:?}");
+        }
+    }
 }

@@ -80,5 +80,5 @@ fn ten_to(exponent: u32) -> Wide {
     }
     let half = ten_to(exponent / 2);
     let square = half.square();
-    if exponent % 2 == 0 { square } else { square.multiply(Wide::from_u128(10)) }
+    if exponent.is_multiple_of(2) { square } else { square.multiply(Wide::from_u128(10)) }
 }

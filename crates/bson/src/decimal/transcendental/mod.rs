@@ -14,6 +14,8 @@ mod exponential;
 mod hyperbolic;
 mod power;
 mod root;
+#[cfg(test)]
+mod tests;
 mod trigonometric;
 mod wide;
 

@@ -27,6 +27,7 @@ mod explain;
 mod field_path;
 mod fold;
 mod inspection;
+mod ladder;
 mod literal;
 mod object;
 mod operator;

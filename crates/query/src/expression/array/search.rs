@@ -154,3 +154,55 @@ pub(in crate::expression) fn bound(
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::{Document, array, doc};
+
+    use super::*;
+    use crate::expression::{Bindings, Scope, Variables};
+
+    fn evaluated(expression: &Expression, document: &Document) -> Value {
+        let env = Env::new(document.as_raw(), Bindings::none());
+        expression.evaluate(&env).unwrap().into_value().unwrap()
+    }
+
+    #[test]
+    fn an_indexed_list_answers_as_one_searched_in_turn() {
+        let list = array![1, 2.0, "x", [1], {"a": 1}, Value::Null, 2, 3_i64, "y", 1.0];
+        let values = [
+            Value::Int32(1),
+            Value::Int64(2),
+            Value::Double(3.0),
+            Value::Int32(4),
+            "x".into(),
+            Value::Null,
+            Value::Undefined,
+            array![1.0].into(),
+            doc! {"a": 1_i64}.into(),
+        ];
+        let variables = Variables::default();
+        for operands in [array!["$v", "$list"], array!["$list", "$v"], array!["$list", "$v", 1, 7]] {
+            let name = if operands.as_raw().get(0).and_then(RawValue::as_str) == Some("$v") {
+                "$in"
+            } else {
+                "$indexOfArray"
+            };
+            let constant = operands.as_raw().iter().map(|operand| match operand {
+                RawValue::String("$list") => Value::Document(doc! {"$literal": list.clone()}),
+                other => other.to_value(),
+            });
+            let scope = Scope::new(&variables);
+            let parse = |operands: kilim_bson::Array| {
+                Expression::parse_call(name, Value::Array(operands).as_raw(), &scope).unwrap()
+            };
+            let indexed = parse(constant.collect()).optimised().unwrap();
+            let in_turn = parse(operands);
+            for value in &values {
+                let document = doc! {"list": list.clone(), "v": value.clone()};
+                let (left, right) = (evaluated(&indexed, &document), evaluated(&in_turn, &document));
+                assert!(kilim_bson::identical(left.as_raw(), right.as_raw()), "{name} {value:?}");
+            }
+        }
+    }
+}

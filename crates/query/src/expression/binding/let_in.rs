@@ -88,3 +88,31 @@ pub(super) fn show(call: &Call) -> Value {
     let inner = call.expression(call.variables.len()).map(Expression::to_value);
     shown([("vars", Some(vars.into())), ("in", inner)])
 }
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::doc;
+
+    use super::*;
+    use crate::expression::{Bindings, Variables};
+
+    #[test]
+    fn many_variables_are_bound_and_more_are_refused() {
+        let variables = Variables::default();
+        let vars = |count: usize| -> Document {
+            let names: Vec<String> = (0..count).map(|index| format!("v{index}")).collect();
+            names.iter().enumerate().map(|(index, name)| (&**name, Value::Int32(index as i32))).collect()
+        };
+        let parse = |count| {
+            let operand = doc! {"$let": {"vars": (vars(count)), "in": ["$$v0", "$$v999", "$a"]}};
+            Expression::parse_document(operand.as_raw(), &Scope::new(&variables))
+        };
+        let document = doc! {"a": "x"};
+        let env = Env::new(document.as_raw(), Bindings::none());
+        let expression = parse(VARIABLES_MAX).unwrap().optimised().unwrap();
+        let value = expression.evaluate(&env).unwrap();
+        let expected = kilim_bson::array![0, 999, "x"];
+        assert_eq!(value.as_array(), Some(expected.as_raw()));
+        assert_eq!(parse(VARIABLES_MAX + 1).unwrap_err().code(), ErrorCode::BadValue);
+    }
+}

@@ -95,6 +95,12 @@ impl DoubleDouble {
     }
 }
 
+impl Default for Summation {
+    fn default() -> Summation {
+        Summation::new()
+    }
+}
+
 impl Summation {
     pub fn new() -> Summation {
         Summation { binary: DoubleDouble::default(), decimal: Decimal128::ZERO, widest: Widest::Int }

@@ -79,7 +79,7 @@ fn gather(call: &mut Call) -> Result<()> {
     let mut constants = Vec::new();
     for argument in flat {
         match argument {
-            Expression::Constant(_) => constants.push(argument),
+            Expression::Constant(_) | Expression::Missing => constants.push(argument),
             other => {
                 if operator.fold == Fold::Associative {
                     call.arguments.extend(computed(&mut constants)?.map(Some));

@@ -42,17 +42,22 @@ impl Projection {
         }
         let mut pass = Pass { kind: self.kind, position, env, writer: out };
         pass.fields(env.root, &self.root, Scope { positional: self.positional, slices: true })
-            .map_err(|error| self.root.first_error(env).unwrap_or(error))
+            .map_err(|error| self.root.first_error(env, env.root).unwrap_or(error))
     }
 }
 
 impl Branch {
     /// Of several expressions that fail, mongod tells of the first as written; the pass meets them in the
     /// order of the document.
-    fn first_error(&self, env: &Env<'_>) -> Option<Error> {
-        self.children.iter().find_map(|(_, node)| match node {
+    fn first_error(&self, env: &Env<'_>, document: RawDocument<'_>) -> Option<Error> {
+        self.children.iter().find_map(|(name, node)| match node {
             Node::Computed(expression) => expression.evaluate(env).err(),
-            Node::Branch(branch) => branch.first_error(env),
+            Node::Branch(branch) => match document.get(name) {
+                // There is nothing that the fields would be added to.
+                Some(RawValue::Array(array)) if array.is_empty() => None,
+                Some(RawValue::Document(nested)) => branch.first_error(env, nested),
+                _ => branch.first_error(env, RawDocument::empty()),
+            },
             Node::Leaf | Node::Positional | Node::Slice(_) | Node::ElemMatch(_) => None,
         })
     }

@@ -10,7 +10,7 @@ use super::held::{keep, keep_extreme};
 use super::list::Window;
 use super::parse::evaluate_n;
 use super::{Accumulator, Best, Deviation, Digest, Kind, List, Mean, Merged, Number, Set, Summation};
-use crate::expression::{Bindings, Env, Evaluated, Place};
+use crate::expression::{Bindings, Env, Evaluated, Expression, Place};
 use crate::text;
 
 /// What one accumulator of one group may hold, as on MongoDB: it cannot be spilled in parts.
@@ -53,10 +53,24 @@ impl Accumulator {
     #[inline]
     pub fn accumulate(&self, state: &mut State, env: &Env<'_>) -> Result<isize> {
         if let (Some(order), State::Best(best)) = (&self.order, &mut *state) {
-            let output = || Ok(best::output(self.input.evaluate(env)?));
+            // An output that can fail does so for every document, kept or not.
+            let computed = match &self.input {
+                Expression::Call(_) | Expression::Object(_) | Expression::Array(_) => {
+                    Some(self.input.evaluate(env)?)
+                }
+                _ => None,
+            };
+            let output = || match computed {
+                Some(computed) => Ok(best::output(computed)),
+                None => Ok(best::output(self.input.evaluate(env)?)),
+            };
             let grown = best.offer_document(order, env.root, output)?;
             self.check_bytes(best.bytes())?;
             return Ok(grown);
+        }
+        // What comes after the first is not even computed, so it cannot fail.
+        if self.kind == Kind::First && matches!(state, State::Held(Some(_))) {
+            return Ok(0);
         }
         self.add(state, &self.input.evaluate(env)?)
     }

@@ -121,8 +121,8 @@ fn check_storable(document: RawDocument<'_>) -> Result<()> {
 fn touched(stage: &Stage) -> Option<Vec<Box<[Box<str>]>>> {
     let Modified::Paths(paths) = stage.behaviour().modified() else { return None };
     let renamed = paths.renamed.iter().map(|(new, _)| new);
-    let names = |path: &Box<str>| path.split('.').filter(|name| !is_index(name)).map(Into::into).collect();
-    Some(paths.paths.iter().chain(renamed).map(names).collect())
+    let names = |path: &str| path.split('.').filter(|name| !is_index(name)).map(Into::into).collect();
+    Some(paths.paths.iter().chain(renamed).map(|path| names(path)).collect())
 }
 
 #[cfg(test)]

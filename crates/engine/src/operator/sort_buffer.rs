@@ -30,8 +30,16 @@ pub(crate) struct SortBuffer {
 }
 
 enum Output {
-    Memory(std::vec::IntoIter<SortEntry>),
-    Disk { merge: Box<Merge>, left: u64 },
+    /// Each row once, in this order.
+    Memory {
+        rows: Vec<Option<Row>>,
+        order: std::vec::IntoIter<u32>,
+    },
+    Best(std::vec::IntoIter<SortEntry>),
+    Disk {
+        merge: Box<Merge>,
+        left: u64,
+    },
 }
 
 impl SortBuffer {
@@ -74,8 +82,12 @@ impl SortBuffer {
 
     /// Ends the gathering; from here on [`SortBuffer::next`] gives the rows.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        self.output = Some(if self.runs.is_empty() {
-            Output::Memory(self.sorted().into_iter())
+        self.output = Some(if self.runs.is_empty() && self.limit.is_some() {
+            Output::Best(self.sorted().into_iter())
+        } else if self.runs.is_empty() {
+            let entries = std::mem::take(&mut self.all);
+            let order = order_of(&entries).into_iter();
+            Output::Memory { rows: entries.into_iter().map(|entry| Some(entry.row)).collect(), order }
         } else {
             if !self.all.is_empty() || !self.best.is_empty() {
                 self.spill()?;
@@ -93,7 +105,10 @@ impl SortBuffer {
     pub(crate) fn next(&mut self) -> Result<Option<Row>> {
         let entry = match &mut self.output {
             None => return Err(Error::bug("a sort was asked for rows before it had all")),
-            Some(Output::Memory(entries)) => entries.next(),
+            Some(Output::Memory { rows, order }) => {
+                return Ok(order.next().and_then(|at| rows[at as usize].take()));
+            }
+            Some(Output::Best(entries)) => entries.next(),
             Some(Output::Disk { left: 0, .. }) => None,
             Some(Output::Disk { merge, left }) => {
                 *left -= 1;
@@ -129,6 +144,26 @@ impl SortBuffer {
         entries.sort_unstable();
         entries
     }
+}
+
+/// The order of entries that came one after the other. What moves while it is found is small: an entry's place,
+/// and the first bytes of its key, which decide most comparisons without a look at the key.
+fn order_of(entries: &[SortEntry]) -> Vec<u32> {
+    let beginning = |key: &[u8]| match key.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(first)
+        }
+    };
+    let mut order: Vec<(u64, u32)> =
+        entries.iter().enumerate().map(|(at, entry)| (beginning(&entry.key), at as u32)).collect();
+    order.sort_unstable_by(|one, other| {
+        let keys = || entries[one.1 as usize].key.cmp(&entries[other.1 as usize].key);
+        one.0.cmp(&other.0).then_with(keys).then(one.1.cmp(&other.1))
+    });
+    order.into_iter().map(|(_, at)| at).collect()
 }
 
 #[cfg(test)]

@@ -41,10 +41,6 @@ impl Budget {
         self.used = self.used.saturating_sub(bytes);
     }
 
-    pub(crate) fn used(&self) -> usize {
-        self.used
-    }
-
     /// The most that was ever held, for explain.
     pub(crate) fn peak(&self) -> usize {
         self.peak

@@ -6,6 +6,7 @@ mod cursor;
 mod expiry;
 mod index_build;
 mod model;
+mod pipeline;
 mod pattern;
 mod retry;
 mod schema;

@@ -129,6 +129,8 @@ impl Fixture {
             projection: projection.map(Document::as_raw),
             indexes: &self.indexes,
             write: None,
+            whole_pipeline: false,
+            counted_by_stage: false,
         };
         let mut context = ExecContext::new(&|| Ok(()));
         explain(plan, self.snapshot(), &subject, verbosity, &mut context).expect("an explanation")

@@ -201,7 +201,11 @@ impl EqualityJoin {
 
 /// How many probes cost as much as a table of the collection, if that is small. An index of several fields finds in
 /// its own order, so it is kept to.
-fn patience(collection: &Collection, snapshot: &Snapshot, probe: &IndexProbe) -> Result<Option<u64>> {
+pub(super) fn patience(
+    collection: &Collection,
+    snapshot: &Snapshot,
+    probe: &IndexProbe,
+) -> Result<Option<u64>> {
     let counter = snapshot.counter(&layout::counter_key(collection.id))?;
     let small = counter.bytes < TABLE_BYTES_FOR_SPEED && probe.index.spec.key.len() == 1;
     let cost = counter.count / RECORDS_PER_PROBE + counter.bytes / BYTES_PER_PROBE;

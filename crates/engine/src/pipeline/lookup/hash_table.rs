@@ -171,3 +171,55 @@ impl KeyOf {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::{Document, ElementType, Value, doc};
+    use kilim_query::filter::{Comparison, Filter, Predicate};
+
+    use super::*;
+
+    fn values() -> Vec<Value> {
+        let list = doc! {"v": [
+            null, 0, 1, 1i64, 1.0, 2.5, "a", "b", true, [], [1], [1, 2], [[1]], [null], {}, {"x": 1}, {"x": 1.0},
+            {"x": [1, 2]}, [{"x": 1}, {"x": "a"}], [{"x": []}], {"x": null}, [{"y": 1}], [[{"x": 1}]],
+        ]};
+        let list = list.get("v").and_then(RawValue::as_array).expect("an array");
+        list.iter().map(RawValue::to_value).chain([Value::Double(f64::NAN), Value::Undefined]).collect()
+    }
+
+    fn keys(document: &Document, path: &str) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        KeyOf::Filter(Path::parse(path)).visit(document.as_raw(), &mut |key| {
+            let mut bytes = Vec::new();
+            key.encode(&mut bytes);
+            keys.push(bytes);
+        });
+        keys
+    }
+
+    #[test]
+    fn a_record_is_under_the_values_that_a_filter_finds_it_by() {
+        for held in values() {
+            let mut document = Document::new();
+            document.push("v", held);
+            for document in [&document, &Document::new()] {
+                for path in ["v", "v.x", "v.0", "v.0.x"] {
+                    let keys = keys(document, path);
+                    for value in values() {
+                        // No filter can ask for it.
+                        if value.as_raw().element_type() == ElementType::Undefined {
+                            continue;
+                        }
+                        let mut key = Vec::new();
+                        encode_value(&mut key, value.as_raw(), false);
+                        let predicate = Predicate::Compare(Comparison::Eq, value.clone());
+                        let filter = Filter::Field { path: Path::parse(path), predicate };
+                        let matches = filter.matches(document.as_raw()).expect("no expression");
+                        assert_eq!(keys.contains(&key), matches, "{path}: {value:?} in {document:?}");
+                    }
+                }
+            }
+        }
+    }
+}

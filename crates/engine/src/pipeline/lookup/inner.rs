@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{ArrayBuilder, RawDocument, RawValue};
+use kilim_bson::{ArrayBuilder, Path, RawDocument, RawValue, ValueRef};
 use kilim_error::Result;
 use kilim_query::expression::{Base, Bindings, Env, Expression, FieldPath, Variable};
 use kilim_query::filter::Filter;
 use kilim_query::stage::{self, Pipeline, Stage};
 
 use super::Examined;
-use super::equality::{EqualityJoin, Memory, equality_filter};
+use super::equality::{EqualityJoin, Memory, equality_filter, patience};
 use super::hash_table::{HashTable, KeyOf};
 use super::probe::IndexProbe;
 use crate::catalog::Collection;
@@ -41,7 +41,7 @@ enum Source {
     /// The documents that the equality finds.
     Equal(Box<EqualityJoin>),
     /// The same where the collection is a view: its pipeline, the equality, the stages.
-    EqualInView { namespace: Namespace, path: kilim_bson::Path, pipeline: Pipeline },
+    EqualInView { namespace: Namespace, path: Path, pipeline: Pipeline },
     /// Run once.
     Kept { prepared: Box<Prepared>, rows: Option<Arc<[Row]>>, whole: Box<Prepared> },
 }
@@ -55,16 +55,48 @@ struct Probed {
     otherwise: Prepared,
 }
 
-/// Where documents are found by one value of a field.
-enum Candidates {
-    Index(IndexProbe),
-    /// A table of the whole collection, made at the second opening.
-    Table {
-        collection: Arc<Collection>,
-        key_of: KeyOf,
-        table: Option<HashTable>,
-        openings: u64,
-    },
+/// Where documents are found by one value of a field: by an index, by a table of the whole collection, or by the one
+/// until the other is worth its while.
+struct Candidates {
+    collection: Arc<Collection>,
+    /// By which the table has them.
+    key_of: KeyOf,
+    /// Until there is a table.
+    probe: Option<IndexProbe>,
+    table: Option<HashTable>,
+    openings: u64,
+    /// After so many openings the table is made; never where there is none.
+    patience: Option<u64>,
+}
+
+impl Candidates {
+    /// Appends what has the value, or says that it cannot tell.
+    fn find(
+        &mut self,
+        value: Option<RawValue<'_>>,
+        reader: &Reader,
+        examined: &mut Examined,
+        found: &mut Vec<Row>,
+        context: &mut ExecContext<'_>,
+    ) -> Result<bool> {
+        self.openings += 1;
+        if self.table.is_none() && self.patience.is_some_and(|patience| self.openings > patience) {
+            self.patience = None;
+            self.table =
+                HashTable::build(&self.collection, reader.snapshot(), &self.key_of, examined, context)?;
+        }
+        match (&self.table, &mut self.probe, value) {
+            (Some(table), _, value) => {
+                table.find_value(value, found);
+                Ok(true)
+            }
+            (None, Some(probe), Some(value)) => {
+                examined.note_index(&probe.index.spec.name);
+                probe.find(value, examined, found)
+            }
+            _ => Ok(false),
+        }
+    }
 }
 
 impl InnerJoin {
@@ -161,22 +193,13 @@ impl InnerJoin {
             Source::Probed(probed) => {
                 let value = probed.value.evaluate(&Env::new(RawDocument::empty(), bindings))?;
                 let mut rows = Vec::new();
-                let snapshot = self.reader.snapshot();
-                let told = match (&mut probed.candidates, value.raw()) {
-                    (Candidates::Index(_), None) => false,
-                    (Candidates::Index(probe), Some(value)) => {
-                        self.examined.note_index(&probe.index.spec.name);
-                        probe.find(value, &mut self.examined, &mut rows)?
-                    }
-                    (Candidates::Table { collection, key_of, table, openings }, value) => {
-                        *openings += 1;
-                        if *openings == 2 {
-                            *table =
-                                HashTable::build(collection, snapshot, key_of, &mut self.examined, context)?;
-                        }
-                        table.as_ref().inspect(|table| table.find_value(value, &mut rows)).is_some()
-                    }
-                };
+                let told = probed.candidates.find(
+                    value.raw(),
+                    &self.reader,
+                    &mut self.examined,
+                    &mut rows,
+                    context,
+                )?;
                 if !told {
                     return drain(probed.otherwise.open(bindings, context)?, found, context);
                 }
@@ -276,10 +299,10 @@ fn question(values: &[RawValue<'_>], own: usize, bindings: &Bindings) -> Vec<u8>
     let mut question = ArrayBuilder::new();
     for index in bindings.len() - own..bindings.len() {
         // A missing value is no value that a variable can have.
-        question.push(kilim_bson::ValueRef::Raw(bindings.get(index).unwrap_or(RawValue::Undefined)));
+        question.push(ValueRef::Raw(bindings.get(index).unwrap_or(RawValue::Undefined)));
     }
     for value in values {
-        question.push(kilim_bson::ValueRef::Raw(*value));
+        question.push(ValueRef::Raw(*value));
     }
     question.finish().as_raw().as_bytes().to_vec()
 }
@@ -302,20 +325,27 @@ fn probe_of(
         _ => None,
     });
     let equalities: Vec<_> = expressions.flat_map(equalities).collect();
+    let candidates = |path: &FieldPath, probe, patience| Candidates {
+        collection: collection.clone(),
+        key_of: KeyOf::Expression(path.clone()),
+        probe,
+        table: None,
+        openings: 0,
+        patience,
+    };
+    let snapshot = reader.snapshot();
     for (path, value) in &equalities {
-        let path = kilim_bson::Path::parse(path.as_str());
-        if let Some(probe) = IndexProbe::choose(collection, &path, reader.snapshot()) {
-            return Ok(Some((Candidates::Index(probe), (*value).clone(), first.filter.clone())));
+        if let Some(probe) = IndexProbe::choose(collection, &Path::parse(path.as_str()), snapshot) {
+            let patience = patience(collection, snapshot, &probe)?;
+            let found = candidates(path, Some(probe), patience);
+            return Ok(Some((found, (*value).clone(), first.filter.clone())));
         }
     }
     // Other conditions may have an index of their own.
     let indexed = collection.indexes.len() > 1 && conjuncts.len() > 1;
     match equalities.first() {
-        Some((path, value)) if !indexed && HashTable::fits(collection, reader.snapshot())? => {
-            let key_of = KeyOf::Expression((*path).clone());
-            let candidates =
-                Candidates::Table { collection: collection.clone(), key_of, table: None, openings: 0 };
-            Ok(Some((candidates, (*value).clone(), first.filter.clone())))
+        Some((path, value)) if !indexed && HashTable::fits(collection, snapshot)? => {
+            Ok(Some((candidates(path, None, Some(1)), (*value).clone(), first.filter.clone())))
         }
         _ => Ok(None),
     }

@@ -179,9 +179,4 @@ impl Step for BucketAuto {
     fn input(&self) -> Option<&dyn Step> {
         Some(&*self.input)
     }
-
-    fn report(&self, out: &mut Writer) {
-        out.append("usedDisk", RawValue::Bool(self.buffer.spills > 0));
-        out.append("spills", RawValue::Int64(self.buffer.spills as i64));
-    }
 }

@@ -6,6 +6,8 @@
 //! parts, so `$first`, `$last` and `$push` see the order of the input.
 
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

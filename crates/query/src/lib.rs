@@ -8,5 +8,5 @@ mod path;
 pub mod projection;
 pub mod sort;
 pub mod stage;
-mod text;
+pub mod text;
 pub mod update;

@@ -24,7 +24,7 @@ pub(crate) fn element(name: &str, value: RawValue<'_>) -> String {
 }
 
 /// `{ a: 1, b: 2 }`.
-pub(crate) fn document(document: RawDocument<'_>) -> String {
+pub fn document(document: RawDocument<'_>) -> String {
     value(RawValue::Document(document))
 }
 

@@ -16,12 +16,13 @@ mod update;
 pub use delete::{DeleteRequest, delete};
 pub use find_and_modify::{FindAndModifyRequest, Modification, Modified, find_and_modify};
 pub use insert::{InsertOutcome, insert, prepare_insert};
+/// A document as messages print it.
+pub use kilim_query::text::document as shell_text;
 pub use unit::{Unit, not_in_transaction};
 pub use update::{UpdateOutcome, UpdateRequest, update};
 
 pub(crate) use door::index_entry;
 pub(crate) use duplicate::duplicate_key;
-pub use duplicate::shell_text;
 
 use kilim_error::{Error, ErrorCode};
 

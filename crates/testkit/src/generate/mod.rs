@@ -206,6 +206,8 @@ impl Pair {
         let mut classic = None;
         // Set behind a `$merge` that failed midway, for the look at what it wrote.
         let mut unknown_target = false;
+        // Set behind an update that may have left fields in another order.
+        let mut ghosts = false;
         for (step, (expected, actual)) in expected.iter().zip(&actual).enumerate() {
             let (Some(expected), Some(actual)) = (expected, actual) else { continue };
             let question = command(case, step);
@@ -217,7 +219,7 @@ impl Pair {
             }
             let (mongod, kilim) = (comparable(expected), comparable(actual));
             if mongod != kilim {
-                let permitted = question.and_then(|it| permitted::permitted(it, expected, actual));
+                let permitted = question.and_then(|it| permitted::permitted(it, expected, actual, ghosts));
                 let reason = match permitted {
                     Some(reason) => Some(reason),
                     None if self.has_another_fault(case, step, expected, actual) => {
@@ -246,9 +248,12 @@ impl Pair {
             // follows on different writes differs too.
             match question.map_or(Writes::Nothing, writes) {
                 Writes::Nothing => {}
-                Writes::Target => unknown_target = mongod != kilim || is_partial(expected),
+                Writes::Target => {
+                    unknown_target = mongod != kilim || is_partial(expected);
+                    ghosts |= question.is_some_and(permitted::assigns_twice);
+                }
                 Writes::Data if mongod != kilim || is_partial(expected) => break,
-                Writes::Data => {}
+                Writes::Data => ghosts |= question.is_some_and(permitted::assigns_twice),
             }
         }
         Ok(differences)

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use kilim_bson::{Document, RawValue, Value};
+use kilim_bson::{Document, RawValue, Value, doc};
 
 use super::{Difference, Pair};
 use crate::spec::{Action, Case, Step};
@@ -174,6 +174,20 @@ pub(super) fn parts_of_question(case: &Case, step: usize) -> Case {
     else {
         return parts;
     };
+    // A view may have faults of its own.
+    if matches!(question.action, Action::Docs { .. } | Action::Error { .. }) {
+        for name in ["aggregate", "find"] {
+            if command.get(name).is_some() {
+                let viewed =
+                    |pipeline: Vec<Document>| doc! {"aggregate": "view", "pipeline": pipeline, "cursor": {}};
+                let elsewhere = with(command, name, &Value::from("t"));
+                for command in [elsewhere, viewed(Vec::new())] {
+                    let action = Action::Docs { unordered: true, command };
+                    parts.steps.push(Step { action, ..question.clone() });
+                }
+            }
+        }
+    }
     for (name, value) in command.iter().filter(|(name, _)| SHRINKABLE.contains(name)) {
         for part in parts_of(value).into_iter().take(PARTS_MAX) {
             let command = with(command, name, &part);

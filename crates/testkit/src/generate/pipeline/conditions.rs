@@ -1,6 +1,6 @@
 //! Filters for documents of a known shape: what `$match` and `find` are given.
 
-use kilim_bson::{Document, Value, doc};
+use kilim_bson::{Document, RawValue, Value, doc};
 use rand::Rng;
 
 use super::compose::Composer;
@@ -13,10 +13,14 @@ impl Composer<'_> {
             if depth > 0 && self.chance(0.12) {
                 let name = *self.choose(&["$and", "$or", "$nor"]);
                 let count = 1 + self.up_to(3);
-                let clauses: Vec<Document> = (0..count).map(|_| self.filter(depth - 1)).collect();
-                push_new(&mut filter, name, clauses);
+                let clauses = (0..count).map(|_| self.filter(depth - 1));
+                // What always holds, or never, is a matter of optimisation: it decides which errors are met.
+                let clauses: Vec<Document> = clauses.filter(|clause| !clause.is_empty()).collect();
+                if !clauses.is_empty() {
+                    push_new(&mut filter, name, clauses);
+                }
             } else if self.chance(0.25) {
-                let condition = self.expression(&Kind::Bool, 2);
+                let condition = self.variable_condition(2);
                 push_new(&mut filter, "$expr", condition);
             } else if let Some((path, kind)) = self.any_path() {
                 let condition = self.condition(&kind, depth);
@@ -24,6 +28,18 @@ impl Composer<'_> {
             }
         }
         filter
+    }
+
+    /// An expression of a truth that looks at the document.
+    pub fn variable_condition(&mut self, depth: usize) -> Value {
+        let condition = self.expression(&Kind::Bool, depth);
+        match reads_field(condition.as_raw()) {
+            true => condition,
+            false => {
+                let path = self.path(&Kind::Any).unwrap_or_else(|| "_id".to_owned());
+                Value::Document(doc! {"$gt": [format!("${path}"), null]})
+            }
+        }
     }
 
     /// Any path, and what it leads to.
@@ -88,6 +104,19 @@ impl Composer<'_> {
             _ => doc! {"$ne": null},
         };
         Value::Document(condition)
+    }
+}
+
+fn reads_field(value: RawValue<'_>) -> bool {
+    match value {
+        RawValue::String(text) => {
+            text.starts_with('$') && (!text.starts_with("$$") || text.starts_with("$$ROOT"))
+        }
+        RawValue::Document(document) => {
+            document.iter().any(|(name, value)| name != "$literal" && reads_field(value))
+        }
+        RawValue::Array(array) => array.iter().any(reads_field),
+        _ => false,
     }
 }
 

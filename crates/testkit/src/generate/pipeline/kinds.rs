@@ -104,9 +104,19 @@ pub(super) fn value(random: &mut StdRng, kind: &Kind, odd: f64) -> Value {
         return Value::Null;
     }
     if odd > 0.0 && random.random_bool(odd) {
-        return scalar(random);
+        return anything(random);
     }
     literal(random, kind, odd)
+}
+
+/// A value of any type but JavaScript, which mongod makes a text of in some plans.
+fn anything(random: &mut StdRng) -> Value {
+    loop {
+        let value = scalar(random);
+        if !matches!(value, Value::JavaScript(_)) {
+            return value;
+        }
+    }
 }
 
 /// A value of the kind.
@@ -135,7 +145,7 @@ pub(super) fn literal(random: &mut StdRng, kind: &Kind, odd: f64) -> Value {
             1 => literal(random, &Kind::Object(vec![field("i", Kind::Int), field("x", Kind::Str)]), odd),
             2 => literal(random, &Kind::Num, odd),
             3 => literal(random, &Kind::Str, odd),
-            _ => scalar(random),
+            _ => anything(random),
         },
         Kind::Array(of) => {
             let count = random.random_range(0..5);

@@ -172,7 +172,7 @@ impl Composer<'_> {
         let collection = *self.choose(&["t", "u", VIEW]);
         let constants = self.constants();
         let filter = match self.chance(0.6) {
-            true => doc! {"$expr": self.expression(&Kind::Bool, 3)},
+            true => doc! {"$expr": self.variable_condition(3)},
             false => self.filter(1),
         };
         let mut command = doc! {"find": collection, "filter": filter};

@@ -279,10 +279,8 @@ impl Composer<'_> {
                 *kind = (**of).clone();
             }
         }
-        match index && !flow.unique.is_empty() && !flow.unique.iter().any(|known| known == "at") {
-            true => flow.unique.push("at".to_owned()),
-            false => flow.unique.clear(),
-        }
+        // A sort by the position would tell them apart, but mongod 6.0 puts it ahead of the unwind.
+        flow.unique.clear();
         if index {
             remember(&mut self.shape, "at", Kind::Int);
         }

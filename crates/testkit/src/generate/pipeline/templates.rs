@@ -74,7 +74,7 @@ pub(super) fn pool(name: &str) -> Option<&'static [&'static str]> {
             "'%j %U %w'",
             "'%z %Z'",
             "'%%%Y'",
-            "'%b %B'",
+            "'%q'",
             "'plain'",
         ],
         "parsed" => &[
@@ -424,7 +424,7 @@ const OBJECTS: &[&str] = &[
 
 const ARRAY: &[&str] = &[
     "{$zip: {inputs: ['@[any]', '@[any]']}}",
-    "{$zip: {inputs: ['@[int]', '@[any]'], useLongestLength: true, defaults: ['@any', '@any']}}",
+    "{$zip: {inputs: ['@[int]', '@[any]'], useLongestLength: true, defaults: [{$ifNull: ['@any', 0]}, 'd']}}",
     "{$zip: {inputs: ['@[int]', '@[any]'], useLongestLength: '@bool'}}",
     "['@any', '@num', '@str']",
     "{$map: {input: '@[any]', as: 'v', in: ['$$v', '@any|v:any']}}",

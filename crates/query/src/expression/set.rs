@@ -27,6 +27,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         Arguments::Special(parse_set_equals),
         set_equals,
     )
+    .folds(Fold::Never)
     .prepared_by(prepare_set_equals),
     Operator::new("$setIntersection", "what all arrays have", Arguments::Any, set_intersection)
         .folds(Fold::AssociativeCommutative),

@@ -173,8 +173,10 @@ impl Engine {
 
     /// `drop`: gives back the collection that was dropped.
     pub fn drop_collection(&self, operation: &Operation, namespace: &Namespace) -> Result<Arc<Collection>> {
+        self.drop_patterns_of(operation, namespace)?;
         let (collection, _held) = self.hold(operation, namespace)?;
         let ids = self.ids.lock();
+        self.check_no_patterns(namespace, "dropped")?;
         let mut transaction = self.store.begin();
         forget(&mut transaction, &collection);
         transaction.commit(Durability::Durable)?;
@@ -189,6 +191,7 @@ impl Engine {
     /// `dropDatabase`: one collection after the other, so a crash leaves a smaller database. What is made
     /// meanwhile stays: writers who go on would otherwise keep it from ending.
     pub fn drop_database(&self, operation: &Operation, name: &str) -> Result<()> {
+        self.drop_all_patterns(operation, name)?;
         for collection in self.catalog().database(name) {
             match self.drop_collection(operation, &collection.namespace) {
                 Err(error) if error.code() == ErrorCode::NamespaceNotFound => {}
@@ -249,6 +252,8 @@ impl Engine {
                 _ => continue,
             };
             self.check_case(&to.database)?;
+            self.check_no_patterns(from, "renamed")?;
+            self.check_no_patterns(to, "replaced")?;
             let renamed = Collection { namespace: to.clone(), ..(*current).clone() };
             let mut transaction = self.store.begin();
             if let Some(displaced) = &displaced {

@@ -171,6 +171,38 @@ impl Reference {
         Ok(Shaped::To { document, replaced })
     }
 
+    /// The document with the copies that it must have, whatever is there; none where it has them. A copy that does not
+    /// follow its source is right as it is, and so is what a deleted source was allowed to leave behind.
+    pub fn corrected(
+        &self,
+        document: RawDocument<'_>,
+        source: &mut dyn FnMut(RawValue<'_>) -> Result<Option<Document>>,
+    ) -> Result<Option<Document>> {
+        if self.is_frozen_copy(document)? {
+            return Ok(None);
+        }
+        let stored = self.site.pairs(document);
+        let made = self.rewrite(document, &mut |reference| {
+            if let Some(source) = source(reference)? {
+                return Ok(Copied::To(self.copy_of(source.as_raw())));
+            }
+            let copy = stored.iter().find(|(key, _)| compare(key.as_raw(), reference) == Ordering::Equal);
+            let left = match (self.on_source_delete, copy.map(|(_, copy)| copy)) {
+                (OnSourceDelete::Keep, Some(Copied::To(_)))
+                | (OnSourceDelete::Unset, Some(Copied::Unset)) => Copied::Keep,
+                _ => Copied::Null,
+            };
+            Ok(left)
+        })?;
+        Ok((made.as_bytes() != document.as_bytes()).then_some(made))
+    }
+
+    /// The document without its copies; none where it has none.
+    pub fn stripped(&self, document: RawDocument<'_>) -> Result<Option<Document>> {
+        let made = self.rewrite(document, &mut |_| Ok(Copied::Unset))?;
+        Ok((made.as_bytes() != document.as_bytes()).then_some(made))
+    }
+
     /// What a change of a source means for those who refer to it: by which keys, and what to write for each.
     pub fn fan_out(
         &self,

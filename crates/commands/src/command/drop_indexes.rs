@@ -32,6 +32,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let before = collection.indexes.len();
     let dropped = select(&collection, which)?;
     let ids: Vec<_> = dropped.iter().map(|index| index.id).collect();
+    call.engine.check_indexes_free(&collection, &ids)?;
     if !ids.is_empty() {
         call.engine.drop_indexes(&call.operation, &namespace, &ids)?;
     }

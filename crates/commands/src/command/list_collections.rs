@@ -31,12 +31,19 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let filter = Filter::parse(filter)?;
     let catalog = call.engine.catalog();
+    let patterns = call.engine.patterns();
     let collections = catalog.database(database).map(|collection| {
         let mut document = doc! {"name": &collection.namespace.collection, "type": "collection"};
         if !name_only {
             document.push("options", collection.options.clone());
             let uuid = Value::Binary { subtype: 4, bytes: collection.uuid.to_vec() };
-            document.push("info", doc! {"readOnly": false, "uuid": uuid});
+            let mut info = doc! {"readOnly": false, "uuid": uuid};
+            let own = patterns.of(database).iter().filter(|one| one.target == collection.namespace);
+            let own: Vec<Value> = own.map(|pattern| Value::Document(pattern.summary())).collect();
+            if !own.is_empty() {
+                info.push("patterns", own);
+            }
+            document.push("info", info);
             document.push("idIndex", collection.id_index().spec.to_document());
         }
         document

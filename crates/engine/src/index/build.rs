@@ -98,6 +98,7 @@ impl Engine {
         namespace: &Namespace,
         specs: Vec<IndexSpec>,
     ) -> Result<Built> {
+        self.check_new_indexes(namespace, &specs)?;
         loop {
             match Build::begin(self, operation, namespace, &specs)? {
                 Beginning::Elsewhere => std::thread::sleep(TURN),

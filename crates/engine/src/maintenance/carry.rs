@@ -216,17 +216,19 @@ impl Work {
             if !touched.is_shaped_by(pattern) {
                 continue;
             }
-            // A copy that froze before the pattern was declared is nobody's to change.
-            if touched.refreshed_by == Some(pattern.id) && reference.is_frozen_copy(after.as_raw())? {
-                continue;
-            }
-            let before = touched.before_for(pattern);
             let mut find = |key: RawValue<'_>| {
                 Ok(find_unique(unit, source, &reference.foreign_field, key, Use::Copy)?
                     .map(|newest| newest.document))
             };
+            if touched.refreshed_by == Some(pattern.id) {
+                if let Some(document) = reference.corrected(after.as_raw(), &mut find)? {
+                    self.touched[at].after = Some(document);
+                }
+                continue;
+            }
+            let before = touched.before.as_ref().map(Document::as_raw);
             if let Shaped::To { document, replaced } = reference.shape(before, after.as_raw(), &mut find)? {
-                if replaced && touched.by.is_none() && touched.refreshed_by.is_none() {
+                if replaced && touched.by.is_none() {
                     note_replaced(pattern)?;
                 }
                 self.touched[at].after = Some(document);
@@ -258,9 +260,16 @@ impl Work {
                 }
                 (_, Some(key)) => {
                     let state = groups::state_of(unit, self, pattern, rollup, key.as_raw())?;
-                    let after =
-                        self.touched[at].after.as_ref().map_or(RawDocument::empty(), Document::as_raw);
-                    rollup.merged(after, key.as_raw(), &state)?
+                    let touched = &self.touched[at];
+                    let after = touched.after.as_ref().map_or(RawDocument::empty(), Document::as_raw);
+                    let made = rollup.merged(after, key.as_raw(), &state)?;
+                    // A document that was made for a group that is gone.
+                    let left_over = touched.refreshed_by == Some(pattern.id) && state.rows == 0;
+                    if made.is_some() && left_over && pattern.inserts_parents() {
+                        self.touched[at].after = None;
+                        continue;
+                    }
+                    made
                 }
                 (_, None) => rollup.restored(RawDocument::empty(), after.as_raw()),
             };

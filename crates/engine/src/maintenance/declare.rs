@@ -14,10 +14,13 @@ use super::sources::unique_index;
 use super::{Pattern, PatternId, PatternState, Registry};
 use crate::catalog::Collection;
 use crate::engine::Engine;
-use crate::index::{IndexSpec, KeyPart};
+use crate::index::{Index, IndexSpec, KeyPart};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+
+/// How the names of supporting indexes begin.
+const INDEX_PREFIX: &str = "kilim_";
 
 impl Engine {
     /// Declares a pattern. It comes back in force, and building unless there is nothing to build.
@@ -32,9 +35,7 @@ impl Engine {
         self.check_no_view(&pattern.target)?;
         self.check_declaration(&pattern)?;
         self.ensure_collection(&pattern.target)?;
-        if pattern.declaration.options.create_indexes {
-            self.build_supporting_indexes(operation, &pattern)?;
-        }
+        self.build_supporting_indexes(operation, &pattern)?;
         let pattern = self.change_patterns(
             operation,
             &pattern.target.clone(),
@@ -48,6 +49,14 @@ impl Engine {
                 Ok((registry.with(vec![pattern.clone()])?, pattern))
             },
         )?;
+        Ok(pattern)
+    }
+
+    /// What can be said against a declaration, without declaring it.
+    pub fn check_pattern(&self, database: &str, declaration: Declaration) -> Result<Pattern> {
+        let pattern = Pattern::new(PatternId(0), database, declaration, PatternState::Building)?;
+        self.check_no_view(&pattern.target)?;
+        self.check_declaration(&pattern)?;
         Ok(pattern)
     }
 
@@ -79,7 +88,7 @@ impl Engine {
         let target = self.collection(&pattern.target);
         if let Some(target) = &target {
             let maintained = declaration.maintained_paths();
-            let over = |index: &&Arc<crate::index::Index>| {
+            let over = |index: &&Arc<Index>| {
                 index.spec.unique
                     && index
                         .spec
@@ -98,12 +107,14 @@ impl Engine {
                 ));
             }
         }
-        match (&declaration.kind, &pattern.source) {
-            (Kind::Reference(reference), Some(source)) => {
-                self.check_found_by(self.collection(source), source, &reference.foreign_field)
-            }
-            (Kind::Rollup(rollup), _) => self.check_found_by(target, &pattern.target, &rollup.on),
-            _ => Ok(()),
+        self.check_needs(pattern)
+    }
+
+    /// Whether its documents can be found.
+    fn check_needs(&self, pattern: &Pattern) -> Result<()> {
+        match pattern.found_by() {
+            Some((namespace, field)) => self.check_found_by(self.collection(namespace), namespace, field),
+            None => Ok(()),
         }
     }
 
@@ -130,32 +141,34 @@ impl Engine {
         ))
     }
 
-    fn build_supporting_indexes(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
-        let wanted = match (&pattern.declaration.kind, &pattern.source) {
-            (Kind::Reference(reference), _) => {
-                let mut key = Document::new();
-                key.push(&reference.local_field, 1);
-                Some((&pattern.target, key))
-            }
-            (Kind::Rollup(rollup), Some(source)) => rollup.supporting_index().map(|key| (source, key)),
-            _ => None,
-        };
-        let Some((namespace, key)) = wanted else { return Ok(()) };
+    /// The supporting index that a pattern wants and does not find. One that begins with its parts serves as well.
+    pub fn missing_index<'p>(&self, pattern: &'p Pattern) -> Option<(&'p Namespace, Document)> {
+        if !pattern.declaration.options.create_indexes {
+            return None;
+        }
+        let (namespace, key) = pattern.wanted_index()?;
         let parts = KeyPart::all_of(key.as_raw());
-        // An index that begins with these parts serves as well.
-        let serves = |index: &Arc<crate::index::Index>| {
-            index.spec.key.len() >= parts.len()
-                && index.spec.key[..parts.len()] == parts
+        let serves = |index: &Arc<Index>| {
+            index.spec.key.starts_with(&parts)
                 && !index.spec.sparse
                 && !index.spec.hidden
                 && index.spec.partial.is_none()
         };
-        if self.collection(namespace).is_some_and(|collection| collection.indexes.iter().any(serves)) {
-            return Ok(());
-        }
+        let found =
+            self.collection(namespace).is_some_and(|collection| collection.indexes.iter().any(serves));
+        (!found).then_some((namespace, key))
+    }
+
+    fn build_supporting_indexes(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
+        let Some((namespace, key)) = self.missing_index(pattern) else { return Ok(()) };
+        let taken = |name: &String| {
+            self.collection(namespace).is_some_and(|collection| collection.index_named(name).is_some())
+        };
+        let mut names = (1..).map(|number| format!("{INDEX_PREFIX}{}_{number}", pattern.declaration.name));
+        let name = names.find(|name| !taken(name)).unwrap_or_default();
         let spec = IndexSpec {
-            name: format!("kilim_{}_1", pattern.declaration.name),
-            key: parts,
+            name,
+            key: KeyPart::all_of(key.as_raw()),
             key_document: key,
             unique: false,
             sparse: false,
@@ -219,10 +232,48 @@ impl Engine {
         })
     }
 
-    /// Drops a pattern; its fields stay as plain ones.
-    pub fn drop_pattern(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
+    /// Notes what came of filling a pattern, unless somebody decided otherwise meanwhile.
+    pub(super) fn finish_filling(
+        &self,
+        operation: &Operation,
+        pattern: &Pattern,
+        state: PatternState,
+    ) -> Result<()> {
         self.change_patterns(operation, &pattern.target, pattern.source.clone(), |_, registry| {
-            Ok((registry.without(&[pattern.id])?, ()))
+            let current = registry.find(&pattern.target, &pattern.declaration.name);
+            let building =
+                |current: &&Arc<Pattern>| current.id == pattern.id && current.state == PatternState::Building;
+            match current.filter(building) {
+                Some(current) => {
+                    let changed = Arc::new(Pattern { state, ..(**current).clone() });
+                    Ok((registry.with(vec![changed])?, ()))
+                }
+                None => Ok((registry.clone(), ())),
+            }
+        })
+    }
+
+    /// Leaves a pattern's fields as they are until it is restarted.
+    pub fn pause_pattern(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
+        self.set_pattern_state(operation, pattern, PatternState::Paused)?;
+        self.jobs.lock().iter().filter(|job| job.pattern.id == pattern.id).for_each(|job| job.kill());
+        Ok(())
+    }
+
+    /// Puts a pattern that was not maintained for a while in force again, building. It gets a new number: what was
+    /// stored of its groups is of the past.
+    pub fn restart_pattern(&self, operation: &Operation, pattern: &Pattern) -> Result<Arc<Pattern>> {
+        let id = PatternId(self.next_index_id().0);
+        self.change_patterns(operation, &pattern.target, pattern.source.clone(), |engine, registry| {
+            let current = registry.find(&pattern.target, &pattern.declaration.name);
+            let current =
+                current.filter(|current| current.id == pattern.id).ok_or_else(|| not_found(pattern))?;
+            if current.is_maintained() {
+                return Ok((registry.clone(), current.clone()));
+            }
+            let restarted = Arc::new(Pattern { id, state: PatternState::Building, ..(**current).clone() });
+            engine.check_needs(&restarted)?;
+            Ok((registry.without(&[pattern.id])?.with(vec![restarted.clone()])?, restarted))
         })
     }
 
@@ -245,20 +296,34 @@ impl Engine {
 }
 
 impl Pattern {
+    /// The pattern in a few words.
+    pub fn summary(&self) -> Document {
+        doc! {
+            "name": &*self.declaration.name,
+            "kind": self.declaration.kind_name,
+            "state": self.state.name(),
+            "fields": self.fields(),
+        }
+    }
+
+    fn fields(&self) -> Vec<Value> {
+        self.declaration.maintained_paths().iter().map(|path| Value::from(&**path)).collect()
+    }
+
     /// The pattern as listPatterns shows it.
     pub fn describe(&self) -> Document {
-        let paths = self.declaration.maintained_paths();
-        let fields: Vec<Value> = paths.iter().map(|path| Value::from(&**path)).collect();
         let mut shown = doc! {
             "name": &*self.declaration.name,
             "kind": self.declaration.kind_name,
             "ns": self.target.to_string(),
             "spec": self.declaration.spec.clone(),
-            "fields": fields,
+            "options": self.declaration.options.to_document(),
+            "fields": self.fields(),
             "state": self.state.name(),
             "counters": {
                 "maintained": self.counters.maintained.get() as i64,
                 "userWritesReplaced": self.counters.user_writes_replaced.get() as i64,
+                "drift": self.counters.drift.get() as i64,
             },
         };
         if let PatternState::Failed(reason) = &self.state {
@@ -267,8 +332,38 @@ impl Pattern {
         shown
     }
 
+    /// Where it finds documents by a key that is theirs alone, and the key's field.
+    pub(super) fn found_by(&self) -> Option<(&Namespace, &str)> {
+        match (&self.declaration.kind, &self.source) {
+            (Kind::Reference(reference), Some(source)) => Some((source, &reference.foreign_field)),
+            (Kind::Rollup(rollup), _) => Some((&self.target, &rollup.on)),
+            _ => None,
+        }
+    }
+
+    /// The index that it wants: of which collection, over which fields.
+    pub(super) fn wanted_index(&self) -> Option<(&Namespace, Document)> {
+        match (&self.declaration.kind, &self.source) {
+            (Kind::Reference(reference), _) => {
+                let mut key = Document::new();
+                key.push(&reference.local_field, 1);
+                Some((&self.target, key))
+            }
+            (Kind::Rollup(rollup), Some(source)) => rollup.supporting_index().map(|key| (source, key)),
+            _ => None,
+        }
+    }
+
+    /// Whether an index was made for patterns, and this one works with it.
+    pub(super) fn works_with(&self, namespace: &Namespace, index: &Index) -> bool {
+        index.spec.name.starts_with(INDEX_PREFIX)
+            && self.wanted_index().is_some_and(|(place, key)| {
+                place == namespace && index.spec.key.starts_with(&KeyPart::all_of(key.as_raw()))
+            })
+    }
+
     /// Whether groups have documents of their own, made and removed with them.
-    pub(super) fn inserts_parents(&self) -> bool {
+    pub fn inserts_parents(&self) -> bool {
         matches!(&self.declaration.kind, Kind::Rollup(rollup) if rollup.when_not_matched == WhenNotMatched::Insert)
     }
 

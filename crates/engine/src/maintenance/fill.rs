@@ -35,6 +35,15 @@ impl Job {
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Relaxed);
     }
+
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+
+    /// Documents that are filled, and how many there were to fill.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
 }
 
 impl Engine {
@@ -72,7 +81,7 @@ impl Engine {
             Err(error) if error.code() == kilim_error::ErrorCode::InterruptedAtShutdown => return,
             Err(error) => PatternState::Failed(error.to_string()),
         };
-        if let Err(error) = self.set_pattern_state(operation, &job.pattern, state) {
+        if let Err(error) = self.finish_filling(operation, &job.pattern, state) {
             tracing::warn!(%error, pattern = &*job.pattern.declaration.name, "could not note that a pattern is filled");
         }
     }
@@ -96,7 +105,7 @@ impl Engine {
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         for batch in records.chunks(options.batch.max(1) as usize) {
             for record in batch {
-                if job.killed.load(Ordering::Relaxed) {
+                if job.is_killed() {
                     return Err(Error::user(
                         kilim_error::ErrorCode::PatternBackfillFailed,
                         "the job was killed: repairPattern takes it up again",

@@ -87,7 +87,7 @@ pub(super) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
 }
 
 /// The rows of a child. One that a stage fails on gives none: its write was possible before.
-fn rows(rollup: &Rollup, child: Option<RawDocument<'_>>) -> Vec<Row> {
+pub(super) fn rows(rollup: &Rollup, child: Option<RawDocument<'_>>) -> Vec<Row> {
     child.and_then(|child| rollup.rows(child).ok()).unwrap_or_default()
 }
 

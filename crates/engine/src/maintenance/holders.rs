@@ -55,7 +55,7 @@ pub(super) fn fan_out(
                     return Err(restricted(pattern, reference, &holder, &key));
                 }
                 OnSourceDelete::Cascade if gone => work.touched[at].after = None,
-                _ if reference.is_live(holder.as_raw())? || gone => {
+                _ if reference.is_live(holder.as_raw())? => {
                     if let Some(made) = reference.patched(holder.as_raw(), key.as_raw(), &copied)? {
                         work.touched[at].after = Some(made);
                     }

@@ -12,12 +12,14 @@
 
 mod carry;
 mod declare;
+mod drop;
 mod fill;
 mod groups;
 mod holders;
 mod locks;
 mod registry;
 mod sources;
+mod verify;
 
 pub(crate) use carry::{carry, carry_deferred};
 pub(crate) use declare::check_user_paths;
@@ -25,3 +27,4 @@ pub use fill::Job;
 pub(crate) use groups::Deferred;
 pub(crate) use locks::Contended;
 pub use registry::{Counters, Pattern, PatternId, PatternState, Registry};
+pub use verify::Verification;

@@ -51,6 +51,8 @@ pub struct Counters {
     pub maintained: Counter,
     /// Users' values that gave way.
     pub user_writes_replaced: Counter,
+    /// Documents that checks found wrong.
+    pub drift: Counter,
 }
 
 /// All patterns, by database, each behind those that it reads from.

@@ -77,9 +77,12 @@ pub(super) fn read_newest(
         Use::Write => unit.hold_alone(Space::Records, &key)?,
     }
     let stored = unit.transaction().latest(Space::Records, &key)?;
-    Ok(stored.map(|stored| {
-        // SAFETY: records hold documents that passed validation.
-        let stored = unsafe { RawDocument::from_validated(&stored[layout::STAMP_BYTES..]) };
-        collection.shape.to_logical(stored).to_document()
-    }))
+    Ok(stored.map(|stored| document_of(collection, &stored)))
+}
+
+/// The document of a stored record.
+pub(super) fn document_of(collection: &Collection, stored: &[u8]) -> Document {
+    // SAFETY: records hold documents that passed validation.
+    let stored = unsafe { RawDocument::from_validated(&stored[layout::STAMP_BYTES..]) };
+    collection.shape.to_logical(stored).to_document()
 }

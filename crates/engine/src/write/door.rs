@@ -68,7 +68,7 @@ pub(super) fn insert(
 
 /// Replaces a document. `untouched` says which indexes need no look because the update cannot have
 /// changed their keys. Where patterns shaped it, the answer tells how it was written.
-pub(super) fn update(
+pub(crate) fn update(
     unit: &mut Unit<'_>,
     collection: &Arc<Collection>,
     record: RecordId,

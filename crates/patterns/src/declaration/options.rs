@@ -131,6 +131,13 @@ impl Options {
         Ok(true)
     }
 
+    /// What differs from the default.
+    pub fn to_document(&self) -> Document {
+        let mut document = Document::new();
+        self.append(&mut document);
+        document
+    }
+
     /// Appends what differs from the default.
     pub(super) fn append(&self, out: &mut Document) {
         let default = Options::default();

@@ -9,20 +9,33 @@ use super::{GroupState, Rollup};
 use crate::path::{get, names, put};
 
 impl Rollup {
-    /// The pipeline's result for a group.
+    /// The pipeline's result for a group. What a stage behind the group fails to compute (a share of nothing) is
+    /// null.
     pub fn result_of(&self, key: RawValue<'_>, state: &GroupState) -> Result<Document> {
         let mut result = self.group_document(key, state)?;
         for stage in &self.behind {
             let env = Env::new(result.as_raw(), Bindings::none());
-            result = match stage {
-                Stage::AddFields(stage) => stage.apply(&env)?,
-                Stage::Project(stage) => stage.apply(&env)?,
+            let (made, names) = match stage {
+                Stage::AddFields(stage) => (stage.apply(&env), stage.projection.added_names()),
+                Stage::Project(stage) => {
+                    let all: Vec<Box<str>> = result.iter().map(|(name, _)| name.into()).collect();
+                    (stage.apply(&env), stage.projection.shown_names(&all))
+                }
                 _ => {
                     return Err(Error::user(
                         ErrorCode::PatternBadExpression,
                         "a stage that is not of one group",
                     ));
                 }
+            };
+            result = match made {
+                Err(Error::User(_)) => {
+                    let computed = names.iter().filter(|name| &***name != "_id");
+                    computed.fold(result.clone(), |result, name| {
+                        put(result.as_raw(), &self::names(name), Some(RawValue::Null))
+                    })
+                }
+                made => made?,
             };
         }
         Ok(result)

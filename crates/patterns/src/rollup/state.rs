@@ -54,6 +54,14 @@ pub(super) fn kept(accumulator: &Accumulator) -> Kept {
     }
 }
 
+/// A row that an accumulator fails on is to it as one without the field: the child's write was possible before.
+fn pass_over(taken: Result<()>) -> Result<()> {
+    match taken {
+        Err(Error::User(_)) => Ok(()),
+        other => other,
+    }
+}
+
 /// Whether the order in which rows come makes a difference.
 fn is_ordered(accumulator: &Accumulator) -> bool {
     matches!(
@@ -97,10 +105,11 @@ impl Rollup {
             state.rows += 1;
             let env = Env::new(row.document.as_raw(), Bindings::none());
             for (at, (_, accumulator)) in self.group.fields.iter().enumerate() {
-                match &mut standing[at] {
-                    Some(state) => drop(accumulator.accumulate(state, &env)?),
-                    None => state.parts[at].take(accumulator, &env, 1)?,
-                }
+                let taken = match &mut standing[at] {
+                    Some(state) => accumulator.accumulate(state, &env).map(drop),
+                    None => state.parts[at].take(accumulator, &env, 1),
+                };
+                pass_over(taken)?;
             }
         }
         state.put_back(standing);
@@ -123,16 +132,16 @@ impl Rollup {
                 state.rows += sign;
                 let env = Env::new(row.document.as_raw(), Bindings::none());
                 for (at, (_, accumulator)) in self.group.fields.iter().enumerate() {
-                    match &mut standing[at] {
-                        None => state.parts[at].take(accumulator, &env, sign)?,
-                        Some(kept) if sign < 0 => {
-                            if accumulator.may_hold(kept, &env)? {
-                                return Ok(Outcome::ReadAnew);
-                            }
-                        }
+                    let taken = match &mut standing[at] {
+                        None => state.parts[at].take(accumulator, &env, sign),
+                        Some(kept) if sign < 0 => match accumulator.may_hold(kept, &env) {
+                            Ok(true) => return Ok(Outcome::ReadAnew),
+                            held => held.map(drop),
+                        },
                         Some(_) if !newest && is_ordered(accumulator) => return Ok(Outcome::ReadAnew),
-                        Some(kept) => drop(accumulator.accumulate(kept, &env)?),
-                    }
+                        Some(kept) => accumulator.accumulate(kept, &env).map(drop),
+                    };
+                    pass_over(taken)?;
                 }
             }
         }

@@ -1,0 +1,89 @@
+//! `createPattern`: declare a pattern that writes then keep true.
+
+use kilim_bson::{Document, Value, doc};
+use kilim_engine::maintenance::{Pattern, PatternState};
+use kilim_engine::{Namespace, layout};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_patterns::Declaration;
+use kilim_patterns::declaration::{Mode, Options, WhileBuilding};
+
+use crate::argument::arguments;
+use crate::dispatch::Call;
+
+const NAME: &str = "createPattern";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let namespace = call.namespace()?;
+    namespace.check_creatable()?;
+    call.describe("command");
+    let mut fields = Document::new();
+    let mut dry_run = false;
+    for argument in arguments(NAME, call.body) {
+        match argument.name {
+            "dryRun" => dry_run = argument.strict_boolean()?,
+            name => fields.push(name, argument.value.to_value()),
+        }
+    }
+    let declaration = Declaration::parse(&namespace.collection, fields.as_raw())?;
+    refuse_unenforced(&declaration.options)?;
+    if dry_run {
+        let pattern = call.engine.check_pattern(&namespace.database, declaration)?;
+        return Ok(doc! {
+            "name": &*pattern.declaration.name,
+            "dryRun": true,
+            "estimate": estimate(call, &pattern)?,
+        });
+    }
+    let pattern = call.engine.create_pattern(&call.operation, &namespace.database, declaration)?;
+    let mut reply = doc! {"name": &*pattern.declaration.name, "state": pattern.state.name()};
+    if pattern.state == PatternState::Building {
+        reply.push("jobId", call.engine.begin_filling(&pattern) as i64);
+    }
+    Ok(reply)
+}
+
+/// What can be declared and is not kept yet.
+fn refuse_unenforced(options: &Options) -> Result<()> {
+    let default = Options::default();
+    let refused = |option: &str, instead: &str| {
+        Err(Error::user(
+            ErrorCode::NotImplemented,
+            format!("{NAME}: {option} is not supported by Kilim yet: {instead}"),
+        ))
+    };
+    if options.mode == Mode::Async {
+        return refused("mode: \"async\"", "maintenance is part of the write that causes it");
+    }
+    if options.max_sync != default.max_sync {
+        return refused("'maxSync'", "all documents that a write concerns are written with it");
+    }
+    if options.while_building == WhileBuilding::Fail {
+        return refused("whileBuilding: \"fail\"", "waitPattern says when a pattern is filled");
+    }
+    if options.scrub.is_some() {
+        return refused("'scrub'", "verifyPattern checks when it is asked to");
+    }
+    Ok(())
+}
+
+/// How many documents would be filled, and by which index they would be found.
+fn estimate(call: &Call<'_, '_>, pattern: &Pattern) -> Result<Document> {
+    let documents = |namespace: &Namespace| -> Result<i64> {
+        match call.engine.collection(namespace) {
+            Some(collection) => {
+                let counter = call.engine.store.snapshot().counter(&layout::counter_key(collection.id))?;
+                Ok(counter.count)
+            }
+            None => Ok(0),
+        }
+    };
+    let walked = match (&pattern.source, pattern.inserts_parents()) {
+        (Some(source), true) => source,
+        _ => &pattern.target,
+    };
+    let mut indexes = Vec::new();
+    if let Some((namespace, key)) = call.engine.missing_index(pattern) {
+        indexes.push(Value::Document(doc! {"ns": namespace.to_string(), "key": key}));
+    }
+    Ok(doc! {"documents": documents(walked)?, "indexes": indexes})
+}

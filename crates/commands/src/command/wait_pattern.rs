@@ -1,0 +1,44 @@
+//! `waitPattern`: until a pattern is filled.
+
+use std::time::{Duration, Instant};
+
+use kilim_bson::{Document, doc};
+use kilim_engine::maintenance::PatternState;
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::pattern_name::named_pattern;
+use crate::dispatch::Call;
+
+const TURN: Duration = Duration::from_millis(5);
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let mut deadline = None;
+    let pattern = named_pattern(call, "waitPattern", |argument| match argument.name {
+        "timeoutMS" => {
+            deadline = Instant::now().checked_add(Duration::from_millis(argument.not_negative()?));
+            Ok(())
+        }
+        _ => Err(argument.unknown()),
+    })?;
+    loop {
+        let current = call.engine.pattern(&pattern.target, &pattern.declaration.name)?;
+        match &current.state {
+            PatternState::Building => {}
+            PatternState::Failed(reason) => {
+                return Err(Error::user(
+                    ErrorCode::PatternBackfillFailed,
+                    format!("'{}' has failed: {reason}", pattern.declaration.name),
+                ));
+            }
+            state => return Ok(doc! {"name": &*pattern.declaration.name, "state": state.name()}),
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Error::user(
+                ErrorCode::MaxTimeMSExpired,
+                format!("'{}' is still building: patternJobs shows how far", pattern.declaration.name),
+            ));
+        }
+        call.operation.check()?;
+        std::thread::sleep(TURN);
+    }
+}

@@ -1,0 +1,190 @@
+//! Patterns dropped, and what may be dropped while there are patterns.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_patterns::{Kind, overlap, with_value};
+
+use super::Pattern;
+use super::sources::{Use, read_newest, unique_index};
+use crate::catalog::{Collection, RecordId};
+use crate::engine::Engine;
+use crate::index::{Index, IndexId, IndexSpec};
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::write::{Unit, door};
+
+impl Engine {
+    /// Drops a pattern; its fields stay as plain ones.
+    pub fn drop_pattern(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
+        self.change_patterns(operation, &pattern.target, pattern.source.clone(), |_, registry| {
+            Ok((registry.without(&[pattern.id])?, ()))
+        })?;
+        self.jobs.lock().iter().filter(|job| job.pattern.id == pattern.id).for_each(|job| job.kill());
+        Ok(())
+    }
+
+    /// Removes the fields that a dropped pattern left, document by document.
+    pub fn remove_fields(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<u64> {
+        let mut unit = Unit::new(self, operation.clone(), self.options.durability);
+        let mut changed = 0;
+        for record in self.records_of(operation, &pattern.target)? {
+            loop {
+                operation.check()?;
+                let Some(collection) = unit.enter(&pattern.target)? else { return Ok(changed) };
+                match strip(&mut unit, pattern, &collection, record) {
+                    Ok(stripped) => {
+                        changed += u64::from(stripped);
+                        unit.written()?;
+                        break;
+                    }
+                    Err(error) if unit.can_retry(&error)? => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        unit.settle()?;
+        Ok(changed)
+    }
+
+    /// Drops the supporting index that a dropped pattern left, unless another pattern wants it.
+    pub fn drop_supporting_index(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
+        let Some((namespace, _)) = pattern.wanted_index() else { return Ok(()) };
+        let Some(collection) = self.collection(namespace) else { return Ok(()) };
+        let own = |index: &&Arc<Index>| pattern.works_with(namespace, index);
+        for index in collection.indexes.iter().filter(own) {
+            if self.check_indexes_free(&collection, &[index.id]).is_ok() {
+                self.drop_indexes(operation, namespace, &[index.id])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the patterns of a collection that is about to be dropped. One that others read from cannot be.
+    pub(crate) fn drop_patterns_of(&self, operation: &Operation, namespace: &Namespace) -> Result<()> {
+        let registry = self.patterns();
+        let concerned = registry.of(&namespace.database);
+        let reads = |pattern: &&Arc<Pattern>| {
+            pattern.source.as_ref() == Some(namespace) && pattern.target != *namespace
+        };
+        if let Some(pattern) = concerned.iter().find(reads) {
+            return Err(in_use(namespace, pattern, "dropped"));
+        }
+        for pattern in concerned.iter().filter(|pattern| pattern.target == *namespace) {
+            self.drop_pattern(operation, pattern)?;
+        }
+        Ok(())
+    }
+
+    /// Drops all patterns of a database.
+    pub(crate) fn drop_all_patterns(&self, operation: &Operation, database: &str) -> Result<()> {
+        for pattern in self.patterns().of(database) {
+            self.drop_pattern(operation, pattern)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to take a collection away from under its patterns.
+    pub(crate) fn check_no_patterns(&self, namespace: &Namespace, verb: &str) -> Result<()> {
+        let registry = self.patterns();
+        let concerns = |pattern: &&Arc<Pattern>| {
+            pattern.target == *namespace || pattern.source.as_ref() == Some(namespace)
+        };
+        match registry.of(&namespace.database).iter().find(concerns) {
+            Some(pattern) => Err(in_use(namespace, pattern, verb)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses to drop indexes that patterns work with.
+    pub fn check_indexes_free(&self, collection: &Collection, dropped: &[IndexId]) -> Result<()> {
+        let namespace = &collection.namespace;
+        let registry = self.patterns();
+        let is_dropped = |index: &&Arc<Index>| dropped.contains(&index.id);
+        for pattern in registry.of(&namespace.database) {
+            let works = |index: &&Arc<Index>| is_dropped(index) && pattern.works_with(namespace, index);
+            if let Some(index) = collection.indexes.iter().find(works) {
+                return Err(owned(index, pattern));
+            }
+            let Some((place, field)) = pattern.found_by() else { continue };
+            if place != namespace {
+                continue;
+            }
+            let mut left = collection.clone();
+            left.indexes = collection.indexes.iter().filter(|index| !is_dropped(index)).cloned().collect();
+            if let (Some(index), None) = (unique_index(collection, field), unique_index(&left, field)) {
+                return Err(owned(index, pattern));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a unique index over what a pattern maintains: maintenance cannot fail for a user's write.
+    pub(crate) fn check_new_indexes(&self, namespace: &Namespace, specs: &[IndexSpec]) -> Result<()> {
+        let registry = self.patterns();
+        for pattern in registry.of(&namespace.database).iter().filter(|one| one.target == *namespace) {
+            let paths = pattern.declaration.maintained_paths();
+            let maintained = |path: &str| paths.iter().any(|own| overlap(own, path));
+            let over =
+                |spec: &&IndexSpec| spec.unique && spec.key.iter().any(|part| maintained(part.path.as_str()));
+            if let Some(spec) = specs.iter().find(over) {
+                return Err(Error::user(
+                    ErrorCode::PatternFieldConflict,
+                    format!(
+                        "the index '{}' of {namespace} cannot be unique: it is over a path that {} '{}' maintains",
+                        spec.name, pattern.declaration.kind_name, pattern.declaration.name
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One document without a pattern's fields.
+fn strip(
+    unit: &mut Unit<'_>,
+    pattern: &Pattern,
+    collection: &Arc<Collection>,
+    record: RecordId,
+) -> Result<bool> {
+    let Some(before) = read_newest(unit, collection, record, Use::Write)? else { return Ok(false) };
+    match without_fields(pattern, before.as_raw())? {
+        Some(after) => {
+            door::update(unit, collection, record, before.as_raw(), after.as_raw(), |_| false)?;
+            Ok(true)
+        }
+        None => Ok(false),
+    }
+}
+
+fn without_fields(pattern: &Pattern, document: RawDocument<'_>) -> Result<Option<Document>> {
+    if let Kind::Reference(reference) = &pattern.declaration.kind {
+        return reference.stripped(document);
+    }
+    let paths = pattern.declaration.maintained_paths();
+    let made = paths.iter().fold(document.to_document(), |made, path| with_value(made.as_raw(), path, None));
+    Ok((made.as_bytes() != document.as_bytes()).then_some(made))
+}
+
+fn in_use(namespace: &Namespace, pattern: &Pattern, verb: &str) -> Error {
+    let part = if pattern.target == *namespace { "maintains fields of it" } else { "reads from it" };
+    Error::user(
+        ErrorCode::IllegalOperation,
+        format!(
+            "{namespace} cannot be {verb}: {} '{}' of {} {part}. dropPattern first",
+            pattern.declaration.kind_name, pattern.declaration.name, pattern.target
+        ),
+    )
+}
+
+fn owned(index: &Index, pattern: &Pattern) -> Error {
+    Error::user(
+        ErrorCode::IndexOwnedByPattern,
+        format!(
+            "the index '{}' cannot be dropped: {} '{}' of {} works with it. dropPattern first",
+            index.spec.name, pattern.declaration.kind_name, pattern.declaration.name, pattern.target
+        ),
+    )
+}

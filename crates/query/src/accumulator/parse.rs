@@ -8,7 +8,9 @@ use kilim_error::{Error, ErrorCode, Result};
 use super::best::Order;
 use super::table::{self, Form};
 use super::{Accumulator, Kind, Number};
+use crate::expression::show::show;
 use crate::expression::{Env, Evaluated, Expression, Scope};
+use crate::filter::number::short;
 use crate::text;
 
 impl Accumulator {
@@ -178,11 +180,11 @@ fn percentiles(p: RawValue<'_>, scope: &Scope<'_>) -> Result<Vec<f64>> {
     };
     let constant = constant.as_raw();
     let Some(list) = constant.as_array().filter(|list| !list.is_empty()) else {
-        return Err(refuse(7750301, text::value(constant)));
+        return Err(refuse(7750301, show(constant)));
     };
     let percentile = |value| match Number::of(value).map(Number::to_f64) {
-        None => Err(refuse(7750302, text::value(value))),
-        Some(p) if !(0.0..=1.0).contains(&p) => Err(refuse(7750303, plain_double(p))),
+        None => Err(refuse(7750302, show(value))),
+        Some(p) if !(0.0..=1.0).contains(&p) => Err(refuse(7750303, short(p))),
         Some(p) => Ok(p),
     };
     list.iter().map(percentile).collect()
@@ -195,7 +197,7 @@ pub(super) fn evaluate_n(n: &Expression, env: &Env<'_>) -> Result<u64> {
 
 /// How many values are kept: a whole number above zero, of any numeric type.
 pub(crate) fn check_n(value: &Evaluated<'_>) -> Result<u64> {
-    let shown = || value.raw().map_or("MISSING".to_owned(), text::value);
+    let shown = || value.raw().map_or("MISSING".to_owned(), show);
     let not_whole = |code, shown: String| {
         Error::location(code, format!("Value for 'n' must be of integral type, but found {shown}"))
     };
@@ -206,9 +208,9 @@ pub(crate) fn check_n(value: &Evaluated<'_>) -> Result<u64> {
         Number::Int(n) => i64::from(n),
         Number::Long(n) => n,
         Number::Double(n) if n.is_nan() || n.abs() >= 9_223_372_036_854_775_808.0 => {
-            return Err(out_of_range(plain_double(n)));
+            return Err(out_of_range(short(n)));
         }
-        Number::Double(n) if n.fract() != 0.0 => return Err(not_whole(5787903, plain_double(n))),
+        Number::Double(n) if n.fract() != 0.0 => return Err(not_whole(5787903, short(n))),
         Number::Double(n) => n as i64,
         Number::Decimal(n) => {
             let whole = n.to_i64().ok_or_else(|| out_of_range(shown()))?;
@@ -219,10 +221,4 @@ pub(crate) fn check_n(value: &Evaluated<'_>) -> Result<u64> {
         .ok()
         .filter(|n| *n > 0)
         .ok_or_else(|| Error::location(5787908, format!("'n' must be greater than 0, found {n}")))
-}
-
-/// A double in a message that gives whole ones no `.0`.
-fn plain_double(number: f64) -> String {
-    let text = text::value(RawValue::Double(number));
-    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }

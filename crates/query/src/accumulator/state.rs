@@ -10,8 +10,8 @@ use super::held::{keep, keep_extreme};
 use super::list::Window;
 use super::parse::evaluate_n;
 use super::{Accumulator, Best, Deviation, Digest, Kind, List, Mean, Merged, Number, Set, Summation};
+use crate::expression::show::show;
 use crate::expression::{Bindings, Env, Evaluated, Expression, Place};
-use crate::text;
 
 /// What one accumulator of one group may hold, as on MongoDB: it cannot be spilled in parts.
 const STATE_BYTES_MAX: usize = 100 * 1024 * 1024;
@@ -251,7 +251,7 @@ fn refuse_merge(value: RawValue<'_>) -> Error {
         40400,
         format!(
             "$mergeObjects requires object inputs, but input {} is of type {}",
-            text::value(value),
+            show(value),
             value.element_type().name()
         ),
     )

@@ -8,6 +8,7 @@ use kilim_error::{Error, Result};
 use super::group::parse_field;
 use super::{Context, Group, SortBy, Stage};
 use crate::accumulator::Accumulator;
+use crate::expression::show::show;
 use crate::expression::{Expression, Scope};
 use crate::sort::Sort;
 use crate::text;
@@ -134,8 +135,8 @@ fn parse_boundaries(list: RawArray<'_>, scope: &Scope<'_>) -> Result<Vec<Value>>
                     "The 'boundaries' option to $bucket must be sorted, but elements {at} and {} are not in ascending \
                      order ({} is not less than {}).",
                     at + 1,
-                    text::value(lower),
-                    text::value(upper)
+                    show(lower),
+                    show(upper)
                 ),
             ));
         }

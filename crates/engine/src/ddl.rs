@@ -126,7 +126,8 @@ impl Engine {
         durability: Durability,
     ) -> Result<CommitTime> {
         let ids = self.ids.lock();
-        if created.iter().any(|collection| self.collection(&collection.namespace).is_some()) {
+        let taken = |name: &Namespace| self.collection(name).is_some() || self.view(name).is_some();
+        if created.iter().any(|collection| taken(&collection.namespace)) {
             return Err(Error::Conflict("a collection of that name was made meanwhile"));
         }
         ids.save(&mut transaction);

@@ -32,11 +32,14 @@ fn until<'a>(call: &'a Call, env: &Env<'a>, deciding: bool) -> Result<Evaluated<
 }
 
 fn without_constant(mut call: Box<Call>, deciding: bool) -> Result<Expression> {
-    if let Some(Some(Expression::Constant(last))) = call.arguments.last() {
-        if Evaluated::Raw(last.as_raw()).to_bool() == deciding {
-            return Ok(Expression::Constant(Value::Bool(deciding)));
-        }
-        call.arguments.pop();
+    let last = match call.arguments.last() {
+        Some(Some(Expression::Constant(last))) => Evaluated::Raw(last.as_raw()).to_bool(),
+        Some(Some(Expression::Missing)) => false,
+        _ => return Ok(Expression::Call(call)),
+    };
+    if last == deciding {
+        return Ok(Expression::Constant(Value::Bool(deciding)));
     }
+    call.arguments.pop();
     Ok(Expression::Call(call))
 }

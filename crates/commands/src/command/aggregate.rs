@@ -18,7 +18,6 @@ use crate::argument::{Argument, arguments, nested};
 use crate::concern::ReadConcern;
 use crate::cursor_reply;
 use crate::dispatch::Call;
-use crate::reply::while_executing;
 use crate::telling::tell;
 use crate::variables::variables;
 
@@ -84,7 +83,11 @@ pub fn explained(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Pr
 
 /// As mongod words an error of the data.
 pub fn executing(error: Error) -> Error {
-    while_executing("PlanExecutor error during aggregation", error)
+    match error.code() {
+        // What cannot be done is said before anything is.
+        ErrorCode::CommandNotSupportedOnView => error,
+        _ => error.during("PlanExecutor error during aggregation"),
+    }
 }
 
 impl Asked<'_> {

@@ -20,7 +20,7 @@ use crate::catalog::Collection;
 use crate::index::Index;
 use crate::namespace::Namespace;
 use crate::operator::ExecContext;
-use crate::write::{Unit, UpdateOutcome, UpdateRequest, insert, is_statement_error, update};
+use crate::write::{Unit, UpdateOutcome, UpdateRequest, insert, is_statement_error, update_unchecked};
 
 /// Documents whose errors are gathered before they end the command.
 const BATCH_DOCUMENTS: usize = 100_000;
@@ -269,7 +269,7 @@ impl<'a> Statement<'a> {
             now_ms: circumstances.now_ms,
             statement: 0,
         };
-        update(unit, namespace, &request)
+        update_unchecked(unit, namespace, &request)
     }
 }
 

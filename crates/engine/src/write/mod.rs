@@ -19,6 +19,7 @@ pub use insert::{InsertOutcome, insert, prepare_insert};
 /// A document as messages print it.
 pub use kilim_query::text::document as shell_text;
 pub use unit::{Unit, not_in_transaction};
+pub(crate) use update::update_unchecked;
 pub use update::{UpdateOutcome, UpdateRequest, update};
 
 pub(crate) use door::index_entry;

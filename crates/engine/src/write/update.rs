@@ -54,6 +54,16 @@ pub fn update(
         return UpdateOutcome::decode(&done);
     }
     check_maintained(unit, namespace, &request.update)?;
+    update_unchecked(unit, namespace, request)
+}
+
+/// As [`update`], of documents that come whole: the operators of `$merge` are its own, so what they name of a pattern's
+/// fields is put right, not refused.
+pub(crate) fn update_unchecked(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    request: &UpdateRequest<'_>,
+) -> Result<UpdateOutcome> {
     let mut race = UpsertRace::default();
     loop {
         let outcome = update_matching(unit, namespace, request)?;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, ObjectId, Path, RawDocument, RawValue, Value};
+use kilim_bson::{Document, ObjectId, Path, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Env, FieldPath, Scope, Variables};
 use kilim_query::filter::{Comparison, Filter, Predicate};
@@ -73,32 +73,47 @@ pub fn merge(
     let operation = unit.operation.clone();
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);
-    let mut failed: Option<Error> = None;
-    let (mut documents, mut bytes, mut unmatched) = (0, 0, false);
+    let mut batch = Vec::new();
     loop {
-        let row = input.next(&mut context)?;
-        let ends = documents >= BATCH_DOCUMENTS || bytes >= BATCH_BYTES || row.is_none();
-        if ends {
-            unit.settle()?;
-            if let Some(error) = failed.take() {
-                return Err(error);
-            }
-            if unmatched {
-                return Err(no_match());
-            }
-            (documents, bytes) = (0, 0);
+        batch.clear();
+        let mut bytes = 0;
+        // All of a batch is read before any of it is written: what fails here leaves no trace of it.
+        while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
+            let Some(row) = input.next(&mut context)? else { break };
+            bytes += row.document().as_bytes().len();
+            batch.push(Statement::new(stage, row.document())?);
         }
-        let Some(row) = row else { return Ok(()) };
-        documents += 1;
-        bytes += row.document().as_bytes().len();
-        let statement = Statement::new(stage, row.document())?;
-        match statement.run(unit, &namespace, circumstances) {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        write(unit, &namespace, stage, &batch, circumstances)?;
+    }
+}
+
+/// Writes a batch as far as it goes; then tells of its first error.
+fn write(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    stage: &stage::Merge,
+    batch: &[Statement<'_>],
+    circumstances: &Circumstances<'_>,
+) -> Result<()> {
+    let mut failed: Option<Error> = None;
+    let mut unmatched = false;
+    for statement in batch {
+        match statement.run(unit, namespace, circumstances) {
             Ok(matched) => unmatched |= !matched && stage.when_not_matched == WhenNotMatched::Fail,
             Err(error) if is_statement_error(&error) => {
                 failed.get_or_insert(error);
             }
             Err(error) => return Err(error),
         }
+    }
+    unit.settle()?;
+    match failed {
+        Some(error) => Err(error),
+        None if unmatched => Err(no_match()),
+        None => Ok(()),
     }
 }
 
@@ -189,9 +204,10 @@ impl<'a> Statement<'a> {
         let mut variables = circumstances.variables.clone();
         let env = Env::new(self.document.as_raw(), Bindings::none());
         for (name, expression) in &pipeline.variables {
-            // A variable of a command has no other way to be missing.
-            let value = expression.evaluate(&env)?.into_value().unwrap_or(Value::Undefined);
-            variables.define(name, value);
+            // As on MongoDB, one that has no value is unknown to the pipeline.
+            if let Some(value) = expression.evaluate(&env)?.into_value() {
+                variables.define(name, value);
+            }
         }
         let written = RawValue::Array(pipeline.written.as_raw());
         let how = Update::parse_in(written, None, false, &Scope::new(&variables))?;
@@ -279,7 +295,6 @@ fn on_value<'a>(document: RawDocument<'a>, path: &FieldPath) -> Result<RawValue<
     for name in path.names() {
         value = match value {
             Some(RawValue::Document(within)) => within.get(name),
-            Some(RawValue::Array(_)) => break,
             _ => None,
         };
     }

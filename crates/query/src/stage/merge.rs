@@ -213,6 +213,8 @@ fn parse_on(value: RawValue<'_>) -> Result<Vec<FieldPath>> {
         }
         paths.push(FieldPath::parse(name)?);
     }
+    // As a set: the first of them is the first to be complained of.
+    paths.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
     Ok(paths)
 }
 

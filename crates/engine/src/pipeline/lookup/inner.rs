@@ -308,7 +308,6 @@ fn question(values: &[RawValue<'_>], own: usize, bindings: &Bindings) -> Vec<u8>
 }
 
 /// How the first stage lets candidates be found, by which value, and the filter that decides.
-#[expect(clippy::type_complexity, reason = "taken apart where it is made")]
 fn probe_of(
     reader: &Reader,
     namespace: &Namespace,

@@ -12,7 +12,7 @@ use kilim_query::accumulator::State;
 use kilim_query::expression::{Bindings, Env};
 use kilim_query::stage;
 
-use super::{Opening, Step};
+use super::{Opening, Step, made};
 use crate::operator::{ExecContext, Row, SortBuffer};
 
 pub(super) struct BucketAuto {
@@ -161,7 +161,7 @@ impl BucketAuto {
         for ((name, accumulator), state) in stage.fields.iter().zip(bucket.states) {
             accumulator.append(state, name, &mut writer);
         }
-        Ok(Row::of(writer.finish()))
+        made(writer.finish())
     }
 }
 

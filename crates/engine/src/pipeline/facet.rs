@@ -13,7 +13,7 @@ use kilim_query::expression::Bindings;
 use kilim_query::stage;
 
 use super::budget::STAGE_BYTES_MAX;
-use super::{Opening, Reader, Step};
+use super::{Opening, Reader, Step, made};
 use crate::operator::{ExecContext, Row};
 
 /// What the document of all results may hold, as on MongoDB. A client is sent far less, but a stage behind
@@ -76,7 +76,7 @@ impl Step for Facet {
         if std::mem::replace(&mut self.done, true) {
             return Ok(None);
         }
-        self.run(context).map(|document| Some(Row::of(document)))
+        self.run(context).and_then(made).map(Some)
     }
 
     fn input(&self) -> Option<&dyn Step> {

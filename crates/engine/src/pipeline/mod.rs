@@ -38,7 +38,7 @@ use std::sync::{Arc, Weak};
 use kilim_bson::{Document, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Variables};
-use kilim_query::stage::{self, Pipeline, Stage};
+use kilim_query::stage::{self, Pipeline, Stage, check_nesting};
 use kilim_storage::Snapshot;
 
 pub(crate) use budget::Budget;
@@ -354,6 +354,12 @@ pub(crate) struct Opening<'a> {
     pub reader: &'a Reader,
     /// The variables of the pipelines around; a step that evaluates expressions keeps a clone.
     pub bindings: &'a Bindings,
+}
+
+/// A row that a stage made of several: deeper than what it was made of, and not too deep.
+fn made(document: Document) -> Result<Row> {
+    check_nesting(document.as_raw())?;
+    Ok(Row::of(document))
 }
 
 /// What runs for a stage that reads from another.

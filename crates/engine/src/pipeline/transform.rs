@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_error::Result;
 use kilim_query::expression::{Bindings, Env};
 use kilim_query::projection::Projection;
-use kilim_query::stage::ReplaceRoot;
+use kilim_query::stage::{ReplaceRoot, check_nesting};
 
 use super::{Opening, Step};
 use crate::operator::{ExecContext, Row, RowData};
@@ -50,6 +50,7 @@ impl Step for Transform {
             Change::Project(projection) => projection.made_of(&env)?,
             Change::ReplaceRoot(stage) => stage.apply(&env)?,
         };
+        check_nesting(document.as_raw())?;
         Ok(Some(Row { record: row.record, data: RowData::Document(document) }))
     }
 

@@ -85,11 +85,21 @@ pub struct Window {
     n: usize,
     values: VecDeque<Value>,
     bytes: usize,
+    /// Set once a value came that is not wanted any more.
+    closed: bool,
 }
 
 impl Window {
     pub(super) fn new(n: u64) -> Window {
-        Window { n: usize::try_from(n).unwrap_or(usize::MAX), values: VecDeque::new(), bytes: 0 }
+        Window { n: usize::try_from(n).unwrap_or(usize::MAX), values: VecDeque::new(), bytes: 0, closed: false }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closed = true;
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -43,6 +43,10 @@ impl Merged {
         self.bytes as isize - before as isize
     }
 
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub fn to_document(&self) -> Document {
         let mut writer = Writer::new();
         self.fields.iter().for_each(|(name, value)| writer.append(name, value.as_raw()));

@@ -6,7 +6,7 @@ use kilim_bson::{ArrayBuilder, RawDocument, RawValue, Value, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::best::{self, End};
-use super::held::{keep, keep_extreme};
+use super::held::{keep, keep_extreme, payload};
 use super::list::Window;
 use super::parse::evaluate_n;
 use super::{Accumulator, Best, Deviation, Digest, Kind, List, Mean, Merged, Number, Set, Summation};
@@ -69,7 +69,12 @@ impl Accumulator {
             return Ok(grown);
         }
         // What comes after the first is not even computed, so it cannot fail.
-        if self.kind == Kind::First && matches!(state, State::Held(Some(_))) {
+        let has_enough = match &*state {
+            State::Held(Some(_)) => self.kind == Kind::First,
+            State::Window(window) => window.is_closed(),
+            _ => false,
+        };
+        if has_enough {
             return Ok(0);
         }
         self.add(state, &self.input.evaluate(env)?)
@@ -113,7 +118,10 @@ impl Accumulator {
         let (grown, bytes) = match (state, value.raw()) {
             (State::List(list), Some(value)) => (list.push(value), list.bytes()),
             (State::Set(set), Some(value)) => (set.insert(value), set.bytes()),
-            (State::Window(window), _) if self.kind == Kind::FirstN && window.is_full() => (0, 0),
+            (State::Window(window), _) if self.kind == Kind::FirstN && window.is_full() => {
+                window.close();
+                (0, 0)
+            }
             (State::Window(window), value) => (window.push(value.unwrap_or(RawValue::Null)), window.bytes()),
             (State::Best(best), Some(raw)) if !value.is_nullish() => (best.offer(raw), best.bytes()),
             (State::Merged(merged), Some(RawValue::Document(document))) => (merged.lay(document), 0),
@@ -230,6 +238,21 @@ impl Accumulator {
 }
 
 impl State {
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        let owned = match self {
+            State::Sum(_) | State::Mean(_) | State::Deviation(_) | State::Held(None) => 0,
+            State::Held(Some(value)) => payload(value.as_raw()),
+            State::List(list) => list.bytes(),
+            State::Set(set) => set.bytes(),
+            State::Window(window) => window.bytes(),
+            State::Best(best) => best.bytes(),
+            State::Merged(merged) => merged.bytes(),
+            State::Digest(digest) => digest.bytes(),
+        };
+        size_of::<State>() + owned
+    }
+
     /// Of an accumulator that keeps no counted number of values.
     pub(super) fn empty(kind: Kind) -> State {
         match kind {

@@ -27,6 +27,7 @@ mod list_sessions;
 mod lookup;
 mod r#match;
 mod merge;
+mod nesting;
 mod optimise;
 mod out;
 mod plan_cache_stats;
@@ -66,6 +67,7 @@ pub use list_sessions::ListSessions;
 pub use lookup::{Equality, Inner, Lookup, Unwinding, foreign_values, values_at};
 pub use r#match::Match;
 pub use merge::{MatchedPipeline, Merge, WhenMatched, WhenNotMatched};
+pub use nesting::check_nesting;
 pub use out::Out;
 pub use plan_cache_stats::PlanCacheStats;
 pub use project::Project;
@@ -267,8 +269,11 @@ impl Pipeline {
         let definitions: Vec<&Definition> = written.iter().map(|(definition, ..)| *definition).collect();
         table::check_target(&definitions, context)?;
         let mut pipeline = Pipeline::default();
-        for (definition, name, value) in written {
-            (definition.parse)(name, value, context, &mut pipeline.stages)?;
+        for (definition, name, value) in &written {
+            (definition.parse)(name, *value, context, &mut pipeline.stages)?;
+        }
+        if context.place == Place::Facet {
+            table::check_pipelines_in_facet(&written)?;
         }
         table::check_places(&definitions, context)?;
         pipeline.give_sorts()?;

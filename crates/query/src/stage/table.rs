@@ -166,6 +166,27 @@ pub(super) fn check_target(definitions: &[&'static Definition], context: &Contex
     }
 }
 
+/// Refuses stages of a `$facet` whose own pipelines hold what a `$facet` may not.
+pub(super) fn check_pipelines_in_facet(stages: &[(&'static Definition, &str, RawValue<'_>)]) -> Result<()> {
+    match stages.iter().find(|(.., operand)| holds_what_no_facet_may(*operand)) {
+        Some((definition, ..)) => Err(not_in_facet(definition.name)),
+        None => Ok(()),
+    }
+}
+
+fn holds_what_no_facet_may(operand: RawValue<'_>) -> bool {
+    let pipeline = operand.as_document().and_then(|operand| operand.get("pipeline"));
+    let stages = pipeline.and_then(RawValue::as_array).into_iter().flat_map(|stages| stages.iter());
+    stages.filter_map(RawValue::as_document).filter_map(|stage| stage.iter().next()).any(|(name, operand)| {
+        let definition = find(name);
+        definition.is_some_and(|definition| !definition.in_facet) || holds_what_no_facet_may(operand)
+    })
+}
+
+fn not_in_facet(name: &str) -> Error {
+    Error::location(40600, format!("{name} is not allowed to be used within a $facet stage"))
+}
+
 /// Refuses stages where they may not stand, in mongod's order of looking.
 pub(super) fn check_places(definitions: &[&'static Definition], context: &Context<'_>) -> Result<()> {
     let last = definitions.len().saturating_sub(1);
@@ -173,10 +194,7 @@ pub(super) fn check_places(definitions: &[&'static Definition], context: &Contex
         let name = definition.name;
         match context.place {
             Place::Facet if !definition.in_facet => {
-                return Err(Error::location(
-                    40600,
-                    format!("{name} is not allowed to be used within a $facet stage"),
-                ));
+                return Err(not_in_facet(name));
             }
             Place::Lookup if !definition.in_lookup => {
                 return Err(Error::location(

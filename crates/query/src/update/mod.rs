@@ -46,6 +46,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use self::array_filter::ArrayFilter;
 use self::path::{Step, parse_path};
 use self::pipeline::PipelineUpdate;
+pub(crate) use self::storage::is_deeper;
 use self::tree::ObjectNode;
 use self::walk::Walk;
 use crate::expression::{Scope, Variables};

@@ -7,7 +7,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::{change, is_index, storage, upsert};
 use crate::expression::{Bindings, Env, Scope};
-use crate::stage::{Context, Modified, Pipeline, Place, Stage};
+use crate::stage::{Context, Modified, Pipeline, Place, Stage, check_nesting};
 use crate::text;
 
 /// Stages that name collections are refused once they are parsed, so it does not matter where those would be.
@@ -74,6 +74,7 @@ impl PipelineUpdate {
                 Stage::ReplaceRoot(stage) => stage.apply(&env)?,
                 _ => return Err(Error::bug("a stage that an update cannot run")),
             };
+            check_nesting(made.as_raw())?;
             current = Some(made);
         }
         Ok(current)

@@ -77,7 +77,7 @@ const LEVEL_BYTES: usize = 1 + 1 + 4 + 1;
 
 /// Whether more than so many containers lie within each other. What was computed may be deeper than anything
 /// that was validated, so no more is looked at.
-fn is_deeper(value: RawValue<'_>, levels: usize) -> bool {
+pub(crate) fn is_deeper(value: RawValue<'_>, levels: usize) -> bool {
     let Some(content) = value.as_container() else { return false };
     if levels == 0 {
         return true;

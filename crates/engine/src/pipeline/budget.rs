@@ -26,6 +26,12 @@ impl Budget {
         Budget { stage, used: 0, max: STAGE_BYTES_MAX, peak: 0, allow_disk_use, spills: 0 }
     }
 
+    /// With another bound, for tests that want to see a spill.
+    #[cfg(test)]
+    pub(crate) fn with_max(self, max: usize) -> Budget {
+        Budget { max, ..self }
+    }
+
     pub(crate) fn add(&mut self, bytes: usize) {
         self.used += bytes;
         self.peak = self.peak.max(self.used);

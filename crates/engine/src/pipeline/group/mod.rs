@@ -32,6 +32,8 @@ pub(super) struct Group {
     spilled: Option<SortBuffer>,
     key: Vec<u8>,
     output: Output,
+    /// The most that a state of each accumulator has held, for explain.
+    largest: Vec<usize>,
 }
 
 enum Output {
@@ -57,6 +59,7 @@ impl Group {
             spilled: None,
             key: Vec::new(),
             output: Output::None,
+            largest: vec![0; stage.fields.len()],
         }
     }
 
@@ -77,6 +80,7 @@ impl Group {
             }
         }
         if self.spilled.is_none() {
+            self.measure();
             return Ok(Output::Memory { group: 0, states: self.table.take_states() });
         }
         if self.table.len() > 0 {
@@ -120,9 +124,19 @@ impl Group {
         Ok(())
     }
 
+    /// Notes how large states have become, before they leave the table.
+    fn measure(&mut self) {
+        for group in self.table.states().chunks(self.largest.len().max(1)) {
+            for (largest, state) in self.largest.iter_mut().zip(group) {
+                *largest = (*largest).max(state.bytes());
+            }
+        }
+    }
+
     /// Writes every group to disk and empties the table.
     fn spill(&mut self, context: &mut ExecContext<'_>) -> Result<()> {
         self.budget.spill()?;
+        self.measure();
         let spilled = self.spilled.get_or_insert_with(|| SortBuffer::new(None, true));
         let mut states = self.table.take_states();
         for group in 0..self.table.len() {
@@ -213,6 +227,11 @@ impl Step for Group {
     }
 
     fn report(&self, out: &mut Writer) {
+        out.open_document("maxAccumulatorMemoryUsageBytes");
+        for ((name, _), largest) in self.stage.fields.iter().zip(&self.largest) {
+            out.append(name, RawValue::Int64(*largest as i64));
+        }
+        out.close();
         out.append("totalOutputDataSizeBytes", RawValue::Int64(self.budget.peak() as i64));
         out.append("usedDisk", RawValue::Bool(self.budget.spills() > 0));
         out.append("spills", RawValue::Int64(self.budget.spills() as i64));

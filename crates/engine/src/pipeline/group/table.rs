@@ -140,6 +140,11 @@ impl Table {
         &mut self.states[group * width..(group + 1) * width]
     }
 
+    /// Those of all groups, one group behind the other.
+    pub(super) fn states(&self) -> &[State] {
+        &self.states
+    }
+
     pub(super) fn key(&self, group: usize) -> &[u8] {
         self.keys.get(group)
     }

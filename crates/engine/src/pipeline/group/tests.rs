@@ -49,6 +49,7 @@ fn rows(bytes_max: usize, allow_disk_use: bool) -> Result<(Vec<Document>, u64)> 
         spilled: None,
         key: Vec::new(),
         output: Output::None,
+        largest: vec![0; stage.fields.len()],
     };
     let mut context = ExecContext::new(&|| Ok(()));
     let mut rows = Vec::new();

@@ -98,11 +98,13 @@ impl Reference {
         get(source, &names).filter(|key| is_reference(*key))
     }
 
-    /// Whether copies in this document follow their sources.
+    /// Whether copies in this document follow their sources. Where that cannot be computed, they do not: the
+    /// document's write was possible before.
     pub fn is_live(&self, document: RawDocument<'_>) -> Result<bool> {
-        match &self.while_filter {
-            Some(filter) => filter.matches(document),
+        match self.while_filter.as_ref().map(|filter| filter.matches(document)) {
             None => Ok(true),
+            Some(Err(Error::User(_))) => Ok(false),
+            Some(matched) => matched,
         }
     }
 

@@ -36,6 +36,16 @@ impl Job {
         self.killed.store(true, Ordering::Relaxed);
     }
 
+    fn check(&self) -> Result<()> {
+        match self.is_killed() {
+            false => Ok(()),
+            true => Err(Error::user(
+                kilim_error::ErrorCode::PatternBackfillFailed,
+                "the job was killed: repairPattern takes it up again",
+            )),
+        }
+    }
+
     pub fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
     }
@@ -105,19 +115,12 @@ impl Engine {
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         for batch in records.chunks(options.batch.max(1) as usize) {
             for record in batch {
-                if job.is_killed() {
-                    return Err(Error::user(
-                        kilim_error::ErrorCode::PatternBackfillFailed,
-                        "the job was killed: repairPattern takes it up again",
-                    ));
-                }
+                job.check()?;
                 refresh(&mut unit, pattern, walked, *record, Refresh::Missing)?;
                 job.done.fetch_add(1, Ordering::Relaxed);
             }
             unit.settle()?;
-            if options.throttle_ms > 0 {
-                thread::sleep(Duration::from_millis(u64::from(options.throttle_ms)));
-            }
+            pause(operation, job, Duration::from_millis(u64::from(options.throttle_ms)))?;
         }
         unit.settle()
     }
@@ -141,6 +144,21 @@ impl Engine {
             records.push(row.record);
         }
         Ok(records)
+    }
+}
+
+/// Leaves others the machine for a while, but for no longer than the job lives.
+fn pause(operation: &Operation, job: &Job, time: Duration) -> Result<()> {
+    const TURN: Duration = Duration::from_millis(10);
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(TURN));
+        job.check()?;
+        operation.check()?;
     }
 }
 

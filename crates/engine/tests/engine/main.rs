@@ -8,6 +8,7 @@ mod index_build;
 mod model;
 mod pipeline;
 mod pattern;
+mod pattern_regression;
 mod retry;
 mod schema;
 mod support;

@@ -11,7 +11,7 @@ use kilim_patterns::Declaration;
 
 use crate::support::{Db, everywhere, ns, number};
 
-fn declare(db: &Db, target: &str, fields: Document) -> Result<Arc<Pattern>> {
+pub fn declare(db: &Db, target: &str, fields: Document) -> Result<Arc<Pattern>> {
     let operation = Arc::clone(&db.engine.operations.start(1));
     let declaration = Declaration::parse(target, fields.as_raw())?;
     let pattern = db.engine.create_pattern(&operation, "test", declaration)?;
@@ -21,7 +21,7 @@ fn declare(db: &Db, target: &str, fields: Document) -> Result<Arc<Pattern>> {
     Ok(pattern)
 }
 
-fn wait_until_active(db: &Db, target: &str, name: &str) {
+pub fn wait_until_active(db: &Db, target: &str, name: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         match &db.engine.pattern(&ns(target), name).unwrap().state {
@@ -33,19 +33,19 @@ fn wait_until_active(db: &Db, target: &str, name: &str) {
     }
 }
 
-fn one(db: &Db, collection: &str, filter: Document) -> Document {
+pub fn one(db: &Db, collection: &str, filter: Document) -> Document {
     let mut found = db.find(collection, filter);
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0)
 }
 
-fn card() -> Document {
+pub fn card() -> Document {
     doc! {"name": "card", "extendedReference": {
         "from": "customers", "localField": "customerId", "as": "customer", "fields": {"name": 1},
     }}
 }
 
-fn stats() -> Document {
+pub fn stats() -> Document {
     doc! {"name": "stats", "computed": {"from": "reviews", "pipeline": [
         {"$match": {"hidden": {"$ne": true}}},
         {"$group": {
@@ -54,14 +54,14 @@ fn stats() -> Document {
     ]}}
 }
 
-fn recent() -> Document {
+pub fn recent() -> Document {
     doc! {"name": "recent", "subset": {
         "from": "reviews", "foreignField": "product", "as": "recent", "sort": {"at": -1}, "limit": 2,
         "fields": {"rating": 1},
     }}
 }
 
-fn make(db: &Db, names: &[&str]) {
+pub fn make(db: &Db, names: &[&str]) {
     for name in names {
         db.engine.create_collection(&ns(name), Document::new()).unwrap();
     }

@@ -17,7 +17,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         .folds(Fold::Never)
         .rewritten_by(decide_if_null),
     Operator::new("$switch", "the value of the first branch that applies", Special(parse_switch), switch)
-        .folds(Fold::Never)
+        .folds(Fold::Branches)
         .rewritten_by(decide_switch)
         .shown_by(show_switch),
 ];
@@ -219,6 +219,38 @@ fn switch<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
         ));
     }
     call.argument(default, env)
+}
+
+/// Folds the default, then branch after branch. What a false case would give goes unseen, and so does all that
+/// stands behind a true one.
+pub(super) fn fold_branches(call: &mut Call) -> Result<()> {
+    let fold = |argument: &mut Option<Expression>| -> Result<()> {
+        if let Some(expression) = argument.take() {
+            *argument = Some(expression.optimised()?);
+        }
+        Ok(())
+    };
+    if let Some(default) = call.arguments.last_mut() {
+        fold(default)?;
+    }
+    let mut at = 0;
+    while at + 2 < call.arguments.len() {
+        fold(&mut call.arguments[at])?;
+        match call.arguments[at].as_ref().and_then(truth) {
+            Some(false) => drop(call.arguments.drain(at..at + 2)),
+            Some(true) => {
+                fold(&mut call.arguments[at + 1])?;
+                let default = call.arguments.len() - 1;
+                call.arguments.drain(at + 2..default);
+                break;
+            }
+            None => {
+                fold(&mut call.arguments[at + 1])?;
+                at += 2;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn decide_switch(mut call: Box<Call>) -> Result<Expression> {

@@ -8,6 +8,12 @@ impl Expression {
     /// The same expression, as far computed as it can be. Fails where a part that is always evaluated the
     /// same way always fails, whether or not a document would have come to it.
     pub fn optimised(mut self) -> Result<Expression> {
+        if let Expression::Call(call) = &mut self
+            && call.operator.fold == Fold::Branches
+        {
+            super::conditional::fold_branches(call)?;
+            return self.rewritten();
+        }
         let forgiving = matches!(&self, Expression::Call(call) if call.operator.fold == Fold::Forgiving);
         for child in self.children_mut() {
             let kept = forgiving.then(|| child.clone());
@@ -32,6 +38,17 @@ impl Expression {
             _ if folds => Expression::Call(call).computed(),
             Some(rewrite) => rewrite(call),
             None => Ok(Expression::Call(call)),
+        }
+    }
+
+    /// A call as its operator would rather have it, once its arguments are folded.
+    fn rewritten(self) -> Result<Expression> {
+        match self {
+            Expression::Call(call) => match call.operator.rewrite {
+                Some(rewrite) => rewrite(call),
+                None => Ok(Expression::Call(call)),
+            },
+            other => Ok(other),
         }
     }
 

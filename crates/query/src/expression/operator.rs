@@ -75,6 +75,8 @@ pub enum Fold {
     Never,
     /// As [`Fold::Never`], and an argument that always fails does so when it is evaluated, no sooner.
     Forgiving,
+    /// Cases and what they give, as of `$switch`: of a case that cannot apply, the rest is not looked at.
+    Branches,
     /// Besides, neighbouring constants become one and nested calls of the operator are taken in.
     Associative,
     /// Besides, constants gather at the end.

@@ -15,11 +15,7 @@ pub(super) struct Match {
 }
 
 impl Match {
-    pub(super) fn new(
-        stage: &stage::Match,
-        input: Box<dyn Step>,
-        opening: &Opening<'_>,
-    ) -> Result<Match> {
+    pub(super) fn new(stage: &stage::Match, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Match> {
         let filter = match stage.filter.uses_bindings_from(0) {
             true => Arc::new(stage.filter.bind(opening.bindings)?),
             false => stage.filter.clone(),

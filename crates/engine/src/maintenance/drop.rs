@@ -171,7 +171,7 @@ fn without_fields(pattern: &Pattern, document: RawDocument<'_>) -> Result<Option
 fn in_use(namespace: &Namespace, pattern: &Pattern, verb: &str) -> Error {
     let part = if pattern.target == *namespace { "maintains fields of it" } else { "reads from it" };
     Error::user(
-        ErrorCode::IllegalOperation,
+        ErrorCode::CollectionOwnedByPattern,
         format!(
             "{namespace} cannot be {verb}: {} '{}' of {} {part}. dropPattern first",
             pattern.declaration.kind_name, pattern.declaration.name, pattern.target

@@ -168,9 +168,7 @@ impl GraphLookup {
                 }
                 search.bytes += row.document().as_bytes().len();
                 self.found.push(row);
-                if search.bytes > SEARCH_BYTES_MAX {
-                    return Err(Error::location(40099, "$graphLookup reached maximum memory consumption"));
-                }
+                check_bytes(search.bytes)?;
             }
             depth += 1;
         }
@@ -212,6 +210,7 @@ impl GraphLookup {
                 let start = reached.len();
                 let told = probe.find_all(values, &mut self.examined, reached, context)?;
                 self.examined.note_index(&probe.index.spec.name);
+                check_bytes(rows_bytes(&reached[start..]))?;
                 self.restrict(reached, start)?;
                 let rest: Vec<Sought> = wanted
                     .into_iter()
@@ -231,6 +230,7 @@ impl GraphLookup {
         reached: &mut Vec<Row>,
         context: &mut ExecContext<'_>,
     ) -> Result<()> {
+        let mut bytes = 0;
         for sought in wanted {
             context.tick()?;
             let start = reached.len();
@@ -241,10 +241,13 @@ impl GraphLookup {
                 }
                 _ => false,
             };
+            check_bytes(rows_bytes(&reached[start..]))?;
             match told {
                 true => self.restrict(reached, start)?,
                 false => self.query(std::slice::from_ref(sought), reached, context)?,
             }
+            bytes += rows_bytes(&reached[start..]);
+            check_bytes(bytes)?;
             self.memory.put(&sought.key, &reached[start..]);
         }
         Ok(())
@@ -264,6 +267,7 @@ impl GraphLookup {
         let mut null = Vec::new();
         encode_value(&mut null, RawValue::Null, false);
         let wants_null = keys.contains(&null[..]);
+        let mut bytes = 0;
         for row in collection_rows(collection, self.reader.snapshot()) {
             context.tick()?;
             let row = row?;
@@ -282,6 +286,8 @@ impl GraphLookup {
                 hit = exists(path).matches(row.document())?;
             }
             if hit && self.passes(&row)? {
+                bytes += row.document().as_bytes().len();
+                check_bytes(bytes)?;
                 reached.push(row);
             }
         }
@@ -308,9 +314,7 @@ impl GraphLookup {
                 bytes += rows_bytes(std::slice::from_ref(&row));
                 reached.push(row);
             }
-            if bytes > SEARCH_BYTES_MAX {
-                return Err(Error::location(40099, "$graphLookup reached maximum memory consumption"));
-            }
+            check_bytes(bytes)?;
         }
         Ok(())
     }
@@ -370,6 +374,13 @@ impl GraphLookup {
             }
             self.unwinding = Some((row, 0));
         }
+    }
+}
+
+fn check_bytes(bytes: usize) -> Result<()> {
+    match bytes > SEARCH_BYTES_MAX {
+        true => Err(Error::location(40099, "$graphLookup reached maximum memory consumption")),
+        false => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use kilim_storage::Snapshot;
 
 use super::hash_table::{HashTable, KeyOf};
 use super::probe::IndexProbe;
-use super::{Examined, rows_bytes};
+use super::{Examined, FOUND_BYTES_MAX, rows_bytes};
 use crate::catalog::Collection;
 use crate::layout;
 use crate::operator::{self, ExecContext, Row};
@@ -93,6 +93,11 @@ impl EqualityJoin {
             keys: Keys::default(),
             examined: Examined::default(),
         })
+    }
+
+    /// The field that is compared.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Appends what is found by any of these values, each document once.
@@ -191,8 +196,14 @@ impl EqualityJoin {
         };
         let plan = planner::plan(&input, request, &self.snapshot)?;
         let mut executor = operator::execute(plan, self.snapshot.clone());
+        let mut bytes = 0;
         while let Some(row) = executor.next_document(context)? {
+            bytes += row.document().as_bytes().len();
             found.push(row);
+            // Nobody accepts more.
+            if bytes > FOUND_BYTES_MAX {
+                break;
+            }
         }
         self.examined.add_executor(&executor);
         Ok(())

@@ -12,10 +12,10 @@ use kilim_query::expression::{Base, Bindings, Env, Expression, FieldPath, Variab
 use kilim_query::filter::Filter;
 use kilim_query::stage::{self, Pipeline, Stage};
 
-use super::Examined;
 use super::equality::{EqualityJoin, Memory, equality_filter, patience};
 use super::hash_table::{HashTable, KeyOf};
 use super::probe::IndexProbe;
+use super::{Examined, FOUND_BYTES_MAX, rows_bytes};
 use crate::catalog::Collection;
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row};
@@ -26,6 +26,7 @@ const KEPT_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 pub(super) struct InnerJoin {
     reader: Reader,
+    namespace: Namespace,
     source: Source,
     /// The stages behind the source.
     stages: Vec<Stage>,
@@ -146,7 +147,15 @@ impl InnerJoin {
             }
         };
         let memory = is_repeatable(pipeline).then(Memory::default);
-        Ok(InnerJoin { reader: reader.clone(), source, stages, memory, examined: Examined::default() })
+        let namespace = namespace.clone();
+        Ok(InnerJoin {
+            reader: reader.clone(),
+            namespace,
+            source,
+            stages,
+            memory,
+            examined: Examined::default(),
+        })
     }
 
     /// Appends what the pipeline gives.
@@ -200,7 +209,7 @@ impl InnerJoin {
                     &mut rows,
                     context,
                 )?;
-                if !told {
+                if !told || rows_bytes(&rows) > FOUND_BYTES_MAX {
                     return drain(probed.otherwise.open(bindings, context)?, found, context);
                 }
                 let mut kept = Vec::with_capacity(rows.len());
@@ -214,6 +223,14 @@ impl InnerJoin {
             Source::Equal(join) => {
                 let mut rows = Vec::new();
                 join.find(values, &mut rows, context)?;
+                if rows_bytes(&rows) > FOUND_BYTES_MAX {
+                    // Too much to be held, but the stages may leave less of it.
+                    let filter = Arc::new(equality_filter(join.path(), values));
+                    let mut stages = vec![Stage::Match(stage::Match { filter })];
+                    stages.extend(self.stages.iter().cloned());
+                    let step = self.reader.open(&self.namespace, &Pipeline { stages }, bindings, context)?;
+                    return drain(step, found, context);
+                }
                 rows
             }
             Source::Kept { rows: Some(rows), .. } => rows.to_vec(),
@@ -287,7 +304,7 @@ fn drain(mut step: Box<dyn Step>, found: &mut Vec<Row>, context: &mut ExecContex
         bytes += row.document().as_bytes().len();
         found.push(row);
         // The caller refuses so much; there is no use in gathering more.
-        if bytes > super::FOUND_BYTES_MAX {
+        if bytes > FOUND_BYTES_MAX {
             break;
         }
     }

@@ -114,6 +114,9 @@ impl Lookup {
                 join.find(&mut values, definitions.len(), &bindings, &mut self.found, context)?;
             }
         }
+        if rows_bytes(&self.found) > FOUND_BYTES_MAX {
+            return Err(self.too_large());
+        }
         if let Some(matching) = &self.stage.matching {
             let mut error = None;
             self.found.retain(|row| {
@@ -134,9 +137,6 @@ impl Lookup {
         context.tick()?;
         self.find(&row, context)?;
         let bytes = rows_bytes(&self.found);
-        if bytes > FOUND_BYTES_MAX {
-            return Err(self.too_large());
-        }
         let names = self.stage.target.names();
         let size = bytes + 16 * self.found.len();
         let placing = if self.stage.appended { append } else { place };

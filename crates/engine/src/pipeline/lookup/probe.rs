@@ -12,7 +12,7 @@ use kilim_bson::{Path, RawValue, encode_value};
 use kilim_error::Result;
 use kilim_storage::{Direction, Snapshot, Space};
 
-use super::Examined;
+use super::{Examined, FOUND_BYTES_MAX};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
@@ -62,7 +62,8 @@ impl IndexProbe {
         })
     }
 
-    /// Appends the records with that value, or says that keys do not tell.
+    /// Appends the records with that value, or says that keys do not tell. Stops beyond [`FOUND_BYTES_MAX`], which
+    /// nobody accepts.
     pub(in crate::pipeline) fn find(
         &mut self,
         value: RawValue<'_>,
@@ -91,11 +92,15 @@ impl IndexProbe {
             Bound::Excluded(&self.upper[..]),
             Direction::Forward,
         );
+        let mut bytes = 0;
         for entry in scan {
             let (key, held) = entry?;
             let record = self.record_of(&key, &held);
             if seen.as_mut().is_none_or(|seen| seen.insert(record)) {
-                self.push(record, examined, found)?;
+                bytes += self.push(record, examined, found)?;
+                if bytes > FOUND_BYTES_MAX {
+                    break;
+                }
             }
         }
         Ok(true)
@@ -130,7 +135,7 @@ impl IndexProbe {
             Bound::Excluded(&self.upper[..]),
             Direction::Forward,
         );
-        let mut wanted = 0;
+        let (mut wanted, mut bytes) = (0, 0);
         for entry in scan {
             context.tick()?;
             let (key, held) = entry?;
@@ -146,7 +151,10 @@ impl IndexProbe {
                 let record = self.record_of(&key, &held);
                 if seen.insert(record) {
                     examined.keys -= 1;
-                    self.push(record, examined, found)?;
+                    bytes += self.push(record, examined, found)?;
+                    if bytes > FOUND_BYTES_MAX {
+                        break;
+                    }
                 }
             }
         }
@@ -169,11 +177,12 @@ impl IndexProbe {
         layout::record_id_of(if self.index.spec.unique { &held[..8] } else { key })
     }
 
-    fn push(&self, record: RecordId, examined: &mut Examined, found: &mut Vec<Row>) -> Result<()> {
+    fn push(&self, record: RecordId, examined: &mut Examined, found: &mut Vec<Row>) -> Result<usize> {
         examined.keys += 1;
         examined.documents += 1;
         let stored = read_record(&self.snapshot, self.collection, record)?;
+        let bytes = stored.len();
         found.push(Row { record, data: RowData::Record(stored) });
-        Ok(())
+        Ok(bytes)
     }
 }

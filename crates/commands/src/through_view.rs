@@ -32,7 +32,9 @@ pub fn find(body: RawDocument<'_>) -> Result<Array> {
             Some(RawValue::Document(range)) => !range.is_empty(),
             _ => false,
         };
-        if given {
+        // One document is one batch anyway: what drivers ask for to find one.
+        let finds_one = name == "singleBatch" && number(body.get("limit")) == 1;
+        if given && !finds_one {
             let message = match name {
                 "tailable" => "Tailable cursors are not supported in aggregation.".to_owned(),
                 name => format!("Option {name} not supported in aggregation."),
@@ -83,14 +85,18 @@ fn push_document(stages: &mut ArrayBuilder, name: &str, value: Option<RawValue<'
     }
 }
 
-fn push_number(stages: &mut ArrayBuilder, name: &str, value: Option<RawValue<'_>>) {
-    let number = match value {
+fn number(value: Option<RawValue<'_>>) -> i64 {
+    match value {
         Some(RawValue::Int32(number)) => i64::from(number),
         Some(RawValue::Int64(number)) => number,
         Some(RawValue::Double(number)) => number as i64,
         Some(RawValue::Decimal128(number)) => number.to_f64() as i64,
         _ => 0,
-    };
+    }
+}
+
+fn push_number(stages: &mut ArrayBuilder, name: &str, value: Option<RawValue<'_>>) {
+    let number = number(value);
     if number > 0 {
         stages.push(one(name, Value::Int64(number)));
     }

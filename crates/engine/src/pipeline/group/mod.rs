@@ -18,7 +18,7 @@ use kilim_query::expression::{Bindings, Env};
 use kilim_query::stage::{self, GroupFields};
 
 use self::table::Table;
-use super::{Budget, Opening, Step};
+use super::{Budget, Opening, Step, made};
 use crate::operator::{ExecContext, Row, SortBuffer};
 
 pub(super) struct Group {
@@ -187,7 +187,7 @@ impl Group {
         for ((name, accumulator), state) in self.stage.fields.iter().zip(states) {
             accumulator.append(state, name, &mut writer);
         }
-        Ok(Some(Row::of(writer.finish())))
+        made(writer.finish()).map(Some)
     }
 }
 
@@ -216,7 +216,7 @@ impl Step for Group {
                 for ((name, accumulator), state) in self.stage.fields.iter().zip(states) {
                     accumulator.append(state, name, &mut writer);
                 }
-                Ok(Some(Row::of(writer.finish())))
+                made(writer.finish()).map(Some)
             }
             Output::Disk { .. } => self.merge_next(context),
         }

@@ -277,7 +277,7 @@ impl InnerJoin {
 }
 
 /// Whether a stage brings its own documents.
-fn is_source(stage: &Stage) -> bool {
+pub(super) fn is_source(stage: &Stage) -> bool {
     matches!(
         stage,
         Stage::Documents(_)

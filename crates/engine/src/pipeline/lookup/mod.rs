@@ -14,14 +14,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kilim_bson::{RawDocument, RawValue, Writer};
-use kilim_error::{Error, Result};
+use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Env};
-use kilim_query::stage::{self, Stage};
+use kilim_query::stage::{self, Pipeline, Stage};
 
-use equality::EqualityJoin;
 pub(super) use equality::Memory;
+use equality::{EqualityJoin, equality_filter};
 pub(super) use hash_table::collection_rows;
-use inner::InnerJoin;
+use inner::{InnerJoin, is_source};
 use place::append;
 pub(super) use place::{Placed, place};
 pub(super) use probe::IndexProbe;
@@ -31,6 +31,8 @@ use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor, Row};
 use crate::planner::Node;
 
+/// What is found for one document is more than may be held.
+const TOO_LARGE: ErrorCode = ErrorCode(4568);
 /// What may be found for one document, as on MongoDB.
 const FOUND_BYTES_MAX: usize = 100 * 1024 * 1024;
 
@@ -38,6 +40,7 @@ pub(super) struct Lookup {
     stage: Arc<stage::Lookup>,
     input: Box<dyn Step>,
     finder: Finder,
+    reader: Reader,
     bindings: Bindings,
     found: Vec<Row>,
     unwinding: Option<Unwinding>,
@@ -47,6 +50,8 @@ pub(super) struct Lookup {
 struct Unwinding {
     row: Row,
     next: usize,
+    /// Where they come from, if they are too much to be held.
+    stream: Option<Box<dyn Step>>,
 }
 
 enum Finder {
@@ -81,6 +86,7 @@ impl Lookup {
             stage: stage.clone(),
             input,
             finder,
+            reader: reader.clone(),
             bindings: opening.bindings.clone(),
             found: Vec::new(),
             unwinding: None,
@@ -100,17 +106,7 @@ impl Lookup {
             Finder::Equality(join) => join.find(&mut values, &mut self.found, context)?,
             Finder::Inner(join) => {
                 let definitions = &self.stage.variables.definitions;
-                let bindings = match definitions.is_empty() {
-                    true => self.bindings.clone(),
-                    false => {
-                        let env = Env::new(document, &self.bindings);
-                        let mut own = Vec::with_capacity(definitions.len());
-                        for (_, expression) in definitions {
-                            own.push(expression.evaluate(&env)?.into_value());
-                        }
-                        self.bindings.extended(own)
-                    }
-                };
+                let bindings = bindings_for(&self.stage, document, &self.bindings)?;
                 join.find(&mut values, definitions.len(), &bindings, &mut self.found, context)?;
             }
         }
@@ -150,8 +146,9 @@ impl Lookup {
     ) -> Result<Option<Row>> {
         loop {
             context.tick()?;
-            if let Some(Unwinding { row, next }) = &mut self.unwinding {
-                if let Some(found) = self.found.get(*next) {
+            if let Some(Unwinding { row, next, stream }) = &mut self.unwinding {
+                let streamed = stream.as_mut().map(|stream| stream.next(context)).transpose()?.flatten();
+                if let Some(found) = streamed.as_ref().or_else(|| self.found.get(*next)) {
                     let placed = Placed::Value(RawValue::Document(found.document()));
                     let index = RawValue::Int64(*next as i64);
                     *next += 1;
@@ -160,24 +157,64 @@ impl Lookup {
                 self.unwinding = None;
             }
             let Some(row) = self.input.next(context)? else { return Ok(None) };
-            self.find(&row, context)?;
+            match self.find(&row, context) {
+                Err(error) if error.code() == TOO_LARGE => {
+                    self.found.clear();
+                    let stream = Some(self.stream(&row, context)?);
+                    self.unwinding = Some(Unwinding { row, next: 0, stream });
+                    continue;
+                }
+                found => found?,
+            }
             if self.found.is_empty() && unwinding.preserve_null_and_empty_arrays {
                 let names = self.stage.target.names();
                 return Ok(Some(unwound(&row, names, Placed::Nothing, unwinding, RawValue::Null)));
             }
-            self.unwinding = Some(Unwinding { row, next: 0 });
+            self.unwinding = Some(Unwinding { row, next: 0, stream: None });
         }
     }
 
+    /// What goes with a document, one by one.
+    fn stream(&self, row: &Row, context: &mut ExecContext<'_>) -> Result<Box<dyn Step>> {
+        let document = row.document();
+        let mut stages = self.stage.inner.as_ref().map_or(Vec::new(), |inner| inner.pipeline.stages.clone());
+        if let Some(equality) = &self.stage.equality {
+            let mut values = Vec::new();
+            equality.local_values(document, &mut |value| values.push(value));
+            let filter = Arc::new(equality_filter(&equality.foreign, &values));
+            let sources = stages.iter().take_while(|stage| is_source(stage)).count();
+            stages.insert(sources, Stage::Match(stage::Match { filter }));
+        }
+        if let Some(filter) = &self.stage.matching {
+            stages.push(Stage::Match(stage::Match { filter: filter.clone() }));
+        }
+        let bindings = bindings_for(&self.stage, document, &self.bindings)?;
+        self.reader.open(&namespace_of(&self.stage), &Pipeline { stages }, &bindings, context)
+    }
+
     fn too_large(&self) -> Error {
-        Error::location(
-            4568,
+        Error::user(
+            TOO_LARGE,
             format!(
                 "Total size of documents in {} matching pipeline's $lookup stage exceeds {FOUND_BYTES_MAX} bytes",
                 self.stage.from.as_deref().unwrap_or_default()
             ),
         )
     }
+}
+
+/// The variables around, and behind them what the document gives to the stage's own.
+fn bindings_for(stage: &stage::Lookup, document: RawDocument<'_>, around: &Bindings) -> Result<Bindings> {
+    let definitions = &stage.variables.definitions;
+    if definitions.is_empty() {
+        return Ok(around.clone());
+    }
+    let env = Env::new(document, around);
+    let mut own = Vec::with_capacity(definitions.len());
+    for (_, expression) in definitions {
+        own.push(expression.evaluate(&env)?.into_value());
+    }
+    Ok(around.extended(own))
 }
 
 /// A document with one of its finds, and with that one's index if it is asked for.

@@ -179,7 +179,8 @@ pub static COMMANDS: &[CommandSpec] = &[
     command("ping", c::ping::run, "is anybody there?").stable(),
     command("refreshSessions", c::refresh_sessions::run, "keep sessions alive").stable(),
     command("renameCollection", c::rename_collection::run, "rename a collection").admin().writes(),
-    command("repairPattern", c::verify_pattern::run_repair, "check a pattern and put right what is wrong").writes(),
+    command("repairPattern", c::verify_pattern::run_repair, "check a pattern and put right what is wrong")
+        .writes(),
     command("replSetGetStatus", c::repl_set_get_status::run, "a set of one, healthy").admin(),
     command("resumePattern", c::resume_pattern::run, "maintain a paused pattern again").writes(),
     command("serverStatus", c::server_status::run, "counters that monitoring reads"),

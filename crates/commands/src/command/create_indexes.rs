@@ -110,8 +110,9 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             "hidden" => hidden = argument.strict_boolean()?,
             "partialFilterExpression" => {
                 let filter = argument.document()?;
-                let parsed = parse_partial(filter)
-                    .map_err(|error| error.during(&format!("Error in specification {}", shell_text(document))))?;
+                let parsed = parse_partial(filter).map_err(|error| {
+                    error.during(&format!("Error in specification {}", shell_text(document)))
+                })?;
                 partial = Some((filter.to_document(), parsed));
             }
             "v" => check_version(argument.integer()?)?,

@@ -67,10 +67,14 @@ impl Projector {
                 match made {
                     Some(document) => RowData::Document(document),
                     // The key does not say all, the record does.
-                    None => self.apply(row.record, &read_record(&self.snapshot, self.collection, row.record)?)?,
+                    None => {
+                        self.apply(row.record, &read_record(&self.snapshot, self.collection, row.record)?)?
+                    }
                 }
             }
-            RowData::Document(_) | RowData::Shared(_) => return Err(Error::bug("a document was projected twice")),
+            RowData::Document(_) | RowData::Shared(_) => {
+                return Err(Error::bug("a document was projected twice"));
+            }
         };
         Ok(Work::Row(Row { record: row.record, data }))
     }

@@ -79,8 +79,14 @@ pub(super) fn choose(
     }
     let works = trials[winner].stats.stats.works;
     let plan = nodes[winner].clone();
-    let remembered =
-        Remembered { candidates: signatures, winner, works, plan, query: shown(&request), since: Instant::now() };
+    let remembered = Remembered {
+        candidates: signatures,
+        winner,
+        works,
+        plan,
+        query: shown(&request),
+        since: Instant::now(),
+    };
     input.cache.put(shape, remembered);
     let rejected = ranking[1..].iter().map(|&at| nodes[at].clone()).collect();
     let ranked = ranking.iter().map(|&at| trials[at].clone()).collect();

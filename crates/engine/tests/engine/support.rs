@@ -289,7 +289,8 @@ impl Transaction<'_> {
         let mut state = self.session.check_out();
         let Ok(transaction) = state.take_for_commit(self.session.id, self.number)? else { return Ok(()) };
         let operation = Arc::clone(&engine.operations.start(1));
-        let time = transaction.commit(engine, operation, self.session.id, self.number, Durability::Relaxed)?;
+        let time =
+            transaction.commit(engine, operation, self.session.id, self.number, Durability::Relaxed)?;
         state.committed(time);
         Ok(())
     }

@@ -91,7 +91,12 @@ pub struct Window {
 
 impl Window {
     pub(super) fn new(n: u64) -> Window {
-        Window { n: usize::try_from(n).unwrap_or(usize::MAX), values: VecDeque::new(), bytes: 0, closed: false }
+        Window {
+            n: usize::try_from(n).unwrap_or(usize::MAX),
+            values: VecDeque::new(),
+            bytes: 0,
+            closed: false,
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -41,8 +41,8 @@ mod trigonometry;
 
 use kilim_bson::Value;
 
-pub use arithmetic::{DoubleDouble, Number, Summation};
 pub(crate) use arithmetic::Pair;
+pub use arithmetic::{DoubleDouble, Number, Summation};
 pub use call::Call;
 pub use dependencies::Dependencies;
 pub use env::{Bindings, Env, Frame, Slot};
@@ -109,28 +109,29 @@ impl Expression {
 
     /// Expressions directly below this one.
     pub fn children(&self) -> impl Iterator<Item = &Expression> {
-        let (fields, elements, arguments): (&[(Box<str>, Expression)], &[Expression], &[Option<Expression>]) =
-            match self {
-                Expression::Object(fields) => (fields, &[], &[]),
-                Expression::Array(elements) => (&[], elements, &[]),
-                Expression::Call(call) => (&[], &[], &call.arguments),
-                _ => (&[], &[], &[]),
-            };
+        let fields = match self {
+            Expression::Object(fields) => &fields[..],
+            _ => &[],
+        };
+        let elements = match self {
+            Expression::Array(elements) => &elements[..],
+            _ => &[],
+        };
+        let arguments = match self {
+            Expression::Call(call) => &call.arguments[..],
+            _ => &[],
+        };
         fields.iter().map(|(_, value)| value).chain(elements).chain(arguments.iter().flatten())
     }
 
     /// The same for those that rewrite.
     pub fn children_mut(&mut self) -> impl Iterator<Item = &mut Expression> {
-        let (fields, elements, arguments): (
-            &mut [(Box<str>, Expression)],
-            &mut [Expression],
-            &mut [Option<Expression>],
-        ) = match self {
-            Expression::Object(fields) => (fields, &mut [], &mut []),
-            Expression::Array(elements) => (&mut [], elements, &mut []),
-            Expression::Call(call) => (&mut [], &mut [], &mut call.arguments),
-            _ => (&mut [], &mut [], &mut []),
+        let children: Vec<&mut Expression> = match self {
+            Expression::Object(fields) => fields.iter_mut().map(|(_, value)| value).collect(),
+            Expression::Array(elements) => elements.iter_mut().collect(),
+            Expression::Call(call) => call.arguments.iter_mut().flatten().collect(),
+            _ => Vec::new(),
         };
-        fields.iter_mut().map(|(_, value)| value).chain(elements).chain(arguments.iter_mut().flatten())
+        children.into_iter()
     }
 }

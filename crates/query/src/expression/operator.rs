@@ -90,7 +90,16 @@ impl Operator {
         arguments: Arguments,
         evaluate: Evaluate,
     ) -> Operator {
-        Operator { name, help, arguments, evaluate, fold: Fold::Constant, prepare: None, rewrite: None, show: None }
+        Operator {
+            name,
+            help,
+            arguments,
+            evaluate,
+            fold: Fold::Constant,
+            prepare: None,
+            rewrite: None,
+            show: None,
+        }
     }
 
     pub const fn folds(self, fold: Fold) -> Operator {

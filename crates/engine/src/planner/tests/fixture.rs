@@ -97,7 +97,13 @@ impl Fixture {
         transaction.add(&layout::counter_key(COLLECTION), written, 0);
         transaction.commit(Durability::Relaxed).expect("memory does not fail");
         let indexes = specs.into_iter().zip(multikey).enumerate().map(|(number, (spec, multikey))| {
-            Arc::new(Index { id: IndexId(number as u32 + 1), spec, multikey, usage: Usage::default(), ready_since: 0 })
+            Arc::new(Index {
+                id: IndexId(number as u32 + 1),
+                spec,
+                multikey,
+                usage: Usage::default(),
+                ready_since: 0,
+            })
         });
         Fixture { store, indexes: indexes.collect(), cache: PlanCache::default() }
     }

@@ -28,7 +28,10 @@ fn check(cases: &[(Document, Vec<Document>, Vec<Document>)]) {
             assert!(parsed.matches(document.as_raw()).expect("no expression"), "{filter:?} on {document:?}");
         }
         for document in others {
-            assert!(!parsed.matches(document.as_raw()).expect("no expression"), "{filter:?} not on {document:?}");
+            assert!(
+                !parsed.matches(document.as_raw()).expect("no expression"),
+                "{filter:?} not on {document:?}"
+            );
         }
     }
 }

@@ -10,8 +10,10 @@ use super::kinds::{self, Kind, Shape};
 use super::stages::Flow;
 use crate::shell::parse;
 
-/// A piece with an accumulator, its result, and whether documents of equal rank must be told apart.
-const ACCUMULATORS: &[(&str, fn() -> Kind)] = &[
+/// A piece with an accumulator, and its result.
+type Piece = (&'static str, fn() -> Kind);
+
+const ACCUMULATORS: &[Piece] = &[
     ("{$sum: '@num'}", || Kind::Num),
     ("{$sum: 1}", || Kind::Int),
     ("{$sum: '@any'}", || Kind::Num),
@@ -40,7 +42,7 @@ const ACCUMULATORS: &[(&str, fn() -> Kind)] = &[
 ];
 
 /// The same with an order of their own; `SORT` is replaced by one without ties.
-const RANKED: &[(&str, fn() -> Kind)] = &[
+const RANKED: &[Piece] = &[
     ("{$top: {output: '@any', sortBy: 'SORT'}}", || Kind::Any),
     ("{$bottom: {output: ['@int', '@str'], sortBy: 'SORT'}}", || Kind::array(Kind::Any)),
     ("{$topN: {output: '@any', sortBy: 'SORT', n: '@count'}}", || Kind::array(Kind::Any)),

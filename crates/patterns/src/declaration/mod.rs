@@ -44,8 +44,10 @@ pub enum Kind {
     Derived(Derived),
 }
 
+type Parse = fn(RawDocument<'_>) -> Result<Kind>;
+
 /// The kinds by the names they are declared with.
-const KINDS: [(&str, fn(RawDocument<'_>) -> Result<Kind>); 3] = [
+const KINDS: [(&str, Parse); 3] = [
     ("extendedReference", extended_reference::parse),
     ("computed", computed::parse),
     ("subset", subset::parse),

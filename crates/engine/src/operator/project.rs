@@ -7,6 +7,7 @@ use kilim_error::{Error, Result};
 use kilim_query::expression::{Bindings, Env};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
+use kilim_query::stage::check_nesting;
 use kilim_storage::Snapshot;
 
 use super::fetch::read_record;
@@ -86,7 +87,9 @@ impl Projector {
         let mut env = Env::new(document, Bindings::none());
         env.record = Some(record.0 as i64);
         self.projection.apply_in(&env, position, &mut out)?;
-        Ok(RowData::Document(out.finish()))
+        let made = out.finish();
+        check_nesting(made.as_raw())?;
+        Ok(RowData::Document(made))
     }
 }
 

@@ -23,6 +23,12 @@ pub(crate) struct Contended {
     key: Vec<u8>,
 }
 
+impl Contended {
+    pub(crate) fn new(space: Space, key: &[u8]) -> Contended {
+        Contended { space, key: key.to_vec() }
+    }
+}
+
 impl Unit<'_> {
     /// Holds a key alone until the commit.
     pub(crate) fn hold_alone(&mut self, space: Space, key: &[u8]) -> Result<()> {
@@ -49,11 +55,12 @@ impl Unit<'_> {
         };
         match held {
             Ok(_) => {
+                self.maintains = true;
                 self.note_looked();
                 Ok(())
             }
             Err(error @ Error::Conflict(_)) => {
-                self.contended = Some(Contended { space, key: key.to_vec() });
+                self.contended = Some(Contended::new(space, key));
                 Err(error)
             }
             Err(error) => Err(error),
@@ -79,6 +86,7 @@ impl Unit<'_> {
         let wait = Wait::Until { deadline: operation.deadline(), interrupt: &interrupt };
         self.transaction().lock(space, &key, wait)?;
         self.keeps = true;
+        self.maintains = true;
         Ok(())
     }
 }

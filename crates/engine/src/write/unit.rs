@@ -43,6 +43,8 @@ pub struct Unit<'e> {
     pub(crate) contended: Option<Contended>,
     /// It was waited for, and is held for the next attempt.
     pub(crate) keeps: bool,
+    /// The batch holds keys for maintenance, which commits stand in line for: it waits for nobody.
+    pub(crate) maintains: bool,
 }
 
 enum Work {
@@ -84,6 +86,7 @@ impl<'e> Unit<'e> {
             committed: 0,
             contended: None,
             keeps: false,
+            maintains: false,
         }
     }
 
@@ -105,6 +108,7 @@ impl<'e> Unit<'e> {
             committed: 0,
             contended: None,
             keeps: false,
+            maintains: false,
         }
     }
 
@@ -150,6 +154,7 @@ impl<'e> Unit<'e> {
         // them, and whoever takes up the next document may wait, so must not hold them.
         if *documents == 0 && !self.keeps && transaction.as_ref().is_some_and(Transaction::is_empty) {
             *transaction = None;
+            self.maintains = false;
         }
         loop {
             let Some(collection) = self.engine.collection(namespace) else {
@@ -339,12 +344,16 @@ impl<'e> Unit<'e> {
     fn lock(&mut self, space: Space, key: &[u8]) -> Result<()> {
         let operation = self.operation.clone();
         let interrupt = || operation.check().err();
-        let alone = matches!(self.work, Work::Batch { documents: 0, .. });
+        let alone = matches!(self.work, Work::Batch { documents: 0, .. }) && !self.maintains;
         let wait = match alone {
             true => Wait::Until { deadline: operation.deadline(), interrupt: &interrupt },
             false => Wait::No,
         };
-        self.transaction().lock(space, key, wait)?;
+        let locked = self.transaction().lock(space, key, wait);
+        if self.maintains && matches!(locked, Err(Error::Conflict(_))) {
+            self.contended = Some(Contended::new(space, key));
+        }
+        locked?;
         if let Work::Batch { looked, .. } = &mut self.work {
             *looked = true;
         }
@@ -435,6 +444,7 @@ impl<'e> Unit<'e> {
 
     fn enqueue(&mut self) -> Result<()> {
         self.keeps = false;
+        self.maintains = false;
         if std::mem::take(&mut self.unrecorded)
             && let Some(retry) = self.retry.take()
         {

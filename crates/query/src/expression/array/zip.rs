@@ -106,8 +106,11 @@ pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a
     let mut arrays: Vec<_> =
         inputs.iter().filter_map(Evaluated::as_array).map(|array: RawArray<'_>| array.iter()).collect();
     let lengths = inputs.iter().filter_map(Evaluated::as_array).map(RawArray::len);
-    let rows = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
-    let defaults = call.each(env).skip(count).collect::<Result<Vec<_>>>()?;
+    let (most, least) = (lengths.clone().max().unwrap_or(0), lengths.min().unwrap_or(0));
+    let rows = if longest { most } else { least };
+    // Arrays of the same length need no defaults, so these cannot fail.
+    let needed = if most == least { 0 } else { usize::MAX };
+    let defaults = call.each(env).skip(count).take(needed).collect::<Result<Vec<_>>>()?;
     let mut zipped = Building::new();
     for _ in 0..rows {
         env.tick()?;

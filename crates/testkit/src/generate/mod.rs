@@ -208,6 +208,11 @@ impl Pair {
         let mut unknown_target = false;
         // Set behind an update that may have left fields in another order.
         let mut ghosts = false;
+        let created = case.steps.iter().filter_map(|step| match &step.action {
+            Action::Run(command) => Some(command),
+            _ => None,
+        });
+        let view = created.into_iter().find(|command| command.get("viewOn").is_some());
         for (step, (expected, actual)) in expected.iter().zip(&actual).enumerate() {
             let (Some(expected), Some(actual)) = (expected, actual) else { continue };
             let question = command(case, step);
@@ -219,7 +224,8 @@ impl Pair {
             }
             let (mongod, kilim) = (comparable(expected), comparable(actual));
             if mongod != kilim {
-                let permitted = question.and_then(|it| permitted::permitted(it, expected, actual, ghosts));
+                let permitted =
+                    question.and_then(|it| permitted::permitted(it, view, expected, actual, ghosts));
                 let reason = match permitted {
                     Some(reason) => Some(reason),
                     None if self.has_another_fault(case, step, expected, actual) => {

@@ -2,6 +2,7 @@
 
 use kilim_bson::{Document, RawValue, Value};
 
+use crate::client::Failure;
 use crate::spec::Answer;
 
 /// mongod has two engines, and which one runs a pipeline depends on its stages, its expressions and the indexes
@@ -12,88 +13,134 @@ pub(super) const ENGINES: &str = "mongod's two engines answer differently, and K
 /// documents in the order of its plan.
 pub(super) const SEVERAL_FAULTS: &str = "of several faults of a command, either may be named";
 
-/// Why two answers to the command may differ, if they may.
+/// Why two answers to the command may differ, if they may. `view` is the definition of the view that it may read;
+/// `ghosts` tells that data may lie in another order already.
 pub(super) fn permitted(
     command: &Document,
+    view: Option<&Document>,
     mongod: &Answer,
     kilim: &Answer,
     ghosts: bool,
 ) -> Option<&'static str> {
+    let asked = with_view(command, view);
     let mut operators = Vec::new();
-    super::pipeline::operators(&Value::Document(command.clone()), &mut operators);
+    super::pipeline::operators(&asked, &mut operators);
     let has = |name: &str| operators.iter().any(|operator| operator == name);
-    let both_fail = matches!((mongod, kilim), (Answer::Failed(_), Answer::Failed(_)));
-    if both_fail && has("$sample") {
-        return Some("$sample's documents come in any order, so either of two errors may be met first");
+    let failure = |answer: &Answer| match answer {
+        Answer::Failed(failure) => Some(failure.clone()),
+        Answer::Text(_) => {
+            Some(Failure { code: 0, name: String::new(), message: String::new(), labels: Vec::new() })
+        }
+        _ => None,
+    };
+    match (failure(mongod), failure(kilim)) {
+        (Some(_), Some(_)) if has("$sample") => {
+            Some("$sample's documents come in any order, so either of two errors may be met first")
+        }
+        (Some(one), Some(other))
+            if has("$setIsSubset") && [&one, &other].iter().all(|it| [17046, 17310].contains(&it.code)) =>
+        {
+            Some("whether mongod prepared $setIsSubset's second list decides its code")
+        }
+        (Some(_), Some(_)) => None,
+        (Some(failure), None) if failure.message.contains("parallel arrays") && has("$sort") => {
+            Some("a sort whose order nobody sees is not done, and does not fail")
+        }
+        (Some(failure), None) if failure.message.contains("undefined") && has_join(&has) => {
+            Some("a join finds nothing by an undefined value; mongod refuses to look for one")
+        }
+        // Which condition is asked first decides whether an expression among them is asked at all.
+        (Some(_), None) | (None, Some(_)) if has("$expr") && conditions(asked.as_raw()) > 1 => {
+            Some("conditions are asked in no certain order, until one fails to hold")
+        }
+        (Some(_), None) if binds_variables(asked.as_raw()) => {
+            Some("mongod folds a $lookup's pipeline with its variables, and fails without a document")
+        }
+        (Some(_), None) | (None, Some(_)) => None,
+        (None, None) if has("$group") && (has("$exists") || has("$type")) && has("$match") => {
+            Some("mongod asks a group's documents for $exists and $type what it should ask of the group")
+        }
+        (None, None) => {
+            let assigned = ghosts || assignments(asked.as_raw()) > 1;
+            let same = in_any_field_order(mongod).is_some_and(|it| Some(it) == in_any_field_order(kilim));
+            (assigned && same).then_some(
+                "mongod keeps a place for a field that a stage computed as missing and another one sets",
+            )
+        }
     }
-    let codes = [mongod, kilim].map(|answer| match answer {
-        Answer::Failed(failure) => failure.code,
-        _ => 0,
-    });
-    if has("$setIsSubset") && codes.iter().all(|code| [17046, 17310].contains(code)) {
-        return Some("whether mongod prepared $setIsSubset's second list decides its code");
-    }
-    let only_mongod_fails =
-        matches!(mongod, Answer::Failed(failure) if failure.message.contains("parallel arrays"));
-    if only_mongod_fails && has("$sort") {
-        return Some("a sort whose order nobody sees is not done, and does not fail");
-    }
-    if has("$group") && (has("$exists") || has("$type")) && has("$match") {
-        return Some("mongod asks a group's documents for $exists and $type what it should ask of the group");
-    }
-    // Which condition is asked first decides whether an expression among them is asked at all.
-    let one_fails = matches!(mongod, Answer::Failed(_) | Answer::Text(_))
-        != matches!(kilim, Answer::Failed(_) | Answer::Text(_));
-    if one_fails && has("$expr") && has_mixed_filter(RawValue::Document(command.as_raw())) {
-        return Some("the conditions of a filter are asked in no certain order, until one fails to hold");
-    }
-    if (ghosts || assigns_twice(command)) && in_any_field_order(mongod) == in_any_field_order(kilim) {
-        return Some(
-            "mongod keeps a place for a field that a stage computed as missing and another one sets",
-        );
-    }
-    None
 }
 
-/// The stages that set fields by name.
-const ASSIGNING: [&str; 6] = ["$addFields", "$set", "$project", "$lookup", "$graphLookup", "$unwind"];
+fn has_join(has: &impl Fn(&str) -> bool) -> bool {
+    has("$lookup") || has("$graphLookup")
+}
 
-/// Whether an `$expr` stands beside another condition.
-fn has_mixed_filter(value: RawValue<'_>) -> bool {
+/// What is asked in all: the command, and the view if it is read.
+fn with_view(command: &Document, view: Option<&Document>) -> Value {
+    let named = crate::shell::print_document(command.as_raw()).contains("\"view\"");
+    let view = view.filter(|_| named).map(|view| Value::Document(view.clone()));
+    Value::from([Some(Value::Document(command.clone())), view].into_iter().flatten().collect::<Vec<_>>())
+}
+
+/// How many conditions stand in filters and joins.
+fn conditions(value: RawValue<'_>) -> usize {
     match value {
-        RawValue::Document(document) => {
-            let asks = ["$expr", "$and", "$or", "$nor"].iter().any(|name| document.get(name).is_some());
-            let mixed = asks && document.iter().count() > 1;
-            mixed
-                || document.iter().any(|(name, value)| {
-                    let clauses = value.as_array().filter(|_| matches!(name, "$and" | "$or" | "$nor"));
-                    clauses.is_some_and(|clauses| clauses.len() > 1) || has_mixed_filter(value)
-                })
-        }
-        RawValue::Array(array) => array.iter().any(has_mixed_filter),
+        RawValue::Document(document) => document
+            .iter()
+            .map(|(name, value)| {
+                let own = match (name, value) {
+                    ("$match" | "filter" | "restrictSearchWithMatch" | "q", RawValue::Document(filter)) => {
+                        filter.iter().count()
+                    }
+                    ("$and" | "$or" | "$nor", RawValue::Array(clauses)) => clauses.len() - 1,
+                    ("localField" | "startWith", _) => 1,
+                    _ => 0,
+                };
+                own + conditions(value)
+            })
+            .sum(),
+        RawValue::Array(array) => array.iter().map(conditions).sum(),
+        _ => 0,
+    }
+}
+
+/// Whether a `$lookup` has variables.
+fn binds_variables(value: RawValue<'_>) -> bool {
+    match value {
+        RawValue::Document(document) => document.iter().any(|(name, value)| {
+            let binds = value.as_document().is_some_and(|operand| operand.get("let").is_some());
+            (name == "$lookup" && binds) || binds_variables(value)
+        }),
+        RawValue::Array(array) => array.iter().any(binds_variables),
         _ => false,
     }
 }
 
-/// Whether two stages of a pipeline may set the same field.
+/// What sets fields by name.
+const ASSIGNING: [&str; 9] = [
+    "$addFields",
+    "$set",
+    "$project",
+    "$lookup",
+    "$graphLookup",
+    "$unwind",
+    "$replaceRoot",
+    "$replaceWith",
+    "$setField",
+];
+
+/// Whether two stages of a command may set the same field.
 pub(super) fn assigns_twice(command: &Document) -> bool {
-    let mut stages = Vec::new();
-    collect_stages(RawValue::Document(command.as_raw()), &mut stages);
-    stages.len() > 1
+    assignments(RawValue::Document(command.as_raw())) > 1
 }
 
-fn collect_stages(value: RawValue<'_>, stages: &mut Vec<String>) {
+fn assignments(value: RawValue<'_>) -> usize {
     match value {
-        RawValue::Document(document) => {
-            for (name, value) in document.iter() {
-                if ASSIGNING.contains(&name) {
-                    stages.push(name.to_owned());
-                }
-                collect_stages(value, stages);
-            }
-        }
-        RawValue::Array(array) => array.iter().for_each(|value| collect_stages(value, stages)),
-        _ => {}
+        RawValue::Document(document) => document
+            .iter()
+            .map(|(name, value)| usize::from(ASSIGNING.contains(&name)) + assignments(value))
+            .sum(),
+        RawValue::Array(array) => array.iter().map(assignments).sum(),
+        _ => 0,
     }
 }
 

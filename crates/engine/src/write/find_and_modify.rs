@@ -45,7 +45,7 @@ pub fn find_and_modify(
         return Ok(Modified::decode(&done));
     }
     if let Modification::Update { .. } = request.modification {
-        check_maintained(unit, namespace, &request.target.update)?;
+        check_maintained(unit, namespace, request.target.update)?;
     }
     let mut race = UpsertRace::default();
     let modified = loop {

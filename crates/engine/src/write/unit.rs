@@ -244,6 +244,21 @@ impl<'e> Unit<'e> {
         }
     }
 
+    /// How much is left for the commit.
+    pub(crate) fn deferred(&self) -> usize {
+        match &self.work {
+            Work::Transaction(transaction) => transaction.deferred.len(),
+            Work::Batch { .. } => 0,
+        }
+    }
+
+    /// Takes back what a change left that then failed.
+    pub(crate) fn undo_deferred(&mut self, before: usize) {
+        if let Work::Transaction(transaction) = &mut self.work {
+            transaction.deferred.truncate(before);
+        }
+    }
+
     pub(crate) fn take_deferred(&mut self) -> Vec<Deferred> {
         match &mut self.work {
             Work::Transaction(transaction) => std::mem::take(&mut transaction.deferred),

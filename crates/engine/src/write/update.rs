@@ -53,7 +53,7 @@ pub fn update(
     if let Some(done) = unit.answered(request.statement) {
         return UpdateOutcome::decode(&done);
     }
-    check_maintained(unit, namespace, &request.update)?;
+    check_maintained(unit, namespace, request.update)?;
     update_unchecked(unit, namespace, request)
 }
 

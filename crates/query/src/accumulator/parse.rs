@@ -65,7 +65,7 @@ impl Accumulator {
 }
 
 fn expression(value: RawValue<'_>, scope: &Scope<'_>) -> Result<Expression> {
-    Expression::parse(value, scope)?.optimised()
+    Ok(Expression::parse(value, scope)?.optimised_if_it_can_be())
 }
 
 /// The operand of `$firstN` and its kin is no document.

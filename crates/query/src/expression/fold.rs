@@ -41,6 +41,14 @@ impl Expression {
         }
     }
 
+    /// The same, and as it is where a part always fails: that is told once the pipeline is folded.
+    pub fn optimised_if_it_can_be(self) -> Expression {
+        match self.clone().optimised() {
+            Ok(folded) => folded,
+            Err(_) => self,
+        }
+    }
+
     /// A call as its operator would rather have it, once its arguments are folded.
     fn rewritten(self) -> Result<Expression> {
         match self {

@@ -56,7 +56,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         check_default(default.as_raw(), &boundaries)?;
     }
     let id = switch(group_by, &boundaries, default.as_ref().map(Value::as_raw));
-    let id = Expression::parse(id.as_raw(), scope)?.optimised()?;
+    let id = Expression::parse(id.as_raw(), scope)?.optimised_if_it_can_be();
     let mut fields = Vec::new();
     match output {
         None => fields.push(("count".into(), Accumulator::count())),

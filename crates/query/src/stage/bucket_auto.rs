@@ -80,7 +80,7 @@ fn parse_group_by(value: RawValue<'_>, context: &Context<'_>) -> Result<Expressi
                       but found:";
         return Err(Error::location(40239, format!("{wanted} {}", text::value(value))));
     }
-    Expression::parse(value, context.scope)?.optimised()
+    Ok(Expression::parse(value, context.scope)?.optimised_if_it_can_be())
 }
 
 fn parse_buckets(value: RawValue<'_>) -> Result<u32> {

@@ -64,7 +64,14 @@ fn parse_id(value: RawValue<'_>, scope: &Scope<'_>) -> Result<Expression> {
             return Err(Error::location(17390, "$group does not support inclusion-style expressions"));
         }
     }
-    Expression::parse(value, scope)?.optimised()
+    Ok(Expression::parse(value, scope)?.optimised_if_it_can_be())
+}
+
+/// Fails where a part that is always evaluated the same way always fails.
+pub(super) fn check_folded(id: &Expression, fields: &[(Box<str>, Accumulator)]) -> Result<()> {
+    let accumulated = fields.iter().flat_map(|(_, accumulator)| accumulator.expressions());
+    let mut all = std::iter::once(id).chain(accumulated);
+    all.try_for_each(|expression| expression.clone().optimised().map(drop))
 }
 
 impl Group {

@@ -336,6 +336,8 @@ impl Pipeline {
             Stage::AddFields(stage) => stage.fold(),
             Stage::ReplaceRoot(stage) => stage.fold(),
             Stage::Redact(stage) => stage.fold(),
+            Stage::Group(stage) => group::check_folded(&stage.id, &stage.fields),
+            Stage::BucketAuto(stage) => group::check_folded(&stage.group_by, &stage.fields),
             _ => Ok(()),
         })
     }

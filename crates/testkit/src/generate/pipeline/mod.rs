@@ -234,3 +234,30 @@ pub(super) fn operators(value: &Value, found: &mut Vec<String>) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn every_stage_and_accumulator_is_generated_before_long() {
+        let mut found = Vec::new();
+        for seed in 0..150 {
+            for step in generate(&mut StdRng::seed_from_u64(seed)).steps {
+                if let Action::Run(command) | Action::Docs { command, .. } = step.action {
+                    operators(&Value::Document(command), &mut found);
+                }
+            }
+        }
+        let expected = "$match $project $addFields $set $unset $group $sort $limit $skip $unwind $lookup $graphLookup \
+             $facet $bucket $bucketAuto $sortByCount $count $replaceRoot $replaceWith $redact $sample $unionWith $merge \
+             $out $documents $sum $avg $min $max $first $last $push $addToSet $stdDevPop $stdDevSamp $mergeObjects \
+             $firstN $lastN $minN $maxN $top $topN $bottom $bottomN $expr $let $map $filter $reduce $zip $switch \
+             $convert $dateTrunc $regexFind $setUnion $sortArray";
+        for name in expected.split_whitespace() {
+            assert!(found.iter().any(|known| known == name), "{name} never came");
+        }
+    }
+}

@@ -88,8 +88,11 @@ pub(crate) fn carry(
     if record.is_none() && !work.defers {
         groups::hold_ahead(unit, &work)?;
     }
-    work.run(unit)?;
-    work.write(unit, untouched)?;
+    let deferred = unit.deferred();
+    if let Err(error) = work.run(unit).and_then(|()| work.write(unit, untouched)) {
+        unit.undo_deferred(deferred);
+        return Err(error);
+    }
     let shaped = work.touched.swap_remove(0).after;
     let same = match (&shaped, after) {
         (Some(shaped), Some(after)) => shaped.as_bytes() == after.as_bytes(),

@@ -169,6 +169,12 @@ impl<'e> Unit<'e> {
                     Some(guard) => break guard,
                     None => self.operation.check()?,
                 }
+                // Whoever changes the schema may wait for somebody who waits for the key that was kept.
+                let written = *documents > 0 || transaction.as_ref().is_some_and(|open| !open.is_empty());
+                if !written && std::mem::take(&mut self.keeps) {
+                    *transaction = None;
+                    self.maintains = false;
+                }
             };
             // A schema change may have ended while we waited: look again by name.
             match self.engine.collection(namespace) {

@@ -176,10 +176,8 @@ fn collect(path: &str, of: &Kind, asked: &Kind, paths: &mut Vec<String>) {
         // A path through an array of documents gives an array of what it leads to.
         Kind::Array(of) => {
             if let (Kind::Object(shape), Kind::Array(asked)) = (&**of, asked) {
-                for (name, kind) in shape.iter().filter(|(_, kind)| kind.serves(asked)) {
-                    let _ = kind;
-                    paths.push(format!("{path}.{name}"));
-                }
+                let fields = shape.iter().filter(|(_, kind)| kind.serves(asked));
+                paths.extend(fields.map(|(name, _)| format!("{path}.{name}")));
             }
         }
         _ => {}

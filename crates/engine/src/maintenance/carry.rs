@@ -142,6 +142,7 @@ pub(crate) fn carry_deferred(unit: &mut Unit<'_>) -> Result<()> {
     if deferred.is_empty() {
         return Ok(());
     }
+    unit.commits = true;
     let registry = unit.engine.patterns();
     let mut databases: Vec<String> = deferred.iter().map(|one| one.database.clone()).collect();
     databases.sort_unstable();

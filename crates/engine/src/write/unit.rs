@@ -45,6 +45,8 @@ pub struct Unit<'e> {
     pub(crate) keeps: bool,
     /// The batch holds keys for maintenance, which commits stand in line for: it waits for nobody.
     pub(crate) maintains: bool,
+    /// A transaction's commit has begun: what maintenance still writes is as of the newest commit.
+    pub(crate) commits: bool,
 }
 
 enum Work {
@@ -87,6 +89,7 @@ impl<'e> Unit<'e> {
             contended: None,
             keeps: false,
             maintains: false,
+            commits: false,
         }
     }
 
@@ -109,6 +112,7 @@ impl<'e> Unit<'e> {
             contended: None,
             keeps: false,
             maintains: false,
+            commits: false,
         }
     }
 
@@ -350,7 +354,7 @@ impl<'e> Unit<'e> {
     /// Takes the intent on a unique key and says who holds the key, if anyone.
     pub(super) fn lock_unique(&mut self, entry: &[u8]) -> Result<Option<RecordId>> {
         self.lock(Space::Index, entry)?;
-        let in_transaction = self.is_transaction();
+        let in_transaction = self.is_transaction() && !self.commits;
         let transaction = self.transaction();
         let seen = match in_transaction {
             true => transaction.get(Space::Index, entry)?,

@@ -35,8 +35,17 @@ const TIMEZONE: usize = 3;
 const START_OF_WEEK: usize = 4;
 
 fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
-    let (start, end, unit) = (call.argument(0, env)?, call.argument(1, env)?, call.argument(2, env)?);
-    if start.is_nullish() || end.is_nullish() || unit.is_nullish() {
+    // What stands behind something that is null is not computed, so it cannot fail.
+    let start = call.argument(0, env)?;
+    if start.is_nullish() {
+        return Ok(Evaluated::NULL);
+    }
+    let end = call.argument(1, env)?;
+    if end.is_nullish() {
+        return Ok(Evaluated::NULL);
+    }
+    let unit = call.argument(2, env)?;
+    if unit.is_nullish() {
         return Ok(Evaluated::NULL);
     }
     let Some(week) = StartOfWeek::of(call, START_OF_WEEK, &unit, env)? else { return Ok(Evaluated::NULL) };

@@ -56,9 +56,13 @@ pub(super) fn permitted(
         (Some(_), None) if binds_variables(asked.as_raw()) => {
             Some("mongod folds a $lookup's pipeline with its variables, and fails without a document")
         }
-        (Some(_), None) | (None, Some(_)) => None,
+        (Some(_), None) | (None, Some(_)) if !has_bare_condition(asked.as_raw()) => None,
         (None, None) if has("$group") && (has("$exists") || has("$type")) && has("$match") => {
             Some("mongod asks a group's documents for $exists and $type what it should ask of the group")
+        }
+        // `[{$project: {z: "$f"}}, {$match: {$expr: "$z"}}]` asks for `z` where only `f` is.
+        (_, _) if has_bare_condition(asked.as_raw()) => {
+            Some("mongod forgets that a field was renamed where it alone is an $expr")
         }
         (None, None) => {
             let assigned = ghosts || assignments(asked.as_raw()) > 1;
@@ -115,8 +119,19 @@ fn binds_variables(value: RawValue<'_>) -> bool {
     }
 }
 
+/// Whether an `$expr` is a field alone.
+fn has_bare_condition(value: RawValue<'_>) -> bool {
+    match value {
+        RawValue::Document(document) => document.iter().any(|(name, value)| {
+            (name == "$expr" && matches!(value, RawValue::String(_))) || has_bare_condition(value)
+        }),
+        RawValue::Array(array) => array.iter().any(has_bare_condition),
+        _ => false,
+    }
+}
+
 /// What sets fields by name.
-const ASSIGNING: [&str; 9] = [
+const ASSIGNING: [&str; 10] = [
     "$addFields",
     "$set",
     "$project",
@@ -126,6 +141,7 @@ const ASSIGNING: [&str; 9] = [
     "$replaceRoot",
     "$replaceWith",
     "$setField",
+    "$unset",
 ];
 
 /// Whether two stages of a command may set the same field.

@@ -56,13 +56,13 @@ pub(super) fn permitted(
         (Some(_), None) if binds_variables(asked.as_raw()) => {
             Some("mongod folds a $lookup's pipeline with its variables, and fails without a document")
         }
-        (Some(_), None) | (None, Some(_)) if !has_bare_condition(asked.as_raw()) => None,
-        (None, None) if has("$group") && (has("$exists") || has("$type")) && has("$match") => {
-            Some("mongod asks a group's documents for $exists and $type what it should ask of the group")
-        }
         // `[{$project: {z: "$f"}}, {$match: {$expr: "$z"}}]` asks for `z` where only `f` is.
         (_, _) if has_bare_condition(asked.as_raw()) => {
             Some("mongod forgets that a field was renamed where it alone is an $expr")
+        }
+        (Some(_), None) | (None, Some(_)) => None,
+        (None, None) if has("$group") && (has("$exists") || has("$type")) && has("$match") => {
+            Some("mongod asks a group's documents for $exists and $type what it should ask of the group")
         }
         (None, None) => {
             let assigned = ghosts || assignments(asked.as_raw()) > 1;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, Path, RawValue, Value};
+use kilim_bson::{Document, Path, RawValue, Value, compare};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Copied, FanOut, OnSourceDelete, Reference};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 
 use super::Pattern;
 use super::carry::Work;
+use super::sources::hold_unique;
 use crate::catalog::{Collection, RecordId};
 use crate::operator::{self, ExecContext};
 use crate::planner::ReadRequest;
@@ -27,7 +28,17 @@ pub(super) fn fan_out(
         let touched = &work.touched[at];
         let before = touched.before.as_ref().map(Document::as_raw);
         let after = touched.after.as_ref().map(Document::as_raw);
-        changes.extend(reference.fan_out(before, after));
+        let own = reference.fan_out(before, after);
+        // Before holders are looked for: one who found no source must not come in between.
+        let new_key = after.and_then(|after| reference.key_of(after));
+        let had = before.and_then(|before| reference.key_of(before));
+        if let Some(key) = new_key
+            && had.is_none_or(|had| compare(had, key).is_ne())
+        {
+            let (collection, key) = (touched.collection.clone(), key.to_value());
+            hold_unique(unit, &collection, &reference.foreign_field, key.as_raw())?;
+        }
+        changes.extend(own);
     }
     for (key, change) in changes {
         let copied = match change {

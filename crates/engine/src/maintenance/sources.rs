@@ -39,6 +39,25 @@ pub(super) fn unique_index<'c>(collection: &'c Collection, field: &str) -> Optio
     })
 }
 
+/// Holds a key that a document is about to have: whoever looked for it and found nothing has committed by then, and
+/// whoever looks later waits.
+pub(super) fn hold_unique(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    field: &str,
+    key: RawValue<'_>,
+) -> Result<()> {
+    let Some(index) = unique_index(collection, field) else { return Ok(()) };
+    unit.hold_alone(Space::Index, &entry_of(index, key))
+}
+
+/// A key's entry in a unique index.
+fn entry_of(index: &Index, key: RawValue<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_value(&mut bytes, key, index.spec.key[0].descending);
+    layout::unique_entry(index.id, &bytes)
+}
+
 /// The document with this key, or none; nobody makes or removes one before the commit.
 pub(super) fn find_unique(
     unit: &mut Unit<'_>,
@@ -54,9 +73,7 @@ pub(super) fn find_unique(
             format!("{namespace} has no unique index on '{field}' by which a pattern finds its documents: create it"),
         )
     })?;
-    let mut bytes = Vec::new();
-    encode_value(&mut bytes, key, index.spec.key[0].descending);
-    let entry = layout::unique_entry(index.id, &bytes);
+    let entry = entry_of(index, key);
     unit.hold_shared(Space::Index, &entry)?;
     let Some(value) = unit.transaction().latest(Space::Index, &entry)? else { return Ok(None) };
     let record = layout::record_id_of(&value[..8]);

@@ -338,15 +338,13 @@ impl Work {
                     touched.after = Some(with_value(after.as_raw(), path.as_str(), Some(now)));
                 }
             }
-            let own = touched.by.as_ref().map(|pattern| pattern.declaration.maintained_paths());
-            let passed_by = |index: &Index| match &own {
-                None => untouched(index) && !self.patterns.iter().any(|pattern| concerns(pattern, index)),
-                Some(paths) => {
-                    let meets = |path: &str| paths.iter().any(|own| overlap(own, path));
-                    index.spec.partial.is_none()
-                        && !index.spec.key.iter().any(|part| meets(part.path.as_str()))
-                        && !self.patterns.iter().any(|pattern| concerns(pattern, index))
-                }
+            let written = paths_written(&self.patterns, &touched.collection.namespace);
+            let by_user = touched.by.is_none();
+            let passed_by = |index: &Index| {
+                let meets = |path: &str| written.iter().any(|own| overlap(own, path));
+                (!by_user || untouched(index))
+                    && index.spec.partial.is_none()
+                    && !index.spec.key.iter().any(|part| meets(part.path.as_str()))
             };
             let (before, after) = (touched.before.as_ref(), touched.after.as_ref());
             let record = match (before, after, touched.record) {
@@ -391,8 +389,12 @@ fn too_large(document: &Document) -> bool {
     document.as_bytes().len() > limits::DOCUMENT_BYTES_MAX
 }
 
-/// Whether some pattern maintains what an index is over.
-fn concerns(pattern: &Pattern, index: &Index) -> bool {
-    let paths = pattern.declaration.maintained_paths();
-    index.spec.key.iter().any(|part| paths.iter().any(|path| overlap(path, part.path.as_str())))
+/// The paths of a collection that maintenance may write: what patterns maintain, and the dates that they set.
+fn paths_written(patterns: &[Arc<Pattern>], namespace: &Namespace) -> Vec<Box<str>> {
+    let mut paths = Vec::new();
+    for pattern in patterns.iter().filter(|pattern| pattern.target == *namespace) {
+        paths.extend(pattern.declaration.maintained_paths());
+        paths.extend(pattern.declaration.options.touch.iter().map(|path| path.as_str().into()));
+    }
+    paths
 }

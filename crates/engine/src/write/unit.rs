@@ -76,6 +76,10 @@ impl<'e> Unit<'e> {
             tickets: Vec::new(),
             on_the_way: 0,
         };
+        Unit::of(engine, operation, durability, work)
+    }
+
+    fn of(engine: &'e Engine, operation: Arc<Operation>, durability: Durability, work: Work) -> Unit<'e> {
         Unit {
             engine,
             operation,
@@ -98,22 +102,7 @@ impl<'e> Unit<'e> {
         operation: Arc<Operation>,
         transaction: Box<ActiveTransaction>,
     ) -> Unit<'e> {
-        let work = Work::Transaction(transaction);
-        Unit {
-            engine,
-            operation,
-            durability: Durability::Durable,
-            work,
-            retry: None,
-            unrecorded: false,
-            retried: Vec::new(),
-            read_at: None,
-            committed: 0,
-            contended: None,
-            keeps: false,
-            maintains: false,
-            commits: false,
-        }
+        Unit::of(engine, operation, Durability::Durable, Work::Transaction(transaction))
     }
 
     pub fn is_transaction(&self) -> bool {

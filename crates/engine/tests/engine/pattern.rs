@@ -369,3 +369,18 @@ fn a_restart_keeps_patterns_and_takes_up_filling() {
     assert_eq!(product.get("recent").and_then(RawValue::as_array).map(|list| list.len()), Some(2));
     db.check();
 }
+
+#[test]
+fn the_date_that_maintenance_sets_is_found_by_its_index() {
+    let db = Db::memory();
+    make(&db, &["customers", "orders"]);
+    let mut touching = card();
+    touching.push("touch", "seen");
+    declare(&db, "orders", touching).unwrap();
+    db.build("orders", vec![crate::support::spec(doc! {"seen": 1})]).unwrap();
+    db.insert("customers", &[doc! {"_id": 1, "name": "Ann"}]);
+    db.insert("orders", &[doc! {"_id": 1, "customerId": 1}]);
+    db.update("customers", doc! {"_id": 1}, doc! {"$set": {"name": "Anna"}}).unwrap();
+    assert_eq!(db.find_by("orders", doc! {"seen": {"$type": "date"}}, "seen_1").len(), 1);
+    db.check();
+}

@@ -17,7 +17,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Dependencies, Env};
 use kilim_query::stage::{Behaviour, Cut, Found, Group, Stage, Unwind};
 
-pub use state::{GroupState, Kept, Outcome};
+pub use state::{GroupState, Outcome};
 
 #[derive(Debug, Clone)]
 pub struct Rollup {

@@ -31,7 +31,7 @@ enum Part {
 
 /// How an accumulator is kept true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+enum Kept {
     /// Rows are added and taken out.
     ByDelta,
     /// A row is added where it cannot be wrong; otherwise the group is read anew.
@@ -47,7 +47,7 @@ pub enum Outcome {
 }
 
 /// How each accumulator of a pattern is kept.
-pub(super) fn kept(accumulator: &Accumulator) -> Kept {
+fn kept(accumulator: &Accumulator) -> Kept {
     match accumulator.kind {
         Kind::Sum | Kind::Avg | Kind::StdDevPop | Kind::StdDevSamp => Kept::ByDelta,
         _ => Kept::ByReading,
@@ -71,11 +71,6 @@ fn is_ordered(accumulator: &Accumulator) -> bool {
 }
 
 impl Rollup {
-    /// The fields and how each is kept, for explain.
-    pub fn kept(&self) -> impl Iterator<Item = (&str, Kept)> {
-        self.group.fields.iter().map(|(name, accumulator)| (&**name, kept(accumulator)))
-    }
-
     /// A group without rows.
     pub fn empty_group(&self, key: RawValue<'_>) -> Result<GroupState> {
         let part = |accumulator: &Accumulator| {

@@ -1,6 +1,6 @@
 //! What variables mean while an expression is parsed.
 
-use kilim_bson::{RawDocument, RawValue, Timestamp, Value};
+use kilim_bson::{RawDocument, Timestamp, Value};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Base, Evaluated, Expression, FieldPath, Slot, Variable};
@@ -255,15 +255,4 @@ fn check_name(name: &str, may_begin: impl Fn(char) -> bool) -> Result<()> {
         return failed(format!("'{name}' contains an invalid character for a variable name: '{wrong}'"));
     }
     Ok(())
-}
-
-impl Scope<'_> {
-    /// Whether a value is written as a constant: no path, no document, no array.
-    pub fn is_plain(value: RawValue<'_>) -> bool {
-        match value {
-            RawValue::String(text) => !text.starts_with('$'),
-            RawValue::Document(_) | RawValue::Array(_) => false,
-            _ => true,
-        }
-    }
 }

@@ -5,9 +5,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The top of the repository.
+/// The top of the repository that one stands in, else of the one that this was built from: several clones can
+/// share a built `xtask`.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned()
+    let here = std::env::current_dir().unwrap_or_default();
+    let standing = here.ancestors().find(|folder| folder.join("xtask/Cargo.toml").is_file());
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
+    standing.unwrap_or_else(built).to_owned()
 }
 
 /// Fetched programs and packages; ignored by git, kept between runs.

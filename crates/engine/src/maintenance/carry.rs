@@ -315,9 +315,11 @@ impl Work {
     /// Writes every touched document once, the user's first, and the groups' states.
     fn write(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {
         let saved = unit.transaction().savepoint();
+        let caused = unit.caused.clone();
         let written = self.write_all(unit, untouched);
         if written.is_err() {
             unit.transaction().restore(saved);
+            unit.caused = caused;
         }
         written
     }
@@ -333,6 +335,7 @@ impl Work {
                     continue;
                 }
                 pattern.counters.maintained.add(1);
+                unit.caused.maintained += 1;
                 if let (Some(path), Some(after)) = (&pattern.declaration.options.touch, &touched.after) {
                     let now = RawValue::DateTime(unit.engine.now_millis());
                     touched.after = Some(with_value(after.as_raw(), path.as_str(), Some(now)));

@@ -11,6 +11,7 @@
 //! Invariant: nothing is written before everything that can fail has succeeded.
 
 mod carry;
+mod caused;
 mod declare;
 mod drop;
 mod fill;
@@ -22,6 +23,7 @@ mod sources;
 mod verify;
 
 pub(crate) use carry::{carry, carry_deferred};
+pub use caused::{Caused, LeftPending};
 pub(crate) use declare::check_user_paths;
 pub use fill::Job;
 pub(crate) use groups::Deferred;

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::index::{IndexId, Multikey};
 use crate::layout;
 use crate::limits;
-use crate::maintenance::{Contended, Deferred};
+use crate::maintenance::{Caused, Contended, Deferred};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::session::{ActiveTransaction, Retry};
@@ -47,6 +47,8 @@ pub struct Unit<'e> {
     pub(crate) maintains: bool,
     /// A transaction's commit has begun: what maintenance still writes is as of the newest commit.
     pub(crate) commits: bool,
+    /// What its writes caused, for the reply.
+    pub caused: Caused,
 }
 
 enum Work {
@@ -94,6 +96,7 @@ impl<'e> Unit<'e> {
             keeps: false,
             maintains: false,
             commits: false,
+            caused: Caused::default(),
         }
     }
 

@@ -120,7 +120,7 @@ pub fn durable() -> Document {
 
 fn wrong(what: &str, reply: RawDocument<'_>) -> Fault {
     let shown: String = format!("{reply:?}").chars().take(300).collect();
-    Fault::Refused { code: 0, message: format!("{what}: {shown}"), labels: Vec::new() }
+    Fault::unexpected(format!("{what}: {shown}"))
 }
 
 /// A wrong answer is no fast answer, so each one is looked at.

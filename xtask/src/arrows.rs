@@ -9,6 +9,7 @@ const LAYERS: &[&str] = &[
     "kilim-error",
     "kilim-bson",
     "kilim-wire",
+    "kilim-client",
     "kilim-storage",
     "kilim-query",
     "kilim-patterns",

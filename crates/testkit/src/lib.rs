@@ -4,9 +4,8 @@
 //! - [`spec`] reads spec files, runs them against a server, compares or records.
 //! - [`generate`] sends random histories to two servers and shrinks what differs.
 //! - [`crash`] kills servers, cuts their power and fails their disks; [`history`] looks for anomalies.
-//! - [`oracle`] is a mongod, [`server`] the `kilim` binary, [`client`] a connection to either.
+//! - [`oracle`] is a mongod, [`server`] the `kilim` binary, [`link`] a connection to either.
 
-pub mod client;
 pub mod crash;
 pub mod generate;
 pub mod history;

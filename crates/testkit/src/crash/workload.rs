@@ -267,7 +267,7 @@ impl Client {
 fn check_one(reply: &Document) -> Result<(), Fault> {
     match whole(reply.get("n")) {
         Some(1) => Ok(()),
-        n => Err(Fault::Refused { code: 0, message: format!("n is {n:?} instead of 1"), labels: Vec::new() }),
+        n => Err(Fault::unexpected(format!("n is {n:?} instead of 1"))),
     }
 }
 

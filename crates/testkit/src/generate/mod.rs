@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use kilim_bson::{Document, RawValue, Value, Writer, doc};
+use kilim_client::Client;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::client::Client;
 use crate::shell::print_document;
 use crate::spec::{Action, Answer, Case, Runner};
 
@@ -280,9 +280,9 @@ impl Pair {
     /// What mongod answers with its older engine.
     fn classic_answers(&mut self, case: &Case) -> Result<Answers> {
         let force = |classic: bool| doc! {"setParameter": 1, "internalQueryForceClassicEngine": classic};
-        self.control.command("admin", &force(true))?;
+        self.control.run("admin", force(true))?;
         let answers = answers(&mut self.mongod, case).unwrap_or_default();
-        self.control.command("admin", &force(false))?;
+        self.control.run("admin", force(false))?;
         Ok(answers)
     }
 

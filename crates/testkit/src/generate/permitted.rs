@@ -1,8 +1,8 @@
 //! Differences that are none of Kilim's making, each with its reason. `docs/differences.md` tells them to users.
 
 use kilim_bson::{Document, RawValue, Value};
+use kilim_client::Failure;
 
-use crate::client::Failure;
 use crate::spec::Answer;
 
 /// mongod has two engines, and which one runs a pipeline depends on its stages, its expressions and the indexes
@@ -28,9 +28,7 @@ pub(super) fn permitted(
     let has = |name: &str| operators.iter().any(|operator| operator == name);
     let failure = |answer: &Answer| match answer {
         Answer::Failed(failure) => Some(failure.clone()),
-        Answer::Text(_) => {
-            Some(Failure { code: 0, name: String::new(), message: String::new(), labels: Vec::new() })
-        }
+        Answer::Text(_) => Some(Failure::default()),
         _ => None,
     };
     match (failure(mongod), failure(kilim)) {

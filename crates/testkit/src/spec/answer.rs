@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, Writer};
+use kilim_client::Failure;
 
-use crate::client::Failure;
 use crate::shell::{ANY, CURSOR, print};
 
 /// What a question is answered with.

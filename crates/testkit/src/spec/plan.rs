@@ -7,8 +7,8 @@
 //! ```
 
 use kilim_bson::{RawDocument, RawValue};
+use kilim_client::whole;
 
-use crate::client::integer;
 use crate::shell::print;
 
 pub(super) fn skeleton(explain: RawDocument<'_>) -> Vec<String> {
@@ -28,7 +28,7 @@ pub(super) fn skeleton(explain: RawDocument<'_>) -> Vec<String> {
         None => winning_plan(explain, 0, &mut lines),
     }
     if let Some(statistics) = statistics {
-        let count = |field| statistics.get(field).and_then(integer).unwrap_or(-1);
+        let count = |field| whole(statistics.get(field)).unwrap_or(-1);
         lines.push(format!(
             "nReturned: {}, keysExamined: {}, docsExamined: {}",
             count("nReturned"),
@@ -69,7 +69,7 @@ fn stage(stage_document: RawDocument<'_>, depth: usize, lines: &mut Vec<String>)
     for field in ["sortPattern", "limitAmount", "skipAmount"] {
         if let Some(value) = stage_document.get(field) {
             // Counts come as int or long, as the engine pleases.
-            add(&integer(value).map_or_else(|| print(value), |count| count.to_string()));
+            add(&whole(Some(value)).map_or_else(|| print(value), |count| count.to_string()));
         }
     }
     lines.push(line);

@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result};
 use kilim_bson::{Array, Document, RawDocument, RawValue, Value, Writer, doc};
+use kilim_client::{Client, Failure, whole};
 use kilim_error::ErrorCode;
 
 use super::answer::{Names, normalise};
 use super::{Action, Answer, Case, Step, matching, plan};
-use crate::client::{Client, Failure, integer};
 
 /// Runs cases on one connection. Databases are called after the process, so that several runs can
 /// share a server.
@@ -71,9 +71,8 @@ impl Runner {
         let database = format!("spec_{}_{}", std::process::id(), self.serial);
         let client = match &mut self.client {
             Some(client) => client,
-            empty => {
-                empty.insert(Client::connect(self.address.as_str()).map_err(|error| (case.line, error))?)
-            }
+            empty => empty
+                .insert(Client::connect(self.address.as_str()).map_err(|error| (case.line, error.into()))?),
         };
         let mut situation =
             Situation { client, database, serial: self.serial, cursor: 0, sessions: Vec::new() };
@@ -185,11 +184,11 @@ impl Situation<'_> {
 
     fn given(&mut self, collection: &str, documents: &[Document]) -> Result<()> {
         if documents.is_empty() {
-            self.client.command(&self.database, &doc! {"create": collection})?;
+            self.client.run(&self.database, doc! {"create": collection})?;
         } else {
             let documents: Array = documents.iter().cloned().map(Value::Document).collect();
             let reply =
-                self.client.command(&self.database, &doc! {"insert": collection, "documents": documents})?;
+                self.client.run(&self.database, doc! {"insert": collection, "documents": documents})?;
             if let Some(failure) = first_write_error(reply.as_raw())? {
                 anyhow::bail!("given {collection}: {} {}: {}", failure.code, failure.name, failure.message);
             }
@@ -205,7 +204,7 @@ impl Situation<'_> {
         }
         index.append_elements(options.as_raw().elements());
         let command = doc! {"createIndexes": collection, "indexes": [index.finish()]};
-        self.client.command(&self.database, &command).with_context(|| format!("index {collection}"))?;
+        self.client.run(&self.database, command).with_context(|| format!("index {collection}"))?;
         Ok(())
     }
 
@@ -233,7 +232,7 @@ impl Situation<'_> {
             rows.extend(
                 batch.context("the cursor has no batch")?.iter().map(|value| names.in_reply(value, "")),
             );
-            let id = cursor.get("id").and_then(integer).unwrap_or_default();
+            let id = whole(cursor.get("id")).unwrap_or_default();
             if id == 0 {
                 break;
             }
@@ -266,7 +265,7 @@ impl Situation<'_> {
         let database = if ends { "admin" } else { &self.database };
         let reply = self.client.reply(database, command.as_raw())?;
         let cursor = reply.get("cursor").and_then(RawValue::as_document).and_then(|cursor| cursor.get("id"));
-        if let Some(id) = cursor.and_then(integer).filter(|id| *id != 0) {
+        if let Some(id) = whole(cursor).filter(|id| *id != 0) {
             self.cursor = id;
         }
         Ok(reply)
@@ -325,19 +324,19 @@ fn first_write_error(reply: RawDocument<'_>) -> Result<Option<Failure>> {
     let Some(first) = errors.and_then(|errors| errors.get(0)).and_then(RawValue::as_document) else {
         return Ok(None);
     };
-    let code = first.get("code").and_then(integer).unwrap_or_default() as i32;
+    let code = whole(first.get("code")).unwrap_or_default() as i32;
     let name = ErrorCode(code).name().into_owned();
     // MongoDB's named codes are all small; a nameless small one is missing in our table.
     anyhow::ensure!(code > 500 || !name.starts_with("Location"), "code {code} has no name in codes.toml yet");
     let message = first.get("errmsg").and_then(RawValue::as_str).unwrap_or_default().to_owned();
-    Ok(Some(Failure { code, name, message, labels: Vec::new() }))
+    Ok(Some(Failure { code, name, message, ..Failure::default() }))
 }
 
 /// `a_1_b.c_-1`, as drivers name an index.
 pub(crate) fn default_index_name(key: RawDocument<'_>) -> String {
     let parts = key.iter().map(|(field, order)| match order {
         RawValue::String(kind) => format!("{field}_{kind}"),
-        other => format!("{field}_{}", integer(other).unwrap_or_default()),
+        other => format!("{field}_{}", whole(Some(other)).unwrap_or_default()),
     });
     parts.collect::<Vec<_>>().join("_")
 }

@@ -10,6 +10,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt;
 
 use crate::client::Client;
+use crate::command::pattern_name::told_of_pattern;
 use crate::concern::{ReadConcern, WriteConcern};
 use crate::registry::{self, CommandSpec, ReadLevels};
 use crate::reply::{self, Reply};
@@ -207,7 +208,7 @@ fn run_found(
         statement_failed: false,
         exhaust_next: None,
     };
-    let result = (spec.run)(&mut call);
+    let result = (spec.run)(&mut call).map_err(|error| told_of_pattern(error, &call));
     if result.is_ok() && outcome.write_concern_error.is_none() {
         outcome.write_concern_error = call.generic.write_concern.as_ref().and_then(WriteConcern::error);
     }

@@ -30,6 +30,10 @@ pub fn error_document(error: &Error) -> Document {
 pub fn write_error(index: usize, error: &Error) -> Document {
     log(error);
     let mut document = doc! {"index": index as i32, "code": error.code().0};
+    // Drivers know the others by number.
+    if error.code().is_own() {
+        document.push("codeName", error.code().name().into_owned());
+    }
     push_details(&mut document, error);
     document.push("errmsg", message(error));
     document

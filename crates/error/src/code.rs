@@ -10,6 +10,11 @@ pub struct ErrorCode(pub i32);
 include!(concat!(env!("OUT_DIR"), "/codes.rs"));
 
 impl ErrorCode {
+    /// Whether it is one of Kilim's own, which MongoDB's table lacks: those of declared patterns.
+    pub fn is_own(self) -> bool {
+        self.0 > 90_000_000
+    }
+
     /// The `codeName` of replies: MongoDB calls the codes it never named `Location<number>`.
     pub fn name(self) -> Cow<'static, str> {
         match NAMES.binary_search_by_key(&self.0, |&(code, _)| code) {

@@ -65,6 +65,17 @@ impl Error {
         }
     }
 
+    /// The same with fields that join the error's reply: a BSON document's bytes.
+    pub fn with_details(self, details: Vec<u8>) -> Error {
+        match self {
+            Error::User(mut user) => {
+                user.details = Some(details.into());
+                Error::User(user)
+            }
+            other => other,
+        }
+    }
+
     /// The code a client sees.
     pub fn code(&self) -> ErrorCode {
         match self {

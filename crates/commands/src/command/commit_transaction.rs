@@ -3,6 +3,7 @@
 use kilim_bson::Document;
 use kilim_error::Result;
 
+use super::write_reply::push_caused;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 use crate::session;
@@ -22,8 +23,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let durability = call.durability();
     let result = transaction.commit(call.engine, call.operation.clone(), id, number, durability);
     call.engine.cursors.close_of_transaction(id, number);
-    let time = result.inspect_err(|_| call.engine.metrics.transactions_aborted.add(1))?;
-    state.committed(time);
+    let committed = result.inspect_err(|_| call.engine.metrics.transactions_aborted.add(1))?;
+    state.committed(committed.time);
     call.engine.metrics.transactions_committed.add(1);
-    Ok(Document::new())
+    let mut reply = Document::new();
+    push_caused(&mut reply, &committed.caused);
+    Ok(reply)
 }

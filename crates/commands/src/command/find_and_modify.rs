@@ -13,7 +13,7 @@ use kilim_query::update::Update;
 
 use super::find::{check_hint_not_null, parse_hint, parse_sort};
 use super::update::{now_ms, parse_array_filters};
-use super::write_reply::{check_collation, check_statement_ids, statement_id};
+use super::write_reply::{check_collation, check_statement_ids, push_caused, statement_id};
 use crate::argument::arguments;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
@@ -104,6 +104,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if let Some(&id) = call.unit.retried().first() {
         reply.push("retriedStmtId", id);
     }
+    push_caused(&mut reply, &call.unit.caused);
     Ok(reply)
 }
 

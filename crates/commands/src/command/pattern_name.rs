@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use kilim_engine::maintenance::Pattern;
-use kilim_error::Result;
+use kilim_bson::RawValue;
+use kilim_engine::maintenance::{Pattern, about};
+use kilim_error::{Error, Result};
 
 use super::write_reply::required;
 use crate::argument::{Argument, arguments};
@@ -25,4 +26,13 @@ pub fn named_pattern(
         }
     }
     call.engine.pattern(&namespace, required(name, command, "name")?)
+}
+
+/// An error of a pattern, with the name of the pattern that the command is about.
+pub fn told_of_pattern(error: Error, call: &Call<'_, '_>) -> Error {
+    let name = call.body.get("name").and_then(RawValue::as_str);
+    match (name, call.namespace()) {
+        (Some(name), Ok(namespace)) => about(error, &namespace, name, None),
+        _ => error,
+    }
 }

@@ -2,6 +2,7 @@
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_engine::limits;
+use kilim_engine::maintenance::Caused;
 use kilim_engine::write::is_statement_error;
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -125,8 +126,24 @@ impl Failures {
         if !retried.is_empty() {
             document.push("retriedStmtIds", retried.iter().map(|&id| Value::Int32(id)).collect::<Vec<_>>());
         }
+        push_caused(&mut document, &call.unit.caused);
         document
     }
+}
+
+/// Tells what maintenance did because of a command's writes, if it did anything.
+pub fn push_caused(reply: &mut Document, caused: &Caused) {
+    if caused.is_nothing() {
+        return;
+    }
+    let mut told = Document::new();
+    if caused.maintained > 0 {
+        told.push("maintained", caused.maintained as i64);
+    }
+    if let Some(pending) = &caused.pending {
+        told.push("pending", doc! {"job": pending.job as i64, "documents": pending.documents as i64});
+    }
+    reply.push("kilim", told);
 }
 
 /// Where an argument of a statement must be there.

@@ -9,6 +9,7 @@ use kilim_patterns::{Derived, Kind, Reference, Rollup, Shaped, overlap, with_val
 
 use super::declare::read_only;
 use super::fill::Refresh;
+use super::refusal::about;
 use super::sources::{Use, find_unique, read_newest};
 use super::{Pattern, PatternId, groups, holders};
 use crate::catalog::{Collection, RecordId};
@@ -231,7 +232,11 @@ impl Work {
                 continue;
             }
             let before = touched.before.as_ref().map(Document::as_raw);
-            if let Shaped::To { document, replaced } = reference.shape(before, after.as_raw(), &mut find)? {
+            let shaped = reference.shape(before, after.as_raw(), &mut find);
+            let refused = |error| {
+                about(error, &pattern.target, &pattern.declaration.name, Some(&reference.local_field))
+            };
+            if let Shaped::To { document, replaced } = shaped.map_err(refused)? {
                 if replaced && touched.by.is_none() {
                     note_replaced(pattern)?;
                 }

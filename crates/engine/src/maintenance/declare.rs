@@ -404,8 +404,9 @@ pub(super) fn read_only(pattern: &Pattern, path: &str) -> Error {
         Some(_) => "Change the source, or dropPattern",
         None => "Change what it is computed from, or dropPattern",
     };
-    Error::user(
+    pattern.refusal(
         ErrorCode::PatternFieldReadOnly,
+        Some(path),
         format!(
             "Path '{path}' of {} is maintained by {} '{}'{from}. {way_out}.",
             pattern.target, pattern.declaration.kind_name, pattern.declaration.name

@@ -170,8 +170,9 @@ fn without_fields(pattern: &Pattern, document: RawDocument<'_>) -> Result<Option
 
 fn in_use(namespace: &Namespace, pattern: &Pattern, verb: &str) -> Error {
     let part = if pattern.target == *namespace { "maintains fields of it" } else { "reads from it" };
-    Error::user(
+    pattern.refusal(
         ErrorCode::CollectionOwnedByPattern,
+        None,
         format!(
             "{namespace} cannot be {verb}: {} '{}' of {} {part}. dropPattern first",
             pattern.declaration.kind_name, pattern.declaration.name, pattern.target
@@ -180,8 +181,9 @@ fn in_use(namespace: &Namespace, pattern: &Pattern, verb: &str) -> Error {
 }
 
 fn owned(index: &Index, pattern: &Pattern) -> Error {
-    Error::user(
+    pattern.refusal(
         ErrorCode::IndexOwnedByPattern,
+        None,
         format!(
             "the index '{}' cannot be dropped: {} '{}' of {} works with it. dropPattern first",
             index.spec.name, pattern.declaration.kind_name, pattern.declaration.name, pattern.target

@@ -112,8 +112,9 @@ fn holders_of(
 fn restricted(pattern: &Pattern, reference: &Reference, holder: &Document, key: &Value) -> Error {
     let id = holder.get("_id").map(RawValue::to_value);
     let shown = shell_text(kilim_bson::doc! {"_id": id}.as_raw());
-    Error::user(
+    pattern.refusal(
         ErrorCode::PatternRestrict,
+        Some(&reference.local_field),
         format!(
             "{} {:?} cannot be deleted: {} {shown} refers to it by '{}' (extendedReference '{}', onSourceDelete: \
              \"restrict\"). Delete or change what refers to it first",

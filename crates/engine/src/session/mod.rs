@@ -17,7 +17,7 @@ use kilim_storage::{CommitTime, Direction, Durability, Snapshot, Space, Store};
 use parking_lot::Mutex;
 
 pub use retry::{Retry, Statements};
-pub use transaction::ActiveTransaction;
+pub use transaction::{ActiveTransaction, Committed};
 
 use crate::engine::Engine;
 use crate::layout;

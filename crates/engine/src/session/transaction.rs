@@ -12,7 +12,7 @@ use super::{SessionId, retry};
 use crate::catalog::{Collection, CollectionId};
 use crate::engine::Engine;
 use crate::limits;
-use crate::maintenance::{Deferred, carry_deferred};
+use crate::maintenance::{Caused, Deferred, carry_deferred};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::write::Unit;
@@ -26,6 +26,14 @@ pub struct ActiveTransaction {
     held: Vec<(CollectionId, ArcRwLockReadGuard<RawRwLock, ()>)>,
     /// What maintenance does at the commit.
     pub(crate) deferred: Vec<Deferred>,
+}
+
+/// A transaction's end.
+#[derive(Debug)]
+pub struct Committed {
+    pub time: CommitTime,
+    /// What maintenance did at the commit.
+    pub caused: Caused,
 }
 
 impl ActiveTransaction {
@@ -93,23 +101,25 @@ impl ActiveTransaction {
         id: SessionId,
         number: i64,
         durability: Durability,
-    ) -> Result<CommitTime> {
+    ) -> Result<Committed> {
         let mut unit = Unit::in_transaction(engine, operation, self);
         carry_deferred(&mut unit)?;
+        let caused = std::mem::take(&mut unit.caused);
+        let committed = |time| Committed { time, caused };
         let Some(transaction) = unit.into_transaction() else {
             return Err(Error::bug("a transaction's unit lost it"));
         };
         let ActiveTransaction { mut storage, created, held, .. } = *transaction;
         if storage.is_empty() {
-            return Ok(engine.store.last_commit_time());
+            return Ok(committed(engine.store.last_commit_time()));
         }
         storage.put(Space::Meta, id.meta_key().to_vec(), retry::encode_committed(number).into_bytes());
         if created.is_empty() {
             let ticket = storage.enqueue(durability)?;
             drop(held);
-            return ticket.wait();
+            return ticket.wait().map(committed);
         }
-        engine.commit_created(storage, created, durability)
+        engine.commit_created(storage, created, durability).map(committed)
     }
 }
 

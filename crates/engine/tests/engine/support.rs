@@ -289,9 +289,9 @@ impl Transaction<'_> {
         let mut state = self.session.check_out();
         let Ok(transaction) = state.take_for_commit(self.session.id, self.number)? else { return Ok(()) };
         let operation = Arc::clone(&engine.operations.start(1));
-        let time =
+        let committed =
             transaction.commit(engine, operation, self.session.id, self.number, Durability::Relaxed)?;
-        state.committed(time);
+        state.committed(committed.time);
         Ok(())
     }
 

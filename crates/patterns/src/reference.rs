@@ -87,6 +87,15 @@ impl Reference {
         }
     }
 
+    /// The source's path that a path of a holder is copied from, where it is one.
+    pub fn path_in_source(&self, path: &str) -> Option<&str> {
+        let name = match &self.as_path {
+            Some(copy) => path.strip_prefix(&**copy)?.strip_prefix('.')?,
+            None => path,
+        };
+        self.fields.path_in_source(name)
+    }
+
     /// What a source gives to its copies.
     pub fn copy_of(&self, source: RawDocument<'_>) -> Document {
         self.fields.copy_of(source)

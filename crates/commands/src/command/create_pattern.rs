@@ -1,8 +1,7 @@
 //! `createPattern`: declare a pattern that writes then keep true.
 
-use kilim_bson::{Document, Value, doc};
-use kilim_engine::maintenance::{Pattern, PatternState};
-use kilim_engine::{Namespace, layout};
+use kilim_bson::{Document, doc};
+use kilim_engine::maintenance::PatternState;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::Declaration;
 use kilim_patterns::declaration::{Mode, Options, WhileBuilding};
@@ -26,19 +25,25 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let declaration = Declaration::parse(&namespace.collection, fields.as_raw())?;
     refuse_unenforced(&declaration.options)?;
+    let checked = call.engine.check_pattern(&namespace.database, declaration.clone())?;
+    let estimate = call.engine.estimate_pattern(&call.operation, &checked)?;
     if dry_run {
-        let pattern = call.engine.check_pattern(&namespace.database, declaration)?;
-        return Ok(doc! {
-            "name": &*pattern.declaration.name,
+        let mut reply = doc! {
+            "name": &*checked.declaration.name,
             "dryRun": true,
-            "estimate": estimate(call, &pattern)?,
-        });
+            "estimate": estimate.to_document(),
+        };
+        if let Some(sample) = estimate.sample {
+            reply.push("sample", sample);
+        }
+        return Ok(reply);
     }
     let pattern = call.engine.create_pattern(&call.operation, &namespace.database, declaration)?;
     let mut reply = doc! {"name": &*pattern.declaration.name, "state": pattern.state.name()};
     if pattern.state == PatternState::Building {
         reply.push("jobId", call.engine.begin_filling(&pattern) as i64);
     }
+    reply.push("estimate", estimate.to_document());
     Ok(reply)
 }
 
@@ -64,26 +69,4 @@ fn refuse_unenforced(options: &Options) -> Result<()> {
         return refused("'scrub'", "verifyPattern checks when it is asked to");
     }
     Ok(())
-}
-
-/// How many documents would be filled, and by which index they would be found.
-fn estimate(call: &Call<'_, '_>, pattern: &Pattern) -> Result<Document> {
-    let documents = |namespace: &Namespace| -> Result<i64> {
-        match call.engine.collection(namespace) {
-            Some(collection) => {
-                let counter = call.engine.store.snapshot().counter(&layout::counter_key(collection.id))?;
-                Ok(counter.count)
-            }
-            None => Ok(0),
-        }
-    };
-    let walked = match (&pattern.source, pattern.inserts_parents()) {
-        (Some(source), true) => source,
-        _ => &pattern.target,
-    };
-    let mut indexes = Vec::new();
-    if let Some((namespace, key)) = call.engine.missing_index(pattern) {
-        indexes.push(Value::Document(doc! {"ns": namespace.to_string(), "key": key}));
-    }
-    Ok(doc! {"documents": documents(walked)?, "indexes": indexes})
 }

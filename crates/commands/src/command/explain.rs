@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_bson::{Document, RawArray, RawDocument, RawValue, Value};
+use kilim_engine::maintenance::{Planned, forecast, maintained_among};
 use kilim_engine::operator::ExecContext;
 use kilim_engine::pipeline::Prepared;
 use kilim_engine::planner::explain::{Subject, WriteStage};
@@ -12,6 +13,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::Scope;
 use kilim_query::filter::Filter;
 use kilim_query::stage::Place;
+use kilim_query::update::Update;
 
 use super::aggregate::{self, Asked};
 use super::{build_info, count, delete, distinct, find, find_and_modify, update};
@@ -28,6 +30,8 @@ struct Explained {
     namespace: Namespace,
     request: ReadRequest,
     write: Option<Write>,
+    /// What an update would write.
+    update: Option<Update>,
     /// findAndModify: what is written is given back too.
     returns: bool,
 }
@@ -53,7 +57,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             call.describe("command");
             let operation = call.operation.clone();
             let interrupt = || operation.check();
-            prepared.explain(verbosity, &mut ExecContext::new(&interrupt))?
+            let mut reply = prepared.explain(verbosity, &mut ExecContext::new(&interrupt))?;
+            let (namespace, request) = prepared.first_read();
+            push_maintained(call, namespace, request, &mut reply);
+            reply
         }
         None => planned(call, command, verbosity)?,
     };
@@ -119,6 +126,7 @@ fn planned(call: &mut Call<'_, '_>, command: RawDocument<'_>, verbosity: Verbosi
     let explained = parse(call, command)?;
     call.describe("command");
     let filter = explained.request.filter.clone();
+    let asked = explained.request.clone();
     let reading = read::plan(&mut call.unit, &explained.namespace, explained.request)?;
     let namespace = explained.namespace.to_string();
     let indexes = reading.collection.as_ref().map(|collection| collection.indexes.clone());
@@ -140,7 +148,29 @@ fn planned(call: &mut Call<'_, '_>, command: RawDocument<'_>, verbosity: Verbosi
     };
     let operation = call.operation.clone();
     let interrupt = || operation.check();
-    planner::explain(reading.plan, reading.snapshot, &subject, verbosity, &mut ExecContext::new(&interrupt))
+    let mut context = ExecContext::new(&interrupt);
+    let mut reply = planner::explain(reading.plan, reading.snapshot, &subject, verbosity, &mut context)?;
+    push_maintained(call, &explained.namespace, &asked, &mut reply);
+    let planned = match (write, &explained.update) {
+        (Some(Write::Update { multi, upsert }), Some(update)) => {
+            Planned::Update { update, one: !multi, upsert, now_ms: update::now_ms() }
+        }
+        (Some(Write::Delete { one }), _) => Planned::Delete { one },
+        _ => return Ok(reply),
+    };
+    let caused = forecast(&mut call.unit, &explained.namespace, asked, &planned)?;
+    if !caused.is_empty() {
+        reply.push("maintenance", caused.into_iter().map(Value::Document).collect::<Vec<_>>());
+    }
+    Ok(reply)
+}
+
+/// Says which of the paths that a read looks at patterns maintain.
+fn push_maintained(call: &Call<'_, '_>, namespace: &Namespace, request: &ReadRequest, reply: &mut Document) {
+    let paths = maintained_among(&call.engine.patterns(), namespace, request);
+    if !paths.is_empty() {
+        reply.push("maintainedPaths", paths.into_iter().map(Value::Document).collect::<Vec<_>>());
+    }
 }
 
 fn parse_verbosity(name: &str) -> Result<Verbosity> {
@@ -167,7 +197,9 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
             format!("collection name has invalid type {}", other.element_type().name()),
         )),
     };
-    let read = |request| Ok(Explained { namespace: namespace()?, request, write: None, returns: false });
+    let read = |request| {
+        Ok(Explained { namespace: namespace()?, request, write: None, update: None, returns: false })
+    };
     match name {
         "find" => read(find::parse(command, &variables(call, find::NAME, command)?)?.request),
         "count" => read(count::parse(command, &variables(call, "count", command)?)?),
@@ -175,10 +207,12 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
         "update" => {
             let statement = update::Statement::parse(single(command, "updates")?)?;
             let variables = variables(call, "update", command)?;
-            let filter = statement.filter(&Scope::new(&variables))?;
+            let scope = Scope::new(&variables);
+            let update = planned_update(statement.update, statement.array_filters, statement.multi, &scope);
+            let filter = statement.filter(&scope)?;
             let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
             let write = Write::Update { multi: statement.multi, upsert: statement.upsert };
-            Ok(Explained { namespace: namespace()?, request, write: Some(write), returns: false })
+            Ok(Explained { namespace: namespace()?, request, write: Some(write), update, returns: false })
         }
         "delete" => {
             let statement = delete::Statement::parse(single(command, "deletes")?)?;
@@ -186,19 +220,29 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
             let filter = Filter::parse_in(statement.filter, &Scope::new(&variables))?;
             let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
             let write = Write::Delete { one: statement.one };
-            Ok(Explained { namespace: namespace()?, request, write: Some(write), returns: false })
+            Ok(Explained {
+                namespace: namespace()?,
+                request,
+                write: Some(write),
+                update: None,
+                returns: false,
+            })
         }
         "findAndModify" | "findandmodify" => {
             let options = find_and_modify::Options::parse(command)?;
             let variables = variables(call, "findAndModify", command)?;
-            let filter = options.filter(&Scope::new(&variables))?;
+            let scope = Scope::new(&variables);
+            let update = options
+                .update
+                .and_then(|update| planned_update(update, options.array_filters, false, &scope));
+            let filter = options.filter(&scope)?;
             let sort = find::parse_sort(options.sort)?;
             let request = ReadRequest { sort, hint: options.hint, ..ReadRequest::new(Arc::new(filter)) };
             let write = match options.remove {
                 true => Write::Delete { one: true },
                 false => Write::Update { multi: false, upsert: options.upsert },
             };
-            Ok(Explained { namespace: namespace()?, request, write: Some(write), returns: true })
+            Ok(Explained { namespace: namespace()?, request, write: Some(write), update, returns: true })
         }
         other if registry::find(other).is_some() => {
             Err(Error::user(ErrorCode::IllegalOperation, format!("Cannot explain cmd: {other}")))
@@ -208,6 +252,16 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
             format!("Explain failed due to unknown command: {other}"),
         )),
     }
+}
+
+/// The update of a statement, to say what it would cause. What is wrong with it, the statement itself tells.
+fn planned_update(
+    update: RawValue<'_>,
+    array_filters: Option<RawArray<'_>>,
+    multi: bool,
+    scope: &Scope<'_>,
+) -> Option<Update> {
+    Update::parse_in(update, array_filters, multi, scope).ok()
 }
 
 /// The one statement of a write command: more than one cannot be explained.

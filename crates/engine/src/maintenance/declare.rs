@@ -397,7 +397,13 @@ pub(crate) fn check_user_paths(engine: &Engine, namespace: &Namespace, paths: &[
 
 pub(super) fn read_only(pattern: &Pattern, path: &str) -> Error {
     let from = match &pattern.source {
-        Some(source) => format!(" from {source}"),
+        Some(source) => match &pattern.declaration.kind {
+            Kind::Reference(reference) => match reference.path_in_source(path) {
+                Some(field) => format!(" from {source}.{field}"),
+                None => format!(" from {source}"),
+            },
+            _ => format!(" from {source}"),
+        },
         None => String::new(),
     };
     let way_out = match &pattern.source {

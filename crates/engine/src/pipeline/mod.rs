@@ -275,6 +275,11 @@ impl Prepared {
         self.collection.as_ref()
     }
 
+    /// What is read first, and from where.
+    pub fn first_read(&self) -> (&Namespace, &ReadRequest) {
+        (&self.namespace, &self.request)
+    }
+
     /// Takes off the last stage, if it is one that writes what the others give.
     pub fn take_writer(&mut self) -> Option<Stage> {
         self.stages.pop_if(|stage| matches!(stage, Stage::Merge(_) | Stage::Out(_)))

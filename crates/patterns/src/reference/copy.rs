@@ -64,6 +64,12 @@ impl CopyFields {
         self.fields.iter().map(|field| &*field.name)
     }
 
+    /// The source's path that a field of the copy is, where it is one.
+    pub fn path_in_source(&self, name: &str) -> Option<&str> {
+        let field = self.fields.iter().find(|field| *field.name == *name)?;
+        field.value.as_field().map(|field| field.as_str())
+    }
+
     /// What they are made of.
     pub fn dependencies(&self, needed: &mut Dependencies) {
         self.fields.iter().for_each(|field| field.value.dependencies(needed));

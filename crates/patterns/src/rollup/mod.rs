@@ -9,6 +9,7 @@ mod merge;
 mod state;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use kilim_query::expression::{Bindings, Dependencies, Env};
 use kilim_query::stage::{Behaviour, Cut, Found, Group, Stage, Unwind};
 
 pub use state::{GroupState, Outcome};
+pub use upkeep::Upkeep;
 
 #[derive(Debug, Clone)]
 pub struct Rollup {

@@ -31,7 +31,7 @@ enum Part {
 
 /// How an accumulator is kept true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+pub(super) enum Kept {
     /// Rows are added and taken out.
     ByDelta,
     /// A row is added where it cannot be wrong; otherwise the group is read anew.
@@ -47,7 +47,7 @@ pub enum Outcome {
 }
 
 /// How each accumulator of a pattern is kept.
-fn kept(accumulator: &Accumulator) -> Kept {
+pub(super) fn kept(accumulator: &Accumulator) -> Kept {
     match accumulator.kind {
         Kind::Sum | Kind::Avg | Kind::StdDevPop | Kind::StdDevSamp => Kept::ByDelta,
         _ => Kept::ByReading,

@@ -67,7 +67,10 @@ impl Derived {
 impl Field {
     fn parse(path: &str, expression: RawValue<'_>, scope: &Scope<'_>) -> Result<Field> {
         if path == "_id" || path.starts_with("_id.") {
-            return Err(Error::user(ErrorCode::PatternFieldConflict, "'_id' cannot be a computed field"));
+            return Err(Error::user(
+                ErrorCode::PatternFieldConflict,
+                "'computed.set' cannot compute '_id': choose another field",
+            ));
         }
         let set = doc! {path: expression};
         let refused = |error: Error| bad_expression(&format!("computed.set.{path}"), error);
@@ -118,7 +121,10 @@ fn ordered(mut fields: Vec<Field>) -> Result<Vec<Field>> {
             let circle: Vec<&str> = fields.iter().map(|field| &*field.path).collect();
             return Err(Error::user(
                 ErrorCode::PatternCycle,
-                format!("computed.set: {} are computed from each other", circle.join(", ")),
+                format!(
+                    "computed.set: {} are computed from each other: leave one of them out",
+                    circle.join(", ")
+                ),
             ));
         };
         done.push(fields.remove(ready));

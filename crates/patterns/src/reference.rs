@@ -268,11 +268,15 @@ impl Reference {
     }
 
     fn dangling(&self, reference: RawValue<'_>) -> Error {
+        let mut wanted = Document::new();
+        wanted.push(&self.local_field, reference);
+        let wanted = kilim_query::text::document(wanted.as_raw());
         Error::user(
             ErrorCode::PatternDanglingReference,
             format!(
-                "'{}' refers to {:?}, but {} has no document with that {}: insert it first, or declare onMissing: \"null\"",
-                self.local_field, reference, self.from, self.foreign_field
+                "{wanted} refers to nothing: {} has no document with that {}. Insert it first, or declare onMissing: \
+                 \"null\"",
+                self.from, self.foreign_field
             ),
         )
     }

@@ -12,7 +12,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if pattern.state != PatternState::Paused {
         return Err(Error::user(
             ErrorCode::PatternNotReady,
-            format!("'{}' is {}, not paused", pattern.declaration.name, pattern.state.name()),
+            format!(
+                "'{}' is {}, not paused: there is nothing to resume",
+                pattern.declaration.name,
+                pattern.state.name()
+            ),
         ));
     }
     let pattern = call.engine.restart_pattern(&call.operation, &pattern)?;

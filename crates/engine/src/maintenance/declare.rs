@@ -280,7 +280,8 @@ impl Engine {
     /// The pattern of that name.
     pub fn pattern(&self, target: &Namespace, name: &str) -> Result<Arc<Pattern>> {
         self.patterns().find(target, name).cloned().ok_or_else(|| {
-            Error::user(ErrorCode::PatternNotFound, format!("{target} has no pattern '{name}'"))
+            let message = format!("{target} has no pattern '{name}': listPatterns shows those it has");
+            Error::user(ErrorCode::PatternNotFound, message)
         })
     }
 

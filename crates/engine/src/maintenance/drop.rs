@@ -132,7 +132,8 @@ impl Engine {
                 return Err(Error::user(
                     ErrorCode::PatternFieldConflict,
                     format!(
-                        "the index '{}' of {namespace} cannot be unique: it is over a path that {} '{}' maintains",
+                        "the index '{}' of {namespace} cannot be unique: it is over a path that {} '{}' maintains, \
+                         and maintenance may not fail. Leave out 'unique', or index other fields",
                         spec.name, pattern.declaration.kind_name, pattern.declaration.name
                     ),
                 ));

@@ -112,14 +112,16 @@ fn holders_of(
 fn restricted(pattern: &Pattern, reference: &Reference, holder: &Document, key: &Value) -> Error {
     let id = holder.get("_id").map(RawValue::to_value);
     let shown = shell_text(kilim_bson::doc! {"_id": id}.as_raw());
+    let mut source = Document::new();
+    source.push(&reference.foreign_field, key.clone());
+    let source = shell_text(source.as_raw());
     pattern.refusal(
         ErrorCode::PatternRestrict,
         Some(&reference.local_field),
         format!(
-            "{} {:?} cannot be deleted: {} {shown} refers to it by '{}' (extendedReference '{}', onSourceDelete: \
+            "{} {source} cannot be deleted: {} {shown} refers to it by '{}' (extendedReference '{}', onSourceDelete: \
              \"restrict\"). Delete or change what refers to it first",
             pattern.source.as_ref().map_or(String::new(), ToString::to_string),
-            key.as_raw(),
             pattern.target,
             reference.local_field,
             pattern.declaration.name

@@ -90,13 +90,18 @@ pub(super) fn rollup(parts: &Parts<'_>) -> Result<Kind> {
         }
     };
     if outputs.is_empty() {
-        return Err(Error::user(ErrorCode::BadValue, format!("'{place}.pipeline' computes no field")));
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            format!("'{place}.pipeline' computes no field: give its $group an accumulator"),
+        ));
     }
     if let Some((_, path)) = outputs.iter().find(|(_, path)| overlap(path, parts.on) || overlap(path, "_id"))
     {
         return Err(Error::user(
             ErrorCode::PatternFieldConflict,
-            format!("{place} would overwrite '{path}', by which parents are found"),
+            format!(
+                "{place} would overwrite '{path}', by which parents are found: call the field something else"
+            ),
         ));
     }
     Ok(Kind::Rollup(Rollup {
@@ -139,7 +144,9 @@ fn divide(place: &str, pipeline: Pipeline) -> Result<(Vec<Stage>, Arc<Group>, Ve
             }
         }
     }
-    let group = group.ok_or_else(|| refused("has no $group"))?;
+    let group = group.ok_or_else(|| {
+        refused("has no $group: add one, or compute fields of the same document with 'set'")
+    })?;
     Ok((before, group, behind))
 }
 
@@ -168,7 +175,8 @@ fn outputs_of(place: &str, group: &Group, behind: &[Stage]) -> Result<Vec<Box<st
     }
     names.retain(|name| &**name != "_id");
     if let Some(name) = names.iter().find(|name| name.starts_with('$')) {
-        let message = format!("'{place}.pipeline' makes a field '{name}'");
+        let message =
+            format!("'{place}.pipeline' makes a field '{name}': names of fields do not begin with '$'");
         return Err(Error::user(ErrorCode::PatternBadExpression, message));
     }
     Ok(names)

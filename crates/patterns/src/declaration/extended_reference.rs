@@ -48,19 +48,25 @@ pub(super) fn parse(spec: RawDocument<'_>) -> Result<Kind> {
     let clash = |message: String| Err(Error::user(ErrorCode::PatternFieldConflict, message));
     match as_path {
         Some(copy) if lies_within(copy, local) => {
-            return clash(format!("'{PLACE}.as' ({copy}) would overwrite the reference ({local})"));
+            return clash(format!(
+                "'{PLACE}.as' ({copy}) would overwrite the reference ({local}): choose another path"
+            ));
         }
-        Some("_id") => return clash(format!("'{PLACE}.as' cannot be '_id'")),
+        Some("_id") => return clash(format!("'{PLACE}.as' cannot be '_id': choose another path")),
         Some(copy) if lies_within(local, copy) => {
             let inner = &local[copy.len() + 1..];
             if let Some(field) = fields.names().find(|field| overlap(field, inner)) {
-                return clash(format!("'{PLACE}.fields.{field}' would overwrite the reference ({local})"));
+                return clash(format!(
+                    "'{PLACE}.fields.{field}' would overwrite the reference ({local}): call the copy something else"
+                ));
             }
         }
         Some(_) => {}
         None => {
             if let Some(field) = fields.names().find(|field| overlap(field, local) || overlap(field, "_id")) {
-                return clash(format!("'{PLACE}.fields.{field}' would overwrite the reference or the _id"));
+                return clash(format!(
+                    "'{PLACE}.fields.{field}' would overwrite the reference or the _id: call the copy something else"
+                ));
             }
         }
     }
@@ -81,9 +87,12 @@ pub(super) fn parse(spec: RawDocument<'_>) -> Result<Kind> {
 fn path<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str> {
     let path = argument::text(PLACE, name, value)?;
     match path.split('.').any(|step| step.is_empty() || step.starts_with('$')) {
-        true => {
-            Err(Error::user(ErrorCode::BadValue, format!("'{PLACE}.{name}' is '{path}', which is no path")))
-        }
+        true => Err(Error::user(
+            ErrorCode::BadValue,
+            format!(
+                "'{PLACE}.{name}' is '{path}', which is no path: write field names with dots between them"
+            ),
+        )),
         false => Ok(path),
     }
 }

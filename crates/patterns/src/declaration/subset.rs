@@ -85,7 +85,9 @@ fn shown(fields: RawDocument<'_>) -> Result<Document> {
             value if value.is_number() || matches!(value, RawValue::Bool(_)) => {
                 return Err(Error::user(
                     ErrorCode::BadValue,
-                    format!("'{PLACE}.fields.{name}' is neither 1 nor an expression"),
+                    format!(
+                        "'{PLACE}.fields.{name}' is neither 1 nor an expression: leave out what is not to be shown"
+                    ),
                 ));
             }
             value => output.push(name, value),

@@ -48,13 +48,16 @@ impl CopyFields {
             if let Some(other) = copied.iter().find(|other| overlap(&other.name, name)) {
                 return Err(Error::user(
                     ErrorCode::PatternFieldConflict,
-                    format!("{place} and 'fields.{}' lie in each other", other.name),
+                    format!("{place} and 'fields.{}' lie in each other: leave one of them out", other.name),
                 ));
             }
             copied.push(Field { name: name.into(), names: names(name), value });
         }
         if copied.is_empty() {
-            return Err(Error::user(ErrorCode::BadValue, "'extendedReference.fields' copies nothing"));
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                "'extendedReference.fields' copies nothing: name a field, as in {name: 1}",
+            ));
         }
         Ok(CopyFields { fields: copied })
     }

@@ -65,6 +65,11 @@ impl Engine {
             Some(directory) => Store::open(directory, storage)?,
             None => Store::in_memory(storage),
         };
+        Engine::over(store, options)
+    }
+
+    /// The database in a store that somebody else has opened.
+    pub fn over(store: Store, options: EngineOptions) -> Result<Arc<Engine>> {
         reclaim_unfinished(&store)?;
         let snapshot = store.snapshot();
         let catalog = Catalog::load(&snapshot)?;

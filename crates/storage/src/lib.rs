@@ -29,6 +29,7 @@ mod space;
 mod store;
 mod transaction;
 
+pub use backend::memory_disk::{MemoryDisk, Survivors};
 pub use clock::CommitTime;
 pub use counter::Counter;
 pub use intents::{Locked, Wait};

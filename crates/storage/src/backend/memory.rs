@@ -29,6 +29,16 @@ pub(crate) struct MemoryView {
     bytes: u64,
 }
 
+impl MemoryBackend {
+    pub(crate) fn of(state: MemoryView) -> MemoryBackend {
+        MemoryBackend { state: Mutex::new(state) }
+    }
+
+    pub(crate) fn state(&self) -> MemoryView {
+        self.state.lock().clone()
+    }
+}
+
 impl MemoryView {
     pub(crate) fn get(&self, space: Space, key: &[u8]) -> Option<Bytes> {
         self.maps[space.at()].get(key).cloned()

@@ -14,6 +14,7 @@ pub(crate) mod faulty;
 pub(crate) mod fjall;
 mod journal;
 pub(crate) mod memory;
+pub(crate) mod memory_disk;
 
 use crate::runs::RunRows;
 use crate::snapshot::Direction;

@@ -183,6 +183,7 @@ fn push_filter(text: &mut String, filter: &Filter) {
         }
         // What indexes could do for it stands beside it.
         Filter::Expr(_) => text.push_str("$expr"),
+        Filter::JsonSchema(_) => text.push_str("$jsonSchema"),
     }
 }
 

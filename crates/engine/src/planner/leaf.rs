@@ -44,6 +44,7 @@ pub fn place(filter: &Filter) -> (u8, &str) {
         Filter::Nor(_) => (19, ""),
         Filter::True | Filter::False => (21, ""),
         Filter::Expr(_) => (22, ""),
+        Filter::JsonSchema(_) => (28, ""),
         Filter::Field { predicate: Predicate::Not(_), .. } => (18, ""),
         Filter::Field { path, predicate } => (predicate.rank(), path.as_str()),
     }

@@ -48,6 +48,9 @@ impl Filter {
             Filter::Nor(children) if matches!(children[..], [Filter::True]) => always_false(),
             Filter::Nor(children) => list("$nor", children),
             Filter::Field { path, predicate } => field(path.as_str(), predicate),
+            Filter::JsonSchema(schema) => {
+                [("$jsonSchema", Value::Document(schema.written().clone()))].into_iter().collect()
+            }
             Filter::Expr(expression) => [("$expr", expression.to_value())].into_iter().collect(),
         }
     }

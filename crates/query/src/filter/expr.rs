@@ -53,7 +53,7 @@ impl Filter {
             Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
                 children.iter().any(|child| child.uses_bindings_from(first))
             }
-            Filter::True | Filter::False | Filter::Field { .. } => false,
+            Filter::True | Filter::False | Filter::Field { .. } | Filter::JsonSchema(_) => false,
         }
     }
 

@@ -107,6 +107,11 @@ impl Filter {
                 !findings.apart(|findings| children.iter().any(|child| child.test(subject, findings)))
             }
             Filter::Field { path, predicate } => predicate.test_path(subject, path.components(), findings),
+            Filter::JsonSchema(schema) => match subject {
+                Subject::Document(document) => schema.matches(document),
+                // Nowhere does the language allow it.
+                Subject::Element(_) => false,
+            },
             Filter::Expr(expression) => match subject {
                 Subject::Document(document) => holds(expression, document, findings),
                 // Nowhere does the language allow it.
@@ -205,7 +210,7 @@ fn some_element<'a>(
 
 impl Comparison {
     /// Compares within one type bracket; the keys at the ends and null have rules of their own.
-    fn test(self, operand: RawValue<'_>, value: Option<RawValue<'_>>) -> bool {
+    pub(super) fn test(self, operand: RawValue<'_>, value: Option<RawValue<'_>>) -> bool {
         let value = value.unwrap_or(RawValue::Undefined);
         let bracket = |value: RawValue<'_>| canonical_type(value.element_type());
         if bracket(value) != bracket(operand) {

@@ -12,6 +12,7 @@ mod element;
 mod explain;
 mod expr;
 mod in_list;
+mod json_schema;
 mod matching;
 mod normal;
 pub(crate) mod number;
@@ -31,6 +32,7 @@ use crate::expression::Expression;
 pub use bits::{BitTest, BitTestKind};
 pub use element::ElementFilter;
 pub use in_list::InList;
+pub use json_schema::JsonSchema;
 pub use regex::Regex;
 pub(crate) use regex::{GaveUp, Groups, invalid_flag};
 pub use type_set::TypeSet;
@@ -52,6 +54,8 @@ pub enum Filter {
     },
     /// `$expr`: an expression that counts as true.
     Expr(Arc<Expression>),
+    /// `$jsonSchema`: the document as a whole looks as a schema says.
+    JsonSchema(Arc<JsonSchema>),
 }
 
 /// What a path's value must satisfy.

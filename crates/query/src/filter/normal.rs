@@ -13,7 +13,7 @@ use super::{BitTestKind, Comparison, Filter, InList, Predicate, Regex};
 impl Filter {
     pub(crate) fn simplified(self) -> Filter {
         match self {
-            Filter::True | Filter::False | Filter::Expr(_) => self,
+            Filter::True | Filter::False | Filter::Expr(_) | Filter::JsonSchema(_) => self,
             Filter::And(children) => simplified_and(children),
             Filter::Or(children) => simplified_or(children),
             Filter::Nor(children) => simplified_nor(children),
@@ -27,7 +27,7 @@ impl Filter {
     /// Puts children in the order in which mongod evaluates and prints them.
     pub(crate) fn sort(&mut self) {
         match self {
-            Filter::True | Filter::False | Filter::Expr(_) => {}
+            Filter::True | Filter::False | Filter::Expr(_) | Filter::JsonSchema(_) => {}
             Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
                 children.iter_mut().for_each(Filter::sort);
                 children.sort_by(order);
@@ -230,6 +230,7 @@ const NOT: u8 = 18;
 const NOR: u8 = 19;
 const ALWAYS_FALSE: u8 = 21;
 const EXPR: u8 = 22;
+const JSON_SCHEMA: u8 = 28;
 
 /// A node as the order sees it: rank, path (negations have none), children.
 pub(super) fn order(a: &Filter, b: &Filter) -> Ordering {
@@ -254,6 +255,7 @@ fn rank(filter: &Filter) -> u8 {
         Filter::Field { predicate, .. } => predicate.rank(),
         Filter::False => ALWAYS_FALSE,
         Filter::Expr(_) => EXPR,
+        Filter::JsonSchema(_) => JSON_SCHEMA,
     }
 }
 

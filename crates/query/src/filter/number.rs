@@ -1,6 +1,6 @@
 //! Numbers as operands: exact integers, truncation, and mongod's way to print what it refuses.
 
-use kilim_bson::{RawValue, Rounding};
+use kilim_bson::{Decimal128, RawValue, Rounding};
 
 /// Why a number is no 64-bit integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,17 @@ pub(crate) fn rounded_i64(value: RawValue<'_>) -> Option<Result<i64, Coercion>> 
             truncated_i64(RawValue::Decimal128(value.round_to_whole(Rounding::HalfEven)))
         }
         value => truncated_i64(value),
+    }
+}
+
+/// A number as a decimal; what is no number is zero.
+pub(crate) fn to_decimal(value: RawValue<'_>) -> Decimal128 {
+    match value {
+        RawValue::Int32(value) => Decimal128::from(value),
+        RawValue::Int64(value) => Decimal128::from(value),
+        RawValue::Double(value) => Decimal128::from_f64(value),
+        RawValue::Decimal128(value) => value,
+        _ => Decimal128::from(0),
     }
 }
 
@@ -187,8 +198,6 @@ fn general(number: f64, precision: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kilim_bson::Decimal128;
-
     use super::*;
 
     #[test]

@@ -1,10 +1,12 @@
 //! From a filter document to the tree, with mongod's errors.
 
+use std::sync::Arc;
+
 use kilim_bson::{Path, RawArray, RawDocument, RawValue, STORED_DEPTH_MAX};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::number::{self, Coercion};
-use super::{BitTest, BitTestKind, Comparison, Filter, InList, Predicate, Regex, TypeSet};
+use super::{BitTest, BitTestKind, Comparison, Filter, InList, JsonSchema, Predicate, Regex, TypeSet};
 use crate::expression::{Scope, Variables};
 
 impl Filter {
@@ -146,6 +148,12 @@ fn parse_top_level(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<
         "$expr" if place.upserts => return Err(place.refuse(name)),
         "$expr" => Filter::parse_expr(value, place.scope_of(name)?)?,
         "$sampleRate" => Filter::parse_sample_rate(value, place.scope_of(name)?)?,
+        "$jsonSchema" if place.scope.is_some() => {
+            let schema = value
+                .as_document()
+                .ok_or_else(|| Error::user(ErrorCode::TypeMismatch, "$jsonSchema must be an object"))?;
+            Filter::JsonSchema(Arc::new(JsonSchema::parse(schema)?))
+        }
         "$where" | "$text" | "$jsonSchema" => return Err(place.refuse(name)),
         "$not" => {
             return Err(bad(

@@ -90,6 +90,15 @@ impl TypeSet {
         Ok(set)
     }
 
+    pub(super) fn is_empty(self) -> bool {
+        self.bits == 0
+    }
+
+    /// Adds a type by its alias.
+    pub(super) fn add_alias(&mut self, alias: &str) -> Result<()> {
+        self.add(RawValue::String(alias))
+    }
+
     fn add(&mut self, operand: RawValue<'_>) -> Result<()> {
         let kind = match operand {
             RawValue::String("number") => {

@@ -84,6 +84,8 @@ impl Mover<'_> {
                     }
                 }
             }
+            // It may speak of any field.
+            Filter::JsonSchema(_) => return None,
             Filter::Expr(expression) if expression.as_constant().is_some() => filter.clone(),
             Filter::Expr(expression) => {
                 if !(self.may_pass)(&Predicate::Expr(crate::filter::Comparison::Eq, Value::Null)) {

@@ -1,0 +1,27 @@
+//! Questions and writes on their way: options are methods, and `run` runs them.
+
+mod aggregate;
+mod count;
+mod delete;
+mod find;
+mod find_and_modify;
+mod index;
+mod insert;
+mod update;
+
+pub use aggregate::Aggregate;
+pub use count::{Count, Distinct};
+pub use delete::Delete;
+pub use find::{Find, FindOne};
+pub use find_and_modify::FindAndModify;
+pub(crate) use find_and_modify::Modify;
+pub use index::CreateIndex;
+pub use insert::{InsertMany, InsertOne};
+pub use update::{Update, UpdateModifications};
+
+/// One document, or all that match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    One,
+    Many,
+}

@@ -1,0 +1,103 @@
+//! Commands made and run, without a wire between.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kilim_bson::{Document, RawDocument, ValueRef};
+use kilim_commands::{Client, Request};
+use kilim_engine::Engine;
+use serde::Serialize;
+
+use crate::session::Signature;
+use crate::{Error, Result};
+
+/// A command on its way to be run.
+#[derive(Debug)]
+pub(crate) struct Command {
+    body: Document,
+}
+
+impl Command {
+    pub fn new<'v>(name: &str, argument: impl Into<ValueRef<'v>>) -> Command {
+        let mut body = Document::new();
+        body.push(name, argument);
+        Command { body }
+    }
+
+    /// A command that somebody else wrote.
+    pub fn of(document: &bson::Document) -> Result<Command> {
+        Ok(Command { body: encode(document)? })
+    }
+
+    pub fn set<'v>(&mut self, name: &str, value: impl Into<ValueRef<'v>>) {
+        self.body.push(name, value);
+    }
+
+    pub fn set_document(&mut self, name: &str, document: &bson::Document) -> Result<()> {
+        self.body.push(name, encode(document)?.as_raw());
+        Ok(())
+    }
+
+    pub fn set_optional(&mut self, name: &str, document: Option<&bson::Document>) -> Result<()> {
+        document.map_or(Ok(()), |document| self.set_document(name, document))
+    }
+
+    pub fn set_list(&mut self, name: &str, list: &[bson::Document]) -> Result<()> {
+        let mut array = kilim_bson::ArrayBuilder::new();
+        for document in list {
+            array.push(encode(document)?.as_raw());
+        }
+        self.body.push(name, array.finish().as_raw());
+        Ok(())
+    }
+
+    /// A list of one: a statement, or an index.
+    pub fn set_statements(&mut self, name: &str, one: Command) {
+        let list = kilim_bson::Array::from_iter([kilim_bson::Value::from(one.body)]);
+        self.body.push(name, list.as_raw());
+    }
+
+    pub fn set_time_limit(&mut self, limit: Option<Duration>) {
+        if let Some(limit) = limit {
+            self.body.push("maxTimeMS", i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Puts a running transaction into it.
+    pub fn sign(&mut self, signature: Signature) {
+        self.body.push("lsid", signature.logical_id().as_raw());
+        self.body.push("txnNumber", signature.number());
+        self.body.push("autocommit", false);
+    }
+
+    /// Runs it. A reply with `ok: 0` is an error.
+    pub fn run(self, engine: &Arc<Engine>, database: &str) -> Result<Document> {
+        self.run_with(engine, database, Vec::new())
+    }
+
+    /// Runs it with documents beside it.
+    pub fn run_with(
+        mut self,
+        engine: &Arc<Engine>,
+        database: &str,
+        sequences: Vec<(&str, Vec<RawDocument<'_>>)>,
+    ) -> Result<Document> {
+        self.body.push("$db", database);
+        let nowhere = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        let mut client = Client::new(engine.clone(), 0, nowhere, nowhere);
+        let request =
+            Request { body: self.body.as_raw(), sequences, exhaust_allowed: false, legacy_hello: false };
+        let reply = kilim_commands::run(&mut client, request).document;
+        match reply.get("ok") {
+            Some(kilim_bson::RawValue::Double(1.0)) => Ok(reply),
+            _ => Err(Error::of_reply(reply.as_raw())),
+        }
+    }
+}
+
+/// A value as a document that the engine takes.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Document> {
+    let bytes = bson::serialize_to_vec(value)?;
+    Document::parse(bytes).map_err(|error| Error::Malformed(error.to_string()))
+}

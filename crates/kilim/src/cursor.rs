@@ -1,0 +1,143 @@
+//! Results, a batch at a time.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use kilim_bson::{Document, RawDocument, RawValue};
+use serde::de::DeserializeOwned;
+
+use crate::Result;
+use crate::command::Command;
+use crate::database::Database;
+use crate::session::Signature;
+
+/// The documents that a query finds, in turn. A batch of them is in memory, never all.
+#[derive(Debug)]
+pub struct Cursor<T> {
+    batches: Batches,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T> Cursor<T> {
+    pub(crate) fn new(batches: Batches) -> Cursor<T> {
+        Cursor { batches, kind: PhantomData }
+    }
+}
+
+impl<T: DeserializeOwned> Iterator for Cursor<T> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Result<T>> {
+        let bytes = match self.batches.next()? {
+            Ok(bytes) => bytes,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(bson::deserialize_from_slice(bytes).map_err(Into::into))
+    }
+}
+
+/// A cursor's batches, by their bytes.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    database: Database,
+    /// What more is asked for by; 0 when there is no more.
+    id: i64,
+    collection: String,
+    batch_size: Option<u32>,
+    /// The transaction that it was opened in.
+    signature: Option<Signature>,
+    reply: Document,
+    /// Where documents lie in the reply, last first.
+    places: Vec<Range<usize>>,
+}
+
+impl Batches {
+    /// From a reply with a cursor.
+    pub fn of(
+        database: Database,
+        reply: Document,
+        batch_size: Option<u32>,
+        signature: Option<Signature>,
+    ) -> Batches {
+        let mut batches = Batches {
+            database,
+            id: 0,
+            collection: String::new(),
+            batch_size,
+            signature,
+            reply: Document::new(),
+            places: Vec::new(),
+        };
+        batches.take(reply, "firstBatch");
+        batches
+    }
+
+    fn take(&mut self, reply: Document, batch: &str) {
+        self.reply = reply;
+        self.places.clear();
+        self.id = 0;
+        let Some(cursor) = self.reply.get("cursor").and_then(RawValue::as_document) else { return };
+        if let Some(RawValue::Int64(id)) = cursor.get("id") {
+            self.id = id;
+        }
+        if self.id != 0
+            && self.collection.is_empty()
+            && let Some((_, collection)) =
+                cursor.get("ns").and_then(RawValue::as_str).and_then(|ns| ns.split_once('.'))
+        {
+            self.collection = collection.to_owned();
+        }
+        let start = self.reply.as_bytes().as_ptr() as usize;
+        let place = |document: RawDocument<'_>| {
+            let bytes = document.as_bytes();
+            let from = bytes.as_ptr() as usize - start;
+            from..from + bytes.len()
+        };
+        let documents = cursor.get(batch).and_then(RawValue::as_array);
+        let documents =
+            documents.into_iter().flat_map(|batch| batch.iter().filter_map(RawValue::as_document));
+        self.places.extend(documents.map(place));
+        self.places.reverse();
+    }
+
+    /// The next document's bytes.
+    pub fn next(&mut self) -> Option<Result<&[u8]>> {
+        while self.places.is_empty() {
+            if self.id == 0 {
+                return None;
+            }
+            if let Err(error) = self.ask_more() {
+                self.id = 0;
+                return Some(Err(error));
+            }
+        }
+        let place = self.places.pop()?;
+        Some(Ok(&self.reply.as_bytes()[place]))
+    }
+
+    fn ask_more(&mut self) -> Result<()> {
+        let mut command = Command::new("getMore", self.id);
+        command.set("collection", self.collection.as_str());
+        if let Some(size) = self.batch_size {
+            command.set("batchSize", i64::from(size));
+        }
+        if let Some(signature) = self.signature {
+            command.sign(signature);
+        }
+        let reply = self.database.run(command)?;
+        self.take(reply, "nextBatch");
+        Ok(())
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        if self.id == 0 {
+            return;
+        }
+        let mut command = Command::new("killCursors", self.collection.as_str());
+        command.set("cursors", kilim_bson::Array::from_iter([kilim_bson::Value::from(self.id)]));
+        // One that cannot be closed closes by itself, for being idle.
+        let _ = self.database.run(command);
+    }
+}

@@ -1,0 +1,239 @@
+//! A database: a directory, or memory.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use kilim_bson::RawValue;
+use kilim_engine::{Engine, EngineOptions};
+
+use crate::collection::Collection;
+use crate::command::Command;
+use crate::cursor::{Batches, Cursor};
+use crate::session::Session;
+use crate::{Error, Result};
+
+pub use kilim_engine::Durability;
+
+/// What mongosh uses where nothing is named.
+const DEFAULT_NAME: &str = "test";
+
+/// An open database. Cheap to clone; the last clone closes it.
+///
+/// One directory holds several databases by name, as a server does. This one is called `test` unless
+/// [`Database::named`] says otherwise.
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: Arc<str>,
+}
+
+/// The engine, closed with the last of those who use it.
+pub(crate) struct Shared {
+    pub engine: Arc<Engine>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Err(error) = self.engine.close() {
+            tracing::error!(%error, "the database did not close in order");
+        }
+    }
+}
+
+/// How a database is opened.
+///
+/// ```
+/// # fn main() -> kilim::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let database = kilim::Database::options()
+///     .cache_bytes(64 << 20)
+///     .durability(kilim::Durability::Relaxed)
+///     .open(directory.path())?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct OpenOptions {
+    durability: Durability,
+    cache_bytes: Option<u64>,
+}
+
+impl OpenOptions {
+    /// What a write waits for: the disk by default.
+    pub fn durability(mut self, durability: Durability) -> OpenOptions {
+        self.durability = durability;
+        self
+    }
+
+    /// Memory for blocks that were read.
+    pub fn cache_bytes(mut self, bytes: u64) -> OpenOptions {
+        self.cache_bytes = Some(bytes);
+        self
+    }
+
+    /// Opens a directory, and makes it if it is not there.
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<Database> {
+        let directory = directory.as_ref();
+        self.start(Some(directory)).map_err(|error| {
+            Error::Open(format!("cannot open the database in {}: {error}", directory.display()))
+        })
+    }
+
+    fn start(self, directory: Option<&Path>) -> Result<Database, kilim_error::Error> {
+        let engine = Engine::open(EngineOptions {
+            data: directory.map(Path::to_owned),
+            durability: self.durability,
+            cache_bytes: self.cache_bytes,
+            test_commands: false,
+        })?;
+        let shared = Arc::new(Shared { engine });
+        keep_house(&shared);
+        Ok(Database { shared, name: DEFAULT_NAME.into() })
+    }
+}
+
+/// Has the engine do what must be done now and then, for as long as somebody uses it.
+fn keep_house(shared: &Arc<Shared>) {
+    const TURN: Duration = Duration::from_secs(1);
+    let weak: Weak<Engine> = Arc::downgrade(&shared.engine);
+    let work = move || {
+        loop {
+            thread::park_timeout(TURN);
+            match weak.upgrade() {
+                Some(engine) => engine.tick(),
+                None => return,
+            }
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("kilim".to_owned()).spawn(work) {
+        tracing::warn!(%error, "no thread for housekeeping: documents will not expire");
+    }
+}
+
+impl Database {
+    /// Opens the database in a directory, and makes it if it is not there.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Database> {
+        Database::options().open(directory)
+    }
+
+    /// A database that is gone when it is closed.
+    pub fn in_memory() -> Result<Database> {
+        Database::options().start(None).map_err(|error| Error::Open(error.to_string()))
+    }
+
+    pub fn options() -> OpenOptions {
+        OpenOptions { durability: Durability::Durable, cache_bytes: None }
+    }
+
+    /// Another database of the same directory.
+    pub fn named(&self, name: &str) -> Database {
+        Database { shared: self.shared.clone(), name: name.into() }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A collection of documents of one type: one that serde knows, or [`bson::Document`]. It is made by the
+    /// first write.
+    pub fn collection<T>(&self, name: &str) -> Collection<T> {
+        Collection::new(self.clone(), name)
+    }
+
+    /// The names of the collections.
+    pub fn list_collection_names(&self) -> Result<Vec<String>> {
+        let mut command = Command::new("listCollections", 1);
+        command.set("nameOnly", true);
+        let reply = self.run(command)?;
+        let names: Cursor<bson::Document> = Cursor::new(Batches::of(self.clone(), reply, None, None));
+        names.map(|one| Ok(one?.get_str("name").unwrap_or_default().to_owned())).collect()
+    }
+
+    /// The names of the databases of the same directory.
+    pub fn list_database_names(&self) -> Result<Vec<String>> {
+        let mut command = Command::new("listDatabases", 1);
+        command.set("nameOnly", true);
+        let reply = self.named("admin").run(command)?;
+        let databases = reply.get("databases").and_then(RawValue::as_array);
+        let names =
+            databases.into_iter().flat_map(|databases| databases.iter().filter_map(RawValue::as_document));
+        let names = names.filter_map(|database| database.get("name")?.as_str());
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Drops the database: all its collections.
+    pub fn drop_all(&self) -> Result<()> {
+        self.run(Command::new("dropDatabase", 1)).map(drop)
+    }
+
+    /// Runs any command that a server knows.
+    ///
+    /// ```
+    /// # use kilim::{Database, bson::doc};
+    /// # fn main() -> kilim::Result<()> {
+    /// # let database = Database::in_memory()?;
+    /// let reply = database.run_command(doc! {"ping": 1})?;
+    /// assert_eq!(reply.get_f64("ok").unwrap(), 1.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_command(&self, command: bson::Document) -> Result<bson::Document> {
+        let reply = self.run(Command::of(&command)?)?;
+        Ok(bson::deserialize_from_slice(reply.as_bytes())?)
+    }
+
+    /// A session, for transactions.
+    pub fn start_session(&self) -> Session {
+        Session::new(self.clone())
+    }
+
+    /// Runs a transaction: commits it if the function succeeds, aborts it if not, and tries again where another
+    /// writer came in between.
+    ///
+    /// ```
+    /// # use kilim::{Database, bson::{doc, Document}};
+    /// # fn main() -> kilim::Result<()> {
+    /// # let database = Database::in_memory()?;
+    /// let accounts = database.collection::<Document>("accounts");
+    /// accounts.insert_many([doc! {"_id": "a", "sum": 10}, doc! {"_id": "b", "sum": 0}]).run()?;
+    /// database.transaction(|session| {
+    ///     accounts.update_one(doc! {"_id": "a"}, doc! {"$inc": {"sum": -7}}).session(session).run()?;
+    ///     accounts.update_one(doc! {"_id": "b"}, doc! {"$inc": {"sum": 7}}).session(session).run()?;
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(accounts.find_one(doc! {"_id": "b"}).run()?, Some(doc! {"_id": "b", "sum": 7}));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transaction<R>(&self, mut work: impl FnMut(&mut Session) -> Result<R>) -> Result<R> {
+        let mut session = self.start_session();
+        loop {
+            session.start_transaction()?;
+            let result = match work(&mut session) {
+                Ok(result) => session.commit_transaction().map(|()| result),
+                Err(error) => {
+                    session.abort_transaction()?;
+                    Err(error)
+                }
+            };
+            match result {
+                Err(error) if error.is_transient() => thread::yield_now(),
+                other => return other,
+            }
+        }
+    }
+
+    pub(crate) fn run(&self, command: Command) -> Result<kilim_bson::Document> {
+        command.run(&self.shared.engine, &self.name)
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("name", &self.name).finish_non_exhaustive()
+    }
+}

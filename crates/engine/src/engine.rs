@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kilim_error::Result;
@@ -51,6 +52,7 @@ pub struct Engine {
     catalog: RwLock<Arc<Catalog>>,
     patterns: RwLock<Arc<Registry>>,
     pub jobs: Mutex<Vec<Arc<Job>>>,
+    pub(crate) job_threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held by whoever changes the catalog, so that changes follow each other.
     pub(crate) ids: Mutex<Ids>,
 }
@@ -91,6 +93,7 @@ impl Engine {
             catalog: RwLock::new(Arc::new(catalog)),
             patterns: RwLock::new(Arc::new(patterns)),
             jobs: Mutex::default(),
+            job_threads: Mutex::default(),
             ids: Mutex::new(ids),
             store,
         });
@@ -102,6 +105,7 @@ impl Engine {
     /// Ends what runs, then closes the store. The engine is of no use afterwards.
     pub fn close(&self) -> Result<()> {
         self.operations.stop();
+        self.await_jobs();
         self.cursors.clear();
         self.sessions.abort_all();
         self.store.sync()

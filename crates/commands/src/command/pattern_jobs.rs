@@ -26,16 +26,20 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let documents: Vec<Document> = own
         .map(|job| {
             let (done, total) = job.progress();
-            doc! {
+            let mut shown = doc! {
                 "id": job.id as i64,
                 "pattern": &*job.pattern.declaration.name,
                 "ns": job.pattern.target.to_string(),
-                "kind": "fill",
+                "kind": job.kind.name(),
                 "state": if job.is_killed() { "ending" } else { "running" },
                 "done": done as i64,
                 "total": total as i64,
                 "startedAt": Value::DateTime(now - job.started.elapsed().as_millis() as i64),
+            };
+            if let Some(error) = job.error() {
+                shown.push("error", error);
             }
+            shown
         })
         .collect();
     let namespace = Namespace { database: database.to_owned(), collection: "$cmd.patternJobs".to_owned() };

@@ -4,14 +4,13 @@
 //! writers do not get in each other's way, and it can be begun again at any time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use kilim_error::{Error, Result};
+use kilim_error::Result;
 use kilim_patterns::Kind;
 
-use super::{Pattern, PatternState, carry};
+use super::{Job, JobKind, Pattern, PatternState, carry};
 use crate::catalog::RecordId;
 use crate::engine::Engine;
 use crate::namespace::Namespace;
@@ -20,64 +19,19 @@ use crate::operator::{self, ExecContext};
 use crate::planner::ReadRequest;
 use crate::write::Unit;
 
-/// Background work on a pattern.
-#[derive(Debug)]
-pub struct Job {
-    pub id: u64,
-    pub pattern: Arc<Pattern>,
-    pub started: Instant,
-    pub done: AtomicU64,
-    pub total: AtomicU64,
-    killed: AtomicBool,
-}
-
-impl Job {
-    pub fn kill(&self) {
-        self.killed.store(true, Ordering::Relaxed);
-    }
-
-    fn check(&self) -> Result<()> {
-        match self.is_killed() {
-            false => Ok(()),
-            true => Err(Error::user(
-                kilim_error::ErrorCode::PatternBackfillFailed,
-                "the job was killed: repairPattern takes it up again",
-            )),
-        }
-    }
-
-    pub fn is_killed(&self) -> bool {
-        self.killed.load(Ordering::Relaxed)
-    }
-
-    /// Documents that are filled, and how many there were to fill.
-    pub fn progress(&self) -> (u64, u64) {
-        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
-    }
-}
-
 impl Engine {
     /// Fills what a new pattern maintains, in a thread of its own; the job's number.
     pub fn begin_filling(&self, pattern: &Arc<Pattern>) -> u64 {
         let id = u64::from(pattern.id.0);
-        let job = Arc::new(Job {
-            id,
-            pattern: pattern.clone(),
-            started: Instant::now(),
-            done: AtomicU64::new(0),
-            total: AtomicU64::new(0),
-            killed: AtomicBool::new(false),
-        });
+        let job = Arc::new(Job::new(id, JobKind::Fill, pattern.clone()));
         self.jobs.lock().push(job.clone());
-        let engine = self.weak();
-        let work = move || {
-            let Some(engine) = engine.upgrade() else { return };
+        let work = move |engine: &Engine| {
             let running = engine.operations.start(0);
             let operation = Arc::clone(&running);
             let result = engine.fill_all(&operation, &job);
             engine.finish_job(&operation, &job, result);
         };
-        if thread::Builder::new().name("pattern".to_owned()).spawn(work).is_err() {
+        if !self.spawn_job(work) {
             self.jobs.lock().retain(|other| other.id != id);
         }
         id
@@ -120,7 +74,7 @@ impl Engine {
                 job.done.fetch_add(1, Ordering::Relaxed);
             }
             unit.settle()?;
-            pause(operation, job, Duration::from_millis(u64::from(options.throttle_ms)))?;
+            job.pause(operation, Duration::from_millis(u64::from(options.throttle_ms)))?;
         }
         unit.settle()
     }
@@ -144,21 +98,6 @@ impl Engine {
             records.push(row.record);
         }
         Ok(records)
-    }
-}
-
-/// Leaves others the machine for a while, but for no longer than the job lives.
-fn pause(operation: &Operation, job: &Job, time: Duration) -> Result<()> {
-    const TURN: Duration = Duration::from_millis(10);
-    let end = Instant::now() + time;
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        thread::sleep(left.min(TURN));
-        job.check()?;
-        operation.check()?;
     }
 }
 

@@ -1,0 +1,141 @@
+//! Background work on patterns: what runs, how far it is, and how it is ended.
+//!
+//! A job is no more than a sign of a thread that works: what is left to do lies in the store, so a job that ends, by
+//! whatever cause, loses nothing, and another takes its work up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kilim_error::{Error, ErrorCode, Result};
+use parking_lot::Mutex;
+
+use super::Pattern;
+use crate::engine::Engine;
+use crate::operation::Operation;
+
+/// Background work on a pattern.
+#[derive(Debug)]
+pub struct Job {
+    pub id: u64,
+    pub kind: JobKind,
+    pub pattern: Arc<Pattern>,
+    pub started: Instant,
+    pub done: AtomicU64,
+    pub total: AtomicU64,
+    killed: AtomicBool,
+    /// Why it tries again, or has given up.
+    error: Mutex<Option<String>>,
+}
+
+/// What a job does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobKind {
+    /// Fills documents from before the pattern was declared.
+    Fill,
+    /// Writes what changes of sources left pending.
+    FanOut,
+}
+
+impl JobKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            JobKind::Fill => "fill",
+            JobKind::FanOut => "fanOut",
+        }
+    }
+}
+
+impl Job {
+    pub fn new(id: u64, kind: JobKind, pattern: Arc<Pattern>) -> Job {
+        Job {
+            id,
+            kind,
+            pattern,
+            started: Instant::now(),
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            killed: AtomicBool::new(false),
+            error: Mutex::new(None),
+        }
+    }
+
+    pub fn kill(&self) {
+        self.killed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        match self.is_killed() {
+            false => Ok(()),
+            true => Err(Error::user(
+                ErrorCode::PatternBackfillFailed,
+                "the job was killed: repairPattern takes it up again",
+            )),
+        }
+    }
+
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+
+    /// Documents that are done, and how many there were to do.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
+
+    pub fn error(&self) -> Option<String> {
+        self.error.lock().clone()
+    }
+
+    pub fn set_error(&self, error: Option<String>) {
+        *self.error.lock() = error;
+    }
+
+    /// Leaves others the machine for a while, but for no longer than the job lives.
+    pub(super) fn pause(&self, operation: &Operation, time: Duration) -> Result<()> {
+        const TURN: Duration = Duration::from_millis(10);
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(TURN));
+            self.check()?;
+            operation.check()?;
+        }
+    }
+}
+
+impl Engine {
+    /// Runs a job's work in a thread of its own; false where there is none to be had.
+    pub(super) fn spawn_job(&self, work: impl FnOnce(&Engine) + Send + 'static) -> bool {
+        let engine = self.weak();
+        let run = move || {
+            if let Some(engine) = engine.upgrade() {
+                work(&engine);
+            }
+        };
+        match thread::Builder::new().name("pattern".to_owned()).spawn(run) {
+            Ok(thread) => {
+                let mut threads = self.job_threads.lock();
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(thread);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Waits until no job works any more. They have been told to stop.
+    pub(crate) fn await_jobs(&self) {
+        let threads = std::mem::take(&mut *self.job_threads.lock());
+        for thread in threads {
+            // The last to hold the engine may be a job itself.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

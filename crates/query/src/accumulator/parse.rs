@@ -106,6 +106,8 @@ fn parse_sorted(kind: Kind, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<
             ("n", _) if several => n = Some(expression(value, scope)?),
             ("output", _) => output = Some(expression(value, scope)?),
             ("sortBy", RawValue::Document(by)) => order = Some(Order::parse(by)?),
+            // As on MongoDB, an array is a document whose fields are its indexes.
+            ("sortBy", RawValue::Array(by)) => order = Some(Order::parse(by.as_document())?),
             ("sortBy", _) => {
                 return Err(Error::location(10065, "invalid parameter: expected an object (sortBy)"));
             }

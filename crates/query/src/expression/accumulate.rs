@@ -27,12 +27,12 @@ pub(super) const OPERATORS: &[Operator] = &[
         std_dev_samp,
     ),
     Operator::new("$firstN", "an array's first elements", Arguments::Named(&COUNTED), first_n)
-        .folds(Fold::Never),
+        .folds(Fold::Forgiving),
     Operator::new("$lastN", "an array's last elements", Arguments::Named(&COUNTED), last_n)
-        .folds(Fold::Never),
-    Operator::new("$minN", "an array's least elements", Arguments::Named(&COUNTED), min_n).folds(Fold::Never),
+        .folds(Fold::Forgiving),
+    Operator::new("$minN", "an array's least elements", Arguments::Named(&COUNTED), min_n).folds(Fold::Forgiving),
     Operator::new("$maxN", "an array's greatest elements", Arguments::Named(&COUNTED), max_n)
-        .folds(Fold::Never),
+        .folds(Fold::Forgiving),
     Operator::new("$median", "the number in the middle", Arguments::Special(parse_ranked), median)
         .shown_by(show_ranked),
     Operator::new("$percentile", "the numbers at given shares", Arguments::Special(parse_ranked), percentile)

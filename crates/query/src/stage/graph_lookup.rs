@@ -67,12 +67,12 @@ fn parse_fields(specification: RawDocument<'_>, from: &str, context: &Context<'_
                 };
                 restriction = Some((Arc::new(parse_restriction(written, context)?), written.to_document()));
             }
-            "connectFromField" | "connectToField" | "depthField" | "as" => {
+            "depthField" => depth_field = Some(FieldPath::parse(parse_text(name, value)?)?),
+            "connectFromField" | "connectToField" | "as" => {
                 let place = match name {
                     "as" => &mut target,
                     "connectFromField" => &mut connect_from,
-                    "connectToField" => &mut connect_to,
-                    _ => &mut depth_field,
+                    _ => &mut connect_to,
                 };
                 *place = Some(parse_text(name, value)?);
             }
@@ -80,7 +80,6 @@ fn parse_fields(specification: RawDocument<'_>, from: &str, context: &Context<'_
         }
     }
     let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(FieldPath::parse).transpose();
-    let depth_field = given(depth_field)?;
     let (target, connect_from, connect_to) = (given(target)?, given(connect_from)?, given(connect_to)?);
     let (Some(target), Some(connect_from), Some(connect_to), Some(start_with)) =
         (target, connect_from, connect_to, start_with)
@@ -107,9 +106,9 @@ fn parse_fields(specification: RawDocument<'_>, from: &str, context: &Context<'_
 
 fn parse_text<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str> {
     let kind = value.element_type().name();
-    value.as_str().ok_or_else(|| match name {
-        "connectToField" => {
-            Error::location(13111, format!("wrong type for field (connectToField) {kind} != string"))
+    value.as_str().ok_or_else(|| match value {
+        RawValue::Document(_) => {
+            Error::location(13111, format!("wrong type for field ({name}) {kind} != string"))
         }
         _ => Error::location(40103, format!("expected string as argument for {name}, found: {kind}")),
     })

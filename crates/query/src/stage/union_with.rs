@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawArray, RawValue, Value, doc};
+use kilim_bson::{Array, ArrayBuilder, Document, RawArray, RawValue, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Behaviour, Beyond, Context, Pipeline, Place, Stage};
@@ -17,7 +17,7 @@ pub struct UnionWith {
 }
 
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
-    let (collection, stages) = match value {
+    let (collection, stages): (Option<&str>, Option<Array>) = match value {
         RawValue::String(collection) => (Some(collection), None),
         RawValue::Document(_) => parse_options(value)?,
         other => {
@@ -30,14 +30,17 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
             ));
         }
     };
-    if collection.is_none() && !stages.is_some_and(begins_with_documents) {
+    if collection.is_none() && !stages.as_ref().is_some_and(|stages| begins_with_documents(stages.as_raw())) {
         return Err(Error::user(
             ErrorCode::FailedToParse,
             "$unionWith stage without explicit collection must have a pipeline with $documents as first stage",
         ));
     }
     let within = context.within(Place::UnionWith)?;
-    let pipeline = stages.map(|stages| Pipeline::parse(stages, &within)).transpose()?.unwrap_or_default();
+    let pipeline = match &stages {
+        Some(stages) => Pipeline::parse(stages.as_raw(), &within)?,
+        None => Pipeline::default(),
+    };
     out.push(Stage::UnionWith(UnionWith {
         database: context.database.into(),
         collection: collection.map(Into::into),
@@ -46,7 +49,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
     Ok(())
 }
 
-fn parse_options(value: RawValue<'_>) -> Result<(Option<&str>, Option<RawArray<'_>>)> {
+fn parse_options(value: RawValue<'_>) -> Result<(Option<&str>, Option<Array>)> {
     let (mut collection, mut stages) = (None, None);
     for (name, value) in value.as_document().into_iter().flatten() {
         let mistyped = |name: &str, found: RawValue<'_>, expected: &str| {
@@ -63,12 +66,16 @@ fn parse_options(value: RawValue<'_>) -> Result<(Option<&str>, Option<RawArray<'
             ("coll", RawValue::Null | RawValue::Undefined) => {}
             ("coll", other) => return mistyped(name, other, "string"),
             ("pipeline", RawValue::Array(array)) => {
+                let mut kept = ArrayBuilder::new();
                 for (index, stage) in array.as_document().iter() {
-                    if stage.as_document().is_none() {
-                        return mistyped(&format!("pipeline.{index}"), stage, "object");
+                    match stage {
+                        RawValue::Document(_) => kept.push(stage),
+                        // As on MongoDB, they are passed over.
+                        RawValue::Null | RawValue::Undefined => {}
+                        _ => return mistyped(&format!("pipeline.{index}"), stage, "object"),
                     }
                 }
-                stages = Some(array);
+                stages = Some(kept.finish());
             }
             ("pipeline", RawValue::Null | RawValue::Undefined) => {
                 return Err(Error::location(10065, "invalid parameter: expected an object (pipeline)"));

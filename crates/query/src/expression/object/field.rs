@@ -25,8 +25,16 @@ fn parse_name(
     errors: &NameErrors,
     scope: &Scope<'_>,
 ) -> Result<Expression> {
+    check_name(operator, written, Expression::parse(written, scope)?, errors)
+}
+
+fn check_name(
+    operator: &Operator,
+    written: RawValue<'_>,
+    name: Expression,
+    errors: &NameErrors,
+) -> Result<Expression> {
     let operator = operator.name;
-    let name = Expression::parse(written, scope)?;
     if let Some(path) = written.as_str().and_then(|text| text.strip_prefix('$')) {
         let path = match path.strip_prefix('$') {
             Some(variable) => variable.to_owned(),
@@ -152,17 +160,18 @@ fn parse_change(
     let (mut name, mut input, mut value) = (None, None, None);
     for (parameter, given) in document {
         match parameter {
-            "field" => name = Some(parse_name(written, given, &SET, scope)?),
+            "field" => name = Some((given, Expression::parse(given, scope)?)),
             "input" => input = Some(Expression::parse(given, scope)?),
             "value" if with_value => value = Some(Expression::parse(given, scope)?),
             _ => return Err(unknown(written, parameter, 4_161_101)),
         }
     }
-    let name = name.ok_or_else(|| required(written, "field", 4_161_102))?;
+    let (given, name) = name.ok_or_else(|| required(written, "field", 4_161_102))?;
     if with_value && value.is_none() {
         return Err(required(written, "value", 4_161_103));
     }
     let input = input.ok_or_else(|| required(written, "input", 4_161_109))?;
+    let name = check_name(written, given, name, &SET)?;
     if name.as_constant().and_then(|name| name.as_raw().as_str()).is_some_and(|name| name.contains('\0')) {
         return Err(Error::user(
             ErrorCode::BadValue,

@@ -93,6 +93,11 @@ fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
         (_, Stage::Match(_)) => pass_match(stages, at),
         (_, Stage::Unwind(_)) => coalesce_unwind(stages, at),
         (_, Stage::Sort(_)) => pass_sort(stages, at),
+        // What is not drawn need not be worked on.
+        (stage, Stage::Sample(_)) if window::keeps_count(stage) => {
+            stages.swap(at, at + 1);
+            true
+        }
         (_, Stage::Limit(_) | Stage::Skip(_)) => window::rewrite(stages, at, reads),
         _ => false,
     }

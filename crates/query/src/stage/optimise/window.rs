@@ -43,7 +43,7 @@ pub(super) fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
 }
 
 /// Whether as many documents come out as go in, in the same order.
-fn keeps_count(stage: &Stage) -> bool {
+pub(super) fn keeps_count(stage: &Stage) -> bool {
     match stage {
         Stage::Project(_) | Stage::AddFields(_) | Stage::ReplaceRoot(_) => true,
         Stage::Lookup(lookup) => lookup.unwinding.is_none(),

@@ -71,14 +71,17 @@ impl Lookup {
         let namespace = namespace_of(stage);
         let finder = match (&stage.inner, &stage.equality, reader.collection(&namespace)) {
             (Some(stage::Inner { flaw: Some(flaw), .. }), ..) => Finder::Flawed(flaw.clone()),
-            (Some(inner), ..) => Finder::Inner(Box::new(InnerJoin::new(reader, &namespace, stage, inner)?)),
+            (Some(inner), ..) => {
+                let inner = with_matching(stage, inner.clone());
+                Finder::Inner(Box::new(InnerJoin::new(reader, &namespace, stage, &inner)?))
+            }
             (None, Some(equality), Some(collection)) => {
                 let join = EqualityJoin::new(collection, reader.snapshot(), &equality.foreign)?;
                 Finder::Equality(Box::new(join))
             }
             // A view, or nothing at all.
             (None, ..) => {
-                let inner = stage::Inner::default();
+                let inner = with_matching(stage, stage::Inner::default());
                 Finder::Inner(Box::new(InnerJoin::new(reader, &namespace, stage, &inner)?))
             }
         };
@@ -102,7 +105,10 @@ impl Lookup {
             equality.local_values(document, &mut |value| values.push(value));
         }
         match &mut self.finder {
-            Finder::Flawed(flaw) => return Err(flaw.clone()),
+            Finder::Flawed(flaw) => {
+                bindings_for(&self.stage, document, &self.bindings)?;
+                return Err(flaw.clone());
+            }
             Finder::Equality(join) => join.find(&mut values, &mut self.found, context)?,
             Finder::Inner(join) => {
                 let definitions = &self.stage.variables.definitions;
@@ -113,7 +119,8 @@ impl Lookup {
         if rows_bytes(&self.found) > FOUND_BYTES_MAX {
             return Err(self.too_large());
         }
-        if let Some(matching) = &self.stage.matching {
+        // A pipeline has it as its last stage.
+        if let (Finder::Equality(_), Some(matching)) = (&self.finder, &self.stage.matching) {
             let mut error = None;
             self.found.retain(|row| {
                 matching.matches(row.document()).unwrap_or_else(|failed| {
@@ -201,6 +208,14 @@ impl Lookup {
             ),
         )
     }
+}
+
+/// The pipeline with the absorbed `$match` behind it, which may go further to the front there.
+fn with_matching(stage: &stage::Lookup, mut inner: stage::Inner) -> stage::Inner {
+    if let Some(filter) = &stage.matching {
+        inner.pipeline.stages.push(Stage::Match(stage::Match { filter: filter.clone() }));
+    }
+    inner
 }
 
 /// The variables around, and behind them what the document gives to the stage's own.

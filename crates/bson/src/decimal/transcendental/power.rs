@@ -1,7 +1,7 @@
 //! A decimal to the power of another: `e^(y · ln x)`, the logarithm in two parts.
 
-use super::convert::{scale_by_ten, to_wide};
-use super::elementary::ln;
+use super::convert::{from_quad, scale_by_ten, to_quad, to_wide};
+use super::elementary::{LN_2, LN_10, exp, ln};
 use super::{HALF, LOWEST_ZERO, MINUS_ONE, finite_parts, quiet, with_sign};
 use crate::Rounding;
 use crate::decimal::Decimal128;
@@ -12,6 +12,12 @@ const SECOND_PLACES: i32 = 19;
 
 /// Logarithms below 2⁶⁵ units of the first part's last place come from a series instead.
 const SMALL: u128 = 2 << 64;
+
+const TWO: Decimal128 = Decimal128::finite(false, 2, 0);
+const TEN: Decimal128 = Decimal128::finite(false, 1, 1);
+/// Beyond these exponents the general way serves: powers leave the range of a binary128, or of plain decimals.
+const EXP_2_MAX: i32 = 16_000;
+const EXP_10_MAX: i32 = 6_000;
 
 impl Decimal128 {
     /// All results have 34 digits, since none is known to be exact.
@@ -42,6 +48,14 @@ impl Decimal128 {
         if self.is_negative() && !whole {
             return Decimal128::NAN;
         }
+        // Powers of two and of ten have functions of their own, which need no logarithm first.
+        let near = |limit: i32| exponent.abs().compare(limit.into()).is_lt();
+        if self.compare(TWO).is_eq() && near(EXP_2_MAX) {
+            return exponent.exp_2();
+        }
+        if self.compare(TEN).is_eq() && near(EXP_10_MAX) {
+            return exponent.exp_10();
+        }
         let (first, second) = two_part_ln(self.abs());
         let high = exponent.multiply(first);
         let rest = exponent.multiply_add(first, high.negate());
@@ -54,6 +68,25 @@ impl Decimal128 {
             return result;
         }
         with_sign(result.multiply_add(low, result), negative)
+    }
+
+    /// Two to this power, as [`Decimal128::exp`] computes that of e.
+    fn exp_2(self) -> Decimal128 {
+        let exact = to_wide(self);
+        let high = exact.truncated_to_quad();
+        let low = exact.subtract(high).to_quad();
+        let power = exp(high.multiply(*LN_2)).to_quad();
+        let correction = power.multiply(low).multiply(*LN_2).to_quad();
+        from_quad(power.add(correction).to_quad())
+    }
+
+    /// Ten to this power: the nearest whole power is exact, so only what is left goes binary.
+    fn exp_10(self) -> Decimal128 {
+        let whole = self.round(0, Rounding::HalfEven);
+        let rest = to_quad(self.subtract(whole));
+        let power = from_quad(exp(rest.multiply(*LN_10)).to_quad());
+        let whole = whole.to_i64().and_then(|whole| i32::try_from(whole).ok()).unwrap_or(0);
+        power.multiply(Decimal128::finite(false, 1, whole))
     }
 }
 

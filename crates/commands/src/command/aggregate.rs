@@ -65,6 +65,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 
 fn asked<'a>(call: &Call<'_, '_>, body: RawDocument<'_>, aggregate: Aggregate<'a>) -> Result<Asked<'a>> {
     let (namespace, place) = target(body, call.generic.database)?;
+    // Before a look at `let`.
+    Pipeline::check_names(aggregate.pipeline)?;
     Ok(Asked {
         namespace,
         place,

@@ -65,8 +65,8 @@ impl BucketAuto {
         }
     }
 
-    /// Sorts all rows. Each is wrapped with its value, which is computed once only.
-    fn gather(&mut self, context: &mut ExecContext<'_>) -> Result<()> {
+    /// Each row is wrapped with its value, which is computed once only.
+    fn take_rows(&mut self, context: &mut ExecContext<'_>) -> Result<()> {
         let mut key = Vec::new();
         while let Some(row) = self.input.next(context)? {
             context.tick()?;
@@ -83,8 +83,6 @@ impl BucketAuto {
             self.buffer.push(&key, Row::of(writer.finish()))?;
             self.rows += 1;
         }
-        self.buffer.finish()?;
-        self.next = self.pull(context)?;
         Ok(())
     }
 
@@ -168,12 +166,18 @@ impl BucketAuto {
 impl Step for BucketAuto {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         if !self.buffer.is_finished() {
-            self.gather(context)?;
+            self.take_rows(context)?;
+            self.buffer.finish()?;
+            self.next = self.pull(context)?;
         }
         match self.next.take() {
             Some(first) => self.fill(first, context).map(Some),
             None => Ok(None),
         }
+    }
+
+    fn take_in(&mut self, context: &mut ExecContext<'_>) -> Result<bool> {
+        self.take_rows(context).map(|()| true)
     }
 
     fn input(&self) -> Option<&dyn Step> {

@@ -306,14 +306,13 @@ impl GraphLookup {
         condition.push(self.stage.connect_to.as_str(), doc! {"$in": values});
         let condition = Filter::parse(condition.as_raw())?;
         let filter = Filter::And(vec![condition, exists(&self.stage.connect_to)]);
-        let stages = vec![Stage::Match(stage::Match { filter: Arc::new(filter) })];
+        let filters = [Some(filter), self.restriction.clone()].into_iter().flatten();
+        let stages = filters.map(|filter| Stage::Match(stage::Match { filter: Arc::new(filter) })).collect();
         let mut step = self.reader.open(&self.namespace, &Pipeline { stages }, &self.bindings, context)?;
         let mut bytes = 0;
         while let Some(row) = step.next(context)? {
-            if self.passes(&row)? {
-                bytes += rows_bytes(std::slice::from_ref(&row));
-                reached.push(row);
-            }
+            bytes += rows_bytes(std::slice::from_ref(&row));
+            reached.push(row);
             check_bytes(bytes)?;
         }
         Ok(())

@@ -22,8 +22,9 @@ impl Step for Limit {
         if self.left == 0 {
             return Ok(None);
         }
-        self.left -= 1;
-        self.input.next(context)
+        let row = self.input.next(context)?;
+        self.left -= u64::from(row.is_some());
+        Ok(row)
     }
 
     fn input(&self) -> Option<&dyn Step> {

@@ -56,8 +56,15 @@ use crate::write::Unit;
 
 /// What runs for a stage.
 pub trait Step: Send {
-    /// The next row, or none once there are no more; whoever got none does not ask again.
+    /// The next row, or none once there are no more; whoever got none does not ask again, unless it is a `$facet`
+    /// that has more for the step ([`facet`]).
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>>;
+
+    /// Takes in what its input has for now, more being expected, and says whether it can: only a step that gives
+    /// nothing before it has seen everything can.
+    fn take_in(&mut self, _context: &mut ExecContext<'_>) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Where its rows come from.
     fn input(&self) -> Option<&dyn Step> {

@@ -25,15 +25,20 @@ impl Sample {
 impl Step for Sample {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         if !self.buffer.is_finished() {
-            while self.size > 0
-                && let Some(row) = self.input.next(context)?
-            {
-                context.tick()?;
-                self.buffer.push(&rand::random::<u64>().to_be_bytes(), row)?;
-            }
+            self.take_in(context)?;
             self.buffer.finish()?;
         }
         self.buffer.next()
+    }
+
+    fn take_in(&mut self, context: &mut ExecContext<'_>) -> Result<bool> {
+        while self.size > 0
+            && let Some(row) = self.input.next(context)?
+        {
+            context.tick()?;
+            self.buffer.push(&rand::random::<u64>().to_be_bytes(), row)?;
+        }
+        Ok(true)
     }
 
     fn input(&self) -> Option<&dyn Step> {

@@ -27,16 +27,21 @@ impl Sort {
 impl Step for Sort {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         if !self.buffer.is_finished() {
-            while let Some(row) = self.input.next(context)? {
-                context.tick()?;
-                self.key.clear();
-                self.sort.key_of(row.document(), &mut self.key)?;
-                self.buffer.push(&self.key, row)?;
-            }
+            self.take_in(context)?;
             self.buffer.finish()?;
         }
         context.tick()?;
         self.buffer.next()
+    }
+
+    fn take_in(&mut self, context: &mut ExecContext<'_>) -> Result<bool> {
+        while let Some(row) = self.input.next(context)? {
+            context.tick()?;
+            self.key.clear();
+            self.sort.key_of(row.document(), &mut self.key)?;
+            self.buffer.push(&self.key, row)?;
+        }
+        Ok(true)
     }
 
     fn input(&self) -> Option<&dyn Step> {

@@ -30,7 +30,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         .folds(Fold::Forgiving),
     Operator::new("$lastN", "an array's last elements", Arguments::Named(&COUNTED), last_n)
         .folds(Fold::Forgiving),
-    Operator::new("$minN", "an array's least elements", Arguments::Named(&COUNTED), min_n).folds(Fold::Forgiving),
+    Operator::new("$minN", "an array's least elements", Arguments::Named(&COUNTED), min_n)
+        .folds(Fold::Forgiving),
     Operator::new("$maxN", "an array's greatest elements", Arguments::Named(&COUNTED), max_n)
         .folds(Fold::Forgiving),
     Operator::new("$median", "the number in the middle", Arguments::Special(parse_ranked), median)

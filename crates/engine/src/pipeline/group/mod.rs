@@ -31,6 +31,8 @@ pub(super) struct Group {
     /// Groups that had to leave the table.
     spilled: Option<SortBuffer>,
     key: Vec<u8>,
+    /// The rows so far, where only their number counts.
+    count: u64,
     output: Output,
     /// The most that a state of each accumulator has held, for explain.
     largest: Vec<usize>,
@@ -58,26 +60,17 @@ impl Group {
             budget: Budget::new("$group", opening.reader.options()),
             spilled: None,
             key: Vec::new(),
+            count: 0,
             output: Output::None,
             largest: vec![0; stage.fields.len()],
         }
     }
 
     fn gather(&mut self, context: &mut ExecContext<'_>) -> Result<Output> {
+        self.take_in(context)?;
         if self.stage.needs_only_count() {
-            let mut count = 0;
-            while self.input.next(context)?.is_some() {
-                context.tick()?;
-                count += 1;
-            }
+            let count = self.count;
             return Ok(Output::Count(if count == 0 { None } else { self.stage.of_count(count) }));
-        }
-        while let Some(row) = self.input.next(context)? {
-            context.tick()?;
-            self.take(row.document())?;
-            if self.budget.is_exceeded() {
-                self.spill(context)?;
-            }
         }
         if self.spilled.is_none() {
             self.measure();
@@ -220,6 +213,24 @@ impl Step for Group {
             }
             Output::Disk { .. } => self.merge_next(context),
         }
+    }
+
+    fn take_in(&mut self, context: &mut ExecContext<'_>) -> Result<bool> {
+        if self.stage.needs_only_count() {
+            while self.input.next(context)?.is_some() {
+                context.tick()?;
+                self.count += 1;
+            }
+            return Ok(true);
+        }
+        while let Some(row) = self.input.next(context)? {
+            context.tick()?;
+            self.take(row.document())?;
+            if self.budget.is_exceeded() {
+                self.spill(context)?;
+            }
+        }
+        Ok(true)
     }
 
     fn input(&self) -> Option<&dyn Step> {

@@ -48,6 +48,7 @@ fn rows(bytes_max: usize, allow_disk_use: bool) -> Result<(Vec<Document>, u64)> 
         budget: Budget::new("$group", options).with_max(bytes_max),
         spilled: None,
         key: Vec::new(),
+        count: 0,
         output: Output::None,
         largest: vec![0; stage.fields.len()],
     };

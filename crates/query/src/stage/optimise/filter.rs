@@ -13,6 +13,13 @@ pub(super) struct Split {
     pub rest: Option<Filter>,
 }
 
+/// Whether a filter asks for the whole of what is at a path.
+pub(super) fn asks(filter: &Filter, path: &str) -> bool {
+    let mut needed = Dependencies::default();
+    filter.dependencies(&mut needed);
+    needed.whole_document || needed.fields.contains(path)
+}
+
 /// Divides a filter behind a stage that does this to paths.
 pub(super) fn split(filter: &Filter, modified: &Modified, may_pass: fn(&Predicate) -> bool) -> Split {
     let (mut passing, mut rest) = (Vec::new(), Vec::new());

@@ -122,6 +122,10 @@ fn pass_match(stages: &mut Vec<Stage>, at: usize) -> bool {
     let Some(Stage::Match(Match { filter })) = stages.get(at + 1) else { return false };
     let filter = filter.clone();
     let (modified, may_pass): (Modified, fn(&Predicate) -> bool) = match &stages[at] {
+        // As on MongoDB, a condition on the whole of a key of several fields holds the others back.
+        Stage::Group(group) if matches!(group.id, Expression::Object(_)) && filter::asks(&filter, "_id") => {
+            return false;
+        }
         Stage::Group(group) => (grouped_by(&group.id), passes_group),
         stage => (stage.behaviour().modified(), |_| true),
     };

@@ -144,6 +144,32 @@ impl ExactSum {
         })
     }
 
+    /// n·Σx² − (Σx)² of these n numbers, given the sum of their squares; rounded once, for the two nearly cancel where
+    /// the numbers are close to each other. Decimals do not count.
+    pub(crate) fn distance(&self, squares: &ExactSum) -> f64 {
+        // NaN and infinities are at no distance, and squares that are infinite at an infinite one.
+        if let Some(special) = special_double(self.special[0]) {
+            return special * 0.0;
+        }
+        if let Some(special) = special_double(squares.special[0]) {
+            return special;
+        }
+        let sum = self.finite_doubles();
+        let count = i128::from(self.count());
+        // In units of 2⁻²¹⁴⁸, those of a product.
+        let unit = -DOUBLE_UNIT;
+        let mut distance: Digits<BINARY> = Digits::default();
+        for (&at, &digit) in &squares.finite_doubles().0 {
+            distance.add(at + unit / 32, count * (i128::from(digit) << (unit % 32)));
+        }
+        for (&left_at, &left) in &sum.0 {
+            for (&right_at, &right) in &sum.0 {
+                distance.add(left_at + right_at, -i128::from(left) * i128::from(right));
+            }
+        }
+        distance.rounded(2 * DOUBLE_UNIT)
+    }
+
     /// Everything but decimals, rounded once.
     fn total_double(&self) -> f64 {
         special_double(self.special[0]).unwrap_or_else(|| self.finite_doubles().to_f64())
@@ -309,6 +335,11 @@ impl<const BASE: i64> Digits<BASE> {
 impl Digits<BINARY> {
     /// The nearest double, ties to even.
     fn to_f64(&self) -> f64 {
+        self.rounded(DOUBLE_UNIT)
+    }
+
+    /// The nearest double, where the digit at place 0 counts units of this power of two.
+    fn rounded(&self, unit: i32) -> f64 {
         let (first, digits) = self.magnitude();
         let Some(top) = digits.last() else { return 0.0 };
         let places = |count: usize| 32 * (first as i64 + count as i64);
@@ -330,7 +361,7 @@ impl Digits<BINARY> {
             }
         }
         // In two steps, each exact, since one power of two may be out of range.
-        let exponent = lowest + i64::from(DOUBLE_UNIT);
+        let exponent = lowest + i64::from(unit);
         let half = exponent / 2;
         let power = |exponent: i64| 2f64.powi(exponent as i32);
         let magnitude = mantissa as f64 * power(half) * power(exponent - half);
@@ -510,5 +541,31 @@ mod tests {
         assert!(ExactSum::default().mean().is_none());
         assert_eq!(double(sum(&[Number::Int(1), Number::Int(2)]).mean().unwrap()), 1.5);
         assert_eq!(shown(sum(&[decimal("1"), decimal("2")]).mean().unwrap()), "decimal 1.5");
+    }
+
+    /// n·Σx² − (Σx)² as an accumulator keeps it.
+    fn distance(numbers: &[f64]) -> f64 {
+        let (mut sum, mut squares) = (ExactSum::default(), ExactSum::default());
+        for &number in numbers {
+            sum.add(Number::Double(number));
+            let square = number * number;
+            squares.add(Number::Double(square));
+            if square.is_finite() {
+                squares.add(Number::Double(number.mul_add(number, -square)));
+            }
+        }
+        sum.distance(&squares)
+    }
+
+    #[test]
+    fn equal_numbers_are_at_no_distance() {
+        assert_eq!(distance(&[]), 0.0);
+        assert_eq!(distance(&[2.1; 3]), 0.0);
+        assert_eq!(distance(&[1e15 + 0.5; 7]), 0.0);
+        assert_eq!(distance(&[1.0, 2.0, 4.0]), 3.0 * 21.0 - 49.0);
+        assert_eq!(distance(&[1e15, 1e15 + 1.0]), 1.0);
+        assert!(distance(&[1.0, f64::INFINITY]).is_nan());
+        assert!(distance(&[1.0, f64::NAN]).is_nan());
+        assert_eq!(distance(&[1e200, -1e200]), f64::INFINITY);
     }
 }

@@ -264,13 +264,6 @@ fn deviation(sum: &ExactSum, squares: &ExactSum, sample: bool) -> Value {
     if over <= 0 {
         return Value::Null;
     }
-    let (Number::Double(total), Number::Double(square)) = (sum.total(), squares.total()) else {
-        return Value::Null;
-    };
-    // n·Σx² − (Σx)², over n·m; in twice the digits where the two nearly cancel.
-    let n = count as f64;
-    let product = total * total;
-    let lost = total.mul_add(total, -product);
-    let distance = n.mul_add(square, -product) - lost;
-    Value::Double((distance.max(0.0) / n / over as f64).sqrt())
+    let distance = sum.distance(squares);
+    Value::Double((distance / count as f64 / over as f64).sqrt())
 }

@@ -52,7 +52,6 @@ pub(crate) struct Deferred {
     key_bytes: Vec<u8>,
     out: Vec<Row>,
     into: Vec<Row>,
-    newest: bool,
 }
 
 /// Rows of one group that a change takes out and puts in.
@@ -61,6 +60,7 @@ struct Delta {
     key: Option<Value>,
     out: Vec<Row>,
     into: Vec<Row>,
+    /// What enters comes behind everything that is there.
     newest: bool,
 }
 
@@ -129,7 +129,6 @@ pub(super) fn change(
                 key_bytes,
                 out: delta.out,
                 into: delta.into,
-                newest: delta.newest,
             });
             continue;
         }
@@ -339,7 +338,6 @@ pub(super) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, rollup: &Roll
         key,
         out: Vec::new(),
         into: Vec::new(),
-        newest: true,
     });
 }
 
@@ -352,7 +350,8 @@ pub(super) fn take_up<'d>(
     let mut deltas: BTreeMap<(PatternId, Vec<u8>), Delta> = BTreeMap::new();
     for one in deferred {
         let place = (one.pattern, one.key_bytes.clone());
-        let delta = deltas.entry(place).or_insert_with(|| Delta { newest: true, ..Delta::default() });
+        // Not the newest rows: others may have been numbered behind them and have committed before.
+        let delta = deltas.entry(place).or_default();
         delta.key.get_or_insert_with(|| one.key.clone());
         // A row that enters and leaves again within the transaction is no row.
         for row in &one.out {
@@ -362,7 +361,6 @@ pub(super) fn take_up<'d>(
             }
         }
         delta.into.extend(one.into.iter().cloned());
-        delta.newest &= one.newest;
     }
     // In one order, so that two commits do not wait for each other; what they wait for never waits for them.
     for (pattern, key) in deltas.keys() {

@@ -472,3 +472,20 @@ fn a_killed_backfill_is_taken_up_by_repair() {
         expect_true(&db, "orders", "card");
     });
 }
+
+#[test]
+fn a_transaction_that_commits_late_keeps_the_order_of_insertion() {
+    let db = Db::memory();
+    make(&db, &["products", "reviews"]);
+    let list = doc! {"name": "list", "computed": {"from": "reviews", "pipeline": [
+        {"$group": {"_id": "$product", "all": {"$push": "$_id"}, "first": {"$first": "$_id"}, "last": {"$last": "$_id"}}},
+    ]}};
+    declare(&db, "products", list).unwrap();
+    db.insert("products", &[doc! {"_id": 1}]);
+    let mut early = db.transaction(1, 1);
+    early.insert("reviews", doc! {"_id": 1, "product": 1}).unwrap();
+    db.insert("reviews", &[doc! {"_id": 2, "product": 1}]);
+    early.commit().unwrap();
+    expect_true(&db, "products", "list");
+    assert_eq!(one(&db, "products", doc! {}), doc! {"_id": 1, "all": array![1, 2], "first": 1, "last": 2});
+}

@@ -18,6 +18,7 @@ use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_query::sort::Sort;
 use kilim_query::update::Update;
+use kilim_storage::MemoryDisk;
 use tempfile::TempDir;
 
 pub struct Db {
@@ -84,14 +85,23 @@ impl Db {
         Db { engine: Db::open(Some(&directory)), directory: Some(directory) }
     }
 
+    /// On a disk that may lose its power.
+    pub fn on(disk: &MemoryDisk) -> Db {
+        let engine = Engine::over(disk.open().unwrap(), Db::options(None)).unwrap();
+        Db { engine, directory: None }
+    }
+
     fn open(directory: Option<&TempDir>) -> Arc<Engine> {
-        Engine::open(EngineOptions {
+        Engine::open(Db::options(directory)).unwrap()
+    }
+
+    fn options(directory: Option<&TempDir>) -> EngineOptions {
+        EngineOptions {
             data: directory.map(|directory| directory.path().join("data")),
             durability: Durability::Relaxed,
             cache_bytes: Some(16 << 20),
             test_commands: false,
-        })
-        .unwrap()
+        }
     }
 
     /// Closes and opens again, as a restart does.
@@ -300,7 +310,7 @@ impl Transaction<'_> {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Updating {
     One,
     Many,

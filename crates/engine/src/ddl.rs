@@ -173,7 +173,11 @@ impl Engine {
     }
 
     /// `drop`: gives back the collection that was dropped.
-    pub fn drop_collection(&self, operation: &Operation, namespace: &Namespace) -> Result<Arc<Collection>> {
+    pub fn drop_collection(
+        &self,
+        operation: &Arc<Operation>,
+        namespace: &Namespace,
+    ) -> Result<Arc<Collection>> {
         self.drop_patterns_of(operation, namespace)?;
         let (collection, _held) = self.hold(operation, namespace)?;
         let ids = self.ids.lock();
@@ -191,7 +195,7 @@ impl Engine {
 
     /// `dropDatabase`: one collection after the other, so a crash leaves a smaller database. What is made
     /// meanwhile stays: writers who go on would otherwise keep it from ending.
-    pub fn drop_database(&self, operation: &Operation, name: &str) -> Result<()> {
+    pub fn drop_database(&self, operation: &Arc<Operation>, name: &str) -> Result<()> {
         self.drop_all_patterns(operation, name)?;
         for collection in self.catalog().database(name) {
             match self.drop_collection(operation, &collection.namespace) {
@@ -209,7 +213,7 @@ impl Engine {
     /// is dropped goes in the same commit.
     pub fn rename_collection(
         &self,
-        operation: &Operation,
+        operation: &Arc<Operation>,
         from: &Namespace,
         to: &Namespace,
         drop_target: bool,

@@ -18,7 +18,7 @@ use crate::fail_point::FailPoints;
 use crate::history::History;
 use crate::index::{Index, IndexId, reclaim_unfinished};
 use crate::layout;
-use crate::maintenance::{Job, Registry};
+use crate::maintenance::{self, Job, Registry};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::Operations;
@@ -75,8 +75,8 @@ impl Engine {
         reclaim_unfinished(&store)?;
         let snapshot = store.snapshot();
         let catalog = Catalog::load(&snapshot)?;
-        let patterns = Registry::load(&snapshot)?;
-        let ids = Ids::load(&snapshot)?;
+        let mut ids = Ids::load(&snapshot)?;
+        let patterns = maintenance::load(&snapshot, &catalog, &mut ids)?;
         let sessions = Sessions::default();
         sessions.note_stored(&snapshot, Instant::now())?;
         let engine = Arc::new_cyclic(|me| Engine {

@@ -9,7 +9,8 @@
 //! meta      'n' collection id u32                     → count and bytes (a storage counter)
 //! meta      's' session id                            → the session's last retryable write
 //! meta      'v' database, '.', name                   → the view's document in `system.views`
-//! meta      'p' pattern id u32                        → the pattern's document
+//! meta      'p' pattern id u32                        → which definition in `kilim.patterns` has that id
+//! meta      'f' pattern id u32                        → how far the pattern is filled
 //! meta      'g' pattern id u32, group key             → the state of a group
 //! meta      'i'                                       → next collection id, next index id
 //! ```
@@ -103,6 +104,11 @@ pub fn pattern_key(pattern: PatternId) -> [u8; 5] {
     tagged(PATTERN_TAG, pattern.0)
 }
 
+/// How far a pattern is filled.
+pub fn filling_key(pattern: PatternId) -> [u8; 5] {
+    tagged(b'f', pattern.0)
+}
+
 /// The state of a group; a long key is shortened as in an index.
 pub fn group_key(pattern: PatternId, key: &[u8]) -> Vec<u8> {
     let mut out = tagged(b'g', pattern.0).to_vec();
@@ -118,7 +124,7 @@ pub const COLLECTION_TAG: u8 = b'c';
 pub const BUILDING_TAG: u8 = b'b';
 /// First byte of the catalog's views in `meta`.
 pub const VIEW_TAG: u8 = b'v';
-/// First byte of patterns in `meta`.
+/// First byte of patterns' ids in `meta`.
 pub const PATTERN_TAG: u8 = b'p';
 /// First byte of session records in `meta`.
 pub const SESSION_TAG: u8 = b's';

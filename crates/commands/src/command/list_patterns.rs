@@ -32,8 +32,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut documents = Vec::new();
     for pattern in registry.of(database).iter().filter(|pattern| wanted(pattern)) {
         let mut shown = pattern.describe();
-        if let Some(job) = call.engine.jobs.lock().iter().find(|job| job.pattern.id == pattern.id) {
-            let (done, total) = job.progress();
+        if let Some((done, total)) = call.engine.progress_of(pattern)? {
             shown.push("progress", doc! {"done": done as i64, "total": total as i64});
         }
         documents.push(shown);

@@ -23,7 +23,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     loop {
         let current = call.engine.pattern(&pattern.target, &pattern.declaration.name)?;
         match &current.state {
-            PatternState::Building => {}
+            PatternState::Building | PatternState::Verifying => {}
             PatternState::Failed(reason) => {
                 return Err(Error::user(
                     ErrorCode::PatternBackfillFailed,

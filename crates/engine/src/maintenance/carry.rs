@@ -273,7 +273,9 @@ impl Work {
                     let after = touched.after.as_ref().map_or(RawDocument::empty(), Document::as_raw);
                     let made = rollup.merged(after, key.as_raw(), &state)?;
                     // A document that was made for a group that is gone.
-                    let left_over = touched.refreshed_by == Some(pattern.id) && state.rows == 0;
+                    let left_over = touched.refreshed_by == Some(pattern.id)
+                        && state.rows == 0
+                        && self.groups.distrusts(pattern.id);
                     if made.is_some() && left_over && pattern.inserts_parents() {
                         self.touched[at].after = None;
                         continue;

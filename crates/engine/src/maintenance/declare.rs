@@ -1,4 +1,4 @@
-//! Patterns declared, paused, resumed and dropped.
+//! Patterns declared: what is checked, and what is made before they are in force.
 //!
 //! A pattern is installed while no writer is inside its collections: every write before saw none of it, every
 //! write after keeps it. What was written before is then filled in by a job ([`super::fill`]).
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use kilim_bson::{Document, Path, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Declaration, Kind, WhenNotMatched, check_claims, overlap};
-use kilim_storage::{Durability, Space};
 
+use super::definitions::refuse_change;
 use super::sources::unique_index;
-use super::{Pattern, PatternId, PatternState, Registry};
+use super::{Pattern, PatternId, PatternState};
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::index::{Index, IndexSpec, KeyPart};
@@ -36,20 +36,14 @@ impl Engine {
         self.check_declaration(&pattern)?;
         self.ensure_collection(&pattern.target)?;
         self.build_supporting_indexes(operation, &pattern)?;
-        let pattern = self.change_patterns(
-            operation,
-            &pattern.target.clone(),
-            pattern.source.clone(),
-            |engine, registry| {
-                engine.check_declaration(&pattern)?;
-                let empty = engine.is_empty(&pattern.target)?
-                    && pattern.source.as_ref().map_or(Ok(true), |source| engine.is_empty(source))?;
-                let state = if empty { PatternState::Active } else { PatternState::Building };
-                let pattern = Arc::new(Pattern { state, ..pattern.clone() });
-                Ok((registry.with(vec![pattern.clone()])?, pattern))
-            },
-        )?;
-        Ok(pattern)
+        self.change_patterns(operation, database, &pattern.collections(), |engine, registry| {
+            engine.check_declaration(&pattern)?;
+            let empty = engine.is_empty(&pattern.target)?
+                && pattern.source.as_ref().map_or(Ok(true), |source| engine.is_empty(source))?;
+            let state = if empty { PatternState::Active } else { PatternState::Building };
+            let pattern = Arc::new(Pattern { state, ..pattern.clone() });
+            Ok((registry.with(vec![pattern.clone()])?, pattern))
+        })
     }
 
     /// What can be said against a declaration, without declaring it.
@@ -60,23 +54,31 @@ impl Engine {
         Ok(pattern)
     }
 
-    /// What can be said against a declaration by looking at the catalog.
+    /// What can be said against a new declaration by looking at the catalog.
     fn check_declaration(&self, pattern: &Pattern) -> Result<()> {
-        let registry = self.patterns();
-        let declaration = &pattern.declaration;
-        if registry.find(&pattern.target, &declaration.name).is_some() {
+        if self.patterns().find(&pattern.target, &pattern.declaration.name).is_some() {
             return Err(Error::user(
                 ErrorCode::PatternAlreadyExists,
                 format!(
                     "{} has a pattern '{}' already: drop it, or modify it",
-                    pattern.target, declaration.name
+                    pattern.target, pattern.declaration.name
                 ),
             ));
+        }
+        self.check_definition(pattern)
+    }
+
+    /// The same for one that may take another's place, that of the same name.
+    pub(super) fn check_definition(&self, pattern: &Pattern) -> Result<()> {
+        let registry = self.patterns();
+        let declaration = &pattern.declaration;
+        if let Some(namespace) = pattern.collections().into_iter().find(|it| it.holds_definitions()) {
+            return Err(refuse_change(namespace));
         }
         let others: Vec<&Declaration> =
             registry.of(&pattern.target.database).iter().map(|other| &*other.declaration).collect();
         check_claims(declaration, &others)?;
-        registry.with(vec![Arc::new(pattern.clone())])?;
+        registry.replacing(Arc::new(pattern.clone()))?;
         if let Some(source) = &pattern.source
             && self.collection(source).is_none()
         {
@@ -111,7 +113,7 @@ impl Engine {
     }
 
     /// Whether its documents can be found.
-    fn check_needs(&self, pattern: &Pattern) -> Result<()> {
+    pub(super) fn check_needs(&self, pattern: &Pattern) -> Result<()> {
         match pattern.found_by() {
             Some((namespace, field)) => self.check_found_by(self.collection(namespace), namespace, field),
             None => Ok(()),
@@ -159,7 +161,7 @@ impl Engine {
         (!found).then_some((namespace, key))
     }
 
-    fn build_supporting_indexes(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
+    pub(super) fn build_supporting_indexes(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
         let Some((namespace, key)) = self.missing_index(pattern) else { return Ok(()) };
         let taken = |name: &String| {
             self.collection(namespace).is_some_and(|collection| collection.index_named(name).is_some())
@@ -177,104 +179,6 @@ impl Engine {
             partial: None,
         };
         self.build_indexes(operation, namespace, vec![spec]).map(drop)
-    }
-
-    /// Changes the patterns while nobody writes to two collections, on disk first.
-    pub(super) fn change_patterns<T>(
-        &self,
-        operation: &Operation,
-        target: &Namespace,
-        source: Option<Namespace>,
-        change: impl FnOnce(&Engine, &Registry) -> Result<(Registry, T)>,
-    ) -> Result<T> {
-        let mut held = Vec::new();
-        let mut collections: Vec<Arc<Collection>> = [Some(target.clone()), source]
-            .into_iter()
-            .flatten()
-            .filter_map(|namespace| self.collection(&namespace))
-            .collect();
-        collections.sort_by_key(|collection| collection.id);
-        collections.dedup_by_key(|collection| collection.id);
-        for collection in &collections {
-            held.push(self.hold_whole(operation, collection)?);
-        }
-        let ids = self.ids.lock();
-        let before = self.patterns();
-        let (after, result) = change(self, &before)?;
-        let mut transaction = self.store.begin();
-        ids.save(&mut transaction);
-        for pattern in after.iter() {
-            transaction.put(Space::Meta, pattern.meta_key(), pattern.encode().into_bytes());
-        }
-        for gone in before.iter().filter(|pattern| !after.iter().any(|kept| kept.id == pattern.id)) {
-            transaction.delete(Space::Meta, &gone.meta_key());
-            transaction.reclaim(Space::Meta, &layout::group_key(gone.id, &[]));
-        }
-        transaction.commit(Durability::Durable)?;
-        self.publish_patterns(after);
-        drop(held);
-        Ok(result)
-    }
-
-    /// Puts a pattern into another state.
-    pub fn set_pattern_state(
-        &self,
-        operation: &Operation,
-        pattern: &Pattern,
-        state: PatternState,
-    ) -> Result<()> {
-        self.change_patterns(operation, &pattern.target, pattern.source.clone(), |_, registry| {
-            let current = registry.find(&pattern.target, &pattern.declaration.name);
-            let current =
-                current.filter(|current| current.id == pattern.id).ok_or_else(|| not_found(pattern))?;
-            let changed = Arc::new(Pattern { state, ..(**current).clone() });
-            Ok((registry.with(vec![changed])?, ()))
-        })
-    }
-
-    /// Notes what came of filling a pattern, unless somebody decided otherwise meanwhile.
-    pub(super) fn finish_filling(
-        &self,
-        operation: &Operation,
-        pattern: &Pattern,
-        state: PatternState,
-    ) -> Result<()> {
-        self.change_patterns(operation, &pattern.target, pattern.source.clone(), |_, registry| {
-            let current = registry.find(&pattern.target, &pattern.declaration.name);
-            let building =
-                |current: &&Arc<Pattern>| current.id == pattern.id && current.state == PatternState::Building;
-            match current.filter(building) {
-                Some(current) => {
-                    let changed = Arc::new(Pattern { state, ..(**current).clone() });
-                    Ok((registry.with(vec![changed])?, ()))
-                }
-                None => Ok((registry.clone(), ())),
-            }
-        })
-    }
-
-    /// Leaves a pattern's fields as they are until it is restarted.
-    pub fn pause_pattern(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
-        self.set_pattern_state(operation, pattern, PatternState::Paused)?;
-        self.jobs.lock().iter().filter(|job| job.pattern.id == pattern.id).for_each(|job| job.kill());
-        Ok(())
-    }
-
-    /// Puts a pattern that was not maintained for a while in force again, building. It gets a new number: what was
-    /// stored of its groups is of the past.
-    pub fn restart_pattern(&self, operation: &Operation, pattern: &Pattern) -> Result<Arc<Pattern>> {
-        let id = PatternId(self.next_index_id().0);
-        self.change_patterns(operation, &pattern.target, pattern.source.clone(), |engine, registry| {
-            let current = registry.find(&pattern.target, &pattern.declaration.name);
-            let current =
-                current.filter(|current| current.id == pattern.id).ok_or_else(|| not_found(pattern))?;
-            if current.is_maintained() {
-                return Ok((registry.clone(), current.clone()));
-            }
-            let restarted = Arc::new(Pattern { id, state: PatternState::Building, ..(**current).clone() });
-            engine.check_needs(&restarted)?;
-            Ok((registry.without(&[pattern.id])?.with(vec![restarted.clone()])?, restarted))
-        })
     }
 
     /// The pattern of that name.
@@ -363,6 +267,19 @@ impl Pattern {
             })
     }
 
+    /// The collections that it writes to and reads from.
+    pub fn collections(&self) -> Vec<&Namespace> {
+        [Some(&self.target), self.source.as_ref()].into_iter().flatten().collect()
+    }
+
+    /// The collection whose documents are visited to fill it.
+    pub fn walked(&self) -> &Namespace {
+        match (&self.source, self.inserts_parents()) {
+            (Some(source), true) => source,
+            _ => &self.target,
+        }
+    }
+
     /// Whether groups have documents of their own, made and removed with them.
     pub fn inserts_parents(&self) -> bool {
         matches!(&self.declaration.kind, Kind::Rollup(rollup) if rollup.when_not_matched == WhenNotMatched::Insert)
@@ -375,11 +292,6 @@ impl Pattern {
             _ => false,
         }
     }
-}
-
-fn not_found(pattern: &Pattern) -> Error {
-    let message = format!("{} has no pattern '{}' any more", pattern.target, pattern.declaration.name);
-    Error::user(ErrorCode::PatternNotFound, message)
 }
 
 /// Refuses a path that a user names and a pattern maintains.

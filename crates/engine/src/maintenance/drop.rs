@@ -17,35 +17,27 @@ use crate::write::{Unit, door};
 
 impl Engine {
     /// Drops a pattern; its fields stay as plain ones.
-    pub fn drop_pattern(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
-        self.change_patterns(operation, &pattern.target, pattern.source.clone(), |_, registry| {
+    pub fn drop_pattern(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
+        let (database, held) = (&pattern.target.database, pattern.collections());
+        self.change_patterns(operation, database, &held, |_, registry| {
             Ok((registry.without(&[pattern.id])?, ()))
         })?;
-        self.jobs.lock().iter().filter(|job| job.pattern.id == pattern.id).for_each(|job| job.kill());
+        self.kill_jobs_of(pattern.id);
         Ok(())
     }
 
     /// Removes the fields that a dropped pattern left, document by document.
     pub fn remove_fields(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<u64> {
-        let mut unit = Unit::new(self, operation.clone(), self.options.durability);
-        let mut changed = 0;
-        for record in self.records_of(operation, &pattern.target)? {
+        self.visit_records(operation, &pattern.target, |unit, record| {
             loop {
-                operation.check()?;
-                let Some(collection) = unit.enter(&pattern.target)? else { return Ok(changed) };
-                match strip(&mut unit, pattern, &collection, record) {
-                    Ok(stripped) => {
-                        changed += u64::from(stripped);
-                        unit.written()?;
-                        break;
-                    }
+                let Some(collection) = unit.enter(&pattern.target)? else { return Ok(false) };
+                match strip(unit, pattern, &collection, record) {
+                    Ok(stripped) => return unit.written().map(|()| stripped),
                     Err(error) if unit.can_retry(&error)? => {}
                     Err(error) => return Err(error),
                 }
             }
-        }
-        unit.settle()?;
-        Ok(changed)
+        })
     }
 
     /// Drops the supporting index that a dropped pattern left, unless another pattern wants it.
@@ -62,7 +54,7 @@ impl Engine {
     }
 
     /// Drops the patterns of a collection that is about to be dropped. One that others read from cannot be.
-    pub(crate) fn drop_patterns_of(&self, operation: &Operation, namespace: &Namespace) -> Result<()> {
+    pub(crate) fn drop_patterns_of(&self, operation: &Arc<Operation>, namespace: &Namespace) -> Result<()> {
         let registry = self.patterns();
         let concerned = registry.of(&namespace.database);
         let reads = |pattern: &&Arc<Pattern>| {
@@ -78,7 +70,7 @@ impl Engine {
     }
 
     /// Drops all patterns of a database.
-    pub(crate) fn drop_all_patterns(&self, operation: &Operation, database: &str) -> Result<()> {
+    pub(crate) fn drop_all_patterns(&self, operation: &Arc<Operation>, database: &str) -> Result<()> {
         for pattern in self.patterns().of(database) {
             self.drop_pattern(operation, pattern)?;
         }

@@ -31,6 +31,11 @@ impl Groups {
         self.distrusted = really.then_some(pattern);
     }
 
+    /// Whether everything of a pattern is made anew.
+    pub fn distrusts(&self, pattern: PatternId) -> bool {
+        self.distrusted == Some(pattern)
+    }
+
     pub fn write(&self, unit: &mut Unit<'_>) {
         for ((pattern, key), state) in &self.known {
             let place = layout::group_key(*pattern, key);

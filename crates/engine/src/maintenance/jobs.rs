@@ -3,7 +3,7 @@
 //! A job is no more than a sign of a thread that works: what is left to do lies in the store, so a job that ends, by
 //! whatever cause, loses nothing, and another takes its work up.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ pub struct Job {
     pub done: AtomicU64,
     pub total: AtomicU64,
     killed: AtomicBool,
+    /// What it runs as, once it does.
+    operation: OnceLock<Arc<Operation>>,
     /// Why it tries again, or has given up.
     error: Mutex<Option<String>>,
 }
@@ -57,12 +59,24 @@ impl Job {
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             killed: AtomicBool::new(false),
+            operation: OnceLock::new(),
             error: Mutex::new(None),
         }
     }
 
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Relaxed);
+        if let Some(operation) = self.operation.get() {
+            operation.kill();
+        }
+    }
+
+    /// What it runs as: ended with it.
+    pub(super) fn run_by(&self, operation: &Arc<Operation>) {
+        let _ = self.operation.set(operation.clone());
+        if self.is_killed() {
+            operation.kill();
+        }
     }
 
     pub(super) fn check(&self) -> Result<()> {

@@ -13,6 +13,7 @@
 mod carry;
 mod caused;
 mod declare;
+mod definitions;
 mod drop;
 mod estimate;
 mod fill;
@@ -25,11 +26,14 @@ mod look;
 mod refusal;
 mod registry;
 mod sources;
+mod states;
 mod verify;
 
 pub(crate) use carry::{carry, carry_deferred};
 pub use caused::{Caused, LeftPending};
 pub(crate) use declare::check_user_paths;
+pub use definitions::DEFINITIONS;
+pub(crate) use definitions::{adopt, load, refuse_change};
 pub use estimate::{Estimate, FanOutSizes};
 pub use forecast::{Planned, forecast, maintained_among};
 pub(crate) use groups::Deferred;

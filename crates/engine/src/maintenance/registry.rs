@@ -1,17 +1,14 @@
 //! The patterns in force.
 //!
-//! Like the catalog an immutable value behind a lock: writers take it whole. On disk each pattern is one document in
-//! `meta`, written in the commit that changes it.
+//! Like the catalog an immutable value behind a lock: writers take it whole. On disk each pattern is a document of its
+//! database ([`super::definitions`]), written in the commit that changes it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, doc};
-use kilim_error::{Error, Result, StorageError};
+use kilim_error::{Error, Result};
 use kilim_patterns::{Declaration, in_order};
-use kilim_storage::{Direction, Snapshot, Space};
 
-use crate::layout;
 use crate::metrics::Counter;
 use crate::namespace::Namespace;
 
@@ -35,13 +32,19 @@ pub struct Pattern {
 pub enum PatternState {
     /// Maintained, and documents from before are being filled.
     Building,
+    /// Filled, and being checked as a whole before it counts as active.
+    Verifying,
     Active,
     /// Not maintained: its fields stay as they are.
     Paused,
     /// Documents were found that are not as they should be.
     Suspect,
-    /// Why it could not be built.
+    /// Why its filling ended early. What is written is maintained all the same, so that filling can go on.
     Failed(String),
+    /// Its definition was inserted, not declared: it is not maintained, and nobody knows whether its data is true.
+    Unverified,
+    /// The same while a check finds out: maintained, so that what is written meanwhile does not count against it.
+    OnTrial,
 }
 
 /// What a pattern did since the server started.
@@ -62,19 +65,6 @@ pub struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn load(snapshot: &Snapshot) -> Result<Registry> {
-        let mut patterns = Vec::new();
-        let (lower, upper) = ([layout::PATTERN_TAG], [layout::PATTERN_TAG + 1]);
-        let bounds = (std::ops::Bound::Included(&lower[..]), std::ops::Bound::Excluded(&upper[..]));
-        for entry in snapshot.scan(Space::Meta, bounds.0, bounds.1, Direction::Forward) {
-            let (key, value) = entry?;
-            let pattern = Pattern::decode(&key, &value)
-                .ok_or_else(|| StorageError::Corrupt("a pattern in the catalog is unreadable".to_owned()))?;
-            patterns.push(Arc::new(pattern));
-        }
-        Registry::default().with(patterns)
-    }
-
     /// The patterns of one database, each behind those that it reads from.
     pub fn of(&self, database: &str) -> &[Arc<Pattern>] {
         self.databases.get(database).map_or(&[], |patterns| patterns)
@@ -82,6 +72,10 @@ impl Registry {
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Pattern>> {
         self.databases.values().flat_map(|patterns| patterns.iter())
+    }
+
+    pub fn by_id(&self, id: PatternId) -> Option<&Arc<Pattern>> {
+        self.iter().find(|pattern| pattern.id == id)
     }
 
     pub fn find(&self, target: &Namespace, name: &str) -> Option<&Arc<Pattern>> {
@@ -103,6 +97,15 @@ impl Registry {
         let ids: Vec<PatternId> = changed.iter().map(|pattern| pattern.id).collect();
         let kept = self.iter().filter(|pattern| !ids.contains(&pattern.id)).cloned();
         Registry::of_all(kept.chain(changed).collect())
+    }
+
+    /// With this in the place of the one of the same name, or beside the others.
+    pub fn replacing(&self, pattern: Arc<Pattern>) -> Result<Registry> {
+        let same = |other: &&Arc<Pattern>| {
+            other.target == pattern.target && other.declaration.name == pattern.declaration.name
+        };
+        let kept = self.iter().filter(|other| !same(other)).cloned();
+        Registry::of_all(kept.chain([pattern.clone()]).collect())
     }
 
     pub fn without(&self, ids: &[PatternId]) -> Result<Registry> {
@@ -137,42 +140,7 @@ impl Pattern {
     }
 
     pub fn is_maintained(&self) -> bool {
-        matches!(self.state, PatternState::Building | PatternState::Active | PatternState::Suspect)
-    }
-
-    pub(crate) fn meta_key(&self) -> Vec<u8> {
-        layout::pattern_key(self.id).to_vec()
-    }
-
-    /// As it lies in `meta`.
-    pub(crate) fn encode(&self) -> Document {
-        let mut document = doc! {
-            "db": &self.target.database,
-            "target": &self.target.collection,
-            "definition": self.declaration.to_document(),
-            "state": self.state.name(),
-        };
-        if let PatternState::Failed(reason) = &self.state {
-            document.push("reason", reason);
-        }
-        document
-    }
-
-    fn decode(key: &[u8], value: &[u8]) -> Option<Pattern> {
-        let id = PatternId(u32::from_be_bytes(key.get(1..5)?.try_into().ok()?));
-        let document = RawDocument::parse(value).ok()?;
-        let text = |name: &str| document.get(name).and_then(RawValue::as_str);
-        let state = match text("state")? {
-            "building" => PatternState::Building,
-            "active" => PatternState::Active,
-            "paused" => PatternState::Paused,
-            "suspect" => PatternState::Suspect,
-            "failed" => PatternState::Failed(text("reason")?.to_owned()),
-            _ => return None,
-        };
-        let definition = document.get("definition")?.as_document()?;
-        let declaration = Declaration::restore(text("target")?, definition).ok()?;
-        Pattern::new(id, text("db")?, declaration, state).ok()
+        !matches!(self.state, PatternState::Paused | PatternState::Unverified)
     }
 
     pub fn new(
@@ -194,13 +162,20 @@ impl Pattern {
 }
 
 impl PatternState {
+    /// Whether documents from before may still lack its fields.
+    pub fn is_unfinished(&self) -> bool {
+        matches!(self, PatternState::Building | PatternState::Verifying | PatternState::Failed(_))
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             PatternState::Building => "building",
+            PatternState::Verifying => "verifying",
             PatternState::Active => "active",
             PatternState::Paused => "paused",
             PatternState::Suspect => "suspect",
             PatternState::Failed(_) => "failed",
+            PatternState::Unverified | PatternState::OnTrial => "unverified",
         }
     }
 }

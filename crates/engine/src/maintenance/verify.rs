@@ -13,7 +13,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value, doc, encode_value};
-use kilim_error::{Error, ErrorCode, Result};
+use kilim_error::Result;
 use kilim_patterns::{Derived, Kind, Reference, Rollup, Row};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::{CommitTime, Durability, Snapshot, Space};
@@ -21,7 +21,8 @@ use kilim_storage::{CommitTime, Durability, Snapshot, Space};
 use super::fill::{Refresh, refresh};
 use super::groups::rows;
 use super::sources::{document_of, unique_index};
-use super::{Pattern, PatternState};
+use super::states::{self, not_ready};
+use super::{Job, JobKind, Pattern, PatternState};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::layout;
@@ -57,17 +58,38 @@ impl Engine {
         limit: usize,
     ) -> Result<Verification> {
         let whole = filter.is_none();
-        let found = Check::new(self, operation, pattern, limit, false)?.run(filter)?;
-        pattern.counters.drift.add(found.wrong);
-        let state = match (&pattern.state, found.wrong) {
-            (PatternState::Active, 1..) => Some(PatternState::Suspect),
-            (PatternState::Suspect, 0) if whole => Some(PatternState::Active),
-            _ => None,
-        };
-        if let Some(state) = state {
-            self.set_pattern_state(operation, pattern, state)?;
+        if whole && pattern.state == PatternState::Unverified {
+            return self.try_pattern(operation, pattern, limit);
         }
+        let found = Check::new(self, operation, pattern, limit, Repair::Nothing)?.run(filter)?;
+        pattern.counters.drift.add(found.wrong);
+        match found.wrong {
+            0 if whole => {
+                self.move_pattern(operation, pattern.id, &[PatternState::Suspect], PatternState::Active)?
+            }
+            0 => false,
+            _ => self.move_pattern(operation, pattern.id, &[PatternState::Active], PatternState::Suspect)?,
+        };
         Ok(found)
+    }
+
+    /// Puts a pattern whose definition was inserted in force, if its data is true. It is maintained while that is
+    /// found out, so that no write falls between the check and its result.
+    fn try_pattern(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Arc<Pattern>,
+        limit: usize,
+    ) -> Result<Verification> {
+        let pattern = self.restart_pattern_as(operation, pattern, PatternState::OnTrial)?;
+        let found = Check::new(self, operation, &pattern, limit, Repair::Nothing)
+            .and_then(|check| check.run(None));
+        let is_true = found.as_ref().is_ok_and(|found| found.wrong == 0);
+        let state = if is_true { PatternState::Active } else { PatternState::Unverified };
+        // Also where the check was interrupted, by whose leave this goes on.
+        let running = self.operations.start(0);
+        self.set_pattern_state(&running, &pattern, state)?;
+        found
     }
 
     /// The same, and makes anew what is wrong. A pattern that failed is taken up again.
@@ -79,36 +101,87 @@ impl Engine {
         limit: usize,
     ) -> Result<Verification> {
         let whole = filter.is_none();
+        let partly = "is not filled yet: repair all of it, without a filter";
         let pattern = match &pattern.state {
             PatternState::Paused => {
-                return Err(Error::user(
-                    ErrorCode::PatternNotReady,
-                    format!("'{}' is paused: resumePattern fills what it missed", pattern.declaration.name),
-                ));
+                return Err(not_ready(pattern, "is paused: resumePattern fills what it missed"));
             }
-            PatternState::Failed(_) if !whole => {
-                return Err(Error::user(
-                    ErrorCode::PatternNotReady,
-                    format!("'{}' has failed: repair all of it, without a filter", pattern.declaration.name),
-                ));
+            PatternState::Failed(_) | PatternState::Unverified if !whole => {
+                return Err(not_ready(pattern, partly));
             }
-            PatternState::Failed(_) => self.restart_pattern(operation, pattern)?,
+            PatternState::Failed(_) => self.resume_pattern(operation, pattern)?,
+            PatternState::Unverified => self.restart_pattern(operation, pattern)?,
             _ => pattern.clone(),
         };
-        let found = Check::new(self, operation, &pattern, limit, true)?.run(filter)?;
-        pattern.counters.drift.add(found.wrong);
-        let building = pattern.state == PatternState::Building;
-        let is_filled_by_job = building && self.jobs.lock().iter().any(|job| job.pattern.id == pattern.id);
-        if whole && pattern.state != PatternState::Active && !is_filled_by_job {
-            let left = match found.wrong {
-                0 => 0,
-                _ => Check::new(self, operation, &pattern, 0, false)?.run(None)?.wrong,
-            };
-            let state = if left == 0 { PatternState::Active } else { PatternState::Suspect };
-            self.set_pattern_state(operation, &pattern, state)?;
+        let fills = |job: &Arc<Job>| job.kind == JobKind::Fill && job.pattern.id == pattern.id;
+        let is_filled_by_job = self.jobs.lock().iter().any(fills);
+        if !whole || is_filled_by_job || pattern.state == PatternState::Active {
+            let found = Check::new(self, operation, &pattern, limit, Repair::All)?.run(filter)?;
+            pattern.counters.drift.add(found.wrong);
+            return Ok(found);
         }
+        let before = pattern.state.clone();
+        let checked = self.check_filled(operation, &pattern, limit);
+        let (found, state) = match checked {
+            Ok(checked) => checked,
+            Err(error) => {
+                let running = self.operations.start(0);
+                let reason = PatternState::Failed(error.to_string());
+                self.move_pattern(&running, pattern.id, &[PatternState::Building], reason)?;
+                return Err(error);
+            }
+        };
+        pattern.counters.drift.add(found.wrong);
+        self.move_pattern(operation, pattern.id, &[before], state)?;
         Ok(found)
     }
+
+    /// Goes on filling a pattern where it stopped.
+    fn resume_pattern(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<Arc<Pattern>> {
+        let failed = pattern.state.clone();
+        if !self.move_pattern(operation, pattern.id, &[failed], PatternState::Building)? {
+            return Err(not_ready(pattern, "was changed meanwhile"));
+        }
+        let current = self.patterns();
+        let pattern = states::current(&current, pattern)?;
+        let job = self.enlist(pattern);
+        job.run_by(operation);
+        let result = self.fill(operation, &job);
+        self.finish_job(&job, result.clone());
+        result.map(|()| pattern.clone())
+    }
+
+    /// Checks all of a pattern, repairs what is wrong, and looks again where something was: what was found, and the
+    /// state that follows.
+    pub(super) fn check_filled(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Arc<Pattern>,
+        limit: usize,
+    ) -> Result<(Verification, PatternState)> {
+        let repair = match pattern.state {
+            PatternState::Verifying => Repair::Filling,
+            _ => Repair::All,
+        };
+        let found = Check::new(self, operation, pattern, limit, repair)?.run(None)?;
+        let left = match found.wrong {
+            0 => 0,
+            _ => Check::new(self, operation, pattern, 0, Repair::Nothing)?.run(None)?.wrong,
+        };
+        if left > 0 {
+            tracing::warn!(pattern = &*pattern.declaration.name, left, "documents stay wrong after their repair");
+        }
+        Ok((found, if left == 0 { PatternState::Active } else { PatternState::Suspect }))
+    }
+}
+
+/// What a check puts right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repair {
+    Nothing,
+    /// What a new pattern lacks. Documents of a rollup collection that belong to no group stay: they may be anybody's.
+    Filling,
+    All,
 }
 
 struct Check<'c> {
@@ -119,6 +192,7 @@ struct Check<'c> {
     source: Option<Arc<Collection>>,
     limit: usize,
     found: Verification,
+    repairs: Repair,
     /// What repairs are written with.
     repair: Option<Unit<'c>>,
 }
@@ -138,14 +212,16 @@ impl<'c> Check<'c> {
         operation: &'c Arc<Operation>,
         pattern: &'c Arc<Pattern>,
         limit: usize,
-        repairs: bool,
+        repairs: Repair,
     ) -> Result<Check<'c>> {
         engine.store.settle(Durability::Relaxed)?;
         let snapshot = engine.store.snapshot();
         Ok(Check {
             source: pattern.source.as_ref().and_then(|source| engine.collection(source)),
             found: Verification { as_of: snapshot.commit_time(), ..Verification::default() },
-            repair: repairs.then(|| Unit::new(engine, operation.clone(), engine.options.durability)),
+            repair: (repairs != Repair::Nothing)
+                .then(|| Unit::new(engine, operation.clone(), engine.options.durability)),
+            repairs,
             engine,
             operation,
             pattern,
@@ -327,7 +403,12 @@ impl<'c> Check<'c> {
                 self.note(parent.get("_id"), "", Some(RawValue::Document(parent)), None);
                 self.found.wrong += 1;
                 let pattern = self.pattern;
-                self.refresh(&pattern.target, record)
+                // A new pattern may meet documents that are not its own.
+                let refresh = match self.repairs {
+                    Repair::Filling => Refresh::Missing,
+                    _ => Refresh::All,
+                };
+                self.refresh_as(&pattern.target, record, refresh)
             }
             Some(expected) => self.note_wrong(record, parent, &expected),
         }
@@ -385,8 +466,12 @@ impl<'c> Check<'c> {
     }
 
     fn refresh(&mut self, namespace: &Namespace, record: RecordId) -> Result<()> {
+        self.refresh_as(namespace, record, Refresh::All)
+    }
+
+    fn refresh_as(&mut self, namespace: &Namespace, record: RecordId, how: Refresh) -> Result<()> {
         match &mut self.repair {
-            Some(unit) => refresh(unit, self.pattern, namespace, record, Refresh::All),
+            Some(unit) => refresh(unit, self.pattern, namespace, record, how).map(drop),
             None => Ok(()),
         }
     }

@@ -4,6 +4,8 @@
 //! all are written does it take the other's name, in one commit; a failure leaves everything as it was. What a crash
 //! leaves behind is dropped at the next start.
 
+use std::sync::Arc;
+
 use kilim_bson::RawDocument;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage;
@@ -122,7 +124,7 @@ pub(super) fn check_no_view(engine: &Engine, namespace: &Namespace) -> Result<()
     }
 }
 
-fn drop_quietly(engine: &Engine, operation: &Operation, namespace: &Namespace) -> Result<()> {
+fn drop_quietly(engine: &Engine, operation: &Arc<Operation>, namespace: &Namespace) -> Result<()> {
     engine.drop_collection(operation, namespace).map(drop)
 }
 

@@ -16,7 +16,7 @@ use crate::catalog::{Collection, RecordId};
 use crate::index::{Index, KeySet, keys_of};
 use crate::layout;
 use crate::limits;
-use crate::maintenance::carry;
+use crate::maintenance::{self, carry};
 
 /// What may be stored: size and depth.
 fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
@@ -60,6 +60,9 @@ pub(super) fn insert(
     collection: &Arc<Collection>,
     document: RawDocument<'_>,
 ) -> Result<Option<Document>> {
+    if collection.namespace.holds_definitions() {
+        return maintenance::adopt(unit, &collection.namespace, document).map(|()| None);
+    }
     let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
         return put_new(unit, collection, document).map(|_| None);
     };
@@ -76,6 +79,9 @@ pub(crate) fn update(
     after: RawDocument<'_>,
     untouched: impl Fn(&Index) -> bool,
 ) -> Result<Option<Document>> {
+    if collection.namespace.holds_definitions() {
+        return Err(maintenance::refuse_change(&collection.namespace));
+    }
     let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
         return put_changed(unit, collection, record, before, after, untouched).map(|()| None);
     };
@@ -88,6 +94,9 @@ pub(super) fn delete(
     record: RecordId,
     before: RawDocument<'_>,
 ) -> Result<()> {
+    if collection.namespace.holds_definitions() {
+        return Err(maintenance::refuse_change(&collection.namespace));
+    }
     let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
         return put_removed(unit, collection, record, before);
     };

@@ -1,0 +1,286 @@
+//! Definitions as documents: `<db>.kilim.patterns` has one for each pattern of its database.
+//!
+//! They are what patterns are loaded from, what users read and what dumps carry. A pattern is changed by
+//! commands, and its document with it in one commit. A document that somebody inserts, as a restore does, is taken for
+//! a definition whose data nobody has checked: it is `unverified`, whatever it says of itself.
+//!
+//! What only this server understands lies in `meta` beside it: the id under which groups' states are kept, and how
+//! far the pattern is filled.
+//!
+//! Invariant: a document whose pattern is or was maintained has an id in `meta`; one that was inserted has none.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue, doc, encode_value};
+use kilim_error::{Error, ErrorCode, Result, StorageError};
+use kilim_patterns::{Declaration, check_claims};
+use kilim_storage::{Direction, Snapshot, Space};
+
+use super::fill::Filling;
+use super::sources::{Use, document_of, find_unique};
+use super::{Pattern, PatternId, PatternState, Registry};
+use crate::catalog::{Catalog, RecordId};
+use crate::ddl::Ids;
+use crate::engine::Engine;
+use crate::layout;
+use crate::namespace::Namespace;
+use crate::write::{Unit, door};
+
+/// The collection's name in every database.
+pub const DEFINITIONS: &str = "kilim.patterns";
+
+/// Where the definitions of a database are.
+pub(super) fn definitions_of(database: &str) -> Namespace {
+    Namespace { database: database.to_owned(), collection: DEFINITIONS.to_owned() }
+}
+
+impl Namespace {
+    /// Whether its documents are definitions of patterns.
+    pub fn holds_definitions(&self) -> bool {
+        self.collection == DEFINITIONS
+    }
+}
+
+impl Pattern {
+    /// The `_id` of its document.
+    pub fn definition_id(&self) -> String {
+        format!("{}.{}", self.target.collection, self.declaration.name)
+    }
+
+    /// Its document.
+    pub fn to_definition(&self) -> Document {
+        let mut definition = doc! {"createPattern": &self.target.collection};
+        for (name, value) in self.declaration.to_document().iter() {
+            definition.push(name, value);
+        }
+        let mut document = doc! {
+            "_id": self.definition_id(),
+            "target": &self.target.collection,
+            "name": &*self.declaration.name,
+            "kind": self.declaration.kind_name,
+            "definition": definition,
+            "state": self.state.name(),
+        };
+        if let PatternState::Failed(reason) = &self.state {
+            document.push("reason", reason);
+        }
+        document
+    }
+
+    fn has_same_place(&self, other: &Pattern) -> bool {
+        self.target == other.target && self.declaration.name == other.declaration.name
+    }
+}
+
+/// What a document declares.
+fn declaration_of(document: RawDocument<'_>) -> Result<Declaration> {
+    let bad = |message: String| Error::user(ErrorCode::FailedToParse, format!("{DEFINITIONS}: {message}"));
+    let (mut target, mut name, mut definition) = (None, None, None);
+    for (field, value) in document {
+        match (field, value) {
+            ("target", RawValue::String(text)) => target = Some(text),
+            ("name", RawValue::String(text)) => name = Some(text),
+            ("definition", RawValue::Document(document)) => definition = Some(document),
+            ("_id" | "kind" | "state" | "reason", RawValue::String(_)) => {}
+            ("_id" | "target" | "name" | "kind" | "definition" | "state" | "reason", value) => {
+                let type_name = value.element_type().name();
+                return Err(bad(format!("'{field}' of a definition cannot be of type {type_name}")));
+            }
+            _ => return Err(bad(format!("'{field}' is no field of a definition"))),
+        }
+    }
+    let missing = |field: &str| bad(format!("a definition needs '{field}'"));
+    let (target, name) = (target.ok_or_else(|| missing("target"))?, name.ok_or_else(|| missing("name"))?);
+    let definition = definition.ok_or_else(|| missing("definition"))?;
+    let id = format!("{target}.{name}");
+    if document.get("_id").and_then(RawValue::as_str) != Some(&id) {
+        return Err(bad(format!("the _id of '{name}' of '{target}' is '{id}'")));
+    }
+    match definition.get("createPattern") {
+        None => {}
+        Some(RawValue::String(own)) if own == target => {}
+        Some(_) => return Err(bad(format!("'definition.createPattern' is not the target '{target}'"))),
+    }
+    let fields = definition.iter().filter(|(field, _)| *field != "createPattern");
+    let fields: Document = fields.map(|(field, value)| (field, value.to_value())).collect();
+    let declaration = Declaration::parse(target, fields.as_raw())?;
+    if *declaration.name != *name {
+        return Err(bad(format!("'definition.name' is not '{name}'")));
+    }
+    Ok(declaration)
+}
+
+/// The state that a document of our own tells.
+fn state_of(document: RawDocument<'_>) -> Option<PatternState> {
+    let text = |name: &str| document.get(name).and_then(RawValue::as_str);
+    Some(match text("state")? {
+        "building" => PatternState::Building,
+        "verifying" => PatternState::Verifying,
+        "active" => PatternState::Active,
+        "paused" => PatternState::Paused,
+        "suspect" => PatternState::Suspect,
+        "failed" => PatternState::Failed(text("reason")?.to_owned()),
+        "unverified" => PatternState::Unverified,
+        _ => return None,
+    })
+}
+
+/// The patterns of all databases, as a snapshot has them.
+pub(crate) fn load(snapshot: &Snapshot, catalog: &Catalog, ids: &mut Ids) -> Result<Registry> {
+    let corrupt = |what: &str| Error::Storage(StorageError::Corrupt(what.to_owned()));
+    let mut known = HashMap::new();
+    let (lower, upper) = ([layout::PATTERN_TAG], [layout::PATTERN_TAG + 1]);
+    let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
+    for entry in snapshot.scan(Space::Meta, bounds.0, bounds.1, Direction::Forward) {
+        let (key, value) = entry?;
+        let place = RawDocument::parse(&value).ok().and_then(|place| {
+            let text = |name: &str| Some(place.get(name)?.as_str()?.to_owned());
+            Some((text("db")?, text("definition")?))
+        });
+        let place = place.ok_or_else(|| corrupt("a pattern's id is unreadable"))?;
+        let id = key[1..].try_into().map_err(|_| corrupt("a pattern's key has a wrong length"))?;
+        known.insert(place, PatternId(u32::from_be_bytes(id)));
+    }
+    let mut patterns = Vec::new();
+    for collection in catalog.iter().filter(|collection| collection.namespace.holds_definitions()) {
+        let database = &collection.namespace.database;
+        let lower = layout::record_key(collection.id, RecordId(0));
+        let upper = layout::record_key(collection.id, RecordId(u64::MAX));
+        let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
+        for entry in snapshot.scan(Space::Records, bounds.0, bounds.1, Direction::Forward) {
+            let document = document_of(collection, &entry?.1);
+            let place = document.get("_id").and_then(RawValue::as_str).unwrap_or_default();
+            let id = known.remove(&(database.clone(), place.to_owned()));
+            let declared = declaration_of(document.as_raw());
+            let pattern = match (id, declared) {
+                (Some(id), Ok(declared)) => {
+                    let state = state_of(document.as_raw());
+                    let state = state.ok_or_else(|| corrupt("a pattern's state is unknown"))?;
+                    Pattern::new(id, database, declared, state)?
+                }
+                (None, Ok(declared)) => {
+                    let id = PatternId(ids.next_index().0);
+                    Pattern::new(id, database, declared, PatternState::Unverified)?
+                }
+                (Some(_), Err(_)) => return Err(corrupt("a pattern's definition is unreadable")),
+                (None, Err(error)) => {
+                    tracing::warn!(%error, definition = place, "a definition that is not in force cannot be read");
+                    continue;
+                }
+            };
+            patterns.push(Arc::new(pattern));
+        }
+    }
+    match known.is_empty() {
+        true => Registry::default().with(patterns),
+        false => Err(corrupt("a pattern has lost its definition")),
+    }
+}
+
+/// Puts what differs between two registries into a unit's batch. The caller holds `ids`, and the unit is in the
+/// collection of definitions.
+pub(super) fn put_changes(unit: &mut Unit<'_>, before: &Registry, after: &Registry) -> Result<()> {
+    for pattern in after.iter() {
+        let old = before.find(&pattern.target, &pattern.declaration.name);
+        if old.is_some_and(|old| Arc::ptr_eq(old, pattern)) {
+            continue;
+        }
+        put_document(unit, pattern)?;
+        let known = before.by_id(pattern.id).filter(|known| known.has_same_place(pattern) && has_id(known));
+        if has_id(pattern) && known.is_none() {
+            let place = doc! {"db": &pattern.target.database, "definition": pattern.definition_id()};
+            unit.transaction().put(Space::Meta, layout::pattern_key(pattern.id).to_vec(), place.into_bytes());
+        }
+        let filling = layout::filling_key(pattern.id);
+        match &pattern.state {
+            PatternState::Building if before.by_id(pattern.id).is_none() => {
+                let begun = Filling::begin(unit.engine, pattern)?;
+                unit.transaction().put(Space::Meta, filling.to_vec(), begun.encode().into_bytes());
+            }
+            state if !state.is_unfinished() => unit.transaction().delete(Space::Meta, &filling),
+            _ => {}
+        }
+    }
+    for gone in before.iter().filter(|old| after.find(&old.target, &old.declaration.name).is_none()) {
+        remove_document(unit, gone)?;
+    }
+    for gone in before.iter().filter(|old| after.by_id(old.id).is_none()) {
+        unit.transaction().delete(Space::Meta, &layout::pattern_key(gone.id));
+        unit.transaction().delete(Space::Meta, &layout::filling_key(gone.id));
+        unit.transaction().reclaim(Space::Meta, &layout::group_key(gone.id, &[]));
+    }
+    Ok(())
+}
+
+/// Whether its id means something on disk.
+fn has_id(pattern: &Pattern) -> bool {
+    pattern.state != PatternState::Unverified
+}
+
+fn put_document(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<()> {
+    let (namespace, id) = (definitions_of(&pattern.target.database), pattern.definition_id());
+    let document = pattern.to_definition();
+    match find_unique(unit, &namespace, "_id", RawValue::String(&id), Use::Write)? {
+        Some(old) if old.document == document => Ok(()),
+        Some(old) => {
+            let (before, after) = (old.document.as_raw(), document.as_raw());
+            door::put_changed(unit, &old.collection, old.record, before, after, |_| false)
+        }
+        None => {
+            let collection = unit.join_or_create(&namespace)?;
+            door::put_new(unit, &collection, document.as_raw()).map(drop)
+        }
+    }
+}
+
+fn remove_document(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<()> {
+    let (namespace, id) = (definitions_of(&pattern.target.database), pattern.definition_id());
+    match find_unique(unit, &namespace, "_id", RawValue::String(&id), Use::Write)? {
+        Some(old) => door::put_removed(unit, &old.collection, old.record, old.document.as_raw()),
+        None => Ok(()),
+    }
+}
+
+/// Takes in a document that somebody inserted among the definitions.
+pub(crate) fn adopt(unit: &Unit<'_>, namespace: &Namespace, document: RawDocument<'_>) -> Result<()> {
+    if unit.is_transaction() {
+        return Err(Error::user(
+            ErrorCode::OperationNotSupportedInTransaction,
+            format!("{namespace} holds definitions of patterns, which a transaction cannot insert"),
+        ));
+    }
+    let declaration = declaration_of(document)?;
+    let engine = unit.engine;
+    let id = PatternId(engine.next_index_id().0);
+    let pattern = Pattern::new(id, &namespace.database, declaration, PatternState::Unverified)?;
+    engine.change_patterns(&unit.operation, &namespace.database, &[], |engine, registry| {
+        if registry.find(&pattern.target, &pattern.declaration.name).is_some() {
+            return Err(duplicate(engine, namespace, &pattern));
+        }
+        let others: Vec<&Declaration> =
+            registry.of(&namespace.database).iter().map(|other| &*other.declaration).collect();
+        check_claims(&pattern.declaration, &others)?;
+        Ok((registry.with(vec![Arc::new(pattern.clone())])?, ()))
+    })
+}
+
+/// The error that any insert of an `_id` gives that is there already.
+fn duplicate(engine: &Engine, namespace: &Namespace, pattern: &Pattern) -> Error {
+    let Some(collection) = engine.collection(namespace) else { return Error::bug("definitions are nowhere") };
+    let mut key = Vec::new();
+    encode_value(&mut key, RawValue::String(&pattern.definition_id()), false);
+    crate::write::duplicate_key(namespace, collection.id_index(), &key, &[])
+}
+
+/// Definitions are changed by commands.
+pub(crate) fn refuse_change(namespace: &Namespace) -> Error {
+    Error::user(
+        ErrorCode::CollectionOwnedByPattern,
+        format!(
+            "{namespace} holds the definitions of patterns: modifyPattern, pausePattern and resumePattern change them, \
+             dropPattern ends them"
+        ),
+    )
+}

@@ -1,0 +1,151 @@
+//! The states of patterns, and how they change.
+//!
+//! A change that begins or ends maintenance happens while no writer is inside the pattern's collections: every write
+//! before it saw the old patterns, every write after it sees the new ones. What only tells how a maintained pattern
+//! is doing changes at any time.
+
+use std::sync::Arc;
+
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::Durability;
+
+use super::definitions::{definitions_of, put_changes};
+use super::{Pattern, PatternId, PatternState, Registry};
+use crate::catalog::Collection;
+use crate::ddl::Held;
+use crate::engine::Engine;
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::write::Unit;
+
+impl Engine {
+    /// Changes the patterns of a database while nobody writes to some collections: their documents first.
+    pub(super) fn change_patterns<T>(
+        &self,
+        operation: &Arc<Operation>,
+        database: &str,
+        held: &[&Namespace],
+        change: impl FnOnce(&Engine, &Registry) -> Result<(Registry, T)>,
+    ) -> Result<T> {
+        let _held = self.hold_all(operation, held)?;
+        let mut unit = Unit::new(self, operation.clone(), Durability::Durable);
+        // Whoever holds the definitions waits for no other collection, so they may come last.
+        unit.enter_or_create(&definitions_of(database))?;
+        let ids = self.ids.lock();
+        let before = self.patterns();
+        let (after, result) = change(self, &before)?;
+        put_changes(&mut unit, &before, &after)?;
+        ids.save(unit.transaction());
+        unit.settle()?;
+        self.publish_patterns(after);
+        Ok(result)
+    }
+
+    /// Holds collections whole, those that exist.
+    pub(super) fn hold_all(&self, operation: &Operation, namespaces: &[&Namespace]) -> Result<Vec<Held>> {
+        let mut collections: Vec<Arc<Collection>> =
+            namespaces.iter().filter_map(|namespace| self.collection(namespace)).collect();
+        collections.sort_by_key(|collection| collection.id);
+        collections.dedup_by_key(|collection| collection.id);
+        collections.iter().map(|collection| self.hold_whole(operation, collection)).collect()
+    }
+
+    /// Puts a pattern into another state.
+    pub fn set_pattern_state(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Pattern,
+        state: PatternState,
+    ) -> Result<()> {
+        let changed = Pattern { state: state.clone(), ..pattern.clone() };
+        let held = match changed.is_maintained() == pattern.is_maintained() {
+            true => Vec::new(),
+            false => pattern.collections(),
+        };
+        self.change_patterns(operation, &pattern.target.database, &held, |_, registry| {
+            let current = current(registry, pattern)?;
+            let changed = Arc::new(Pattern { state, ..(**current).clone() });
+            Ok((registry.with(vec![changed])?, ()))
+        })
+    }
+
+    /// The same, unless somebody decided otherwise meanwhile: false then.
+    pub(super) fn move_pattern(
+        &self,
+        operation: &Arc<Operation>,
+        id: PatternId,
+        from: &[PatternState],
+        to: PatternState,
+    ) -> Result<bool> {
+        let Some(pattern) = self.patterns().by_id(id).cloned() else { return Ok(false) };
+        self.change_patterns(operation, &pattern.target.database, &[], |_, registry| {
+            match registry.by_id(id).filter(|current| from.contains(&current.state)) {
+                Some(current) => {
+                    let changed = Arc::new(Pattern { state: to, ..(**current).clone() });
+                    Ok((registry.with(vec![changed])?, true))
+                }
+                None => Ok((registry.clone(), false)),
+            }
+        })
+    }
+
+    /// Leaves a pattern's fields as they are until it is restarted.
+    pub fn pause_pattern(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
+        if pattern.state == PatternState::Unverified {
+            return Err(not_ready(pattern, "is unverified, so it is not maintained: repairPattern puts it in force"));
+        }
+        self.set_pattern_state(operation, pattern, PatternState::Paused)?;
+        self.kill_jobs_of(pattern.id);
+        Ok(())
+    }
+
+    /// Puts a pattern that was not maintained for a while in force again. It gets a new number: what was stored of its
+    /// groups is of the past.
+    pub fn restart_pattern(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<Arc<Pattern>> {
+        self.restart_pattern_as(operation, pattern, PatternState::Building)
+    }
+
+    pub(super) fn restart_pattern_as(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Pattern,
+        state: PatternState,
+    ) -> Result<Arc<Pattern>> {
+        let id = PatternId(self.next_index_id().0);
+        if pattern.state == PatternState::Unverified {
+            // Where it comes from, other rules may have held.
+            self.check_definition(pattern)?;
+            self.ensure_collection(&pattern.target)?;
+            self.build_supporting_indexes(operation, pattern)?;
+        }
+        let (database, held) = (&pattern.target.database, pattern.collections());
+        self.change_patterns(operation, database, &held, |engine, registry| {
+            let current = current(registry, pattern)?;
+            if current.is_maintained() {
+                return Ok((registry.clone(), current.clone()));
+            }
+            let restarted = Arc::new(Pattern { id, state, ..(**current).clone() });
+            match current.state {
+                PatternState::Unverified => engine.check_definition(&restarted)?,
+                _ => engine.check_needs(&restarted)?,
+            }
+            Ok((registry.replacing(restarted.clone())?, restarted))
+        })
+    }
+
+    pub(super) fn kill_jobs_of(&self, pattern: PatternId) {
+        self.jobs.lock().iter().filter(|job| job.pattern.id == pattern).for_each(|job| job.kill());
+    }
+}
+
+/// The pattern as it is by now, if it is still the same.
+pub(super) fn current<'r>(registry: &'r Registry, pattern: &Pattern) -> Result<&'r Arc<Pattern>> {
+    registry.by_id(pattern.id).ok_or_else(|| {
+        let message = format!("{} has no pattern '{}' any more", pattern.target, pattern.declaration.name);
+        Error::user(ErrorCode::PatternNotFound, message)
+    })
+}
+
+pub(super) fn not_ready(pattern: &Pattern, why: &str) -> Error {
+    Error::user(ErrorCode::PatternNotReady, format!("'{}' {why}", pattern.declaration.name))
+}

@@ -161,7 +161,11 @@ impl Engine {
         (!found).then_some((namespace, key))
     }
 
-    pub(super) fn build_supporting_indexes(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
+    pub(super) fn build_supporting_indexes(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Pattern,
+    ) -> Result<()> {
         let Some((namespace, key)) = self.missing_index(pattern) else { return Ok(()) };
         let taken = |name: &String| {
             self.collection(namespace).is_some_and(|collection| collection.index_named(name).is_some())

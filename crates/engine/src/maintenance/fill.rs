@@ -117,7 +117,10 @@ impl Engine {
             engine.finish_job(&job, result);
         };
         if !self.spawn_job(work) {
-            tracing::warn!(pattern = &*listed.pattern.declaration.name, "a pattern waits for the next start to be filled");
+            tracing::warn!(
+                pattern = &*listed.pattern.declaration.name,
+                "a pattern waits for the next start to be filled"
+            );
             self.jobs.lock().retain(|other| !Arc::ptr_eq(other, &listed));
         }
         id
@@ -153,8 +156,9 @@ impl Engine {
 
     /// Takes up what the last run of the server left unfinished.
     pub(crate) fn resume_filling(&self) {
-        let unfinished =
-            |pattern: &&Arc<Pattern>| matches!(pattern.state, PatternState::Building | PatternState::Verifying);
+        let unfinished = |pattern: &&Arc<Pattern>| {
+            matches!(pattern.state, PatternState::Building | PatternState::Verifying)
+        };
         for pattern in self.patterns().iter().filter(unfinished) {
             self.begin_filling(pattern);
         }

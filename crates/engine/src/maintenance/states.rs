@@ -92,7 +92,10 @@ impl Engine {
     /// Leaves a pattern's fields as they are until it is restarted.
     pub fn pause_pattern(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
         if pattern.state == PatternState::Unverified {
-            return Err(not_ready(pattern, "is unverified, so it is not maintained: repairPattern puts it in force"));
+            return Err(not_ready(
+                pattern,
+                "is unverified, so it is not maintained: repairPattern puts it in force",
+            ));
         }
         self.set_pattern_state(operation, pattern, PatternState::Paused)?;
         self.kill_jobs_of(pattern.id);

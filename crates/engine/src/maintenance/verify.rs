@@ -82,8 +82,8 @@ impl Engine {
         limit: usize,
     ) -> Result<Verification> {
         let pattern = self.restart_pattern_as(operation, pattern, PatternState::OnTrial)?;
-        let found = Check::new(self, operation, &pattern, limit, Repair::Nothing)
-            .and_then(|check| check.run(None));
+        let found =
+            Check::new(self, operation, &pattern, limit, Repair::Nothing).and_then(|check| check.run(None));
         let is_true = found.as_ref().is_ok_and(|found| found.wrong == 0);
         let state = if is_true { PatternState::Active } else { PatternState::Unverified };
         // Also where the check was interrupted, by whose leave this goes on.
@@ -169,7 +169,11 @@ impl Engine {
             _ => Check::new(self, operation, pattern, 0, Repair::Nothing)?.run(None)?.wrong,
         };
         if left > 0 {
-            tracing::warn!(pattern = &*pattern.declaration.name, left, "documents stay wrong after their repair");
+            tracing::warn!(
+                pattern = &*pattern.declaration.name,
+                left,
+                "documents stay wrong after their repair"
+            );
         }
         Ok((found, if left == 0 { PatternState::Active } else { PatternState::Suspect }))
     }

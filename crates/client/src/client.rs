@@ -5,7 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue, Writer, doc};
-use kilim_wire::{Flags, Header, Message, write_op_msg};
+use kilim_wire::{Flags, Header, Message, Sequence, write_op_msg};
 
 use crate::{Cursor, Fault, check_reply};
 
@@ -56,6 +56,26 @@ impl Client {
 
     /// The reply to a command, whether it succeeded or not. `$db` in the command goes before `database`.
     pub fn reply(&mut self, database: &str, command: RawDocument<'_>) -> io::Result<Document> {
+        self.reply_to(database, command, &[])
+    }
+
+    /// The same for a command with documents beside it, such as an insert's.
+    pub fn reply_to_many(
+        &mut self,
+        database: &str,
+        command: RawDocument<'_>,
+        name: &str,
+        documents: Vec<RawDocument<'_>>,
+    ) -> io::Result<Document> {
+        self.reply_to(database, command, &[Sequence { name, documents }])
+    }
+
+    fn reply_to(
+        &mut self,
+        database: &str,
+        command: RawDocument<'_>,
+        sequences: &[Sequence<'_>],
+    ) -> io::Result<Document> {
         let mut body = Writer::with_capacity(command.as_bytes().len() + 64);
         body.append_elements(command.elements());
         if command.get("$db").is_none() {
@@ -65,7 +85,7 @@ impl Client {
         self.request_id = self.request_id.wrapping_add(1);
         let mut out = std::mem::take(&mut self.out);
         out.clear();
-        write_op_msg(&mut out, self.request_id, 0, Flags::NONE, body.as_raw(), &[]);
+        write_op_msg(&mut out, self.request_id, 0, Flags::NONE, body.as_raw(), sequences);
         let reply = self.exchange(&out).map(RawDocument::to_document);
         self.out = out;
         reply

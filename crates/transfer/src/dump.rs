@@ -1,0 +1,203 @@
+//! `dump`: collections to files, as of one moment.
+//!
+//! All cursors are opened first, at one cluster time, so that whatever is written meanwhile is in none of them. A
+//! server that cannot read at a time (a standalone mongod) is dumped collection by collection, and says so.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_client::{Client, whole};
+
+use crate::Watch;
+use crate::archive::{Out, escaped};
+use crate::metadata::Metadata;
+
+/// How the names of collections begin that are the server's own.
+const SYSTEM: &str = "system.";
+
+#[derive(Debug, Clone)]
+pub struct Dump {
+    /// Where the databases' folders go.
+    pub folder: PathBuf,
+    /// All but `config` and `local` unless one is named.
+    pub database: Option<String>,
+    pub collection: Option<String>,
+    /// Which documents, of the one collection that is named.
+    pub query: Option<Document>,
+    pub gzip: bool,
+}
+
+/// What was dumped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dumped {
+    pub collections: u64,
+    pub documents: u64,
+    /// Whether all is as of one moment.
+    pub of_one_moment: bool,
+}
+
+/// A collection on its way to a file.
+struct Source {
+    database: String,
+    collection: String,
+    metadata: Metadata,
+    total: u64,
+    /// None for a view.
+    cursor: Option<Batch>,
+}
+
+/// What a server sent last.
+struct Batch {
+    id: i64,
+    reply: Document,
+    name: &'static str,
+}
+
+impl Dump {
+    pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<Dumped> {
+        let mut sources = self.sources(client)?;
+        if let (Some(collection), true) = (&self.collection, sources.is_empty()) {
+            bail!("there is no collection {}.{collection}", self.database.as_deref().unwrap_or_default());
+        }
+        let hello = client.hello()?;
+        let at_once = hello.get("setName").is_some();
+        if !at_once {
+            watch.warn("the server cannot read as of one moment: what is written meanwhile may be in the dump in part");
+        }
+        let session = self.open_cursors(client, &mut sources, at_once)?;
+        let mut dumped = Dumped { of_one_moment: at_once, ..Dumped::default() };
+        for source in sources {
+            dumped.documents += self.write(client, &session, source, watch)?;
+            dumped.collections += 1;
+        }
+        Ok(dumped)
+    }
+
+    fn sources(&self, client: &mut Client) -> Result<Vec<Source>> {
+        let databases = match &self.database {
+            Some(database) => vec![database.clone()],
+            None => database_names(client)?,
+        };
+        let mut sources = Vec::new();
+        for database in databases {
+            for entry in client.all(&database, doc! {"listCollections": 1})? {
+                let name = entry.get("name").and_then(RawValue::as_str).unwrap_or_default().to_owned();
+                let asked = self.collection.as_ref().is_none_or(|asked| *asked == name);
+                if !asked || name.starts_with(SYSTEM) {
+                    continue;
+                }
+                let is_view = entry.get("type").and_then(RawValue::as_str) == Some("view");
+                let indexes = match is_view {
+                    true => Vec::new(),
+                    false => client.all(&database, doc! {"listIndexes": &*name})?,
+                };
+                let total = match is_view {
+                    true => 0,
+                    false => whole(client.run(&database, doc! {"count": &*name})?.get("n")).unwrap_or(0),
+                };
+                sources.push(Source {
+                    metadata: Metadata::of_entry(entry.as_raw(), indexes),
+                    database: database.clone(),
+                    collection: name,
+                    total: total.max(0) as u64,
+                    cursor: None,
+                });
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Opens a cursor for each collection, in a session: its cursors end with it, should this program die.
+    fn open_cursors(&self, client: &mut Client, sources: &mut [Source], at_once: bool) -> Result<Document> {
+        let session = client.run("admin", doc! {"startSession": 1})?;
+        let session =
+            session.get("id").and_then(RawValue::as_document).context("the server gave no session")?;
+        let mut session_id = Document::new();
+        session_id.push("id", session.get("id").context("the server gave no session")?);
+        let mut time = None;
+        for source in sources.iter_mut().filter(|source| !source.metadata.is_view) {
+            let mut find =
+                doc! {"find": &*source.collection, "noCursorTimeout": true, "lsid": session_id.clone()};
+            if let Some(query) = &self.query {
+                find.push("filter", query.as_raw());
+            }
+            // The cursors of many collections wait for their turn with nothing in memory.
+            find.push("batchSize", 0);
+            if at_once {
+                let mut concern = doc! {"level": "snapshot"};
+                if let Some(time) = time {
+                    concern.push("atClusterTime", RawValue::Timestamp(time));
+                }
+                find.push("readConcern", concern.as_raw());
+            }
+            let reply = client.run(&source.database, find)?;
+            let cursor =
+                reply.get("cursor").and_then(RawValue::as_document).context("the reply holds no cursor")?;
+            if let (None, Some(RawValue::Timestamp(at))) = (time, cursor.get("atClusterTime")) {
+                time = Some(at);
+            }
+            source.cursor = Some(Batch::of(reply, "firstBatch")?);
+        }
+        Ok(session_id)
+    }
+
+    /// Writes a collection's files; how many documents.
+    fn write(
+        &self,
+        client: &mut Client,
+        session: &Document,
+        mut source: Source,
+        watch: &mut dyn Watch,
+    ) -> Result<u64> {
+        let folder = self.folder.join(&source.database);
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let file = escaped(&source.collection);
+        let mut metadata = Out::create(&folder, &format!("{file}.metadata.json"), self.gzip)?;
+        source.metadata.write(&source.collection, &mut metadata)?;
+        metadata.finish()?;
+        let Some(mut batch) = source.cursor.take() else { return Ok(0) };
+        let shown = format!("{}.{}", source.database, source.collection);
+        let mut data = Out::create(&folder, &format!("{file}.bson"), self.gzip)?;
+        let mut documents = 0;
+        loop {
+            for document in batch.documents() {
+                data.write_all(document.as_bytes())?;
+                documents += 1;
+            }
+            watch.moved(&shown, documents, source.total);
+            if batch.id == 0 {
+                break;
+            }
+            let more = doc! {"getMore": batch.id, "collection": &*source.collection, "lsid": session.clone()};
+            batch = Batch::of(client.run(&source.database, more)?, "nextBatch")?;
+        }
+        data.finish().with_context(|| format!("cannot write {shown}"))?;
+        Ok(documents)
+    }
+}
+
+impl Batch {
+    fn of(reply: Document, name: &'static str) -> Result<Batch> {
+        let cursor =
+            reply.get("cursor").and_then(RawValue::as_document).context("the reply holds no cursor")?;
+        let id = whole(cursor.get("id")).unwrap_or(0);
+        Ok(Batch { id, reply, name })
+    }
+
+    fn documents(&self) -> impl Iterator<Item = RawDocument<'_>> {
+        let cursor = self.reply.get("cursor").and_then(RawValue::as_document);
+        let batch = cursor.and_then(|cursor| cursor.get(self.name)?.as_array());
+        batch.into_iter().flat_map(|batch| batch.iter().filter_map(RawValue::as_document))
+    }
+}
+
+fn database_names(client: &mut Client) -> Result<Vec<String>> {
+    let reply = client.run("admin", doc! {"listDatabases": 1, "nameOnly": true})?;
+    let databases = reply.get("databases").and_then(RawValue::as_array);
+    let names = databases.into_iter().flat_map(|list| list.iter().filter_map(RawValue::as_document));
+    let names = names.filter_map(|database| database.get("name")?.as_str());
+    Ok(names.filter(|name| !matches!(*name, "config" | "local")).map(str::to_owned).collect())
+}

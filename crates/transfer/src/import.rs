@@ -1,0 +1,185 @@
+//! `import`: text into a collection.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use kilim_bson::{doc, parse_extended_json};
+use kilim_client::Client;
+
+use crate::Watch;
+use crate::columns::{self, Column};
+use crate::pieces::Pieces;
+use crate::sink::{Refused, Sink, Update, Write};
+
+const NAMESPACE_NOT_FOUND: i32 = 26;
+const STEPS: u64 = 256;
+
+#[derive(Debug, Clone)]
+pub struct Import {
+    pub database: String,
+    pub collection: String,
+    /// Standard input if there is none.
+    pub file: Option<PathBuf>,
+    pub format: ImportFormat,
+    pub mode: ImportMode,
+    /// By which fields a document is found, where it is updated or deleted.
+    pub by: Vec<String>,
+    /// Ends at the first that cannot be read or is refused.
+    pub stop_on_error: bool,
+    /// The collection is dropped first.
+    pub drop: bool,
+}
+
+#[derive(Debug, Clone)]
+pub enum ImportFormat {
+    /// Extended JSON: lines, or an array.
+    Json,
+    /// A table. Columns that are not given are the first line's.
+    Table {
+        separator: u8,
+        columns: Option<Vec<Column>>,
+        /// The first line names types too.
+        typed: bool,
+        /// Empty cells become empty text instead of nothing.
+        keep_blanks: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportMode {
+    Insert,
+    /// Replaces the document that is there, or inserts.
+    Upsert,
+    /// Sets the given fields in the document that is there, or inserts.
+    Merge,
+    /// Deletes the document that is there.
+    Delete,
+}
+
+impl Import {
+    /// Runs it: how many documents were written, and what was refused.
+    pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<(u64, Refused)> {
+        if self.drop {
+            match client.run(&self.database, doc! {"drop": &*self.collection}) {
+                Err(fault) if fault.code() != Some(NAMESPACE_NOT_FOUND) => return Err(fault.into()),
+                _ => {}
+            }
+        }
+        let write = match self.mode {
+            ImportMode::Insert => Write::Insert,
+            ImportMode::Upsert => Write::Update { fields: &self.by, how: Update::Replace },
+            ImportMode::Merge => Write::Update { fields: &self.by, how: Update::Merge },
+            ImportMode::Delete => Write::Delete { fields: &self.by },
+        };
+        let (input, total) = self.input()?;
+        let mut sink = Sink::new(client, &self.database, &self.collection, write, self.stop_on_error);
+        match &self.format {
+            ImportFormat::Json => self.read_json(input, total, &mut sink, watch)?,
+            ImportFormat::Table { separator, columns, typed, keep_blanks } => self.read_table(
+                input,
+                total,
+                (*separator, columns.as_deref(), *typed, *keep_blanks),
+                &mut sink,
+                watch,
+            )?,
+        }
+        sink.flush()?;
+        Ok((sink.written, sink.refused))
+    }
+
+    fn input(&self) -> Result<(Box<dyn BufRead>, u64)> {
+        match &self.file {
+            Some(path) => {
+                let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+                let total = file.metadata().map_or(0, |file| file.len());
+                Ok((Box::new(BufReader::with_capacity(1 << 20, file)), total))
+            }
+            None => Ok((Box::new(BufReader::new(io::stdin())), 0)),
+        }
+    }
+
+    fn read_json(
+        &self,
+        input: Box<dyn BufRead>,
+        total: u64,
+        sink: &mut Sink<'_>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let mut pieces = Pieces::new(input);
+        let mut number = 0u64;
+        // Where the text itself is broken, nobody knows where the next document begins: that ends it.
+        while let Some(piece) = pieces.next().with_context(|| format!("behind document {number}"))? {
+            number += 1;
+            match parse_extended_json(&piece) {
+                Ok(document) => sink.push(document)?,
+                Err(error) => self.skip(sink, format!("document {number}: {error}"))?,
+            }
+            if number.is_multiple_of(STEPS) {
+                watch.moved(&self.collection, pieces.read, total);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_table(
+        &self,
+        input: Box<dyn BufRead>,
+        total: u64,
+        (separator, given, typed, keep_blanks): (u8, Option<&[Column]>, bool, bool),
+        sink: &mut Sink<'_>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let reader = csv::ReaderBuilder::new()
+            .delimiter(separator)
+            .has_headers(false)
+            .flexible(true)
+            .from_reader(without_mark(input)?);
+        let mut rows = reader.into_records();
+        let columns = match given {
+            Some(columns) => columns.to_vec(),
+            None => {
+                let Some(head) = rows.next() else { return Ok(()) };
+                let column = if typed { Column::typed } else { Column::plain };
+                head?.iter().map(|name| column(name.trim())).collect::<Result<Vec<Column>>>()?
+            }
+        };
+        while let Some(row) = rows.next() {
+            let place = rows.reader().position();
+            let (line, read) = (place.line(), place.byte());
+            let made = row.map_err(anyhow::Error::from).and_then(|row| {
+                if row.len() > columns.len() {
+                    bail!("{} cells for {} columns", row.len(), columns.len());
+                }
+                columns::row(&columns, &row, keep_blanks)
+            });
+            match made {
+                Ok(document) => sink.push(document)?,
+                Err(error) => self.skip(sink, format!("up to line {line}: {error:#}"))?,
+            }
+            if line.is_multiple_of(STEPS) {
+                watch.moved(&self.collection, read, total);
+            }
+        }
+        Ok(())
+    }
+
+    /// What cannot be read is told with the refused, unless it is to end here.
+    fn skip(&self, sink: &mut Sink<'_>, message: String) -> Result<()> {
+        if self.stop_on_error {
+            sink.flush()?;
+            bail!("{message}. {} documents were written before it", sink.written);
+        }
+        sink.refused.add(message);
+        Ok(())
+    }
+}
+
+/// Behind the byte order mark that some programs put first.
+fn without_mark(mut input: Box<dyn BufRead>) -> Result<Box<dyn Read>> {
+    if input.fill_buf()?.starts_with(b"\xEF\xBB\xBF") {
+        input.consume(3);
+    }
+    Ok(Box::new(input))
+}

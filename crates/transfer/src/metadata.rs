@@ -1,0 +1,55 @@
+//! What a dump says of a collection beside its documents: options and indexes, as mongodump writes them.
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use kilim_bson::{
+    Array, Document, JsonFormat, RawDocument, RawValue, doc, parse_extended_json, to_extended_json,
+};
+
+use crate::archive;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Metadata {
+    pub options: Document,
+    pub indexes: Vec<Document>,
+    pub is_view: bool,
+}
+
+impl Metadata {
+    /// From an entry of listCollections.
+    pub fn of_entry(entry: RawDocument<'_>, indexes: Vec<Document>) -> Metadata {
+        let options = entry.get("options").and_then(RawValue::as_document);
+        Metadata {
+            options: options.map(RawDocument::to_document).unwrap_or_default(),
+            indexes,
+            is_view: entry.get("type").and_then(RawValue::as_str) == Some("view"),
+        }
+    }
+
+    pub fn write(&self, collection: &str, out: &mut impl Write) -> Result<()> {
+        let indexes: Array = self.indexes.iter().map(|index| index.clone().into()).collect();
+        let document = doc! {
+            "options": self.options.clone(),
+            "indexes": indexes,
+            "collectionName": collection,
+            "type": if self.is_view { "view" } else { "collection" },
+        };
+        out.write_all(to_extended_json(document.as_raw(), JsonFormat::Canonical).as_bytes())?;
+        Ok(())
+    }
+
+    pub fn read(path: &Path) -> Result<Metadata> {
+        let unreadable = || format!("{} is no metadata of a collection", path.display());
+        let mut text = String::new();
+        archive::open(path)?.read_to_string(&mut text).with_context(unreadable)?;
+        let document = parse_extended_json(&text).with_context(unreadable)?;
+        let indexes = document.get("indexes").and_then(RawValue::as_array);
+        let indexes = indexes.into_iter().flat_map(|list| list.iter().filter_map(RawValue::as_document));
+        Ok(Metadata {
+            indexes: indexes.map(RawDocument::to_document).collect(),
+            ..Metadata::of_entry(document.as_raw(), Vec::new())
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! `restore`: a dump's files into a server.
+//!
+//! Collections with their options first, then documents, then indexes: an index over what is there is built faster
+//! than it is kept. Declarations of patterns come last, when the data that they speak of is there.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use kilim_bson::{Array, Document, RawValue, doc};
+use kilim_client::{Client, Fault};
+
+use crate::Watch;
+use crate::archive::{self, Entry};
+use crate::metadata::Metadata;
+use crate::sink::{Refused, Sink, Write};
+
+/// Where databases keep their declarations.
+const PATTERNS: &str = "kilim.patterns";
+const NAMESPACE_EXISTS: i32 = 48;
+const NAMESPACE_NOT_FOUND: i32 = 26;
+
+#[derive(Debug, Clone)]
+pub struct Restore {
+    /// What `dump` wrote.
+    pub folder: PathBuf,
+    /// Only these.
+    pub database: Option<String>,
+    pub collection: Option<String>,
+    /// Collections of the dump are dropped first.
+    pub drop: bool,
+}
+
+/// What was restored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Restored {
+    pub collections: u64,
+    pub documents: u64,
+    pub indexes: u64,
+    pub refused: Refused,
+}
+
+impl Restore {
+    pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<Restored> {
+        let mut entries = archive::entries(&self.folder)?;
+        entries.retain(|entry| {
+            self.database.as_ref().is_none_or(|asked| *asked == entry.database)
+                && self.collection.as_ref().is_none_or(|asked| *asked == entry.collection)
+        });
+        if entries.is_empty() {
+            bail!(
+                "{} holds nothing to restore: it should have a folder for each database, with .bson files",
+                self.folder.display()
+            );
+        }
+        // Views behind what they are over, declarations behind everything.
+        let mut restored = Restored::default();
+        let mut read: Vec<(Entry, Metadata)> = Vec::new();
+        for entry in entries {
+            let metadata = entry.metadata.as_deref().map(Metadata::read).transpose()?;
+            read.push((entry, metadata.unwrap_or_default()));
+        }
+        read.sort_by_key(|(entry, metadata)| (entry.collection == PATTERNS, metadata.is_view));
+        for (entry, metadata) in &read {
+            self.restore(client, entry, metadata, &mut restored, watch)?;
+        }
+        Ok(restored)
+    }
+
+    fn restore(
+        &self,
+        client: &mut Client,
+        entry: &Entry,
+        metadata: &Metadata,
+        restored: &mut Restored,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let Entry { database, collection, .. } = entry;
+        let shown = format!("{database}.{collection}");
+        if self.drop {
+            match client.run(database, doc! {"drop": &**collection}) {
+                Err(fault) if fault.code() != Some(NAMESPACE_NOT_FOUND) => {
+                    return Err(fault).with_context(|| format!("cannot drop {shown}"));
+                }
+                _ => {}
+            }
+        }
+        match create(client, database, collection, metadata) {
+            Ok(()) => {}
+            Err(fault) if fault.code() == Some(NAMESPACE_EXISTS) => {
+                watch.warn(&format!("{shown} exists: documents are added to it (--drop would replace it)"));
+            }
+            Err(fault) => return Err(fault).with_context(|| format!("cannot create {shown}")),
+        }
+        restored.collections += 1;
+        if let Some(data) = &entry.data {
+            let (written, refused) = insert_file(client, database, collection, data, watch)?;
+            restored.documents += written;
+            restored.refused.append(refused);
+        }
+        let is_own = |index: &&Document| index.get("name").and_then(RawValue::as_str) == Some("_id_");
+        let clustered = |index: &&Document| index.get("clustered").is_some();
+        let wanted = metadata.indexes.iter().filter(|index| !is_own(index) && !clustered(index));
+        let wanted: Vec<Document> = wanted.map(for_creation).collect();
+        if !wanted.is_empty() {
+            watch.moved(&format!("{shown}: indexes"), 0, wanted.len() as u64);
+            let list: Array = wanted.iter().map(|index| index.clone().into()).collect();
+            let command = doc! {"createIndexes": &**collection, "indexes": list};
+            client.run(database, command).with_context(|| format!("cannot make the indexes of {shown}"))?;
+            restored.indexes += wanted.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+fn create(client: &mut Client, database: &str, collection: &str, metadata: &Metadata) -> Result<(), Fault> {
+    let mut command = doc! {"create": collection};
+    for (name, value) in metadata.options.iter() {
+        match (name, value) {
+            // What the server knows by itself, or older ones wrote.
+            ("uuid" | "autoIndexId" | "flags", _) => {}
+            ("clusteredIndex", RawValue::Document(index)) => {
+                command.push(name, for_creation(&index.to_document()).as_raw());
+            }
+            _ => command.push(name, value),
+        }
+    }
+    client.run(database, command).map(drop)
+}
+
+/// An index as it is asked for: without what a server adds.
+fn for_creation(index: &Document) -> Document {
+    let kept = index.iter().filter(|(name, _)| !matches!(*name, "ns" | "background" | "v"));
+    kept.map(|(name, value)| (name, value.to_value())).collect()
+}
+
+fn insert_file(
+    client: &mut Client,
+    database: &str,
+    collection: &str,
+    path: &Path,
+    watch: &mut dyn Watch,
+) -> Result<(u64, Refused)> {
+    let shown = format!("{database}.{collection}");
+    let total = fs::metadata(path).map_or(0, |file| file.len());
+    let mut file = archive::open(path)?;
+    let mut sink = Sink::new(client, database, collection, Write::Insert, false);
+    let mut done = 0;
+    while let Some(document) =
+        next_document(&mut file).with_context(|| format!("{} is damaged", path.display()))?
+    {
+        done += document.as_bytes().len() as u64;
+        sink.push(document)?;
+        // A compressed file holds more than its length.
+        watch.moved(&shown, done, total.max(done));
+    }
+    sink.flush()?;
+    Ok((sink.written, sink.refused))
+}
+
+/// The next document of a file, checked: a dump may have been cut short.
+fn next_document(file: &mut dyn Read) -> Result<Option<Document>> {
+    /// What one document may have, with room for a server's own.
+    const BYTES_MAX: usize = (16 << 20) + (16 << 10);
+    let mut length = [0; 4];
+    let mut read = 0;
+    while read < length.len() {
+        match file.read(&mut length[read..])? {
+            0 if read == 0 => return Ok(None),
+            0 => bail!("it ends within a document"),
+            count => read += count,
+        }
+    }
+    let bytes = i32::from_le_bytes(length);
+    let bytes = usize::try_from(bytes).ok().filter(|bytes| (5..=BYTES_MAX).contains(bytes));
+    let Some(bytes) = bytes else { bail!("a document's length is impossible") };
+    let mut document = vec![0; bytes];
+    document[..4].copy_from_slice(&length);
+    file.read_exact(&mut document[4..]).context("it ends within a document")?;
+    Ok(Some(Document::parse(document).context("a document is not valid")?))
+}

@@ -1,8 +1,15 @@
 //! The `kilim` binary: the command line, and what it starts.
 
+mod apply;
+mod confirm;
+mod connect;
 mod logging;
+mod pattern;
+mod progress;
 mod serve;
 mod size;
+mod table;
+mod text;
 
 use std::process::ExitCode;
 
@@ -24,6 +31,10 @@ struct Arguments {
 enum Command {
     /// Start the server.
     Serve(serve::Serve),
+    /// Declare, list, check and drop patterns.
+    Pattern(pattern::Pattern),
+    /// Make the patterns of a database what a file says.
+    Apply(apply::Apply),
 }
 
 const EXAMPLES: &str = "\
@@ -37,10 +48,12 @@ Then connect with any MongoDB client:
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Serve(serve) => serve.run(),
+        Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS),
+        Command::Pattern(pattern) => pattern.run(),
+        Command::Apply(apply) => apply.run(),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("kilim: {error:#}");
             ExitCode::FAILURE

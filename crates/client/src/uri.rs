@@ -39,6 +39,11 @@ pub struct Uri {
 }
 
 impl Uri {
+    /// The same server, and no database.
+    pub fn server(&self) -> Uri {
+        Uri { database: None, ..self.clone() }
+    }
+
     /// For [`crate::Client::connect`].
     pub fn address(&self) -> (&str, u16) {
         (&self.host, self.port)

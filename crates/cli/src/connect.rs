@@ -1,0 +1,109 @@
+//! Which server and which database a command line means, and the connection to it.
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use kilim_bson::{Document, doc};
+use kilim_client::{Client, Fault, Uri};
+
+const COMMAND_NOT_FOUND: i32 = 59;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Place {
+    /// Server and database.
+    #[arg(
+        long,
+        global = true,
+        env = "KILIM_URI",
+        value_name = "URI",
+        default_value = "mongodb://127.0.0.1:27017"
+    )]
+    pub(crate) uri: Uri,
+
+    /// Database, if the URI names none or another.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) db: Option<String>,
+}
+
+impl Place {
+    /// A connection; `fallback` is a database that something else names, such as a file.
+    pub(crate) fn open(&self, fallback: Option<&str>) -> Result<Session> {
+        let database = self.db.as_deref().or(self.uri.database.as_deref()).or(fallback);
+        let database = database.ok_or_else(|| {
+            anyhow!("which database? Name it in the URI, as in --uri {}/shop, or with --db shop", self.uri)
+        })?;
+        Session::open(&self.uri, database)
+    }
+}
+
+/// A connection, and the database that it works in.
+pub(crate) struct Session {
+    client: Client,
+    uri: Uri,
+    database: String,
+}
+
+impl Session {
+    pub(crate) fn open(uri: &Uri, database: &str) -> Result<Session> {
+        let mut client = Client::connect(uri.address()).with_context(|| {
+            let server = uri.server();
+            format!("no server answers at {server}. `kilim serve` starts one; --uri names another")
+        })?;
+        // verifyPattern of a large collection takes as long as it takes.
+        client.wait_at_most(None)?;
+        Ok(Session { client, uri: uri.clone(), database: database.to_owned() })
+    }
+
+    /// A second connection, to look on while the first one waits.
+    pub(crate) fn another(&self) -> Result<Session> {
+        Session::open(&self.uri, &self.database)
+    }
+
+    pub(crate) fn database(&self) -> &str {
+        &self.database
+    }
+
+    pub(crate) fn run(&mut self, command: Document) -> Result<Document, Fault> {
+        self.client.run(&self.database, command)
+    }
+
+    pub(crate) fn all(&mut self, command: Document) -> Result<Vec<Document>, Fault> {
+        self.client.all(&self.database, command)
+    }
+
+    /// The patterns of the database, or of one of its collections.
+    pub(crate) fn patterns(&mut self, collection: Option<&str>) -> Result<Vec<Document>> {
+        let command = match collection {
+            Some(collection) => doc! {"listPatterns": collection},
+            None => doc! {"listPatterns": 1},
+        };
+        self.all(command).map_err(explained)
+    }
+
+    /// One pattern.
+    pub(crate) fn pattern(&mut self, collection: &str, name: &str) -> Result<Document> {
+        let patterns = self.patterns(Some(collection))?;
+        let names: Vec<&str> = patterns.iter().map(|pattern| text(pattern, "name")).collect();
+        let known = match names.is_empty() {
+            true => "it has none".to_owned(),
+            false => format!("it has {}", names.join(", ")),
+        };
+        let at = names.iter().position(|known| *known == name);
+        let at = at.ok_or_else(|| anyhow!("{}.{collection} has no pattern '{name}': {known}", self.database));
+        at.map(|at| patterns[at].clone())
+    }
+}
+
+/// A field that the server always sends.
+pub(crate) fn text<'d>(document: &'d Document, name: &str) -> &'d str {
+    document.get(name).and_then(|value| value.as_str()).unwrap_or_default()
+}
+
+/// What the server said, with a hint where it cannot know what the user needs.
+pub(crate) fn explained(fault: Fault) -> anyhow::Error {
+    match fault.code() {
+        Some(COMMAND_NOT_FOUND) => {
+            anyhow!("{fault}. Declared patterns are Kilim's own: is this server Kilim, and recent enough?")
+        }
+        _ => anyhow!(fault),
+    }
+}

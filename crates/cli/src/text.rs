@@ -1,0 +1,235 @@
+//! Documents as people write them: YAML or JSON in, YAML and short values out.
+//!
+//! Both directions go through extended JSON where YAML has no word for a type: a date is
+//! `{$date: "2024-03-01T00:00:00Z"}` in either.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result, anyhow, bail};
+use kilim_bson::{
+    Document, JsonFormat, RawDocument, RawValue, Value, parse_extended_json, value_to_extended_json,
+};
+use yaml_rust2::{Yaml, YamlLoader};
+
+/// All documents of a text: a JSON object, or YAML, which may hold several.
+pub(crate) fn parse_values(text: &str) -> Result<Vec<Value>> {
+    // JSON is YAML but for tabs and long keys, so it is tried as what it looks like first.
+    if text.trim_start().starts_with('{')
+        && let Ok(document) = parse_extended_json(text)
+    {
+        return Ok(vec![Value::Document(document)]);
+    }
+    let parsed = YamlLoader::load_from_str(text).map_err(|error| {
+        let at = error.marker();
+        anyhow!("line {}, column {}: {}", at.line(), at.col() + 1, error.info())
+    })?;
+    parsed.iter().filter(|value| **value != Yaml::Null).map(value_of).collect()
+}
+
+/// The one document of a text.
+pub(crate) fn parse_document(text: &str) -> Result<Document> {
+    match <[Value; 1]>::try_from(parse_values(text)?) {
+        Ok([Value::Document(document)]) => Ok(document),
+        _ => bail!("expected a document such as {{status: open}}"),
+    }
+}
+
+/// One value, as in `--option maxSync=500`.
+pub(crate) fn parse_value(text: &str) -> Result<Value> {
+    match <[Value; 1]>::try_from(parse_values(text)?) {
+        Ok([value]) => Ok(value),
+        Err(values) if values.is_empty() => Ok(Value::Null),
+        Err(_) => bail!("expected one value"),
+    }
+}
+
+fn value_of(yaml: &Yaml) -> Result<Value> {
+    let mut json = String::from("{\"value\":");
+    write_json(yaml, &mut json)?;
+    json.push('}');
+    let document = parse_extended_json(&json).map_err(|error| anyhow!("{error}"))?;
+    document.get("value").map(RawValue::to_value).context("a value was written")
+}
+
+fn write_json(yaml: &Yaml, out: &mut String) -> Result<()> {
+    match yaml {
+        Yaml::Null => out.push_str("null"),
+        Yaml::Boolean(value) => write!(out, "{value}")?,
+        Yaml::Integer(value) => write!(out, "{value}")?,
+        Yaml::Real(text) => match yaml.as_f64() {
+            Some(value) if value.is_finite() => write!(out, "{value:?}")?,
+            Some(value) if value.is_nan() => out.push_str(r#"{"$numberDouble":"NaN"}"#),
+            Some(value) if value > 0.0 => out.push_str(r#"{"$numberDouble":"Infinity"}"#),
+            Some(_) => out.push_str(r#"{"$numberDouble":"-Infinity"}"#),
+            None => bail!("'{text}' is no number"),
+        },
+        Yaml::String(text) => write_quoted(text, out),
+        Yaml::Array(values) => {
+            out.push('[');
+            for (at, value) in values.iter().enumerate() {
+                out.push_str(if at == 0 { "" } else { "," });
+                write_json(value, out)?;
+            }
+            out.push(']');
+        }
+        Yaml::Hash(fields) => {
+            out.push('{');
+            for (at, (name, value)) in fields.iter().enumerate() {
+                out.push_str(if at == 0 { "" } else { "," });
+                match name {
+                    Yaml::String(name) => write_quoted(name, out),
+                    Yaml::Integer(name) => write_quoted(&name.to_string(), out),
+                    Yaml::Boolean(name) => write_quoted(&name.to_string(), out),
+                    _ => bail!("a field's name is a word, not a list or a document"),
+                }
+                out.push(':');
+                write_json(value, out)?;
+            }
+            out.push('}');
+        }
+        Yaml::Alias(_) | Yaml::BadValue => bail!("an alias that names nothing"),
+    }
+    Ok(())
+}
+
+fn write_quoted(text: &str, out: &mut String) {
+    out.push_str(&value_to_extended_json(RawValue::String(text), JsonFormat::Relaxed));
+}
+
+/// A document as block YAML, each line indented by `depth` steps; small parts stay on one line.
+pub(crate) fn write_yaml(document: RawDocument<'_>, depth: usize, out: &mut String) {
+    const LINE: usize = 88;
+    for (name, value) in document.iter() {
+        out.push_str(&"  ".repeat(depth));
+        write_word(name, out);
+        out.push(':');
+        let short = flow(value);
+        match value {
+            RawValue::Document(inner) if depth * 2 + name.len() + short.len() > LINE => {
+                out.push('\n');
+                write_yaml(inner, depth + 1, out);
+            }
+            RawValue::Array(inner) if depth * 2 + name.len() + short.len() > LINE => {
+                out.push('\n');
+                for element in inner.iter() {
+                    let _ = writeln!(out, "{}- {}", "  ".repeat(depth + 1), flow(element));
+                }
+            }
+            _ => {
+                let _ = writeln!(out, " {short}");
+            }
+        }
+    }
+}
+
+/// A value on one line: YAML's flow style, which is also how the shell shows it, nearly.
+pub(crate) fn flow(value: RawValue<'_>) -> String {
+    let mut out = String::new();
+    write_flow(value, &mut out);
+    out
+}
+
+fn write_flow(value: RawValue<'_>, out: &mut String) {
+    match value {
+        RawValue::Document(document) if document.is_empty() => out.push_str("{}"),
+        RawValue::Document(document) => {
+            for (at, (name, value)) in document.iter().enumerate() {
+                out.push_str(if at == 0 { "{ " } else { ", " });
+                write_word(name, out);
+                out.push_str(": ");
+                write_flow(value, out);
+            }
+            out.push_str(" }");
+        }
+        RawValue::Array(array) => {
+            for (at, value) in array.iter().enumerate() {
+                out.push_str(if at == 0 { "[" } else { ", " });
+                write_flow(value, out);
+            }
+            out.push_str(if array.is_empty() { "[]" } else { "]" });
+        }
+        RawValue::String(text) => write_word(text, out),
+        other => out.push_str(&value_to_extended_json(other, JsonFormat::Relaxed)),
+    }
+}
+
+/// Bare where nothing else could be meant, quoted otherwise.
+fn write_word(text: &str, out: &mut String) {
+    const TAKEN: [&str; 11] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"];
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '$')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_$.".contains(c))
+        // `on` is a field of `computed`, and only YAML 1.1 takes it for a truth value.
+        && (text == "on" || !TAKEN.contains(&&*text.to_ascii_lowercase()));
+    if plain { out.push_str(text) } else { write_quoted(text, out) }
+}
+
+/// Documents for machines: a JSON array with a document a line.
+pub(crate) fn json_lines(documents: &[Document]) -> String {
+    let lines: Vec<String> = documents.iter().map(|document| json(document)).collect();
+    match lines.is_empty() {
+        true => "[]".to_owned(),
+        false => format!("[\n{}\n]", lines.join(",\n")),
+    }
+}
+
+pub(crate) fn json(document: &Document) -> String {
+    kilim_bson::to_extended_json(document.as_raw(), JsonFormat::Relaxed)
+}
+
+/// 1234567 as 1,234,567.
+pub(crate) fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut out = String::from(if number < 0 { "-" } else { "" });
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn yaml_and_json_give_the_same_document() {
+        let expected = doc! {"createPattern": "orders", "computed": {"on": "_id", "n": 1, "f": 1.5,
+        "pipeline": [{"$match": {"hidden": {"$ne": true}}}]}};
+        for text in [
+            "createPattern: orders\ncomputed:\n  on: _id\n  n: 1\n  f: 1.5\n  pipeline:\n    - $match: {hidden: {$ne: true}}\n",
+            "{createPattern: orders, computed: {on: _id, n: 1, f: 1.5, pipeline: [{$match: {hidden: {$ne: true}}}]}}",
+            "{\"createPattern\": \"orders\",\t\"computed\": {\"on\": \"_id\", \"n\": 1, \"f\": 1.5,\n\t\"pipeline\": [{\"$match\": {\"hidden\": {\"$ne\": true}}}]}}",
+        ] {
+            assert_eq!(parse_document(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_as_yaml_reads_back() {
+        let document = doc! {"name": "on", "a": "no", "b": "$total", "c": "two words", "d": "", "e": [],
+        "f": {"on": 1, "g": [1, 2.5, null, true, {"x": "1"}]}, "when": Value::DateTime(1_709_251_200_000),
+        "long": {"one": "a".repeat(40), "two": "b".repeat(40), "three": ["c".repeat(80), "it's: \"so\""]}};
+        let mut text = String::new();
+        write_yaml(document.as_raw(), 0, &mut text);
+        assert_eq!(parse_document(&text).unwrap(), document, "{text}");
+    }
+
+    #[test]
+    fn a_mistake_in_yaml_is_named_with_its_line() {
+        let error = parse_document("a: 1\nb: {c: 2\n").unwrap_err().to_string();
+        assert!(error.starts_with("line "), "{error}");
+        assert!(parse_document("- 1").is_err());
+        assert!(parse_document("a: 1\na: 2").is_err());
+    }
+
+    #[test]
+    fn large_numbers_are_grouped() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (-1234567, "-1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

@@ -3,6 +3,7 @@
 mod apply;
 mod confirm;
 mod connect;
+mod demo;
 mod logging;
 mod pattern;
 mod progress;
@@ -35,6 +36,8 @@ enum Command {
     Pattern(pattern::Pattern),
     /// Make the patterns of a database what a file says.
     Apply(apply::Apply),
+    /// Show what happens to a small shop that is kept by hand, and to one whose patterns are declared.
+    Demo(demo::Demo),
 }
 
 const EXAMPLES: &str = "\
@@ -51,11 +54,15 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS),
         Command::Pattern(pattern) => pattern.run(),
         Command::Apply(apply) => apply.run(),
+        Command::Demo(demo) => demo.run(),
     };
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("kilim: {error:#}");
+            // The first line says what failed, those below why, each nearer to the cause.
+            let mut reasons = error.chain();
+            eprintln!("kilim: {}", reasons.next().map_or_else(String::new, ToString::to_string));
+            reasons.for_each(|reason| eprintln!("  {reason}"));
             ExitCode::FAILURE
         }
     }

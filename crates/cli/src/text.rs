@@ -165,7 +165,7 @@ fn write_word(text: &str, out: &mut String) {
 
 /// Documents for machines: a JSON array with a document a line.
 pub(crate) fn json_lines(documents: &[Document]) -> String {
-    let lines: Vec<String> = documents.iter().map(|document| json(document)).collect();
+    let lines: Vec<String> = documents.iter().map(json).collect();
     match lines.is_empty() {
         true => "[]".to_owned(),
         false => format!("[\n{}\n]", lines.join(",\n")),
@@ -181,7 +181,7 @@ pub(crate) fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut out = String::from(if number < 0 { "-" } else { "" });
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

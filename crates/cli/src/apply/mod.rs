@@ -103,7 +103,7 @@ impl Apply {
         let total = plan.to_do().count();
         for (done, step) in plan.to_do().enumerate() {
             self.apply(step, &mut session).with_context(|| {
-                format!("{step}: {done} of {total} steps were done before; run it again to go on")
+                format!("cannot {step}; of {total} steps {done} were done before. Run it again to go on")
             })?;
         }
         self.say(&format!("Done: {total} {}.", if total == 1 { "step" } else { "steps" }));
@@ -139,8 +139,8 @@ impl Apply {
 fn refused(what: &What, fault: Fault) -> anyhow::Error {
     match (what, fault.code()) {
         (What::Modify { .. }, Some(NOT_IMPLEMENTED)) => explained(fault).context(
-            "this server cannot modify this while it runs. `kilim pattern drop` keeps the fields as they are, \
-             after which `kilim apply` creates the pattern anew; meanwhile nothing maintains them",
+            "If nothing has to maintain the fields for a moment: `kilim pattern drop` keeps them as they are, \
+             and `kilim apply` then declares the pattern anew.",
         ),
         _ => explained(fault),
     }

@@ -102,8 +102,8 @@ impl Demo {
             seed: self.seed,
         };
         println!(
-            "A shop with {} customers and {} products. {} clients write reviews and orders, edit and delete reviews, \
-             rename customers;\nnow and then one dies between two writes.\n",
+            "A shop with {} customers and {} products. {} clients write reviews and orders,\n\
+             edit and delete reviews, rename customers; now and then one dies between two writes.\n",
             shop::CUSTOMERS,
             shop::PRODUCTS,
             self.clients

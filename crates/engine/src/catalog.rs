@@ -24,6 +24,7 @@ use crate::layout;
 use crate::namespace::Namespace;
 use crate::planner::PlanCache;
 use crate::shape::Shape;
+use crate::validation::Validation;
 use crate::view::View;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +41,8 @@ pub struct Collection {
     pub namespace: Namespace,
     /// What `create` was given, as listCollections shows it.
     pub options: Document,
+    /// What the options ask of documents.
+    pub validation: Option<Arc<Validation>>,
     /// `_id` first, then in order of creation.
     pub indexes: Arc<[Arc<Index>]>,
     /// Indexes being built: writers log their key changes for them.
@@ -229,6 +232,13 @@ impl Collection {
             .collect();
     }
 
+    /// Gives it other options, and what follows from them.
+    pub(crate) fn set_options(&mut self, options: Document) -> Result<()> {
+        self.validation = Validation::of(options.as_raw())?;
+        self.options = options;
+        Ok(())
+    }
+
     pub fn id_index(&self) -> &Arc<Index> {
         &self.indexes[0]
     }
@@ -268,11 +278,13 @@ impl Collection {
         for index in document.get("indexes")?.as_array()?.iter() {
             indexes.push(Arc::new(decode_index(index.as_document()?)?));
         }
+        let options = document.get("options")?.as_document()?.to_document();
         Some(Collection {
             id,
             uuid: bytes.try_into().ok()?,
             namespace,
-            options: document.get("options")?.as_document()?.to_document(),
+            validation: Validation::of(options.as_raw()).ok()?,
+            options,
             indexes: indexes.into(),
             building: Arc::from([]),
             shape: Shape::Plain,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilim_bson::Document;
+use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_storage::{CommitTime, Durability, Snapshot, Space, Transaction};
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
@@ -19,6 +19,7 @@ use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::shape::Shape;
+use crate::validation::Validation;
 
 /// The next free ids. They are never given out twice, so what a dropped collection left behind can
 /// never be taken for another's.
@@ -147,11 +148,13 @@ impl Engine {
             usage: Usage::default(),
             ready_since: 0,
         };
+        let validation = Validation::of(options.as_raw())?;
         Ok(Collection {
             id: ids.next_collection(),
             uuid: new_uuid(),
             namespace: namespace.clone(),
             options,
+            validation,
             indexes: Arc::from([Arc::new(id_index)]),
             building: Arc::from([]),
             shape: Shape::Plain,
@@ -324,6 +327,27 @@ impl Engine {
         let changed = Arc::new(changed);
         self.publish(|catalog| catalog.insert(changed.clone()));
         Ok(changed)
+    }
+
+    /// Gives a collection other options: those that `change` makes of what it has.
+    pub fn change_options(
+        &self,
+        operation: &Operation,
+        namespace: &Namespace,
+        change: impl FnOnce(RawDocument<'_>) -> Document,
+    ) -> Result<()> {
+        let (collection, _held) = self.hold(operation, namespace)?;
+        let options = change(collection.options.as_raw());
+        if options == collection.options {
+            return Ok(());
+        }
+        let mut changed = (*collection).clone();
+        changed.set_options(options)?;
+        self.replace_collection(namespace, |collection, _| {
+            collection.options = changed.options;
+            collection.validation = changed.validation;
+        })?;
+        Ok(())
     }
 
     /// Replaces a collection's description in memory alone, for what does not outlive the process.

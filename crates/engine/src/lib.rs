@@ -21,6 +21,7 @@ pub mod read;
 pub mod session;
 pub mod shape;
 pub mod validate;
+pub mod validation;
 pub mod view;
 pub mod write;
 

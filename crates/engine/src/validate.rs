@@ -11,6 +11,7 @@ use kilim_error::Result;
 use kilim_storage::{Direction, Snapshot, Space};
 
 use crate::catalog::{Collection, RecordId};
+use crate::engine::Engine;
 use crate::index::{Index, KeySet, keys_of};
 use crate::layout;
 use crate::operation::Operation;
@@ -21,9 +22,12 @@ pub struct Validation {
     pub records: u64,
     pub bytes: u64,
     pub invalid_records: u64,
+    /// Documents that the collection's validator would not let pass.
+    pub non_compliant: u64,
     /// Entries found, by index, in the collection's order.
     pub entries: Vec<u64>,
     pub errors: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 impl Validation {
@@ -35,7 +39,12 @@ impl Validation {
 /// How many errors are told; beyond that, more of them say nothing new.
 const ERRORS_MAX: usize = 100;
 
-pub fn validate(collection: &Collection, snapshot: &Snapshot, operation: &Operation) -> Result<Validation> {
+pub fn validate(
+    engine: &Engine,
+    collection: &Collection,
+    snapshot: &Snapshot,
+    operation: &Operation,
+) -> Result<Validation> {
     let mut found = Validation::default();
     let indexes: Vec<&Index> = (collection.indexes.iter())
         .filter(|index| index.ready_since <= snapshot.commit_time())
@@ -63,6 +72,12 @@ pub fn validate(collection: &Collection, snapshot: &Snapshot, operation: &Operat
             }
         };
         found.bytes += document.as_bytes().len() as u64;
+        if let Some(validation) = &collection.validation
+            && !validation.is_off()
+            && !validation.complies(engine, collection.shape.to_logical(document))?
+        {
+            found.non_compliant += 1;
+        }
         for (position, index) in indexes.iter().enumerate() {
             keys.clear();
             let Ok(seen) = keys_of(&index.spec, collection.shape.to_logical(document), &mut keys) else {
@@ -108,6 +123,13 @@ pub fn validate(collection: &Collection, snapshot: &Snapshot, operation: &Operat
             found.note(format!("index {} has {count} entries, {expected} expected", index.spec.name));
         }
         found.entries.push(count);
+    }
+    if found.non_compliant > 0 {
+        let told = "Detected one or more documents not compliant with the collection's schema.".to_owned();
+        match collection.validation.as_ref().is_some_and(|validation| validation.warns()) {
+            true => found.warnings.push(told),
+            false => found.note(told),
+        }
     }
     let counted = snapshot.counter(&layout::counter_key(collection.id))?;
     if counted.count != found.records as i64 {

@@ -10,3 +10,4 @@ pub mod sort;
 pub mod stage;
 pub mod text;
 pub mod update;
+pub mod validator;

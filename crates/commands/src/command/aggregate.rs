@@ -33,6 +33,7 @@ pub struct Aggregate<'a> {
     pub options: Options,
     pub explain: bool,
     batch_size: Option<usize>,
+    bypass_validation: bool,
 }
 
 /// A pipeline over something, as a command asks for it.
@@ -57,6 +58,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Ok(reply);
     }
     call.describe("command");
+    call.unit.bypass_validation = aggregate.bypass_validation;
     let batch = Batch::first(aggregate.batch_size);
     let asked = asked(call, call.body, aggregate)?;
     let cursor = asked.open(call)?;
@@ -220,7 +222,7 @@ pub fn options(allow_disk_use: Option<bool>) -> Options {
 
 pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
     let (mut pipeline, mut hint, mut cursor, mut explain) = (None, None, None, false);
-    let mut allow_disk_use = None;
+    let (mut allow_disk_use, mut bypass_validation) = (None, false);
     check_hint_not_null(body)?;
     if let Some(RawValue::Null | RawValue::Undefined) = body.get("pipeline") {
         return Err(Error::user(ErrorCode::TypeMismatch, "'pipeline' option must be specified as an array"));
@@ -237,7 +239,7 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
             "hint" => hint = parse_hint(&argument)?,
             "collation" => check_collation(&argument)?,
             "allowDiskUse" => allow_disk_use = Some(argument.strict_boolean()?),
-            "bypassDocumentValidation" => drop(argument.boolean()?),
+            "bypassDocumentValidation" => bypass_validation = argument.boolean()?,
             // Read with the time, when the pipeline is parsed.
             "let" => drop(argument.document()?),
             "explain" => match argument.value {
@@ -266,5 +268,5 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
             ));
         }
     }
-    Ok(Aggregate { pipeline, hint, options: options(allow_disk_use), explain, batch_size })
+    Ok(Aggregate { pipeline, hint, options: options(allow_disk_use), explain, batch_size, bypass_validation })
 }

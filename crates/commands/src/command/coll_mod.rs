@@ -1,12 +1,15 @@
 //! `collMod`: hide or show an index, change when documents expire, change a view.
 
 use kilim_bson::{Array, Document, RawDocument};
+use kilim_engine::Namespace;
+use kilim_engine::catalog::Collection;
 use kilim_engine::index::{IndexSpec, KeyPart};
 use kilim_engine::view::View;
 use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 
+use super::collection_options::CollectionOptions;
 use super::{create, expiry};
 use crate::argument::{arguments, nested};
 use crate::dispatch::Call;
@@ -18,15 +21,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
     let (mut index, mut on, mut pipeline) = (None, None, None);
+    let mut options = CollectionOptions::default();
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "index" => index = Some(argument.document()?),
             "viewOn" => on = Some(argument.string()?),
             "pipeline" => pipeline = Some(create::stages(&argument)?),
-            "validator"
-            | "validationLevel"
-            | "validationAction"
-            | "expireAfterSeconds"
+            _ if options.take(&argument)? => {}
+            "expireAfterSeconds"
             | "timeseries"
             | "changeStreamPreAndPostImages"
             | "cappedSize"
@@ -40,6 +42,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         if index.is_some() {
             return Err(invalid("option not supported on a view: index"));
         }
+        if let Some(option) = options.first_given() {
+            return Err(invalid(format!("option not supported on a view: {option}")));
+        }
         return modify_view(call, &view, on, pipeline);
     }
     let Some(collection) = call.engine.collection(&namespace) else {
@@ -49,7 +54,22 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         let option = if pipeline.is_some() { "pipeline" } else { "viewOn" };
         return Err(invalid(format!("option only supported on a view: {option}")));
     }
-    let Some(index) = index else { return Ok(Document::new()) };
+    let reply = match index {
+        None => Document::new(),
+        Some(index) => change_index(call, &namespace, &collection, index)?,
+    };
+    if options.first_given().is_some() {
+        change_options(call, &namespace, &options)?;
+    }
+    Ok(reply)
+}
+
+fn change_index(
+    call: &Call<'_, '_>,
+    namespace: &Namespace,
+    collection: &Collection,
+    index: RawDocument<'_>,
+) -> Result<Document> {
     let change = Change::parse(index)?;
     let (found, what) = match (change.name, change.key) {
         (Some(name), None) => (collection.index_named(name), name.to_owned()),
@@ -65,12 +85,23 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     };
     let reply = change.reply(&found.spec)?;
     if !reply.is_empty() {
-        call.engine.change_index(&call.operation, &namespace, found.id, |spec| {
+        call.engine.change_index(&call.operation, namespace, found.id, |spec| {
             spec.hidden = change.hidden.unwrap_or(spec.hidden);
             spec.expire_after_seconds = change.expire_after_seconds.or(spec.expire_after_seconds);
         })?;
     }
     Ok(reply)
+}
+
+/// Gives a collection another validator, or has it asked in another way.
+fn change_options(call: &Call<'_, '_>, namespace: &Namespace, options: &CollectionOptions<'_>) -> Result<()> {
+    const PARSING: &str = "Parsing of collection validator failed";
+    let changed = call.engine.change_options(&call.operation, namespace, |old| options.spelt_out_over(old));
+    changed.map_err(|error| match (options.validator, options.validation_level) {
+        (Some(_), _) => error.during(PARSING),
+        (None, Some(_)) => error.during(PARSING).during("Failed to set validationLevel"),
+        (None, None) => error.during(PARSING).during("Failed to set validationAction"),
+    })
 }
 
 /// Gives a view another definition, or a part of one.

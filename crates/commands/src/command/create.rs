@@ -8,6 +8,7 @@ use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 
+use super::collection_options::CollectionOptions;
 use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
@@ -102,6 +103,7 @@ fn create_view(call: &Call<'_, '_>, namespace: Namespace, view: ViewOptions<'_>)
 fn parse(body: RawDocument<'_>) -> Result<Document> {
     let invalid = |message: &str| Err(Error::user(ErrorCode::InvalidOptions, message));
     let (mut capped, mut size, mut refused) = (false, false, None);
+    let mut options = CollectionOptions::default();
     for argument in arguments(NAME, body) {
         let mut unless = |harmless: bool| refused = refused.take().or((!harmless).then_some(argument));
         match argument.name {
@@ -120,13 +122,10 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
                     "The autoIndexId option is not allowed: every collection has one",
                 ));
             }
-            "validator" | "storageEngine" | "indexOptionDefaults" => unless(argument.document()?.is_empty()),
+            _ if options.take(&argument)? => {}
+            "storageEngine" | "indexOptionDefaults" => unless(argument.document()?.is_empty()),
             "timeseries" | "changeStreamPreAndPostImages" | "encryptedFields" => {
                 argument.document()?;
-                unless(false);
-            }
-            "validationLevel" | "validationAction" => {
-                argument.string()?;
                 unless(false);
             }
             "expireAfterSeconds" | "clusteredIndex" => unless(false),
@@ -146,7 +145,7 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
             "create: capped collections are not supported by Kilim",
         )),
         (_, _, Some(argument)) => Err(argument.unsupported()),
-        (_, _, None) => Ok(Document::new()),
+        (_, _, None) => Ok(options.over(RawDocument::empty())),
     }
 }
 

@@ -31,12 +31,14 @@ pub struct Options<'a> {
     pub remove: bool,
     pub new: bool,
     pub upsert: bool,
+    bypass_validation: bool,
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
     let options = Options::parse(call.body)?;
+    call.unit.bypass_validation = options.bypass_validation;
     check_statement_ids(call.body, 1)?;
     if options.upsert {
         namespace.check_creatable()?;
@@ -120,6 +122,7 @@ impl<'a> Options<'a> {
             remove: false,
             new: false,
             upsert: false,
+            bypass_validation: false,
         };
         check_hint_not_null(body)?;
         for argument in arguments(NAME, body) {
@@ -134,7 +137,7 @@ impl<'a> Options<'a> {
                 "new" => options.new = argument.boolean()?,
                 "upsert" => options.upsert = argument.boolean()?,
                 "collation" => check_collation(&argument)?,
-                "bypassDocumentValidation" => drop(argument.boolean()?),
+                "bypassDocumentValidation" => options.bypass_validation = argument.boolean()?,
                 // Among the variables by now.
                 "let" => drop(argument.document()?),
                 "encryptionInformation" | "legacyRuntimeConstants" => return Err(argument.unsupported()),

@@ -19,6 +19,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     // A name that no collection can have is the command's fault, not its documents'.
     namespace.check_creatable()?;
     call.engine.metrics.inserted.add(documents.len() as u64);
+    call.unit.bypass_validation = options.bypass_validation;
     let body = call.body;
     let outcome = write::insert(&mut call.unit, &namespace, &documents, options.ordered, |position| {
         statement_id(body, position)

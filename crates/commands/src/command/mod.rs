@@ -5,6 +5,7 @@ pub mod aggregate;
 pub mod build_info;
 pub mod coll_mod;
 pub mod coll_stats;
+pub mod collection_options;
 pub mod commit_transaction;
 pub mod configure_fail_point;
 pub mod connection_status;

@@ -31,28 +31,39 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             format!("Collection '{namespace}' does not exist to validate."),
         ));
     };
-    let found = validate(collection, &snapshot, &call.operation)?;
+    let found = validate(call.engine, collection, &snapshot, &call.operation)?;
+    // As on mongod, which looks no further once documents do not comply.
+    let indexes =
+        if found.non_compliant > 0 && !found.is_valid() { &[][..] } else { &collection.indexes[..] };
     let mut keys = Document::new();
     let mut details = Document::new();
-    for (index, &entries) in collection.indexes.iter().zip(&found.entries) {
+    for (index, &entries) in indexes.iter().zip(&found.entries) {
         keys.push(&index.spec.name, number(entries as i64));
         details.push(&index.spec.name, doc! {"valid": found.is_valid()});
     }
-    let errors: Vec<Value> = found.errors.iter().map(|error| Value::from(error.as_str())).collect();
-    Ok(doc! {
+    let texts = |list: &[String]| list.iter().map(|text| Value::from(text.as_str())).collect::<Vec<_>>();
+    let (errors, warnings) = (texts(&found.errors), texts(&found.warnings));
+    let mut reply = doc! {
         "ns": namespace.to_string(),
         "nInvalidDocuments": number(found.invalid_records as i64),
-        "nNonCompliantDocuments": 0,
+        "nNonCompliantDocuments": number(found.non_compliant as i64),
         "nrecords": number(found.records as i64),
-        "nIndexes": collection.indexes.len() as i32,
+        "nIndexes": indexes.len() as i32,
         "keysPerIndex": keys,
         "indexDetails": details,
         "valid": found.is_valid(),
         "repaired": false,
-        "warnings": [],
+        "warnings": warnings,
         "errors": errors,
         "extraIndexEntries": [],
         "missingIndexEntries": [],
         "corruptRecords": [],
-    })
+    };
+    if !found.is_valid() {
+        reply.push(
+            "advice",
+            "what was found is in 'errors'; documents that do not comply can be changed or removed",
+        );
+    }
+    Ok(reply)
 }

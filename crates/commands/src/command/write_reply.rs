@@ -13,18 +13,19 @@ use crate::reply;
 /// The options of all three commands.
 pub struct WriteOptions {
     pub ordered: bool,
+    /// Validators are not asked.
+    pub bypass_validation: bool,
 }
 
 impl WriteOptions {
     /// Reads all fields but `statements`, the one that holds the documents.
     pub fn parse(command: &'static str, body: RawDocument<'_>, statements: &str) -> Result<WriteOptions> {
-        let mut options = WriteOptions { ordered: true };
+        let mut options = WriteOptions { ordered: true, bypass_validation: false };
         for argument in arguments(command, body) {
             match argument.name {
                 name if name == statements => {}
                 "ordered" => options.ordered = argument.strict_boolean()?,
-                // There are no validators yet that it could bypass.
-                "bypassDocumentValidation" => drop(argument.boolean()?),
+                "bypassDocumentValidation" => options.bypass_validation = argument.boolean()?,
                 // Each statement reads it, and fails where it is wrong.
                 "let" if command != "insert" => drop(argument.document()?),
                 "isTimeseriesNamespace" => argument.only_off()?,

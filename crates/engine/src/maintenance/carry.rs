@@ -16,6 +16,7 @@ use crate::catalog::{Collection, RecordId};
 use crate::index::Index;
 use crate::limits;
 use crate::namespace::Namespace;
+use crate::validation::check_valid;
 use crate::write::{Unit, door};
 
 /// What came of it.
@@ -357,6 +358,9 @@ impl Work {
                     && !index.spec.key.iter().any(|part| meets(part.path.as_str()))
             };
             let (before, after) = (touched.before.as_ref(), touched.after.as_ref());
+            if let (true, Some(after)) = (by_user, after) {
+                check_valid(unit, &touched.collection, before.map(Document::as_raw), after.as_raw())?;
+            }
             let record = match (before, after, touched.record) {
                 (None, Some(after), _) => door::put_new(unit, &touched.collection, after.as_raw())?,
                 (Some(before), Some(after), Some(record)) => {

@@ -17,6 +17,7 @@ use crate::index::{Index, KeySet, keys_of};
 use crate::layout;
 use crate::limits;
 use crate::maintenance::{self, carry};
+use crate::validation::check_valid;
 
 /// What may be stored: size and depth.
 fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
@@ -64,6 +65,7 @@ pub(super) fn insert(
         return maintenance::adopt(unit, &collection.namespace, document).map(|()| None);
     }
     let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
+        check_valid(unit, collection, None, document)?;
         return put_new(unit, collection, document).map(|_| None);
     };
     Ok(carry(unit, patterns, collection, None, None, Some(document), &|_| false)?.shaped)
@@ -83,6 +85,7 @@ pub(crate) fn update(
         return Err(maintenance::refuse_change(&collection.namespace));
     }
     let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
+        check_valid(unit, collection, Some(before), after)?;
         return put_changed(unit, collection, record, before, after, untouched).map(|()| None);
     };
     Ok(carry(unit, patterns, collection, Some(record), Some(before), Some(after), &untouched)?.shaped)

@@ -45,6 +45,8 @@ pub struct Unit<'e> {
     pub(crate) keeps: bool,
     /// The batch holds keys for maintenance, which commits stand in line for: it waits for nobody.
     pub(crate) maintains: bool,
+    /// `bypassDocumentValidation`: validators are not asked.
+    pub bypass_validation: bool,
     /// A transaction's commit has begun: what maintenance still writes is as of the newest commit.
     pub(crate) commits: bool,
     /// What its writes caused, for the reply.
@@ -95,6 +97,7 @@ impl<'e> Unit<'e> {
             contended: None,
             keeps: false,
             maintains: false,
+            bypass_validation: false,
             commits: false,
             caused: Caused::default(),
         }

@@ -26,6 +26,12 @@ impl Filter {
         Ok(parse_document(filter, place)?.simplified())
     }
 
+    /// The filter of a collection's validator, which sees one document at a time.
+    pub fn parse_for_validator(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
+        let place = Place { in_stage: true, validates: true, ..Place::query(scope) };
+        Ok(parse_document(filter, place)?.simplified())
+    }
+
     /// A filter from which an upsert takes fields: expressions say nothing of those.
     pub fn parse_for_upsert(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
         let place = Place { upserts: true, ..Place::query(scope) };
@@ -51,14 +57,16 @@ pub(crate) struct Place<'s> {
     upserts: bool,
     /// Part of a pipeline.
     in_stage: bool,
+    /// A collection's validator.
+    validates: bool,
 }
 
 impl<'s> Place<'s> {
     pub const ELEMENTS: Place<'static> =
-        Place { scope: None, on_document: true, affirmed: true, upserts: false, in_stage: false };
+        Place { scope: None, on_document: true, affirmed: true, upserts: false, in_stage: false, validates: false };
 
     fn query(scope: &'s Scope<'s>) -> Place<'s> {
-        Place { scope: Some(scope), on_document: true, affirmed: true, upserts: false, in_stage: false }
+        Place { scope: Some(scope), on_document: true, affirmed: true, upserts: false, in_stage: false, validates: false }
     }
 
     fn within_elem_match(self) -> Place<'s> {
@@ -84,6 +92,7 @@ impl<'s> Place<'s> {
                 "$expr is not allowed in the query predicate for an upsert",
             ),
             ("$text", false, true) => forbidden(ErrorCode::BadValue),
+            ("$text", true, true) if self.validates => forbidden(ErrorCode::BadValue),
             _ => unsupported(name),
         }
     }
@@ -242,7 +251,7 @@ fn check_one(name: &str, value: RawValue<'_>) -> Result<()> {
 }
 
 /// A document of operators rather than a value: its first name begins with `$` and it is no DBRef.
-fn is_operator_document(document: RawDocument<'_>) -> bool {
+pub(crate) fn is_operator_document(document: RawDocument<'_>) -> bool {
     let first = document.iter().next().is_some_and(|(name, _)| name.starts_with('$'));
     first && !(document.get("$ref").is_some() && document.get("$id").is_some())
 }

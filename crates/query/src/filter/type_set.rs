@@ -90,6 +90,11 @@ impl TypeSet {
         Ok(set)
     }
 
+    /// Whether it has any type of number.
+    pub(super) fn has_numbers(self) -> bool {
+        NUMBERS.into_iter().any(|kind| self.contains(kind))
+    }
+
     pub(super) fn is_empty(self) -> bool {
         self.bits == 0
     }

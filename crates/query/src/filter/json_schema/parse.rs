@@ -28,6 +28,7 @@ impl Schema {
         }
         schema.object = parse_object(&keywords, subject)?.map(Box::new);
         schema.logic = parse_logic(&keywords, subject)?;
+        schema.drop_idle();
         if subject == Subject::Document {
             schema.array = None;
             if schema.types.take().is_some_and(|(_, types)| !types.contains(ElementType::Document)) {
@@ -38,6 +39,28 @@ impl Schema {
             || keywords.get("encryptMetadata").is_some()
             || schema.children().any(|child| child.mentions_encryption);
         Ok(schema)
+    }
+
+    /// Takes away rules for kinds of values that the types leave out, as mongod does: reports do not name them.
+    fn drop_idle(&mut self) {
+        let Some((_, types)) = self.types else { return };
+        self.scalar.retain(|(_, scalar)| match scalar {
+            Scalar::MultipleOf(_) | Scalar::Maximum { .. } | Scalar::Minimum { .. } => types.has_numbers(),
+            Scalar::Pattern(_) | Scalar::MaxLength(_) | Scalar::MinLength(_) => {
+                types.contains(ElementType::String)
+            }
+        });
+        if !types.contains(ElementType::Array) {
+            self.array = None;
+        }
+        if !types.contains(ElementType::Document)
+            && let Some(object) = self.object.take()
+            && !object.dependencies.is_empty()
+        {
+            let mut kept = ObjectRules::default();
+            kept.dependencies = object.dependencies;
+            self.object = Some(Box::new(kept));
+        }
     }
 
     fn parse_types(&mut self, keywords: &Keywords<'_>) -> Result<()> {

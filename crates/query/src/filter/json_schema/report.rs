@@ -148,7 +148,7 @@ impl ArrayRules {
         let failing =
             array.iter().zip(schemas).enumerate().filter(|(_, (item, schema))| !schema.matches(*item));
         let details: Vec<Document> = failing
-            .map(|(at, (item, schema))| doc! {"itemIndex": at as i32, "details": schema.report(item)})
+            .map(|(at, (item, schema))| doc! {"itemIndex": at as i64, "details": schema.report(item)})
             .collect();
         if !details.is_empty() {
             rules.push(doc! {"operatorName": "items", "details": details});

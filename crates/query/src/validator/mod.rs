@@ -1,0 +1,137 @@
+//! Validators: filters that documents of a collection must satisfy, and why one does not.
+//!
+//! Whether a document passes is decided by the filter, on raw bytes. Why it does not is found out afterwards, by
+//! walking the validator as it was written ([`explain`]): what users are told is in their own words and order, which
+//! a filter in its normal form no longer has.
+
+mod clause;
+mod considered;
+mod explain;
+mod operator;
+
+use kilim_bson::{Document, RawDocument, RawValue, Timestamp};
+use kilim_error::{Error, ErrorCode, Result};
+
+use crate::expression::{Expression, Scope, Variables};
+use crate::filter::{Filter, Predicate};
+
+/// What time a validator sees.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    pub millis: i64,
+    pub cluster_time: Timestamp,
+}
+
+impl Now {
+    fn variables(self) -> Variables {
+        Variables::at(self.millis, self.cluster_time)
+    }
+}
+
+/// Why a document does not pass.
+#[derive(Debug, Clone)]
+pub struct Explanation {
+    pub details: Document,
+    /// Nothing is known, and the details say why.
+    pub note: Option<&'static str>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Validator {
+    written: Document,
+    filter: Filter,
+    /// It speaks of the time, so its filter holds for one moment only.
+    depends_on_time: bool,
+}
+
+impl Validator {
+    pub fn parse(written: RawDocument<'_>) -> Result<Validator> {
+        let now = Now { millis: 0, cluster_time: Timestamp::from_bits(0) };
+        let filter = parse(written, now)?;
+        check(&filter)?;
+        let depends_on_time = mentions_time(RawValue::Document(written));
+        Ok(Validator { written: written.to_document(), filter, depends_on_time })
+    }
+
+    /// Whether a document passes. An expression that cannot be evaluated does not let it pass.
+    pub fn passes(&self, document: RawDocument<'_>, now: impl FnOnce() -> Now) -> Result<bool> {
+        let matched = match self.depends_on_time {
+            false => self.filter.matches(document),
+            true => parse(self.written.as_raw(), now())?.matches(document),
+        };
+        match matched {
+            Err(Error::User(_)) => Ok(false),
+            decided => decided,
+        }
+    }
+
+    /// Why a document does not pass: what `errInfo` holds beside its id.
+    pub fn explain(&self, document: RawDocument<'_>, now: Now) -> Explanation {
+        explain::explain(self.written.as_raw(), document, now)
+    }
+
+    pub fn mentions_encryption(&self) -> bool {
+        mentions_encryption(&self.filter)
+    }
+}
+
+/// Whether the variables for the time are named anywhere. Too often does no harm.
+fn mentions_time(value: RawValue<'_>) -> bool {
+    match value {
+        RawValue::String(text) => text.starts_with("$$NOW") || text.starts_with("$$CLUSTER_TIME"),
+        RawValue::Document(document) => document.iter().any(|(_, value)| mentions_time(value)),
+        RawValue::Array(array) => array.iter().any(mentions_time),
+        _ => false,
+    }
+}
+
+fn parse(written: RawDocument<'_>, now: Now) -> Result<Filter> {
+    Filter::parse_for_validator(written, &Scope::new(&now.variables()))
+}
+
+/// Refuses what may say yes today and no tomorrow.
+fn check(filter: &Filter) -> Result<()> {
+    match filter {
+        Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
+            children.iter().try_for_each(check)
+        }
+        Filter::Expr(expression) if is_sample_rate(expression) => Ok(()),
+        Filter::Expr(expression) => check_expression(expression),
+        Filter::Field { predicate: Predicate::ElemMatchObject(filter), .. } => check(filter),
+        _ => Ok(()),
+    }
+}
+
+/// `$sampleRate` is a comparison with chance, and mongod allows it.
+fn is_sample_rate(expression: &Expression) -> bool {
+    let Expression::Call(call) = expression else { return false };
+    let rand = |at: usize| matches!(call.expression(at), Some(Expression::Call(call)) if call.operator.name == "$rand");
+    call.operator.name == "$lt" && rand(0)
+}
+
+fn check_expression(expression: &Expression) -> Result<()> {
+    if let Expression::Call(call) = expression
+        && call.operator.name == "$rand"
+    {
+        return Err(Error::location(3_040_500, "$rand not allowed inside collection validators"));
+    }
+    expression.children().try_for_each(check_expression)
+}
+
+fn mentions_encryption(filter: &Filter) -> bool {
+    match filter {
+        Filter::JsonSchema(schema) => schema.mentions_encryption(),
+        Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
+            children.iter().any(mentions_encryption)
+        }
+        _ => false,
+    }
+}
+
+/// What mongod says where encryption has no place.
+pub fn no_encryption_here() -> Error {
+    Error::user(
+        ErrorCode::QueryFeatureNotAllowed,
+        "Encryption-related validator keywords are not allowed in this context",
+    )
+}

@@ -8,6 +8,7 @@ mod clients;
 mod compat;
 mod crash;
 mod diff;
+mod histories;
 mod links;
 mod packages;
 mod spec;
@@ -57,6 +58,18 @@ const VERBS: &[Verb] = &[
         usage: "[RUN [options]]",
         help: "kill servers, cut their power, fail their disks; without RUN, a short round of each",
         run: crash::run,
+    },
+    Verb {
+        name: "histories",
+        usage: "[--count N] [--seed N]",
+        help: "declared patterns under random histories with crashes: maintained equals computed",
+        run: histories::run,
+    },
+    Verb {
+        name: "why",
+        usage: "",
+        help: "the workloads that hand-written recipes fail, with declared patterns: stored beside true",
+        run: histories::why,
     },
     Verb { name: "bench", usage: "[options]", help: "measure Kilim beside mongod", run: bench::run },
     Verb {

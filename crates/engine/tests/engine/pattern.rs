@@ -266,7 +266,7 @@ fn what_was_there_before_is_filled() {
 }
 
 #[test]
-fn two_transactions_that_meet_on_a_counter_both_commit() {
+fn r28_two_transactions_that_meet_on_a_counter_both_commit() {
     everywhere(|db| {
         make(&db, &["products", "reviews"]);
         declare(&db, "products", stats()).unwrap();
@@ -290,7 +290,7 @@ fn two_transactions_that_meet_on_a_counter_both_commit() {
 }
 
 #[test]
-fn a_source_renamed_among_inserters_leaves_nobody_stale() {
+fn r14_a_source_renamed_60_times_among_6_inserters_leaves_nobody_stale() {
     everywhere(|db| {
         make(&db, &["customers", "orders"]);
         declare(&db, "orders", card()).unwrap();

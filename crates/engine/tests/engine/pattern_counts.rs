@@ -1,0 +1,201 @@
+//! Mistakes that others have made with counts, averages and lists of children: what `pattern_regression` leaves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kilim_bson::{Document, RawValue, doc};
+use kilim_engine::maintenance::PatternState;
+
+use crate::pattern::{declare, make, one, recent, stats, wait_until_active};
+use crate::pattern_regression::{expect_count, expect_true, shop};
+use crate::support::{Db, everywhere, ns, number, numbered};
+
+fn product(db: &Db, id: i32) -> Document {
+    one(db, "products", doc! {"_id": id})
+}
+
+fn average(db: &Db, id: i32) -> Option<f64> {
+    match product(db, id).get("average") {
+        Some(RawValue::Double(average)) => Some(average),
+        Some(RawValue::Null) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn r03_an_edited_rating_changes_the_average_and_not_the_count() {
+    everywhere(|db| {
+        shop(&db);
+        db.insert("reviews", &numbered(0..4, |id| doc! {"product": 1, "rating": id, "at": id}));
+        assert_eq!(average(&db, 1), Some(1.5));
+        db.update("reviews", doc! {"_id": 0}, doc! {"$set": {"rating": 4}}).unwrap();
+        assert_eq!(average(&db, 1), Some(2.5));
+        expect_count(&db, 1, 4);
+        db.update("reviews", doc! {"_id": 0}, doc! {"$inc": {"rating": -1}}).unwrap();
+        assert_eq!(average(&db, 1), Some(2.25));
+        db.update_many("reviews", doc! {}, doc! {"$set": {"rating": 1}}).unwrap();
+        assert_eq!(average(&db, 1), Some(1.0));
+        // What is no number counts and has no say.
+        db.update("reviews", doc! {"_id": 0}, doc! {"$set": {"rating": "five"}}).unwrap();
+        assert_eq!(average(&db, 1), Some(1.0));
+        expect_count(&db, 1, 4);
+    });
+}
+
+#[test]
+fn r04_a_child_moves_between_parents() {
+    everywhere(|db| {
+        shop(&db);
+        db.insert("reviews", &numbered(0..3, |id| doc! {"product": 1, "rating": id, "at": id}));
+        for (to, counts) in [(2, (2, 1)), (2, (2, 1)), (1, (3, 0)), (9, (2, 0)), (1, (3, 0))] {
+            db.update("reviews", doc! {"_id": 2}, doc! {"$set": {"product": to}}).unwrap();
+            expect_count(&db, 1, counts.0);
+            expect_count(&db, 2, counts.1);
+        }
+        db.update("reviews", doc! {"_id": 2}, doc! {"$unset": {"product": 1}}).unwrap();
+        expect_count(&db, 1, 2);
+        // There and back, and on, in one transaction.
+        let mut transaction = db.transaction(1, 1);
+        for to in [1, 2, 1, 2] {
+            transaction.update("reviews", doc! {"_id": 1}, doc! {"$set": {"product": to}}).unwrap();
+        }
+        transaction.commit().unwrap();
+        expect_count(&db, 1, 1);
+        expect_count(&db, 2, 1);
+    });
+}
+
+#[test]
+fn r05_two_and_three_patterns_on_one_source() {
+    everywhere(|db| {
+        shop(&db);
+        make(&db, &["ratings"]);
+        let by_rating = doc! {"name": "byRating", "computed": {
+            "from": "reviews", "whenNotMatched": "insert",
+            "pipeline": [{"$group": {"_id": "$rating", "count": {"$count": {}}}}],
+        }};
+        declare(&db, "ratings", by_rating).unwrap();
+        db.insert("reviews", &numbered(0..6, |id| doc! {"product": 1 + id % 2, "rating": id % 3, "at": id}));
+        db.update("reviews", doc! {"_id": 0}, doc! {"$set": {"product": 2, "rating": 2, "at": 9}}).unwrap();
+        db.delete("reviews", doc! {"_id": 5}).unwrap();
+        expect_count(&db, 1, 2);
+        expect_count(&db, 2, 3);
+        expect_true(&db, "ratings", "byRating");
+        assert_eq!(number(&one(&db, "ratings", doc! {"_id": 2}), "count"), 2);
+        // One goes, and the others stay in force.
+        let operation = Arc::clone(&db.engine.operations.start(1));
+        let pattern = db.engine.pattern(&ns("products"), "recent").unwrap();
+        db.engine.drop_pattern(&operation, &pattern).unwrap();
+        db.delete("reviews", doc! {"_id": 4}).unwrap();
+        assert_eq!(number(&product(&db, 1), "count"), 1);
+        expect_true(&db, "products", "stats");
+        expect_true(&db, "ratings", "byRating");
+    });
+}
+
+#[test]
+fn r09_the_last_child_goes() {
+    everywhere(|db| {
+        shop(&db);
+        make(&db, &["ratings"]);
+        let by_rating = doc! {"name": "byRating", "computed": {
+            "from": "reviews", "whenNotMatched": "insert",
+            "pipeline": [{"$group": {"_id": "$rating", "count": {"$count": {}}}}],
+        }};
+        declare(&db, "ratings", by_rating).unwrap();
+        for _ in 0..3 {
+            db.insert("reviews", &[doc! {"_id": 1, "product": 1, "rating": 5, "at": 1}]);
+            expect_count(&db, 1, 1);
+            assert_eq!(db.count("ratings", doc! {}), 1);
+            db.delete("reviews", doc! {"_id": 1}).unwrap();
+            expect_count(&db, 1, 0);
+            assert_eq!(average(&db, 1), None);
+            assert_eq!(product(&db, 1).get("recent").and_then(RawValue::as_array).unwrap().len(), 0);
+            assert!(matches!(product(&db, 1).get("best"), Some(RawValue::Null)));
+            assert_eq!(db.count("ratings", doc! {}), 0);
+        }
+    });
+}
+
+#[test]
+fn r10_a_child_before_its_parent() {
+    everywhere(|db| {
+        shop(&db);
+        db.insert("reviews", &numbered(0..3, |id| doc! {"product": 7, "rating": id, "at": id}));
+        db.insert("products", &[doc! {"_id": 7, "count": 99, "recent": "mine"}]);
+        expect_count(&db, 7, 3);
+        assert_eq!(average(&db, 7), Some(1.0));
+        db.delete("products", doc! {"_id": 7}).unwrap();
+        db.delete("reviews", doc! {"_id": 0}).unwrap();
+        db.upsert("products", doc! {"_id": 7}, doc! {"$set": {"title": "t"}}).unwrap();
+        expect_count(&db, 7, 2);
+        // Both in one transaction, in either order.
+        let mut transaction = db.transaction(1, 1);
+        transaction.insert("reviews", doc! {"_id": 20, "product": 8, "rating": 1, "at": 1}).unwrap();
+        transaction.insert("products", doc! {"_id": 8}).unwrap();
+        transaction.insert("reviews", doc! {"_id": 21, "product": 8, "rating": 1, "at": 2}).unwrap();
+        transaction.commit().unwrap();
+        expect_count(&db, 8, 2);
+    });
+}
+
+#[test]
+fn r12_a_backfill_under_constant_inserts_ends() {
+    everywhere(|db| {
+        make(&db, &["products", "reviews"]);
+        db.insert("products", &numbered(0..200, |_| doc! {}));
+        let (stop, next) = (AtomicBool::new(false), AtomicI32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let id = next.fetch_add(1, Ordering::Relaxed);
+                        db.insert(
+                            "reviews",
+                            &[doc! {"_id": id, "product": id % 300, "rating": id % 5, "at": id}],
+                        );
+                        db.insert("products", &[doc! {"_id": 1000 + id}]);
+                    }
+                });
+            }
+            let mut slow = stats();
+            slow.push("backfill", doc! {"batch": 10, "throttleMs": 1});
+            declare(&db, "products", slow).unwrap();
+            declare(&db, "products", recent()).unwrap();
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let state = |name: &str| db.engine.pattern(&ns("products"), name).unwrap().state.clone();
+            while state("stats") != PatternState::Active || state("recent") != PatternState::Active {
+                assert!(Instant::now() < deadline, "{:?} {:?}", state("stats"), state("recent"));
+                thread::sleep(Duration::from_millis(1));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        wait_until_active(&db, "products", "stats");
+        expect_true(&db, "products", "stats");
+        expect_true(&db, "products", "recent");
+    });
+}
+
+#[test]
+fn r22_a_subset_with_its_limit_down_and_up() {
+    everywhere(|db| {
+        make(&db, &["products", "reviews"]);
+        db.insert("products", &numbered(0..3, |_| doc! {}));
+        db.insert("reviews", &numbered(0..12, |id| doc! {"product": id % 2, "at": id / 4, "rating": 1}));
+        for limit in [5, 2, 4, 100] {
+            let list = doc! {"name": "list", "subset": {
+                "from": "reviews", "foreignField": "product", "as": "list", "sort": {"at": -1}, "limit": limit,
+            }};
+            declare(&db, "products", list).unwrap();
+            wait_until_active(&db, "products", "list");
+            expect_true(&db, "products", "list");
+            let shown = |id: i32| product(&db, id).get("list").and_then(RawValue::as_array).unwrap().len();
+            assert_eq!([shown(0), shown(1), shown(2)], [limit.min(6) as usize, limit.min(6) as usize, 0]);
+            let operation = Arc::clone(&db.engine.operations.start(1));
+            let pattern = db.engine.pattern(&ns("products"), "list").unwrap();
+            db.engine.drop_pattern(&operation, &pattern).unwrap();
+        }
+    });
+}

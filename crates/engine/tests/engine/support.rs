@@ -224,7 +224,7 @@ impl Db {
         let (snapshot, catalog) = self.engine.reading();
         let mut faults = Vec::new();
         for collection in catalog.iter() {
-            let found = validate(collection, &snapshot, &running).unwrap();
+            let found = validate(&self.engine, collection, &snapshot, &running).unwrap();
             faults.extend(found.errors.into_iter().map(|error| format!("{}: {error}", collection.namespace)));
         }
         faults

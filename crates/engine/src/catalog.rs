@@ -8,7 +8,7 @@
 //! collection is still in the snapshot; an index newer than the snapshot is not used
 //! ([`Index::ready_since`]). A schema change swaps the catalog after its commit is durable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +19,7 @@ use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Snapshot, Space};
 use parking_lot::RwLock;
 
-use crate::index::{BuildingIndex, Index, IndexId, IndexSpec, KeyPart, Multikey, Usage};
+use crate::index::{BuildingIndex, Index, IndexId, IndexSpec, KeyPart, Multikey, Usage, Wildcard};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::planner::PlanCache;
@@ -249,13 +249,18 @@ impl Collection {
             .indexes
             .iter()
             .map(|index| {
-                let bits = index.multikey.0.iter().map(|&bits| Value::Int64(bits as i64)).collect::<Vec<_>>();
-                doc! {
+                let bits = index.multikey.bits.iter().map(|&bits| Value::Int64(bits as i64));
+                let mut document = doc! {
                     "id": i64::from(index.id.0),
                     "spec": index.spec.to_document(),
-                    "multikey": bits,
+                    "multikey": bits.collect::<Vec<_>>(),
                     "readySince": index.ready_since as i64,
+                };
+                if index.multikey.paths().next().is_some() {
+                    let paths = index.multikey.paths().map(Value::from);
+                    document.push("arrayPaths", paths.collect::<Vec<_>>());
                 }
+                document
             })
             .collect();
         let mut document = doc! {
@@ -300,10 +305,14 @@ fn decode_index(document: RawDocument<'_>) -> Option<Index> {
         RawValue::Int64(bits) => Some(bits as u64),
         _ => None,
     });
+    let paths = match document.get("arrayPaths") {
+        Some(paths) => paths.as_array()?.iter().map(|path| path.as_str().map(Box::from)).collect(),
+        None => Some(BTreeSet::new()),
+    };
     Some(Index {
         id: IndexId(id as u32),
         spec: IndexSpec::decode(document.get("spec")?.as_document()?)?,
-        multikey: Multikey(bits.collect::<Option<Vec<u64>>>()?),
+        multikey: Multikey::with_paths(bits.collect::<Option<Vec<u64>>>()?, paths?),
         usage: Usage::default(),
         ready_since: ready_since as u64,
     })
@@ -314,13 +323,14 @@ impl IndexSpec {
     pub fn id() -> IndexSpec {
         IndexSpec {
             name: "_id_".to_owned(),
-            key: vec![KeyPart { path: Path::parse("_id"), descending: false }],
+            key: vec![KeyPart { path: Path::parse("_id"), descending: false, hashed: false }],
             key_document: doc! {"_id": 1},
             unique: true,
             sparse: false,
             hidden: false,
             expire_after_seconds: None,
             partial: None,
+            wildcard: None,
         }
     }
 
@@ -343,6 +353,9 @@ impl IndexSpec {
         if let Some((document, _)) = &self.partial {
             writer.append("partialFilterExpression", RawValue::Document(document.as_raw()));
         }
+        if let Some(projection) = self.wildcard.as_ref().and_then(Wildcard::projection) {
+            writer.append("wildcardProjection", RawValue::Document(projection));
+        }
         if let Some(seconds) = self.expire_after_seconds {
             writer.append("expireAfterSeconds", RawValue::Int32(seconds));
         }
@@ -363,7 +376,6 @@ impl IndexSpec {
         };
         Some(IndexSpec {
             key: KeyPart::all_of(key_document.as_raw()),
-            key_document,
             unique: flag("unique") || name == "_id_",
             sparse: flag("sparse"),
             hidden: flag("hidden"),
@@ -372,25 +384,37 @@ impl IndexSpec {
                 _ => None,
             },
             partial,
+            wildcard: match document.get("wildcardProjection") {
+                Some(projection) => Wildcard::of(key_document.as_raw(), Some(projection.as_document()?)),
+                None => Wildcard::of(key_document.as_raw(), None),
+            },
+            key_document,
             name,
         })
     }
 }
 
 impl KeyPart {
-    /// The parts of a checked `key` document.
+    /// The parts of a checked `key` document. A wildcard index has two: the path, then the value there.
     pub fn all_of(key: RawDocument<'_>) -> Vec<KeyPart> {
-        key.iter()
-            .map(|(path, direction)| KeyPart {
-                path: Path::parse(path),
-                descending: match direction {
-                    RawValue::Int32(value) => value < 0,
-                    RawValue::Int64(value) => value < 0,
-                    RawValue::Double(value) => value < 0.0,
-                    RawValue::Decimal128(value) => value.is_negative(),
-                    _ => false,
-                },
-            })
-            .collect()
+        let wildcard = key.iter().any(|(path, _)| Wildcard::is_wildcard(path));
+        let path_part = wildcard.then(KeyPart::path_part);
+        let parts = key.iter().map(|(path, direction)| KeyPart {
+            path: Path::parse(path),
+            hashed: matches!(direction, RawValue::String("hashed")),
+            descending: match direction {
+                RawValue::Int32(value) => value < 0,
+                RawValue::Int64(value) => value < 0,
+                RawValue::Double(value) => value < 0.0,
+                RawValue::Decimal128(value) => value.is_negative(),
+                _ => false,
+            },
+        });
+        path_part.into_iter().chain(parts).collect()
+    }
+
+    /// The first part of a wildcard index's keys.
+    pub fn path_part() -> KeyPart {
+        KeyPart { path: Path::parse("$_path"), descending: false, hashed: false }
     }
 }

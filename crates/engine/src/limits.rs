@@ -60,3 +60,8 @@ pub const DATABASE_NAME_BYTES_MAX: usize = 63;
 /// Children that a check of groups holds in memory at once.
 pub const VERIFY_PART_DOCUMENTS: u64 = 100_000;
 pub const VERIFY_PART_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Paths to arrays that are kept for a wildcard index. They lie in the collection's catalog entry, which is
+/// written again for each new one; a collection with more has names for data, and every path of it is taken
+/// to lead to an array.
+pub const ARRAY_PATHS_MAX: usize = 1000;

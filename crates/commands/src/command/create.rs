@@ -157,7 +157,7 @@ fn check_id_index(spec: RawDocument<'_>) -> Result<()> {
         return refuse(ErrorCode::FailedToParse, "an index specification has a 'key' and a 'name'");
     };
     match KeyPart::all_of(key).as_slice() {
-        [KeyPart { path, descending: false }] if path.as_str() == "_id" => Ok(()),
+        [KeyPart { path, descending: false, hashed: false }] if path.as_str() == "_id" => Ok(()),
         _ => refuse(ErrorCode::BadValue, "The field 'key' for an _id index must be {_id: 1}"),
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_engine::catalog::Collection;
-use kilim_engine::index::{Index, IndexSpec, KeyPart, check_index_count, new_specs};
+use kilim_engine::index::{Index, IndexSpec, KeyPart, Wildcard, check_index_count, new_specs};
 use kilim_engine::write::shell_text;
 use kilim_engine::{Namespace, layout};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
-use super::expiry;
 use super::write_reply::{check_collation, required};
+use super::{expiry, index_kind};
 use crate::argument::{Argument, arguments, nested};
 use crate::dispatch::Call;
 
@@ -95,7 +95,7 @@ fn check_quorum(argument: &Argument<'_>) -> Result<()> {
 fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
     let (mut key, mut name, mut partial) = (None, None, None);
     let (mut unique, mut sparse, mut hidden) = (false, false, false);
-    let mut expire_after_seconds = None;
+    let (mut expire_after_seconds, mut version, mut projection) = (None, 2, None);
     // Other options may be null and mean nothing then; this one deletes.
     if let Some(null @ RawValue::Null) = document.get("expireAfterSeconds") {
         let problem = expiry::seconds(null).err().unwrap_or_default();
@@ -115,7 +115,11 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
                 })?;
                 partial = Some((filter.to_document(), parsed));
             }
-            "v" => check_version(argument.integer()?)?,
+            "v" => {
+                version = argument.integer()?;
+                check_version(version)?;
+            }
+            "wildcardProjection" => projection = Some(argument.value),
             "collation" => check_collation(&argument)?,
             // Builds never block, whatever was asked; the namespace is the command's.
             "background" => drop(argument.boolean()?),
@@ -126,8 +130,7 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
                 let with_spec = |problem| cannot_create(format!("{problem}. Index spec: {shown}"));
                 expire_after_seconds = Some(seconds.map_err(with_spec)?);
             }
-            "wildcardProjection"
-            | "storageEngine"
+            "storageEngine"
             | "weights"
             | "default_language"
             | "language_override"
@@ -150,13 +153,15 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
         }
     }
     let key = key.ok_or_else(|| missing("key"))?;
-    check_key(key)?;
+    let in_spec = |error: Error| error.during(&format!("Error in specification {}", shell_text(document)));
+    check_key(key).map_err(in_spec)?;
     let name = required(name, SPEC, "name").map_err(|_| missing("name"))?;
     check_name(name)?;
     if sparse && partial.is_some() {
         return Err(cannot_create("cannot mix \"partialFilterExpression\" and \"sparse\" options"));
     }
-    let is_id = matches!(key.iter().next(), Some(("_id", _))) && key.iter().count() == 1;
+    let is_id = matches!(key.iter().next(), Some(("_id", direction)) if direction.is_number())
+        && key.iter().count() == 1;
     if is_id && KeyPart::all_of(key).iter().any(|part| part.descending) {
         return Err(Error::user(ErrorCode::BadValue, "The field 'key' for an _id index must be {_id: 1}"));
     }
@@ -186,6 +191,9 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             "an _id index specification has a key and a name, and no further options",
         ));
     }
+    let expires = expire_after_seconds.is_some();
+    let options = index_kind::Options { unique, sparse, expires, version, projection };
+    let wildcard = index_kind::check_kind(key, &options, document)?;
     Ok(IndexSpec {
         name: if is_id { "_id_".to_owned() } else { name.to_owned() },
         key: KeyPart::all_of(key),
@@ -195,6 +203,7 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
         hidden,
         expire_after_seconds,
         partial,
+        wildcard,
     })
 }
 
@@ -233,6 +242,7 @@ fn check_key(key: RawDocument<'_>) -> Result<()> {
     if key.iter().count() > 32 {
         return Err(Error::location(13103, "too many compound keys"));
     }
+    index_kind::check_wildcard_key(key)?;
     for (position, (path, direction)) in key.iter().enumerate() {
         if key.iter().take(position).any(|(earlier, _)| earlier == path) {
             return Err(Error::user(
@@ -243,14 +253,12 @@ fn check_key(key: RawDocument<'_>) -> Result<()> {
         if path.is_empty() || path.split('.').any(str::is_empty) {
             return Err(cannot_create("Index keys cannot be an empty field."));
         }
-        if path == "$**" || path.ends_with(".$**") {
-            return Err(not_yet("wildcard indexes are"));
-        }
         let dbref = |name: &str| matches!(name, "$id" | "$ref" | "$db");
-        if let Some(name) = path.split('.').find(|name| name.starts_with('$') && !dbref(name)) {
-            return Err(cannot_create(format!(
-                "Index key contains an illegal field name: field name starts with '$': {name}."
-            )));
+        let illegal = |name: &str| name.starts_with('$') && !dbref(name);
+        if path.split('.').any(illegal) && !Wildcard::is_wildcard(path) {
+            return Err(cannot_create(
+                "Index key contains an illegal field name: field name starts with '$'.",
+            ));
         }
         match direction {
             RawValue::Int32(0) | RawValue::Int64(0) => {
@@ -263,7 +271,8 @@ fn check_key(key: RawDocument<'_>) -> Result<()> {
                 return Err(cannot_create("Values in the index key pattern cannot be NaN."));
             }
             RawValue::Int32(_) | RawValue::Int64(_) | RawValue::Double(_) | RawValue::Decimal128(_) => {}
-            RawValue::String(kind @ ("text" | "hashed" | "2d" | "2dsphere")) => {
+            RawValue::String("hashed") => {}
+            RawValue::String(kind @ ("text" | "2d" | "2dsphere")) => {
                 return Err(not_yet(&format!("{kind} indexes are")));
             }
             RawValue::String(kind) => return Err(cannot_create(format!("Unknown index plugin '{kind}'"))),

@@ -34,6 +34,7 @@ pub mod get_more;
 pub mod get_parameter;
 pub mod hello;
 pub mod host_info;
+mod index_kind;
 pub mod insert;
 pub mod kill_cursors;
 pub mod kill_op;

@@ -1,6 +1,7 @@
 //! `validate`: recompute and compare a collection's indexes.
 
 use kilim_bson::{Document, Value, doc};
+use kilim_engine::index::NESTED;
 use kilim_engine::validate::validate;
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -37,8 +38,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         if found.non_compliant > 0 && !found.is_valid() { &[][..] } else { &collection.indexes[..] };
     let mut keys = Document::new();
     let mut details = Document::new();
-    for (index, &entries) in indexes.iter().zip(&found.entries) {
-        keys.push(&index.spec.name, number(entries as i64));
+    let mut indexes: Vec<_> = indexes.iter().zip(&found.entries).collect();
+    indexes.sort_by(|(a, _), (b, _)| a.spec.name.cmp(&b.spec.name));
+    for (index, &entries) in indexes {
+        // mongod keeps the paths to arrays among a wildcard index's keys, and counts them.
+        let paths = index.multikey.paths().filter(|path| !path.ends_with(NESTED)).count();
+        keys.push(&index.spec.name, number(entries as i64 + paths as i64));
         details.push(&index.spec.name, doc! {"valid": found.is_valid()});
     }
     let texts = |list: &[String]| list.iter().map(|text| Value::from(text.as_str())).collect::<Vec<_>>();

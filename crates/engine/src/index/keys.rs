@@ -5,13 +5,15 @@
 //! again only along the path. An empty array at the end of a path is undefined, to be told from null.
 //! A numeric component may name an array position; then the array does not fan out for that path.
 //! Two paths may not fan out over different arrays: the keys would be their product.
+//! An index with a hashed part holds no arrays; a wildcard index has keys of its own kind.
 //!
 //! Invariant: a [`KeySet`] is sorted and holds each key once, and equal documents give equal sets.
 
 use std::ops::Range;
 
-use kilim_bson::{KeyEncoder, Path, RawArray, RawDocument, RawValue, Value, decode_key};
+use kilim_bson::{KeyEncoder, Path, RawArray, RawDocument, RawValue, Rounding, Value, decode_key};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::hashed_key;
 
 use super::{IndexSpec, KeyPart, Multikey};
 use crate::layout;
@@ -74,6 +76,18 @@ impl KeySet {
         for (part, value) in key.iter().zip(values) {
             self.encoder.push(value, part.descending);
         }
+        self.take_encoded();
+    }
+
+    /// The key of a wildcard index.
+    pub(super) fn push_pair(&mut self, path: &str, value: RawValue<'_>) {
+        self.encoder.clear();
+        self.encoder.push(RawValue::String(path), false);
+        self.encoder.push(value, false);
+        self.take_encoded();
+    }
+
+    fn take_encoded(&mut self) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(self.encoder.key());
         let end = self.bytes.len();
@@ -98,6 +112,15 @@ pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) ->
     {
         return Ok(Multikey::default());
     }
+    if let Some(wildcard) = &spec.wildcard {
+        let multikey = wildcard.add_keys(document, out);
+        out.sort();
+        return Ok(with_long_keys(multikey, out));
+    }
+    if spec.is_hashed() {
+        push_hashed(spec, document, out)?;
+        return Ok(with_long_keys(Multikey::default(), out));
+    }
     if let [part] = spec.key.as_slice()
         && let [component] = part.path.components()
     {
@@ -118,6 +141,50 @@ pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) ->
     let multikey = fan_out.multikey;
     out.sort();
     Ok(with_long_keys(multikey, out))
+}
+
+/// The one key of a document in an index with a hashed part, where arrays may stand nowhere.
+fn push_hashed(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) -> Result<()> {
+    let mut values = Vec::with_capacity(spec.key.len());
+    for part in &spec.key {
+        let components = part.path.components();
+        let (found, next) = match document.get(&components[0].name) {
+            Some(value) => follow_value(value, &part.path, 1),
+            None => (None, 0),
+        };
+        if let Some(RawValue::Array(_)) = found {
+            let names: Vec<&str> = components[..next].iter().map(|component| &*component.name).collect();
+            return Err(Error::location(
+                16766,
+                format!(
+                    "Error: hashed indexes do not currently support array values. Found array at path: {}",
+                    names.join(".")
+                ),
+            ));
+        }
+        values.push(found);
+    }
+    if spec.sparse && values.iter().all(Option::is_none) {
+        return Ok(());
+    }
+    let values = values.iter().zip(&spec.key).map(|(value, part)| {
+        let value = value.unwrap_or(RawValue::Null);
+        if part.hashed { RawValue::Int64(hash_of(value)) } else { value }
+    });
+    out.push(&spec.key, values);
+    Ok(())
+}
+
+/// A value in a hashed part. Values that are equal have one hash, so a decimal counts by its whole part, as other
+/// numbers do.
+pub fn hash_of(value: RawValue<'_>) -> i64 {
+    match value {
+        RawValue::Decimal128(number) => match number.round_to_whole(Rounding::TowardZero).to_i64() {
+            Some(whole) => hashed_key(RawValue::Int64(whole)),
+            None => hashed_key(value),
+        },
+        value => hashed_key(value),
+    }
 }
 
 /// Notes keys that the index will not hold whole: its order cannot be trusted among them.
@@ -278,7 +345,7 @@ impl FanOut<'_, '_> {
     }
 
     fn met_array(&mut self, part: usize, component: usize) {
-        let bits = &mut self.multikey.0;
+        let bits = &mut self.multikey.bits;
         bits.resize(self.spec.key.len(), 0);
         bits[part] |= Multikey::bit_of(component);
     }
@@ -344,6 +411,7 @@ mod tests {
         let part = |(path, direction): (&str, RawValue<'_>)| KeyPart {
             path: Path::parse(path),
             descending: matches!(direction, RawValue::Int32(-1)),
+            hashed: false,
         };
         IndexSpec {
             name: "index".to_owned(),
@@ -354,6 +422,7 @@ mod tests {
             hidden: false,
             expire_after_seconds: None,
             partial: None,
+            wildcard: None,
         }
     }
 
@@ -371,7 +440,7 @@ mod tests {
             names.join(".")
         };
         let of_part = |(at, part): (usize, &KeyPart)| -> Vec<String> {
-            let bits = multikey.0.get(at).copied().unwrap_or(0);
+            let bits = multikey.bits.get(at).copied().unwrap_or(0);
             let lengths = 1..=part.path.components().len();
             lengths
                 .filter(|length| bits & 1 << (length - 1) != 0)

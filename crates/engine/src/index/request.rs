@@ -4,6 +4,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::IndexSpec;
 use crate::catalog::Collection;
+use crate::write::shell_text;
 
 /// Leaves out what exists already; refuses what exists differently.
 pub fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<IndexSpec>> {
@@ -32,7 +33,7 @@ pub fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<I
 fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
     let same_key = spec.key == other.key;
     let partial = |spec: &IndexSpec| spec.partial.as_ref().map(|(document, _)| document.clone());
-    let same_scope = same_key && partial(spec) == partial(other);
+    let same_scope = same_key && partial(spec) == partial(other) && spec.wildcard == other.wildcard;
     let same_options = spec.unique == other.unique && spec.sparse == other.sparse;
     if spec.name == other.name {
         return match same_scope && same_options {
@@ -68,7 +69,7 @@ fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
 }
 
 fn shell(spec: &IndexSpec) -> String {
-    format!("{:?}", spec.to_document())
+    shell_text(spec.to_document().as_raw())
 }
 
 /// Refuses specs beyond what one collection may have.

@@ -1,11 +1,15 @@
 //! What an index is.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, Path};
 use kilim_query::filter::Filter;
+
+use super::Wildcard;
+use crate::limits::ARRAY_PATHS_MAX;
 
 /// Never reused: a rebuilt index is a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,6 +20,8 @@ pub struct IndexId(pub u32);
 pub struct KeyPart {
     pub path: Path,
     pub descending: bool,
+    /// The key holds a hash of the value.
+    pub hashed: bool,
 }
 
 /// An index as the user declared it.
@@ -32,13 +38,23 @@ pub struct IndexSpec {
     pub expire_after_seconds: Option<i32>,
     /// `partialFilterExpression`, as given and parsed.
     pub partial: Option<(Document, Filter)>,
+    /// Which paths a wildcard index has keys for. Its key is the path, then the value.
+    pub wildcard: Option<Wildcard>,
 }
 
 /// For each key part, which components of its path met an array in some document, one bit each.
 /// Empty bits everywhere mean: not multikey. The highest bit of the first part is no component: it tells
 /// that some key was too long to be stored whole. On disk, in the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Multikey(pub Vec<u64>);
+pub struct Multikey {
+    pub bits: Vec<u64>,
+    /// In a wildcard index, the paths that led to an array, and those of arrays within arrays with
+    /// [`NESTED`] behind them. The empty path alone stands for all: there were too many.
+    paths: Option<Arc<BTreeSet<Box<str>>>>,
+}
+
+/// Behind the path of an array that holds arrays. No field name has it.
+pub const NESTED: char = '\0';
 
 const LONG_KEYS: u64 = 1 << 63;
 
@@ -84,12 +100,12 @@ impl Usage {
 
 impl Multikey {
     pub fn is_multikey(&self) -> bool {
-        self.0.iter().any(|&bits| bits & !LONG_KEYS != 0)
+        self.bits.iter().any(|&bits| bits & !LONG_KEYS != 0)
     }
 
     /// The components of a part's path that met an array; those from the 63rd on share a bit.
     pub fn array_bits(&self, part: usize) -> u64 {
-        self.0.get(part).copied().unwrap_or(0) & !LONG_KEYS
+        self.bits.get(part).copied().unwrap_or(0) & !LONG_KEYS
     }
 
     /// The bit of a component.
@@ -99,31 +115,105 @@ impl Multikey {
 
     /// Some entries hold the beginning of their key only: the index's order is not the keys' order.
     pub fn has_long_keys(&self) -> bool {
-        self.0.first().is_some_and(|bits| bits & LONG_KEYS != 0)
+        self.bits.first().is_some_and(|bits| bits & LONG_KEYS != 0)
     }
 
     pub fn note_long_key(&mut self) {
-        if self.0.is_empty() {
-            self.0.push(0);
+        if self.bits.is_empty() {
+            self.bits.push(0);
         }
-        self.0[0] |= LONG_KEYS;
+        self.bits[0] |= LONG_KEYS;
     }
 
     /// Whether all that `other` tells is known here.
     pub fn covers(&self, other: &Multikey) -> bool {
-        other.0.iter().enumerate().all(|(part, &bits)| bits & !self.0.get(part).copied().unwrap_or(0) == 0)
+        let known = |part: usize| self.bits.get(part).copied().unwrap_or(0);
+        other.bits.iter().enumerate().all(|(part, &bits)| bits & !known(part) == 0)
+            && (self.has_every_path() || other.paths().all(|path| self.has_path(path)))
     }
 
     pub fn union(&self, other: &Multikey) -> Multikey {
-        let bits = |of: &Multikey, part: usize| of.0.get(part).copied().unwrap_or(0);
-        let parts = self.0.len().max(other.0.len());
-        Multikey((0..parts).map(|part| bits(self, part) | bits(other, part)).collect())
+        let bits = |of: &Multikey, part: usize| of.bits.get(part).copied().unwrap_or(0);
+        let parts = self.bits.len().max(other.bits.len());
+        let bits = (0..parts).map(|part| bits(self, part) | bits(other, part)).collect();
+        let paths = match (&self.paths, &other.paths) {
+            (None, paths) | (paths, None) => paths.clone(),
+            (Some(ours), Some(theirs)) => Some(Arc::new(ours.union(theirs).cloned().collect())),
+        };
+        let mut union = Multikey { bits, paths };
+        if union.paths().count() > ARRAY_PATHS_MAX || union.has_every_path() {
+            union.paths = Some(Arc::new(BTreeSet::from([Box::from("")])));
+        }
+        union
+    }
+
+    pub fn with_paths(bits: Vec<u64>, paths: BTreeSet<Box<str>>) -> Multikey {
+        Multikey { bits, paths: (!paths.is_empty()).then(|| Arc::new(paths)) }
+    }
+
+    /// The same knowledge of paths with other bits.
+    pub fn with_bits(&self, bits: Vec<u64>) -> Multikey {
+        Multikey { bits, paths: self.paths.clone() }
+    }
+
+    /// As stored, see [`Multikey::met_array_at`] for what they say.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().flat_map(|paths| paths.iter()).map(|path| &**path)
+    }
+
+    pub fn note_array_at(&mut self, path: &str) {
+        if !self.has_path(path) {
+            Arc::make_mut(self.paths.get_or_insert_default()).insert(path.into());
+        }
+    }
+
+    /// Whether an array was met at a path of a wildcard index.
+    pub fn met_array_at(&self, path: &str) -> bool {
+        self.has_path(path) || self.has_every_path()
+    }
+
+    /// Whether an array at a path of a wildcard index held another.
+    pub fn met_nested_array_at(&self, path: &str) -> bool {
+        self.has_path(&format!("{path}{NESTED}")) || self.has_every_path()
+    }
+
+    fn has_every_path(&self) -> bool {
+        self.has_path("")
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        self.paths.as_ref().is_some_and(|paths| paths.contains(path))
+    }
+}
+
+impl IndexSpec {
+    /// Documents that lack the fields are not in the index.
+    pub fn leaves_out_missing(&self) -> bool {
+        self.sparse || self.wildcard.is_some()
+    }
+
+    /// Whether keys may change where some of the paths changed that `touched` tells.
+    pub fn depends_on(&self, touched: impl Fn(&Path) -> bool) -> bool {
+        match &self.wildcard {
+            Some(wildcard) => wildcard.root().is_none_or(touched),
+            None => self.key.iter().any(|part| touched(&part.path)),
+        }
+    }
+
+    /// Whether keys are hashes in part.
+    pub fn is_hashed(&self) -> bool {
+        self.key.iter().any(|part| part.hashed)
+    }
+
+    /// One value a key part, in the order of values: what whoever reads keys without the planner counts on.
+    pub fn has_plain_keys(&self) -> bool {
+        self.wildcard.is_none() && !self.is_hashed()
     }
 }
 
 impl Index {
     /// The index on `_id` that every collection has.
     pub fn is_id(&self) -> bool {
-        self.spec.key.len() == 1 && self.spec.key[0].path.as_str() == "_id"
+        self.spec.name == "_id_"
     }
 }

@@ -355,7 +355,7 @@ impl Work {
                 let meets = |path: &str| written.iter().any(|own| overlap(own, path));
                 (!by_user || untouched(index))
                     && index.spec.partial.is_none()
-                    && !index.spec.key.iter().any(|part| meets(part.path.as_str()))
+                    && !index.spec.depends_on(|path| meets(path.as_str()))
             };
             let (before, after) = (touched.before.as_ref(), touched.after.as_ref());
             if let (true, Some(after)) = (by_user, after) {

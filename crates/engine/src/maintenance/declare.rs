@@ -181,6 +181,7 @@ impl Engine {
             hidden: false,
             expire_after_seconds: None,
             partial: None,
+            wildcard: None,
         };
         self.build_indexes(operation, namespace, vec![spec]).map(drop)
     }

@@ -50,7 +50,7 @@ impl IndexScanner {
             _ => None,
         };
         IndexScanner {
-            seen: plan.index.multikey.is_multikey().then(HashSet::new),
+            seen: plan.repeats_records().then(HashSet::new),
             skip: plan.skipping.map(|skipping| Skip { skipping, last: None, stepped: 0 }),
             collection: source.collection,
             snapshot: source.snapshot.clone(),

@@ -31,7 +31,7 @@ pub use sort_buffer::SORT_BYTES_MAX;
 pub(crate) use sort_buffer::SortBuffer;
 
 use crate::catalog::CollectionId;
-use crate::planner::{Node, ProjectKind};
+use crate::planner::Node;
 
 /// What a running plan may ask of its caller.
 pub struct ExecContext<'a> {
@@ -170,7 +170,7 @@ impl Operator {
             Node::Skip { count, input: below } => Kind::Skip(window::Skip::new(*count, input(below))),
             Node::Limit { count, input: below } => Kind::Limit(window::Limit::new(*count, input(below))),
             // Shown by explain, but no work: what follows takes the fields it wants from the record.
-            Node::Project(project) if project.narrowing && project.kind != ProjectKind::Covered => {
+            Node::Project(project) if project.narrowing && project.cover.is_empty() => {
                 Kind::Subplan(input(&project.input))
             }
             Node::Project(project) => {

@@ -94,10 +94,12 @@ impl Projector {
 }
 
 impl Covered {
-    /// Fields come in the order of the key, as on MongoDB. None where the key leaves a doubt.
+    /// Fields come in the order of the key, as on MongoDB, those of one document side by side. None
+    /// where the key leaves a doubt.
     fn document(&self, entry: &Entry<'_>) -> Result<Option<Document>> {
         let mut decoder = KeyDecoder::new(entry.key, entry.type_bits).map_err(|_| corrupt(&self.index))?;
         let mut out = Writer::new();
+        let mut open: Vec<&str> = Vec::new();
         let mut wanted = self.parts.iter().peekable();
         for (at, part) in self.index.spec.key.iter().enumerate() {
             let Some((next, name)) = wanted.peek() else { break };
@@ -106,12 +108,30 @@ impl Covered {
                 if self.nulls_apart && matches!(value, Value::Null | Value::Undefined) {
                     return Ok(None);
                 }
-                out.append(name, value.as_raw());
+                let last = open_parents(&mut out, &mut open, name);
+                out.append(last, value.as_raw());
                 wanted.next();
             }
         }
+        open.iter().for_each(|_| out.close());
         Ok(Some(out.finish()))
     }
+}
+
+/// Opens the documents that lead to a dotted name, as far as they are not open from the name before, and closes
+/// the others. The last component is left.
+fn open_parents<'p>(out: &mut Writer, open: &mut Vec<&'p str>, name: &'p str) -> &'p str {
+    let Some((parents, last)) = name.rsplit_once('.') else {
+        open.drain(..).for_each(|_| out.close());
+        return name;
+    };
+    let shared = open.iter().zip(parents.split('.')).take_while(|(ours, theirs)| **ours == *theirs).count();
+    open.drain(shared..).for_each(|_| out.close());
+    for parent in parents.split('.').skip(shared) {
+        out.open_document(parent);
+        open.push(parent);
+    }
+    last
 }
 
 fn scan_below(node: &Node) -> Option<&IndexScan> {

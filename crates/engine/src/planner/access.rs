@@ -10,8 +10,10 @@ use std::sync::Arc;
 use kilim_query::filter::{Filter, Predicate};
 
 use super::bounds::{Bounds, PartTraits, Tightness, bounds_of};
+use super::hashed::hashed_bounds;
 use super::interval::IntervalList;
 use super::leaf::{Leaf, leaves_of};
+use super::wildcard;
 use crate::index::{Index, Multikey};
 
 /// One way to use one index for a conjunction.
@@ -45,12 +47,24 @@ impl Index {
     }
 }
 
-/// All ways to use `index` for the conjunction; none where nothing bounds its first part.
+/// All ways to use `index` for the conjunction; none where nothing bounds its first part. Of a wildcard index,
+/// the view for one path is meant, whose first part follows from the second.
 pub fn accesses(index: &Arc<Index>, conjuncts: &[Filter]) -> Vec<Access> {
+    if index.spec.wildcard.is_none() {
+        return accesses_from(index, conjuncts, 0);
+    }
+    let mut found = accesses_from(index, conjuncts, wildcard::VALUE_PART);
+    for access in &mut found {
+        access.bounds[0] = wildcard::path_bounds(index, &access.bounds[wildcard::VALUE_PART]);
+    }
+    found
+}
+
+fn accesses_from(index: &Arc<Index>, conjuncts: &[Filter], leading: usize) -> Vec<Access> {
     let leaves = leaves_of(conjuncts);
     let assignable: Vec<Vec<Assignable<'_, '_>>> =
         (0..index.spec.key.len()).map(|part| assignable_to(index, part, &leaves)).collect();
-    let leading = &assignable[0];
+    let leading = &assignable[leading];
     if leading.is_empty() {
         return Vec::new();
     }
@@ -92,7 +106,7 @@ fn assignable_to<'l, 'f>(index: &Index, part: usize, leaves: &'l [Leaf<'f>]) -> 
     let traits = |leaf: &Leaf<'_>| PartTraits {
         multikey: index.array_bits(part) != 0,
         dotted: path.components().len() > 1,
-        sparse: index.spec.sparse,
+        sparse: index.spec.leaves_out_missing(),
         single: index.spec.key.len() == 1,
         element: leaf.elements.last().is_some_and(|&(length, _)| length == path.components().len()),
     };
@@ -100,8 +114,14 @@ fn assignable_to<'l, 'f>(index: &Index, part: usize, leaves: &'l [Leaf<'f>]) -> 
         .iter()
         .filter(|leaf| *leaf.path == *path)
         .filter_map(|leaf| {
+            if index.spec.key[part].hashed {
+                let bounds = hashed_bounds(leaf.predicate, traits(leaf))?;
+                return Some(Assignable { part, leaf, bounds });
+            }
             let mut bounds = bounds_of(leaf.predicate, traits(leaf))?;
-            if positional {
+            if index.spec.wildcard.is_some() {
+                bounds = wildcard::adapt(index, leaf.predicate, bounds)?;
+            } else if positional {
                 // What a position holds may be missing in one reading and there in the other.
                 let whole = matches!(leaf.predicate, Predicate::Not(_) | Predicate::Expr(..));
                 if bounds.tightness == Tightness::InexactFetch || whole {

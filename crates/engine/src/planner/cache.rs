@@ -239,6 +239,9 @@ fn push_node(text: &mut String, node: &Node) {
         Node::IndexScan(scan) | Node::CountScan(scan) => {
             let _ = write!(text, "ix{}{}", scan.index.id.0, if scan.backward { "-" } else { "+" });
             text.extend(scan.bounds.iter().map(|list| if list.is_full() { '.' } else { '#' }));
+            if scan.index.spec.wildcard.is_some() {
+                text.extend(scan.index.spec.key.last().map(|part| part.path.as_str()));
+            }
         }
         Node::Fetch { filter, .. } => text.push_str(if filter.is_some() { "test" } else { "fetch" }),
         Node::Or { .. } => text.push_str("or"),

@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
+use kilim_bson::Path;
+
 use super::access::{Access, accesses};
 use super::implication::implies;
 use super::node::{IndexScan, Node, Skipping};
 use super::order::direction_for;
 use super::solution::{conjuncts_of, cover, covered, fetched};
-use super::{PlannerInput, ReadRequest};
+use super::{PlannerInput, ReadRequest, wildcard};
 use crate::index::Index;
 
 /// What a request for different values asks for.
@@ -40,9 +42,15 @@ pub fn by_distinct_keys(input: &PlannerInput<'_>, request: &ReadRequest, time: u
             && !index.multikey.has_long_keys()
             && index.spec.partial.as_ref().is_none_or(|(_, condition)| implies(&request.filter, condition))
     };
+    let path = Path::parse(&distinct.path);
+    let view = |index: &Arc<Index>| match index.spec.wildcard {
+        Some(_) => wildcard::view(index, &path).filter(|view| !view.multikey.is_multikey()),
+        None => Some(index.clone()),
+    };
     let candidates = input.indexes.iter().filter(serves).filter(hinted);
     candidates
-        .filter_map(|index| plan_over(index, request, distinct))
+        .filter_map(view)
+        .filter_map(|index| plan_over(&index, request, distinct))
         .min_by_key(|(parts, _)| *parts)
         .map(|(_, node)| node)
 }
@@ -50,11 +58,14 @@ pub fn by_distinct_keys(input: &PlannerInput<'_>, request: &ReadRequest, time: u
 /// The plan, and how many key parts it has, of which fewer are better.
 fn plan_over(index: &Arc<Index>, request: &ReadRequest, distinct: &Distinct) -> Option<(usize, Node)> {
     let part = index.spec.key.iter().position(|part| part.path.as_str() == &*distinct.path)?;
-    if index.spec.key[part].path.components().iter().any(|component| component.index.is_some()) {
+    if index.spec.key[part].hashed
+        || index.spec.key[part].path.components().iter().any(|component| component.index.is_some())
+    {
         return None;
     }
     let conjuncts = conjuncts_of(&request.filter);
     let access = match conjuncts.is_empty() {
+        true if index.spec.wildcard.is_some() => return None,
         true => Access::full(index, 0),
         false => accesses(index, conjuncts).into_iter().next()?,
     };
@@ -66,6 +77,7 @@ fn plan_over(index: &Arc<Index>, request: &ReadRequest, distinct: &Distinct) -> 
         None => false,
         Some(sort) => direction_for(index, &access.bounds, sort)?,
     };
+    let cover = request.projection.as_ref().and_then(|projection| cover(index, &access.bounds, projection));
     let scan = Node::IndexScan(Arc::new(IndexScan {
         index: index.clone(),
         bounds: access.bounds,
@@ -75,7 +87,6 @@ fn plan_over(index: &Arc<Index>, request: &ReadRequest, distinct: &Distinct) -> 
         recheck: request.filter.clone(),
         skipping: Some(Skipping { part, nulls_apart: distinct.nulls_apart }),
     }));
-    let cover = request.projection.as_ref().and_then(|projection| cover(index, projection));
     let node = match cover {
         Some(cover) => covered(request, cover, scan),
         None => fetched(request, scan),

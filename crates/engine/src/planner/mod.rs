@@ -14,6 +14,7 @@ mod bracket;
 mod cache;
 mod distinct;
 pub mod explain;
+mod hashed;
 mod hint;
 mod implication;
 mod interval;
@@ -23,6 +24,7 @@ mod order;
 mod regex_prefix;
 mod solution;
 mod trial;
+mod wildcard;
 
 #[cfg(test)]
 mod tests;

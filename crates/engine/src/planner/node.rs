@@ -151,6 +151,12 @@ impl Node {
 }
 
 impl IndexScan {
+    /// A record may have several keys within the bounds.
+    pub fn repeats_records(&self) -> bool {
+        let several_paths = self.index.spec.wildcard.is_some() && !self.bounds[0].is_point();
+        several_paths || self.index.multikey.is_multikey()
+    }
+
     /// One range of keys: points, then one interval, then parts without bounds.
     pub fn is_single_range(&self) -> bool {
         let mut parts = self.bounds.iter().skip_while(|list| list.is_point());

@@ -31,7 +31,9 @@ pub fn direction_for(index: &Index, bounds: &[IntervalList], sort: &Sort) -> Opt
         if part == parts.len() || parts[part].path != wanted.path {
             return None;
         }
-        if parts[part].path.components().iter().any(|component| component.index.is_some()) {
+        if parts[part].hashed
+            || parts[part].path.components().iter().any(|component| component.index.is_some())
+        {
             return None;
         }
         if index.array_bits(part) != 0 {

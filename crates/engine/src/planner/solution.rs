@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{ElementType, Path};
+use kilim_bson::{ElementType, Path, Value};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::projection::Projection;
@@ -10,10 +10,11 @@ use kilim_query::sort::Sort;
 
 use super::access::{Access, accesses};
 use super::implication::implies;
+use super::interval::{Cut, Interval, IntervalList};
 use super::leaf::place;
 use super::node::{IndexScan, KeyTest, Node, Project, ProjectKind};
 use super::order::{Exploded, direction_for, explode};
-use super::{Hint, PlannerInput, Purpose, ReadRequest};
+use super::{Hint, PlannerInput, Purpose, ReadRequest, wildcard};
 use crate::index::Index;
 
 /// Candidates beyond this number are not tried, as on MongoDB.
@@ -67,11 +68,19 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
     let usable: Vec<&Arc<Index>> =
         input.indexes.iter().filter(|index| !index.spec.hidden && index.ready_since <= time).collect();
     let planner = Solver { request, conjuncts: conjuncts_of(&request.filter) };
+    let paths = match usable.iter().any(|index| index.spec.wildcard.is_some()) {
+        true => wildcard::paths_of(&request.filter),
+        false => Vec::new(),
+    };
     match &request.hint {
         Some(Hint::Natural { backward }) => Ok(vec![collection_scan(request, *backward)]),
         Some(hint) => {
             let index = hint.find(&usable)?;
-            let mut found = planner.with_indexes(&[index]);
+            let views = views_of(&[index], &paths);
+            let mut found = planner.with_indexes(&views.iter().collect::<Vec<_>>());
+            if found.is_empty() && index.spec.wildcard.is_some() {
+                return Err(no_whole_wildcard(views.is_empty()));
+            }
             if found.is_empty() {
                 found.push(planner.access_plan(&Access::full(index, planner.conjuncts.len())));
             }
@@ -81,7 +90,7 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
             let mut found = if matches!(*request.filter, Filter::False) {
                 Vec::new()
             } else {
-                planner.with_indexes(&usable)
+                planner.with_indexes(&views_of(&usable, &paths).iter().collect::<Vec<_>>())
             };
             let rooted_or = matches!(*request.filter, Filter::Or(_));
             if found.is_empty() {
@@ -93,6 +102,30 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
             Ok(found)
         }
     }
+}
+
+/// The indexes, and in place of a wildcard index one on each path that it serves.
+fn views_of(indexes: &[&Arc<Index>], paths: &[Path]) -> Vec<Arc<Index>> {
+    let mut views = Vec::with_capacity(indexes.len());
+    for &index in indexes {
+        match index.spec.wildcard {
+            Some(_) => views.extend(paths.iter().filter_map(|path| wildcard::view(index, path))),
+            None => views.push(index.clone()),
+        }
+    }
+    views
+}
+
+/// Not every document has a key in a wildcard index, and most have several.
+fn no_whole_wildcard(no_path: bool) -> Error {
+    let reason = match no_path {
+        true => "No query solutions",
+        false => "$hint: refusing to build whole-index solution, because it's a wildcard index",
+    };
+    Error::user(
+        ErrorCode::NoQueryExecutionPlans,
+        format!("error processing query: planner returned error :: caused by :: {reason}"),
+    )
 }
 
 /// Below the count, whose result the executor takes from the topmost node.
@@ -152,7 +185,7 @@ impl Solver<'_> {
         if let Some(sort) = &self.request.sort
             && found.iter().all(blocking)
         {
-            for index in complete.iter().filter(|index| !index.spec.sparse) {
+            for index in complete.iter().filter(|index| !index.spec.leaves_out_missing()) {
                 let access = Access::full(index, self.conjuncts.len());
                 if direction_for(index, &access.bounds, sort).is_some() {
                     found.push(self.access_plan(&access));
@@ -185,7 +218,11 @@ impl Solver<'_> {
         let scan =
             self.index_scan(access, backward.unwrap_or(false), self.conjuncts, self.request.filter.clone());
         let cover = match &self.request.projection {
-            Some(projection) if residual.is_none() && backward.is_some() => cover(&access.index, projection),
+            // Keys of paths below another do not tell what is there.
+            Some(_) if access.index.spec.wildcard.is_some() && !access.bounds[0].is_point() => None,
+            Some(projection) if residual.is_none() && backward.is_some() => {
+                cover(&access.index, &access.bounds, projection)
+            }
             _ => None,
         };
         self.finish(scan, residual, backward.is_some(), cover)
@@ -337,7 +374,7 @@ fn merged(branches: &[Branch]) -> Option<Access> {
     let mut differing: Option<usize> = None;
     for (access, own, ..) in branches {
         let exact = access.on_key.is_empty() && access.residual.iter().all(|at| at >= own);
-        if !exact || access.index.id != first.index.id {
+        if !exact || access.index.id != first.index.id || access.index.spec.key != first.index.spec.key {
             return None;
         }
         for (part, union) in bounds.iter_mut().enumerate() {
@@ -354,19 +391,49 @@ fn merged(branches: &[Branch]) -> Option<Access> {
 }
 
 /// The key parts that a projection can be answered from; `None` where it needs the record.
-pub(super) fn cover(index: &Index, projection: &Projection) -> Option<Vec<(usize, String)>> {
+pub(super) fn cover(
+    index: &Index,
+    bounds: &[IntervalList],
+    projection: &Projection,
+) -> Option<Vec<(usize, String)>> {
     let needed = projection.needed_fields()?;
     let mut parts = Vec::with_capacity(needed.len());
     for path in &needed {
         let part = index.spec.key.iter().position(|part| part.path == *path)?;
-        // A dotted path would have to be built up again, and arrays are not in the key as such.
-        if path.components().len() > 1 || index.array_bits(part) != 0 {
+        // Arrays are not in the key as such, and null may stand for a document that ends before the path does.
+        if index.array_bits(part) != 0 || index.spec.key[part].hashed {
+            return None;
+        }
+        if path.components().len() > 1 && index.spec.wildcard.is_none() && takes_null(&bounds[part]) {
             return None;
         }
         parts.push((part, path.as_str().to_owned()));
     }
     parts.sort_unstable();
-    (!parts.is_empty() && projection.is_simple()).then_some(parts)
+    (!parts.is_empty() && in_one_place(&parts)).then_some(parts)
+}
+
+/// Whether the fields of each document stand side by side, so that it can be written in one go.
+fn in_one_place(parts: &[(usize, String)]) -> bool {
+    let mut opened: Vec<&str> = Vec::new();
+    let mut before = "";
+    for (_, name) in parts {
+        for (end, _) in name.match_indices('.') {
+            let parent = &name[..end];
+            let still_open = before.strip_prefix(parent).is_some_and(|rest| rest.starts_with('.'));
+            if !still_open && opened.contains(&parent) {
+                return false;
+            }
+            opened.push(parent);
+        }
+        before = name;
+    }
+    true
+}
+
+fn takes_null(list: &IntervalList) -> bool {
+    let nulls = Interval::new(Cut::before(Value::Undefined), Cut::after(Value::Null));
+    !list.intersection(&IntervalList::one(nulls)).is_empty()
 }
 
 /// The projection, from keys.
@@ -375,7 +442,7 @@ pub(super) fn covered(request: &ReadRequest, cover: Vec<(usize, String)>, scan: 
         None => scan,
         Some(projection) => Node::Project(Project {
             narrowing: request.narrowing,
-            kind: ProjectKind::Covered,
+            kind: if projection.is_simple() { ProjectKind::Covered } else { ProjectKind::Default },
             cover,
             projection: Arc::new(projection.clone()),
             filter: request.filter.clone(),

@@ -176,8 +176,7 @@ pub(super) fn apply_update(
     let applied = request.update.apply(before, &context)?;
     if let Some(after) = &applied.after {
         let untouched = |index: &Index| {
-            index.spec.partial.is_none()
-                && !index.spec.key.iter().any(|part| request.update.may_touch(&part.path))
+            index.spec.partial.is_none() && !index.spec.depends_on(|path| request.update.may_touch(path))
         };
         let shaped = door::update(unit, collection, record, before, after.as_raw(), untouched)?;
         if shaped.is_some() {

@@ -54,6 +54,7 @@ pub fn spec(key: Document) -> IndexSpec {
         hidden: false,
         expire_after_seconds: None,
         partial: None,
+        wildcard: None,
     }
 }
 

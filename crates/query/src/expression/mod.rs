@@ -49,6 +49,7 @@ pub use env::{Bindings, Env, Frame, Slot};
 pub use evaluate::Place;
 pub use evaluated::Evaluated;
 pub use field_path::FieldPath;
+pub use inspection::hashed_key;
 pub use operator::{Arguments, Fold, Named, Operator, Parameter};
 pub use parse::check_field_name;
 pub use scope::{Entry, Scope, Variables, check_variable_name};

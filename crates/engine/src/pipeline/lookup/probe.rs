@@ -46,6 +46,7 @@ impl IndexProbe {
             !index.spec.hidden
                 && index.ready_since <= snapshot.commit_time()
                 && index.spec.partial.is_none()
+                && index.spec.has_plain_keys()
                 && index.spec.key[0].path == *path
         };
         let chosen = collection

@@ -5,7 +5,7 @@ use kilim_query::filter::Filter;
 use kilim_query::sort::Sort;
 
 use super::print_intervals;
-use crate::index::Multikey;
+use crate::index::{IndexSpec, Multikey};
 use crate::operator::{SORT_BYTES_MAX, Stats, StatsTree};
 use crate::planner::{IndexScan, Interval, Node, Project, ProjectKind};
 
@@ -196,6 +196,9 @@ fn append_index(out: &mut Writer, scan: &IndexScan) {
     out.append("keyPattern", RawValue::Document(spec.key_document.as_raw()));
     out.append("indexName", RawValue::String(&spec.name));
     out.append("isMultiKey", RawValue::Bool(scan.index.multikey.is_multikey()));
+    if spec.is_hashed() {
+        return append_options(out, spec);
+    }
     out.open_document("multiKeyPaths");
     for (at, part) in spec.key.iter().enumerate() {
         out.open_array(part.path.as_str());
@@ -215,6 +218,10 @@ fn append_index(out: &mut Writer, scan: &IndexScan) {
         out.close();
     }
     out.close();
+    append_options(out, spec);
+}
+
+fn append_options(out: &mut Writer, spec: &IndexSpec) {
     out.append("isUnique", RawValue::Bool(spec.unique));
     out.append("isSparse", RawValue::Bool(spec.sparse));
     out.append("isPartial", RawValue::Bool(spec.partial.is_some()));

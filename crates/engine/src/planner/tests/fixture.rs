@@ -8,7 +8,7 @@ use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Options, Snapshot, Space, Store};
 
 use crate::catalog::{CollectionId, RecordId};
-use crate::index::{Index, IndexId, IndexSpec, KeyPart, KeySet, Multikey, Usage, keys_of};
+use crate::index::{Index, IndexId, IndexSpec, KeyPart, KeySet, Multikey, Usage, Wildcard, keys_of};
 use crate::layout;
 use crate::operator::{ExecContext, execute};
 use crate::planner::explain::{Subject, Verbosity};
@@ -34,6 +34,7 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
             )
         })
         .collect();
+    let wildcard_projection = options.get("wildcardProjection").and_then(|given| given.as_document());
     IndexSpec {
         name: name.join("_"),
         key: KeyPart::all_of(key.as_raw()),
@@ -46,6 +47,7 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
             .get("partialFilterExpression")
             .and_then(|filter| filter.as_document())
             .map(|filter| (filter.to_document(), Filter::parse(filter).expect("a partial filter"))),
+        wildcard: Wildcard::of(key.as_raw(), wildcard_projection),
     }
 }
 
@@ -85,8 +87,7 @@ impl Fixture {
                 continue;
             }
             for (known, met) in multikey.iter_mut().zip(met) {
-                known.0.resize(known.0.len().max(met.0.len()), 0);
-                known.0.iter_mut().zip(met.0).for_each(|(known, met)| *known |= met);
+                *known = known.union(&met);
             }
             let mut stored = vec![0; layout::STAMP_BYTES];
             stored.extend_from_slice(document.as_bytes());

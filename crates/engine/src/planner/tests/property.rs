@@ -12,7 +12,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use super::fixture::{Fixture, index_spec};
-use crate::index::IndexSpec;
+use crate::index::{Index, IndexSpec};
 use crate::planner::{Distinct, Hint, Purpose, ReadRequest};
 
 /// Few different values, so that equality, order and arrays meet often.
@@ -43,8 +43,10 @@ fn value(random: &mut SmallRng, depth: u32) -> Value {
 
 fn fields(random: &mut SmallRng, depth: u32) -> Document {
     let mut document = Document::new();
-    for name in ["a", "b", "c"] {
-        if random.random_range(0..4) > 0 {
+    for (name, one_in) in [("a", 0), ("b", 0), ("c", 0), ("0", 12), ("b.c", 12)] {
+        let there =
+            if one_in == 0 { random.random_range(0..4) > 0 } else { random.random_range(0..one_in) == 0 };
+        if there {
             let value = value(random, depth);
             document.push(name, value);
         }
@@ -52,22 +54,40 @@ fn fields(random: &mut SmallRng, depth: u32) -> Document {
     document
 }
 
-const PATHS: [&str; 7] = ["a", "b", "c", "a.b", "a.c", "b.a", "a.0"];
+const PATHS: [&str; 9] = ["a", "b", "c", "a.b", "a.c", "b.a", "a.0", "a.0.b", "b.a.0"];
 
 fn path(random: &mut SmallRng) -> &'static str {
     PATHS.choose(random).copied().expect("a path")
 }
 
 fn indexes(random: &mut SmallRng) -> Vec<IndexSpec> {
+    let hashed = random.random_range(0..6) == 0;
     let count = random.random_range(0..4);
     let mut specs: Vec<IndexSpec> = Vec::new();
     for _ in 0..count {
+        if random.random_range(0..4) == 0 {
+            let spec = wildcard(random);
+            if specs.iter().all(|known| known.name != spec.name) {
+                specs.push(spec);
+            }
+            continue;
+        }
         let mut key = Document::new();
         for _ in 0..random.random_range(1..4) {
             let path = path(random);
             if key.get(path).is_none() {
                 key.push(path, if random.random() { 1 } else { -1 });
             }
+        }
+        // A document with arrays is left out of a collection that has such an index.
+        if hashed {
+            let number = random.random_range(0..key.iter().count());
+            let mut with_hash = Document::new();
+            for (at, (path, direction)) in key.iter().enumerate() {
+                let kind = if at == number { Value::from("hashed") } else { direction.to_value() };
+                with_hash.push(path, kind);
+            }
+            key = with_hash;
         }
         let options = match random.random_range(0..6) {
             0 => doc! {"sparse": true},
@@ -80,6 +100,21 @@ fn indexes(random: &mut SmallRng) -> Vec<IndexSpec> {
         }
     }
     specs
+}
+
+/// All paths, those below one, or what a projection takes or leaves out.
+fn wildcard(random: &mut SmallRng) -> IndexSpec {
+    let all = doc! {"$**": 1};
+    let none = Document::new();
+    let (key, options) = match random.random_range(0..8) {
+        0 => (doc! {"a.$**": 1}, none),
+        1 => (doc! {"a.b.$**": 1}, none),
+        2 => (all, doc! {"wildcardProjection": {"a": 1, "b.a": 1}}),
+        3 => (all, doc! {"wildcardProjection": {"a.b": 0, "c": 0}}),
+        4 => (all, doc! {"partialFilterExpression": predicate_document(random, 0)}),
+        _ => (all, none),
+    };
+    index_spec(&key, options.as_raw())
 }
 
 fn operand(random: &mut SmallRng) -> Value {
@@ -170,7 +205,7 @@ fn sort(random: &mut SmallRng) -> Option<Document> {
     for _ in 0..random.random_range(1..3) {
         let path = path(random);
         // A number in a sort is refused where it is ambiguous, whichever plan runs.
-        if sort.get(path).is_none() && path != "a.0" {
+        if sort.get(path).is_none() && !path.contains('0') {
             sort.push(path, if random.random() { 1 } else { -1 });
         }
     }
@@ -219,8 +254,8 @@ fn check_collection(seed: u64) {
         };
         let found = fixture.read(request.clone()).unwrap_or_else(|error| panic!("{error}: {}", what()));
         check_same(&expected, &found, request.sort.as_ref(), &what);
-        for index in fixture.indexes.iter().filter(|index| !index.spec.sparse && index.spec.partial.is_none())
-        {
+        let whole = |index: &&Arc<Index>| !index.spec.leaves_out_missing() && index.spec.partial.is_none();
+        for index in fixture.indexes.iter().filter(whole) {
             let mut hinted = request.clone();
             hinted.hint = Some(Hint::Name(index.spec.name.clone()));
             let found = fixture.read(hinted).unwrap_or_else(|error| panic!("{error}: {}", what()));
@@ -292,7 +327,7 @@ fn check_projection(
     what: &dyn Fn() -> String,
 ) {
     let mut spec = doc! {"_id": 0};
-    spec.push(["a", "b", "c"].choose(random).expect("a name"), 1);
+    spec.push(["a", "b", "c", "a.b", "b.a"].choose(random).expect("a name"), 1);
     let mut projected = request.clone();
     projected.projection = Some(Projection::parse(spec.as_raw()).expect("a projection"));
     let mut found = fixture.read(projected.clone()).unwrap_or_else(|error| panic!("{error}: {}", what()));

@@ -10,7 +10,8 @@ use super::md5::Md5;
 /// The seed that mongod writes before everything.
 const SEED: i32 = 0;
 
-pub(crate) fn hashed_key(value: RawValue<'_>) -> i64 {
+/// The hash that mongod's hashed indexes have for a value.
+pub fn hashed_key(value: RawValue<'_>) -> i64 {
     let mut hash = Md5::new();
     hash.update(&SEED.to_le_bytes());
     add_value(&mut hash, None, value);

@@ -9,7 +9,7 @@ mod meta;
 use kilim_bson::RawValue;
 use kilim_error::{Error, ErrorCode, Result};
 
-pub(crate) use hashed_key::hashed_key;
+pub use hashed_key::hashed_key;
 
 use super::Arguments::{Exactly, Special};
 use super::{Call, Env, Evaluated, Expression, Fold, Operator, Scope};

@@ -1,0 +1,328 @@
+//! Wildcard indexes: one key for every path of a document that leads to a value.
+//!
+//! A key is the path, then the value. Arrays fan out without their positions, arrays within arrays are values,
+//! an empty document is itself and an empty array is undefined. A projection says which paths count; by default
+//! all but `_id`. It is applied while the document is walked: what it leaves of a document or an array is what
+//! is looked at, so a document all of whose fields are left out is an empty one.
+//!
+//! A field whose name has a dot cannot be asked for, yet its document exists: one key below the document's own
+//! path says so, under a name that no path has.
+//!
+//! Invariant: a document that has a value at a path that the index covers has a key at it or below it.
+
+use kilim_bson::{Document, Path, RawArray, RawDocument, RawValue};
+
+use super::keys::KeySet;
+use super::{Multikey, NESTED};
+
+/// Which paths a wildcard index has keys for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wildcard {
+    /// `path.$**`: only what is below the path.
+    root: Option<Path>,
+    /// `wildcardProjection` as it was given.
+    projection: Option<Document>,
+    selection: Selection,
+}
+
+/// Names that are taken, or left out, by level.
+#[derive(Debug, Clone, PartialEq)]
+enum Selection {
+    Only(Names),
+    AllBut(Names),
+}
+
+type Names = Vec<(Box<str>, Name)>;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Name {
+    Whole,
+    Within(Names),
+}
+
+/// What is taken of a document on the way down.
+#[derive(Clone, Copy)]
+enum Taken<'w> {
+    All,
+    Only(&'w Names),
+    AllBut(&'w Names),
+}
+
+impl Wildcard {
+    pub fn is_wildcard(path: &str) -> bool {
+        path == "$**" || path.ends_with(".$**")
+    }
+
+    /// Of a checked `key` document and a checked projection; none where the index is another.
+    pub fn of(key: RawDocument<'_>, projection: Option<RawDocument<'_>>) -> Option<Wildcard> {
+        let (path, _) = key.iter().find(|(path, _)| Wildcard::is_wildcard(path))?;
+        let root = path.strip_suffix(".$**").map(Path::parse);
+        let selection = match (&root, projection) {
+            (Some(root), _) => {
+                let mut names = Names::new();
+                add_name(&mut names, root);
+                Selection::Only(names)
+            }
+            (None, Some(projection)) => Selection::parse(projection),
+            (None, None) => Selection::AllBut(vec![("_id".into(), Name::Whole)]),
+        };
+        Some(Wildcard { root, projection: projection.map(|given| given.to_document()), selection })
+    }
+
+    pub fn root(&self) -> Option<&Path> {
+        self.root.as_ref()
+    }
+
+    pub fn projection(&self) -> Option<RawDocument<'_>> {
+        self.projection.as_ref().map(Document::as_raw)
+    }
+
+    /// Fields of documents may be left out: an empty document in a key need not be one.
+    pub fn empties_documents(&self) -> bool {
+        self.projection.is_some()
+    }
+
+    /// Whether every value at this path has a key.
+    pub fn covers(&self, path: &str) -> bool {
+        let mut taken = self.taken();
+        for name in path.split('.') {
+            match taken.below(name) {
+                Some(below) => taken = below,
+                None => return false,
+            }
+        }
+        !matches!(taken, Taken::Only(_))
+    }
+
+    fn taken(&self) -> Taken<'_> {
+        match &self.selection {
+            Selection::Only(names) => Taken::Only(names),
+            Selection::AllBut(names) => Taken::AllBut(names),
+        }
+    }
+
+    /// Adds the document's keys, in no order, and tells at which paths arrays were met.
+    pub(super) fn add_keys(&self, document: RawDocument<'_>, out: &mut KeySet) -> Multikey {
+        let mut walk = Walk { out, path: String::with_capacity(64), multikey: Multikey::default() };
+        walk.fields(document, self.taken());
+        walk.multikey
+    }
+}
+
+impl Selection {
+    /// `_id` is left out unless it is asked for.
+    fn parse(projection: RawDocument<'_>) -> Selection {
+        let is_zero = |value: RawValue<'_>| match value {
+            RawValue::Bool(value) => !value,
+            value => kilim_bson::compare(value, RawValue::Int32(0)).is_eq(),
+        };
+        let only = projection.iter().any(|(path, value)| path != "_id" && !is_zero(value))
+            || projection.iter().all(|(path, value)| path == "_id" && !is_zero(value));
+        let takes_id = projection.get("_id").is_some_and(|value| !is_zero(value));
+        let mut names = Names::new();
+        for (path, _) in projection.iter().filter(|(path, _)| *path != "_id") {
+            add_name(&mut names, &Path::parse(path));
+        }
+        if takes_id == only {
+            names.push(("_id".into(), Name::Whole));
+        }
+        if only { Selection::Only(names) } else { Selection::AllBut(names) }
+    }
+}
+
+/// Paths of a checked projection do not meet.
+fn add_name(mut names: &mut Names, path: &Path) {
+    let (last, before) = path.components().split_last().expect("a path has a component");
+    for component in before {
+        let at = names.iter().position(|(name, _)| *name == component.name).unwrap_or_else(|| {
+            names.push((component.name.clone(), Name::Within(Names::new())));
+            names.len() - 1
+        });
+        match &mut names[at].1 {
+            Name::Within(below) => names = below,
+            Name::Whole => return,
+        }
+    }
+    names.push((last.name.clone(), Name::Whole));
+}
+
+impl<'w> Taken<'w> {
+    /// What is taken of the value of a field; none where the field is left out.
+    fn below(self, name: &str) -> Option<Taken<'w>> {
+        let find =
+            |names: &'w Names| names.iter().find(|(other, _)| **other == *name).map(|(_, found)| found);
+        match self {
+            Taken::All => Some(Taken::All),
+            Taken::Only(names) => match find(names)? {
+                Name::Whole => Some(Taken::All),
+                Name::Within(below) => Some(Taken::Only(below)),
+            },
+            Taken::AllBut(names) => match find(names) {
+                None => Some(Taken::All),
+                Some(Name::Whole) => None,
+                Some(Name::Within(below)) => Some(Taken::AllBut(below)),
+            },
+        }
+    }
+}
+
+struct Walk<'o> {
+    out: &'o mut KeySet,
+    path: String,
+    multikey: Multikey,
+}
+
+impl Walk<'_> {
+    /// The fields of a document; whether any were taken.
+    ///
+    /// Recursion is bounded by the depth of a stored document.
+    fn fields(&mut self, document: RawDocument<'_>, taken: Taken<'_>) -> bool {
+        let length = self.path.len();
+        let (mut any, mut unnamed) = (false, false);
+        for (name, value) in document.iter() {
+            if name.contains('.') {
+                unnamed |= !matches!(taken, Taken::Only(_));
+                continue;
+            }
+            let Some(below) = taken.below(name) else { continue };
+            if matches!(below, Taken::Only(_)) && !matches!(value, RawValue::Document(_) | RawValue::Array(_))
+            {
+                continue;
+            }
+            any = true;
+            if length > 0 {
+                self.path.push('.');
+            }
+            self.path.push_str(name);
+            match value {
+                RawValue::Array(array) => self.array(array, below),
+                RawValue::Document(document) => self.document(document, below),
+                value => self.out.push_pair(&self.path, value),
+            }
+            self.path.truncate(length);
+        }
+        if unnamed && length > 0 {
+            self.path.push('.');
+            self.path.push(NESTED);
+            self.out.push_pair(&self.path, RawValue::Null);
+            self.path.truncate(length);
+        }
+        any || unnamed
+    }
+
+    fn document(&mut self, document: RawDocument<'_>, taken: Taken<'_>) {
+        if !self.fields(document, taken) {
+            self.out.push_pair(&self.path, RawValue::Document(RawDocument::empty()));
+        }
+    }
+
+    fn array(&mut self, array: RawArray<'_>, taken: Taken<'_>) {
+        self.multikey.note_array_at(&self.path);
+        let mut any = false;
+        for element in array.iter() {
+            match element {
+                RawValue::Document(document) => self.document(document, taken),
+                _ if matches!(taken, Taken::Only(_)) => continue,
+                value => {
+                    if matches!(value, RawValue::Array(_)) {
+                        self.multikey.note_array_at(&format!("{}{NESTED}", self.path));
+                    }
+                    self.out.push_pair(&self.path, value);
+                }
+            }
+            any = true;
+        }
+        if !any {
+            self.out.push_pair(&self.path, RawValue::Undefined);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::{Value, array, doc};
+
+    use super::*;
+    use crate::index::{IndexSpec, KeyPart, decode_entry_key, keys_of};
+
+    fn spec(key: Document, projection: Option<Document>) -> IndexSpec {
+        IndexSpec {
+            key: KeyPart::all_of(key.as_raw()),
+            wildcard: Wildcard::of(key.as_raw(), projection.as_ref().map(Document::as_raw)),
+            key_document: key,
+            unique: false,
+            ..IndexSpec::id()
+        }
+    }
+
+    fn keys(spec: &IndexSpec, document: Document) -> Vec<String> {
+        let mut set = KeySet::default();
+        keys_of(spec, document.as_raw(), &mut set).unwrap();
+        let shown = |(key, bits): (&[u8], &[u8])| match &decode_entry_key(spec, key, bits)[..] {
+            [Value::String(path), value] => format!("{path}={:?}", value.as_raw()),
+            other => panic!("{other:?} is no path and value"),
+        };
+        set.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn every_path_to_a_value_has_a_key() {
+        let all = spec(doc! {"$**": 1}, None);
+        let found = keys(
+            &all,
+            doc! {
+                "_id": 1, "a": 1, "b": {"c": 2, "d": {}}, "e": [], "f": [1, {"g": 2}, {"g": 3}, {}, [4, 5]],
+                "h": {"x.y": 1}, "k.l": 1,
+            },
+        );
+        assert_eq!(
+            found,
+            [
+                "a=Int32(1)",
+                "b.c=Int32(2)",
+                "b.d=Document({})",
+                "e=Undefined",
+                "f=Int32(1)",
+                "f=Document({})",
+                "f=Array([Int32(4), Int32(5)])",
+                "f.g=Int32(2)",
+                "f.g=Int32(3)",
+                "h.\0=Null",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_projection_takes_or_leaves_out() {
+        let document = || doc! {"_id": 1, "a": 1, "b": {"c": 2, "d": 3}, "e": array![{"c": 1}, 7]};
+        let check = |projection: Document, expected: &[&str]| {
+            assert_eq!(keys(&spec(doc! {"$**": 1}, Some(projection)), document()), expected);
+        };
+        check(doc! {"a": 1, "b.c": 1}, &["a=Int32(1)", "b.c=Int32(2)"]);
+        check(doc! {"_id": 1, "b": 1}, &["_id=Int32(1)", "b.c=Int32(2)", "b.d=Int32(3)"]);
+        check(doc! {"_id": 1}, &["_id=Int32(1)"]);
+        check(doc! {"b.c": 0, "e": 0}, &["a=Int32(1)", "b.d=Int32(3)"]);
+        check(doc! {"_id": 1, "a": 0, "b": 0}, &["_id=Int32(1)", "e=Int32(7)", "e.c=Int32(1)"]);
+        check(doc! {"e.c": 0, "b": 0}, &["a=Int32(1)", "e=Int32(7)", "e=Document({})"]);
+        check(doc! {"e.d": 1}, &["e=Document({})"]);
+        assert_eq!(keys(&spec(doc! {"b.$**": 1}, None), document()), ["b.c=Int32(2)", "b.d=Int32(3)"]);
+    }
+
+    #[test]
+    fn paths_are_covered_where_every_value_has_a_key() {
+        let covers = |key: Document, projection: Option<Document>, path: &str| {
+            spec(key, projection).wildcard.unwrap().covers(path)
+        };
+        let all = || doc! {"$**": 1};
+        assert!(covers(all(), None, "a.b"));
+        assert!(!covers(all(), None, "_id"));
+        assert!(covers(doc! {"a.b.$**": 1}, None, "a.b"));
+        assert!(covers(doc! {"a.b.$**": 1}, None, "a.b.c"));
+        assert!(!covers(doc! {"a.b.$**": 1}, None, "a"));
+        assert!(!covers(all(), Some(doc! {"a.b": 1}), "a"));
+        assert!(covers(all(), Some(doc! {"a.b": 0}), "a"));
+        assert!(!covers(all(), Some(doc! {"a.b": 0}), "a.b.c"));
+        assert!(covers(all(), Some(doc! {"_id": 1, "a": 0}), "_id"));
+        assert!(!covers(all(), Some(doc! {"a": 0}), "_id"));
+    }
+}

@@ -38,9 +38,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         if found.non_compliant > 0 && !found.is_valid() { &[][..] } else { &collection.indexes[..] };
     let mut keys = Document::new();
     let mut details = Document::new();
-    let mut indexes: Vec<_> = indexes.iter().zip(&found.entries).collect();
-    indexes.sort_by(|(a, _), (b, _)| a.spec.name.cmp(&b.spec.name));
-    for (index, &entries) in indexes {
+    let mut by_name: Vec<_> = indexes.iter().zip(&found.entries).collect();
+    by_name.sort_by(|(a, _), (b, _)| a.spec.name.cmp(&b.spec.name));
+    for (index, &entries) in by_name {
         // mongod keeps the paths to arrays among a wildcard index's keys, and counts them.
         let paths = index.multikey.paths().filter(|path| !path.ends_with(NESTED)).count();
         keys.push(&index.spec.name, number(entries as i64 + paths as i64));

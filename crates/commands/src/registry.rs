@@ -173,7 +173,7 @@ pub static COMMANDS: &[CommandSpec] = &[
     command("listDatabases", c::list_databases::run, "all databases").admin().stable(),
     command("listIndexes", c::list_indexes::run, "the indexes of a collection").stable(),
     command("listPatterns", c::list_patterns::run, "the patterns of a database or collection"),
-    command("modifyPattern", c::modify_pattern::run, "change a pattern (to come)").writes(),
+    command("modifyPattern", c::modify_pattern::run, "change a pattern while it is in force").writes(),
     command("patternJobs", c::pattern_jobs::run, "background work on patterns"),
     command("pausePattern", c::pause_pattern::run, "leave a pattern's fields as they are").writes(),
     command("ping", c::ping::run, "is anybody there?").stable(),

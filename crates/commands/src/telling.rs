@@ -1,4 +1,4 @@
-//! What stages tell of the server: `$collStats`, `$indexStats`, `$planCacheStats`, `$currentOp` and the
+//! What stages tell of the server: `$collStats`, `$indexStats`, `$patternStats`, `$planCacheStats`, `$currentOp` and the
 //! listings of sessions.
 
 use kilim_bson::{Document, RawValue, Value, doc};
@@ -6,6 +6,7 @@ use kilim_engine::{Engine, Namespace};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::{CollStats, Stage};
 
+use crate::command::aggregate::DATABASE_CURSOR;
 use crate::command::build_info::host_name;
 use crate::command::update::now_ms;
 use crate::command::{coll_stats, current_op};
@@ -15,6 +16,7 @@ pub fn tell(engine: &Engine, namespace: &Namespace, stage: &Stage) -> Result<Vec
     match stage {
         Stage::CollStats(stage) => Ok(vec![collection(engine, namespace, *stage)?]),
         Stage::IndexStats(_) => Ok(indexes(engine, namespace)),
+        Stage::PatternStats(_) => patterns(engine, namespace),
         Stage::PlanCacheStats(_) => plans(engine, namespace),
         Stage::CurrentOp(_) => Ok(current_op::running(engine)),
         Stage::ListSessions(stage) if stage.of_users => Ok(Vec::new()),
@@ -75,6 +77,14 @@ fn indexes(engine: &Engine, namespace: &Namespace) -> Vec<Document> {
         }
     };
     collection.indexes.iter().map(tell).collect()
+}
+
+/// The patterns of a collection, or of the whole database.
+fn patterns(engine: &Engine, namespace: &Namespace) -> Result<Vec<Document>> {
+    let registry = engine.patterns();
+    let all = namespace.collection == DATABASE_CURSOR;
+    let own = registry.of(&namespace.database).iter().filter(|one| all || one.target == *namespace);
+    own.map(|pattern| engine.pattern_stats(pattern)).collect()
 }
 
 fn plans(engine: &Engine, namespace: &Namespace) -> Result<Vec<Document>> {

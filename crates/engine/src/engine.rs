@@ -18,7 +18,7 @@ use crate::fail_point::FailPoints;
 use crate::history::History;
 use crate::index::{Index, IndexId, reclaim_unfinished};
 use crate::layout;
-use crate::maintenance::{self, Job, Registry};
+use crate::maintenance::{self, Job, Registry, Scrubbing};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::Operations;
@@ -48,6 +48,7 @@ pub struct Engine {
     pub fail_points: FailPoints,
     pub history: History,
     pub expiry: Expiry,
+    pub scrubbing: Scrubbing,
     pub started: Instant,
     catalog: RwLock<Arc<Catalog>>,
     patterns: RwLock<Arc<Registry>>,
@@ -89,6 +90,7 @@ impl Engine {
             fail_points: FailPoints::default(),
             history: History::default(),
             expiry: Expiry::default(),
+            scrubbing: Scrubbing::default(),
             started: Instant::now(),
             catalog: RwLock::new(Arc::new(catalog)),
             patterns: RwLock::new(Arc::new(patterns)),
@@ -143,6 +145,11 @@ impl Engine {
         self.patterns.read().clone()
     }
 
+    /// Whether some pattern keeps readers from what it has not filled yet.
+    pub(crate) fn patterns_withhold(&self) -> bool {
+        self.patterns.read().withholds
+    }
+
     /// Swaps the patterns. The caller holds `ids`, and the collections that they concern.
     pub(crate) fn publish_patterns(&self, registry: Registry) {
         *self.patterns.write() = Arc::new(registry);
@@ -180,7 +187,7 @@ impl Engine {
     }
 
     /// What must happen now and then: closes idle cursors, forgets idle sessions, ends transactions
-    /// that have lived too long, looks for expired documents. Returns quickly; called about once a second.
+    /// that have lived too long, looks for expired documents and at patterns. Returns quickly; called about once a second.
     pub fn tick(&self) {
         let now = Instant::now();
         self.cursors.close_idle(now);
@@ -188,5 +195,7 @@ impl Engine {
         self.sessions.end_overdue_transactions(self, now);
         self.sessions.forget_idle(self, now);
         self.expire_if_due(now);
+        self.note_suspects();
+        self.scrub_if_due(now);
     }
 }

@@ -11,6 +11,7 @@
 //! meta      'v' database, '.', name                   → the view's document in `system.views`
 //! meta      'p' pattern id u32                        → which definition in `kilim.patterns` has that id
 //! meta      'f' pattern id u32                        → how far the pattern is filled
+//! meta      'k' pattern id u32                        → nothing: a document too large kept an old value
 //! meta      'g' pattern id u32, group key             → the state of a group
 //! meta      'i'                                       → next collection id, next index id
 //! ```
@@ -107,6 +108,11 @@ pub fn pattern_key(pattern: PatternId) -> [u8; 5] {
 /// How far a pattern is filled.
 pub fn filling_key(pattern: PatternId) -> [u8; 5] {
     tagged(b'f', pattern.0)
+}
+
+/// Says that a document kept what it had for a pattern, because it would have become too large.
+pub fn kept_key(pattern: PatternId) -> [u8; 5] {
+    tagged(b'k', pattern.0)
 }
 
 /// The state of a group; a long key is shortened as in an index.

@@ -26,6 +26,7 @@ impl Reading {
 
 /// Plans a read of what `unit` sees. The snapshot comes before the catalog: see [`crate::catalog`].
 pub fn plan(unit: &mut Unit<'_>, namespace: &Namespace, request: ReadRequest) -> Result<Reading> {
+    unit.engine.check_read(namespace, &request)?;
     let snapshot = unit.snapshot();
     let Some(collection) = unit.collection(namespace)? else {
         return Ok(Reading { collection: None, plan: planner::plan_nothing(&request), snapshot });

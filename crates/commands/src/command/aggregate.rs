@@ -24,7 +24,7 @@ use crate::variables::variables;
 const NAME: &str = "aggregate";
 
 /// What a pipeline over a database is called in its cursor.
-const DATABASE_CURSOR: &str = "$cmd.aggregate";
+pub const DATABASE_CURSOR: &str = "$cmd.aggregate";
 
 /// A parsed `aggregate`, its pipeline still as it was written.
 pub struct Aggregate<'a> {

@@ -4,7 +4,7 @@ use kilim_bson::{Document, doc};
 use kilim_engine::maintenance::PatternState;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::Declaration;
-use kilim_patterns::declaration::{Mode, Options, WhileBuilding};
+use kilim_patterns::declaration::{Mode, Options};
 
 use crate::argument::arguments;
 use crate::dispatch::Call;
@@ -24,7 +24,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let declaration = Declaration::parse(&namespace.collection, fields.as_raw())?;
-    refuse_unenforced(&declaration.options)?;
+    refuse_unenforced(NAME, &declaration.options)?;
     let checked = call.engine.check_pattern(&namespace.database, declaration.clone())?;
     let estimate = call.engine.estimate_pattern(&call.operation, &checked)?;
     if dry_run {
@@ -48,12 +48,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 /// What can be declared and is not kept yet.
-fn refuse_unenforced(options: &Options) -> Result<()> {
+pub fn refuse_unenforced(command: &str, options: &Options) -> Result<()> {
     let default = Options::default();
     let refused = |option: &str, instead: &str| {
         Err(Error::user(
             ErrorCode::NotImplemented,
-            format!("{NAME}: {option} is not supported by Kilim yet: {instead}"),
+            format!("{command}: {option} is not supported by Kilim yet: {instead}"),
         ))
     };
     if options.mode == Mode::Async {
@@ -61,12 +61,6 @@ fn refuse_unenforced(options: &Options) -> Result<()> {
     }
     if options.max_sync != default.max_sync {
         return refused("'maxSync'", "all documents that a write concerns are written with it");
-    }
-    if options.while_building == WhileBuilding::Fail {
-        return refused("whileBuilding: \"fail\"", "waitPattern says when a pattern is filled");
-    }
-    if options.scrub.is_some() {
-        return refused("'scrub'", "verifyPattern checks when it is asked to");
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `listPatterns`: the patterns of a database or of one collection.
 
-use kilim_bson::{Document, RawValue, doc};
+use kilim_bson::{Document, RawValue};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::maintenance::Pattern;
@@ -31,11 +31,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let wanted = |pattern: &Pattern| target.as_ref().is_none_or(|target| pattern.target == *target);
     let mut documents = Vec::new();
     for pattern in registry.of(database).iter().filter(|pattern| wanted(pattern)) {
-        let mut shown = pattern.describe();
-        if let Some((done, total)) = call.engine.progress_of(pattern)? {
-            shown.push("progress", doc! {"done": done as i64, "total": total as i64});
-        }
-        documents.push(shown);
+        documents.push(call.engine.describe_pattern(pattern)?);
     }
     let namespace = target
         .unwrap_or_else(|| Namespace { database: database.to_owned(), collection: format!("$cmd.{NAME}") });

@@ -1,13 +1,28 @@
-//! `modifyPattern`: to come. Refused by name, so that nobody takes it for a misspelt command.
+//! `modifyPattern`: change a pattern's definition while it is in force.
 
-use kilim_bson::Document;
-use kilim_error::{Error, ErrorCode, Result};
+use kilim_bson::{Document, doc};
+use kilim_engine::maintenance::PatternState;
+use kilim_error::Result;
 
+use super::create_pattern::refuse_unenforced;
+use super::pattern_name::named_pattern;
 use crate::dispatch::Call;
 
-pub fn run(_: &mut Call<'_, '_>) -> Result<Document> {
-    Err(Error::user(
-        ErrorCode::NotImplemented,
-        "modifyPattern is not supported by Kilim yet: dropPattern, which keeps the fields, then createPattern",
-    ))
+const NAME: &str = "modifyPattern";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let mut changes = Document::new();
+    let pattern = named_pattern(call, NAME, |argument| {
+        changes.push(argument.name, argument.value.to_value());
+        Ok(())
+    })?;
+    refuse_unenforced(NAME, &pattern.declaration.modified(changes.as_raw())?.options)?;
+    let modified = call.engine.modify_pattern(&call.operation, &pattern, changes.as_raw())?;
+    let mut reply = doc! {"name": &*modified.declaration.name, "state": modified.shown_state()};
+    if modified.id != pattern.id && modified.state == PatternState::Building {
+        reply.push("jobId", call.engine.begin_filling(&modified) as i64);
+        let estimate = call.engine.estimate_pattern(&call.operation, &modified)?;
+        reply.push("estimate", estimate.to_document());
+    }
+    Ok(reply)
 }

@@ -14,7 +14,15 @@ struct Setting {
     set: fn(&Engine, &Argument<'_>) -> Result<()>,
 }
 
-const SETTINGS: [Setting; 2] = [
+const SETTINGS: [Setting; 3] = [
+    Setting {
+        name: "patternScrubEnabled",
+        get: |engine| Value::Bool(engine.scrubbing.is_enabled()),
+        set: |engine, argument| {
+            engine.scrubbing.enable(argument.boolean()?);
+            Ok(())
+        },
+    },
     Setting {
         name: "ttlMonitorEnabled",
         get: |engine| Value::Bool(engine.expiry.is_enabled()),

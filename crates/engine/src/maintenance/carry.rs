@@ -8,6 +8,7 @@ use kilim_patterns::declaration::OnUserWrite;
 use kilim_patterns::{Derived, Kind, Reference, Rollup, Shaped, overlap, with_value};
 
 use super::declare::read_only;
+use super::drop::without_fields;
 use super::fill::Refresh;
 use super::refusal::about;
 use super::sources::{Use, find_unique, read_newest};
@@ -91,7 +92,11 @@ pub(crate) fn carry(
         groups::hold_ahead(unit, &work)?;
     }
     let deferred = unit.deferred();
-    if let Err(error) = work.run(unit).and_then(|()| work.write(unit, untouched)) {
+    let written = work.run(unit).and_then(|()| {
+        work.keep_within_bounds(unit, after);
+        work.write(unit, untouched)
+    });
+    if let Err(error) = written {
         unit.undo_deferred(deferred);
         return Err(error);
     }
@@ -320,6 +325,24 @@ impl Work {
         Ok(Some(self.touched.len() - 1))
     }
 
+    /// A user's document that only maintained fields make too large is written without them: its write was possible
+    /// before.
+    fn keep_within_bounds(&mut self, unit: &mut Unit<'_>, given: Option<RawDocument<'_>>) {
+        let touched = &mut self.touched[0];
+        let (Some(shaped), Some(given)) = (&touched.after, given) else { return };
+        if !too_large(shaped) || given.as_bytes().len() > limits::DOCUMENT_BYTES_MAX {
+            return;
+        }
+        let mut bare = given.to_document();
+        for pattern in self.patterns.iter().filter(|one| one.is_maintained()) {
+            if pattern.target == touched.collection.namespace {
+                bare = without_fields(pattern, bare.as_raw()).ok().flatten().unwrap_or(bare);
+                pattern.note_kept(unit);
+            }
+        }
+        touched.after = Some(bare);
+    }
+
     /// Writes every touched document once, the user's first, and the groups' states.
     fn write(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {
         let saved = unit.transaction().savepoint();
@@ -340,6 +363,7 @@ impl Work {
                 }
                 if touched.before.is_some() && touched.after.as_ref().is_some_and(too_large) {
                     // It keeps what it has, and verification tells.
+                    pattern.note_kept(unit);
                     continue;
                 }
                 pattern.counters.maintained.add(1);

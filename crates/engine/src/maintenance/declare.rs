@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, Path, Value, doc};
+use kilim_bson::{Document, Path};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Declaration, Kind, WhenNotMatched, check_claims, overlap};
 
@@ -206,42 +206,6 @@ impl Engine {
 }
 
 impl Pattern {
-    /// The pattern in a few words.
-    pub fn summary(&self) -> Document {
-        doc! {
-            "name": &*self.declaration.name,
-            "kind": self.declaration.kind_name,
-            "state": self.state.name(),
-            "fields": self.fields(),
-        }
-    }
-
-    fn fields(&self) -> Vec<Value> {
-        self.declaration.maintained_paths().iter().map(|path| Value::from(&**path)).collect()
-    }
-
-    /// The pattern as listPatterns shows it.
-    pub fn describe(&self) -> Document {
-        let mut shown = doc! {
-            "name": &*self.declaration.name,
-            "kind": self.declaration.kind_name,
-            "ns": self.target.to_string(),
-            "spec": self.declaration.spec.clone(),
-            "options": self.declaration.options.to_document(),
-            "fields": self.fields(),
-            "state": self.state.name(),
-            "counters": {
-                "maintained": self.counters.maintained.get() as i64,
-                "userWritesReplaced": self.counters.user_writes_replaced.get() as i64,
-                "drift": self.counters.drift.get() as i64,
-            },
-        };
-        if let PatternState::Failed(reason) = &self.state {
-            shown.push("reason", reason);
-        }
-        shown
-    }
-
     /// Where it finds documents by a key that is theirs alone, and the key's field.
     pub(super) fn found_by(&self) -> Option<(&Namespace, &str)> {
         match (&self.declaration.kind, &self.source) {

@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc, encode_value};
 use kilim_error::{Error, ErrorCode, Result, StorageError};
@@ -158,7 +159,10 @@ pub(crate) fn load(snapshot: &Snapshot, catalog: &Catalog, ids: &mut Ids) -> Res
                 (Some(id), Ok(declared)) => {
                     let state = state_of(document.as_raw());
                     let state = state.ok_or_else(|| corrupt("a pattern's state is unknown"))?;
-                    Pattern::new(id, database, declared, state)?
+                    let pattern = Pattern::new(id, database, declared, state)?;
+                    let kept = snapshot.get(Space::Meta, &layout::kept_key(id))?.is_some();
+                    pattern.counters.has_kept.store(kept, Ordering::Relaxed);
+                    pattern
                 }
                 (None, Ok(declared)) => {
                     let id = PatternId(ids.next_index().0);
@@ -193,6 +197,7 @@ pub(super) fn put_changes(unit: &mut Unit<'_>, before: &Registry, after: &Regist
             let place = doc! {"db": &pattern.target.database, "definition": pattern.definition_id()};
             unit.transaction().put(Space::Meta, layout::pattern_key(pattern.id).to_vec(), place.into_bytes());
         }
+        unit.transaction().delete(Space::Meta, &layout::kept_key(pattern.id));
         let filling = layout::filling_key(pattern.id);
         match &pattern.state {
             PatternState::Building if before.by_id(pattern.id).is_none() => {
@@ -209,6 +214,7 @@ pub(super) fn put_changes(unit: &mut Unit<'_>, before: &Registry, after: &Regist
     for gone in before.iter().filter(|old| after.by_id(old.id).is_none()) {
         unit.transaction().delete(Space::Meta, &layout::pattern_key(gone.id));
         unit.transaction().delete(Space::Meta, &layout::filling_key(gone.id));
+        unit.transaction().delete(Space::Meta, &layout::kept_key(gone.id));
         unit.transaction().reclaim(Space::Meta, &layout::group_key(gone.id, &[]));
     }
     Ok(())

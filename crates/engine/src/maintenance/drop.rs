@@ -152,7 +152,7 @@ fn strip(
     }
 }
 
-fn without_fields(pattern: &Pattern, document: RawDocument<'_>) -> Result<Option<Document>> {
+pub(super) fn without_fields(pattern: &Pattern, document: RawDocument<'_>) -> Result<Option<Document>> {
     if let Kind::Reference(reference) = &pattern.declaration.kind {
         return reference.stripped(document);
     }

@@ -174,7 +174,7 @@ impl Engine {
     }
 
     fn fill_and_verify(&self, operation: &Arc<Operation>, job: &Job) -> Result<()> {
-        self.fill(operation, job)?;
+        self.fill(operation, job, true)?;
         let id = job.pattern.id;
         let from = [PatternState::Building, PatternState::Verifying];
         if !self.move_pattern(operation, id, &from, PatternState::Verifying)? {
@@ -185,8 +185,8 @@ impl Engine {
         self.move_pattern(operation, id, &from, state).map(drop)
     }
 
-    /// Visits what is still to be visited.
-    pub(super) fn fill(&self, operation: &Arc<Operation>, job: &Job) -> Result<()> {
+    /// Visits what is still to be visited. Where somebody waits for it, there is no pause between batches.
+    pub(super) fn fill(&self, operation: &Arc<Operation>, job: &Job, throttled: bool) -> Result<()> {
         loop {
             operation.check()?;
             let Some(pattern) = self.patterns().by_id(job.pattern.id).cloned() else { return Ok(()) };
@@ -196,7 +196,7 @@ impl Engine {
             if let Batch::Last = self.fill_batch(operation, job, &pattern)? {
                 return Ok(());
             }
-            let throttle = pattern.declaration.options.backfill.throttle_ms;
+            let throttle = if throttled { pattern.declaration.options.backfill.throttle_ms } else { 0 };
             job.pause(operation, Duration::from_millis(u64::from(throttle)))?;
         }
     }

@@ -5,10 +5,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use kilim_bson::{Document, doc};
 use kilim_error::{Error, Result};
 use kilim_patterns::{Declaration, in_order};
 
+use super::Behind;
 use crate::metrics::Counter;
 use crate::namespace::Namespace;
 
@@ -56,12 +59,27 @@ pub struct Counters {
     pub user_writes_replaced: Counter,
     /// Documents that checks found wrong.
     pub drift: Counter,
+    /// A document kept its old value because the new one would have made it too large.
+    pub(crate) has_kept: AtomicBool,
+}
+
+impl Counters {
+    pub fn to_document(&self, behind: Behind) -> Document {
+        doc! {
+            "maintained": self.maintained.get() as i64,
+            "userWritesReplaced": self.user_writes_replaced.get() as i64,
+            "pendingSources": behind.pending_sources as i64,
+            "drift": self.drift.get() as i64,
+        }
+    }
 }
 
 /// All patterns, by database, each behind those that it reads from.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     databases: HashMap<String, Arc<[Arc<Pattern>]>>,
+    /// Some of them keep readers from what is not filled yet.
+    pub(crate) withholds: bool,
 }
 
 impl Registry {
@@ -114,6 +132,7 @@ impl Registry {
 
     fn of_all(patterns: Vec<Arc<Pattern>>) -> Result<Registry> {
         let mut databases: HashMap<String, Vec<Arc<Pattern>>> = HashMap::new();
+        let withholds = patterns.iter().any(|pattern| pattern.withholds());
         for pattern in patterns {
             databases.entry(pattern.target.database.clone()).or_default().push(pattern);
         }
@@ -129,7 +148,7 @@ impl Registry {
             list.sort_by_key(|pattern| place(pattern));
             ordered.insert(database, list.into());
         }
-        Ok(Registry { databases: ordered })
+        Ok(Registry { databases: ordered, withholds })
     }
 }
 

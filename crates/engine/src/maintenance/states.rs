@@ -5,15 +5,17 @@
 //! is doing changes at any time.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::Durability;
+use kilim_storage::{Durability, Space};
 
 use super::definitions::{definitions_of, put_changes};
 use super::{Pattern, PatternId, PatternState, Registry};
 use crate::catalog::Collection;
 use crate::ddl::Held;
 use crate::engine::Engine;
+use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::write::Unit;
@@ -37,6 +39,9 @@ impl Engine {
         put_changes(&mut unit, &before, &after)?;
         ids.save(unit.transaction());
         unit.settle()?;
+        for pattern in after.iter().filter(|pattern| !before.iter().any(|old| Arc::ptr_eq(old, pattern))) {
+            pattern.counters.has_kept.store(false, Ordering::Relaxed);
+        }
         self.publish_patterns(after);
         Ok(result)
     }
@@ -136,8 +141,38 @@ impl Engine {
         })
     }
 
+    /// Makes suspect what writes have found to be: see [`Pattern::note_kept`].
+    pub(crate) fn note_suspects(&self) {
+        let is_suspect = |pattern: &Pattern| {
+            pattern.state == PatternState::Active && pattern.counters.has_kept.load(Ordering::Relaxed)
+        };
+        if !self.patterns().iter().any(|pattern| is_suspect(pattern)) {
+            return;
+        }
+        let note = move |engine: &Engine| {
+            let operation = engine.operations.start(0);
+            for pattern in engine.patterns().iter().filter(|pattern| is_suspect(pattern)) {
+                let (from, to) = ([PatternState::Active], PatternState::Suspect);
+                if let Err(error) = engine.move_pattern(&operation, pattern.id, &from, to) {
+                    tracing::warn!(%error, pattern = &*pattern.declaration.name, "could not note a suspect pattern");
+                }
+            }
+        };
+        // What cannot be noted now is noted the next time.
+        let _ = self.spawn_job(note);
+    }
+
     pub(super) fn kill_jobs_of(&self, pattern: PatternId) {
         self.jobs.lock().iter().filter(|job| job.pattern.id == pattern).for_each(|job| job.kill());
+    }
+}
+
+impl Pattern {
+    /// A document kept what it had, because it would have become too large. The commit at hand takes the note along;
+    /// the state follows.
+    pub(super) fn note_kept(&self, unit: &mut Unit<'_>) {
+        unit.transaction().put(Space::Meta, layout::kept_key(self.id).to_vec(), Vec::new());
+        self.counters.has_kept.store(true, Ordering::Relaxed);
     }
 }
 

@@ -20,6 +20,8 @@ use kilim_storage::{CommitTime, Durability, Snapshot, Space};
 
 use super::fill::{Refresh, refresh};
 use super::groups::rows;
+use super::look::find_by_unique;
+use super::sample::{SCANNED_SHARE, chosen};
 use super::sources::{document_of, unique_index};
 use super::states::{self, not_ready};
 use super::{Job, JobKind, Pattern, PatternState};
@@ -57,11 +59,22 @@ impl Engine {
         filter: Option<Arc<Filter>>,
         limit: usize,
     ) -> Result<Verification> {
-        let whole = filter.is_none();
+        self.verify_part(operation, pattern, Part { filter, sample: None }, limit)
+    }
+
+    /// The same of a part of the documents.
+    pub fn verify_part(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Arc<Pattern>,
+        part: Part,
+        limit: usize,
+    ) -> Result<Verification> {
+        let whole = part.is_whole();
         if whole && pattern.state == PatternState::Unverified {
             return self.try_pattern(operation, pattern, limit);
         }
-        let found = Check::new(self, operation, pattern, limit, Repair::Nothing)?.run(filter)?;
+        let found = Check::new(self, operation, pattern, limit, Repair::Nothing)?.run(part)?;
         pattern.counters.drift.add(found.wrong);
         match found.wrong {
             0 if whole => {
@@ -83,7 +96,7 @@ impl Engine {
     ) -> Result<Verification> {
         let pattern = self.restart_pattern_as(operation, pattern, PatternState::OnTrial)?;
         let found =
-            Check::new(self, operation, &pattern, limit, Repair::Nothing).and_then(|check| check.run(None));
+            Check::new(self, operation, &pattern, limit, Repair::Nothing).and_then(|check| check.run(Part::default()));
         let is_true = found.as_ref().is_ok_and(|found| found.wrong == 0);
         let state = if is_true { PatternState::Active } else { PatternState::Unverified };
         // Also where the check was interrupted, by whose leave this goes on.
@@ -100,8 +113,19 @@ impl Engine {
         filter: Option<Arc<Filter>>,
         limit: usize,
     ) -> Result<Verification> {
-        let whole = filter.is_none();
-        let partly = "is not filled yet: repair all of it, without a filter";
+        self.repair_part(operation, pattern, Part { filter, sample: None }, limit)
+    }
+
+    /// The same of a part of the documents.
+    pub fn repair_part(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Arc<Pattern>,
+        part: Part,
+        limit: usize,
+    ) -> Result<Verification> {
+        let whole = part.is_whole();
+        let partly = "is not filled yet: repair all of it, without a filter or a sample";
         let pattern = match &pattern.state {
             PatternState::Paused => {
                 return Err(not_ready(pattern, "is paused: resumePattern fills what it missed"));
@@ -116,7 +140,7 @@ impl Engine {
         let fills = |job: &Arc<Job>| job.kind == JobKind::Fill && job.pattern.id == pattern.id;
         let is_filled_by_job = self.jobs.lock().iter().any(fills);
         if !whole || is_filled_by_job || pattern.state == PatternState::Active {
-            let found = Check::new(self, operation, &pattern, limit, Repair::All)?.run(filter)?;
+            let found = Check::new(self, operation, &pattern, limit, Repair::All)?.run(part)?;
             pattern.counters.drift.add(found.wrong);
             return Ok(found);
         }
@@ -146,7 +170,7 @@ impl Engine {
         let pattern = states::current(&current, pattern)?;
         let job = self.enlist(pattern);
         job.run_by(operation);
-        let result = self.fill(operation, &job);
+        let result = self.fill(operation, &job, false);
         self.finish_job(&job, result.clone());
         result.map(|()| pattern.clone())
     }
@@ -163,10 +187,10 @@ impl Engine {
             PatternState::Verifying => Repair::Filling,
             _ => Repair::All,
         };
-        let found = Check::new(self, operation, pattern, limit, repair)?.run(None)?;
+        let found = Check::new(self, operation, pattern, limit, repair)?.run(Part::default())?;
         let left = match found.wrong {
             0 => 0,
-            _ => Check::new(self, operation, pattern, 0, Repair::Nothing)?.run(None)?.wrong,
+            _ => Check::new(self, operation, pattern, 0, Repair::Nothing)?.run(Part::default())?.wrong,
         };
         if left > 0 {
             tracing::warn!(
@@ -186,6 +210,20 @@ enum Repair {
     /// What a new pattern lacks. Documents of a rollup collection that belong to no group stay: they may be anybody's.
     Filling,
     All,
+}
+
+/// Which documents are looked at.
+#[derive(Debug, Clone, Default)]
+pub struct Part {
+    pub filter: Option<Arc<Filter>>,
+    /// This share of them, chosen at random.
+    pub sample: Option<f64>,
+}
+
+impl Part {
+    fn is_whole(&self) -> bool {
+        self.filter.is_none() && self.sample.is_none()
+    }
 }
 
 struct Check<'c> {
@@ -234,12 +272,12 @@ impl<'c> Check<'c> {
         })
     }
 
-    fn run(mut self, filter: Option<Arc<Filter>>) -> Result<Verification> {
+    fn run(mut self, part: Part) -> Result<Verification> {
         let pattern = self.pattern;
         match &pattern.declaration.kind {
-            Kind::Reference(reference) => self.check_copies(reference, filter)?,
-            Kind::Rollup(rollup) => self.check_groups(rollup, filter)?,
-            Kind::Derived(derived) => self.check_derived(derived, filter)?,
+            Kind::Reference(reference) => self.check_copies(reference, &part)?,
+            Kind::Rollup(rollup) => self.check_groups(rollup, &part)?,
+            Kind::Derived(derived) => self.check_derived(derived, &part)?,
         }
         if let Some(unit) = &mut self.repair {
             unit.settle()?;
@@ -251,26 +289,47 @@ impl<'c> Check<'c> {
     fn walk(
         &mut self,
         namespace: &Namespace,
-        filter: Option<Arc<Filter>>,
+        part: &Part,
         mut visit: impl FnMut(&mut Check<'c>, RecordId, RawDocument<'_>) -> Result<()>,
     ) -> Result<()> {
         let Some(collection) = self.engine.collection(namespace) else { return Ok(()) };
+        let operation = self.operation.clone();
+        match part.sample {
+            Some(share) if share < SCANNED_SHARE => {
+                for record in chosen(&collection, &self.snapshot, share)? {
+                    operation.check()?;
+                    let key = layout::record_key(collection.id, record);
+                    let Some(stored) = self.snapshot.get(Space::Records, &key)? else { continue };
+                    let document = document_of(&collection, &stored);
+                    let wanted = match &part.filter {
+                        Some(filter) => filter.matches(document.as_raw())?,
+                        None => true,
+                    };
+                    if wanted {
+                        visit(self, record, document.as_raw())?;
+                    }
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
         let unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
-        let request = ReadRequest::new(filter.unwrap_or_else(|| Arc::new(Filter::True)));
+        let request = ReadRequest::new(part.filter.clone().unwrap_or_else(|| Arc::new(Filter::True)));
         let plan = crate::read::plan_collection(&unit, &collection, request, &self.snapshot)?;
         let mut executor = operator::execute(plan, self.snapshot.clone());
-        let operation = self.operation.clone();
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
         while let Some(row) = executor.next_record(&mut context)? {
-            visit(self, row.record, row.document())?;
+            if part.sample.is_none_or(|share| rand::random::<f64>() < share) {
+                visit(self, row.record, row.document())?;
+            }
         }
         Ok(())
     }
 
-    fn check_copies(&mut self, reference: &Reference, filter: Option<Arc<Filter>>) -> Result<()> {
+    fn check_copies(&mut self, reference: &Reference, part: &Part) -> Result<()> {
         let pattern = self.pattern;
-        self.walk(&pattern.target, filter, |check, record, holder| {
+        self.walk(&pattern.target, part, |check, record, holder| {
             check.found.checked += 1;
             let expected = reference.corrected(holder, &mut |key| check.source_of(reference, key))?;
             match expected {
@@ -293,9 +352,9 @@ impl<'c> Check<'c> {
         Ok(stored.map(|stored| document_of(collection, &stored)))
     }
 
-    fn check_derived(&mut self, derived: &Derived, filter: Option<Arc<Filter>>) -> Result<()> {
+    fn check_derived(&mut self, derived: &Derived, part: &Part) -> Result<()> {
         let pattern = self.pattern;
-        self.walk(&pattern.target, filter, |check, record, document| {
+        self.walk(&pattern.target, part, |check, record, document| {
             check.found.checked += 1;
             match derived.apply(document) {
                 Some(expected) => check.note_wrong(record, document, &expected),
@@ -304,25 +363,34 @@ impl<'c> Check<'c> {
         })
     }
 
-    fn check_groups(&mut self, rollup: &Rollup, filter: Option<Arc<Filter>>) -> Result<()> {
+    fn check_groups(&mut self, rollup: &Rollup, part: &Part) -> Result<()> {
         let pattern = self.pattern;
         // Of a few parents the children are looked up.
-        if let (Some(_), Some(field)) = (&filter, rollup.key_field()) {
-            return self.walk(&pattern.target, filter, |check, record, parent| {
+        if let (false, Some(field)) = (part.is_whole(), rollup.key_field()) {
+            self.walk(&pattern.target, part, |check, record, parent| {
                 let rows = match rollup.key_of_parent(parent) {
                     Some(key) => check.members_of(rollup, field, key)?,
                     None => Vec::new(),
                 };
                 check.check_parent(rollup, record, parent, &rows)
-            });
+            })?;
+            return match (part.sample, &pattern.source) {
+                (Some(_), Some(source)) if pattern.inserts_parents() => {
+                    let part = Part { filter: None, sample: part.sample };
+                    self.walk(source, &part, |check, record, child| {
+                        check.check_has_parents(rollup, field, record, child)
+                    })
+                }
+                _ => Ok(()),
+            };
         }
         let parts = self.parts()?;
-        for part in 0..parts {
-            let mut groups = self.groups_of(rollup, part, parts)?;
-            self.walk(&pattern.target, filter.clone(), |check, record, parent| {
+        for number in 0..parts {
+            let mut groups = self.groups_of(rollup, number, parts)?;
+            self.walk(&pattern.target, part, |check, record, parent| {
                 let key = rollup.key_of_parent(parent);
                 let key = key.map_or(Vec::new(), |key| Rollup::key_bytes(key.as_raw()));
-                if part_of(&key, parts) != part {
+                if part_of(&key, parts) != number {
                     return Ok(());
                 }
                 match groups.get_mut(&key) {
@@ -333,10 +401,32 @@ impl<'c> Check<'c> {
                     None => check.check_parent(rollup, record, parent, &[]),
                 }
             })?;
-            if pattern.inserts_parents() && filter.is_none() {
+            if pattern.inserts_parents() && part.is_whole() {
                 for group in groups.values().filter(|group| !group.has_parent) {
                     self.note_absent(rollup, group)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the groups of a child have the documents that are made for them.
+    fn check_has_parents(
+        &mut self,
+        rollup: &Rollup,
+        field: &str,
+        child: RecordId,
+        document: RawDocument<'_>,
+    ) -> Result<()> {
+        let target = self.engine.collection(&self.pattern.target);
+        for row in rows(rollup, Some(document)) {
+            let found = match &target {
+                Some(target) => find_by_unique(&self.snapshot, target, &rollup.on, row.key.as_raw())?,
+                None => None,
+            };
+            if found.is_none() {
+                let rows = self.members_of(rollup, field, row.key.clone())?;
+                self.note_absent(rollup, &Members { key: row.key, rows, child, has_parent: false })?;
             }
         }
         Ok(())
@@ -356,7 +446,7 @@ impl<'c> Check<'c> {
     fn groups_of(&mut self, rollup: &Rollup, part: u64, parts: u64) -> Result<HashMap<Vec<u8>, Members>> {
         let mut groups: HashMap<Vec<u8>, Members> = HashMap::new();
         let Some(source) = self.pattern.source.clone() else { return Ok(groups) };
-        self.walk(&source, None, |_, record, child| {
+        self.walk(&source, &Part::default(), |_, record, child| {
             for row in rows(rollup, Some(child)) {
                 if part_of(&row.key_bytes, parts) == part {
                     let group = groups.entry(row.key_bytes.clone()).or_insert_with(|| Members {
@@ -380,7 +470,8 @@ impl<'c> Check<'c> {
         let predicate = Predicate::Compare(Comparison::Eq, key);
         let filter = Filter::Field { path: Path::parse(field), predicate };
         let mut found: Vec<(RecordId, Row)> = Vec::new();
-        self.walk(&source, Some(Arc::new(filter)), |_, record, child| {
+        let part = Part { filter: Some(Arc::new(filter)), sample: None };
+        self.walk(&source, &part, |_, record, child| {
             let own = rows(rollup, Some(child)).into_iter().filter(|row| row.key_bytes == key_bytes);
             found.extend(own.map(|row| (record, row)));
             Ok(())

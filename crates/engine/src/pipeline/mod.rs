@@ -124,11 +124,15 @@ impl Reader {
         let snapshot = unit.snapshot();
         let mut targets = HashMap::new();
         let mut wanted: Vec<Namespace> = namespaces.into_iter().collect();
+        let first = wanted.first().cloned();
         while let Some(namespace) = wanted.pop() {
             if targets.contains_key(&namespace) {
                 continue;
             }
             let target = if let Some(collection) = unit.collection(&namespace)? {
+                if first.as_ref() != Some(&namespace) {
+                    unit.engine.check_whole(&namespace)?;
+                }
                 Target::Collection(collection)
             } else if let Some(view) = unit.engine.view(&namespace) {
                 let pipeline = view.parse(variables)?;
@@ -240,6 +244,9 @@ impl Reader {
         };
         pipeline.optimise();
         let mut stages = pipeline.stages;
+        if outermost && !stages.first().is_some_and(lookup::is_source) {
+            self.engine()?.check_pipeline(&namespace, &stages)?;
+        }
         let absorb::Absorbed { request, count, shown } = absorb::absorb(&stages, outermost);
         stages.drain(..count);
         unwind::narrow(&mut stages);
@@ -353,6 +360,7 @@ impl Prepared {
             Stage::Documents(stage) => Box::new(documents::Evaluating::new(stage, bindings)),
             Stage::CollStats(_)
             | Stage::IndexStats(_)
+            | Stage::PatternStats(_)
             | Stage::PlanCacheStats(_)
             | Stage::CurrentOp(_)
             | Stage::ListSessions(_) => Box::new(telling::Telling::new(stage, &self.namespace, &self.reader)),
@@ -397,6 +405,7 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         Stage::Documents(_)
         | Stage::CollStats(_)
         | Stage::IndexStats(_)
+        | Stage::PatternStats(_)
         | Stage::PlanCacheStats(_)
         | Stage::CurrentOp(_)
         | Stage::ListSessions(_) => {

@@ -291,6 +291,7 @@ impl Candidates {
         namespace: &Namespace,
         read: ReadRequest,
     ) -> Result<Option<Candidates>> {
+        unit.engine.check_search(namespace, &read)?;
         // Held first, so that no schema change comes between; then the snapshot; then the catalog again, for
         // an older one may not know the arrays that the snapshot has.
         unit.see_own_writes()?;

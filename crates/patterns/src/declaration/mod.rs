@@ -87,6 +87,39 @@ impl Declaration {
         Ok(Declaration { target: target.into(), name: name.into(), kind_name, spec, kind, options })
     }
 
+    /// The declaration with changes merged in: options by their names, the kind's document field by field.
+    pub fn modified(&self, changes: RawDocument<'_>) -> Result<Declaration> {
+        const PLACE: &str = "modifyPattern";
+        let (mut spec, mut options) = (self.spec.clone(), self.options.clone());
+        for (field, value) in changes {
+            if field == self.kind_name {
+                spec = merged(&spec, argument::document(PLACE, field, value)?);
+            } else if KINDS.iter().any(|(known, _)| *known == field) || KINDS_TO_COME.contains(&field) {
+                let message = format!(
+                    "'{}' is a pattern of the kind '{}' and cannot become '{field}': dropPattern, which keeps its \
+                     fields, then createPattern",
+                    self.name, self.kind_name
+                );
+                return Err(Error::user(ErrorCode::BadValue, message));
+            } else if !options.set(field, value)? {
+                return Err(argument::unknown(PLACE, field));
+            }
+        }
+        let parse = KINDS.iter().find(|(known, _)| *known == self.kind_name).map(|(_, parse)| parse);
+        let parse = parse.ok_or_else(|| Error::bug("a pattern of no kind"))?;
+        Ok(Declaration { kind: parse(spec.as_raw())?, spec, options, ..self.clone() })
+    }
+
+    /// The same declaration after a collection was renamed.
+    pub fn renamed(&self, from: &str, to: &str) -> Result<Declaration> {
+        let mut changes = Document::new();
+        if self.source() == Some(from) {
+            changes.push(self.kind_name, kilim_bson::doc! {"from": to});
+        }
+        let target = if *self.target == *from { to } else { &*self.target };
+        Ok(Declaration { target: target.into(), ..self.modified(changes.as_raw())? })
+    }
+
     /// The source collection; none for a pattern within one document.
     pub fn source(&self) -> Option<&str> {
         match &self.kind {
@@ -117,6 +150,13 @@ impl Declaration {
     pub fn restore(target: &str, stored: RawDocument<'_>) -> Result<Declaration> {
         Declaration::parse(target, stored)
     }
+}
+
+/// A document with the fields of another in the place of its own.
+fn merged(document: &Document, changes: RawDocument<'_>) -> Document {
+    let kept = document.iter().map(|(name, value)| (name, changes.get(name).unwrap_or(value)));
+    let new = changes.iter().filter(|(name, _)| document.get(name).is_none());
+    kept.chain(new).map(|(name, value)| (name, value.to_value())).collect()
 }
 
 fn one_kind() -> Error {

@@ -30,6 +30,7 @@ mod merge;
 mod nesting;
 mod optimise;
 mod out;
+mod pattern_stats;
 mod plan_cache_stats;
 mod project;
 mod redact;
@@ -69,6 +70,7 @@ pub use r#match::Match;
 pub use merge::{MatchedPipeline, Merge, WhenMatched, WhenNotMatched};
 pub use nesting::check_nesting;
 pub use out::Out;
+pub use pattern_stats::PatternStats;
 pub use plan_cache_stats::PlanCacheStats;
 pub use project::Project;
 pub use redact::{Redact, Redacted};
@@ -115,6 +117,7 @@ pub enum Stage {
     Documents(Documents),
     CollStats(CollStats),
     IndexStats(IndexStats),
+    PatternStats(PatternStats),
     PlanCacheStats(PlanCacheStats),
     CurrentOp(CurrentOp),
     ListSessions(ListSessions),
@@ -197,6 +200,7 @@ impl Stage {
             Stage::Documents(stage) => stage,
             Stage::CollStats(stage) => stage,
             Stage::IndexStats(stage) => stage,
+            Stage::PatternStats(stage) => stage,
             Stage::PlanCacheStats(stage) => stage,
             Stage::CurrentOp(stage) => stage,
             Stage::ListSessions(stage) => stage,

@@ -6,7 +6,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use super::{Context, Place, Stage};
 use super::{
     add_fields, bucket, bucket_auto, coll_stats, count, current_op, documents, facet, graph_lookup, group,
-    index_stats, limit, list_sessions, lookup, r#match, merge, out, plan_cache_stats, project, redact,
+    index_stats, limit, list_sessions, lookup, r#match, merge, out, pattern_stats, plan_cache_stats, project, redact,
     refused, replace_root, sample, skip, sort, sort_by_count, union_with, unset, unwind,
 };
 
@@ -125,6 +125,9 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$match", r#match::parse, "the documents that match a filter"),
     stage("$merge", merge::parse, "write into a collection, document by document").last(),
     stage("$out", out::parse, "write into a collection, in place of what is there").last(),
+    stage("$patternStats", pattern_stats::parse, "what patterns did, and how they are doing")
+        .first()
+        .not_in_transaction(),
     stage("$planCacheStats", plan_cache_stats::parse, "which plans are remembered").first().local_only(),
     stage("$project", project::parse, "some fields, all but some, or computed ones").in_update(),
     stage("$redact", redact::parse, "documents without the parts that are not let through"),
@@ -156,8 +159,8 @@ pub(super) fn check_target(definitions: &[&'static Definition], context: &Contex
         (Place::Database, None) => {
             Err(misplaced("{aggregate: 1} is not valid for an empty pipeline.".to_owned()))
         }
-        // It looks by itself at what it runs over.
-        (Place::Database, Some(first)) if first.name == "$listSessions" => Ok(()),
+        // They look by themselves at what they run over.
+        (Place::Database, Some(first)) if matches!(first.name, "$listSessions" | "$patternStats") => Ok(()),
         (Place::Database, Some(first)) if !first.sourceless => Err(misplaced(format!(
             "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
             first.name

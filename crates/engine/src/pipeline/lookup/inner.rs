@@ -277,12 +277,13 @@ impl InnerJoin {
 }
 
 /// Whether a stage brings its own documents.
-pub(super) fn is_source(stage: &Stage) -> bool {
+pub(in crate::pipeline) fn is_source(stage: &Stage) -> bool {
     matches!(
         stage,
         Stage::Documents(_)
             | Stage::CollStats(_)
             | Stage::IndexStats(_)
+            | Stage::PatternStats(_)
             | Stage::PlanCacheStats(_)
             | Stage::CurrentOp(_)
             | Stage::ListSessions(_)

@@ -1,0 +1,63 @@
+//! Patterns modified: another definition in the place of the old one.
+//!
+//! Options are exchanged while the pattern goes on. Where what it maintains changes, it is filled again under a new id:
+//! documents are visited as for a new pattern, and those that the change concerns are written. What it no longer
+//! maintains stays as plain fields.
+
+use std::sync::Arc;
+
+use kilim_bson::RawDocument;
+use kilim_error::Result;
+
+use super::states::{current, not_ready};
+use super::{Pattern, PatternId, PatternState};
+use crate::engine::Engine;
+use crate::operation::Operation;
+
+impl Engine {
+    /// Merges changes into a pattern's definition. It comes back in force, and building where it must be filled again.
+    pub fn modify_pattern(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Arc<Pattern>,
+        changes: RawDocument<'_>,
+    ) -> Result<Arc<Pattern>> {
+        let declaration = pattern.declaration.modified(changes)?;
+        let rebuilds = declaration.spec != pattern.declaration.spec;
+        let modified = Pattern {
+            counters: pattern.counters.clone(),
+            ..Pattern::new(pattern.id, &pattern.target.database, declaration, pattern.state.clone())?
+        };
+        if pattern.state != PatternState::Unverified {
+            self.check_definition(&modified)?;
+            self.build_supporting_indexes(operation, &modified)?;
+        }
+        let id = PatternId(self.next_index_id().0);
+        let held = match rebuilds {
+            true => pattern.collections().into_iter().chain(modified.collections()).collect(),
+            false => Vec::new(),
+        };
+        let database = &pattern.target.database;
+        let modified = self.change_patterns(operation, database, &held, |engine, registry| {
+            let now = current(registry, pattern)?;
+            if !Arc::ptr_eq(&now.declaration, &pattern.declaration) {
+                return Err(not_ready(pattern, "was modified meanwhile: look again"));
+            }
+            let filled_anew = rebuilds && now.is_maintained();
+            let state = if filled_anew { PatternState::Building } else { now.state.clone() };
+            let id = if filled_anew { id } else { now.id };
+            let modified = Arc::new(Pattern { id, state, ..modified.clone() });
+            if modified.is_maintained() {
+                engine.check_definition(&modified)?;
+            }
+            Ok((registry.replacing(modified.clone())?, modified))
+        })?;
+        if modified.id != pattern.id {
+            self.kill_jobs_of(pattern.id);
+        }
+        if rebuilds {
+            self.drop_supporting_index(operation, pattern)?;
+        }
+        Ok(modified)
+    }
+}

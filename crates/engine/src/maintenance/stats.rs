@@ -1,0 +1,93 @@
+//! What a pattern did and how it is doing, as listPatterns and `$patternStats` tell it.
+
+use std::sync::atomic::Ordering;
+
+use kilim_bson::{Document, Value, doc};
+use kilim_error::Result;
+
+use super::{Pattern, PatternState};
+use crate::engine::Engine;
+
+/// How far the documents of a pattern are behind their sources.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Behind {
+    /// Sources whose changes are still on their way.
+    pub pending_sources: u64,
+    /// How long the oldest of them has been.
+    pub lag_millis: u64,
+}
+
+impl Engine {
+    /// A pattern as `$patternStats` shows it.
+    pub fn pattern_stats(&self, pattern: &Pattern) -> Result<Document> {
+        let behind = self.behind_of(pattern)?;
+        let mut stats = doc! {
+            "name": &*pattern.declaration.name,
+            "kind": pattern.declaration.kind_name,
+            "ns": pattern.target.to_string(),
+            "state": pattern.shown_state(),
+            "counters": pattern.counters.to_document(behind),
+            "lagMillis": behind.lag_millis as i64,
+        };
+        self.append_progress(pattern, &mut stats)?;
+        Ok(stats)
+    }
+
+    /// A pattern as listPatterns shows it.
+    pub fn describe_pattern(&self, pattern: &Pattern) -> Result<Document> {
+        let mut shown = doc! {
+            "name": &*pattern.declaration.name,
+            "kind": pattern.declaration.kind_name,
+            "ns": pattern.target.to_string(),
+            "spec": pattern.declaration.spec.clone(),
+            "options": pattern.declaration.options.to_document(),
+            "fields": pattern.fields(),
+            "state": pattern.shown_state(),
+            "counters": pattern.counters.to_document(self.behind_of(pattern)?),
+        };
+        if let PatternState::Failed(reason) = &pattern.state {
+            shown.push("reason", reason);
+        }
+        self.append_progress(pattern, &mut shown)?;
+        Ok(shown)
+    }
+
+    fn append_progress(&self, pattern: &Pattern, shown: &mut Document) -> Result<()> {
+        if let Some((done, total)) = self.progress_of(pattern)? {
+            shown.push("progress", doc! {"done": done as i64, "total": total as i64});
+        }
+        Ok(())
+    }
+
+    /// How far a pattern is behind its sources.
+    pub fn behind_of(&self, _: &Pattern) -> Result<Behind> {
+        // Every change is written with what causes it.
+        Ok(Behind::default())
+    }
+}
+
+impl Pattern {
+    /// The pattern in a few words.
+    pub fn summary(&self) -> Document {
+        doc! {
+            "name": &*self.declaration.name,
+            "kind": self.declaration.kind_name,
+            "state": self.shown_state(),
+            "fields": self.fields(),
+        }
+    }
+
+    fn fields(&self) -> Vec<Value> {
+        self.declaration.maintained_paths().iter().map(|path| Value::from(&**path)).collect()
+    }
+
+    /// Its state, also where a write has made it suspect and its document does not tell yet.
+    pub fn shown_state(&self) -> &'static str {
+        match &self.state {
+            PatternState::Active if self.counters.has_kept.load(Ordering::Relaxed) => {
+                PatternState::Suspect.name()
+            }
+            state => state.name(),
+        }
+    }
+}

@@ -7,6 +7,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Kind, overlap, with_value};
 
 use super::Pattern;
+use super::definitions::refuse_change;
 use super::sources::{Use, read_newest, unique_index};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
@@ -55,6 +56,9 @@ impl Engine {
 
     /// Drops the patterns of a collection that is about to be dropped. One that others read from cannot be.
     pub(crate) fn drop_patterns_of(&self, operation: &Arc<Operation>, namespace: &Namespace) -> Result<()> {
+        if namespace.holds_definitions() {
+            return self.drop_all_patterns(operation, &namespace.database);
+        }
         let registry = self.patterns();
         let concerned = registry.of(&namespace.database);
         let reads = |pattern: &&Arc<Pattern>| {
@@ -79,6 +83,11 @@ impl Engine {
 
     /// Refuses to take a collection away from under its patterns.
     pub(crate) fn check_no_patterns(&self, namespace: &Namespace, verb: &str) -> Result<()> {
+        if namespace.holds_definitions()
+            && (verb != "dropped" || !self.patterns().of(&namespace.database).is_empty())
+        {
+            return Err(refuse_change(namespace));
+        }
         let registry = self.patterns();
         let concerns = |pattern: &&Arc<Pattern>| {
             pattern.target == *namespace || pattern.source.as_ref() == Some(namespace)
@@ -114,6 +123,9 @@ impl Engine {
 
     /// Refuses a unique index over what a pattern maintains: maintenance cannot fail for a user's write.
     pub(crate) fn check_new_indexes(&self, namespace: &Namespace, specs: &[IndexSpec]) -> Result<()> {
+        if namespace.holds_definitions() {
+            return Err(refuse_change(namespace));
+        }
         let registry = self.patterns();
         for pattern in registry.of(&namespace.database).iter().filter(|one| one.target == *namespace) {
             let paths = pattern.declaration.maintained_paths();

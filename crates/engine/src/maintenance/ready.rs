@@ -83,9 +83,10 @@ impl Engine {
 fn request_names(request: &ReadRequest, path: &str) -> bool {
     let mut needed = Dependencies::default();
     request.filter.dependencies(&mut needed);
-    let sorts = request.sort.as_ref().is_some_and(|sort| {
-        sort.parts().iter().any(|part| overlap(part.path.as_str(), path))
-    });
+    let sorts = request
+        .sort
+        .as_ref()
+        .is_some_and(|sort| sort.parts().iter().any(|part| overlap(part.path.as_str(), path)));
     sorts || names(&needed, path)
 }
 

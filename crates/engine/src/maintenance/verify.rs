@@ -95,8 +95,8 @@ impl Engine {
         limit: usize,
     ) -> Result<Verification> {
         let pattern = self.restart_pattern_as(operation, pattern, PatternState::OnTrial)?;
-        let found =
-            Check::new(self, operation, &pattern, limit, Repair::Nothing).and_then(|check| check.run(Part::default()));
+        let found = Check::new(self, operation, &pattern, limit, Repair::Nothing)
+            .and_then(|check| check.run(Part::default()));
         let is_true = found.as_ref().is_ok_and(|found| found.wrong == 0);
         let state = if is_true { PatternState::Active } else { PatternState::Unverified };
         // Also where the check was interrupted, by whose leave this goes on.

@@ -11,6 +11,7 @@ mod pattern_copies;
 mod pattern_counts;
 mod pattern_crash;
 mod pattern_history;
+mod pattern_lifecycle;
 mod pattern_regression;
 mod pipeline;
 mod retry;

@@ -105,6 +105,11 @@ impl Db {
         }
     }
 
+    /// Whether it outlives a restart.
+    pub fn is_durable(&self) -> bool {
+        self.directory.is_some()
+    }
+
     /// Closes and opens again, as a restart does.
     pub fn reopen(&mut self) {
         self.engine.close().unwrap();

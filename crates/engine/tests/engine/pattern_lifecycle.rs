@@ -1,0 +1,413 @@
+//! Patterns from their declaration to their end: definitions as documents, filling that goes on where it stopped, restored
+//! definitions, modification, and what becomes of patterns when collections go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kilim_bson::{Document, RawValue, Value, doc};
+use kilim_engine::maintenance::{Part, Pattern, PatternState, Verification};
+use kilim_error::{ErrorCode, Result};
+
+use crate::pattern::{card, declare, make, one, recent, stats, wait_until_active};
+use crate::support::{Db, everywhere, ns, number, numbered};
+
+const DEFINITIONS: &str = "kilim.patterns";
+
+fn pattern(db: &Db, target: &str, name: &str) -> Arc<Pattern> {
+    db.engine.pattern(&ns(target), name).unwrap()
+}
+
+fn state(db: &Db, target: &str, name: &str) -> PatternState {
+    pattern(db, target, name).state.clone()
+}
+
+fn verify(db: &Db, target: &str, name: &str) -> Verification {
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    db.engine.verify_pattern(&operation, &pattern(db, target, name), None, 10).unwrap()
+}
+
+fn repair(db: &Db, target: &str, name: &str) -> Result<Verification> {
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    db.engine.repair_pattern(&operation, &pattern(db, target, name), None, 10)
+}
+
+fn modify(db: &Db, target: &str, name: &str, changes: Document) -> Result<Arc<Pattern>> {
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    let before = pattern(db, target, name);
+    let modified = db.engine.modify_pattern(&operation, &before, changes.as_raw())?;
+    if modified.id != before.id {
+        db.engine.begin_filling(&modified);
+    }
+    Ok(modified)
+}
+
+/// Breaks what a pattern maintains behind its back.
+fn spoil(db: &Db, target: &str, name: &str, spoil: impl FnOnce()) {
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    db.engine.pause_pattern(&operation, &pattern(db, target, name)).unwrap();
+    spoil();
+    db.engine.set_pattern_state(&operation, &pattern(db, target, name), PatternState::Active).unwrap();
+}
+
+fn shop(db: &Db) {
+    make(db, &["customers", "orders"]);
+    db.insert("customers", &numbered(0..5, |id| doc! {"name": format!("c{id}")}));
+    db.insert("orders", &numbered(0..50, |id| doc! {"customerId": id % 5}));
+}
+
+fn with(mut fields: Document, name: &str, value: impl Into<Value>) -> Document {
+    fields.push(name, value.into());
+    fields
+}
+
+fn text(document: &Document, name: &str) -> String {
+    document.get(name).and_then(RawValue::as_str).unwrap_or_default().to_owned()
+}
+
+fn definition(target: &str, fields: Document) -> Document {
+    let name = fields.get("name").and_then(RawValue::as_str).unwrap().to_owned();
+    doc! {"_id": format!("{target}.{name}"), "target": target, "name": name, "definition": fields, "state": "active"}
+}
+
+#[test]
+fn definitions_are_documents_that_patterns_are_loaded_from() {
+    let mut db = Db::disk();
+    shop(&db);
+    declare(&db, "orders", card()).unwrap();
+    wait_until_active(&db, "orders", "card");
+    let stored = one(&db, DEFINITIONS, doc! {"_id": "orders.card"});
+    let mut expected = doc! {"createPattern": "orders"};
+    card().iter().for_each(|(name, value)| expected.push(name, value));
+    assert_eq!(
+        stored,
+        doc! {
+            "_id": "orders.card", "target": "orders", "name": "card", "kind": "extendedReference",
+            "definition": expected, "state": "active",
+        }
+    );
+    db.reopen();
+    assert_eq!(state(&db, "orders", "card"), PatternState::Active);
+    db.update("customers", doc! {"_id": 1}, doc! {"$set": {"name": "new"}}).unwrap();
+    assert_eq!(db.count("orders", doc! {"customer.name": "new"}), 10);
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    db.engine.drop_pattern(&operation, &pattern(&db, "orders", "card")).unwrap();
+    assert!(db.find(DEFINITIONS, doc! {}).is_empty());
+    db.reopen();
+    assert!(db.engine.patterns().of("test").is_empty());
+    db.check();
+}
+
+#[test]
+fn definitions_are_changed_by_commands_only() {
+    let db = Db::memory();
+    shop(&db);
+    declare(&db, "orders", card()).unwrap();
+    wait_until_active(&db, "orders", "card");
+    let refused =
+        |result: Result<()>| assert_eq!(result.unwrap_err().code(), ErrorCode::CollectionOwnedByPattern);
+    refused(db.update(DEFINITIONS, doc! {}, doc! {"$set": {"state": "paused"}}).map(drop));
+    refused(db.delete(DEFINITIONS, doc! {}).map(drop));
+    refused(db.rename(DEFINITIONS, "others", false));
+    refused(db.rename("orders", DEFINITIONS, true));
+    refused(db.build(DEFINITIONS, vec![crate::support::spec(doc! {"name": 1})]));
+    refused(declare(&db, DEFINITIONS, doc! {"name": "p", "computed": {"set": {"a": "$b"}}}).map(drop));
+    let mut transaction = db.transaction(1, 1);
+    let error = transaction.insert(DEFINITIONS, definition("orders", recent())).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::OperationNotSupportedInTransaction);
+    // Without the collection there are no definitions.
+    db.drop_collection(DEFINITIONS).unwrap();
+    assert!(db.engine.patterns().of("test").is_empty());
+    assert_eq!(db.count("orders", doc! {"customer.name": {"$exists": true}}), 50);
+    db.check();
+}
+
+#[test]
+fn an_inserted_definition_is_inert_until_its_data_is_true() {
+    everywhere(|mut db| {
+        shop(&db);
+        // Before anything that it is about is there.
+        db.insert(DEFINITIONS, &[definition("products", stats()), definition("orders", card())]);
+        assert_eq!(text(&one(&db, DEFINITIONS, doc! {"name": "card"}), "state"), "unverified");
+        db.insert("orders", &[doc! {"_id": 100, "customerId": 1}]);
+        assert!(one(&db, "orders", doc! {"_id": 100}).get("customer").is_none());
+        if db.is_durable() {
+            db.reopen();
+        }
+        assert_eq!(state(&db, "orders", "card"), PatternState::Unverified);
+        let found = verify(&db, "orders", "card");
+        assert_eq!((found.checked, found.wrong), (51, 51));
+        assert_eq!(state(&db, "orders", "card"), PatternState::Unverified);
+        db.insert("orders", &[doc! {"_id": 101, "customerId": 1}]);
+        assert!(one(&db, "orders", doc! {"_id": 101}).get("customer").is_none());
+        let found = repair(&db, "orders", "card").unwrap();
+        assert_eq!(found.wrong, 52);
+        assert_eq!(state(&db, "orders", "card"), PatternState::Active);
+        assert_eq!(verify(&db, "orders", "card").wrong, 0);
+        // The other lacks its source.
+        let error = repair(&db, "products", "stats").unwrap_err();
+        assert_eq!(error.code(), ErrorCode::PatternSourceMissing);
+        make(&db, &["reviews"]);
+        verify(&db, "products", "stats");
+        assert_eq!(state(&db, "products", "stats"), PatternState::Active);
+        db.insert("products", &[doc! {"_id": 1}]);
+        db.insert("reviews", &[doc! {"_id": 1, "product": 1, "rating": 3}]);
+        assert_eq!(number(&one(&db, "products", doc! {}), "count"), 1);
+        db.check();
+    });
+}
+
+#[test]
+fn a_document_that_is_no_definition_is_refused() {
+    let db = Db::memory();
+    shop(&db);
+    declare(&db, "orders", card()).unwrap();
+    let code = |document: Document| db.try_insert(DEFINITIONS, document).unwrap_err().code();
+    assert_eq!(code(doc! {"_id": 1}), ErrorCode::FailedToParse);
+    assert_eq!(code(doc! {"name": "x"}), ErrorCode::FailedToParse);
+    assert_eq!(code(with(definition("orders", recent()), "colour", "red")), ErrorCode::FailedToParse);
+    let mut other = definition("orders", recent());
+    other = other
+        .iter()
+        .map(|(name, value)| (name, if name == "_id" { "x".into() } else { value.to_value() }))
+        .collect();
+    assert_eq!(code(other), ErrorCode::FailedToParse);
+    assert_eq!(code(definition("orders", doc! {"name": "x", "bucket": {}})), ErrorCode::NotImplemented);
+    assert_eq!(code(definition("orders", card())), ErrorCode::DuplicateKey);
+    let claims = doc! {"name": "other", "computed": {"set": {"customer.x": "$y"}}};
+    assert_eq!(code(definition("orders", claims)), ErrorCode::PatternFieldConflict);
+    db.check();
+}
+
+#[test]
+fn filling_goes_on_where_it_stopped() {
+    let mut db = Db::disk();
+    make(&db, &["customers", "orders"]);
+    db.insert("customers", &[doc! {"_id": 1, "name": "Ann"}]);
+    db.insert("orders", &numbered(0..60, |_| doc! {"customerId": 1}));
+    let slow = with(card(), "backfill", doc! {"batch": 10, "throttleMs": 60000});
+    declare(&db, "orders", slow).unwrap();
+    let progress = |db: &Db| db.engine.progress_of(&pattern(db, "orders", "card")).unwrap().unwrap();
+    let filled = |db: &Db| db.count("orders", doc! {"customer.name": {"$exists": true}});
+    // Each start fills one batch and then pauses.
+    for batches in 1..=3 {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while progress(&db).0 < batches * 10 {
+            assert!(Instant::now() < deadline, "{:?}", progress(&db));
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(progress(&db), (batches * 10, 60));
+        assert_eq!(filled(&db), batches * 10);
+        db.reopen();
+        assert_eq!(progress(&db).1, 60);
+        assert!(progress(&db).0 >= batches * 10);
+    }
+    // What comes meanwhile is maintained, and not among what is filled.
+    db.insert("orders", &numbered(100..110, |_| doc! {"customerId": 1}));
+    modify(&db, "orders", "card", doc! {"backfill": {"throttleMs": 0}}).unwrap();
+    db.reopen();
+    wait_until_active(&db, "orders", "card");
+    assert_eq!(filled(&db), 70);
+    assert_eq!(db.engine.progress_of(&pattern(&db, "orders", "card")).unwrap(), None);
+    assert_eq!(verify(&db, "orders", "card").wrong, 0);
+    db.check();
+}
+
+#[test]
+fn filling_ends_under_constant_inserts() {
+    let db = Db::memory();
+    make(&db, &["customers", "orders"]);
+    db.insert("customers", &[doc! {"_id": 1, "name": "Ann"}]);
+    db.insert("orders", &numbered(0..500, |_| doc! {"customerId": 1}));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut id = 1000;
+            while !stop.load(Ordering::Relaxed) {
+                db.insert("orders", &numbered(id..id + 20, |_| doc! {"customerId": 1}));
+                id += 20;
+            }
+        });
+        declare(&db, "orders", with(card(), "backfill", doc! {"batch": 5})).unwrap();
+        wait_until_active(&db, "orders", "card");
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(verify(&db, "orders", "card").wrong, 0);
+    db.check();
+}
+
+#[test]
+fn a_new_rollup_leaves_documents_alone_that_are_not_its_own() {
+    let db = Db::memory();
+    make(&db, &["sales", "totals"]);
+    db.insert("sales", &numbered(0..20, |id| doc! {"shop": id % 2, "amount": 1}));
+    db.insert("totals", &[doc! {"_id": 9, "note": "mine"}]);
+    let rollup = doc! {"name": "totals", "computed": {
+        "from": "sales", "whenNotMatched": "insert",
+        "pipeline": [{"$group": {"_id": "$shop", "sum": {"$sum": "$amount"}}}],
+    }};
+    declare(&db, "totals", rollup).unwrap();
+    wait_until_active(&db, "totals", "totals");
+    assert_eq!(one(&db, "totals", doc! {"_id": 9}), doc! {"_id": 9, "note": "mine", "sum": 0});
+    assert_eq!(number(&one(&db, "totals", doc! {"_id": 1}), "sum"), 10);
+    assert_eq!(verify(&db, "totals", "totals").wrong, 0);
+}
+
+#[test]
+fn options_change_without_filling_anew() {
+    let db = Db::memory();
+    shop(&db);
+    declare(&db, "orders", card()).unwrap();
+    wait_until_active(&db, "orders", "card");
+    let before = pattern(&db, "orders", "card");
+    let after = modify(&db, "orders", "card", doc! {"onUserWrite": "reject", "touch": "at"}).unwrap();
+    assert_eq!((after.id, &after.state), (before.id, &PatternState::Active));
+    let stored = one(&db, DEFINITIONS, doc! {});
+    let definition = stored.get("definition").unwrap().as_document().unwrap().to_document();
+    assert_eq!(text(&definition, "onUserWrite"), "reject");
+    let replaced = db.update("orders", doc! {"_id": 1}, doc! {"customerId": 1, "customer": {"name": "x"}});
+    assert_eq!(replaced.unwrap_err().code(), ErrorCode::PatternFieldReadOnly);
+    let code = |changes: Document| modify(&db, "orders", "card", changes).unwrap_err().code();
+    assert_eq!(code(doc! {"colour": "red"}).0, 40415);
+    assert_eq!(code(doc! {"computed": {"set": {"a": "$b"}}}), ErrorCode::BadValue);
+    assert_eq!(code(doc! {"extendedReference": {"from": "nobody"}}), ErrorCode::PatternSourceMissing);
+    assert_eq!(code(doc! {"extendedReference": {"foreignField": "name"}}), ErrorCode::PatternNotReady);
+}
+
+#[test]
+fn what_is_maintained_changes_online() {
+    everywhere(|db| {
+        make(&db, &["products", "reviews"]);
+        db.insert("products", &numbered(0..5, |_| doc! {}));
+        db.insert("reviews", &numbered(0..50, |id| doc! {"product": id % 5, "rating": id % 7, "at": id}));
+        declare(&db, "products", recent()).unwrap();
+        declare(&db, "products", stats()).unwrap();
+        wait_until_active(&db, "products", "recent");
+        wait_until_active(&db, "products", "stats");
+        let length = |id: i32| match one(&db, "products", doc! {"_id": id}).get("recent") {
+            Some(RawValue::Array(list)) => list.iter().count(),
+            other => panic!("{other:?}"),
+        };
+        for limit in [4, 1, 3] {
+            modify(&db, "products", "recent", doc! {"subset": {"limit": limit}}).unwrap();
+            db.insert("reviews", &[doc! {"_id": 1000 + limit, "product": 1, "rating": 1, "at": 5}]);
+            wait_until_active(&db, "products", "recent");
+            assert_eq!(length(1), limit as usize);
+            assert_eq!(verify(&db, "products", "recent").wrong, 0);
+        }
+        let pipeline = vec![doc! {"$group": {
+            "_id": "$product", "count": {"$count": {}}, "worst": {"$min": "$rating"},
+        }}];
+        modify(&db, "products", "stats", doc! {"computed": {"pipeline": pipeline}}).unwrap();
+        wait_until_active(&db, "products", "stats");
+        let product = one(&db, "products", doc! {"_id": 1});
+        assert_eq!(number(&product, "worst"), 0);
+        // What is no longer maintained stays as a plain field.
+        assert!(product.get("average").is_some());
+        db.update("products", doc! {"_id": 1}, doc! {"$unset": {"average": 1}}).unwrap();
+        assert_eq!(verify(&db, "products", "stats").wrong, 0);
+        db.check();
+    });
+}
+
+#[test]
+fn a_new_computed_field_is_filled() {
+    let db = Db::memory();
+    db.insert("orders", &numbered(0..20, |id| doc! {"price": id}));
+    declare(&db, "orders", doc! {"name": "sums", "computed": {"set": {"tax": {"$multiply": ["$price", 2]}}}})
+        .unwrap();
+    wait_until_active(&db, "orders", "sums");
+    let set = doc! {"tax": {"$multiply": ["$price", 2]}, "total": {"$add": ["$price", "$tax"]}};
+    modify(&db, "orders", "sums", doc! {"computed": {"set": set}}).unwrap();
+    wait_until_active(&db, "orders", "sums");
+    assert_eq!(number(&one(&db, "orders", doc! {"_id": 7}), "total"), 21);
+    assert_eq!(verify(&db, "orders", "sums").wrong, 0);
+}
+
+#[test]
+fn readers_are_kept_from_what_is_not_filled() {
+    let db = Db::memory();
+    shop(&db);
+    let slow = with(card(), "backfill", doc! {"batch": 1, "throttleMs": 60000});
+    declare(&db, "orders", with(slow, "whileBuilding", "fail")).unwrap();
+    let find = |filter: Document| db.run(|unit| crate::support::find(unit, "orders", filter, None)).map(drop);
+    assert_eq!(find(doc! {}).unwrap_err().code(), ErrorCode::PatternNotReady);
+    // A number shows no document.
+    assert_eq!(db.count("orders", doc! {"customerId": 1}), 10);
+    let counted = db.run(|unit| crate::support::count(unit, "orders", doc! {"customer.name": "c1"}));
+    assert_eq!(counted.unwrap_err().code(), ErrorCode::PatternNotReady);
+    let updated = db.update("orders", doc! {"customer.name": "c1"}, doc! {"$set": {"a": 1}});
+    assert_eq!(updated.unwrap_err().code(), ErrorCode::PatternNotReady);
+    db.update("orders", doc! {"_id": 1}, doc! {"$set": {"a": 1}}).unwrap();
+    assert_eq!(db.find("customers", doc! {}).len(), 5);
+    modify(&db, "orders", "card", doc! {"whileBuilding": "absent"}).unwrap();
+    find(doc! {}).unwrap();
+}
+
+#[test]
+fn a_sample_finds_what_is_wrong_everywhere() {
+    let db = Db::memory();
+    shop(&db);
+    make(&db, &["totals"]);
+    declare(&db, "orders", with(card(), "scrub", doc! {"everyHours": 1, "sample": 0.1})).unwrap();
+    wait_until_active(&db, "orders", "card");
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    let sample = |share: f64| {
+        let part = Part { filter: None, sample: Some(share) };
+        db.engine.verify_part(&operation, &pattern(&db, "orders", "card"), part, 10).unwrap()
+    };
+    for share in [0.01, 0.1, 0.5, 1.0] {
+        let found = sample(share);
+        assert_eq!(found.wrong, 0);
+        assert!(found.checked <= 50 && (share < 0.5 || found.checked > 0), "{found:?}");
+        assert!(share >= 0.2 || (1..=5).contains(&found.checked), "{found:?}");
+    }
+    let later = Instant::now() + Duration::from_secs(3601);
+    // Seen for the first time, it begins to count.
+    assert_eq!(db.engine.scrub(&operation, Instant::now()).unwrap(), 0);
+    spoil(&db, "orders", "card", || {
+        db.update_many("orders", doc! {}, doc! {"$set": {"customer": {"name": "wrong"}}}).unwrap();
+    });
+    assert_eq!(db.engine.scrub(&operation, Instant::now()).unwrap(), 0);
+    assert!(db.engine.scrub(&operation, later).unwrap() > 0);
+    assert_eq!(state(&db, "orders", "card"), PatternState::Suspect);
+    assert_eq!(repair(&db, "orders", "card").unwrap().wrong, 50);
+    assert_eq!(state(&db, "orders", "card"), PatternState::Active);
+}
+
+#[test]
+fn a_document_that_would_grow_too_large_keeps_what_it_has() {
+    let mut db = Db::disk();
+    make(&db, &["notes", "pages"]);
+    let long = "x".repeat(9 << 20);
+    declare(
+        &db,
+        "pages",
+        doc! {"name": "note", "extendedReference": {
+            "from": "notes", "localField": "note", "as": "copy", "fields": {"text": 1},
+        }},
+    )
+    .unwrap();
+    db.insert("notes", &[doc! {"_id": 1, "text": "short"}]);
+    db.insert("pages", &[doc! {"_id": 1, "note": 1, "body": &long}]);
+    db.update("notes", doc! {"_id": 1}, doc! {"$set": {"text": &long}}).unwrap();
+    let page = one(&db, "pages", doc! {"_id": 1});
+    assert_eq!(text(&page.get("copy").unwrap().as_document().unwrap().to_document(), "text"), "short");
+    assert_eq!(pattern(&db, "pages", "note").shown_state(), "suspect");
+    db.reopen();
+    assert_eq!(pattern(&db, "pages", "note").shown_state(), "suspect");
+    db.engine.tick();
+    while state(&db, "pages", "note") != PatternState::Suspect {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(verify(&db, "pages", "note").wrong, 1);
+    // A user's own write was possible before, and stays so.
+    db.insert("pages", &[doc! {"_id": 2, "note": 1, "body": &long}]);
+    assert!(one(&db, "pages", doc! {"_id": 2}).get("copy").is_none());
+    assert_eq!(verify(&db, "pages", "note").wrong, 2);
+    db.update("notes", doc! {"_id": 1}, doc! {"$set": {"text": "small"}}).unwrap();
+    assert_eq!(verify(&db, "pages", "note").wrong, 0);
+    assert_eq!(state(&db, "pages", "note"), PatternState::Active);
+    db.check();
+}

@@ -12,6 +12,7 @@ const LAYERS: &[&str] = &[
     "kilim-client",
     "kilim-storage",
     "kilim-query",
+    "kilim-transfer",
     "kilim-patterns",
     "kilim-engine",
     "kilim-commands",

@@ -9,10 +9,12 @@ mod compat;
 mod crash;
 mod diff;
 mod histories;
+mod fuzz;
 mod links;
 mod packages;
 mod spec;
 mod test;
+mod transfer;
 mod workspace;
 
 use std::process::ExitCode;
@@ -70,6 +72,16 @@ const VERBS: &[Verb] = &[
         usage: "",
         help: "the workloads that hand-written recipes fail, with declared patterns: stored beside true",
         run: histories::why,
+        name: "fuzz",
+        usage: "[--seconds N] [--executions N] [--target NAME]",
+        help: "feed parsers, commands and recovery with what nobody would write",
+        run: fuzz::run,
+    },
+    Verb {
+        name: "transfer",
+        usage: "",
+        help: "carry dumps from Kilim to mongod and back, and compare",
+        run: transfer::run,
     },
     Verb { name: "bench", usage: "[options]", help: "measure Kilim beside mongod", run: bench::run },
     Verb {

@@ -11,6 +11,7 @@ mod serve;
 mod size;
 mod table;
 mod text;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,14 @@ enum Command {
     Apply(apply::Apply),
     /// Show what happens to a small shop that is kept by hand, and to one whose patterns are declared.
     Demo(demo::Demo),
+    /// Write collections to files, as of one moment.
+    Dump(transfer::DumpArguments),
+    /// Read what `dump` wrote, or mongodump.
+    Restore(transfer::RestoreArguments),
+    /// Read JSON or a table into a collection.
+    Import(transfer::ImportArguments),
+    /// Write a collection as JSON or as a table.
+    Export(transfer::ExportArguments),
 }
 
 const EXAMPLES: &str = "\
@@ -55,6 +64,10 @@ fn main() -> ExitCode {
         Command::Pattern(pattern) => pattern.run(),
         Command::Apply(apply) => apply.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Dump(dump) => dump.run(),
+        Command::Restore(restore) => restore.run(),
+        Command::Import(import) => import.run(),
+        Command::Export(export) => export.run(),
     };
     match result {
         Ok(code) => code,

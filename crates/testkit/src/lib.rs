@@ -16,3 +16,4 @@ pub mod server;
 pub mod shell;
 pub mod spec;
 pub mod subject;
+pub mod transfer;

@@ -8,8 +8,8 @@ mod clients;
 mod compat;
 mod crash;
 mod diff;
-mod histories;
 mod fuzz;
+mod histories;
 mod links;
 mod packages;
 mod spec;
@@ -72,6 +72,8 @@ const VERBS: &[Verb] = &[
         usage: "",
         help: "the workloads that hand-written recipes fail, with declared patterns: stored beside true",
         run: histories::why,
+    },
+    Verb {
         name: "fuzz",
         usage: "[--seconds N] [--executions N] [--target NAME]",
         help: "feed parsers, commands and recovery with what nobody would write",

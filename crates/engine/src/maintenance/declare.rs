@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, Path};
+use kilim_bson::{Document, Path, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::{Declaration, Kind, WhenNotMatched, check_claims, overlap};
+use kilim_patterns::{Declaration, Kind, WhenNotMatched, check_claims, lies_within, overlap};
 
 use super::definitions::refuse_change;
 use super::sources::unique_index;
@@ -247,6 +247,14 @@ impl Pattern {
             (Some(source), true) => source,
             _ => &self.target,
         }
+    }
+
+    /// Whether a document of a rollup collection has nothing but what the pattern gives it.
+    pub(super) fn made_alone(&self, document: RawDocument<'_>) -> bool {
+        let Kind::Rollup(rollup) = &self.declaration.kind else { return false };
+        let mut own = rollup.maintained_paths();
+        own.extend(["_id".into(), rollup.on.clone()]);
+        document.iter().all(|(name, _)| own.iter().any(|path| lies_within(path, name)))
     }
 
     /// Whether groups have documents of their own, made and removed with them.

@@ -207,7 +207,8 @@ impl Engine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repair {
     Nothing,
-    /// What a new pattern lacks. Documents of a rollup collection that belong to no group stay: they may be anybody's.
+    /// What a new pattern lacks. Documents of a rollup collection that belong to no group stay where a user has a part in
+    /// them.
     Filling,
     All,
 }
@@ -498,9 +499,10 @@ impl<'c> Check<'c> {
                 self.note(parent.get("_id"), "", Some(RawValue::Document(parent)), None);
                 self.found.wrong += 1;
                 let pattern = self.pattern;
-                // A new pattern may meet documents that are not its own.
+                // A new pattern may meet documents that are not its own, and one that was paused those of groups that
+                // are gone.
                 let refresh = match self.repairs {
-                    Repair::Filling => Refresh::Missing,
+                    Repair::Filling if !pattern.made_alone(parent) => Refresh::Missing,
                     _ => Refresh::All,
                 };
                 self.refresh_as(&pattern.target, record, refresh)

@@ -26,7 +26,9 @@ pub fn wait_until_active(db: &Db, target: &str, name: &str) {
     loop {
         match &db.engine.pattern(&ns(target), name).unwrap().state {
             PatternState::Active => return,
-            PatternState::Building | PatternState::Verifying => assert!(Instant::now() < deadline, "still building"),
+            PatternState::Building | PatternState::Verifying => {
+                assert!(Instant::now() < deadline, "still building")
+            }
             other => panic!("{other:?}"),
         }
         thread::sleep(Duration::from_millis(2));

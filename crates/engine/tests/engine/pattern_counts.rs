@@ -199,3 +199,30 @@ fn r22_a_subset_with_its_limit_down_and_up() {
         }
     });
 }
+
+#[test]
+fn groups_that_go_while_their_pattern_is_paused_leave_no_document() {
+    everywhere(|db| {
+        make(&db, &["reviews", "ratings"]);
+        db.insert("ratings", &[doc! {"_id": 7, "note": "a user's"}]);
+        let by_rating = doc! {"name": "byRating", "computed": {
+            "from": "reviews", "whenNotMatched": "insert",
+            "pipeline": [{"$group": {"_id": "$rating", "count": {"$count": {}}}}],
+        }};
+        declare(&db, "ratings", by_rating).unwrap();
+        wait_until_active(&db, "ratings", "byRating");
+        db.insert("reviews", &numbered(0..3, |id| doc! {"rating": id}));
+        let operation = Arc::clone(&db.engine.operations.start(1));
+        let pattern = db.engine.pattern(&ns("ratings"), "byRating").unwrap();
+        db.engine.pause_pattern(&operation, &pattern).unwrap();
+        db.delete("reviews", doc! {"_id": 1}).unwrap();
+        let pattern = db.engine.pattern(&ns("ratings"), "byRating").unwrap();
+        let pattern = db.engine.restart_pattern(&operation, &pattern).unwrap();
+        db.engine.begin_filling(&pattern);
+        wait_until_active(&db, "ratings", "byRating");
+        expect_true(&db, "ratings", "byRating");
+        assert_eq!(db.count("ratings", doc! {"_id": 1}), 0);
+        assert_eq!(db.count("ratings", doc! {"note": "a user's"}), 1);
+        assert_eq!(db.count("ratings", doc! {}), 3);
+    });
+}

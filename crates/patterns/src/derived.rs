@@ -4,12 +4,12 @@
 //! finds what it uses. An expression that fails gives null: a write that was possible before stays
 //! possible.
 
-use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_bson::{Document, RawDocument, RawValue, compare, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Dependencies, Env, Scope, Variables};
 use kilim_query::projection::Projection;
 
-use crate::path::{Names, names, overlap, put};
+use crate::path::{Names, get, names, overlap, put};
 
 #[derive(Debug, Clone)]
 pub struct Derived {
@@ -50,6 +50,20 @@ impl Derived {
         let own = |path: &str| self.fields.iter().any(|field| overlap(&field.path, path));
         let needed = self.fields.iter().flat_map(|field| field.needed.fields.iter());
         needed.filter(|path| !own(path)).cloned().collect()
+    }
+
+    /// Whether a document brings a value of its own: neither what was there before nor what is `made`.
+    pub fn is_contradicted(
+        &self,
+        before: Option<RawDocument<'_>>,
+        after: RawDocument<'_>,
+        made: RawDocument<'_>,
+    ) -> bool {
+        self.fields.iter().any(|Field { names, .. }| {
+            let Some(value) = get(after, names) else { return false };
+            let is = |other: Option<RawValue<'_>>| other.is_some_and(|other| compare(value, other).is_eq());
+            !is(before.and_then(|before| get(before, names))) && !is(get(made, names))
+        })
     }
 
     /// The document with its fields computed; none if they are right already.

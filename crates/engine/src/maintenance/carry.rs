@@ -48,6 +48,11 @@ impl Touched {
         before.map(Document::as_raw)
     }
 
+    /// Whether it is as a user wrote it, not as a pattern makes it or a backfill finds it.
+    fn is_a_users(&self) -> bool {
+        self.by.is_none() && self.refreshed_by.is_none()
+    }
+
     /// Whether a pattern shapes it: a user wrote it, or it is new, or it is made anew.
     fn is_shaped_by(&self, pattern: &Pattern) -> bool {
         self.by.is_none() || self.before.is_none() || self.refreshed_by == Some(pattern.id)
@@ -183,7 +188,7 @@ impl Work {
         for pattern in patterns.iter().filter(|pattern| pattern.is_maintained()) {
             unit.operation.check()?;
             match &pattern.declaration.kind {
-                Kind::Derived(derived) => self.derive(pattern, derived),
+                Kind::Derived(derived) => self.derive(pattern, derived)?,
                 Kind::Reference(reference) => {
                     self.shape_holders(unit, pattern, reference)?;
                     holders::fan_out(unit, self, pattern, reference)?;
@@ -203,14 +208,19 @@ impl Work {
         (0..self.touched.len()).filter(of).collect()
     }
 
-    fn derive(&mut self, pattern: &Arc<Pattern>, derived: &Derived) {
+    fn derive(&mut self, pattern: &Arc<Pattern>, derived: &Derived) -> Result<()> {
         for at in self.places(&pattern.target) {
             let touched = &mut self.touched[at];
             let Some(after) = &touched.after else { continue };
             if let Some(made) = derived.apply(after.as_raw()) {
+                let before = touched.before.as_ref().map(Document::as_raw);
+                if touched.is_a_users() && derived.is_contradicted(before, after.as_raw(), made.as_raw()) {
+                    note_replaced(pattern)?;
+                }
                 touched.after = Some(made);
             }
         }
+        Ok(())
     }
 
     /// Copies in the documents that a user wrote.
@@ -262,6 +272,10 @@ impl Work {
             }
             let key = rollup.key_of_parent(after.as_raw());
             let before = touched.before_for(pattern);
+            // A new document that brings such fields: they give way too.
+            let brought = before.is_none()
+                && touched.is_a_users()
+                && rollup.restored(RawDocument::empty(), after.as_raw()).is_some();
             let same_group = before.is_some_and(|before| {
                 let old = rollup.key_of_parent(before);
                 let bytes = |key: Option<kilim_bson::Value>| key.map(|key| Rollup::key_bytes(key.as_raw()));
@@ -291,7 +305,7 @@ impl Work {
                 (_, None) => rollup.restored(RawDocument::empty(), after.as_raw()),
             };
             if let Some(made) = made {
-                if same_group {
+                if same_group || brought {
                     note_replaced(pattern)?;
                 }
                 self.touched[at].after = Some(made);

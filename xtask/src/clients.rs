@@ -11,22 +11,28 @@ use crate::arguments::Arguments;
 use crate::packages;
 use crate::workspace::{self, captured};
 
-const SCRIPTS: [&str; 8] = [
+/// Those about declared patterns, `_pattern_`, are for Kilim alone.
+const SCRIPTS: [&str; 10] = [
     "pymongo_test.py",
     "pymongo_aggregation_test.py",
+    "pymongo_pattern_test.py",
     "node_driver_test.mjs",
     "node_aggregation_test.mjs",
     "mongoose_test.mjs",
     "mongoose_aggregation_test.mjs",
     "mongosh_test.js",
     "mongosh_aggregation_test.js",
+    "mongosh_pattern_test.js",
 ];
 
 pub fn run(mut arguments: Arguments) -> Result<()> {
     let filter: String = arguments.value("--filter")?.unwrap_or_default();
     let target: Option<String> = arguments.value("--target")?;
     arguments.finish()?;
-    let chosen: Vec<&str> = SCRIPTS.into_iter().filter(|script| script.contains(&filter)).collect();
+    let mut chosen: Vec<&str> = SCRIPTS.into_iter().filter(|script| script.contains(&filter)).collect();
+    if target.as_deref() == Some("mongod") {
+        chosen.retain(|script| !script.contains("_pattern_"));
+    }
     ensure!(!chosen.is_empty(), "no script is called like {filter:?}");
     match target.as_deref() {
         Some("mongod") => {

@@ -1,7 +1,11 @@
 //! Which server and which database a command line means, and the connection to it.
 
+use std::ffi::OsStr;
+
 use anyhow::{Context, Result, anyhow};
-use clap::Args;
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Args, Command};
 use kilim_bson::{Document, doc};
 use kilim_client::{Client, Fault, Uri};
 
@@ -14,6 +18,8 @@ pub(crate) struct Place {
         long,
         global = true,
         env = "KILIM_URI",
+        hide_env_values = true,
+        value_parser = UriParser,
         value_name = "URI",
         default_value = "mongodb://127.0.0.1:27017"
     )]
@@ -32,6 +38,25 @@ impl Place {
             anyhow!("which database? Name it in the URI, as in --uri {}/shop, or with --db shop", self.uri)
         })?;
         Session::open(&self.uri, database)
+    }
+}
+
+/// Connection strings hold passwords, so a wrong one is not repeated, as clap would.
+#[derive(Clone)]
+pub(crate) struct UriParser;
+
+impl TypedValueParser for UriParser {
+    type Value = Uri;
+
+    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<Uri, clap::Error> {
+        let parsed = match value.to_str() {
+            Some(text) => text.parse::<Uri>().map_err(|error| error.to_string()),
+            None => Err("the connection string is not UTF-8".to_owned()),
+        };
+        parsed.map_err(|error| {
+            let message = format!("--uri: {error}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })
     }
 }
 

@@ -5,6 +5,7 @@ mod confirm;
 mod connect;
 mod demo;
 mod logging;
+mod manual;
 mod pattern;
 mod progress;
 mod serve;
@@ -15,7 +16,7 @@ mod transfer;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 // A document database allocates in small pieces from many threads, which this allocator is made for.
 #[global_allocator]
@@ -47,13 +48,20 @@ enum Command {
     Import(transfer::ImportArguments),
     /// Write a collection as JSON or as a table.
     Export(transfer::ExportArguments),
+    /// Print what a shell needs to complete kilim's arguments.
+    Completions(manual::Completions),
+    /// Print a manual page.
+    Man(manual::Manual),
 }
 
 const EXAMPLES: &str = "\
 Examples:
   kilim serve                          data in ./kilim-data, on 127.0.0.1:27017
   kilim serve --ephemeral --port 0     in memory, on a free port: for tests
-  kilim serve --help                   all options
+  kilim demo                           what recipes by hand get wrong, and declared patterns do not
+  kilim pattern list --db shop         the declared patterns of a database
+  kilim apply patterns.yaml            make them what a file says
+  kilim serve --help                   all options of a command
 
 Then connect with any MongoDB client:
   mongosh mongodb://127.0.0.1:27017";
@@ -61,13 +69,21 @@ Then connect with any MongoDB client:
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS),
-        Command::Pattern(pattern) => pattern.run(),
-        Command::Apply(apply) => apply.run(),
+        Command::Pattern(pattern) => {
+            end_with_the_reader();
+            pattern.run()
+        }
+        Command::Apply(apply) => {
+            end_with_the_reader();
+            apply.run()
+        }
         Command::Demo(demo) => demo.run(),
         Command::Dump(dump) => dump.run(),
         Command::Restore(restore) => restore.run(),
         Command::Import(import) => import.run(),
         Command::Export(export) => export.run(),
+        Command::Completions(completions) => completions.run(Arguments::command()),
+        Command::Man(manual) => manual.run(Arguments::command()),
     };
     match result {
         Ok(code) => code,
@@ -79,6 +95,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `kilim pattern list | head -1` ends quietly when `head` does. Not for commands that serve: their clients
+/// may hang up.
+fn end_with_the_reader() {
+    // SAFETY: no thread has been started, and the default action is always valid.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
 #[cfg(test)]

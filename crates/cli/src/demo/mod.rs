@@ -26,7 +26,7 @@ use kilim_server::{Commands, Limits, Listener};
 use self::clean_up::CleanUp;
 use self::truth::Truth;
 use self::workload::{Keeping, Workload};
-use crate::connect::explained;
+use crate::connect::{UriParser, explained};
 use crate::progress::Progress;
 use crate::text::grouped;
 
@@ -40,7 +40,7 @@ const ROUNDS_MAX: u32 = 3;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Demo {
     /// Use a running Kilim instead of one of its own.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = UriParser)]
     uri: Option<Uri>,
 
     /// How many clients work at the same time.

@@ -1,76 +1,8 @@
-//! The binary as a user starts and ends it.
+//! `kilim serve` as a user starts and ends it.
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-struct Running {
-    child: Child,
-    address: String,
-}
-
-impl Running {
-    fn start(arguments: &[&str]) -> Running {
-        let mut child = kilim(arguments).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line
-            .strip_prefix("kilim is ready: mongodb://")
-            .unwrap_or_else(|| panic!("not the ready line: {line:?}"))
-            .trim_end()
-            .to_string();
-        Running { child, address }
-    }
-
-    /// Sends a signal and waits for the end: the exit code and the log.
-    fn end(mut self, signal: i32) -> (Option<i32>, String) {
-        // SAFETY: the process is our child and not yet waited for, so the id is its own.
-        unsafe { libc::kill(self.child.id() as i32, signal) };
-        let code = wait(&mut self.child);
-        (code, read(self.child.stderr.take()))
-    }
-}
-
-fn wait(child: &mut Child) -> Option<i32> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("still running");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn read(pipe: Option<impl Read>) -> String {
-    let mut text = String::new();
-    pipe.unwrap().read_to_string(&mut text).unwrap();
-    text
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn kilim(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kilim"));
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-/// Exit code, standard output and standard error of a run that ends by itself.
-fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut child = kilim(arguments).spawn().unwrap();
-    let code = wait(&mut child);
-    (code, read(child.stdout.take()), read(child.stderr.take()))
-}
+use crate::running::{Running, output};
 
 #[test]
 fn the_ready_line_names_where_to_connect_and_both_signals_end_in_order() {

@@ -1,0 +1,178 @@
+//! `kilim pattern` and `kilim apply` against a server.
+
+use kilim_bson::{Document, Value, doc};
+use kilim_client::{Client, Uri};
+
+use crate::running::{Running, output, output_with};
+
+struct Shop {
+    _server: Running,
+    uri: String,
+    client: Client,
+}
+
+impl Shop {
+    fn open() -> Shop {
+        let server = Running::start(&["serve", "--ephemeral", "--port", "0"]);
+        let uri = format!("mongodb://{}/shop", server.address);
+        let client = Client::connect(uri.parse::<Uri>().unwrap().address()).unwrap();
+        let mut shop = Shop { _server: server, uri, client };
+        let customers = (0..3).map(|id| Value::Document(doc! {"_id": id, "name": format!("c{id}")}));
+        shop.ask(doc! {"insert": "customers", "documents": Value::Array(customers.collect())});
+        let orders = (0..30).map(|id| Value::Document(doc! {"_id": id, "customerId": id % 3}));
+        shop.ask(doc! {"insert": "orders", "documents": Value::Array(orders.collect())});
+        shop
+    }
+
+    fn ask(&mut self, command: Document) -> Document {
+        self.client.run("shop", command).unwrap()
+    }
+
+    /// Exit code, standard output and standard error of the binary, told where the shop is.
+    fn kilim(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        output(&[arguments, &["--uri", &self.uri]].concat())
+    }
+
+    fn succeeds(&self, arguments: &[&str]) -> String {
+        let (code, shown, message) = self.kilim(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {message}");
+        shown
+    }
+
+    fn declare(&self) {
+        self.succeeds(&["pattern", "create", "orders", "card", "extendedReference", CARD]);
+    }
+}
+
+const CARD: &str = "{from: customers, localField: customerId, as: customer, fields: {name: 1}}";
+
+#[test]
+fn a_pattern_is_declared_listed_shown_and_dropped() {
+    let shop = Shop::open();
+    assert!(shop.succeeds(&["pattern", "list"]).contains("shop has no patterns"));
+    let tried =
+        shop.succeeds(&["pattern", "create", "orders", "card", "extendedReference", CARD, "--dry-run"]);
+    assert!(tried.contains("documents: 30"), "{tried}");
+    shop.declare();
+    let listed = shop.succeeds(&["pattern", "list"]);
+    assert!(
+        listed.lines().count() == 2 && listed.contains("card  extendedReference  active  customer"),
+        "{listed}"
+    );
+    let json = shop.succeeds(&["pattern", "list", "orders", "--json"]);
+    assert!(kilim_bson::parse_extended_json(&format!("{{\"patterns\": {json}}}")).is_ok(), "{json}");
+    let shown = shop.succeeds(&["pattern", "show", "orders", "card"]);
+    assert!(shown.contains("state      active") && shown.contains("  from: customers\n"), "{shown}");
+    assert!(shop.succeeds(&["pattern", "jobs"]).contains("nothing"));
+    assert!(shop.succeeds(&["pattern", "drop", "orders", "card"]).contains("stay"));
+    assert!(shop.succeeds(&["pattern", "list"]).contains("no patterns"));
+}
+
+#[test]
+fn a_declaration_comes_from_standard_input_too() {
+    let shop = Shop::open();
+    let text = format!("createPattern: orders\nname: card\nextendedReference: {CARD}\n");
+    let (code, shown, message) = output_with(
+        &text,
+        &["pattern", "create", "--file", "-", "--uri", &shop.uri, "--option", "onUserWrite=reject"],
+    );
+    assert_eq!(code, Some(0), "{message}");
+    assert!(shown.contains("'card' is declared, and active"), "{shown}");
+    assert!(shop.succeeds(&["pattern", "show", "orders", "card"]).contains("onUserWrite: reject"));
+}
+
+#[test]
+fn verify_tells_by_its_exit_code() {
+    let mut shop = Shop::open();
+    shop.declare();
+    assert!(shop.succeeds(&["pattern", "verify"]).contains("All true"));
+    shop.succeeds(&["pattern", "pause", "orders", "card"]);
+    shop.ask(doc! {"update": "customers", "updates": [{"q": {"_id": 1}, "u": {"$set": {"name": "Bea"}}}]});
+    let (code, shown, _) = shop.kilim(&["pattern", "verify", "orders", "card", "--limit", "2"]);
+    assert_eq!(code, Some(3), "{shown}");
+    assert!(shown.contains("2 of 10 wrong") && shown.contains("{ name: c1 }  { name: Bea }"), "{shown}");
+    let (code, shown, _) = shop.kilim(&["pattern", "verify", "orders", "card", "--filter", "{_id: 0}"]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shop.succeeds(&["pattern", "resume", "orders", "card"]).contains("active"));
+    shop.succeeds(&["pattern", "wait", "orders", "card", "--timeout", "10"]);
+    assert!(shop.succeeds(&["pattern", "verify", "--json"]).contains("\"wrong\":0"));
+    assert!(shop.succeeds(&["pattern", "repair"]).contains("All true"));
+}
+
+#[test]
+fn mistakes_end_with_advice() {
+    let shop = Shop::open();
+    shop.declare();
+    let address = &*shop.uri;
+    for (arguments, code, expected) in [
+        (&["pattern", "show", "orders", "cart", "--uri", address][..], 1, "it has card"),
+        (&["pattern", "drop", "customers", "card", "--uri", address], 1, "it has none"),
+        (&["pattern", "list", "--uri", "mongodb://127.0.0.1:1/shop"], 1, "kilim serve"),
+        (&["pattern", "list", "--uri", "mongodb://127.0.0.1:1"], 1, "which database?"),
+        (&["pattern", "list", "--uri", "mongodb://ann:pw@host/shop"], 2, "credentials"),
+        (&["pattern", "create", "orders", "--uri", address], 2, "NAME"),
+        (&["pattern", "create", "orders", "a", "computed", "{set: {", "--uri", address], 1, "line "),
+        (&["pattern", "create", "orders", "a", "computed", "{sat: 1}", "--uri", address], 1, "sat"),
+        (&["pattern", "create", "orders", "card", "computed", "{set: {a: 1}}", "--uri", address], 1, "card"),
+        (&["pattern", "create", "--file", "/nowhere.yaml", "--uri", address], 1, "/nowhere.yaml"),
+        (&["pattern", "drop", "orders", "card", "--remove-fields", "--uri", address], 1, "--yes"),
+        (&["pattern", "jobs", "--kill", "77", "--uri", address], 1, "77"),
+    ] {
+        let (actual, shown, message) = output(arguments);
+        assert_eq!(actual, Some(code), "{arguments:?}: {shown}{message}");
+        assert!(message.contains(expected), "{arguments:?}: {message}");
+        assert!(!message.contains("pw"), "{message}");
+    }
+}
+
+#[test]
+fn applying_a_file_twice_does_nothing_the_second_time() {
+    let shop = Shop::open();
+    let file =
+        |text: &str, more: &[&str]| output_with(text, &[&["apply", "-", "--uri", &shop.uri], more].concat());
+    let text = format!(
+        "patterns:\n- {{createPattern: orders, name: card, extendedReference: {CARD}}}\n\
+         - createPattern: orders\n  name: double\n  computed: {{set: {{twice: {{$multiply: [$customerId, 2]}}}}}}\n"
+    );
+    let (code, shown, message) = file(&text, &[]);
+    assert!(code == Some(1) && message.contains("--yes"), "nobody was asked: {shown}{message}");
+    let (code, shown, _) = file(&text, &["--check"]);
+    assert!(code == Some(3) && shown.contains("+ create"), "{shown}");
+    let (code, shown, message) = file(&text, &["--yes"]);
+    assert!(code == Some(0) && shown.contains("created orders.double, active"), "{shown}{message}");
+    let (code, shown, _) = file(&text, &["--yes"]);
+    assert!(code == Some(0) && shown.contains("Nothing to do"), "{shown}");
+
+    // What the file no longer names goes only when asked for.
+    let fewer = &text[..text.find("- createPattern").unwrap()];
+    let (code, shown, _) = file(fewer, &["--yes"]);
+    assert!(
+        code == Some(0) && shown.contains("--prune drops it") && shown.contains("Nothing to do"),
+        "{shown}"
+    );
+    let (code, shown, _) = file(fewer, &["--yes", "--prune"]);
+    assert!(code == Some(0) && shown.contains("dropped orders.double"), "{shown}");
+
+    // The listing is such a file.
+    let listed = shop.succeeds(&["pattern", "list", "--yaml"]);
+    let (code, shown, _) = file(&listed, &["--check"]);
+    assert!(code == Some(0) && shown.contains("= unchanged"), "{shown}");
+}
+
+#[test]
+fn a_plan_that_cannot_be_applied_changes_nothing() {
+    let shop = Shop::open();
+    let file = |text: &str| output_with(text, &["apply", "-", "--yes", "--uri", &shop.uri]);
+    let broken = format!(
+        "- {{createPattern: orders, name: card, extendedReference: {CARD}}}\n\
+         - {{createPattern: orders, name: typo, computed: {{sat: {{a: 1}}}}}}\n"
+    );
+    let (code, _, message) = file(&broken);
+    assert!(code == Some(1) && message.contains("typo"), "{message}");
+    assert!(shop.succeeds(&["pattern", "list"]).contains("no patterns"));
+    shop.declare();
+    let (code, shown, message) = file("- {createPattern: orders, name: card, computed: {set: {a: 1}}}");
+    assert!(code == Some(1) && message.contains("Nothing was changed"), "{shown}{message}");
+    let (code, _, message) = file("");
+    assert!(code == Some(1) && message.contains("empty"), "{message}");
+}

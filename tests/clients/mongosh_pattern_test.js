@@ -1,0 +1,333 @@
+// Declared patterns by mongosh: `mongosh URI --file mongosh_pattern_test.js`. One line per check, non-zero exit if one
+// fails. First what people do by hand, as they write it; then the same declared, and broken on purpose.
+
+const assert = require('node:assert/strict');
+const home = `mongosh_pattern_${process.pid}`;
+let failed = 0;
+
+// EJSON makes shell values comparable: numbers, dates and identifiers by what they say.
+const plain = (value) => EJSON.stringify(value, { relaxed: true });
+const equal = (actual, expected) => assert.equal(plain(actual), plain(expected));
+
+function fails(code, work) {
+  try {
+    work();
+  } catch (error) {
+    assert.equal(error.code, code, `${error}`);
+    return error;
+  }
+  assert.fail(`no error, although ${code} was expected`);
+}
+
+function check(name, work) {
+  try {
+    db = db.getSiblingDB(`${home}_${name.replace(/[^a-z]+/g, '_').slice(0, 25)}`);
+    work();
+    print(`ok     ${name}`);
+  } catch (error) {
+    failed += 1;
+    print(`FAILED ${name}\n${error.stack ?? error}`);
+  } finally {
+    db.dropDatabase();
+  }
+}
+
+/** Declares, and waits until it is filled. */
+function declare(collection, name, declaration) {
+  const { from } = Object.values(declaration)[0];
+  // Patterns read from collections that are there.
+  if (from && !db.getCollectionNames().includes(from)) db.createCollection(from);
+  db.runCommand({ createPattern: collection, name, ...declaration });
+  db.runCommand({ waitPattern: collection, name, timeoutMS: 60000 });
+}
+
+function allTrue(collection, name) {
+  const { wrong, examples } = db.runCommand({ verifyPattern: collection, name });
+  equal({ wrong, examples }, { wrong: 0, examples: [] });
+}
+
+const READ_ONLY = 90000001;
+const CYCLE = 90000002;
+const CONFLICT = 90000003;
+const NOT_READY = 90000007;
+const DANGLING = 90000011;
+const RESTRICT = 90000012;
+const INDEX_OWNED = 90000013;
+
+// ---------------------------------------------------------------------------------------------------- by hand
+
+check('extended reference by hand', () => {
+  const orderId = new ObjectId();
+  const customerId = new ObjectId();
+  db.customers.insertOne({ _id: customerId, name: 'Alice Johnson', email: 'old@example.com', tier: 'gold' });
+  db.orders.insertOne({
+    _id: orderId,
+    customerId,
+    customer: {
+      name: 'Alice Johnson',
+      email: 'old@example.com',
+      tier: 'gold',
+    },
+    lineItems: [],
+    total: 249.99,
+    createdAt: ISODate('2024-03-01'),
+  });
+  // Without: two queries.
+  const order = db.orders.findOne({ _id: orderId })
+  const cust  = db.customers.findOne({ _id: order.customerId })  // extra round-trip
+  equal(cust.name, order.customer.name);
+  // When a customer changes their name → update all affected embedded snapshots
+  db.orders.updateMany(
+    { "customer.email": "old@example.com" },
+    { $set: { "customer.name": "Alice Smith", "customer.email": "new@example.com" } }
+  )
+  equal(db.orders.findOne({ _id: orderId }).customer, { name: 'Alice Smith', email: 'new@example.com', tier: 'gold' });
+  // And the join that the copy spares.
+  db.users.insertOne({ _id: 'user1', name: 'Alice' });
+  db.bills.insertOne({ _id: 'order1', userId: 'user1', total: 99.99 });
+  const joined = db.bills.aggregate([
+    { $lookup: { from: "users", localField: "userId", foreignField: "_id", as: "user" } }
+  ]).toArray();
+  equal(joined, [{ _id: 'order1', userId: 'user1', total: 99.99, user: [{ _id: 'user1', name: 'Alice' }] }]);
+});
+
+check('computed by hand', () => {
+  const productId = new ObjectId();
+  const postId = new ObjectId();
+  db.reviews.insertMany([{ productId, rating: 4 }, { productId, rating: 5 }]);
+  const reviewCount = db.reviews.countDocuments({ productId: productId })  // O(N)
+  const avgRating   = db.reviews.aggregate([
+    { $match: { productId: productId } },
+    { $group: { _id: null, avg: { $avg: "$rating" } } }
+  ])  // scans all reviews every page view
+  equal([reviewCount, avgRating.toArray()[0].avg], [2, 4.5]);
+  db.products.insertOne({ _id: productId, name: 'Wireless Headphones', reviewCount, avgRating: 4.5, totalRevenue: 451456.53 });
+  const newRating = 3;
+  // On new review submission: atomic update
+  db.products.updateOne(
+    { _id: productId },
+    [
+      {
+        $set: {
+          reviewCount: { $add: ["$reviewCount", 1] },
+          // New avg = (oldAvg * oldCount + newRating) / (oldCount + 1)
+          avgRating: {
+            $divide: [
+              { $add: [{ $multiply: ["$avgRating", "$reviewCount"] }, newRating] },
+              { $add: ["$reviewCount", 1] }
+            ]
+          }
+        }
+      }
+    ]
+  )
+  const { reviewCount: n, avgRating: mean } = db.products.findOne();
+  equal([n, mean], [3, 4]);
+  db.posts.insertOne({ _id: postId, title: 'MongoDB Schema Design', likeCount: 1247, viewCount: 58300 });
+  equal(db.likes.countDocuments({ postId }), 0);
+  db.posts.updateOne(
+  { _id: postId },
+  { $inc: { likeCount: 1 } }
+  )
+  equal(db.posts.findOne().likeCount, 1248);
+});
+
+check('subset by hand', () => {
+  const productId = new ObjectId();
+  db.products.insertOne({ _id: productId, name: 'Wireless Headphones', avgRating: 4.3, reviewCount: 2847, recentReviews: [] });
+  db.reviews.createIndex({ productId: 1, date: -1 })   // for fast pagination
+  for (let day = 1; day <= 7; day += 1) {
+    const newReview = { userId: new ObjectId(), rating: 5, text: 'Love it', date: new Date(2024, 2, day) };
+    db.reviews.insertOne({ productId, ...newReview });
+    // On new review: maintain subset with $push + $slice
+    db.products.updateOne(
+      { _id: productId },
+      {
+        $push: {
+          recentReviews: {
+            $each:  [newReview],
+            $sort:  { date: -1 },   // most recent first
+            $slice: 5               // capped at exactly 5
+          }
+        },
+        $inc: { reviewCount: 1 }
+      }
+    )
+  }
+  const newReview = { user: 'Alice', rating: 5, text: 'Excellent sound quality', date: new Date(2024, 2, 9) };
+  const newAverage = 4.4;
+  db.products.updateOne(
+  { _id: productId },
+  {
+  $push: {
+  recentReviews: {
+  $each: [newReview],
+  $sort: { date: -1 },
+  $slice: 5
+  }
+  },
+  $inc: { reviewCount: 1 },
+  $set: { avgRating: newAverage }
+  }
+  )
+  const page = db.products.findOne({ _id: productId });
+  equal([page.reviewCount, page.avgRating, page.recentReviews.map((it) => it.date.getDate())], [2855, 4.4, [9, 7, 6, 5, 4]]);
+  // Load all reviews (user clicked "show all"):
+  equal(db.reviews.find({ productId: productId }).sort({ date: -1 }).limit(20).toArray().length, 7);
+});
+
+// --------------------------------------------------------------------------------------------------- declared
+
+check('the shop declared', () => {
+  db.customers.insertOne({ _id: 'cust1', name: 'Alice Johnson', email: 'alice@example.com', tier: 'gold', address: { city: 'Konya' } });
+  db.products.insertOne({ _id: 'prod1', name: 'Wireless Headphones' });
+  db.orders.insertOne({ _id: 'order1', customerId: 'cust1', items: [{ qty: 3, price: 29.99 }] });
+  declare('orders', 'customerCard', {
+    extendedReference: {
+      from: 'customers', localField: 'customerId', foreignField: '_id', as: 'customer',
+      fields: { name: 1, email: 1, tier: 1, city: '$address.city' },
+      while: { status: { $ne: 'shipped' } }, onSourceDelete: 'keep', onMissing: 'null',
+    },
+  });
+  declare('orders', 'totals', {
+    computed: {
+      set: {
+        subtotal: { $sum: { $map: { input: '$items', in: { $multiply: ['$$this.qty', '$$this.price'] } } } },
+        tax: { $multiply: ['$subtotal', 0.08] }, total: { $add: ['$subtotal', '$tax'] },
+      },
+    },
+  });
+  declare('products', 'stats', {
+    computed: {
+      from: 'reviews',
+      pipeline: [
+        { $match: { hidden: { $ne: true } } },
+        { $group: { _id: '$productId', reviewCount: { $count: {} }, avgRating: { $avg: '$rating' },
+                    ratingSum: { $sum: '$rating' }, best: { $max: '$rating' },
+                    stars5: { $sum: { $cond: [{ $eq: ['$rating', 5] }, 1, 0] } } } },
+      ],
+      on: '_id', whenNotMatched: 'discard',
+    },
+  });
+  declare('products', 'recent', {
+    subset: {
+      from: 'reviews', localField: '_id', foreignField: 'productId', as: 'recentReviews',
+      sort: { date: -1 }, limit: 5, match: { hidden: { $ne: true } },
+      fields: { userId: 1, rating: 1, text: 1, date: 1 },
+    },
+  });
+  equal(db.runCommand({ listPatterns: 1 }).cursor.firstBatch.map((it) => [it.name, it.state]).sort(), [
+    ['customerCard', 'active'], ['recent', 'active'], ['stats', 'active'], ['totals', 'active'],
+  ]);
+
+  db.customers.updateOne({ _id: 'cust1' }, { $set: { name: 'Alice Smith' } });
+  const order = db.orders.findOne();
+  equal(order.customer, { name: 'Alice Smith', email: 'alice@example.com', tier: 'gold', city: 'Konya' });
+  equal([order.subtotal, order.tax, order.total].map((it) => it.toFixed(2)), ['89.97', '7.20', '97.17']);
+  for (let n = 1; n <= 8; n += 1) {
+    db.reviews.insertOne({ _id: n, productId: 'prod1', userId: n, rating: (n % 5) + 1, text: `t${n}`, date: new Date(2024, 2, n) });
+  }
+  db.reviews.deleteMany({ _id: { $in: [6, 7, 8] } });
+  db.reviews.updateOne({ _id: 4 }, { $set: { hidden: true } });
+  const page = db.products.findOne();
+  equal(page.recentReviews.map((it) => it._id), [5, 3, 2, 1]);
+  equal([page.reviewCount, page.avgRating, page.ratingSum, page.best, page.stars5], [4, 2.5, 10, 4, 0]);
+  // Shipped: a frozen snapshot.
+  db.orders.updateOne({ _id: 'order1' }, { $set: { status: 'shipped' } });
+  db.customers.updateOne({ _id: 'cust1' }, { $set: { name: 'Alice Jones' } });
+  equal(db.orders.findOne().customer.name, 'Alice Smith');
+  for (const [collection, name] of [['orders', 'customerCard'], ['orders', 'totals'], ['products', 'stats'], ['products', 'recent']]) {
+    allTrue(collection, name);
+  }
+});
+
+check('arrays of references and references in arrays', () => {
+  db.products.insertMany([{ _id: 'a', name: 'Loom' }, { _id: 'b', name: 'Wool' }]);
+  declare('lists', 'names', { extendedReference: { from: 'products', localField: 'productIds', as: 'products', fields: { name: 1 } } });
+  declare('orders', 'lines', { extendedReference: { from: 'products', localField: 'items.productId', as: 'items.product', fields: { name: 1 } } });
+  db.lists.insertOne({ _id: 1, productIds: ['b'] });
+  db.lists.updateOne({ _id: 1 }, { $push: { productIds: 'a' } });
+  db.lists.updateOne({ _id: 1 }, { $addToSet: { productIds: 'b' } });
+  db.orders.insertOne({ _id: 1, items: [{ productId: 'a', qty: 1 }] });
+  db.orders.updateOne({ _id: 1 }, { $push: { items: { productId: 'b', qty: 2 } } });
+  db.products.updateOne({ _id: 'a' }, { $set: { name: 'A loom' } });
+  equal(db.lists.findOne().products, [{ name: 'Wool' }, { name: 'A loom' }]);
+  equal(db.orders.findOne().items.map((it) => it.product.name), ['A loom', 'Wool']);
+  allTrue('lists', 'names');
+  allTrue('orders', 'lines');
+});
+
+// --------------------------------------------------------------------------------------------- broken on purpose
+
+const card = { extendedReference: { from: 'customers', localField: 'customerId', as: 'customer', fields: { name: 1 } } };
+
+check('a maintained path cannot be written by name', () => {
+  db.customers.insertOne({ _id: 1, name: 'Ann' });
+  db.orders.insertOne({ _id: 1, customerId: 1 });
+  declare('orders', 'customerCard', card);
+  const error = fails(READ_ONLY, () => db.orders.updateOne({ _id: 1 }, { $set: { 'customer.name': 'Eve' } }));
+  assert.match(error.message, /Path 'customer.name' of .*orders is maintained by extendedReference 'customerCard' from/);
+  assert.match(error.message, /Change the source, or dropPattern/);
+  fails(READ_ONLY, () => db.orders.findOneAndUpdate({ _id: 1 }, { $unset: { customer: 1 } }));
+  // A whole document is another matter: its stale copy is put right.
+  const whole = db.orders.findOne();
+  whole.customer.name = 'Eve';
+  db.orders.replaceOne({ _id: 1 }, whole);
+  equal(db.orders.findOne(), { _id: 1, customerId: 1, customer: { name: 'Ann' } });
+});
+
+check('a circle is printed in full', () => {
+  declare('a', 'fromB', { extendedReference: { from: 'b', localField: 'bId', as: 'b', fields: { label: 1 } } });
+  const error = fails(CYCLE, () => declare('b', 'fromA', {
+    computed: { from: 'a', pipeline: [{ $group: { _id: '$bId', label: { $max: '$b.label' } } }] },
+  }));
+  assert.match(error.message, /fromA/);
+  assert.match(error.message, /fromB/);
+});
+
+check('dangling references', () => {
+  declare('orders', 'strict', { extendedReference: { ...card.extendedReference, onMissing: 'reject', onSourceDelete: 'restrict' } });
+  fails(DANGLING, () => db.orders.insertOne({ _id: 1, customerId: 1 }));
+  db.customers.insertOne({ _id: 1, name: 'Ann' });
+  db.orders.insertOne({ _id: 1, customerId: 1 });
+  fails(RESTRICT, () => db.customers.deleteOne({ _id: 1 }));
+  equal(db.customers.countDocuments({}), 1);
+});
+
+check('indexes that patterns need, and indexes that they cannot keep', () => {
+  declare('orders', 'customerCard', card);
+  const error = fails(INDEX_OWNED, () => db.orders.dropIndex('kilim_customerCard_1'));
+  assert.match(error.message, /dropPattern first/);
+  assert.match(fails(CONFLICT, () => db.orders.createIndex({ 'customer.name': 1 }, { unique: true })).message, /customerCard/);
+  db.orders.createIndex({ 'customer.name': 1 });
+  db.customers.insertOne({ _id: 1, name: 'Ann' });
+  db.orders.insertOne({ _id: 1, customerId: 1 });
+  db.customers.updateOne({ _id: 1 }, { $set: { name: 'Anna' } });
+  equal(db.orders.find({ 'customer.name': 'Anna' }).hint({ 'customer.name': 1 }).count(), 1);
+  equal(db.orders.find({ 'customer.name': 'Ann' }).hint({ 'customer.name': 1 }).count(), 0);
+});
+
+check('paused, verified, resumed, dropped', () => {
+  db.customers.insertOne({ _id: 1, name: 'Ann' });
+  db.orders.insertOne({ _id: 1, customerId: 1 });
+  declare('orders', 'customerCard', card);
+  db.runCommand({ pausePattern: 'orders', name: 'customerCard' });
+  db.customers.updateOne({ _id: 1 }, { $set: { name: 'Bea' } });
+  const found = db.runCommand({ verifyPattern: 'orders', name: 'customerCard' });
+  equal(found.examples, [{ _id: 1, path: 'customer', stored: { name: 'Ann' }, expected: { name: 'Bea' } }]);
+  fails(NOT_READY, () => db.runCommand({ repairPattern: 'orders', name: 'customerCard' }));
+  db.runCommand({ resumePattern: 'orders', name: 'customerCard' });
+  equal(db.runCommand({ waitPattern: 'orders', name: 'customerCard', timeoutMS: 60000 }).state, 'active');
+  allTrue('orders', 'customerCard');
+  db.runCommand({ dropPattern: 'orders', name: 'customerCard' });
+  db.orders.updateOne({ _id: 1 }, { $set: { 'customer.name': 'mine' } });
+  equal(db.orders.findOne().customer, { name: 'mine' });
+});
+
+check('a collection tells of its patterns', () => {
+  declare('orders', 'customerCard', card);
+  const [info] = db.getCollectionInfos({ name: 'orders' });
+  equal(info.info.patterns, [{ name: 'customerCard', kind: 'extendedReference', state: 'active', fields: ['customer'] }]);
+});
+
+if (failed) quit(1);

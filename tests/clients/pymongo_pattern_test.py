@@ -1,0 +1,436 @@
+"""Declared patterns by pymongo: declare, write, verify, and break things on purpose. One line per check."""
+
+import datetime
+import random
+import threading
+
+from bson import Int64, ObjectId
+from pymongo import DeleteOne, InsertOne, MongoClient, ReplaceOne, UpdateMany, UpdateOne
+from pymongo.errors import AutoReconnect, BulkWriteError, OperationFailure, WriteError
+
+from checks import URI, check, equal, fails, main
+
+READ_ONLY = 90000001
+CYCLE = 90000002
+CONFLICT = 90000003
+SOURCE_MISSING = 90000004
+NOT_DETERMINISTIC = 90000006
+NOT_READY = 90000007
+NOT_FOUND = 90000009
+EXISTS = 90000010
+DANGLING = 90000011
+RESTRICT = 90000012
+INDEX_OWNED = 90000013
+
+CARD = {"from": "customers", "localField": "customerId", "as": "customer", "fields": {"name": 1, "email": 1}}
+STATS = {
+    "from": "reviews",
+    "pipeline": [{"$group": {"_id": "$productId", "reviewCount": {"$count": {}}, "avgRating": {"$avg": "$rating"}}}],
+}
+RECENT = {
+    "from": "reviews", "localField": "_id", "foreignField": "productId", "as": "recentReviews",
+    "sort": {"date": -1}, "limit": 5, "fields": {"userId": 1, "rating": 1, "text": 1, "date": 1},
+}
+
+
+def declare(db, collection, name, **declaration):
+    for spec in declaration.values():
+        # Patterns read from collections that are there.
+        if isinstance(spec, dict) and "from" in spec and spec["from"] not in db.list_collection_names():
+            db.create_collection(spec["from"])
+    db.command("createPattern", collection, name=name, **declaration)
+    db.command("waitPattern", collection, name=name, timeoutMS=60_000)
+
+
+def true(db, collection, name):
+    """Nothing is wrong, by the server's own recomputation."""
+    found = db.command("verifyPattern", collection, name=name)
+    equal((found["wrong"], found["examples"]), (0, []))
+    return found
+
+
+def day(number):
+    return datetime.datetime(2024, 3, 1) + datetime.timedelta(days=number)
+
+
+@check
+def a_copy_follows_its_source(db):
+    db.customers.insert_many([{"_id": n, "name": f"c{n}", "email": f"c{n}@example.org"} for n in range(3)])
+    db.orders.insert_many([{"_id": n, "customerId": n % 3} for n in range(9)])
+    declare(db, "orders", "customerCard", extendedReference=CARD)
+    equal(db.orders.find_one({"_id": 4})["customer"], {"name": "c1", "email": "c1@example.org"})
+    db.customers.update_one({"_id": 1}, {"$set": {"name": "Ann"}})
+    equal(db.orders.count_documents({"customer.name": "Ann"}), 3)
+    db.orders.insert_one({"_id": 9, "customerId": 1})
+    equal(db.orders.find_one({"_id": 9})["customer"]["name"], "Ann")
+    db.orders.update_one({"_id": 9}, {"$set": {"customerId": 2}})
+    equal(db.orders.find_one({"_id": 9})["customer"]["name"], "c2")
+    equal(true(db, "orders", "customerCard")["checked"], 10)
+
+
+@check
+def naming_a_maintained_path_is_refused_and_the_error_says_where_the_value_comes_from(db):
+    db.customers.insert_one({"_id": 1, "name": "Ann", "email": "a@example.org"})
+    db.orders.insert_one({"_id": 1, "customerId": 1})
+    declare(db, "orders", "customerCard", extendedReference=CARD)
+    for update in ({"$set": {"customer.name": "Eve"}}, {"$unset": {"customer": 1}}, {"$rename": {"customer.name": "x"}},
+                   {"$set": {"customer.other": 1}}):
+        error = fails(READ_ONLY, lambda: db.orders.update_one({"_id": 1}, update), WriteError)
+        for word in ("customer", "customerCard", f"{db.name}.customers", "dropPattern"):
+            assert word in str(error), error
+    try:
+        db.orders.bulk_write([UpdateOne({"_id": 1}, {"$set": {"note": "x"}}), UpdateMany({}, {"$set": {"customer": 1}})])
+        raise AssertionError("the second write went through")
+    except BulkWriteError as error:
+        first = error.details["writeErrors"][0]
+        equal((first["index"], first["code"], error.details["nModified"]), (1, READ_ONLY, 1))
+    equal(db.orders.find_one(), {"_id": 1, "customerId": 1, "customer": {"name": "Ann", "email": "a@example.org"}, "note": "x"})
+
+
+@check
+def an_odm_that_replaces_the_document_with_a_stale_count_changes_nothing_true(db):
+    db.products.insert_one({"_id": 1, "title": "Loom"})
+    declare(db, "products", "stats", computed=STATS)
+    stale = db.products.find_one({"_id": 1})
+    equal((stale["reviewCount"], stale["avgRating"]), (0, None))
+    db.reviews.insert_many([{"productId": 1, "rating": rating} for rating in (5, 4)])
+    stale["title"] = "A loom"
+    db.products.replace_one({"_id": 1}, stale)
+    equal(db.products.find_one(), {"_id": 1, "title": "A loom", "reviewCount": 2, "avgRating": 4.5})
+    db.products.find_one_and_replace({"_id": 1}, {"title": "Loom", "reviewCount": 99})
+    db.products.update_one({"_id": 1}, [{"$set": {"reviewCount": 77}}])
+    equal(db.products.find_one(), {"_id": 1, "title": "Loom", "reviewCount": 2, "avgRating": 4.5})
+    listed = db.command("listPatterns", "products")["cursor"]["firstBatch"][0]
+    assert listed["counters"]["userWritesReplaced"] >= 2, listed
+    true(db, "products", "stats")
+
+
+@check
+def the_strict_mode_refuses_replacements_too(db):
+    db.products.insert_one({"_id": 1})
+    declare(db, "products", "stats", computed=STATS, onUserWrite="reject")
+    fails(READ_ONLY, lambda: db.products.replace_one({"_id": 1}, {"reviewCount": 9}), WriteError)
+    fails(READ_ONLY, lambda: db.products.insert_one({"_id": 2, "reviewCount": 9}), WriteError)
+    equal(db.products.count_documents({}), 1)
+
+
+@check
+def every_way_to_write_a_child_counts(db):
+    db.products.insert_many([{"_id": n} for n in range(3)])
+    declare(db, "products", "stats", computed=STATS)
+    declare(db, "products", "recent", subset=RECENT)
+    db.reviews.insert_many([{"_id": n, "productId": n % 3, "rating": n % 5 + 1, "date": day(n)} for n in range(30)])
+    db.reviews.bulk_write([
+        InsertOne({"_id": 30, "productId": 0, "rating": 5, "date": day(30)}),
+        UpdateOne({"_id": 0}, {"$set": {"rating": 5}}),
+        ReplaceOne({"_id": 3}, {"productId": 1, "rating": 1, "date": day(99)}),
+        UpdateMany({"productId": 2}, {"$inc": {"rating": 1}}),
+        DeleteOne({"_id": 29}),
+    ])
+    db.reviews.find_one_and_update({"_id": 4}, {"$set": {"productId": 0}})
+    db.reviews.find_one_and_delete({"_id": 28})
+    db.reviews.update_one({"_id": 100}, {"$set": {"productId": 0, "rating": 3, "date": day(50)}}, upsert=True)
+    db.incoming.insert_many([{"_id": 200 + n, "productId": 1, "rating": 2, "date": day(200 + n)} for n in range(3)])
+    db.incoming.aggregate([{"$merge": {"into": "reviews"}}])
+    for product in db.products.find():
+        own = list(db.reviews.find({"productId": product["_id"]}).sort([("date", -1), ("_id", 1)]))
+        equal(product["reviewCount"], len(own))
+        equal(product["avgRating"], sum(review["rating"] for review in own) / len(own))
+        equal([review["_id"] for review in product["recentReviews"]], [review["_id"] for review in own[:5]])
+    true(db, "products", "stats")
+    true(db, "products", "recent")
+
+
+@check
+def a_transaction_counts_when_it_commits_and_never_when_it_aborts(db):
+    client = db.client
+    db.products.insert_one({"_id": 1})
+    declare(db, "products", "stats", computed=STATS)
+    with client.start_session() as session:
+        with session.start_transaction():
+            db.reviews.insert_one({"productId": 1, "rating": 5}, session=session)
+            equal(db.products.find_one()["reviewCount"], 0)
+        equal(db.products.find_one()["reviewCount"], 1)
+        session.start_transaction()
+        db.reviews.insert_one({"productId": 1, "rating": 1}, session=session)
+        session.abort_transaction()
+    # Two at once that meet on one counter: both commit.
+    with client.start_session() as one, client.start_session() as other:
+        one.start_transaction()
+        other.start_transaction()
+        db.reviews.insert_one({"productId": 1, "rating": 4}, session=one)
+        db.reviews.insert_one({"productId": 1, "rating": 3}, session=other)
+        one.commit_transaction()
+        other.commit_transaction()
+    equal(db.products.find_one(), {"_id": 1, "reviewCount": 3, "avgRating": 4.0})
+
+
+@check
+def a_circle_is_refused_and_printed(db):
+    declare(db, "a", "fromB", extendedReference={"from": "b", "localField": "bId", "as": "b", "fields": {"label": 1}})
+    back = {"from": "a", "pipeline": [{"$group": {"_id": "$bId", "label": {"$max": "$b.label"}}}]}
+    error = fails(CYCLE, lambda: db.command("createPattern", "b", name="back", computed=back))
+    for name in ("fromB", "back"):
+        assert name in str(error), error
+
+
+@check
+def two_patterns_cannot_own_one_path(db):
+    declare(db, "orders", "card", extendedReference=CARD)
+    fails(CONFLICT, lambda: db.command("createPattern", "orders", name="other", computed={"set": {"customer.name": "x"}}))
+    fails(EXISTS, lambda: db.command("createPattern", "orders", name="card", computed={"set": {"y": 1}}))
+    fails(NOT_FOUND, lambda: db.command("dropPattern", "orders", name="none"))
+
+
+@check
+def what_cannot_be_kept_is_refused_when_it_is_declared(db):
+    missing = fails(SOURCE_MISSING, lambda: db.command("createPattern", "t", name="m", extendedReference=CARD))
+    assert f"{db.name}.customers" in str(missing), missing
+    fails(NOT_DETERMINISTIC, lambda: db.command("createPattern", "t", name="r", computed={"set": {"a": {"$rand": {}}}}))
+    for spec in ({"from": "x", "localField": "y", "as": "z"}, {"from": "x", "fields": {"a": 1}}):
+        try:
+            db.command("createPattern", "t", name="bad", extendedReference=spec)
+            raise AssertionError(f"{spec} went through")
+        except OperationFailure:
+            pass
+    fails(40415, lambda: db.command("createPattern", "t", name="bad", computed={"set": {"a": 1}}, maxSink=5))
+    equal(db.command("listPatterns", 1)["cursor"]["firstBatch"], [])
+
+
+@check
+def dangling_references_wait_or_are_refused(db):
+    declare(db, "orders", "card", extendedReference=CARD)
+    db.orders.insert_one({"_id": 1, "customerId": 7})
+    equal(db.orders.find_one(), {"_id": 1, "customerId": 7, "customer": None})
+    db.customers.insert_one({"_id": 7, "name": "Late", "email": "l@example.org"})
+    equal(db.orders.find_one()["customer"]["name"], "Late")
+    strict = {**CARD, "onMissing": "reject", "onSourceDelete": "restrict"}
+    declare(db, "invoices", "card", extendedReference=strict)
+    fails(DANGLING, lambda: db.invoices.insert_one({"_id": 1, "customerId": 99}), WriteError)
+    db.invoices.insert_one({"_id": 1, "customerId": 7})
+    fails(RESTRICT, lambda: db.customers.delete_one({"_id": 7}), WriteError)
+    db.invoices.delete_one({"_id": 1})
+    db.customers.delete_one({"_id": 7})
+    # keep: the copy of a source that is gone is whatever it was.
+    equal(db.orders.find_one()["customer"]["name"], "Late")
+
+
+@check
+def deletes_of_sources_cascade_unset_or_leave_null(db):
+    db.customers.insert_many([{"_id": n, "name": f"c{n}"} for n in range(3)])
+    for action in ("cascade", "unset", "null"):
+        declare(db, action, "card", extendedReference={
+            "from": "customers", "localField": "c", "as": "who", "fields": {"name": 1}, "onSourceDelete": action})
+        db[action].insert_many([{"_id": n, "c": n} for n in range(3)])
+    db.customers.delete_one({"_id": 1})
+    equal(db.cascade.distinct("_id"), [0, 2])
+    equal(db.unset.find_one({"_id": 1}), {"_id": 1, "c": 1})
+    equal(db.null.find_one({"_id": 1}), {"_id": 1, "c": 1, "who": None})
+
+
+@check
+def a_unique_index_over_a_maintained_path_is_refused(db):
+    declare(db, "orders", "card", extendedReference=CARD)
+    try:
+        db.orders.create_index("customer.email", unique=True)
+        raise AssertionError("it was built")
+    except OperationFailure as error:
+        assert "customer.email" in str(error) or "card" in str(error), error
+    db.orders.create_index("customer.email")
+
+
+@check
+def a_supporting_index_cannot_be_dropped(db):
+    declare(db, "orders", "card", extendedReference=CARD)
+    assert "kilim_card_1" in db.orders.index_information()
+    error = fails(INDEX_OWNED, lambda: db.orders.drop_index("kilim_card_1"))
+    assert "dropPattern" in str(error), error
+    db.command("dropPattern", "orders", name="card")
+    assert "kilim_card_1" not in db.orders.index_information()
+
+
+@check
+def a_paused_pattern_leaves_its_fields_alone_and_catches_up(db):
+    db.customers.insert_one({"_id": 1, "name": "Ann", "email": "a@example.org"})
+    db.orders.insert_one({"_id": 1, "customerId": 1})
+    declare(db, "orders", "card", extendedReference=CARD)
+    db.command("pausePattern", "orders", name="card")
+    db.customers.update_one({"_id": 1}, {"$set": {"name": "Bea"}})
+    found = db.command("verifyPattern", "orders", name="card")
+    equal((found["state"], found["checked"], found["wrong"]), ("paused", 1, 1))
+    equal(found["examples"][0]["stored"]["name"], "Ann")
+    equal(found["examples"][0]["expected"]["name"], "Bea")
+    fails(NOT_READY, lambda: db.command("repairPattern", "orders", name="card"))
+    db.command("resumePattern", "orders", name="card")
+    db.command("waitPattern", "orders", name="card", timeoutMS=60_000)
+    equal(db.orders.find_one()["customer"]["name"], "Bea")
+
+
+@check
+def a_backfill_goes_on_under_writers(db):
+    db.products.insert_many([{"_id": n} for n in range(50)])
+    db.reviews.insert_many([{"_id": n, "productId": n % 50, "rating": n % 5} for n in range(3000)])
+    stop = threading.Event()
+    written = []
+
+    def write():
+        other = MongoClient(URI)[db.name]
+        while not stop.is_set():
+            other.reviews.insert_one({"productId": random.randrange(50), "rating": 5})
+            written.append(1)
+        other.client.close()
+
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    try:
+        db.command("createPattern", "products", name="stats", computed=STATS, backfill={"batch": 4, "throttleMs": 5})
+        db.command("waitPattern", "products", name="stats", timeoutMS=60_000)
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    counted = db.products.aggregate([{"$group": {"_id": None, "n": {"$sum": "$reviewCount"}}}]).next()["n"]
+    equal(counted, 3000 + len(written))
+    true(db, "products", "stats")
+
+
+@check
+def renamed_sixty_times_beside_six_inserters_no_order_is_stale(db):
+    db.customers.insert_one({"_id": 1, "name": "n0", "email": "e0"})
+    declare(db, "orders", "card", extendedReference=CARD)
+    stop = threading.Event()
+
+    def insert():
+        other = MongoClient(URI)[db.name]
+        while not stop.is_set():
+            other.orders.insert_one({"customerId": 1})
+        other.client.close()
+
+    inserters = [threading.Thread(target=insert) for _ in range(6)]
+    for inserter in inserters:
+        inserter.start()
+    for number in range(1, 61):
+        db.customers.update_one({"_id": 1}, {"$set": {"name": f"n{number}", "email": f"e{number}"}})
+    stop.set()
+    for inserter in inserters:
+        inserter.join()
+    total = db.orders.count_documents({})
+    assert total > 0
+    equal(db.orders.count_documents({"customer.name": "n60", "customer.email": "e60"}), total)
+
+
+@check
+def a_client_that_dies_between_two_writes_leaves_nothing_wrong(db):
+    db.products.insert_one({"_id": 1})
+    declare(db, "products", "stats", computed=STATS)
+    declare(db, "products", "recent", subset=RECENT)
+    for number in range(20):
+        short = MongoClient(URI)
+        try:
+            short[db.name].reviews.insert_one({"_id": number, "productId": 1, "rating": 3, "date": day(number)})
+        except AutoReconnect:
+            pass
+        short.close()
+    equal(db.products.find_one()["reviewCount"], db.reviews.count_documents({}))
+    db.reviews.delete_many({"_id": {"$gte": 17}})
+    equal([review["_id"] for review in db.products.find_one()["recentReviews"]], [16, 15, 14, 13, 12])
+
+
+@check
+def a_rollup_collection_has_a_document_for_each_group(db):
+    declare(db, "byDay", "sales", computed={
+        "from": "orders", "whenNotMatched": "insert",
+        "pipeline": [{"$unwind": "$items"},
+                     {"$group": {"_id": "$day", "units": {"$sum": "$items.qty"}, "orders": {"$addToSet": "$_id"}}},
+                     {"$project": {"units": 1, "orders": {"$size": "$orders"}}}]})
+    db.orders.insert_many([
+        {"_id": 1, "day": "mon", "items": [{"qty": 1}, {"qty": 2}]},
+        {"_id": 2, "day": "mon", "items": [{"qty": 4}]},
+        {"_id": 3, "day": "tue", "items": [{"qty": 8}]},
+    ])
+    equal(list(db.byDay.find().sort("_id", 1)), [{"_id": "mon", "units": 7, "orders": 2}, {"_id": "tue", "units": 8, "orders": 1}])
+    db.orders.update_one({"_id": 3}, {"$set": {"day": "mon"}})
+    equal(list(db.byDay.find()), [{"_id": "mon", "units": 15, "orders": 3}])
+    true(db, "byDay", "sales")
+
+
+@check
+def dropped_fields_stay_or_go(db):
+    db.products.insert_many([{"_id": n} for n in range(3)])
+    db.reviews.insert_one({"productId": 1, "rating": 5})
+    declare(db, "products", "stats", computed=STATS)
+    db.command("dropPattern", "products", name="stats")
+    equal(db.products.find_one({"_id": 1}), {"_id": 1, "reviewCount": 1, "avgRating": 5.0})
+    db.products.update_one({"_id": 1}, {"$set": {"reviewCount": 9}})
+    declare(db, "products", "stats", computed=STATS)
+    equal(db.products.find_one({"_id": 1})["reviewCount"], 1)
+    equal(db.command("dropPattern", "products", name="stats", keepFields=False)["cleared"], 3)
+    equal(list(db.products.find()), [{"_id": 0}, {"_id": 1}, {"_id": 2}])
+
+
+@check
+def the_published_recipes_still_work_as_plain_commands(db):
+    customer, product = ObjectId(), ObjectId()
+    # Extended reference, by hand.
+    db.orders.insert_one({"customerId": customer, "customer": {
+        "name": "Alice Johnson", "email": "old@example.com", "tier": "gold"}, "total": 249.99})
+    equal(db.orders.update_many(
+        {"customer.email": "old@example.com"},
+        {"$set": {"customer.name": "Alice Smith", "customer.email": "new@example.com"}}).modified_count, 1)
+    # Computed, by hand.
+    db.products.insert_one({"_id": product, "name": "Wireless Headphones", "reviewCount": 2847, "avgRating": 4.3})
+    new_rating = 5
+    db.products.update_one({"_id": product}, [{"$set": {
+        "reviewCount": {"$add": ["$reviewCount", 1]},
+        "avgRating": {"$divide": [
+            {"$add": [{"$multiply": ["$avgRating", "$reviewCount"]}, new_rating]},
+            {"$add": ["$reviewCount", 1]}]}}}])
+    found = db.products.find_one()
+    equal((found["reviewCount"], round(found["avgRating"], 4)), (2848, 4.3002))
+    # Subset, by hand.
+    for number in range(7):
+        review = {"userId": ObjectId(), "rating": 5, "text": "Amazing sound!", "date": day(number)}
+        db.products.update_one({"_id": product}, {
+            "$push": {"recentReviews": {"$each": [review], "$sort": {"date": -1}, "$slice": 5}},
+            "$inc": {"reviewCount": 1}})
+    found = db.products.find_one()
+    equal((found["reviewCount"], [review["date"] for review in found["recentReviews"]]),
+          (2855, [day(number) for number in (6, 5, 4, 3, 2)]))
+
+
+@check
+def the_same_shop_declared_instead(db):
+    customer, product = ObjectId(), ObjectId()
+    db.customers.insert_one({"_id": customer, "name": "Alice Johnson", "email": "old@example.com", "tier": "gold"})
+    db.products.insert_one({"_id": product, "name": "Wireless Headphones"})
+    declare(db, "orders", "customerCard", extendedReference={
+        "from": "customers", "localField": "customerId", "as": "customer", "fields": {"name": 1, "email": 1, "tier": 1}})
+    declare(db, "products", "stats", computed=STATS)
+    declare(db, "products", "recent", subset=RECENT)
+    db.orders.insert_one({"customerId": customer, "total": 249.99})
+    db.customers.update_one({"_id": customer}, {"$set": {"name": "Alice Smith", "email": "new@example.com"}})
+    equal(db.orders.find_one()["customer"], {"name": "Alice Smith", "email": "new@example.com", "tier": "gold"})
+    db.reviews.insert_many([
+        {"productId": product, "userId": n, "rating": 5, "text": "Amazing sound!", "date": day(n)} for n in range(7)])
+    found = db.products.find_one()
+    equal((found["reviewCount"], found["avgRating"], len(found["recentReviews"])), (7, 5.0, 5))
+    equal(db.orders.find_one({"customer.email": "new@example.com"})["total"], 249.99)
+    for collection, name in (("orders", "customerCard"), ("products", "stats"), ("products", "recent")):
+        true(db, collection, name)
+
+
+@check
+def sums_of_doubles_come_back_to_nothing(db):
+    db.products.insert_one({"_id": 1})
+    declare(db, "products", "sums", computed={
+        "from": "sales", "pipeline": [{"$group": {"_id": "$p", "revenue": {"$sum": "$amount"}, "large": {"$sum": "$n"}}}]})
+    amounts = random.Random(1)
+    db.sales.insert_many([{"p": 1, "amount": amounts.uniform(0, 1000), "n": Int64(2**62)} for _ in range(2000)])
+    true(db, "products", "sums")
+    db.sales.delete_many({})
+    equal(db.products.find_one(), {"_id": 1, "revenue": 0, "large": 0})
+
+
+if __name__ == "__main__":
+    main("pymongo_pattern")

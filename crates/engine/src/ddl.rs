@@ -16,10 +16,12 @@ use crate::catalog::{Catalog, Collection, CollectionId, Shared};
 use crate::engine::Engine;
 use crate::index::{Index, IndexId, IndexSpec, Multikey, Usage};
 use crate::layout;
+use crate::maintenance::{PatternId, ending_with, put_changes};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::shape::Shape;
 use crate::validation::Validation;
+use crate::write::Unit;
 
 /// The next free ids. They are never given out twice, so what a dropped collection left behind can
 /// never be taken for another's.
@@ -141,13 +143,17 @@ impl Engine {
         namespace.check_creatable()?;
         self.check_case(&namespace.database)?;
         self.check_no_view(namespace)?;
-        let id_index = Index {
-            id: ids.next_index(),
-            spec: IndexSpec::id(),
-            multikey: Multikey::default(),
-            usage: Usage::default(),
-            ready_since: 0,
-        };
+        let specs = [IndexSpec::id()].into_iter().chain(self.indexes_for_patterns(namespace));
+        let indexes = specs.map(|spec| {
+            Arc::new(Index {
+                id: ids.next_index(),
+                spec,
+                multikey: Multikey::default(),
+                usage: Usage::default(),
+                ready_since: 0,
+            })
+        });
+        let indexes: Vec<Arc<Index>> = indexes.collect();
         let validation = Validation::of(options.as_raw())?;
         Ok(Collection {
             id: ids.next_collection(),
@@ -155,7 +161,7 @@ impl Engine {
             namespace: namespace.clone(),
             options,
             validation,
-            indexes: Arc::from([Arc::new(id_index)]),
+            indexes: indexes.into(),
             building: Arc::from([]),
             shape: Shape::Plain,
             shared: Arc::new(Shared::new(0)),
@@ -181,17 +187,34 @@ impl Engine {
         operation: &Arc<Operation>,
         namespace: &Namespace,
     ) -> Result<Arc<Collection>> {
-        self.drop_patterns_of(operation, namespace)?;
-        let (collection, _held) = self.hold(operation, namespace)?;
+        let (collection, _held) = loop {
+            if namespace.holds_definitions() {
+                self.drop_all_patterns(operation, &namespace.database)?;
+            }
+            let (collection, held) = self.hold(operation, namespace)?;
+            // Nobody can insert a definition now.
+            if !self.holds_patterns(namespace) {
+                break (collection, held);
+            }
+        };
+        self.leave_patterns(operation, &collection, &[collection.id])?;
+        let mut unit = match namespace.holds_definitions() {
+            true => Unit::new(self, operation.clone(), Durability::Durable),
+            false => self.definitions_unit(operation, &namespace.database)?,
+        };
         let ids = self.ids.lock();
-        self.check_no_patterns(namespace, "dropped")?;
-        let mut transaction = self.store.begin();
-        forget(&mut transaction, &collection);
-        transaction.commit(Durability::Durable)?;
+        let before = self.patterns();
+        let ended = ending_with(&before, namespace);
+        let after = before.without(&ended)?;
+        put_changes(&mut unit, &before, &after, &|namespace| self.collection(namespace))?;
+        forget(unit.transaction(), &collection);
+        unit.settle()?;
+        self.publish_patterns(after);
         self.publish(|catalog| {
             catalog.remove(namespace);
         });
         drop(ids);
+        ended.iter().for_each(|id| self.kill_jobs_of(*id));
         self.cursors.close_of_collection(collection.id);
         Ok(collection)
     }
@@ -243,12 +266,28 @@ impl Engine {
             if target.is_some() && !drop_target {
                 return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
             }
-            let mut both: Vec<&Arc<Collection>> = [&collection].into_iter().chain(&target).collect();
+            // Patterns follow, so nobody may be on his way from one of their collections to another.
+            let related = self.related_collections([from, to]);
+            let others = related.iter().filter_map(|namespace| self.collection(namespace));
+            let mut all: Vec<Arc<Collection>> =
+                [collection.clone()].into_iter().chain(target.clone()).chain(others).collect();
             // By id, so that renames onto each other do not wait for each other.
-            both.sort_unstable_by_key(|collection| collection.id);
+            all.sort_unstable_by_key(|collection| collection.id);
+            all.dedup_by_key(|collection| collection.id);
             let _held =
-                both.iter().map(|each| self.hold_whole(operation, each)).collect::<Result<Vec<Held>>>()?;
-            let ids = self.ids.lock();
+                all.iter().map(|each| self.hold_whole(operation, each)).collect::<Result<Vec<Held>>>()?;
+            let lent: Vec<CollectionId> = all.iter().map(|each| each.id).collect();
+            if from.database != to.database || from.holds_definitions() || to.holds_definitions() {
+                // Refused before anything is done.
+                self.patterns_renamed(&self.patterns(), from, to, &mut || PatternId(0))?;
+            }
+            if let Some(target) = &target
+                && self.collection(to).is_some_and(|now| now.id == target.id)
+            {
+                self.leave_patterns(operation, target, &lent)?;
+            }
+            let mut unit = self.definitions_unit(operation, &from.database)?;
+            let mut ids = self.ids.lock();
             // Dropped, renamed or made while we waited: look again by name.
             let (current, displaced) = match (self.collection(from), self.collection(to)) {
                 (Some(current), displaced)
@@ -259,21 +298,36 @@ impl Engine {
                 }
                 _ => continue,
             };
-            self.check_case(&to.database)?;
-            self.check_no_patterns(from, "renamed")?;
-            self.check_no_patterns(to, "replaced")?;
-            let renamed = Collection { namespace: to.clone(), ..(*current).clone() };
-            let mut transaction = self.store.begin();
-            if let Some(displaced) = &displaced {
-                forget(&mut transaction, displaced);
+            if self.related_collections([from, to]) != related {
+                continue;
             }
-            save(&mut transaction, &renamed);
-            transaction.commit(Durability::Durable)?;
+            self.check_case(&to.database)?;
+            let renamed = Arc::new(Collection { namespace: to.clone(), ..(*current).clone() });
+            let before = self.patterns();
+            let ended = ending_with(&before, to);
+            let mut next = || PatternId(ids.next_index().0);
+            let (after, filled) = self.patterns_renamed(&before, from, to, &mut next)?;
+            let by_then = |namespace: &Namespace| match namespace == to {
+                true => Some(renamed.clone()),
+                false => self.collection(namespace),
+            };
+            put_changes(&mut unit, &before, &after, &by_then)?;
+            if let Some(displaced) = &displaced {
+                forget(unit.transaction(), displaced);
+            }
+            save(unit.transaction(), &renamed);
+            ids.save(unit.transaction());
+            unit.settle()?;
+            self.publish_patterns(after);
             self.publish(|catalog| {
                 catalog.remove(from);
-                catalog.insert(Arc::new(renamed));
+                catalog.insert(renamed);
             });
             drop(ids);
+            ended.iter().for_each(|id| self.kill_jobs_of(*id));
+            for pattern in self.patterns().iter().filter(|pattern| filled.contains(&pattern.id)) {
+                self.begin_filling(pattern);
+            }
             for closed in [Some(current), displaced].into_iter().flatten() {
                 self.cursors.close_of_collection(closed.id);
             }

@@ -172,18 +172,39 @@ impl Engine {
         };
         let mut names = (1..).map(|number| format!("{INDEX_PREFIX}{}_{number}", pattern.declaration.name));
         let name = names.find(|name| !taken(name)).unwrap_or_default();
-        let spec = IndexSpec {
-            name,
-            key: KeyPart::all_of(key.as_raw()),
-            key_document: key,
-            unique: false,
-            sparse: false,
-            hidden: false,
-            expire_after_seconds: None,
-            partial: None,
-            wildcard: None,
-        };
-        self.build_indexes(operation, namespace, vec![spec]).map(drop)
+        self.build_indexes(operation, namespace, vec![index_over(name, key, false)]).map(drop)
+    }
+
+    /// The indexes that a collection needs from its first document on, where patterns outlived the one before it.
+    pub(crate) fn indexes_for_patterns(&self, namespace: &Namespace) -> Vec<IndexSpec> {
+        let registry = self.patterns();
+        let mut specs: Vec<IndexSpec> = Vec::new();
+        for pattern in registry.of(&namespace.database).iter().filter(|one| one.concerns(namespace)) {
+            if let Some((place, field)) = pattern.found_by()
+                && place == namespace
+                && field != "_id"
+            {
+                let mut key = Document::new();
+                key.push(field, 1);
+                specs.push(index_over(format!("{field}_1"), key, true));
+            }
+            if let Some((place, key)) = pattern.wanted_index()
+                && place == namespace
+                && pattern.declaration.options.create_indexes
+            {
+                let name = format!("{INDEX_PREFIX}{}_1", pattern.declaration.name);
+                specs.push(index_over(name, key, false));
+            }
+        }
+        // Two patterns may want the same.
+        let mut seen: Vec<Vec<u8>> = Vec::new();
+        specs.retain(|spec| {
+            let key = spec.key_document.as_bytes().to_vec();
+            let new = !seen.contains(&key);
+            seen.push(key);
+            new
+        });
+        specs
     }
 
     /// The pattern of that name.
@@ -268,6 +289,20 @@ impl Pattern {
             Kind::Reference(reference) => kilim_patterns::lies_within(path, &reference.local_field),
             _ => false,
         }
+    }
+}
+
+fn index_over(name: String, key: Document, unique: bool) -> IndexSpec {
+    IndexSpec {
+        name,
+        key: KeyPart::all_of(key.as_raw()),
+        key_document: key,
+        unique,
+        sparse: false,
+        hidden: false,
+        expire_after_seconds: None,
+        partial: None,
+        wildcard: None,
     }
 }
 

@@ -22,7 +22,7 @@ use kilim_storage::{Direction, Snapshot, Space};
 use super::fill::Filling;
 use super::sources::{Use, document_of, find_unique};
 use super::{Pattern, PatternId, PatternState, Registry};
-use crate::catalog::{Catalog, RecordId};
+use crate::catalog::{Catalog, Collection, RecordId};
 use crate::ddl::Ids;
 use crate::engine::Engine;
 use crate::layout;
@@ -184,8 +184,13 @@ pub(crate) fn load(snapshot: &Snapshot, catalog: &Catalog, ids: &mut Ids) -> Res
 }
 
 /// Puts what differs between two registries into a unit's batch. The caller holds `ids`, and the unit is in the
-/// collection of definitions.
-pub(super) fn put_changes(unit: &mut Unit<'_>, before: &Registry, after: &Registry) -> Result<()> {
+/// collection of definitions. `collection` tells what a name means by then.
+pub(crate) fn put_changes(
+    unit: &mut Unit<'_>,
+    before: &Registry,
+    after: &Registry,
+    collection: &dyn Fn(&Namespace) -> Option<Arc<Collection>>,
+) -> Result<()> {
     for pattern in after.iter() {
         let old = before.find(&pattern.target, &pattern.declaration.name);
         if old.is_some_and(|old| Arc::ptr_eq(old, pattern)) {
@@ -201,7 +206,7 @@ pub(super) fn put_changes(unit: &mut Unit<'_>, before: &Registry, after: &Regist
         let filling = layout::filling_key(pattern.id);
         match &pattern.state {
             PatternState::Building if before.by_id(pattern.id).is_none() => {
-                let begun = Filling::begin(unit.engine, pattern)?;
+                let begun = Filling::begin(unit.engine, collection(pattern.walked()))?;
                 unit.transaction().put(Space::Meta, filling.to_vec(), begun.encode().into_bytes());
             }
             state if !state.is_unfinished() => unit.transaction().delete(Space::Meta, &filling),

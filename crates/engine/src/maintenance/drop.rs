@@ -6,9 +6,9 @@ use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Kind, overlap, with_value};
 
-use super::Pattern;
 use super::definitions::refuse_change;
 use super::sources::{Use, read_newest, unique_index};
+use super::{Pattern, PatternId};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::index::{Index, IndexId, IndexSpec};
@@ -54,47 +54,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Drops the patterns of a collection that is about to be dropped. One that others read from cannot be.
-    pub(crate) fn drop_patterns_of(&self, operation: &Arc<Operation>, namespace: &Namespace) -> Result<()> {
-        if namespace.holds_definitions() {
-            return self.drop_all_patterns(operation, &namespace.database);
-        }
-        let registry = self.patterns();
-        let concerned = registry.of(&namespace.database);
-        let reads = |pattern: &&Arc<Pattern>| {
-            pattern.source.as_ref() == Some(namespace) && pattern.target != *namespace
-        };
-        if let Some(pattern) = concerned.iter().find(reads) {
-            return Err(in_use(namespace, pattern, "dropped"));
-        }
-        for pattern in concerned.iter().filter(|pattern| pattern.target == *namespace) {
-            self.drop_pattern(operation, pattern)?;
-        }
-        Ok(())
-    }
-
     /// Drops all patterns of a database.
     pub(crate) fn drop_all_patterns(&self, operation: &Arc<Operation>, database: &str) -> Result<()> {
-        for pattern in self.patterns().of(database) {
-            self.drop_pattern(operation, pattern)?;
-        }
-        Ok(())
-    }
-
-    /// Refuses to take a collection away from under its patterns.
-    pub(crate) fn check_no_patterns(&self, namespace: &Namespace, verb: &str) -> Result<()> {
-        if namespace.holds_definitions()
-            && (verb != "dropped" || !self.patterns().of(&namespace.database).is_empty())
-        {
-            return Err(refuse_change(namespace));
-        }
-        let registry = self.patterns();
-        let concerns = |pattern: &&Arc<Pattern>| {
-            pattern.target == *namespace || pattern.source.as_ref() == Some(namespace)
-        };
-        match registry.of(&namespace.database).iter().find(concerns) {
-            Some(pattern) => Err(in_use(namespace, pattern, verb)),
-            None => Ok(()),
+        loop {
+            let registry = self.patterns();
+            let patterns = registry.of(database);
+            if patterns.is_empty() {
+                return Ok(());
+            }
+            let held: Vec<&Namespace> = patterns.iter().flat_map(|pattern| pattern.collections()).collect();
+            let ids: Vec<PatternId> = patterns.iter().map(|pattern| pattern.id).collect();
+            // Those that were declared meanwhile go in the next round.
+            self.change_patterns(operation, database, &held, |_, registry| {
+                Ok((registry.without(&ids)?, ()))
+            })?;
+            ids.iter().for_each(|id| self.kill_jobs_of(*id));
         }
     }
 
@@ -171,18 +145,6 @@ pub(super) fn without_fields(pattern: &Pattern, document: RawDocument<'_>) -> Re
     let paths = pattern.declaration.maintained_paths();
     let made = paths.iter().fold(document.to_document(), |made, path| with_value(made.as_raw(), path, None));
     Ok((made.as_bytes() != document.as_bytes()).then_some(made))
-}
-
-fn in_use(namespace: &Namespace, pattern: &Pattern, verb: &str) -> Error {
-    let part = if pattern.target == *namespace { "maintains fields of it" } else { "reads from it" };
-    pattern.refusal(
-        ErrorCode::CollectionOwnedByPattern,
-        None,
-        format!(
-            "{namespace} cannot be {verb}: {} '{}' of {} {part}. dropPattern first",
-            pattern.declaration.kind_name, pattern.declaration.name, pattern.target
-        ),
-    )
 }
 
 fn owned(index: &Index, pattern: &Pattern) -> Error {

@@ -19,7 +19,7 @@ use kilim_patterns::Kind;
 use kilim_storage::{Direction, Snapshot, Space};
 
 use super::{Job, JobKind, Pattern, PatternId, PatternState, carry};
-use crate::catalog::{CollectionId, RecordId};
+use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
@@ -40,8 +40,8 @@ pub(super) struct Filling {
 
 impl Filling {
     /// The whole of what is there now. The collection is held, so nobody numbers a record meanwhile.
-    pub fn begin(engine: &Engine, pattern: &Pattern) -> Result<Filling> {
-        let (collection, fence, total) = match engine.collection(pattern.walked()) {
+    pub fn begin(engine: &Engine, walked: Option<Arc<Collection>>) -> Result<Filling> {
+        let (collection, fence, total) = match walked {
             Some(collection) => {
                 let fence = collection.shared.next_record.load(Ordering::Relaxed);
                 let counter = engine.store.snapshot().counter(&layout::counter_key(collection.id))?;

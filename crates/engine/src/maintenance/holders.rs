@@ -109,7 +109,7 @@ fn holders_of(
     Ok(Some((collection, holders)))
 }
 
-fn restricted(pattern: &Pattern, reference: &Reference, holder: &Document, key: &Value) -> Error {
+pub(super) fn restricted(pattern: &Pattern, reference: &Reference, holder: &Document, key: &Value) -> Error {
     let id = holder.get("_id").map(RawValue::to_value);
     let shown = shell_text(kilim_bson::doc! {"_id": id}.as_raw());
     let mut source = Document::new();

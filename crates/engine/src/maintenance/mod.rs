@@ -12,6 +12,7 @@
 
 mod carry;
 mod caused;
+mod collections;
 mod declare;
 mod definitions;
 mod drop;
@@ -36,9 +37,10 @@ mod verify;
 
 pub(crate) use carry::{carry, carry_deferred};
 pub use caused::{Caused, LeftPending};
+pub(crate) use collections::ending_with;
 pub(crate) use declare::check_user_paths;
 pub use definitions::DEFINITIONS;
-pub(crate) use definitions::{adopt, load, refuse_change};
+pub(crate) use definitions::{adopt, load, put_changes, refuse_change};
 pub use estimate::{Estimate, FanOutSizes};
 pub use forecast::{Planned, forecast, maintained_among};
 pub(crate) use groups::Deferred;

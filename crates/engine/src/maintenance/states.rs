@@ -36,7 +36,7 @@ impl Engine {
         let ids = self.ids.lock();
         let before = self.patterns();
         let (after, result) = change(self, &before)?;
-        put_changes(&mut unit, &before, &after)?;
+        put_changes(&mut unit, &before, &after, &|namespace| self.collection(namespace))?;
         ids.save(unit.transaction());
         unit.settle()?;
         for pattern in after.iter().filter(|pattern| !before.iter().any(|old| Arc::ptr_eq(old, pattern))) {
@@ -162,7 +162,7 @@ impl Engine {
         let _ = self.spawn_job(note);
     }
 
-    pub(super) fn kill_jobs_of(&self, pattern: PatternId) {
+    pub(crate) fn kill_jobs_of(&self, pattern: PatternId) {
         self.jobs.lock().iter().filter(|job| job.pattern.id == pattern).for_each(|job| job.kill());
     }
 }

@@ -3,6 +3,8 @@
 //! They go into a collection of another name, with the indexes and options of the one they are to replace. Only once
 //! all are written does it take the other's name, in one commit; a failure leaves everything as it was. What a crash
 //! leaves behind is dropped at the next start.
+//!
+//! Where patterns maintain the collection or read from it, its documents are replaced one by one by the door instead.
 
 use std::sync::Arc;
 
@@ -44,7 +46,14 @@ pub fn out(unit: &mut Unit<'_>, stage: &stage::Out, input: &mut dyn Step) -> Res
     engine.create_collection(&temporary, options)?;
     let written = write(unit, &temporary, existing.as_deref(), input).and_then(|()| {
         check_unchanged(engine, &target, existing.as_deref())?;
-        engine.rename_collection(&operation, &temporary, &target, true)
+        match existing.is_some() && engine.is_concerned(&target) {
+            // Patterns look at documents: those that stay are changed, not deleted and made again.
+            true => {
+                engine.replace_documents(&operation, &temporary, &target)?;
+                drop_quietly(engine, &operation, &temporary)
+            }
+            false => engine.rename_collection(&operation, &temporary, &target, true),
+        }
     });
     if written.is_err() {
         // Whoever asked gets the error that came first; what cannot be dropped now is dropped at the next start.

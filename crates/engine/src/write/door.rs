@@ -56,7 +56,7 @@ pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
 }
 
 /// Inserts a document. Where patterns shaped it, the answer tells how it was written.
-pub(super) fn insert(
+pub(crate) fn insert(
     unit: &mut Unit<'_>,
     collection: &Arc<Collection>,
     document: RawDocument<'_>,
@@ -91,7 +91,7 @@ pub(crate) fn update(
     Ok(carry(unit, patterns, collection, Some(record), Some(before), Some(after), &untouched)?.shaped)
 }
 
-pub(super) fn delete(
+pub(crate) fn delete(
     unit: &mut Unit<'_>,
     collection: &Arc<Collection>,
     record: RecordId,

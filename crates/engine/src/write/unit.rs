@@ -49,6 +49,8 @@ pub struct Unit<'e> {
     pub bypass_validation: bool,
     /// A transaction's commit has begun: what maintenance still writes is as of the newest commit.
     pub(crate) commits: bool,
+    /// Collections that whoever runs this holds whole: it need not hold them itself.
+    lent: Vec<CollectionId>,
     /// What its writes caused, for the reply.
     pub caused: Caused,
 }
@@ -99,6 +101,7 @@ impl<'e> Unit<'e> {
             maintains: false,
             bypass_validation: false,
             commits: false,
+            lent: Vec::new(),
             caused: Caused::default(),
         }
     }
@@ -121,6 +124,11 @@ impl<'e> Unit<'e> {
             Work::Transaction(transaction) => Some(transaction),
             Work::Batch { .. } => None,
         }
+    }
+
+    /// Writes to collections that the caller holds whole.
+    pub(crate) fn lend(&mut self, collections: &[CollectionId]) {
+        self.lent = collections.to_vec();
     }
 
     /// The collection to read from, as this unit sees it.
@@ -160,7 +168,7 @@ impl<'e> Unit<'e> {
                 self.engine.check_no_view(namespace)?;
                 return Ok(None);
             };
-            if held.iter().any(|(id, _)| *id == collection.id) {
+            if self.lent.contains(&collection.id) || held.iter().any(|(id, _)| *id == collection.id) {
                 return Ok(Some(collection));
             }
             let guard = loop {
@@ -192,7 +200,7 @@ impl<'e> Unit<'e> {
         let Work::Batch { held, .. } = &mut self.work else { return self.collection(namespace) };
         loop {
             let Some(collection) = self.engine.collection(namespace) else { return Ok(None) };
-            if held.iter().any(|(id, _)| *id == collection.id) {
+            if self.lent.contains(&collection.id) || held.iter().any(|(id, _)| *id == collection.id) {
                 return Ok(Some(collection));
             }
             let Some(guard) = collection.shared.lock.try_read_arc_for(limits::TRANSACTION_LOCK_WAIT) else {

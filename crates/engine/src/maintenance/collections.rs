@@ -1,0 +1,313 @@
+//! What becomes of patterns when their collections are dropped, renamed or replaced.
+//!
+//! A collection that patterns read from is emptied by the door before it goes: dropping it counts as deleting its documents.
+//! A dropped target takes its patterns along, and a renamed one too, to its new name. All of it happens while the
+//! collections are held whole: nobody begins to refer to what is about to go.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use kilim_bson::{RawDocument, RawValue};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_patterns::{Kind, OnSourceDelete, Reference};
+use kilim_storage::{Direction, Durability, Snapshot, Space};
+
+use super::definitions::{definitions_of, refuse_change};
+use super::holders::restricted;
+use super::look::find_by_unique;
+use super::sources::{Use, document_of, find_unique, read_newest};
+use super::{Pattern, PatternId, PatternState, Registry};
+use crate::catalog::{Collection, CollectionId, RecordId};
+use crate::engine::Engine;
+use crate::layout;
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::write::{Unit, door};
+
+/// Record ids that are held in memory at once.
+const BATCH: usize = 1000;
+
+impl Engine {
+    /// Makes ready for a collection to go: those that patterns copy from or count are deleted as documents. The
+    /// collections in `lent` are held whole.
+    pub(crate) fn leave_patterns(
+        &self,
+        operation: &Arc<Operation>,
+        collection: &Arc<Collection>,
+        lent: &[CollectionId],
+    ) -> Result<()> {
+        let namespace = &collection.namespace;
+        let readers = self.readers_of(namespace);
+        if readers.is_empty() {
+            return Ok(());
+        }
+        self.store.settle(Durability::Relaxed)?;
+        let snapshot = self.store.snapshot();
+        for (pattern, reference) in restricting(&readers) {
+            self.check_unreferenced(operation, &snapshot, pattern, reference, collection, None)?;
+        }
+        // They go with it in any case, and would only be in the way.
+        self.end_patterns_of(operation, namespace)?;
+        let mut unit = Unit::new(self, operation.clone(), self.options.durability);
+        unit.lend(lent);
+        self.walk_records(operation, collection.id, |record| {
+            change(&mut unit, |unit| match read_newest(unit, collection, record, Use::Write)? {
+                Some(before) => door::delete(unit, collection, record, before.as_raw()),
+                None => Ok(()),
+            })
+        })?;
+        unit.settle()
+    }
+
+    /// The patterns of other collections that would notice if a collection's documents were deleted.
+    fn readers_of(&self, namespace: &Namespace) -> Vec<Arc<Pattern>> {
+        let notices = |pattern: &&Arc<Pattern>| {
+            pattern.is_maintained()
+                && pattern.source.as_ref() == Some(namespace)
+                && pattern.target != *namespace
+                && match &pattern.declaration.kind {
+                    Kind::Reference(reference) => reference.on_source_delete != OnSourceDelete::Keep,
+                    Kind::Rollup(_) => true,
+                    Kind::Derived(_) => false,
+                }
+        };
+        self.patterns().of(&namespace.database).iter().filter(notices).cloned().collect()
+    }
+
+    /// Refuses where a document refers to one that goes: to any, or to one that `staying` lacks.
+    fn check_unreferenced(
+        &self,
+        operation: &Operation,
+        snapshot: &Snapshot,
+        pattern: &Pattern,
+        reference: &Reference,
+        source: &Collection,
+        staying: Option<&Collection>,
+    ) -> Result<()> {
+        let Some(target) = self.collection(&pattern.target) else { return Ok(()) };
+        let field = &*reference.foreign_field;
+        scan(snapshot, target.id, |stored| {
+            operation.check()?;
+            let holder = document_of(&target, stored);
+            for key in reference.references(holder.as_raw()) {
+                let stays = match staying {
+                    Some(staying) => find_by_unique(snapshot, staying, field, key.as_raw())?.is_some(),
+                    None => false,
+                };
+                if !stays && find_by_unique(snapshot, source, field, key.as_raw())?.is_some() {
+                    return Err(restricted(pattern, reference, &holder, &key));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends the patterns that maintain fields of a collection which the caller holds. Definitions that are not in force
+    /// stay: a restore may bring them before their collections.
+    fn end_patterns_of(&self, operation: &Arc<Operation>, namespace: &Namespace) -> Result<()> {
+        let gone = ending_with(&self.patterns(), namespace);
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.change_patterns(operation, &namespace.database, &[], |_, registry| {
+            Ok((registry.without(&gone)?, ()))
+        })?;
+        gone.iter().for_each(|id| self.kill_jobs_of(*id));
+        Ok(())
+    }
+
+    /// The collections of the patterns that a rename concerns.
+    pub(crate) fn related_collections(&self, namespaces: [&Namespace; 2]) -> Vec<Namespace> {
+        let registry = self.patterns();
+        let mut related: Vec<Namespace> = registry
+            .iter()
+            .filter(|pattern| pattern.collections().iter().any(|own| namespaces.contains(own)))
+            .flat_map(|pattern| pattern.collections().into_iter().cloned())
+            .collect();
+        related.sort_unstable();
+        related.dedup();
+        related
+    }
+
+    /// The patterns after a rename: they follow it, those of the name that is taken over end, and those that read
+    /// from that name are filled again. The caller holds `ids` and all their collections.
+    pub(crate) fn patterns_renamed(
+        &self,
+        registry: &Registry,
+        from: &Namespace,
+        to: &Namespace,
+        ids: &mut dyn FnMut() -> PatternId,
+    ) -> Result<(Registry, Vec<PatternId>)> {
+        for namespace in [from, to] {
+            if namespace.holds_definitions() {
+                return Err(refuse_change(namespace));
+            }
+        }
+        let concerns = |pattern: &&Arc<Pattern>, name: &Namespace| pattern.collections().contains(&name);
+        if from.database != to.database
+            && let Some(pattern) =
+                registry.iter().find(|pattern| concerns(pattern, from) || concerns(pattern, to))
+        {
+            return Err(Error::user(
+                ErrorCode::CollectionOwnedByPattern,
+                format!(
+                    "{from} cannot become {to}: {} '{}' of {} works within one database. dropPattern first",
+                    pattern.declaration.kind_name, pattern.declaration.name, pattern.target
+                ),
+            ));
+        }
+        let ended = ending_with(registry, to);
+        let (mut patterns, mut filled) = (Vec::new(), Vec::new());
+        for pattern in registry.iter().filter(|pattern| !ended.contains(&pattern.id)) {
+            if !concerns(&pattern, from) && pattern.source.as_ref() != Some(to) {
+                continue;
+            }
+            let declaration = pattern.declaration.renamed(&from.collection, &to.collection)?;
+            let renamed = Pattern::new(pattern.id, &to.database, declaration, pattern.state.clone())?;
+            let mut renamed = Pattern { counters: pattern.counters.clone(), ..renamed };
+            if pattern.source.as_ref() == Some(to) && pattern.is_maintained() {
+                renamed.id = ids();
+                renamed.state = PatternState::Building;
+                filled.push(renamed.id);
+            }
+            patterns.push((pattern.id, Arc::new(renamed)));
+        }
+        let replaced: Vec<PatternId> = patterns.iter().map(|(id, _)| *id).chain(ended).collect();
+        let patterns = patterns.into_iter().map(|(_, pattern)| pattern).collect();
+        Ok((registry.without(&replaced)?.with(patterns)?, filled))
+    }
+
+    /// Whether patterns would notice if a collection were replaced.
+    pub(crate) fn is_concerned(&self, namespace: &Namespace) -> bool {
+        let registry = self.patterns();
+        registry.of(&namespace.database).iter().any(|pattern| pattern.concerns(namespace))
+    }
+
+    /// Replaces the documents of a collection by those of another, by the door: what is in both is changed, so that
+    /// nobody who refers to it loses it.
+    pub(crate) fn replace_documents(
+        &self,
+        operation: &Arc<Operation>,
+        from: &Namespace,
+        to: &Namespace,
+    ) -> Result<()> {
+        let (collection, _held) = self.hold(operation, to)?;
+        let Some(new) = self.collection(from) else { return Err(Error::bug("what replaces is gone")) };
+        self.store.settle(Durability::Relaxed)?;
+        let snapshot = self.store.snapshot();
+        for (pattern, reference) in restricting(&self.readers_of(to)) {
+            self.check_unreferenced(operation, &snapshot, pattern, reference, &collection, Some(&new))?;
+        }
+        let mut unit = Unit::new(self, operation.clone(), self.options.durability);
+        unit.lend(&[collection.id]);
+        let in_new = |id: RawValue<'_>| find_by_unique(&snapshot, &new, "_id", id);
+        self.walk_records(operation, collection.id, |record| {
+            change(&mut unit, |unit| {
+                let Some(before) = read_newest(unit, &collection, record, Use::Write)? else { return Ok(()) };
+                match before.get("_id").map(in_new).transpose()?.flatten() {
+                    Some(_) => Ok(()),
+                    None => door::delete(unit, &collection, record, before.as_raw()),
+                }
+            })
+        })?;
+        scan(&snapshot, new.id, |stored| {
+            let document = document_of(&new, stored);
+            change(&mut unit, |unit| put(unit, &collection, document.as_raw()))
+        })?;
+        unit.settle()
+    }
+
+    /// Visits the records of a collection that its holder holds whole, a batch at a time.
+    fn walk_records(
+        &self,
+        operation: &Operation,
+        collection: CollectionId,
+        mut visit: impl FnMut(RecordId) -> Result<()>,
+    ) -> Result<()> {
+        let mut next = RecordId(0);
+        loop {
+            operation.check()?;
+            let (lower, upper) =
+                (layout::record_key(collection, next), layout::record_key(collection, RecordId(u64::MAX)));
+            let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
+            let rows = self.store.snapshot().scan(Space::Records, bounds.0, bounds.1, Direction::Forward);
+            let records: Vec<RecordId> =
+                rows.take(BATCH).map(|row| Ok(layout::record_id_of(&row?.0))).collect::<Result<_>>()?;
+            let Some(last) = records.last() else { return Ok(()) };
+            next = RecordId(last.0 + 1);
+            records.into_iter().try_for_each(&mut visit)?;
+        }
+    }
+
+    /// Whether a collection of definitions may go: not while there are patterns.
+    pub(crate) fn holds_patterns(&self, namespace: &Namespace) -> bool {
+        namespace.holds_definitions() && !self.patterns().of(&namespace.database).is_empty()
+    }
+
+    /// A unit that may change the definitions of a database where it has any.
+    pub(crate) fn definitions_unit(&self, operation: &Arc<Operation>, database: &str) -> Result<Unit<'_>> {
+        let mut unit = Unit::new(self, operation.clone(), Durability::Durable);
+        if !self.patterns().of(database).is_empty() {
+            unit.enter_or_create(&definitions_of(database))?;
+        }
+        Ok(unit)
+    }
+}
+
+/// The patterns in force that maintain fields of a collection.
+pub(crate) fn ending_with(registry: &Registry, namespace: &Namespace) -> Vec<PatternId> {
+    let own = registry
+        .of(&namespace.database)
+        .iter()
+        .filter(|pattern| pattern.target == *namespace && pattern.state != PatternState::Unverified);
+    own.map(|pattern| pattern.id).collect()
+}
+
+fn restricting(patterns: &[Arc<Pattern>]) -> impl Iterator<Item = (&Arc<Pattern>, &Reference)> {
+    patterns.iter().filter_map(|pattern| match &pattern.declaration.kind {
+        Kind::Reference(reference) if reference.on_source_delete == OnSourceDelete::Restrict => {
+            Some((pattern, reference))
+        }
+        _ => None,
+    })
+}
+
+/// Visits the stored documents of a collection.
+fn scan(
+    snapshot: &Snapshot,
+    collection: CollectionId,
+    mut visit: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let lower = layout::record_key(collection, RecordId(0));
+    let upper = layout::record_key(collection, RecordId(u64::MAX));
+    let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
+    for row in snapshot.scan(Space::Records, bounds.0, bounds.1, Direction::Forward) {
+        visit(&row?.1)?;
+    }
+    Ok(())
+}
+
+/// One change of a document, tried until nobody is in its way.
+fn change(unit: &mut Unit<'_>, mut attempt: impl FnMut(&mut Unit<'_>) -> Result<()>) -> Result<()> {
+    loop {
+        unit.operation.check()?;
+        match attempt(unit) {
+            Ok(()) => return unit.written(),
+            Err(error) if unit.can_retry(&error)? => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A document in the place of the one with its `_id`, or beside the others.
+fn put(unit: &mut Unit<'_>, collection: &Arc<Collection>, document: RawDocument<'_>) -> Result<()> {
+    let id = document.get("_id").unwrap_or(RawValue::Null);
+    match find_unique(unit, &collection.namespace, "_id", id, Use::Write)? {
+        Some(old) if old.document.as_bytes() == document.as_bytes() => Ok(()),
+        Some(old) => {
+            let before = old.document.as_raw();
+            door::update(unit, collection, old.record, before, document, |_| false).map(drop)
+        }
+        None => door::insert(unit, collection, document).map(drop),
+    }
+}

@@ -26,12 +26,6 @@ pub(super) fn permitted(
     let mut operators = Vec::new();
     super::pipeline::operators(&asked, &mut operators);
     let has = |name: &str| operators.iter().any(|operator| operator == name);
-    let failure = |answer: &Answer| match answer {
-        Answer::Failed(failure) => Some(failure.clone()),
-        Answer::Text(_) => Some(Failure::default()),
-        Answer::Reply(reply) if reply.get("writeErrors").is_some() => Some(Failure::default()),
-        _ => None,
-    };
     match (failure(mongod), failure(kilim)) {
         (Some(failure), _) if failure.code == 5_868_001 => {
             Some("mongod folds an $ifNull that is a new root to one operand, and then refuses that")
@@ -74,6 +68,27 @@ pub(super) fn permitted(
                 "mongod keeps a place for a field that a stage computed as missing and another one sets",
             )
         }
+    }
+}
+
+/// The error of an answer: of the command, of its first write, or its code where only that is compared.
+fn failure(answer: &Answer) -> Option<Failure> {
+    let coded = |code: Option<i32>| Failure { code: code.unwrap_or_default(), ..Failure::default() };
+    match answer {
+        Answer::Failed(failure) => Some(failure.clone()),
+        Answer::Text(lines) => {
+            let code = lines.first().and_then(|line| line.split(' ').next());
+            Some(coded(code.and_then(|code| code.parse().ok())))
+        }
+        Answer::Reply(reply) => {
+            let errors = reply.get("writeErrors").and_then(RawValue::as_array)?;
+            let code = errors.get(0).and_then(RawValue::as_document).and_then(|error| error.get("code"));
+            Some(coded(match code {
+                Some(RawValue::Int32(code)) => Some(code),
+                _ => None,
+            }))
+        }
+        _ => None,
     }
 }
 

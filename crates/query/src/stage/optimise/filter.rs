@@ -13,6 +13,12 @@ pub(super) struct Split {
     pub rest: Option<Filter>,
 }
 
+/// Whether an expression may give something else at each evaluation.
+fn is_random(expression: &Expression) -> bool {
+    let own = matches!(expression, Expression::Call(call) if call.operator.name == "$rand");
+    own || expression.children().any(is_random)
+}
+
 /// Whether a filter asks for the whole of what is at a path.
 pub(super) fn asks(filter: &Filter, path: &str) -> bool {
     let mut needed = Dependencies::default();
@@ -93,14 +99,17 @@ impl Mover<'_> {
             }
             // It may speak of any field.
             Filter::JsonSchema(_) => return None,
-            Filter::Expr(expression) if expression.as_constant().is_some() => filter.clone(),
             Filter::Expr(expression) => {
-                if !(self.may_pass)(&Predicate::Expr(crate::filter::Comparison::Eq, Value::Null)) {
-                    return None;
-                }
                 let mut needed = Dependencies::default();
                 expression.dependencies(&mut needed);
                 if needed.whole_document {
+                    return None;
+                }
+                // It has the same value everywhere.
+                if needed.fields.is_empty() && !is_random(expression) {
+                    return Some(filter.clone());
+                }
+                if !(self.may_pass)(&Predicate::Expr(crate::filter::Comparison::Eq, Value::Null)) {
                     return None;
                 }
                 let mut moved = (**expression).clone();

@@ -98,6 +98,7 @@ fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
             stages.swap(at, at + 1);
             true
         }
+        (Stage::Sort(_), next) if window::keeps_count(next) => window::limit_sort(stages, at),
         (_, Stage::Limit(_) | Stage::Skip(_)) => window::rewrite(stages, at, reads),
         _ => false,
     }
@@ -123,7 +124,11 @@ fn pass_match(stages: &mut Vec<Stage>, at: usize) -> bool {
     let filter = filter.clone();
     let (modified, may_pass): (Modified, fn(&Predicate) -> bool) = match &stages[at] {
         // As on MongoDB, a condition on the whole of a key of several fields holds the others back.
-        Stage::Group(group) if matches!(group.id, Expression::Object(_)) && filter::asks(&filter, "_id") => {
+        Stage::Group(group)
+            if matches!(&group.id, Expression::Object(fields)
+                if fields.iter().any(|(_, expression)| expression.as_field().is_some()))
+                && filter::asks(&filter, "_id") =>
+        {
             return false;
         }
         Stage::Group(group) => (grouped_by(&group.id), passes_group),

@@ -28,6 +28,8 @@ pub(super) fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
             stages[at + 1] = Stage::Limit(Limit(limit));
             true
         }
+        // As on MongoDB, a join lets by what ends in the read only.
+        (Stage::Lookup(_), Stage::Skip(_)) if !reaches_read(&stages[..at], reads) => false,
         (stage, Stage::Skip(_)) if keeps_count(stage) => {
             stages.swap(at, at + 1);
             true
@@ -55,23 +57,30 @@ pub(super) fn keeps_count(stage: &Stage) -> bool {
 fn is_awaited(before: &[Stage], reads: bool) -> bool {
     let kept = before.iter().rposition(|stage| !keeps_count(stage));
     let Some(kept) = kept else { return reads };
-    let read =
-        |stage: &Stage| matches!(stage, Stage::Match(_) | Stage::Sort(_) | Stage::Skip(_) | Stage::Limit(_));
     match &before[kept] {
         Stage::Sort(_) => true,
         Stage::Skip(_) if matches!(before[..kept].last(), Some(Stage::Sort(_))) => true,
-        _ => reads && before[..=kept].iter().all(read),
+        _ => reaches_read(before, reads),
     }
 }
 
+/// Whether a `$skip` or `$limit` behind these stages would come to the read of a collection.
+fn reaches_read(before: &[Stage], reads: bool) -> bool {
+    let kept = before.iter().rposition(|stage| !keeps_count(stage)).map_or(0, |at| at + 1);
+    let read =
+        |stage: &Stage| matches!(stage, Stage::Match(_) | Stage::Sort(_) | Stage::Skip(_) | Stage::Limit(_));
+    reads && before[..kept].iter().all(read)
+}
+
 /// A `$sort` need not keep more than a `$limit` behind it lets by, and what is skipped before that.
-fn limit_sort(stages: &mut Vec<Stage>, at: usize) -> bool {
+pub(super) fn limit_sort(stages: &mut Vec<Stage>, at: usize) -> bool {
     let mut skipped = 0u64;
     let mut behind = at + 1;
     let limit = loop {
         match stages.get(behind) {
             Some(Stage::Skip(skip)) => skipped = skipped.saturating_add(skip.0),
             Some(Stage::Limit(limit)) => break limit.0,
+            Some(stage) if keeps_count(stage) => {}
             _ => return false,
         }
         behind += 1;

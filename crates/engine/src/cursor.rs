@@ -135,7 +135,7 @@ impl Cursor {
 }
 
 /// Pipelines make documents that are larger than any that can be stored.
-fn check_size(document: RawDocument<'_>) -> Result<()> {
+pub(crate) fn check_size(document: RawDocument<'_>) -> Result<()> {
     const MAX: usize = limits::DOCUMENT_BYTES_MAX + limits::DOCUMENT_BYTES_SLACK;
     let size = document.as_bytes().len();
     if size <= MAX {

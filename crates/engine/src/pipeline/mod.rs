@@ -38,6 +38,7 @@ use std::sync::{Arc, Weak};
 use kilim_bson::{Document, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Variables};
+use kilim_query::projection::Projection;
 use kilim_query::stage::{self, Pipeline, Stage, check_nesting};
 use kilim_storage::Snapshot;
 
@@ -250,6 +251,7 @@ impl Reader {
         let absorb::Absorbed { request, count, shown } = absorb::absorb(&stages, outermost);
         stages.drain(..count);
         unwind::narrow(&mut stages);
+        let narrowing = narrowing(&stages);
         if outermost {
             lookup::mark_appended(&mut stages, self);
         }
@@ -261,6 +263,7 @@ impl Reader {
             request: ReadRequest { allow_disk_use: self.0.options.allow_disk_use, ..request },
             shown,
             stages,
+            narrowing,
             failed,
         })
     }
@@ -279,6 +282,8 @@ pub struct Prepared {
     /// The request's projection as explain shows it.
     shown: Option<Document>,
     stages: Vec<Stage>,
+    /// Before which stage records are cut down to what is read of them.
+    narrowing: Option<(usize, Arc<Projection>)>,
     /// Why it cannot run.
     failed: Option<Error>,
 }
@@ -321,11 +326,26 @@ impl Prepared {
                 self.read(plan)
             }
         };
-        for stage in stages {
+        for (at, stage) in stages.iter().enumerate() {
+            match &self.narrowing {
+                Some((before, projection)) if before + stages.len() == at + self.stages.len() => {
+                    step = Box::new(transform::Transform::project(projection, step, &opening));
+                }
+                _ => {}
+            }
             step = self::step(stage, step, &opening)?;
         }
         Ok(step)
     }
+}
+
+/// The first stage that holds on to rows, if they come to it as they were read, and what is read of them from there.
+fn narrowing(stages: &[Stage]) -> Option<(usize, Arc<Projection>)> {
+    let passes = |stage: &Stage| matches!(stage, Stage::Match(_) | Stage::Skip(_) | Stage::Limit(_));
+    let at = stages.iter().position(|stage| !passes(stage))?;
+    let holds = matches!(stages[at], Stage::Sort(_) | Stage::Sample(_) | Stage::BucketAuto(_));
+    let (projection, _) = absorb::narrowed(&stages[at..]).filter(|_| holds)?;
+    Some((at, Arc::new(projection)))
 }
 
 impl Prepared {

@@ -14,6 +14,7 @@ use kilim_query::stage;
 
 use super::Step;
 use crate::catalog::Collection;
+use crate::cursor::check_size;
 use crate::ddl::new_uuid;
 use crate::engine::Engine;
 use crate::index::IndexSpec;
@@ -83,6 +84,7 @@ fn write(
         rows.clear();
         while rows.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
             let Some(row) = input.next(&mut context)? else { break };
+            check_size(row.document())?;
             bytes += row.document().as_bytes().len();
             rows.push(row);
         }

@@ -124,7 +124,9 @@ impl Accumulator {
             }
             (State::Window(window), value) => (window.push(value.unwrap_or(RawValue::Null)), window.bytes()),
             (State::Best(best), Some(raw)) if !value.is_nullish() => (best.offer(raw), best.bytes()),
-            (State::Merged(merged), Some(RawValue::Document(document))) => (merged.lay(document), 0),
+            (State::Merged(merged), Some(RawValue::Document(document))) => {
+                (merged.lay(document), merged.bytes())
+            }
             (State::Merged(_), Some(other)) if !value.is_nullish() => return Err(refuse_merge(other)),
             (State::Digest(digest), _) => match Number::of_evaluated(value) {
                 Some(number) => (digest.add(number.to_f64()), 0),

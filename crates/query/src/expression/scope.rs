@@ -8,7 +8,8 @@ use super::{Base, Evaluated, Expression, FieldPath, Slot, Variable};
 /// Variables that a whole command knows, by their values.
 #[derive(Debug, Clone, Default)]
 pub struct Variables {
-    values: Vec<(Box<str>, Value)>,
+    /// None where the expression of a command's variable gave nothing.
+    values: Vec<(Box<str>, Option<Value>)>,
 }
 
 impl Variables {
@@ -21,7 +22,7 @@ impl Variables {
     }
 
     pub fn define(&mut self, name: &str, value: Value) {
-        self.values.push((name.into(), value));
+        self.values.push((name.into(), Some(value)));
     }
 
     /// The variables of a command's `let` or an update's `c`, whose expressions see no document.
@@ -38,8 +39,8 @@ impl Variables {
                      Expressions run before the query examines any documents.",
                 ));
             }
-            let value = expression.evaluate_constant()?.into_value().unwrap_or(Value::Undefined);
-            self.define(name, value);
+            let value = expression.evaluate_constant()?.into_value();
+            self.values.push((name.into(), value));
         }
         Ok(())
     }
@@ -53,8 +54,8 @@ impl Variables {
         Ok(())
     }
 
-    fn get(&self, name: &str) -> Option<&Value> {
-        self.values.iter().rev().find(|(known, _)| **known == *name).map(|(_, value)| value)
+    fn get(&self, name: &str) -> Option<Option<&Value>> {
+        self.values.iter().rev().find(|(known, _)| **known == *name).map(|(_, value)| value.as_ref())
     }
 }
 
@@ -170,7 +171,7 @@ impl<'s> Scope<'s> {
         check_variable_use(name)?;
         let base = match self.find(name) {
             Some(Meaning::Base(base)) => *base,
-            Some(Meaning::Constant(value)) => return constant(value, path),
+            Some(Meaning::Constant(value)) => return constant(Some(value), path),
             None => match name {
                 "ROOT" => Base::Root,
                 "CURRENT" => match path {
@@ -203,17 +204,13 @@ fn rest_of_path(path: &str) -> Result<FieldPath> {
     FieldPath::parse(path)
 }
 
-fn constant(value: &Value, path: Option<&str>) -> Result<Expression> {
-    let value = Evaluated::Raw(value.as_raw());
+fn constant(value: Option<&Value>, path: Option<&str>) -> Result<Expression> {
+    let value = value.map_or(Evaluated::Missing, |value| Evaluated::Raw(value.as_raw()));
     let value = match path {
         None => value,
         Some(path) => rest_of_path(path)?.evaluate_in(value),
     };
-    Ok(match value.into_value() {
-        // A command's variable whose expression gave nothing.
-        None | Some(Value::Undefined) => Expression::Missing,
-        Some(value) => Expression::Constant(value),
-    })
+    Ok(value.into_value().map_or(Expression::Missing, Expression::Constant))
 }
 
 fn undefined(name: &str) -> Error {

@@ -13,6 +13,8 @@ pub(super) const ENGINES: &str = "mongod's two engines answer differently, and K
 /// documents in the order of its plan.
 pub(super) const SEVERAL_FAULTS: &str = "of several faults of a command, either may be named";
 
+const CONDITIONS: &str = "conditions are asked in no certain order, until one fails to hold";
+
 /// Why two answers to the command may differ, if they may. `view` is the definition of the view that it may read;
 /// `ghosts` tells that data may lie in another order already.
 pub(super) fn permitted(
@@ -38,6 +40,14 @@ pub(super) fn permitted(
         {
             Some("whether mongod prepared $setIsSubset's second list decides its code")
         }
+        // Which of them is asked first decides, too, which document fails first.
+        (Some(one), Some(other))
+            if has("$expr")
+                && conditions(asked.as_raw()) > 1
+                && [&one, &other].iter().all(|it| it.message.starts_with("PlanExecutor error")) =>
+        {
+            Some(CONDITIONS)
+        }
         (Some(_), Some(_)) => None,
         (Some(failure), None) if failure.message.contains("parallel arrays") && has("$sort") => {
             Some("a sort whose order nobody sees is not done, and does not fail")
@@ -47,7 +57,7 @@ pub(super) fn permitted(
         }
         // Which condition is asked first decides whether an expression among them is asked at all.
         (Some(_), None) | (None, Some(_)) if has("$expr") && conditions(asked.as_raw()) > 1 => {
-            Some("conditions are asked in no certain order, until one fails to hold")
+            Some(CONDITIONS)
         }
         (Some(_), None) if binds_variables(asked.as_raw()) => {
             Some("mongod folds a $lookup's pipeline with its variables, and fails without a document")
@@ -59,6 +69,9 @@ pub(super) fn permitted(
         // Groups that mongod does not make do not fail either.
         (None, _) if has("$group") && (has("$exists") || has("$type")) && has("$match") => {
             Some("mongod asks a group's documents for $exists and $type what it should ask of the group")
+        }
+        (None, Some(_)) if has("$group") && has("$expr") && has("$match") => {
+            Some("mongod asks documents for an $expr about a group's key, where nothing is not null yet")
         }
         (Some(_), None) | (None, Some(_)) => None,
         (None, None) => {

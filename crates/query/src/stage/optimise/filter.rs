@@ -1,6 +1,6 @@
 //! Filters taken apart: what can be asked before a stage, and in whose names.
 
-use kilim_bson::{Path, RawValue, Value};
+use kilim_bson::{Path, RawValue};
 
 use crate::expression::{Base, Dependencies, Expression, FieldPath};
 use crate::filter::{Filter, Predicate};
@@ -11,6 +11,12 @@ pub(super) struct Split {
     /// In the names of the stage's input.
     pub passing: Option<Filter>,
     pub rest: Option<Filter>,
+}
+
+/// What a stage lets by of a filter whose paths it leaves as they are.
+pub(super) struct Passage {
+    pub predicate: fn(&Predicate) -> bool,
+    pub expression: fn(&Expression) -> bool,
 }
 
 /// Whether an expression may give something else at each evaluation.
@@ -27,9 +33,9 @@ pub(super) fn asks(filter: &Filter, path: &str) -> bool {
 }
 
 /// Divides a filter behind a stage that does this to paths.
-pub(super) fn split(filter: &Filter, modified: &Modified, may_pass: fn(&Predicate) -> bool) -> Split {
+pub(super) fn split(filter: &Filter, modified: &Modified, passage: &Passage) -> Split {
     let (mut passing, mut rest) = (Vec::new(), Vec::new());
-    let mover = Mover { modified, may_pass };
+    let mover = Mover { modified, passage };
     let conjuncts = match filter {
         Filter::And(children) => children.as_slice(),
         one => std::slice::from_ref(one),
@@ -71,7 +77,7 @@ fn rejoined(conjunct: &Filter, parts: Vec<Filter>) -> Vec<Filter> {
 
 struct Mover<'a> {
     modified: &'a Modified,
-    may_pass: fn(&Predicate) -> bool,
+    passage: &'a Passage,
 }
 
 impl Mover<'_> {
@@ -87,7 +93,7 @@ impl Mover<'_> {
             Filter::Or(children) => Filter::Or(all(children)?),
             Filter::Nor(children) => Filter::Nor(all(children)?),
             Filter::Field { path, predicate } => {
-                if !(self.may_pass)(predicate) || looks_at_arrays(predicate) {
+                if !(self.passage.predicate)(predicate) || looks_at_arrays(predicate) {
                     return None;
                 }
                 match self.name_before(path.as_str())? {
@@ -109,7 +115,7 @@ impl Mover<'_> {
                 if needed.fields.is_empty() && !is_random(expression) {
                     return Some(filter.clone());
                 }
-                if !(self.may_pass)(&Predicate::Expr(crate::filter::Comparison::Eq, Value::Null)) {
+                if !(self.passage.expression)(expression) {
                     return None;
                 }
                 let mut moved = (**expression).clone();

@@ -12,6 +12,7 @@ mod window;
 
 use std::sync::Arc;
 
+use self::filter::Passage;
 use super::lookup::Unwinding;
 use super::{Facet, Match, Modified, Paths, Pipeline, Stage, UnionWith};
 use crate::expression::Expression;
@@ -122,7 +123,7 @@ fn acts_on_one_document(stage: &Stage) -> bool {
 fn pass_match(stages: &mut Vec<Stage>, at: usize) -> bool {
     let Some(Stage::Match(Match { filter })) = stages.get(at + 1) else { return false };
     let filter = filter.clone();
-    let (modified, may_pass): (Modified, fn(&Predicate) -> bool) = match &stages[at] {
+    let (modified, passage) = match &stages[at] {
         // As on MongoDB, a condition on the whole of a key of several fields holds the others back.
         Stage::Group(group)
             if matches!(&group.id, Expression::Object(fields)
@@ -131,13 +132,13 @@ fn pass_match(stages: &mut Vec<Stage>, at: usize) -> bool {
         {
             return false;
         }
-        Stage::Group(group) => (grouped_by(&group.id), passes_group),
-        stage => (stage.behaviour().modified(), |_| true),
+        Stage::Group(group) => (grouped_by(&group.id), group_passage(&group.id)),
+        stage => (stage.behaviour().modified(), Passage { predicate: |_| true, expression: |_| true }),
     };
     if modified == Modified::Unknown {
         return false;
     }
-    let split = filter::split(&filter, &modified, may_pass);
+    let split = filter::split(&filter, &modified, &passage);
     if let Stage::Lookup(lookup) = &stages[at]
         && let Some(rest) = &split.rest
         && let Some(lookup) = lookup.with_match(rest)
@@ -178,6 +179,17 @@ fn grouped_by(id: &Expression) -> Modified {
         id => rename("_id".to_owned(), id),
     }
     Modified::AllBut(paths)
+}
+
+/// In a key of several fields what is missing stays missing, so an `$expr` about them may go ahead.
+fn group_passage(id: &Expression) -> Passage {
+    match id {
+        Expression::Object(_) => Passage {
+            predicate: |predicate| matches!(predicate, Predicate::Expr(..)) || passes_group(predicate),
+            expression: |_| true,
+        },
+        _ => Passage { predicate: passes_group, expression: |_| false },
+    }
 }
 
 /// A missing key becomes null in a group, so predicates that tell the two apart do not pass; nor does what

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Prepares a disk once, then lets `act` run on copies of it that stop after 0, 1, 2, … commits, until it ends before
 /// they do. Says at how many commits it was stopped.
-fn at_every_commit(
+pub fn at_every_commit(
     prepare: impl Fn(&Db),
     act: impl Fn(&Db) -> kilim_error::Result<()>,
     check: impl Fn(&Db),
@@ -57,9 +57,9 @@ fn at_every_commit(
 }
 
 /// Until nothing is filled or fanned out any more, or there is no power to do it.
-fn wait_for_jobs(db: &Db, disk: &MemoryDisk) {
+pub fn wait_for_jobs(db: &Db, disk: &MemoryDisk) {
     let deadline = Instant::now() + PATIENCE;
-    let busy = |state: &PatternState| !matches!(state, PatternState::Active | PatternState::Paused);
+    let busy = |state: &PatternState| matches!(state, PatternState::Building | PatternState::Verifying);
     while !disk.is_off()
         && (!db.engine.jobs.lock().is_empty()
             || db.engine.patterns().iter().any(|pattern| busy(&pattern.state)))

@@ -10,7 +10,10 @@ use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_engine::maintenance::{Part, Pattern, PatternState, Verification};
 use kilim_error::{ErrorCode, Result};
 
+use kilim_storage::MemoryDisk;
+
 use crate::pattern::{card, declare, make, one, recent, stats, wait_until_active};
+use crate::pattern_crash::{at_every_commit, wait_for_jobs};
 use crate::support::{Db, everywhere, ns, number, numbered};
 
 const DEFINITIONS: &str = "kilim.patterns";
@@ -623,4 +626,146 @@ fn filling_goes_on_after_a_rename() {
     wait_until_active(&db, "orders", "card");
     assert_eq!(db.count("orders", doc! {"customer.name": {"$exists": true}}), 50);
     assert_eq!(verify(&db, "orders", "card").wrong, 0);
+}
+
+#[test]
+fn a_modification_goes_on_after_any_commit() {
+    let length = |db: &Db| match one(db, "products", doc! {"_id": 1}).get("recent") {
+        Some(RawValue::Array(list)) => list.iter().count() as i64,
+        other => panic!("{other:?}"),
+    };
+    let stopped = at_every_commit(
+        |db| {
+            make(db, &["products", "reviews"]);
+            db.insert("products", &numbered(0..4, |_| doc! {}));
+            db.insert("reviews", &numbered(0..20, |id| doc! {"product": id % 4, "rating": 1, "at": id}));
+            declare(db, "products", with(recent(), "backfill", doc! {"batch": 1})).unwrap();
+        },
+        |db| modify(db, "products", "recent", doc! {"subset": {"limit": 4}}).map(drop),
+        |db| {
+            let limit = number(&pattern(db, "products", "recent").declaration.spec, "limit");
+            assert_eq!(length(db), limit);
+            if limit == 2 {
+                modify(db, "products", "recent", doc! {"subset": {"limit": 4}}).unwrap();
+                wait_for_jobs(db, &MemoryDisk::default());
+            }
+            assert_eq!(length(db), 4);
+        },
+    );
+    assert!(stopped > 4, "{stopped}");
+}
+
+#[test]
+fn a_dropped_source_is_gone_or_partly_deleted_after_any_commit() {
+    for on_source_delete in ["null", "unset", "cascade"] {
+        at_every_commit(
+            |db| {
+                shop(db);
+                declare(db, "orders", holders(on_source_delete)).unwrap();
+            },
+            |db| db.drop_collection("customers"),
+            |db| {
+                let left = db.find("customers", doc! {}).len() as u64;
+                assert_eq!(db.count("orders", doc! {"customer.name": {"$exists": true}}), left * 10);
+                if db.engine.collection(&ns("customers")).is_some() {
+                    db.drop_collection("customers").unwrap();
+                }
+                assert_eq!(db.engine.patterns().of("test").len(), 1);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_rename_and_its_patterns_are_whole_or_not_at_all() {
+    at_every_commit(
+        |db| {
+            shop(db);
+            declare(db, "orders", card()).unwrap();
+        },
+        |db| {
+            db.rename("customers", "clients", false)?;
+            db.rename("orders", "purchases", false)
+        },
+        |db| {
+            let existing = |names: [&'static str; 2]| {
+                let is = |name: &&str| db.engine.collection(&ns(name)).is_some();
+                names.into_iter().filter(is).collect::<Vec<_>>().concat()
+            };
+            let (source, target) = (existing(["customers", "clients"]), existing(["orders", "purchases"]));
+            db.update(&source, doc! {"_id": 1}, doc! {"$set": {"name": "new"}}).unwrap();
+            assert_eq!(db.count(&target, doc! {"customer.name": "new"}), 10);
+            assert_eq!(db.find(DEFINITIONS, doc! {}).len(), 1);
+        },
+    );
+}
+
+#[test]
+fn another_source_is_taken_up_after_any_commit() {
+    at_every_commit(
+        |db| {
+            make(db, &["products", "reviews"]);
+            db.insert("products", &numbered(0..2, |_| doc! {}));
+            db.insert("reviews", &numbered(0..4, |_| doc! {"product": 0, "rating": 1}));
+            db.insert("more", &numbered(0..6, |_| doc! {"product": 1, "rating": 2}));
+            declare(db, "products", stats()).unwrap();
+        },
+        |db| db.rename("more", "reviews", true),
+        |db| {
+            let counted: i64 = db.find("products", doc! {}).iter().map(|one| number(one, "count")).sum();
+            assert_eq!(counted, db.count("reviews", doc! {}) as i64);
+        },
+    );
+}
+
+#[test]
+fn a_restored_definition_is_repaired_after_any_commit() {
+    let finish = |db: &Db| -> Result<()> {
+        if db.engine.patterns().of("test").is_empty() {
+            db.try_insert(DEFINITIONS, definition("orders", card()))?;
+        }
+        if state(db, "orders", "card") == PatternState::Unverified {
+            verify(db, "orders", "card");
+            repair(db, "orders", "card")?;
+        }
+        Ok(())
+    };
+    at_every_commit(
+        shop,
+        |db| {
+            db.try_insert(DEFINITIONS, definition("orders", card()))?;
+            let operation = Arc::clone(&db.engine.operations.start(1));
+            db.engine.verify_pattern(&operation, &pattern(db, "orders", "card"), None, 10)?;
+            repair(db, "orders", "card").map(drop)
+        },
+        |db| {
+            finish(db).unwrap();
+            assert_eq!(state(db, "orders", "card"), PatternState::Active);
+            assert_eq!(db.count("orders", doc! {"customer.name": "c1"}), 10);
+        },
+    );
+}
+
+#[test]
+fn definitions_go_together_after_any_commit() {
+    at_every_commit(
+        |db| {
+            shop(db);
+            declare(db, "orders", card()).unwrap();
+            declare(
+                db,
+                "orders",
+                doc! {"name": "twice", "computed": {"set": {"twice": {"$add": ["$n", "$n"]}}}},
+            )
+            .unwrap();
+        },
+        |db| db.drop_collection(DEFINITIONS),
+        |db| {
+            let left = db.engine.patterns().of("test").len();
+            assert!(left == 0 || left == 2);
+            if let Some(definitions) = db.engine.collection(&ns(DEFINITIONS)) {
+                assert_eq!(db.find(&definitions.namespace.collection, doc! {}).len(), left);
+            }
+        },
+    );
 }

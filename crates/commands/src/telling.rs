@@ -64,7 +64,7 @@ fn collection(engine: &Engine, namespace: &Namespace, stage: CollStats) -> Resul
 
 fn indexes(engine: &Engine, namespace: &Namespace) -> Vec<Document> {
     let Some(collection) = engine.collection(namespace) else { return Vec::new() };
-    let tell = |index: &std::sync::Arc<kilim_engine::index::Index>| {
+    let tell = |index: &kilim_engine::index::Index| {
         doc! {
             "name": &index.spec.name,
             "key": index.spec.key_document.clone(),
@@ -76,7 +76,12 @@ fn indexes(engine: &Engine, namespace: &Namespace) -> Vec<Document> {
             "spec": index.spec.to_document(),
         }
     };
-    collection.indexes.iter().map(tell).collect()
+    let building = collection.building.iter().map(|building| {
+        let mut told = tell(&building.index);
+        told.push("building", true);
+        told
+    });
+    collection.indexes.iter().map(|index| tell(index)).chain(building).collect()
 }
 
 /// The patterns of a collection, or of the whole database.

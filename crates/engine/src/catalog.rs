@@ -326,6 +326,7 @@ impl IndexSpec {
             key: vec![KeyPart { path: Path::parse("_id"), descending: false, hashed: false }],
             key_document: doc! {"_id": 1},
             unique: true,
+            prepare_unique: false,
             sparse: false,
             hidden: false,
             expire_after_seconds: None,
@@ -349,6 +350,9 @@ impl IndexSpec {
         }
         if self.hidden {
             writer.append("hidden", RawValue::Bool(true));
+        }
+        if self.prepare_unique {
+            writer.append("prepareUnique", RawValue::Bool(true));
         }
         if let Some((document, _)) = &self.partial {
             writer.append("partialFilterExpression", RawValue::Document(document.as_raw()));
@@ -377,6 +381,7 @@ impl IndexSpec {
         Some(IndexSpec {
             key: KeyPart::all_of(key_document.as_raw()),
             unique: flag("unique") || name == "_id_",
+            prepare_unique: flag("prepareUnique"),
             sparse: flag("sparse"),
             hidden: flag("hidden"),
             expire_after_seconds: match document.get("expireAfterSeconds") {

@@ -1,9 +1,9 @@
-//! `collMod`: hide or show an index, change when documents expire, change a view.
+//! `collMod`: hide or show an index, make it unique, change when documents expire, change a view.
 
 use kilim_bson::{Array, Document, RawDocument};
 use kilim_engine::Namespace;
 use kilim_engine::catalog::Collection;
-use kilim_engine::index::{IndexSpec, KeyPart};
+use kilim_engine::index::{Conversion, IndexSpec, KeyPart};
 use kilim_engine::view::View;
 use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
@@ -21,10 +21,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
     let (mut index, mut on, mut pipeline) = (None, None, None);
+    let mut conversion = Conversion::Real;
     let mut options = CollectionOptions::default();
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "index" => index = Some(argument.document()?),
+            "dryRun" if argument.boolean()? => conversion = Conversion::DryRun,
+            "dryRun" => {}
             "viewOn" => on = Some(argument.string()?),
             "pipeline" => pipeline = Some(create::stages(&argument)?),
             _ if options.take(&argument)? => {}
@@ -55,8 +58,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Err(invalid(format!("option only supported on a view: {option}")));
     }
     let reply = match index {
+        None if conversion == Conversion::DryRun => {
+            return Err(invalid("dry run mode requires an valid index modification."));
+        }
         None => Document::new(),
-        Some(index) => change_index(call, &namespace, &collection, index)?,
+        Some(index) => change_index(call, &namespace, &collection, index, conversion)?,
     };
     if options.first_given().is_some() {
         change_options(call, &namespace, &options)?;
@@ -69,6 +75,7 @@ fn change_index(
     namespace: &Namespace,
     collection: &Collection,
     index: RawDocument<'_>,
+    conversion: Conversion,
 ) -> Result<Document> {
     let change = Change::parse(index)?;
     let (found, what) = match (change.name, change.key) {
@@ -84,10 +91,27 @@ fn change_index(
         return Err(Error::user(ErrorCode::IndexNotFound, message));
     };
     let reply = change.reply(&found.spec)?;
-    if !reply.is_empty() {
+    if conversion == Conversion::DryRun && !change.unique {
+        return Err(invalid("dry run mode requires an index modification with unique: true."));
+    }
+    if change.unique && !found.spec.unique {
+        call.engine.make_unique(&call.operation, namespace, found, conversion)?;
+    }
+    if conversion == Conversion::DryRun {
+        return Ok(Document::new());
+    }
+    // One that became unique is another index by now.
+    let found = match change.unique {
+        true => call.engine.collection(namespace).and_then(|now| now.index_named(&found.spec.name).cloned()),
+        false => Some(found.clone()),
+    };
+    if let Some(found) = found
+        && !reply.is_empty()
+    {
         call.engine.change_index(&call.operation, namespace, found.id, |spec| {
             spec.hidden = change.hidden.unwrap_or(spec.hidden);
             spec.expire_after_seconds = change.expire_after_seconds.or(spec.expire_after_seconds);
+            spec.prepare_unique = change.prepare_unique.unwrap_or(spec.prepare_unique) && !spec.unique;
         })?;
     }
     Ok(reply)
@@ -129,16 +153,20 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::user(ErrorCode::InvalidOptions, message)
 }
 
+#[derive(Default)]
 struct Change<'a> {
     name: Option<&'a str>,
     key: Option<RawDocument<'a>>,
     hidden: Option<bool>,
     expire_after_seconds: Option<i32>,
+    prepare_unique: Option<bool>,
+    unique: bool,
 }
 
 impl<'a> Change<'a> {
     fn parse(document: RawDocument<'a>) -> Result<Change<'a>> {
-        let mut change = Change { name: None, key: None, hidden: None, expire_after_seconds: None };
+        let mut change = Change::default();
+        let mut given = false;
         for argument in nested(INDEX, document) {
             match argument.name {
                 "name" => change.name = Some(argument.string()?),
@@ -148,11 +176,20 @@ impl<'a> Change<'a> {
                     argument.double()?;
                     change.expire_after_seconds = Some(expiry::seconds(argument.value).map_err(invalid)?);
                 }
-                "unique" | "prepareUnique" | "forceNonUnique" => return Err(argument.unsupported()),
+                "prepareUnique" => change.prepare_unique = Some(argument.boolean()?),
+                "unique" => {
+                    given = true;
+                    change.unique = argument.boolean()?;
+                }
+                "forceNonUnique" => return Err(argument.unsupported()),
                 _ => return Err(argument.unknown()),
             }
         }
-        if change.hidden.is_none() && change.expire_after_seconds.is_none() {
+        if given && !change.unique {
+            return Err(Error::user(ErrorCode::BadValue, "Cannot make index non-unique"));
+        }
+        let others = change.hidden.is_some() || change.prepare_unique.is_some();
+        if !given && !others && change.expire_after_seconds.is_none() {
             return Err(invalid("no expireAfterSeconds, hidden, unique, or prepareUnique field"));
         }
         Ok(change)
@@ -182,6 +219,24 @@ impl<'a> Change<'a> {
                 reply.push("hidden_old", spec.hidden);
                 reply.push("hidden_new", hidden);
             }
+        }
+        if self.unique && !spec.unique {
+            if !spec.prepare_unique {
+                return Err(invalid(
+                    "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.",
+                ));
+            }
+            reply.push("unique_new", true);
+        }
+        if let Some(prepare) = self.prepare_unique
+            && prepare != spec.prepare_unique
+            && !spec.unique
+        {
+            if prepare && !spec.has_plain_keys() {
+                return Err(invalid("a hashed or a wildcard index cannot become unique"));
+            }
+            reply.push("prepareUnique_old", spec.prepare_unique);
+            reply.push("prepareUnique_new", prepare);
         }
         Ok(reply)
     }

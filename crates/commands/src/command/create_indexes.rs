@@ -94,7 +94,7 @@ fn check_quorum(argument: &Argument<'_>) -> Result<()> {
 
 fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
     let (mut key, mut name, mut partial) = (None, None, None);
-    let (mut unique, mut sparse, mut hidden) = (false, false, false);
+    let (mut unique, mut prepare_unique, mut sparse, mut hidden) = (false, false, false, false);
     let (mut expire_after_seconds, mut version, mut projection) = (None, 2, None);
     // Other options may be null and mean nothing then; this one deletes.
     if let Some(null @ RawValue::Null) = document.get("expireAfterSeconds") {
@@ -108,6 +108,7 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             "unique" => unique = argument.boolean()?,
             "sparse" => sparse = argument.boolean()?,
             "hidden" => hidden = argument.strict_boolean()?,
+            "prepareUnique" => prepare_unique = argument.boolean()?,
             "partialFilterExpression" => {
                 let filter = argument.document()?;
                 let parsed = parse_partial(filter).map_err(|error| {
@@ -140,7 +141,6 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             | "min"
             | "max"
             | "bucketSize"
-            | "prepareUnique"
             | "clustered" => return Err(argument.unsupported()),
             "dropDups" => drop(argument.boolean()?),
             _ if lenient => {}
@@ -199,6 +199,7 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
         key: KeyPart::all_of(key),
         key_document: key.to_document(),
         unique: unique || is_id,
+        prepare_unique: prepare_unique && !unique,
         sparse,
         hidden,
         expire_after_seconds,

@@ -1,7 +1,11 @@
 //! `currentOp`: what runs now.
 
+use std::sync::Arc;
+
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::Engine;
+use kilim_engine::catalog::Collection;
+use kilim_engine::index::{BuildProgress, Phase};
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 
@@ -54,24 +58,53 @@ pub fn running(engine: &Engine) -> Vec<Document> {
     shown.chain(index_builds(engine)).collect()
 }
 
-/// Index builds and how far they are.
+/// Index builds and how far they are, as mongod's builders tell it.
 fn index_builds(engine: &Engine) -> Vec<Document> {
     let catalog = engine.catalog();
     let mut builds = Vec::new();
     for collection in catalog.iter() {
-        for building in collection.building.iter() {
-            let done = building.progress.load(std::sync::atomic::Ordering::Relaxed);
-            builds.push(doc! {
-                "type": "op",
-                "desc": "IndexBuild",
-                "ns": collection.namespace.to_string(),
-                "msg": format!("Index Build: scanning collection, {done} documents"),
-                "progress": {"done": done as i64},
-                "command": {"createIndexes": &collection.namespace.collection, "index": &building.index.spec.name},
-            });
+        let mut building = collection.building.iter().peekable();
+        while let Some(first) = building.next() {
+            let mut specs = vec![first.index.spec.to_document()];
+            while let Some(next) = building.next_if(|next| Arc::ptr_eq(&next.build, &first.build)) {
+                specs.push(next.index.spec.to_document());
+            }
+            builds.push(index_build(collection, &first.build, specs));
         }
     }
     builds
+}
+
+fn index_build(collection: &Collection, build: &BuildProgress, specs: Vec<Document>) -> Document {
+    let (phase, done, total) = build.now();
+    let running = build.started.elapsed();
+    let mut document = doc! {
+        "type": "op",
+        "host": host_name(),
+        "desc": "IndexBuildsCoordinator",
+        "active": true,
+        "secs_running": running.as_secs() as i64,
+        "microsecs_running": running.as_micros() as i64,
+        "op": "command",
+        "ns": collection.namespace.to_string(),
+        "command": {
+            "createIndexes": &collection.namespace.collection,
+            "indexes": specs,
+            "$db": &collection.namespace.database,
+        },
+    };
+    let what = match phase {
+        Phase::Scanning => "Index Build: scanning collection",
+        Phase::Loading => "Index Build: inserting keys from external sorter into index",
+        Phase::CatchingUp => {
+            document.push("msg", "Index Build: draining writes received during build");
+            return document;
+        }
+    };
+    let percent = (done * 100).checked_div(total).unwrap_or(0).min(100);
+    document.push("msg", format!("{what} {what}: {done}/{total} {percent}%"));
+    document.push("progress", doc! {"done": done as i64, "total": total as i64});
+    document
 }
 
 /// The collection that a command names, or that it is about its database.

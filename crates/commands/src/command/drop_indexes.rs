@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::catalog::Collection;
-use kilim_engine::index::{Index, KeyPart};
+use kilim_engine::index::{Index, IndexSpec, KeyPart};
 use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -26,11 +26,16 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let which = required(which.or(call.body.get("index")), NAME, "index")?;
     call.engine.check_no_view(&namespace)?;
-    let Some(collection) = call.engine.collection(&namespace) else {
-        return Err(Error::user(ErrorCode::NamespaceNotFound, format!("ns not found {namespace}")));
-    };
-    let before = collection.indexes.len();
-    let dropped = select(&collection, which)?;
+    let not_found = || Error::user(ErrorCode::NamespaceNotFound, format!("ns not found {namespace}"));
+    let mut collection = call.engine.collection(&namespace).ok_or_else(not_found)?;
+    let before = collection.indexes.len() + collection.building.len();
+    let unfinished = select_unfinished(&collection, which);
+    if !unfinished.is_empty() {
+        call.engine.abort_builds(&call.operation, &namespace, &unfinished)?;
+        // What was through before it could be ended is dropped as any other.
+        collection = call.engine.collection(&namespace).ok_or_else(not_found)?;
+    }
+    let dropped = select(&collection, which, &unfinished)?;
     let ids: Vec<_> = dropped.iter().map(|index| index.id).collect();
     call.engine.check_indexes_free(&collection, &ids)?;
     if !ids.is_empty() {
@@ -44,23 +49,39 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     Ok(reply)
 }
 
-fn select(collection: &Collection, which: RawValue<'_>) -> Result<Vec<Arc<Index>>> {
+/// The names of indexes that are being built and are meant.
+fn select_unfinished(collection: &Collection, which: RawValue<'_>) -> Vec<String> {
+    let meant = |spec: &IndexSpec| match which {
+        RawValue::String(name) => name == "*" || name == spec.name,
+        RawValue::Array(names) => names.iter().any(|name| {
+            matches!(name, RawValue::String("*"))
+                || matches!(name, RawValue::String(name) if name == spec.name)
+        }),
+        RawValue::Document(key) => spec.key == KeyPart::all_of(key),
+        _ => false,
+    };
+    let building = collection.building.iter().map(|building| &building.index.spec);
+    building.filter(|spec| meant(spec)).map(|spec| spec.name.clone()).collect()
+}
+
+/// The indexes that are meant. Those whose builds were ended need not be there.
+fn select(collection: &Collection, which: RawValue<'_>, ended: &[String]) -> Result<Vec<Arc<Index>>> {
     match which {
         RawValue::String("*") => Ok(collection.indexes.iter().skip(1).cloned().collect()),
-        RawValue::String(name) => Ok(vec![by_name(collection, name)?]),
+        RawValue::String(name) => Ok(by_name(collection, name, ended)?.into_iter().collect()),
         RawValue::Array(names) if names.iter().any(|name| matches!(name, RawValue::String("*"))) => {
-            select(collection, RawValue::String("*"))
+            select(collection, RawValue::String("*"), ended)
         }
         RawValue::Array(names) => (names.iter())
-            .map(|name| match name {
-                RawValue::String(name) => by_name(collection, name),
-                other => Err(Error::user(
+            .filter_map(|name| match name {
+                RawValue::String(name) => by_name(collection, name, ended).transpose(),
+                other => Some(Err(Error::user(
                     ErrorCode::TypeMismatch,
                     format!(
                         "dropIndexes: index names must be strings, found {}",
                         other.element_type().name()
                     ),
-                )),
+                ))),
             })
             .collect(),
         RawValue::Document(key) => {
@@ -76,6 +97,7 @@ fn select(collection: &Collection, which: RawValue<'_>) -> Result<Vec<Arc<Index>
             match first {
                 Some(index) if index.is_id() => Err(no_id()),
                 Some(index) => Ok(vec![index.clone()]),
+                None if !ended.is_empty() => Ok(Vec::new()),
                 None => Err(Error::user(
                     ErrorCode::IndexNotFound,
                     format!("can't find index with key: {}", shell_text(key)),
@@ -92,10 +114,11 @@ fn select(collection: &Collection, which: RawValue<'_>) -> Result<Vec<Arc<Index>
     }
 }
 
-fn by_name(collection: &Collection, name: &str) -> Result<Arc<Index>> {
+fn by_name(collection: &Collection, name: &str, ended: &[String]) -> Result<Option<Arc<Index>>> {
     match collection.index_named(name) {
         Some(index) if index.is_id() => Err(no_id()),
-        Some(index) => Ok(index.clone()),
+        Some(index) => Ok(Some(index.clone())),
+        None if ended.iter().any(|other| other == name) => Ok(None),
         None => Err(Error::user(ErrorCode::IndexNotFound, format!("index not found with name [{name}]"))),
     }
 }

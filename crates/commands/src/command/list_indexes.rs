@@ -25,7 +25,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let Some(collection) = call.engine.collection(&namespace) else {
         return Err(Error::user(ErrorCode::NamespaceNotFound, format!("ns does not exist: {namespace}")));
     };
-    let documents: Vec<Document> = collection.indexes.iter().map(|index| index.spec.to_document()).collect();
+    let building = collection.building.iter().map(|building| building.index.spec.to_document());
+    let documents: Vec<Document> =
+        collection.indexes.iter().map(|index| index.spec.to_document()).chain(building).collect();
     let cursor = Cursor::new(namespace, Source::List(documents.into_iter()));
     cursor_reply::first_batch(call, cursor, batch, false)
 }

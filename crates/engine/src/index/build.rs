@@ -10,23 +10,23 @@
 //! The build goes by the collection's id, so a rename does not disturb it. A mark in `meta` tells of its index
 //! ids for as long as it runs: what a crash leaves is reclaimed at the next opening, and the ids stay used.
 //!
-//! Invariant: after each round the entries are exactly the keys of that round's snapshot.
+//! Invariant: after each round the entries are exactly the keys of that round's snapshot, less those put off.
 //!
-//! A unique index catches up in the last round only: between snapshots two records may hold one key for
-//! a moment, which nobody refuses while the index is not there yet. For the same reason duplicates in the
-//! first snapshot are not loaded but looked at again in the last round; they may have gone by then.
+//! In a unique index two records may hold one key for a moment, which nobody refuses while the index is not
+//! there yet. Such a key is put off: it has no entry, and its records are looked at again in the next round. What
+//! is still held twice in the last round is an error.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kilim_bson::RawDocument;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Direction, Durability, Snapshot, Space, Store, Transaction};
 use parking_lot::Mutex;
 
+use super::building::{BuildProgress, BuildingIndex, Phase, PutOff};
 use super::sorter::Sorter;
 use super::{Index, IndexId, IndexSpec, KeySet, Multikey, Usage, check_index_count, keys_of, new_specs};
 use crate::catalog::{Collection, RecordId};
@@ -42,52 +42,8 @@ const LAST_ROUND_RECORDS: usize = 1000;
 /// Entries of keys held twice that a unique build puts off; with more, it fails at once.
 const PUT_OFF_MAX: usize = 10_000;
 
-/// An index under construction.
-#[derive(Debug)]
-pub struct BuildingIndex {
-    pub index: Index,
-    touched: Mutex<Touched>,
-    /// Records scanned so far, for currentOp.
-    pub progress: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Touched {
-    records: BTreeSet<RecordId>,
-    multikey: Multikey,
-    /// Entries of a unique index that several records wanted in the first snapshot: not loaded.
-    put_off: BTreeSet<Vec<u8>>,
-}
-
-impl BuildingIndex {
-    /// A writer is about to change this record. Refuses a document that the index could not hold; what is
-    /// replaced or removed is let go, whatever it is.
-    pub(crate) fn touch(&self, record: RecordId, after: Option<RawDocument<'_>>) -> Result<()> {
-        let multikey = match after {
-            Some(document) => keys_of(&self.index.spec, document, &mut KeySet::default())?,
-            None => Multikey::default(),
-        };
-        let mut touched = self.touched.lock();
-        touched.records.insert(record);
-        touched.multikey = touched.multikey.union(&multikey);
-        Ok(())
-    }
-
-    fn put_off(&self, entry: &[u8], value: &[u8]) {
-        let mut touched = self.touched.lock();
-        touched.put_off.insert(entry.to_vec());
-        touched.records.insert(layout::record_id_of(&value[..8]));
-    }
-
-    fn take_touched(&self) -> (BTreeSet<RecordId>, Multikey) {
-        let mut touched = self.touched.lock();
-        (std::mem::take(&mut touched.records), touched.multikey.clone())
-    }
-
-    fn touched_count(&self) -> usize {
-        self.touched.lock().records.len()
-    }
-}
+/// How often the log tells how far a build is.
+const TELL_EVERY: Duration = Duration::from_secs(3);
 
 impl Engine {
     /// Builds indexes on a collection that exists, as far as it lacks them. They appear together, or none
@@ -100,16 +56,12 @@ impl Engine {
     ) -> Result<Built> {
         self.check_new_indexes(namespace, &specs)?;
         loop {
-            match Build::begin(self, operation, namespace, &specs)? {
+            match Build::begin(self, operation, namespace, &specs, None)? {
                 Beginning::Elsewhere => std::thread::sleep(TURN),
                 Beginning::Nothing { before } => return Ok(Built { before, added: 0 }),
-                Beginning::Begun(mut build) => {
+                Beginning::Begun(build) => {
                     let built = Built { before: build.collection.indexes.len(), added: build.building.len() };
-                    let result = build.run();
-                    if result.is_err() {
-                        build.give_up();
-                    }
-                    return result.map(|()| built);
+                    return build.run_to_end().map(|()| built);
                 }
             }
         }
@@ -133,6 +85,30 @@ impl Engine {
         changed.shared.plan_cache.clear();
         self.cursors.close_of_collection(changed.id);
         Ok(())
+    }
+
+    /// Ends builds of these indexes, if they are all that their builds make, and waits until they are gone. One
+    /// that is through by then has become an index.
+    pub fn abort_builds(&self, operation: &Operation, namespace: &Namespace, names: &[String]) -> Result<()> {
+        loop {
+            let Some(collection) = self.collection(namespace) else { return Ok(()) };
+            let meant = |building: &&Arc<BuildingIndex>| names.contains(&building.index.spec.name);
+            let mut building = collection.building.iter().filter(meant).peekable();
+            if building.peek().is_none() {
+                return Ok(());
+            }
+            for building in building {
+                if building.build.names.iter().any(|name| !names.contains(name)) {
+                    return Err(Error::user(
+                        ErrorCode::IndexNotFound,
+                        format!("can't drop unfinished index with name: {}", building.index.spec.name),
+                    ));
+                }
+                building.build.abort();
+            }
+            operation.check()?;
+            std::thread::sleep(TURN);
+        }
     }
 
     /// Changes what an index is without a change of its entries: whether it is hidden, when documents expire.
@@ -171,7 +147,7 @@ pub struct Built {
 /// How long one waits for somebody else's build before one looks again.
 const TURN: Duration = Duration::from_millis(5);
 
-enum Beginning<'e> {
+pub(super) enum Beginning<'e> {
     Begun(Build<'e>),
     /// An index of that name is being built.
     Elsewhere,
@@ -181,22 +157,26 @@ enum Beginning<'e> {
     },
 }
 
-struct Build<'e> {
+pub(super) struct Build<'e> {
     engine: &'e Engine,
     operation: &'e Operation,
     namespace: &'e Namespace,
     collection: Arc<Collection>,
     building: Vec<Arc<BuildingIndex>>,
+    progress: Arc<BuildProgress>,
+    /// The index whose place the one that is built takes.
+    replaced: Option<IndexId>,
     /// What the entries correspond to.
     reached: Snapshot,
 }
 
 impl<'e> Build<'e> {
-    fn begin(
+    pub(super) fn begin(
         engine: &'e Engine,
         operation: &'e Operation,
         namespace: &'e Namespace,
         specs: &[IndexSpec],
+        replaced: Option<IndexId>,
     ) -> Result<Beginning<'e>> {
         let (collection, held) = engine.hold(operation, namespace)?;
         let elsewhere = |spec: &IndexSpec| {
@@ -209,11 +189,18 @@ impl<'e> Build<'e> {
             operation.check()?;
             return Ok(Beginning::Elsewhere);
         }
-        let specs = new_specs(&collection, specs.to_vec())?;
-        if specs.is_empty() {
+        let specs = match replaced {
+            Some(_) => specs.to_vec(),
+            None => new_specs(&collection, specs.to_vec())?,
+        };
+        let gone = |id: IndexId| collection.indexes.iter().all(|index| index.id != id);
+        if specs.is_empty() || replaced.is_some_and(gone) {
             return Ok(Beginning::Nothing { before: collection.indexes.len() });
         }
-        check_index_count(&collection, specs.len())?;
+        if replaced.is_none() {
+            check_index_count(&collection, specs.len())?;
+        }
+        let progress = Arc::new(BuildProgress::new(specs.iter().map(|spec| spec.name.clone()).collect()));
         let building: Vec<Arc<BuildingIndex>> = {
             let mut ids = engine.ids.lock();
             let building = |spec: IndexSpec| {
@@ -225,8 +212,8 @@ impl<'e> Build<'e> {
                         usage: Usage::default(),
                         ready_since: 0,
                     },
+                    build: progress.clone(),
                     touched: Mutex::default(),
-                    progress: AtomicU64::new(0),
                 })
             };
             let building: Vec<_> = specs.into_iter().map(building).collect();
@@ -248,7 +235,54 @@ impl<'e> Build<'e> {
         let reached = published(engine)?;
         let collection = engine.collection(namespace).ok_or_else(|| crate::ddl::not_found(namespace))?;
         drop(held);
-        Ok(Beginning::Begun(Build { engine, operation, namespace, collection, building, reached }))
+        Ok(Beginning::Begun(Build {
+            engine,
+            operation,
+            namespace,
+            collection,
+            building,
+            progress,
+            replaced,
+            reached,
+        }))
+    }
+
+    /// Builds, and leaves nothing behind where that fails. The log tells of both.
+    pub(super) fn run_to_end(mut self) -> Result<()> {
+        let begun = Instant::now();
+        let (namespace, indexes) = (self.namespace.to_string(), self.progress.names.clone());
+        tracing::info!(namespace, ?indexes, "Index build: starting");
+        let result = self.run();
+        let millis = begun.elapsed().as_millis() as u64;
+        match &result {
+            Ok(()) => tracing::info!(namespace, ?indexes, millis, "Index build: completed successfully"),
+            Err(error) => {
+                self.give_up();
+                tracing::info!(namespace, ?indexes, millis, %error, "Index build: failed");
+            }
+        }
+        result
+    }
+
+    /// Whether the build may go on.
+    fn check(&self) -> Result<()> {
+        if self.progress.is_aborted() {
+            return Err(Error::user(
+                ErrorCode::IndexBuildAborted,
+                "Index build failed: the index was dropped during the index build",
+            ));
+        }
+        self.operation.check()
+    }
+
+    /// Tells the log how far it is, now and then.
+    fn tell(&self, told: &mut Instant) {
+        if told.elapsed() >= TELL_EVERY {
+            *told = Instant::now();
+            let (phase, done, total) = self.progress.now();
+            let namespace = self.namespace.to_string();
+            tracing::info!(namespace, ?phase, done, total, "Index build: in progress");
+        }
     }
 
     fn run(&mut self) -> Result<()> {
@@ -256,15 +290,16 @@ impl<'e> Build<'e> {
         for building in self.building.clone() {
             multikeys.push(self.ingest(&building)?);
         }
+        self.progress.begin(Phase::CatchingUp, 0);
         let behind = |building: &Arc<BuildingIndex>| building.touched_count() > LAST_ROUND_RECORDS;
-        let in_rounds = self.building.iter().all(|building| !building.index.spec.unique);
-        while in_rounds && self.building.iter().any(behind) {
+        while self.building.iter().any(behind) {
+            self.check()?;
             let (_, held) = self.hold()?;
             let reached = published(self.engine)?;
             let touched: Vec<_> = self.building.iter().map(|building| building.take_touched().0).collect();
             drop(held);
             for (building, touched) in self.building.iter().zip(touched) {
-                self.catch_up(building, &touched, &reached)?;
+                self.catch_up(building, touched, &reached, false)?;
             }
             self.reached = reached;
         }
@@ -282,6 +317,9 @@ impl<'e> Build<'e> {
             Bound::Included(&upper[..]),
             Direction::Forward,
         );
+        let records = self.reached.counter(&layout::counter_key(self.collection.id))?.count;
+        self.progress.begin(Phase::Scanning, records.max(0) as u64);
+        let (mut told, mut number) = (Instant::now(), 0);
         let mut sorter = Sorter::new();
         let mut multikey = Multikey::default();
         let mut keys = KeySet::default();
@@ -296,21 +334,23 @@ impl<'e> Build<'e> {
             for (key, type_bits) in keys.iter() {
                 let (entry, value) = index_entry(index, key, type_bits, record);
                 sorter.push(entry, value)?;
+                number += 1;
             }
-            if building.progress.fetch_add(1, Ordering::Relaxed).is_multiple_of(1024) {
-                self.operation.check()?;
+            if self.progress.step().is_multiple_of(1024) {
+                self.check()?;
+                self.tell(&mut told);
             }
         }
+        self.progress.begin(Phase::Loading, number);
 
         let mut merge = sorter.finish()?;
         let mut following = merge.next_entry()?;
-        let mut merged = 0;
         let mut put_off = 0;
         let mut next = || -> Result<Option<(Vec<u8>, Vec<u8>)>> {
             while let Some((entry, value)) = following.take() {
-                merged += 1;
-                if merged % 1024 == 0 {
-                    self.operation.check()?;
+                if self.progress.step().is_multiple_of(1024) {
+                    self.check()?;
+                    self.tell(&mut told);
                 }
                 following = merge.next_entry()?;
                 let mut alone = true;
@@ -346,15 +386,24 @@ impl<'e> Build<'e> {
         }
     }
 
-    /// Brings the entries of touched records from the last snapshot to a newer one.
-    fn catch_up(&self, building: &BuildingIndex, touched: &BTreeSet<RecordId>, to: &Snapshot) -> Result<()> {
+    /// Brings the entries of touched records from the last snapshot to a newer one. A key that two records hold is
+    /// put off, unless this is the last round.
+    fn catch_up(
+        &self,
+        building: &BuildingIndex,
+        mut touched: BTreeSet<RecordId>,
+        to: &Snapshot,
+        last: bool,
+    ) -> Result<()> {
         let index = &building.index;
         let mut transaction = self.engine.store.begin();
         let mut additions = Vec::new();
-        let put_off = std::mem::take(&mut building.touched.lock().put_off);
-        let is_put_off =
-            |key: &[u8]| !put_off.is_empty() && put_off.contains(&layout::unique_entry(index.id, key));
-        for &record in touched {
+        let mut put_off = std::mem::take(&mut building.touched.lock().put_off);
+        touched.append(&mut put_off.records);
+        let is_put_off = |key: &[u8]| {
+            !put_off.entries.is_empty() && put_off.entries.contains(&layout::unique_entry(index.id, key))
+        };
+        for record in touched {
             let (mut old, mut new) = (KeySet::default(), KeySet::default());
             let key = layout::record_key(self.collection.id, record);
             if let Some(stored) = self.reached.get(Space::Records, &key)? {
@@ -374,13 +423,30 @@ impl<'e> Build<'e> {
         // Removals first: a unique key may have moved from one record to another. By key, so that of several
         // duplicates the first is told.
         additions.sort_unstable();
+        let mut again = PutOff::default();
         for (key, type_bits, record) in additions {
             let (entry, value) = index_entry(index, &key, &type_bits, record);
-            if index.spec.unique && transaction.latest(Space::Index, &entry)?.is_some() {
-                return Err(duplicate_key(self.namespace, index, &key, &type_bits));
+            let holder = match index.spec.unique {
+                true if again.entries.contains(&entry) => {
+                    again.add(&entry, record);
+                    continue;
+                }
+                true => transaction.latest(Space::Index, &entry)?,
+                false => None,
+            };
+            match holder {
+                None => transaction.put(Space::Index, entry, value),
+                Some(_) if last || again.records.len() > PUT_OFF_MAX => {
+                    return Err(duplicate_key(self.namespace, index, &key, &type_bits));
+                }
+                Some(holder) => {
+                    again.add(&entry, layout::record_id_of(&holder[..8]));
+                    again.add(&entry, record);
+                    transaction.delete(Space::Index, &entry);
+                }
             }
-            transaction.put(Space::Index, entry, value);
         }
+        building.touched.lock().put_off = again;
         if !transaction.is_empty() {
             transaction.commit(Durability::Durable)?;
         }
@@ -390,11 +456,12 @@ impl<'e> Build<'e> {
     /// The last round and the switch, with no writer inside.
     fn finish(&mut self, multikeys: Vec<Multikey>) -> Result<()> {
         let (current, _held) = self.hold()?;
+        self.check()?;
         let last = published(self.engine)?;
         let mut finished = Vec::new();
         for (building, scanned) in self.building.iter().zip(multikeys) {
             let (touched, seen) = building.take_touched();
-            self.catch_up(building, &touched, &last)?;
+            self.catch_up(building, touched, &last, true)?;
             let multikey = scanned.union(&seen);
             finished.push(Index { multikey, ready_since: u64::MAX, ..building.index.clone() });
         }
@@ -402,16 +469,26 @@ impl<'e> Build<'e> {
         // commit's time, not the last one's: a bulk load is published under the time of the commit before it,
         // so a snapshot of that time may be from before the load.
         let ready_since = published(self.engine)?.commit_time() + 1;
-        let building = &self.building;
+        let (building, replaced) = (&self.building, self.replaced);
         let changed = self.engine.replace_collection(&current.namespace, |collection, transaction| {
             for building in building {
                 transaction.delete(Space::Meta, &layout::building_key(building.index.id));
             }
-            let finished = finished.drain(..).map(|index| Arc::new(Index { ready_since, ..index }));
-            collection.indexes = collection.indexes.iter().cloned().chain(finished).collect();
+            let mut finished = finished.drain(..).map(|index| Arc::new(Index { ready_since, ..index }));
+            let mut indexes: Vec<Arc<Index>> = collection.indexes.to_vec();
+            if let Some(place) = indexes.iter_mut().find(|index| Some(index.id) == replaced) {
+                transaction.reclaim(Space::Index, &layout::index_prefix(place.id));
+                if let Some(index) = finished.next() {
+                    *place = index;
+                }
+            }
+            collection.indexes = indexes.into_iter().chain(finished).collect();
             collection.building = without(&collection.building, building);
         })?;
         changed.shared.plan_cache.clear();
+        if replaced.is_some() {
+            self.engine.cursors.close_of_collection(changed.id);
+        }
         Ok(())
     }
 

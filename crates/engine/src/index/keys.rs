@@ -418,6 +418,7 @@ mod tests {
             key: key.iter().map(part).collect(),
             key_document: key.to_document(),
             unique: false,
+            prepare_unique: false,
             sparse,
             hidden: false,
             expire_after_seconds: None,

@@ -37,7 +37,7 @@ fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
     let same_options = spec.unique == other.unique && spec.sparse == other.sparse;
     if spec.name == other.name {
         return match same_scope && same_options {
-            true if spec.expire_after_seconds != other.expire_after_seconds => Err(Error::user(
+            true if other_options(spec) != other_options(other) => Err(Error::user(
                 ErrorCode::IndexOptionsConflict,
                 format!(
                     "An equivalent index already exists with the same name but different options. Requested index: \
@@ -60,12 +60,26 @@ fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
         };
     }
     match same_scope && same_options {
+        true if other_options(spec) != other_options(other) => Err(Error::user(
+            ErrorCode::IndexOptionsConflict,
+            format!(
+                "An equivalent index already exists with a different name and options. Requested index: {}, \
+                 existing index: {}",
+                shell(spec),
+                shell(other)
+            ),
+        )),
         true => Err(Error::user(
             ErrorCode::IndexOptionsConflict,
             format!("Index already exists with a different name: {}", other.name),
         )),
         false => Ok(false),
     }
+}
+
+/// What may differ between indexes that are one.
+fn other_options(spec: &IndexSpec) -> (Option<i32>, bool) {
+    (spec.expire_after_seconds, spec.prepare_unique)
 }
 
 fn shell(spec: &IndexSpec) -> String {

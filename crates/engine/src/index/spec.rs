@@ -32,6 +32,8 @@ pub struct IndexSpec {
     /// The `key` document as given, for listIndexes: `1`, `1.0` and `NumberLong(1)` are kept apart.
     pub key_document: Document,
     pub unique: bool,
+    /// New duplicates are refused, those that are there already stay: the first step to `unique`.
+    pub prepare_unique: bool,
     pub sparse: bool,
     pub hidden: bool,
     /// How long after the date in its field a document lives.
@@ -187,6 +189,11 @@ impl Multikey {
 }
 
 impl IndexSpec {
+    /// Whether a key that another document has is refused.
+    pub fn refuses_duplicates(&self) -> bool {
+        self.unique || self.prepare_unique
+    }
+
     /// Documents that lack the fields are not in the index.
     pub fn leaves_out_missing(&self) -> bool {
         self.sparse || self.wildcard.is_some()

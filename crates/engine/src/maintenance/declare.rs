@@ -298,6 +298,7 @@ fn index_over(name: String, key: Document, unique: bool) -> IndexSpec {
         key: KeyPart::all_of(key.as_raw()),
         key_document: key,
         unique,
+        prepare_unique: false,
         sparse: false,
         hidden: false,
         expire_after_seconds: None,

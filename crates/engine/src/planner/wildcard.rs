@@ -66,6 +66,7 @@ pub fn view(index: &Arc<Index>, path: &Path) -> Option<Arc<Index>> {
             key: vec![KeyPart::path_part(), KeyPart { path: path.clone(), descending: false, hashed: false }],
             key_document,
             unique: false,
+            prepare_unique: false,
             sparse: false,
             hidden: false,
             expire_after_seconds: None,

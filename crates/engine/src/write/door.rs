@@ -153,7 +153,7 @@ pub(crate) fn put_changed(
         let mut old = KeySet::default();
         keys_of(&index.spec, before, &mut old)?;
         let new = new_keys(unit, collection, index, after)?;
-        if index.spec.unique {
+        if index.spec.refuses_duplicates() {
             for (key, type_bits) in new.iter().filter(|(key, _)| !old.contains(key)) {
                 claim_key(unit, collection, index, key, type_bits, record)?;
             }
@@ -228,7 +228,7 @@ fn claim(
     keys: &KeySet,
     record: RecordId,
 ) -> Result<()> {
-    if index.spec.unique {
+    if index.spec.refuses_duplicates() {
         for (key, type_bits) in keys.iter() {
             claim_key(unit, collection, index, key, type_bits, record)?;
         }
@@ -245,7 +245,14 @@ fn claim_key(
     type_bits: &[u8],
     record: RecordId,
 ) -> Result<()> {
-    match unit.lock_unique(&layout::unique_entry(index.id, key))? {
+    let entry = layout::unique_entry(index.id, key);
+    if index.spec.prepare_unique {
+        return match unit.lock_prepared(&entry, record)? {
+            true => Err(duplicate_key(&collection.namespace, index, key, type_bits)),
+            false => Ok(()),
+        };
+    }
+    match unit.lock_unique(&entry)? {
         Some(holder) if holder != record => Err(duplicate_key(&collection.namespace, index, key, type_bits)),
         _ => Ok(()),
     }

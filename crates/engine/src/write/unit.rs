@@ -7,11 +7,12 @@
 //!
 //! Inside a transaction nothing waits: whoever comes second gets a conflict.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{Bytes, CommitTime, Durability, Snapshot, Space, Ticket, Transaction, Wait};
+use kilim_storage::{Bytes, CommitTime, Direction, Durability, Snapshot, Space, Ticket, Transaction, Wait};
 use parking_lot::{ArcRwLockReadGuard, RawRwLock};
 
 use crate::catalog::{Collection, CollectionId, RecordId};
@@ -369,6 +370,21 @@ impl<'e> Unit<'e> {
         Ok(seen.map(|value| layout::record_id_of(&value[..8])))
     }
 
+    /// Takes the intent on a key of an index that is to become unique, and says whether another record has the
+    /// key. Its entries end in their records, so they are scanned for; whoever held the intent before has queued
+    /// his, and the queue is seen through first.
+    pub(super) fn lock_prepared(&mut self, entry: &[u8], record: RecordId) -> Result<bool> {
+        self.lock(Space::Index, entry)?;
+        self.engine.store.sync()?;
+        let in_transaction = self.is_transaction() && !self.commits;
+        let transaction = self.transaction();
+        let newest = has_other_entry(&transaction.newest_snapshot(), entry, record)?;
+        if in_transaction && newest && !has_other_entry(&transaction.snapshot(), entry, record)? {
+            return Err(Error::Conflict("a document with that unique key was inserted meanwhile"));
+        }
+        Ok(newest)
+    }
+
     fn lock(&mut self, space: Space, key: &[u8]) -> Result<()> {
         let operation = self.operation.clone();
         let interrupt = || operation.check().err();
@@ -541,4 +557,19 @@ pub fn not_in_transaction(command: &str) -> Error {
         ErrorCode::OperationNotSupportedInTransaction,
         format!("Cannot run '{command}' in a multi-document transaction."),
     )
+}
+
+/// Whether an index that is not unique has this key for a record other than `record`.
+fn has_other_entry(snapshot: &Snapshot, entry: &[u8], record: RecordId) -> Result<bool> {
+    let mut upper = entry.to_vec();
+    upper.extend_from_slice(&[0xFF; 9]);
+    let found =
+        snapshot.scan(Space::Index, Bound::Included(entry), Bound::Excluded(&upper[..]), Direction::Forward);
+    for found in found {
+        let (key, _) = found?;
+        if key.len() == entry.len() + 8 && key.starts_with(entry) && layout::record_id_of(&key) != record {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -5,6 +5,7 @@ mod catalog;
 mod cursor;
 mod expiry;
 mod index_build;
+mod index_change;
 mod model;
 mod pattern;
 mod pattern_copies;

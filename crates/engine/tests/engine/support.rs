@@ -50,6 +50,7 @@ pub fn spec(key: Document) -> IndexSpec {
         key: KeyPart::all_of(key.as_raw()),
         key_document: key,
         unique: false,
+        prepare_unique: false,
         sparse: false,
         hidden: false,
         expire_after_seconds: None,

@@ -40,6 +40,7 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
         key: KeyPart::all_of(key.as_raw()),
         key_document: key.clone(),
         unique: flag("unique"),
+        prepare_unique: false,
         sparse: flag("sparse"),
         hidden: flag("hidden"),
         expire_after_seconds: None,

@@ -8,6 +8,7 @@ mod aggregation;
 mod data;
 mod lives;
 mod load;
+mod patterns;
 mod report;
 mod workload;
 
@@ -18,6 +19,7 @@ use kilim_testkit::oracle::find_or_install;
 use kilim_testkit::subject::{Kind, Running, Subject, disk_bytes};
 
 use crate::load::{Measure, measure};
+use crate::patterns::Contest;
 use crate::report::Row;
 use crate::workload::Workload;
 
@@ -125,13 +127,18 @@ fn main() -> Result<()> {
     let mut rows = Vec::new();
     let workloads: Vec<Workload> =
         workload::all().into_iter().filter(|w| options.wants(&full_name(w))).collect();
+    let contests: Vec<Contest> =
+        patterns::all().into_iter().filter(|contest| options.wants(&contest_name(contest))).collect();
     let mut after = Vec::new();
-    if !workloads.is_empty() {
+    if !workloads.is_empty() || !contests.is_empty() {
         let place = tempfile::Builder::new().prefix("kilim-bench-").tempdir_in(&options.data)?;
         let subjects = [sides.subject(0, place.path())?, sides.subject(1, place.path())?];
         let running = [subjects[0].start()?, subjects[1].start()?];
         for workload in &workloads {
             rows.push(run_workload(workload, &running, &options)?);
+        }
+        for contest in &contests {
+            rows.extend(run_contest(contest, &running, &options)?);
         }
         let [a, b] = [running[0].resident_bytes()?, running[1].resident_bytes()?];
         after.push(report::figure("resident memory", [a, b].map(report::bytes), "", None));
@@ -182,6 +189,50 @@ fn run_workload(workload: &Workload, running: &[Running; 2], options: &Options) 
         rounds.push(cpu);
     }
     Ok(report::compare(name, &sums, &rounds, workload.target))
+}
+
+fn contest_name(contest: &Contest) -> String {
+    format!("{}@{}", contest.name, contest.entrants[0].workload.connections)
+}
+
+/// Measures all entrants in turns; a row for each that the first is set against.
+fn run_contest(contest: &Contest, running: &[Running; 2], options: &Options) -> Result<Vec<Row>> {
+    let name = contest_name(contest);
+    eprintln!("{name}");
+    let scale = |operations: usize| if options.quick { (operations / 10).max(1) } else { operations };
+    ensure!(options.rounds < 16, "at most 15 rounds, so that ids stay apart");
+    // Contests in one database stay apart by their connections.
+    let base = if contest.entrants[0].workload.connections > 1 { 16 } else { 0 };
+    for entrant in &contest.entrants {
+        let (server, workload) = (&running[entrant.server], &entrant.workload);
+        let failed = || format!("{name} {}", entrant.name);
+        (workload.prepare)(&mut server.connect()?).with_context(failed)?;
+        measure(server, workload, base, (scale(workload.operations) / 3).max(1)).with_context(failed)?;
+    }
+    let count = contest.entrants.len();
+    let mut sums = vec![Measure::default(); count];
+    let mut rounds = Vec::new();
+    for round in 0..options.rounds {
+        let mut cpu = vec![0.0; count];
+        for turn in 0..count {
+            let place = (round + turn) % count;
+            let entrant = &contest.entrants[place];
+            let operations = scale(entrant.workload.operations);
+            let measured =
+                measure(&running[entrant.server], &entrant.workload, base + round + 1, operations)
+                    .with_context(|| format!("{name} {}", entrant.name))?;
+            cpu[place] = measured.cpu_per_operation();
+            sums[place].add(&measured);
+        }
+        rounds.push(cpu);
+    }
+    let row = |&(other, target): &(usize, workload::Target)| {
+        let pairs: Vec<[f64; 2]> = rounds.iter().map(|cpu| [cpu[0], cpu[other]]).collect();
+        let [first, second] = [&contest.entrants[0], &contest.entrants[other]];
+        let title = format!("{name}: {} / {}", first.name, second.name);
+        report::compare(title, &[sums[0].clone(), sums[other].clone()], &pairs, target)
+    };
+    Ok(contest.claims.iter().map(row).collect())
 }
 
 /// A figure without its machine is none.

@@ -26,8 +26,9 @@ pub fn compare(name: String, sides: &[Measure; 2], rounds: &[[f64; 2]], target: 
         format!("{} / {}", short(figure(&sides[0]) * scale), short(figure(&sides[1]) * scale))
     };
     let (reached, target) = match target {
-        Target::CpuAtMost(limit) => (cpu <= limit, format!("CPU ≤ {limit}")),
-        Target::RateAtLeast(limit) => (rate >= limit, format!("rate ≥ {limit}")),
+        Target::CpuAtMost(limit) => (Some(cpu <= limit), format!("CPU ≤ {limit}")),
+        Target::RateAtLeast(limit) => (Some(rate >= limit), format!("rate ≥ {limit}")),
+        Target::Told => (None, String::new()),
     };
     Row {
         name,
@@ -35,12 +36,12 @@ pub fn compare(name: String, sides: &[Measure; 2], rounds: &[[f64; 2]], target: 
             format!("{rate:.2}×"),
             format!("{p50:.2}×"),
             format!("{p99:.2}×"),
-            format!("{cpu:.2}× ({least:.2}–{most:.2})"),
+            format!("{}× ({}–{})", ratio_text(cpu), ratio_text(least), ratio_text(most)),
             pair(Measure::rate, 1.0),
             pair(Measure::cpu_per_operation, 1e6),
         ],
         target,
-        reached: Some(reached),
+        reached,
     }
 }
 
@@ -58,6 +59,14 @@ pub fn figure(name: &str, sides: [String; 2], target: &str, reached: Option<bool
         ],
         target: target.to_owned(),
         reached,
+    }
+}
+
+/// Two digits behind the point, and more where these would be zeros.
+fn ratio_text(ratio: f64) -> String {
+    match ratio {
+        small if small < 0.1 => format!("{small:.4}"),
+        other => format!("{other:.2}"),
     }
 }
 

@@ -19,6 +19,8 @@ const BULK_BATCH: usize = 1000;
 pub enum Target {
     CpuAtMost(f64),
     RateAtLeast(f64),
+    /// For comparison only.
+    Told,
 }
 
 /// One operation of one connection, done again and again.
@@ -167,7 +169,7 @@ fn find_index(place: Place) -> Operation {
 }
 
 /// Ids that no other connection and no other turn uses.
-fn fresh_ids(place: Place) -> impl Iterator<Item = i32> + Send {
+pub fn fresh_ids(place: Place) -> impl Iterator<Item = i32> + Send {
     let first = (place.turn * 64 + place.connection) * 50_000;
     first as i32..
 }

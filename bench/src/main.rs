@@ -218,9 +218,8 @@ fn run_contest(contest: &Contest, running: &[Running; 2], options: &Options) -> 
             let place = (round + turn) % count;
             let entrant = &contest.entrants[place];
             let operations = scale(entrant.workload.operations);
-            let measured =
-                measure(&running[entrant.server], &entrant.workload, base + round + 1, operations)
-                    .with_context(|| format!("{name} {}", entrant.name))?;
+            let measured = measure(&running[entrant.server], &entrant.workload, base + round + 1, operations)
+                .with_context(|| format!("{name} {}", entrant.name))?;
             cpu[place] = measured.cpu_per_operation();
             sums[place].add(&measured);
         }

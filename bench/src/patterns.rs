@@ -5,7 +5,7 @@
 //! the declared entrant against each of the others.
 
 use kilim_bson::{Document, Value, doc};
-use kilim_testkit::link::{Fault, Link, check_reply, message};
+use kilim_testkit::link::{Fault, Link, check_reply, message, whole};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -140,7 +140,7 @@ fn shown(review: &Document) -> Document {
 
 /// Whether a database has to be filled first.
 fn is_new(link: &mut Link, database: &str, collection: &str) -> Result<bool, Fault> {
-    Ok(kilim_testkit::link::whole(link.run(database, doc! {"count": collection})?.get("n")) == Some(0))
+    Ok(whole(link.run(database, doc! {"count": collection})?.get("n")) == Some(0))
 }
 
 fn load(
@@ -193,8 +193,7 @@ fn declared_shop(link: &mut Link, database: &str) -> Result<(), Fault> {
         "from": "reviews", "localField": "_id", "foreignField": "productId", "as": "recentReviews",
         "sort": {"date": -1}, "limit": 5, "fields": {"userId": 1, "rating": 1, "text": 1, "date": 1},
     };
-    let group =
-        doc! {"_id": "$productId", "reviewCount": {"$count": {}}, "avgRating": {"$avg": "$rating"}};
+    let group = doc! {"_id": "$productId", "reviewCount": {"$count": {}}, "avgRating": {"$avg": "$rating"}};
     let computed = doc! {"from": "reviews", "pipeline": [{"$group": group}], "on": "_id"};
     declare(link, database, doc! {"createPattern": "products", "name": "recent", "subset": subset})?;
     declare(link, database, doc! {"createPattern": "products", "name": "stats", "computed": computed})
@@ -230,7 +229,7 @@ fn by_hand(link: &mut Link) -> Result<(), Fault> {
     shop(link, "hand")?;
     let reviews: Vec<Document> = loaded_reviews("hand").collect();
     for product in 0..PRODUCTS {
-        let own = |review: &&Document| review.get("productId") == Some(kilim_bson::RawValue::Int32(product));
+        let own = |review: &&Document| whole(review.get("productId")) == Some(i64::from(product));
         for review in reviews.iter().filter(own) {
             link.run("hand", doc! {"update": "products", "updates": [recipe(product, review)]})?;
         }
@@ -242,8 +241,7 @@ fn by_hand(link: &mut Link) -> Result<(), Fault> {
 fn recipe(product: i32, review: &Document) -> Document {
     let rating = review.get("rating").map(kilim_bson::RawValue::to_value);
     let push = doc! {"$each": [shown(review)], "$sort": {"date": -1}, "$slice": 5};
-    let update =
-        doc! {"$inc": {"reviewCount": 1, "ratingSum": rating}, "$push": {"recentReviews": push}};
+    let update = doc! {"$inc": {"reviewCount": 1, "ratingSum": rating}, "$push": {"recentReviews": push}};
     doc! {"q": {"_id": product}, "u": update}
 }
 
@@ -260,8 +258,7 @@ fn insert_review(
         let id = ids.next().expect("ids do not end");
         let product = rng.random_range(0..products);
         let review = review(id, product, LOADED_UNTIL + i64::from(id));
-        let mut insert =
-            doc! {"insert": "reviews", "documents": [review.clone()], "writeConcern": durable()};
+        let mut insert = doc! {"insert": "reviews", "documents": [review.clone()], "writeConcern": durable()};
         insert.push("$db", database);
         counted(link.exchange(&message(&insert))?, 1)?;
         then(link, product, &review)
@@ -375,7 +372,8 @@ fn rename_by_hand(place: Place) -> Operation {
         let (customer, name) = renames.next().expect("names do not end");
         let update =
             doc! {"q": {"customerId": customer}, "u": {"$set": {"customer.name": name}}, "multi": true};
-        let command = doc! {"update": "orders", "updates": [update], "writeConcern": durable(), "$db": "orders_plain"};
+        let command =
+            doc! {"update": "orders", "updates": [update], "writeConcern": durable(), "$db": "orders_plain"};
         counted(link.exchange(&message(&command))?, i64::from(ORDERS_EACH))
     })
 }
@@ -389,15 +387,13 @@ fn plain_page(link: &mut Link) -> Result<(), Fault> {
 }
 
 fn read_page(_: Place) -> Operation {
-    let find =
-        doc! {"find": "products", "filter": {"_id": 0}, "limit": 1, "singleBatch": true, "$db": "page_declared"};
+    let find = doc! {"find": "products", "filter": {"_id": 0}, "limit": 1, "singleBatch": true, "$db": "page_declared"};
     let message = message(&find);
     Box::new(move |link| found(link.exchange(&message)?, 1))
 }
 
 fn compute_page(_: Place) -> Operation {
-    let lookup =
-        doc! {"from": "reviews", "localField": "_id", "foreignField": "productId", "as": "reviews"};
+    let lookup = doc! {"from": "reviews", "localField": "_id", "foreignField": "productId", "as": "reviews"};
     let shown = doc! {
         "_id": "$reviews._id", "userId": "$reviews.userId", "rating": "$reviews.rating",
         "text": "$reviews.text", "date": "$reviews.date",
@@ -431,7 +427,8 @@ fn delete_newest(place: Place, database: &'static str) -> Operation {
         let insert = doc! {"insert": "reviews", "documents": [review], "$db": database};
         counted(link.exchange(&message(&insert))?, 1)?;
         let delete = doc! {"q": {"_id": id}, "limit": 1};
-        let delete = doc! {"delete": "reviews", "deletes": [delete], "writeConcern": durable(), "$db": database};
+        let delete =
+            doc! {"delete": "reviews", "deletes": [delete], "writeConcern": durable(), "$db": database};
         let reply = link.exchange(&message(&delete))?;
         check_reply(reply)?;
         counted(reply, 1)

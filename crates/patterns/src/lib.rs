@@ -21,4 +21,4 @@ pub use exact_sum::ExactSum;
 pub use graph::{check_claims, in_order};
 pub use path::{lies_within, overlap, with_value};
 pub use reference::{Copied, FanOut, OnMissing, OnSourceDelete, Reference, Shaped};
-pub use rollup::{GroupState, Outcome, Rollup, Row, Upkeep, WhenNotMatched};
+pub use rollup::{GroupState, Outcome, Refill, Rollup, Row, Upkeep, Walk, WhenNotMatched};

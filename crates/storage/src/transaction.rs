@@ -214,7 +214,8 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        for (space, key) in self.held.drain(..) {
+        // The first last: who stands in line for it then finds the others free.
+        for (space, key) in self.held.drain(..).rev() {
             self.shared.intents.release(self.id, space, &key);
         }
     }

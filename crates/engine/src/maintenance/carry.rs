@@ -1,5 +1,6 @@
 //! One change carried through all patterns that it concerns.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue};
@@ -11,9 +12,9 @@ use super::declare::read_only;
 use super::drop::without_fields;
 use super::fill::Refresh;
 use super::refusal::about;
-use super::sources::{Use, find_unique, read_newest};
+use super::sources::{Newest, Use, find_unique, read_newest};
 use super::{Pattern, PatternId, groups, holders};
-use crate::catalog::{Collection, RecordId};
+use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
 use crate::limits;
 use crate::namespace::Namespace;
@@ -63,6 +64,8 @@ impl Touched {
 pub(super) struct Work {
     patterns: Arc<[Arc<Pattern>]>,
     pub touched: Vec<Touched>,
+    /// Where touched records stand.
+    by_record: HashMap<(CollectionId, RecordId), usize>,
     pub groups: groups::Groups,
     /// Groups are changed at the commit, not now.
     defers: bool,
@@ -79,19 +82,15 @@ pub(crate) fn carry(
     after: Option<RawDocument<'_>>,
     untouched: &dyn Fn(&Index) -> bool,
 ) -> Result<Carried> {
-    let mut work = Work {
-        defers: unit.is_transaction(),
-        touched: vec![Touched {
-            collection: collection.clone(),
-            record,
-            before: before.map(RawDocument::to_document),
-            after: after.map(RawDocument::to_document),
-            by: None,
-            refreshed_by: None,
-        }],
-        groups: groups::Groups::default(),
-        patterns,
-    };
+    let mut work = Work { defers: unit.is_transaction(), ..Work::new(patterns) };
+    work.add(Touched {
+        collection: collection.clone(),
+        record,
+        before: before.map(RawDocument::to_document),
+        after: after.map(RawDocument::to_document),
+        by: None,
+        refreshed_by: None,
+    });
     // With empty hands, so that writers of one group stand in line for it instead of in each other's way.
     if record.is_none() && !work.defers {
         groups::hold_ahead(unit, &work)?;
@@ -172,7 +171,23 @@ pub(crate) fn carry_deferred(unit: &mut Unit<'_>) -> Result<()> {
 
 impl Work {
     fn new(patterns: Arc<[Arc<Pattern>]>) -> Work {
-        Work { patterns, touched: Vec::new(), groups: groups::Groups::default(), defers: false }
+        let (touched, by_record) = (Vec::new(), HashMap::new());
+        Work { patterns, touched, by_record, groups: groups::Groups::default(), defers: false }
+    }
+
+    /// Takes up a document that was not touched yet; its place.
+    pub fn add(&mut self, touched: Touched) -> usize {
+        let at = self.touched.len();
+        if let Some(record) = touched.record {
+            self.by_record.insert((touched.collection.id, record), at);
+        }
+        self.touched.push(touched);
+        at
+    }
+
+    /// The place of a record, if it is touched.
+    pub fn place_of(&self, collection: &Collection, record: RecordId) -> Option<usize> {
+        self.by_record.get(&(collection.id, record)).copied()
     }
 
     pub fn patterns(&self) -> &Arc<[Arc<Pattern>]> {
@@ -322,21 +337,26 @@ impl Work {
         collection: &Arc<Collection>,
         record: RecordId,
     ) -> Result<Option<usize>> {
-        let known =
-            |touched: &Touched| touched.collection.id == collection.id && touched.record == Some(record);
-        if let Some(at) = self.touched.iter().position(known) {
+        if let Some(at) = self.place_of(collection, record) {
             return Ok(Some(at));
         }
         let Some(document) = read_newest(unit, collection, record, Use::Write)? else { return Ok(None) };
-        self.touched.push(Touched {
-            collection: collection.clone(),
-            record: Some(record),
-            before: Some(document.clone()),
-            after: Some(document),
+        Ok(Some(self.touch_newest(pattern, Newest { collection: collection.clone(), record, document })))
+    }
+
+    /// The same for a document that was found, held to be written.
+    pub fn touch_newest(&mut self, pattern: &Arc<Pattern>, newest: Newest) -> usize {
+        if let Some(at) = self.place_of(&newest.collection, newest.record) {
+            return at;
+        }
+        self.add(Touched {
+            collection: newest.collection,
+            record: Some(newest.record),
+            before: Some(newest.document.clone()),
+            after: Some(newest.document),
             by: Some(pattern.clone()),
             refreshed_by: None,
-        });
-        Ok(Some(self.touched.len() - 1))
+        })
     }
 
     /// A user's document that only maintained fields make too large is written without them: its write was possible
@@ -370,6 +390,8 @@ impl Work {
     }
 
     fn write_all(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {
+        // The paths of the collection that was written last; fan-outs stay in one.
+        let mut written: Option<(CollectionId, Vec<Box<str>>)> = None;
         for touched in &mut self.touched {
             if let Some(pattern) = &touched.by {
                 if unchanged(touched.before.as_ref(), touched.after.as_ref()) {
@@ -387,10 +409,14 @@ impl Work {
                     touched.after = Some(with_value(after.as_raw(), path.as_str(), Some(now)));
                 }
             }
-            let written = paths_written(&self.patterns, &touched.collection.namespace);
+            let id = touched.collection.id;
+            if written.as_ref().is_none_or(|(known, _)| *known != id) && touched.before.is_some() {
+                written = Some((id, paths_written(&self.patterns, &touched.collection.namespace)));
+            }
             let by_user = touched.by.is_none();
             let passed_by = |index: &Index| {
-                let meets = |path: &str| written.iter().any(|own| overlap(own, path));
+                let paths = written.iter().flat_map(|(_, paths)| paths);
+                let meets = |path: &str| paths.clone().any(|own| overlap(own, path));
                 (!by_user || untouched(index))
                     && index.spec.partial.is_none()
                     && !index.spec.depends_on(|path| meets(path.as_str()))

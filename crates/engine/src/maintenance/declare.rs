@@ -143,22 +143,27 @@ impl Engine {
         ))
     }
 
-    /// The supporting index that a pattern wants and does not find. One that begins with its parts serves as well.
-    pub fn missing_index<'p>(&self, pattern: &'p Pattern) -> Option<(&'p Namespace, Document)> {
-        if !pattern.declaration.options.create_indexes {
-            return None;
-        }
-        let (namespace, key) = pattern.wanted_index()?;
-        let parts = KeyPart::all_of(key.as_raw());
-        let serves = |index: &Arc<Index>| {
-            index.spec.key.starts_with(&parts)
-                && !index.spec.sparse
-                && !index.spec.hidden
-                && index.spec.partial.is_none()
+    /// The supporting indexes that a pattern wants and does not find. One that begins with their parts serves as well.
+    pub fn missing_indexes<'p>(&self, pattern: &'p Pattern) -> Vec<(&'p Namespace, Document)> {
+        let mut wanted = match pattern.declaration.options.create_indexes {
+            true => pattern.wanted_indexes(),
+            false => Vec::new(),
         };
-        let found =
-            self.collection(namespace).is_some_and(|collection| collection.indexes.iter().any(serves));
-        (!found).then_some((namespace, key))
+        wanted.retain(|(namespace, key)| {
+            let parts = KeyPart::all_of(key.as_raw());
+            let exact = parts.len() == 1
+                && matches!(&pattern.declaration.kind, Kind::Rollup(rollup) if rollup.walks_as_they_came());
+            let serves = |index: &Arc<Index>| {
+                index.spec.key.starts_with(&parts)
+                    && (!exact || index.spec.key.len() == 1)
+                    && !index.spec.sparse
+                    && !index.spec.hidden
+                    && index.spec.partial.is_none()
+            };
+            let collection = self.collection(namespace);
+            !collection.is_some_and(|collection| collection.indexes.iter().any(serves))
+        });
+        wanted
     }
 
     pub(super) fn build_supporting_indexes(
@@ -166,13 +171,16 @@ impl Engine {
         operation: &Arc<Operation>,
         pattern: &Pattern,
     ) -> Result<()> {
-        let Some((namespace, key)) = self.missing_index(pattern) else { return Ok(()) };
-        let taken = |name: &String| {
-            self.collection(namespace).is_some_and(|collection| collection.index_named(name).is_some())
-        };
-        let mut names = (1..).map(|number| format!("{INDEX_PREFIX}{}_{number}", pattern.declaration.name));
-        let name = names.find(|name| !taken(name)).unwrap_or_default();
-        self.build_indexes(operation, namespace, vec![index_over(name, key, false)]).map(drop)
+        for (namespace, key) in self.missing_indexes(pattern) {
+            let taken = |name: &String| {
+                self.collection(namespace).is_some_and(|collection| collection.index_named(name).is_some())
+            };
+            let mut names =
+                (1..).map(|number| format!("{INDEX_PREFIX}{}_{number}", pattern.declaration.name));
+            let name = names.find(|name| !taken(name)).unwrap_or_default();
+            self.build_indexes(operation, namespace, vec![index_over(name, key, false)])?;
+        }
+        Ok(())
     }
 
     /// The indexes that a collection needs from its first document on, where patterns outlived the one before it.
@@ -188,11 +196,12 @@ impl Engine {
                 key.push(field, 1);
                 specs.push(index_over(format!("{field}_1"), key, true));
             }
-            if let Some((place, key)) = pattern.wanted_index()
-                && place == namespace
-                && pattern.declaration.options.create_indexes
-            {
-                let name = format!("{INDEX_PREFIX}{}_1", pattern.declaration.name);
+            if !pattern.declaration.options.create_indexes {
+                continue;
+            }
+            let own = pattern.wanted_indexes().into_iter().filter(|(place, _)| *place == namespace);
+            for (number, (_, key)) in own.enumerate() {
+                let name = format!("{INDEX_PREFIX}{}_{}", pattern.declaration.name, number + 1);
                 specs.push(index_over(name, key, false));
             }
         }
@@ -236,24 +245,26 @@ impl Pattern {
         }
     }
 
-    /// The index that it wants: of which collection, over which fields.
-    pub(super) fn wanted_index(&self) -> Option<(&Namespace, Document)> {
+    /// The indexes that it wants: of which collection, over which fields.
+    pub(super) fn wanted_indexes(&self) -> Vec<(&Namespace, Document)> {
         match (&self.declaration.kind, &self.source) {
             (Kind::Reference(reference), _) => {
                 let mut key = Document::new();
                 key.push(&reference.local_field, 1);
-                Some((&self.target, key))
+                vec![(&self.target, key)]
             }
-            (Kind::Rollup(rollup), Some(source)) => rollup.supporting_index().map(|key| (source, key)),
-            _ => None,
+            (Kind::Rollup(rollup), Some(source)) => {
+                rollup.supporting_indexes().into_iter().map(|key| (source, key)).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
     /// Whether an index was made for patterns, and this one works with it.
     pub(super) fn works_with(&self, namespace: &Namespace, index: &Index) -> bool {
         index.spec.name.starts_with(INDEX_PREFIX)
-            && self.wanted_index().is_some_and(|(place, key)| {
-                place == namespace && index.spec.key.starts_with(&KeyPart::all_of(key.as_raw()))
+            && self.wanted_indexes().iter().any(|(place, key)| {
+                *place == namespace && index.spec.key.starts_with(&KeyPart::all_of(key.as_raw()))
             })
     }
 

@@ -43,7 +43,8 @@ impl Engine {
 
     /// Drops the supporting index that a dropped pattern left, unless another pattern wants it.
     pub fn drop_supporting_index(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
-        let Some((namespace, _)) = pattern.wanted_index() else { return Ok(()) };
+        let wanted = pattern.wanted_indexes();
+        let Some(&(namespace, _)) = wanted.first() else { return Ok(()) };
         let Some(collection) = self.collection(namespace) else { return Ok(()) };
         let own = |index: &&Arc<Index>| pattern.works_with(namespace, index);
         for index in collection.indexes.iter().filter(own) {

@@ -82,7 +82,7 @@ impl Engine {
             Kind::Derived(derived) => look.derived(|document| derived.apply(document))?,
         };
         estimate.documents = documents;
-        if let Some((namespace, key)) = self.missing_index(pattern) {
+        for (namespace, key) in self.missing_indexes(pattern) {
             let indexed = self.collection(namespace);
             let entries = indexed.map_or(Ok(0), |indexed| count_of(&look.snapshot, &indexed))?;
             estimate.bytes += entries * (ENTRY_BYTES + 8 * key.iter().count() as u64);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_bson::{Document, RawDocument, RawValue, Value, compare, doc};
 use kilim_error::{Error, Result};
 use kilim_patterns::{GroupState, Kind, Outcome, Rollup, Row, WhenNotMatched, with_value};
 use kilim_query::filter::{Comparison, Filter, Predicate};
@@ -12,7 +12,7 @@ use kilim_storage::Space;
 use super::carry::{Touched, Work};
 use super::locks::group_lock;
 use super::sources::{Use, find_unique};
-use super::{Pattern, PatternId};
+use super::{Pattern, PatternId, refill};
 use crate::layout;
 use crate::operator::{self, ExecContext};
 use crate::planner::ReadRequest;
@@ -79,8 +79,9 @@ pub(super) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
         if pattern.source.as_ref() != Some(&touched.collection.namespace) {
             continue;
         }
-        for row in rows(rollup, Some(child.as_raw())) {
-            locks.push(group_lock(pattern.id, &row.key_bytes));
+        // A child that a stage fails on is in no group.
+        for key in rollup.groups_of(child.as_raw()).unwrap_or_default() {
+            locks.push(group_lock(pattern.id, &key));
         }
     }
     locks.sort_unstable();
@@ -160,18 +161,24 @@ fn apply(
     let state = match known {
         None => read_anew(unit, work, pattern, rollup, key)?,
         Some(mut state) => {
-            let out: Vec<&Row> = delta.out.iter().collect();
-            let into: Vec<&Row> = delta.into.iter().collect();
-            match rollup.change_group(key, &mut state, &out, &into, delta.newest) {
+            match rollup.change_group(key, &mut state, &delta.out, &delta.into, delta.newest) {
                 Ok(Outcome::Done) => state,
+                Ok(Outcome::Refill(parts))
+                    if refill::refill(unit, work, pattern, rollup, key, &mut state, &parts)? =>
+                {
+                    state
+                }
                 // An accumulator that fails on a row is as it is on the whole group.
-                Ok(Outcome::ReadAnew) | Err(Error::User(_)) => read_anew(unit, work, pattern, rollup, key)?,
+                Ok(Outcome::ReadAnew | Outcome::Refill(_)) | Err(Error::User(_)) => {
+                    read_anew(unit, work, pattern, rollup, key)?
+                }
                 Err(error) => return Err(error),
             }
         }
     };
-    work.groups.known.insert(place, state.clone());
-    show(unit, work, pattern, rollup, key, &state)
+    show(unit, work, pattern, rollup, key, &state)?;
+    work.groups.known.insert(place, state);
+    Ok(())
 }
 
 /// Writes a group's fields into its parent.
@@ -184,21 +191,19 @@ fn show(
     state: &GroupState,
 ) -> Result<()> {
     let inserts = rollup.when_not_matched == WhenNotMatched::Insert;
-    // A parent that this very change inserts or deletes is found among what it touches.
+    // A parent that this very change inserts is not found by its key yet, nor is one whose key it changes.
+    let fixed = &*rollup.on == "_id";
     let same = |touched: &Touched| {
-        touched.collection.namespace == pattern.target
-            && touched
-                .after
-                .as_ref()
-                .and_then(|after| rollup.key_of_parent(after.as_raw()))
-                .is_some_and(|own| Rollup::key_bytes(own.as_raw()) == Rollup::key_bytes(key))
+        (!fixed || touched.record.is_none())
+            && touched.collection.namespace == pattern.target
+            && touched.after.as_ref().is_some_and(|after| {
+                rollup.key_of_parent(after.as_raw()).is_some_and(|own| compare(own.as_raw(), key).is_eq())
+            })
     };
     let at = match work.touched.iter().position(same) {
         Some(at) => Some(at),
-        None => match find_unique(unit, &pattern.target, &rollup.on, key, Use::Write)? {
-            Some(parent) => work.touch(unit, pattern, &parent.collection, parent.record)?,
-            None => None,
-        },
+        None => find_unique(unit, &pattern.target, &rollup.on, key, Use::Write)?
+            .map(|parent| work.touch_newest(pattern, parent)),
     };
     match at {
         Some(at) if inserts && state.rows == 0 && work.touched[at].by.is_some() => {
@@ -218,7 +223,7 @@ fn show(
             };
             let made = rollup.merged(bare.as_raw(), key, state)?.unwrap_or(bare);
             let by = Some(pattern.clone());
-            work.touched.push(Touched {
+            work.add(Touched {
                 collection,
                 record: None,
                 before: None,
@@ -315,10 +320,8 @@ fn read_anew(
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
         while let Some(row) = executor.next_record(&mut context)? {
-            let touched = |touched: &Touched| {
-                touched.collection.id == collection.id && touched.record == Some(row.record)
-            };
-            if !work.touched.iter().any(touched) {
+            unit.engine.metrics.documents_examined.add(1);
+            if work.place_of(&collection, row.record).is_none() {
                 rows.push((row.record.0, self::rows(rollup, Some(row.document()))));
             }
         }

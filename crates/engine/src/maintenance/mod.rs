@@ -27,6 +27,7 @@ mod look;
 mod modify;
 mod ready;
 mod refusal;
+mod refill;
 mod registry;
 mod sample;
 mod scrub;

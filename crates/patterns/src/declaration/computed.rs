@@ -1,7 +1,5 @@
 //! `computed` as it is written: over another collection, or within the document.
 
-use std::sync::Arc;
-
 use kilim_bson::{RawArray, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
@@ -10,7 +8,7 @@ use kilim_query::stage::{Context, Group, Pipeline, Place, Stage};
 use super::{Kind, argument};
 use crate::derived::{Derived, bad_expression, not_deterministic};
 use crate::path::overlap;
-use crate::rollup::{Rollup, WhenNotMatched};
+use crate::rollup::{Rollup, Stages, WhenNotMatched};
 
 const PLACE: &str = "computed";
 
@@ -48,7 +46,6 @@ pub(super) fn parse(spec: RawDocument<'_>) -> Result<Kind> {
             on: on.unwrap_or("_id"),
             when_not_matched: when_not_matched.unwrap_or(WhenNotMatched::Discard),
             outputs: None,
-            order: Vec::new(),
         }),
         (None, None, _) => Err(argument::missing(PLACE, "from")),
         (None, Some(_), None) => Err(argument::missing(PLACE, "pipeline")),
@@ -68,7 +65,6 @@ pub(super) struct Parts<'a> {
     pub when_not_matched: WhenNotMatched,
     /// Where the result's fields go; under their own names unless said.
     pub outputs: Option<Vec<(Box<str>, Box<str>)>>,
-    pub order: Vec<(Box<str>, bool)>,
 }
 
 pub(super) fn rollup(parts: &Parts<'_>) -> Result<Kind> {
@@ -80,12 +76,11 @@ pub(super) fn rollup(parts: &Parts<'_>) -> Result<Kind> {
     let refused = |error: Error| bad_expression(&format!("{place}.pipeline"), error);
     let mut pipeline = Pipeline::parse(parts.pipeline, &context).map_err(refused)?;
     pipeline.fold().map_err(refused)?;
-    let (before, group, behind) = divide(place, pipeline)?;
-    let key_field = key_field(&before, &group);
+    let stages = divide(place, pipeline)?;
     let outputs = match &parts.outputs {
         Some(outputs) => outputs.clone(),
         None => {
-            let names = outputs_of(place, &group, &behind)?;
+            let names = outputs_of(place, &stages.group, &stages.behind)?;
             names.into_iter().map(|name| (name.clone(), name)).collect()
         }
     };
@@ -104,21 +99,11 @@ pub(super) fn rollup(parts: &Parts<'_>) -> Result<Kind> {
             ),
         ));
     }
-    Ok(Kind::Rollup(Rollup {
-        from: parts.from.into(),
-        on: parts.on.into(),
-        when_not_matched: parts.when_not_matched,
-        before,
-        group,
-        behind,
-        outputs,
-        key_field,
-        order: parts.order.clone(),
-    }))
+    Ok(Kind::Rollup(Rollup::new(parts.from, parts.on, parts.when_not_matched, stages, outputs)))
 }
 
 /// Stages of one document, one `$group`, stages of one document.
-fn divide(place: &str, pipeline: Pipeline) -> Result<(Vec<Stage>, Arc<Group>, Vec<Stage>)> {
+fn divide(place: &str, pipeline: Pipeline) -> Result<Stages> {
     let refused =
         |message: &str| Error::user(ErrorCode::PatternBadExpression, format!("'{place}.pipeline' {message}"));
     let (mut before, mut group, mut behind) = (Vec::new(), None, Vec::new());
@@ -147,14 +132,7 @@ fn divide(place: &str, pipeline: Pipeline) -> Result<(Vec<Stage>, Arc<Group>, Ve
     let group = group.ok_or_else(|| {
         refused("has no $group: add one, or compute fields of the same document with 'set'")
     })?;
-    Ok((before, group, behind))
-}
-
-/// The child's field that is the key, if no stage before the group changes it.
-fn key_field(before: &[Stage], group: &Group) -> Option<Box<str>> {
-    let field = group.id.as_field()?.as_str();
-    let changed = before.iter().any(|stage| !matches!(stage, Stage::Match(_)));
-    (!changed).then(|| field.into())
+    Ok(Stages { before, group, behind })
 }
 
 /// The fields of the pipeline's result, but for its `_id`.

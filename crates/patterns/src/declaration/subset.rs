@@ -44,7 +44,7 @@ pub(super) fn parse(spec: RawDocument<'_>) -> Result<Kind> {
         None => RawValue::String("$$ROOT").to_value(),
         Some(fields) => kilim_bson::Value::Document(shown(fields)?),
     };
-    let best = doc! {"n": limit, "sortBy": order.clone(), "output": output};
+    let best = doc! {"n": limit, "sortBy": order, "output": output};
     let mut pipeline = Vec::new();
     if let Some(filter) = filter {
         pipeline.push(doc! {"$match": filter});
@@ -58,18 +58,8 @@ pub(super) fn parse(spec: RawDocument<'_>) -> Result<Kind> {
         on: local,
         when_not_matched: WhenNotMatched::Discard,
         outputs: Some(vec![(LIST.into(), as_path.into())]),
-        order: order.iter().map(|(path, direction)| (path.into(), descends(direction))).collect(),
     };
     rollup(&parts)
-}
-
-fn descends(direction: RawValue<'_>) -> bool {
-    match direction {
-        RawValue::Int32(direction) => direction < 0,
-        RawValue::Int64(direction) => direction < 0,
-        RawValue::Double(direction) => direction < 0.0,
-        _ => false,
-    }
 }
 
 /// `{userId: 1}` as expressions, the `_id` always among them.

@@ -50,8 +50,8 @@ impl Rollup {
     ) -> Result<Option<Document>> {
         let result = self.result_of(key, state)?;
         let mut made = parent.to_document();
-        for (field, path) in &self.outputs {
-            made = put(made.as_raw(), &names(path), result.get(field));
+        for ((field, _), names) in self.outputs.iter().zip(&self.output_names) {
+            made = put(made.as_raw(), names, result.get(field));
         }
         Ok((made.as_bytes() != parent.as_bytes()).then_some(made))
     }
@@ -59,15 +59,14 @@ impl Rollup {
     /// The after-image of a parent whose fields stay what they were: users do not write them.
     pub fn restored(&self, before: RawDocument<'_>, after: RawDocument<'_>) -> Option<Document> {
         let mut made = after.to_document();
-        for (_, path) in &self.outputs {
-            let names = names(path);
-            made = put(made.as_raw(), &names, get(before, &names));
+        for names in &self.output_names {
+            made = put(made.as_raw(), names, get(before, names));
         }
         (made.as_bytes() != after.as_bytes()).then_some(made)
     }
 
     /// The key of the group that a parent is the parent of.
     pub fn key_of_parent(&self, parent: RawDocument<'_>) -> Option<Value> {
-        get(parent, &names(&self.on)).map(RawValue::to_value)
+        get(parent, &self.on_names).map(RawValue::to_value)
     }
 }

@@ -10,6 +10,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod walk;
 
 use std::sync::Arc;
 
@@ -18,8 +19,11 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Dependencies, Env};
 use kilim_query::stage::{Behaviour, Cut, Found, Group, Stage, Unwind};
 
+use crate::path::{Names, names};
+
 pub use state::{GroupState, Outcome};
 pub use upkeep::Upkeep;
+pub use walk::{Refill, Walk};
 
 #[derive(Debug, Clone)]
 pub struct Rollup {
@@ -36,9 +40,21 @@ pub struct Rollup {
     /// The result's fields, and where they go in the parent.
     pub(crate) outputs: Vec<(Box<str>, Box<str>)>,
     /// The child's field that is the group's key, where it is one.
-    pub(crate) key_field: Option<Box<str>>,
-    /// An order by which the best children of a group are found again: for a supporting index.
-    pub(crate) order: Vec<(Box<str>, bool)>,
+    key_field: Option<Box<str>>,
+    /// How each accumulator's rows are found again, where an index tells.
+    walks: Vec<Option<Walk>>,
+    /// The first names of the paths that accumulators read; none where they read everything.
+    inputs: Option<Vec<Box<str>>>,
+    /// Where the outputs go, by names.
+    output_names: Vec<Names>,
+    on_names: Names,
+}
+
+/// The stages of a rollup's pipeline.
+pub(crate) struct Stages {
+    pub before: Vec<Stage>,
+    pub group: Arc<Group>,
+    pub behind: Vec<Stage>,
 }
 
 /// What becomes of a group without a parent.
@@ -60,7 +76,47 @@ pub struct Row {
     pub document: Document,
 }
 
+impl Row {
+    /// What accumulators see of it.
+    fn env(&self) -> Env<'_> {
+        Env::new(self.document.as_raw(), Bindings::none())
+    }
+}
+
 impl Rollup {
+    pub(crate) fn new(
+        from: &str,
+        on: &str,
+        when_not_matched: WhenNotMatched,
+        stages: Stages,
+        outputs: Vec<(Box<str>, Box<str>)>,
+    ) -> Rollup {
+        let Stages { before, group, behind } = stages;
+        // The child's field that is the key, if no stage before the group changes it.
+        let as_stored = before.iter().all(|stage| matches!(stage, Stage::Match(_)));
+        let key_field = group.id.as_field().filter(|_| as_stored).map(|field| field.as_str().into());
+        let walks = group.fields.iter().map(|(_, accumulator)| Walk::of(&before, &group, accumulator));
+        let mut needed = Dependencies::default();
+        group.fields.iter().for_each(|(_, accumulator)| accumulator.dependencies(&mut needed));
+        let first = |path: &Box<str>| path.split('.').next().map_or_else(|| path.clone(), Into::into);
+        let inputs: Option<Vec<Box<str>>> =
+            (!needed.whole_document).then(|| needed.fields.iter().map(first).collect());
+        Rollup {
+            from: from.into(),
+            on: on.into(),
+            when_not_matched,
+            key_field,
+            walks: walks.collect(),
+            inputs,
+            output_names: outputs.iter().map(|(_, path)| names(path)).collect(),
+            on_names: names(on),
+            before,
+            group,
+            behind,
+            outputs,
+        }
+    }
+
     pub fn maintained_paths(&self) -> Vec<Box<str>> {
         self.outputs.iter().map(|(_, path)| path.clone()).collect()
     }
@@ -70,14 +126,35 @@ impl Rollup {
         self.key_field.as_deref()
     }
 
-    /// The parts of the index that finds a group's children, best first.
-    pub fn supporting_index(&self) -> Option<Document> {
-        let mut key = Document::new();
-        key.push(self.key_field()?, 1);
-        for (path, descending) in &self.order {
-            key.push(path, if *descending { -1 } else { 1 });
+    /// The indexes that find a group's children: all of them, or first those that an accumulator keeps.
+    pub fn supporting_indexes(&self) -> Vec<Document> {
+        let Some(key) = self.key_field() else { return Vec::new() };
+        let mut walks: Vec<&Walk> = self.walks.iter().flatten().collect();
+        // One that begins with another's parts serves both, except where children have to come as they came.
+        walks.sort_by_key(|walk| std::cmp::Reverse(walk.order.len()));
+        let mut kept: Vec<&Walk> = Vec::new();
+        for walk in walks {
+            let serves = |other: &&Walk| match walk.order.is_empty() {
+                true => other.order.is_empty(),
+                false => other.order.starts_with(&walk.order),
+            };
+            if !kept.iter().any(serves) {
+                kept.push(walk);
+            }
         }
-        Some(key)
+        let mut indexes: Vec<Document> = kept.iter().map(|walk| walk.index(key)).collect();
+        if indexes.is_empty() {
+            let mut index = Document::new();
+            index.push(key, 1);
+            indexes.push(index);
+        }
+        indexes
+    }
+
+    /// Whether children are looked for in the order in which they came, which an index over more than the key does not
+    /// tell.
+    pub fn walks_as_they_came(&self) -> bool {
+        self.walks.iter().flatten().any(|walk| walk.order.is_empty())
     }
 
     /// What it reads of a child.
@@ -93,6 +170,12 @@ impl Rollup {
 
     /// The rows that a child gives.
     pub fn rows(&self, child: RawDocument<'_>) -> Result<Vec<Row>> {
+        if self.keeps_shape() {
+            return Ok(match self.passes(child)? {
+                true => vec![self.row(child.to_document())?],
+                false => Vec::new(),
+            });
+        }
         let mut documents = vec![child.to_document()];
         for stage in &self.before {
             let mut next = Vec::with_capacity(documents.len());
@@ -102,6 +185,37 @@ impl Rollup {
             documents = next;
         }
         documents.into_iter().map(|document| self.row(document)).collect()
+    }
+
+    /// The keys of the groups that a child's rows are in, as bytes.
+    pub fn groups_of(&self, child: RawDocument<'_>) -> Result<Vec<Vec<u8>>> {
+        if self.keeps_shape() {
+            let mut key = Vec::new();
+            return Ok(match self.passes(child)? {
+                true => {
+                    self.group.key_of(&Env::new(child, Bindings::none()), &mut key)?;
+                    vec![key]
+                }
+                false => Vec::new(),
+            });
+        }
+        Ok(self.rows(child)?.into_iter().map(|row| row.key_bytes).collect())
+    }
+
+    /// Whether a child that passes is its own one row.
+    fn keeps_shape(&self) -> bool {
+        self.before.iter().all(|stage| matches!(stage, Stage::Match(_)))
+    }
+
+    fn passes(&self, child: RawDocument<'_>) -> Result<bool> {
+        for stage in &self.before {
+            if let Stage::Match(stage) = stage
+                && !stage.filter.matches(child)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn row(&self, document: Document) -> Result<Row> {
@@ -137,17 +251,12 @@ impl Rollup {
 
     /// Everything of a row that a group's fields depend on, as bytes: types and digits count.
     fn inputs_of(&self, row: &Row, out: &mut Vec<u8>) -> Result<()> {
-        let mut needed = Dependencies::default();
-        for (_, accumulator) in &self.group.fields {
-            accumulator.dependencies(&mut needed);
-        }
-        if needed.whole_document {
+        let Some(inputs) = &self.inputs else {
             out.extend_from_slice(row.document.as_bytes());
             return Ok(());
-        }
-        for path in &needed.fields {
-            let names = crate::path::names(path);
-            match row.document.get(&names[0]) {
+        };
+        for name in inputs {
+            match row.document.get(name) {
                 Some(value) => {
                     let mut writer = kilim_bson::Writer::new();
                     writer.append("", value);

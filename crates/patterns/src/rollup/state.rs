@@ -39,11 +39,22 @@ pub(super) enum Kept {
 }
 
 /// What a change did to a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    /// These accumulators lost rows, which [`Rollup::refill`] finds again; the others are done.
+    Refill(Vec<usize>),
     /// The state is of no more use: make it again from all of the group's rows.
     ReadAnew,
+}
+
+/// An accumulator during a change.
+enum Live {
+    /// Kept by adding and taking out.
+    Delta,
+    Standing(State),
+    /// What it keeps may not be what it should.
+    Lost,
 }
 
 /// How each accumulator of a pattern is kept.
@@ -55,7 +66,7 @@ pub(super) fn kept(accumulator: &Accumulator) -> Kept {
 }
 
 /// A row that an accumulator fails on is to it as one without the field: the child's write was possible before.
-fn pass_over(taken: Result<()>) -> Result<()> {
+pub(super) fn pass_over(taken: Result<()>) -> Result<()> {
     match taken {
         Err(Error::User(_)) => Ok(()),
         other => other,
@@ -98,7 +109,7 @@ impl Rollup {
         let mut standing = self.standing(key, &state)?;
         for row in rows {
             state.rows += 1;
-            let env = Env::new(row.document.as_raw(), Bindings::none());
+            let env = row.env();
             for (at, (_, accumulator)) in self.group.fields.iter().enumerate() {
                 let taken = match &mut standing[at] {
                     Some(state) => accumulator.accumulate(state, &env).map(drop),
@@ -117,31 +128,83 @@ impl Rollup {
         &self,
         key: RawValue<'_>,
         state: &mut GroupState,
-        out: &[&Row],
-        into: &[&Row],
+        out: &[Row],
+        into: &[Row],
         newest: bool,
     ) -> Result<Outcome> {
-        let mut standing = self.standing(key, state)?;
-        for (rows, sign) in [(out, -1), (into, 1)] {
-            for row in rows {
-                state.rows += sign;
-                let env = Env::new(row.document.as_raw(), Bindings::none());
-                for (at, (_, accumulator)) in self.group.fields.iter().enumerate() {
-                    let taken = match &mut standing[at] {
-                        None => state.parts[at].take(accumulator, &env, sign),
-                        Some(kept) if sign < 0 => match accumulator.may_hold(kept, &env) {
-                            Ok(true) => return Ok(Outcome::ReadAnew),
-                            held => held.map(drop),
-                        },
-                        Some(_) if !newest && is_ordered(accumulator) => return Ok(Outcome::ReadAnew),
-                        Some(kept) => accumulator.accumulate(kept, &env).map(drop),
-                    };
-                    pass_over(taken)?;
+        state.rows += into.len() as i64 - out.len() as i64;
+        if state.rows < 0 {
+            return Ok(Outcome::ReadAnew);
+        }
+        let mut lost = Vec::new();
+        for (at, (_, accumulator)) in self.group.fields.iter().enumerate() {
+            let mut live = match &state.parts[at] {
+                Part::Standing(_) if state.rows == 0 => {
+                    Live::Standing(accumulator.begin(key, Bindings::none())?)
+                }
+                Part::Standing(stored) => {
+                    Live::Standing(accumulator.restore(key, Bindings::none(), stored.as_raw())?)
+                }
+                _ => Live::Delta,
+            };
+            if let Live::Standing(kept) = &mut live {
+                if state.rows > 0 && !self.keep(accumulator, kept, out, into, newest)? {
+                    live = Live::Lost;
+                }
+            } else {
+                for (rows, sign) in [(out, -1), (into, 1)] {
+                    for row in rows {
+                        let env = row.env();
+                        pass_over(state.parts[at].take(accumulator, &env, sign))?;
+                    }
                 }
             }
+            match live {
+                Live::Standing(kept) => state.set_standing(at, kept),
+                Live::Lost => lost.push(at),
+                Live::Delta => {}
+            }
         }
-        state.put_back(standing);
-        Ok(if state.rows < 0 { Outcome::ReadAnew } else { Outcome::Done })
+        Ok(match lost.iter().all(|part| self.walk(*part).is_some()) {
+            _ if lost.is_empty() => Outcome::Done,
+            true => Outcome::Refill(lost),
+            false => Outcome::ReadAnew,
+        })
+    }
+
+    /// Changes a state from which rows cannot be taken out; false where it cannot know what it keeps now.
+    fn keep(
+        &self,
+        accumulator: &Accumulator,
+        kept: &mut State,
+        out: &[Row],
+        into: &[Row],
+        newest: bool,
+    ) -> Result<bool> {
+        let env = Row::env;
+        if let ([before], [after]) = (out, into)
+            && matches!(accumulator.replace(kept, &env(before), &env(after)), Ok(true))
+        {
+            return Ok(true);
+        }
+        // What an accumulator fails on is not in it.
+        let told = |told: Result<bool>| match told {
+            Err(Error::User(_)) => Ok(false),
+            told => told,
+        };
+        for row in out {
+            if told(accumulator.may_hold(kept, &env(row)))? {
+                return Ok(false);
+            }
+        }
+        for row in into {
+            let env = env(row);
+            if !newest && (is_ordered(accumulator) || told(accumulator.depends_on_arrival(kept, &env))?) {
+                return Ok(false);
+            }
+            pass_over(accumulator.accumulate(kept, &env).map(drop))?;
+        }
+        Ok(true)
     }
 
     /// The accumulators' own states where rows are not taken out.
@@ -200,6 +263,10 @@ impl GroupState {
     pub fn to_document(&self) -> Document {
         let parts: Array = self.parts.iter().map(Part::encode).collect();
         doc! {"rows": self.rows, "parts": parts}
+    }
+
+    pub(super) fn set_standing(&mut self, part: usize, state: State) {
+        self.parts[part] = Part::Standing(state.into_value());
     }
 
     fn put_back(&mut self, standing: Vec<Option<State>>) {

@@ -1,7 +1,5 @@
 //! How each field of a group is kept true: for `explain`.
 
-use kilim_query::accumulator::{Accumulator, Kind};
-
 use super::Rollup;
 use super::state::{Kept, kept};
 
@@ -29,22 +27,13 @@ impl Upkeep {
 impl Rollup {
     /// The group's fields, and how each is kept.
     pub fn upkeep(&self) -> impl Iterator<Item = (&str, Upkeep)> {
-        self.group.fields.iter().map(|(name, accumulator)| {
-            let upkeep = match kept(accumulator) {
-                Kept::ByDelta => Upkeep::Delta,
-                Kept::ByReading if picks(accumulator) && self.key_field.is_some() => Upkeep::Index,
-                Kept::ByReading => Upkeep::Recompute,
+        self.group.fields.iter().zip(&self.walks).map(|((name, accumulator), walk)| {
+            let upkeep = match (kept(accumulator), walk) {
+                (Kept::ByDelta, _) => Upkeep::Delta,
+                (Kept::ByReading, Some(_)) => Upkeep::Index,
+                (Kept::ByReading, None) => Upkeep::Recompute,
             };
             (&**name, upkeep)
         })
     }
-}
-
-/// Whether it keeps a few of its rows, by an order.
-fn picks(accumulator: &Accumulator) -> bool {
-    use Kind::{Bottom, BottomN, First, FirstN, Last, LastN, Max, MaxN, Min, MinN, Top, TopN};
-    matches!(
-        accumulator.kind,
-        Min | Max | First | Last | Top | TopN | Bottom | BottomN | FirstN | LastN | MinN | MaxN
-    )
 }

@@ -94,6 +94,37 @@ impl Best {
         }
     }
 
+    /// Whether it makes a difference when something with this key came.
+    pub(super) fn depends_on_arrival(&self, key: &[u8]) -> bool {
+        let at = |key: &[u8]| {
+            let (first, last) = ((Box::from(key), 0), (Box::from(key), u64::MAX));
+            self.values.range(first..=last).count()
+        };
+        if at(key) > 0 {
+            return true;
+        }
+        // Of equals that are the worst, a better one drives out the earliest.
+        let full = self.values.len() >= self.n;
+        match self.values.first_key_value() {
+            Some(((worst, _), _)) if self.end == End::High && full && key > &worst[..] => at(worst) > 1,
+            _ => false,
+        }
+    }
+
+    /// Puts another value in the place of the one with this key; false where there is not one.
+    pub(super) fn replace(&mut self, key: &[u8], value: Value) -> bool {
+        let (first, last) = ((Box::from(key), 0), (Box::from(key), u64::MAX));
+        let mut found = self.values.range_mut(first..=last);
+        let (Some((_, place)), None) = (found.next(), found.next()) else { return false };
+        self.bytes = self.bytes + payload(value.as_raw()) - payload(place.as_raw());
+        *place = value;
+        true
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.n
+    }
+
     /// The key of a value that is its own.
     pub(super) fn key_of(value: RawValue<'_>) -> Vec<u8> {
         let mut key = Vec::new();
@@ -192,6 +223,10 @@ impl Order {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn parts(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.sort.parts().iter().map(|part| (part.path.as_str(), part.descending))
     }
 
     pub(super) fn to_document(&self) -> Document {

@@ -111,6 +111,10 @@ impl Window {
         self.values.len() >= self.n
     }
 
+    pub(super) fn capacity(&self) -> usize {
+        self.n
+    }
+
     /// Appends, dropping what is too much at the front; how many bytes it grew.
     pub(super) fn push(&mut self, value: RawValue<'_>) -> isize {
         let before = self.bytes;

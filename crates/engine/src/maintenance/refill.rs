@@ -1,0 +1,129 @@
+//! Refilling a group from its supporting index: the first few children in an accumulator's order, instead of all.
+
+use std::ops::Bound;
+
+use kilim_bson::{Document, RawValue, encode_value};
+use kilim_error::Result;
+use kilim_patterns::{GroupState, Rollup, Walk};
+use kilim_storage::{Direction, Snapshot, Space};
+
+use super::Pattern;
+use super::carry::Work;
+use super::groups::rows;
+use super::sources::document_of;
+use crate::catalog::Collection;
+use crate::index::{Index, KeyPart};
+use crate::layout;
+use crate::write::Unit;
+
+/// Behind all keys that begin with the same parts.
+const BEHIND: u8 = 0xFF;
+
+/// Makes the shares of some accumulators of a group again; false where an index for one of them is missing. The group is
+/// held.
+pub(super) fn refill(
+    unit: &mut Unit<'_>,
+    work: &Work,
+    pattern: &Pattern,
+    rollup: &Rollup,
+    key: RawValue<'_>,
+    state: &mut GroupState,
+    parts: &[usize],
+) -> Result<bool> {
+    let (Some(source), Some(field)) = (&pattern.source, rollup.key_field()) else { return Ok(false) };
+    let Some(collection) = unit.join(source)? else { return Ok(false) };
+    // What is queued is published first: this group's children are, since the group is held.
+    let snapshot = unit.newest_snapshot()?;
+    let key_bytes = Rollup::key_bytes(key);
+    for part in parts {
+        let (Some(walk), Some(mut refill)) = (rollup.walk(*part), rollup.refill(key, *part)?) else {
+            return Ok(false);
+        };
+        let Some(index) = index_for(&collection, field, walk, &snapshot) else { return Ok(false) };
+        'walk: for (lower, upper) in ranges(index, walk, key) {
+            let direction = if walk.backward { Direction::Backward } else { Direction::Forward };
+            let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
+            for entry in snapshot.scan(Space::Index, bounds.0, bounds.1, direction) {
+                unit.operation.check()?;
+                let (entry, value) = entry?;
+                let record = match index.spec.unique {
+                    true => layout::record_id_of(&value[..8]),
+                    false => layout::record_id_of(&entry),
+                };
+                if work.place_of(&collection, record).is_some() {
+                    continue;
+                }
+                let stored = snapshot.get(Space::Records, &layout::record_key(collection.id, record))?;
+                let Some(stored) = stored else { continue };
+                unit.engine.metrics.documents_examined.add(1);
+                let child = document_of(&collection, &stored);
+                for row in rows(rollup, Some(child.as_raw())) {
+                    if row.key_bytes == key_bytes && refill.offer(record.0, row)? {
+                        break 'walk;
+                    }
+                }
+            }
+        }
+        for at in work.places(source) {
+            let touched = &work.touched[at];
+            let came = touched.record.map_or(u64::MAX, |record| record.0);
+            for row in rows(rollup, touched.after.as_ref().map(Document::as_raw)) {
+                if row.key_bytes == key_bytes {
+                    refill.add(came, row);
+                }
+            }
+        }
+        refill.finish(key, state)?;
+    }
+    Ok(true)
+}
+
+/// An index whose entries are in the order of the walk. One that met an array is not: there a child has several entries.
+fn index_for<'c>(
+    collection: &'c Collection,
+    field: &str,
+    walk: &Walk,
+    snapshot: &Snapshot,
+) -> Option<&'c Index> {
+    let wanted = KeyPart::all_of(walk.index(field).as_raw());
+    let serves = |index: &&Index| {
+        let spec = &index.spec;
+        let ordered = match walk.order.is_empty() {
+            true => spec.key == wanted,
+            false => spec.key.starts_with(&wanted),
+        };
+        ordered
+            && !spec.sparse
+            && !spec.hidden
+            && spec.partial.is_none()
+            && !index.multikey.is_multikey()
+            && !index.multikey.has_long_keys()
+            && index.ready_since <= snapshot.commit_time()
+    };
+    collection.indexes.iter().map(|index| &**index).find(serves)
+}
+
+/// Where the entries of a group lie, without those that are passed over.
+fn ranges(index: &Index, walk: &Walk, key: RawValue<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut first = layout::index_prefix(index.id).to_vec();
+    encode_value(&mut first, key, index.spec.key[0].descending);
+    let with = |value: Option<RawValue<'_>>, end: &[u8]| {
+        let mut bound = first.clone();
+        if let (Some(value), Some((_, descends))) = (value, walk.order.first()) {
+            encode_value(&mut bound, value, *descends);
+        }
+        bound.extend_from_slice(end);
+        bound
+    };
+    let (begin, end) = (with(None, &[]), with(None, &[BEHIND]));
+    match walk.order.first() {
+        // Null and nothing lie together, near the low end.
+        Some((_, false)) if walk.passes_null => {
+            vec![(begin, with(Some(RawValue::Undefined), &[])), (with(Some(RawValue::Null), &[BEHIND]), end)]
+        }
+        Some((_, true)) if walk.passes_null => {
+            vec![(begin, with(Some(RawValue::Null), &[])), (with(Some(RawValue::Undefined), &[BEHIND]), end)]
+        }
+        _ => vec![(begin, end)],
+    }
+}

@@ -172,8 +172,12 @@ pub(crate) fn json_lines(documents: &[Document]) -> String {
     }
 }
 
+/// A reply, without what only drivers need.
 pub(crate) fn json(document: &Document) -> String {
-    kilim_bson::to_extended_json(document.as_raw(), JsonFormat::Relaxed)
+    const FOR_DRIVERS: [&str; 3] = ["ok", "$clusterTime", "operationTime"];
+    let told = document.iter().filter(|(name, _)| !FOR_DRIVERS.contains(name));
+    let told: Document = told.map(|(name, value)| (name, value.to_value())).collect();
+    kilim_bson::to_extended_json(told.as_raw(), JsonFormat::Relaxed)
 }
 
 /// 1234567 as 1,234,567.

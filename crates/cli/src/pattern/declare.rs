@@ -10,7 +10,7 @@ use kilim_bson::{Document, RawValue, Value, doc};
 
 use super::waiting;
 use crate::connect::{Session, explained, text};
-use crate::text::{flow, json, parse_document, parse_value, parse_values, write_yaml};
+use crate::text::{json, parse_document, parse_value, parse_values, write_yaml};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -134,7 +134,9 @@ fn print_dry_run(session: &Session, collection: &str, reply: &Document) {
         print!("{shown}");
     }
     if let Some(sample) = reply.get("sample") {
-        println!("  sample: {}", flow(sample));
+        let mut shown = String::new();
+        write_yaml(doc! {"sample": sample.to_value()}.as_raw(), 1, &mut shown);
+        print!("{shown}");
     }
 }
 

@@ -160,6 +160,26 @@ fn applying_a_file_twice_does_nothing_the_second_time() {
 }
 
 #[test]
+fn a_changed_declaration_is_modified_in_place() {
+    let mut shop = Shop::open();
+    shop.ask(doc! {"create": "products"});
+    let file = |fields: &str| {
+        let card = CARD.replace("{name: 1}", fields);
+        let text = format!("[{{createPattern: orders, name: card, extendedReference: {card}}}]");
+        output_with(&text, &["apply", "-", "--yes", "--uri", &shop.uri])
+    };
+    let (code, shown, message) = file("{name: 1}");
+    assert_eq!(code, Some(0), "{shown}{message}");
+    let (code, shown, message) = file("{title: $name}");
+    assert_eq!(code, Some(0), "{shown}{message}");
+    assert!(shown.contains("~ modify") && shown.contains("{ name: 1 } → { title: $name }"), "{shown}");
+    let (code, shown, message) = file("{title: $name}");
+    assert!(code == Some(0) && shown.contains("Nothing to do"), "{shown}{message}");
+    let orders = shop.client.all("shop", doc! {"find": "orders", "filter": {"_id": 4}}).unwrap();
+    assert_eq!(orders[0], doc! {"_id": 4, "customerId": 1, "customer": {"title": "c1"}});
+}
+
+#[test]
 fn a_plan_that_cannot_be_applied_changes_nothing() {
     let shop = Shop::open();
     let file = |text: &str| output_with(text, &["apply", "-", "--yes", "--uri", &shop.uri]);

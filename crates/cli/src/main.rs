@@ -24,7 +24,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A document database that speaks MongoDB's protocol.
 #[derive(Debug, Parser)]
-#[command(name = "kilim", version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "kilim", version, propagate_version = true, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

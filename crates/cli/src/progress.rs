@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use crate::table::terminal_columns;
 use crate::text::grouped;
 
-const BAR: usize = 24;
+/// The bar takes what the words leave, between these.
+const BAR_LEAST: usize = 6;
+const BAR_MOST: usize = 24;
 /// Quick work shows nothing: a line that flashes by disturbs.
 const PATIENCE: Duration = Duration::from_millis(250);
 const TURN: Duration = Duration::from_millis(100);
@@ -34,9 +36,10 @@ impl Progress {
         if !self.visible || self.started.elapsed() < PATIENCE {
             return;
         }
-        let line = line(&self.label, known, self.started.elapsed(), self.turns);
-        let columns = terminal_columns().unwrap_or(80);
-        let line: String = line.chars().take(columns.saturating_sub(1)).collect();
+        // A full line would wrap on some terminals.
+        let columns = terminal_columns().unwrap_or(80).saturating_sub(1);
+        let line = line(&self.label, known, self.started.elapsed(), self.turns, columns);
+        let line: String = line.chars().take(columns).collect();
         self.turns += 1;
         self.drawn = true;
         let mut terminal = std::io::stderr().lock();
@@ -83,17 +86,20 @@ impl Drop for Progress {
     }
 }
 
-fn line(label: &str, known: Option<(i64, i64)>, elapsed: Duration, turns: usize) -> String {
+fn line(label: &str, known: Option<(i64, i64)>, elapsed: Duration, turns: usize, columns: usize) -> String {
     let seconds = elapsed.as_secs();
     let time = format!("{:02}:{:02}", seconds / 60, seconds % 60);
     match known {
         Some((done, total)) if total > 0 => {
             let done = done.clamp(0, total);
             let share = done as f64 / total as f64;
-            let full = (share * BAR as f64) as usize;
-            let bar = "━".repeat(full) + &"─".repeat(BAR - full);
             let percent = (share * 100.0) as u32;
-            format!("{label}  {bar} {percent:>3}%  {} of {}  {time}", grouped(done), grouped(total))
+            let words = format!("{percent:>3}%  {} of {}  {time}", grouped(done), grouped(total));
+            let left = columns.saturating_sub(label.chars().count() + words.chars().count() + 3);
+            let length = left.clamp(BAR_LEAST, BAR_MOST);
+            let full = (share * length as f64) as usize;
+            let bar = "━".repeat(full) + &"─".repeat(length - full);
+            format!("{label}  {bar} {words}")
         }
         _ => format!("{label}  {}  {time}", ['|', '/', '-', '\\'][turns % 4]),
     }
@@ -107,10 +113,12 @@ mod tests {
     fn a_line_shows_share_and_time() {
         let second = Duration::from_secs(75);
         assert_eq!(
-            line("filling", Some((1500, 3000)), second, 0),
+            line("filling", Some((1500, 3000)), second, 0, 80),
             "filling  ━━━━━━━━━━━━────────────  50%  1,500 of 3,000  01:15"
         );
-        assert_eq!(line("verifying", None, second, 1), "verifying  /  01:15");
-        assert!(line("x", Some((9, 3)), second, 0).contains("100%"));
+        let narrow = line("filling", Some((1500, 3000)), second, 0, 45);
+        assert_eq!(narrow, "filling  ━━━━────  50%  1,500 of 3,000  01:15");
+        assert_eq!(line("verifying", None, second, 1, 80), "verifying  /  01:15");
+        assert!(line("x", Some((9, 3)), second, 0, 80).contains("100%"));
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use declare::{declarations, place_of, read};
 pub(crate) use overview::collection;
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Pattern {
     #[command(flatten)]
     place: Place,

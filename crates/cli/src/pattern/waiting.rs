@@ -26,7 +26,16 @@ pub(crate) fn until_filled(
         let left = limit.map(|limit| limit.saturating_sub(started.elapsed()).as_millis() as i64);
         let turn = left.map_or(TURN_MS, |left| left.min(TURN_MS));
         match session.run(doc! {"waitPattern": collection, "name": name, "timeoutMS": turn}) {
-            Ok(reply) => return Ok(text(&reply, "state").to_owned()),
+            Ok(reply) => match text(&reply, "state") {
+                state @ ("active" | "paused") => return Ok(state.to_owned()),
+                state => {
+                    progress.clear();
+                    return Err(anyhow!(
+                        "{collection}.{name} is {state}: `kilim pattern verify {collection} {name}` shows what is wrong, \
+                         `kilim pattern repair {collection} {name}` puts it right"
+                    ));
+                }
+            },
             Err(fault) if fault.code() == Some(MAX_TIME_MS_EXPIRED) => {
                 if left.is_some_and(|left| left <= turn) {
                     progress.clear();

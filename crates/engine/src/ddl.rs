@@ -187,6 +187,7 @@ impl Engine {
         operation: &Arc<Operation>,
         namespace: &Namespace,
     ) -> Result<Arc<Collection>> {
+        let _turn = self.take_turn(operation, &namespace.database)?;
         let (collection, _held) = loop {
             if namespace.holds_definitions() {
                 self.drop_all_patterns(operation, &namespace.database)?;
@@ -257,6 +258,7 @@ impl Engine {
                 format!("a view already exists with that name: {to}"),
             ));
         }
+        let _turn = self.take_turn(operation, &from.database)?;
         loop {
             let collection = self.collection(from).ok_or_else(|| not_found(from))?;
             if from == to {
@@ -274,8 +276,7 @@ impl Engine {
             // By id, so that renames onto each other do not wait for each other.
             all.sort_unstable_by_key(|collection| collection.id);
             all.dedup_by_key(|collection| collection.id);
-            let _held =
-                all.iter().map(|each| self.hold_whole(operation, each)).collect::<Result<Vec<Held>>>()?;
+            let _held = self.hold_together(operation, &all)?;
             let lent: Vec<CollectionId> = all.iter().map(|each| each.id).collect();
             if from.database != to.database || from.holds_definitions() || to.holds_definitions() {
                 // Refused before anything is done.

@@ -54,6 +54,8 @@ pub struct Engine {
     patterns: RwLock<Arc<Registry>>,
     pub jobs: Mutex<Vec<Arc<Job>>>,
     pub(crate) job_threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held by whoever empties or replaces a collection of patterns.
+    pub(crate) turn: Mutex<()>,
     /// Held by whoever changes the catalog, so that changes follow each other.
     pub(crate) ids: Mutex<Ids>,
 }
@@ -96,6 +98,7 @@ impl Engine {
             patterns: RwLock::new(Arc::new(patterns)),
             jobs: Mutex::default(),
             job_threads: Mutex::default(),
+            turn: Mutex::default(),
             ids: Mutex::new(ids),
             store,
         });
@@ -196,6 +199,6 @@ impl Engine {
         self.sessions.forget_idle(self, now);
         self.expire_if_due(now);
         self.note_suspects();
-        self.scrub_if_due(now);
+        self.scrub_if_due();
     }
 }

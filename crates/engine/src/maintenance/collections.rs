@@ -191,6 +191,7 @@ impl Engine {
         from: &Namespace,
         to: &Namespace,
     ) -> Result<()> {
+        let _turn = self.take_turn(operation, &to.database)?;
         let (collection, _held) = self.hold(operation, to)?;
         let Some(new) = self.collection(from) else { return Err(Error::bug("what replaces is gone")) };
         self.store.settle(Durability::Relaxed)?;

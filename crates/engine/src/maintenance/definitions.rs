@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use kilim_bson::{Document, RawDocument, RawValue, doc, encode_value};
 use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_patterns::{Declaration, check_claims};
-use kilim_storage::{Direction, Snapshot, Space};
+use kilim_storage::{Direction, Snapshot, Space, Transaction};
 
 use super::fill::Filling;
 use super::sources::{Use, document_of, find_unique};
@@ -138,11 +138,12 @@ pub(crate) fn load(snapshot: &Snapshot, catalog: &Catalog, ids: &mut Ids) -> Res
         let (key, value) = entry?;
         let place = RawDocument::parse(&value).ok().and_then(|place| {
             let text = |name: &str| Some(place.get(name)?.as_str()?.to_owned());
-            Some((text("db")?, text("definition")?))
+            let Some(RawValue::Int64(looked_at)) = place.get("lookedAt") else { return None };
+            Some(((text("db")?, text("definition")?), looked_at))
         });
-        let place = place.ok_or_else(|| corrupt("a pattern's id is unreadable"))?;
+        let (place, looked_at) = place.ok_or_else(|| corrupt("a pattern's id is unreadable"))?;
         let id = key[1..].try_into().map_err(|_| corrupt("a pattern's key has a wrong length"))?;
-        known.insert(place, PatternId(u32::from_be_bytes(id)));
+        known.insert(place, (PatternId(u32::from_be_bytes(id)), looked_at));
     }
     let mut patterns = Vec::new();
     for collection in catalog.iter().filter(|collection| collection.namespace.holds_definitions()) {
@@ -156,12 +157,13 @@ pub(crate) fn load(snapshot: &Snapshot, catalog: &Catalog, ids: &mut Ids) -> Res
             let id = known.remove(&(database.clone(), place.to_owned()));
             let declared = declaration_of(document.as_raw());
             let pattern = match (id, declared) {
-                (Some(id), Ok(declared)) => {
+                (Some((id, looked_at)), Ok(declared)) => {
                     let state = state_of(document.as_raw());
                     let state = state.ok_or_else(|| corrupt("a pattern's state is unknown"))?;
                     let pattern = Pattern::new(id, database, declared, state)?;
                     let kept = snapshot.get(Space::Meta, &layout::kept_key(id))?.is_some();
                     pattern.counters.has_kept.store(kept, Ordering::Relaxed);
+                    pattern.counters.looked_at.store(looked_at, Ordering::Relaxed);
                     pattern
                 }
                 (None, Ok(declared)) => {
@@ -199,8 +201,8 @@ pub(crate) fn put_changes(
         put_document(unit, pattern)?;
         let known = before.by_id(pattern.id).filter(|known| known.has_same_place(pattern) && has_id(known));
         if has_id(pattern) && known.is_none() {
-            let place = doc! {"db": &pattern.target.database, "definition": pattern.definition_id()};
-            unit.transaction().put(Space::Meta, layout::pattern_key(pattern.id).to_vec(), place.into_bytes());
+            pattern.counters.looked_at.store(unit.engine.now_millis(), Ordering::Relaxed);
+            put_id(unit.transaction(), pattern);
         }
         unit.transaction().delete(Space::Meta, &layout::kept_key(pattern.id));
         let filling = layout::filling_key(pattern.id);
@@ -223,6 +225,16 @@ pub(crate) fn put_changes(
         unit.transaction().reclaim(Space::Meta, &layout::group_key(gone.id, &[]));
     }
     Ok(())
+}
+
+/// Which definition an id belongs to, and when a scrub looked at it.
+pub(super) fn put_id(transaction: &mut Transaction, pattern: &Pattern) {
+    let place = doc! {
+        "db": &pattern.target.database,
+        "definition": pattern.definition_id(),
+        "lookedAt": pattern.counters.looked_at.load(Ordering::Relaxed),
+    };
+    transaction.put(Space::Meta, layout::pattern_key(pattern.id).to_vec(), place.into_bytes());
 }
 
 /// Whether its id means something on disk.

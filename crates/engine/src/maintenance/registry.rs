@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use kilim_bson::{Document, doc};
 use kilim_error::{Error, Result};
@@ -61,6 +61,8 @@ pub struct Counters {
     pub drift: Counter,
     /// A document kept its old value because the new one would have made it too large.
     pub(crate) has_kept: AtomicBool,
+    /// When a scrub looked at it last, or it was declared, in milliseconds since 1970.
+    pub(crate) looked_at: AtomicI64,
 }
 
 impl Counters {

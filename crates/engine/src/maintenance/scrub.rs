@@ -4,16 +4,15 @@
 //! logged; repair is left to somebody who has seen it. A pass runs in a thread of its own, one at a time, and ends with
 //! the engine.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use kilim_error::Result;
-use parking_lot::Mutex;
+use kilim_storage::Durability;
 
+use super::definitions::put_id;
 use super::verify::Part;
-use super::{Pattern, PatternId, PatternState};
+use super::{Pattern, PatternState};
 use crate::engine::Engine;
 use crate::metrics::Counter;
 use crate::operation::Operation;
@@ -23,8 +22,6 @@ use crate::operation::Operation;
 pub struct Scrubbing {
     enabled: AtomicBool,
     running: AtomicBool,
-    /// When each was looked at last, or seen for the first time.
-    seen: Mutex<HashMap<PatternId, Instant>>,
     /// Checks made, and documents found wrong.
     pub checks: Counter,
     pub wrong: Counter,
@@ -35,7 +32,6 @@ impl Default for Scrubbing {
         Scrubbing {
             enabled: AtomicBool::new(true),
             running: AtomicBool::new(false),
-            seen: Mutex::default(),
             checks: Counter::default(),
             wrong: Counter::default(),
         }
@@ -50,21 +46,24 @@ impl Scrubbing {
     pub fn enable(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Relaxed);
     }
+}
 
-    /// Whether so much time has passed since a pattern was looked at. One that was never seen begins to count now.
-    fn is_due(&self, pattern: &Pattern, now: Instant) -> bool {
-        let Some(scrub) = pattern.declaration.options.scrub else { return false };
-        if pattern.state != PatternState::Active {
-            return false;
-        }
-        let since = *self.seen.lock().entry(pattern.id).or_insert(now);
-        now.saturating_duration_since(since) >= Duration::from_secs(u64::from(scrub.every_hours) * 3600)
+const HOUR_MILLIS: i64 = 3_600_000;
+
+impl Pattern {
+    /// Whether it asks to be looked at by then.
+    fn is_due(&self, now_millis: i64) -> bool {
+        let Some(scrub) = self.declaration.options.scrub else { return false };
+        let since = self.counters.looked_at.load(Ordering::Relaxed);
+        self.state == PatternState::Active
+            && now_millis.saturating_sub(since) >= i64::from(scrub.every_hours) * HOUR_MILLIS
     }
 }
 
 impl Engine {
     /// Begins a pass if a pattern is due. Returns at once.
-    pub(crate) fn scrub_if_due(&self, now: Instant) {
+    pub(crate) fn scrub_if_due(&self) {
+        let now = self.now_millis();
         if !self.scrubbing.is_enabled() || self.due_for_scrub(now).is_empty() {
             return;
         }
@@ -84,19 +83,19 @@ impl Engine {
         }
     }
 
-    fn due_for_scrub(&self, now: Instant) -> Vec<Arc<Pattern>> {
+    fn due_for_scrub(&self, now_millis: i64) -> Vec<Arc<Pattern>> {
         let registry = self.patterns();
-        registry.iter().filter(|pattern| self.scrubbing.is_due(pattern, now)).cloned().collect()
+        registry.iter().filter(|pattern| pattern.is_due(now_millis)).cloned().collect()
     }
 
-    /// Looks at the patterns that are due at a moment; how many documents were wrong.
-    pub fn scrub(&self, operation: &Arc<Operation>, now: Instant) -> Result<u64> {
+    /// Looks at the patterns that are due at a moment, in milliseconds since 1970; how many documents were wrong.
+    pub fn scrub(&self, operation: &Arc<Operation>, now_millis: i64) -> Result<u64> {
         let mut wrong = 0;
-        for pattern in self.due_for_scrub(now) {
+        for pattern in self.due_for_scrub(now_millis) {
             let Some(scrub) = pattern.declaration.options.scrub else { continue };
             let part = Part { filter: None, sample: Some(scrub.sample) };
             let found = self.verify_part(operation, &pattern, part, 0)?;
-            self.scrubbing.seen.lock().insert(pattern.id, now);
+            self.note_looked(&pattern, now_millis)?;
             self.scrubbing.checks.add(1);
             self.scrubbing.wrong.add(found.wrong);
             if found.wrong > 0 {
@@ -110,7 +109,19 @@ impl Engine {
             }
             wrong += found.wrong;
         }
-        self.scrubbing.seen.lock().retain(|id, _| self.patterns().by_id(*id).is_some());
         Ok(wrong)
+    }
+
+    /// Notes when a pattern was looked at, so that a server that starts often still scrubs.
+    fn note_looked(&self, pattern: &Pattern, now_millis: i64) -> Result<()> {
+        pattern.counters.looked_at.store(now_millis, Ordering::Relaxed);
+        // Under this lock no pattern changes its name or goes.
+        let _ids = self.ids.lock();
+        if let Some(current) = self.patterns().by_id(pattern.id) {
+            let mut transaction = self.store.begin();
+            put_id(&mut transaction, current);
+            transaction.commit(Durability::Relaxed)?;
+        }
+        Ok(())
     }
 }

@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Durability, Space};
+use parking_lot::MutexGuard;
 
 use super::definitions::{definitions_of, put_changes};
 use super::{Pattern, PatternId, PatternState, Registry};
@@ -16,9 +18,13 @@ use crate::catalog::Collection;
 use crate::ddl::Held;
 use crate::engine::Engine;
 use crate::layout;
+use crate::limits;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::write::Unit;
+
+/// How long one waits for a lock before one looks around.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Engine {
     /// Changes the patterns of a database while nobody writes to some collections: their documents first.
@@ -52,7 +58,45 @@ impl Engine {
             namespaces.iter().filter_map(|namespace| self.collection(namespace)).collect();
         collections.sort_by_key(|collection| collection.id);
         collections.dedup_by_key(|collection| collection.id);
-        collections.iter().map(|collection| self.hold_whole(operation, collection)).collect()
+        self.hold_together(operation, &collections)
+    }
+
+    /// Holds several collections whole, which come in the order of their ids. Whoever empties one of them may be on
+    /// his way into another, so nobody waits long for the next while he holds the last.
+    pub(crate) fn hold_together(
+        &self,
+        operation: &Operation,
+        collections: &[Arc<Collection>],
+    ) -> Result<Vec<Held>> {
+        let [first, others @ ..] = collections else { return Ok(Vec::new()) };
+        loop {
+            let mut held = vec![self.hold_whole(operation, first)?];
+            held.extend(others.iter().map_while(|each| each.shared.lock.try_write_arc_for(PATIENCE)));
+            if held.len() == collections.len() {
+                return Ok(held);
+            }
+            drop(held);
+            operation.check()?;
+            std::thread::sleep(limits::TRANSACTION_LOCK_WAIT);
+        }
+    }
+
+    /// One at a time replaces or empties collections of databases with patterns: two who hold one each might want the
+    /// other's.
+    pub(crate) fn take_turn(
+        &self,
+        operation: &Operation,
+        database: &str,
+    ) -> Result<Option<MutexGuard<'_, ()>>> {
+        if self.patterns().of(database).is_empty() {
+            return Ok(None);
+        }
+        loop {
+            match self.turn.try_lock_for(PATIENCE) {
+                Some(turn) => return Ok(Some(turn)),
+                None => operation.check()?,
+            }
+        }
     }
 
     /// Puts a pattern into another state.

@@ -366,17 +366,18 @@ fn a_sample_finds_what_is_wrong_everywhere() {
         assert!(found.checked <= 50 && (share < 0.5 || found.checked > 0), "{found:?}");
         assert!(share >= 0.2 || (1..=5).contains(&found.checked), "{found:?}");
     }
-    let later = Instant::now() + Duration::from_secs(3601);
-    // Seen for the first time, it begins to count.
-    assert_eq!(db.engine.scrub(&operation, Instant::now()).unwrap(), 0);
+    let now = db.engine.now_millis();
     spoil(&db, "orders", "card", || {
         db.update_many("orders", doc! {}, doc! {"$set": {"customer": {"name": "wrong"}}}).unwrap();
     });
-    assert_eq!(db.engine.scrub(&operation, Instant::now()).unwrap(), 0);
-    assert!(db.engine.scrub(&operation, later).unwrap() > 0);
+    assert_eq!(db.engine.scrub(&operation, now).unwrap(), 0);
+    assert!(db.engine.scrub(&operation, now + 3_600_001).unwrap() > 0);
     assert_eq!(state(&db, "orders", "card"), PatternState::Suspect);
     assert_eq!(repair(&db, "orders", "card").unwrap().wrong, 50);
     assert_eq!(state(&db, "orders", "card"), PatternState::Active);
+    // It was looked at an hour from now.
+    assert_eq!(db.engine.scrub(&operation, now + 3_600_002).unwrap(), 0);
+    assert_eq!(db.engine.scrubbing.checks.get(), 1);
 }
 
 #[test]
@@ -768,4 +769,56 @@ fn definitions_go_together_after_any_commit() {
             }
         },
     );
+}
+
+#[test]
+fn collections_that_copy_from_each_other_are_dropped_renamed_and_declared_at_once() {
+    let db = Db::memory();
+    let copy = |from: &str, as_path: &str, field: &str| {
+        let mut fields = Document::new();
+        fields.push(field, 1);
+        doc! {"name": as_path, "extendedReference": {
+            "from": from, "localField": "ref", "as": as_path, "fields": fields, "onSourceDelete": "null",
+        }}
+    };
+    let end = Instant::now() + Duration::from_secs(2);
+    let work = |work: &(dyn Fn() -> Result<()> + Sync)| {
+        while Instant::now() < end {
+            if let Err(error) = work() {
+                let expected = [
+                    ErrorCode::NamespaceNotFound,
+                    ErrorCode::NamespaceExists,
+                    ErrorCode::PatternSourceMissing,
+                    ErrorCode::PatternAlreadyExists,
+                    ErrorCode::PatternNotFound,
+                    ErrorCode::IndexBuildAborted,
+                    ErrorCode::QueryPlanKilled,
+                ];
+                assert!(expected.contains(&error.code()), "{error}");
+            }
+        }
+    };
+    let insert = |name: &str| {
+        let document = doc! {"ref": 1, "v": 1, "w": 1};
+        db.try_insert(name, document).and_then(|()| {
+            let filter = doc! {"_id": 1};
+            db.upsert(name, filter, doc! {"$inc": {"v": 1, "w": 1}}).map(drop)
+        })
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| work(&|| insert("a")));
+        scope.spawn(|| work(&|| insert("b")));
+        scope.spawn(|| work(&|| db.drop_collection("a")));
+        scope.spawn(|| work(&|| db.drop_collection("b")));
+        scope.spawn(|| work(&|| declare(&db, "a", copy("b", "fromB", "v")).map(drop)));
+        scope.spawn(|| work(&|| declare(&db, "b", copy("a", "fromA", "w")).map(drop)));
+        scope.spawn(|| work(&|| db.rename("a", "c", true).and_then(|()| db.rename("c", "a", true))));
+    });
+    wait_for_jobs(&db, &MemoryDisk::default());
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    for pattern in db.engine.patterns().iter() {
+        let found = db.engine.verify_pattern(&operation, pattern, None, 3).unwrap();
+        assert_eq!(found.wrong, 0, "{found:?}");
+    }
+    db.check();
 }

@@ -1,5 +1,7 @@
 //! Structured logs on standard error. They name connections, codes and places, never what documents hold.
 
+mod mongod;
+
 use std::panic::PanicHookInfo;
 
 use clap::ValueEnum;
@@ -12,6 +14,8 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+    /// One JSON object a line, with the keys that mongod's logs have: t, s, c, id, ctx, msg, attr.
+    Mongod,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -43,6 +47,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) {
             subscriber.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init();
         }
         LogFormat::Json => subscriber.json().flatten_event(true).init(),
+        LogFormat::Mongod => subscriber.event_format(mongod::Format).init(),
     }
     std::panic::set_hook(Box::new(log_panic));
 }

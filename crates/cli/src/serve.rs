@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kilim_engine::{Engine, EngineOptions};
-use kilim_server::{Commands, Limits, Listener, Signals};
+use kilim_server::{Commands, Limits, Listener, MetricsEndpoint, Signals};
 use tracing::info;
 
 use crate::logging::{self, LogFormat, LogLevel};
@@ -52,6 +53,14 @@ pub(crate) struct Serve {
     #[arg(long)]
     test_commands: bool,
 
+    /// Figures for Prometheus at /metrics on this port, of the same address; 0 picks a free one.
+    #[arg(long, value_name = "N")]
+    metrics_port: Option<u16>,
+
+    /// Commands that take this many milliseconds or more are told in the log.
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    slow_ms: u64,
+
     /// How log lines on standard error look.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -92,6 +101,17 @@ impl Serve {
         let options = self.engine_options();
         let place = options.data.as_ref().map_or("memory".into(), |data| data.display().to_string());
         let engine = Engine::open(options).with_context(|| format!("cannot open the database in {place}"))?;
+        engine.metrics.set_slow_limit(Duration::from_millis(self.slow_ms));
+        let metrics = match self.metrics_port {
+            Some(port) => {
+                let address = SocketAddr::new(self.bind, port);
+                let endpoint = MetricsEndpoint::start(address, engine.clone())
+                    .with_context(|| format!("cannot listen on {address} for metrics"))?;
+                info!(address = %endpoint.address(), "metrics");
+                Some(endpoint)
+            }
+            None => None,
+        };
         let limits = Limits { connections_max: self.max_connections, ..Limits::default() };
         let address = listener.address();
         let mut server =
@@ -104,6 +124,7 @@ impl Serve {
         let signal = signals.wait();
         info!(signal, "stopping");
         server.stop();
+        drop(metrics);
         engine.close().context("cannot close the database")?;
         info!("stopped");
         Ok(())

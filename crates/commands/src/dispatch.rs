@@ -16,6 +16,7 @@ use crate::registry::{self, CommandSpec, ReadLevels};
 use crate::reply::{self, Reply};
 use crate::request::{Generic, Request};
 use crate::session;
+use crate::slow;
 
 /// A command being run.
 pub struct Call<'c, 'r> {
@@ -82,8 +83,12 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
     let operation = Arc::clone(&running);
     let _interrupt = interrupt::install(operation.clone());
     let mut outcome = Outcome::default();
-    let result = find(&engine, &request)
-        .and_then(|spec| run_found(client, &engine, operation, &request, spec, &mut outcome));
+    let found = find(&engine, &request);
+    let spec = found.as_ref().ok().copied();
+    let result = found.and_then(|spec| run_found(client, &engine, operation, &request, spec, &mut outcome));
+    if let Some(spec) = spec {
+        slow::note(client, &engine, &running, &request, spec, result.is_err());
+    }
     let mut document = match result {
         Ok(mut document) => {
             document.push("ok", 1.0);

@@ -13,12 +13,13 @@ mod registry;
 mod reply;
 mod request;
 mod session;
+mod slow;
 mod telling;
 mod through_view;
 mod variables;
 
 pub use client::Client;
 pub use dispatch::run;
-pub use registry::{COMMANDS, CommandSpec};
+pub use registry::{COMMANDS, CommandSpec, place};
 pub use reply::{Reply, error_document};
 pub use request::Request;

@@ -194,12 +194,17 @@ pub static COMMANDS: &[CommandSpec] = &[
 ];
 
 pub fn find(name: &str) -> Option<&'static CommandSpec> {
-    static BY_NAME: OnceLock<HashMap<&'static str, &'static CommandSpec>> = OnceLock::new();
+    place(name).map(|place| &COMMANDS[place])
+}
+
+/// A command's place in the table.
+pub fn place(name: &str) -> Option<usize> {
+    static BY_NAME: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();
     let by_name = BY_NAME.get_or_init(|| {
-        let names = |spec: &'static CommandSpec| {
-            std::iter::once(spec.name).chain(spec.aliases.iter().copied()).map(move |name| (name, spec))
+        let names = |(place, spec): (usize, &'static CommandSpec)| {
+            std::iter::once(spec.name).chain(spec.aliases.iter().copied()).map(move |name| (name, place))
         };
-        COMMANDS.iter().flat_map(names).collect()
+        COMMANDS.iter().enumerate().flat_map(names).collect()
     });
     by_name.get(name).copied()
 }

@@ -1,6 +1,8 @@
-//! Counters that serverStatus shows.
+//! Counters that serverStatus and monitoring show.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -14,8 +16,6 @@ pub struct Metrics {
     pub documents_inserted: Counter,
     pub documents_updated: Counter,
     pub documents_deleted: Counter,
-    pub keys_examined: Counter,
-    pub documents_examined: Counter,
     pub write_conflicts: Counter,
     pub connections_current: Counter,
     pub connections_total: Counter,
@@ -25,6 +25,59 @@ pub struct Metrics {
     pub transactions_started: Counter,
     pub transactions_committed: Counter,
     pub transactions_aborted: Counter,
+    pub reads: Latency,
+    pub writes: Latency,
+    pub other_commands: Latency,
+    by_command: OnceLock<Box<[CommandCount]>>,
+    slow: SlowLimit,
+}
+
+/// How many operations of a kind, and how long they took together.
+#[derive(Debug, Default)]
+pub struct Latency {
+    pub operations: Counter,
+    pub micros: Counter,
+}
+
+impl Latency {
+    pub fn add(&self, time: Duration) {
+        self.operations.add(1);
+        self.micros.add(time.as_micros() as u64);
+    }
+}
+
+/// How often a command ran.
+#[derive(Debug, Default)]
+pub struct CommandCount {
+    pub total: Counter,
+    pub failed: Counter,
+}
+
+/// From how many milliseconds on an operation is slow.
+#[derive(Debug)]
+struct SlowLimit(AtomicU64);
+
+impl Default for SlowLimit {
+    fn default() -> SlowLimit {
+        // As mongod's.
+        SlowLimit(AtomicU64::new(100))
+    }
+}
+
+impl Metrics {
+    /// The counters of all commands, by their places among `known`.
+    pub fn by_command(&self, known: usize) -> &[CommandCount] {
+        self.by_command.get_or_init(|| (0..known).map(|_| CommandCount::default()).collect())
+    }
+
+    /// From how long on an operation is slow, and told in the log.
+    pub fn slow_limit(&self) -> Duration {
+        Duration::from_millis(self.slow.0.load(Ordering::Relaxed))
+    }
+
+    pub fn set_slow_limit(&self, limit: Duration) {
+        self.slow.0.store(limit.as_millis() as u64, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]

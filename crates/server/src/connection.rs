@@ -67,6 +67,8 @@ struct Replies {
     out: Vec<u8>,
     packed: Vec<u8>,
     last_id: i32,
+    /// Bytes written since they were last counted.
+    sent: u64,
 }
 
 /// How to answer a request: in its own opcode, checksummed and compressed as it was.
@@ -150,6 +152,7 @@ impl<'s, S: Service> Connection<'s, S> {
             self.peer.set_activity(RUNNING);
             let after = self.answer(&header)?;
             self.peer.set_activity(WAITING);
+            self.service.note_traffic(header.length as u64, std::mem::take(&mut self.replies.sent));
             self.frames.consume(&header);
             if matches!(after, After::Close) || self.stopping.load(Ordering::Relaxed) {
                 return Ok(());
@@ -303,10 +306,14 @@ impl Replies {
 
     fn write(&mut self, peer: &Peer, manner: Manner) -> io::Result<()> {
         match manner.compressor {
-            None => (&peer.stream).write_all(&self.out),
+            None => {
+                self.sent += self.out.len() as u64;
+                (&peer.stream).write_all(&self.out)
+            }
             Some(compressor) => {
                 self.packed.clear();
                 compress(&self.out, compressor, &mut self.packed)?;
+                self.sent += self.packed.len() as u64;
                 (&peer.stream).write_all(&self.packed)
             }
         }

@@ -14,10 +14,12 @@ mod connection;
 mod frames;
 mod limits;
 mod listener;
+mod metrics;
 mod service;
 mod shutdown;
 
 pub use limits::Limits;
 pub use listener::{BindError, Listener, Server};
+pub use metrics::MetricsEndpoint;
 pub use service::{Commands, Service};
 pub use shutdown::Signals;

@@ -20,6 +20,11 @@ pub trait Service: Send + Sync + 'static {
     /// The reply to a message that holds no request.
     fn refuse(&self, error: &Error) -> Document;
 
+    /// A request was read and answered: the bytes of both on the wire.
+    fn note_traffic(&self, received: u64, sent: u64) {
+        let _ = (received, sent);
+    }
+
     /// Called about once a second.
     fn tick(&self) {}
 
@@ -48,6 +53,11 @@ impl Service for Commands {
 
     fn refuse(&self, error: &Error) -> Document {
         kilim_commands::error_document(error)
+    }
+
+    fn note_traffic(&self, received: u64, sent: u64) {
+        self.engine.metrics.bytes_in.add(received);
+        self.engine.metrics.bytes_out.add(sent);
     }
 
     fn tick(&self) {

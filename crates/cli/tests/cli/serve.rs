@@ -68,3 +68,64 @@ fn help_shows_examples_and_the_version_is_told() {
         assert!(help.contains("Examples:") && help.contains("kilim serve --ephemeral --port 0"), "{help}");
     }
 }
+
+#[test]
+fn metrics_are_served_on_a_port_of_their_own() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let running =
+        Running::start(&["serve", "--ephemeral", "--port", "0", "--metrics-port", &port.to_string()]);
+    let mut client = kilim_client::Client::connect(running.address.as_str()).unwrap();
+    client.run("shop", kilim_bson::doc! {"insert": "orders", "documents": [{"_id": 1}, {"_id": 2}]}).unwrap();
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        read(Some(stream))
+    };
+    let page = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    assert!(page.contains("kilim_documents_total{what=\"inserted\"} 2\n"), "{page}");
+    assert!(page.contains("kilim_commands_total{command=\"insert\"} 1\n"), "{page}");
+    assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    let (code, _) = running.end(libc::SIGTERM);
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn slow_commands_are_told_with_mongods_keys() {
+    let options = ["serve", "--ephemeral", "--port", "0", "--slow-ms", "0", "--log-format", "mongod"];
+    let running = Running::start(&options);
+    let mut client = kilim_client::Client::connect(running.address.as_str()).unwrap();
+    client.run("shop", kilim_bson::doc! {"find": "orders", "filter": {"secret": 42}}).unwrap();
+    let (_, log) = running.end(libc::SIGTERM);
+    let line = log.lines().find(|line| line.contains("Slow query")).unwrap_or_else(|| panic!("{log}"));
+    let line = kilim_bson::parse_extended_json(line).unwrap();
+    let names: Vec<&str> = line.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["t", "s", "c", "id", "ctx", "msg", "attr"]);
+    let attributes = line.get("attr").and_then(|attributes| attributes.as_document()).unwrap();
+    assert_eq!(attributes.get("ns").and_then(|ns| ns.as_str()), Some("shop.orders"));
+    assert!(!log.contains("secret"), "the log must not tell what is asked for: {log}");
+}
+
+#[test]
+fn the_library_and_the_server_open_a_directory_one_after_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().to_str().unwrap();
+    {
+        let database = kilim::Database::open(data).unwrap().named("shop");
+        let orders = database.collection::<kilim::bson::Document>("orders");
+        orders.insert_one(kilim::bson::doc! {"_id": 1, "from": "library"}).run().unwrap();
+    }
+    let running = Running::start(&["serve", "--data", data, "--port", "0"]);
+    assert!(kilim::Database::open(data).is_err(), "one program at a time");
+    let mut client = kilim_client::Client::connect(running.address.as_str()).unwrap();
+    client
+        .run("shop", kilim_bson::doc! {"insert": "orders", "documents": [{"_id": 2, "from": "server"}]})
+        .unwrap();
+    let found = client.all("shop", kilim_bson::doc! {"find": "orders"}).unwrap();
+    assert_eq!(found.len(), 2);
+    running.end(libc::SIGTERM);
+    let database = kilim::Database::open(data).unwrap().named("shop");
+    let orders = database.collection::<kilim::bson::Document>("orders");
+    assert_eq!(orders.count_documents(kilim::bson::doc! {}).run().unwrap(), 2);
+}

@@ -1,13 +1,14 @@
 //! `serverStatus`: counters that monitoring reads.
 
 use kilim_bson::{Document, Value, doc};
-use kilim_engine::metrics::Counter;
+use kilim_engine::metrics::{Counter, Latency, Metrics};
 use kilim_error::Result;
 
 use super::build_info::{MONGODB_VERSION, host_name};
 use super::hello::{SET_NAME, WIRE_VERSION_MAX};
 use super::update::now_ms;
 use crate::dispatch::Call;
+use crate::registry::COMMANDS;
 
 /// What a server takes at once unless it is told otherwise.
 const CONNECTIONS_MAX: i32 = 20_000;
@@ -22,6 +23,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let open_transactions = metrics.transactions_started.get() as i64
         - metrics.transactions_committed.get() as i64
         - metrics.transactions_aborted.get() as i64;
+    let running = engine.operations.list();
     let connections = metrics.connections_current.get() as i32;
     Ok(doc! {
         "host": host_name(),
@@ -36,7 +38,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "current": connections,
             "available": (CONNECTIONS_MAX - connections).max(0),
             "totalCreated": metrics.connections_total.get() as i32,
-            "active": engine.operations.list().len() as i32,
+            "active": running.len() as i32,
         },
         "network": {
             "bytesIn": count(&metrics.bytes_in),
@@ -51,7 +53,23 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "getmore": count(&metrics.got_more),
             "command": count(&metrics.commands),
         },
+        "opLatencies": {
+            "reads": latency(&metrics.reads),
+            "writes": latency(&metrics.writes),
+            "commands": latency(&metrics.other_commands),
+        },
+        "asserts": {"regular": 0, "warning": 0, "msg": 0, "user": failed(metrics), "tripwire": 0, "rollovers": 0},
+        "globalLock": {
+            "totalTime": uptime.as_micros() as i64,
+            "currentQueue": {"total": 0, "readers": 0, "writers": 0},
+            "activeClients": {
+                "total": running.len() as i32,
+                "readers": running.iter().filter(|operation| !is_write(operation.kind())).count() as i32,
+                "writers": running.iter().filter(|operation| is_write(operation.kind())).count() as i32,
+            },
+        },
         "metrics": {
+            "commands": by_command(metrics),
             "cursor": {"open": {"total": engine.cursors.count() as i64}},
             "document": {
                 "deleted": count(&metrics.documents_deleted),
@@ -91,6 +109,30 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         },
         "wireVersion": {"minWireVersion": 0, "maxWireVersion": WIRE_VERSION_MAX},
     })
+}
+
+fn latency(latency: &Latency) -> Document {
+    doc! {"latency": latency.micros.get() as i64, "ops": latency.operations.get() as i64}
+}
+
+/// How often each command that was asked for at all ran and failed.
+fn by_command(metrics: &Metrics) -> Document {
+    let mut shown = Document::new();
+    for (spec, count) in COMMANDS.iter().zip(metrics.by_command(COMMANDS.len())) {
+        let (failed, total) = (count.failed.get() as i64, count.total.get() as i64);
+        if total > 0 {
+            shown.push(spec.name, doc! {"failed": failed, "total": total}.as_raw());
+        }
+    }
+    shown
+}
+
+fn failed(metrics: &Metrics) -> i64 {
+    metrics.by_command(COMMANDS.len()).iter().map(|count| count.failed.get() as i64).sum()
+}
+
+fn is_write(kind: &str) -> bool {
+    matches!(kind, "insert" | "update" | "remove")
 }
 
 /// Resident and virtual memory of this process.

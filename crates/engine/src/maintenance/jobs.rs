@@ -3,8 +3,8 @@
 //! A job is no more than a sign of a thread that works: what is left to do lies in the store, so a job that ends, by
 //! whatever cause, loses nothing, and another takes its work up.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 

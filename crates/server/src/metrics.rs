@@ -1,0 +1,188 @@
+//! Figures for Prometheus: `GET /metrics` on a port of its own, in the text format that it scrapes.
+//!
+//! One thread answers one request after the other and closes: a scraper comes every few seconds, alone.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use kilim_commands::COMMANDS;
+use kilim_engine::Engine;
+use tracing::debug;
+
+/// Who asks this slowly is not Prometheus.
+const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+
+/// A running endpoint; dropping it ends it.
+pub struct MetricsEndpoint {
+    address: SocketAddr,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsEndpoint {
+    pub fn start(address: SocketAddr, engine: Arc<Engine>) -> io::Result<MetricsEndpoint> {
+        let socket = TcpListener::bind(address)?;
+        let address = socket.local_addr()?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = stopping.clone();
+        let work = move || {
+            for stream in socket.incoming() {
+                if stop.load(Ordering::Acquire) {
+                    return;
+                }
+                if let Err(error) = stream.and_then(|stream| answer(stream, &engine)) {
+                    debug!(%error, "a request for metrics failed");
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("metrics".to_owned()).spawn(work)?;
+        Ok(MetricsEndpoint { address, stopping, thread: Some(thread) })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for MetricsEndpoint {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        // It waits for a connection: this is one.
+        let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut stream: TcpStream, engine: &Engine) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut request = Vec::new();
+    let mut buffer = [0; 1024];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 || request.len() > REQUEST_BYTES_MAX {
+            return Ok(());
+        }
+        request.extend_from_slice(&buffer[..count]);
+    }
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (status, body) = match (method, path) {
+        (b"GET", b"/metrics") => ("200 OK", text(engine)),
+        (b"GET", _) => ("404 Not Found", "the figures are at /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "GET /metrics\n".to_owned()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: \
+         close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
+}
+
+/// All figures.
+fn text(engine: &Engine) -> String {
+    let metrics = &engine.metrics;
+    let mut out = Page(String::with_capacity(8 << 10));
+    out.gauge("kilim_uptime_seconds", "Time since the start.", engine.started.elapsed().as_secs_f64());
+    out.gauge("kilim_connections", "Open connections.", metrics.connections_current.get() as f64);
+    out.counter("kilim_connections_total", "Connections since the start.", metrics.connections_total.get());
+    out.counter("kilim_network_bytes_in_total", "Bytes received.", metrics.bytes_in.get());
+    out.counter("kilim_network_bytes_out_total", "Bytes sent.", metrics.bytes_out.get());
+    out.gauge("kilim_cursors_open", "Open cursors.", engine.cursors.count() as f64);
+    out.gauge("kilim_operations_running", "Commands that run now.", engine.operations.list().len() as f64);
+    out.head("kilim_documents_total", "counter", "Documents, by what happened to them.");
+    for (what, counter) in [
+        ("returned", &metrics.documents_returned),
+        ("inserted", &metrics.documents_inserted),
+        ("updated", &metrics.documents_updated),
+        ("deleted", &metrics.documents_deleted),
+        ("expired", &engine.expiry.removed),
+    ] {
+        out.labelled("kilim_documents_total", &[("what", what)], counter.get());
+    }
+    out.head("kilim_commands_total", "counter", "Commands that ended.");
+    let counts = metrics.by_command(COMMANDS.len());
+    for (spec, count) in COMMANDS.iter().zip(counts).filter(|(_, count)| count.total.get() > 0) {
+        out.labelled("kilim_commands_total", &[("command", spec.name)], count.total.get());
+    }
+    out.head("kilim_command_errors_total", "counter", "Commands that ended with an error.");
+    for (spec, count) in COMMANDS.iter().zip(counts).filter(|(_, count)| count.failed.get() > 0) {
+        out.labelled("kilim_command_errors_total", &[("command", spec.name)], count.failed.get());
+    }
+    let latencies =
+        [("read", &metrics.reads), ("write", &metrics.writes), ("command", &metrics.other_commands)];
+    out.head("kilim_operation_seconds_total", "counter", "Time that operations took together.");
+    for (kind, latency) in latencies {
+        out.labelled("kilim_operation_seconds_total", &[("kind", kind)], latency.micros.get() as f64 / 1e6);
+    }
+    out.head("kilim_operations_total", "counter", "Operations that ended.");
+    for (kind, latency) in latencies {
+        out.labelled("kilim_operations_total", &[("kind", kind)], latency.operations.get());
+    }
+    out.counter("kilim_write_conflicts_total", "Writes that met another.", metrics.write_conflicts.get());
+    out.head("kilim_transactions_total", "counter", "Transactions, by how they went.");
+    for (how, counter) in [
+        ("started", &metrics.transactions_started),
+        ("committed", &metrics.transactions_committed),
+        ("aborted", &metrics.transactions_aborted),
+    ] {
+        out.labelled("kilim_transactions_total", &[("how", how)], counter.get());
+    }
+    out.gauge("kilim_disk_bytes", "Size of the data on disk.", engine.store.disk_bytes() as f64);
+    patterns(engine, &mut out);
+    out.0
+}
+
+/// What declared patterns do.
+fn patterns(engine: &Engine, out: &mut Page) {
+    let registry = engine.patterns();
+    out.head("kilim_pattern_writes_total", "counter", "Documents written by maintenance.");
+    for pattern in registry.iter() {
+        let ns = pattern.target.to_string();
+        let labels = [("ns", ns.as_str()), ("pattern", &*pattern.declaration.name)];
+        out.labelled("kilim_pattern_writes_total", &labels, pattern.counters.maintained.get());
+    }
+    out.head("kilim_pattern_drift_total", "counter", "Documents that checks found wrong.");
+    for pattern in registry.iter() {
+        let ns = pattern.target.to_string();
+        let labels = [("ns", ns.as_str()), ("pattern", &*pattern.declaration.name)];
+        out.labelled("kilim_pattern_drift_total", &labels, pattern.counters.drift.get());
+    }
+}
+
+/// A page being written.
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.head(name, "gauge", help);
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, "counter", help);
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels: Vec<String> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));
+    }
+}

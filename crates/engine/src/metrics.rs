@@ -16,6 +16,7 @@ pub struct Metrics {
     pub documents_inserted: Counter,
     pub documents_updated: Counter,
     pub documents_deleted: Counter,
+    pub documents_examined: Counter,
     pub write_conflicts: Counter,
     pub connections_current: Counter,
     pub connections_total: Counter,

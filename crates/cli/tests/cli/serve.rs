@@ -79,7 +79,9 @@ fn metrics_are_served_on_a_port_of_their_own() {
     let ask = |request: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
-        read(Some(stream))
+        let mut page = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut page).unwrap();
+        page
     };
     let page = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");

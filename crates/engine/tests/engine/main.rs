@@ -15,6 +15,7 @@ mod pattern_history;
 mod pattern_lifecycle;
 mod pattern_refill;
 mod pattern_regression;
+mod pattern_why;
 mod pipeline;
 mod retry;
 mod schema;

@@ -1,0 +1,177 @@
+//! Why declarations: the workloads that hand-written recipes fail, with patterns instead. What is stored beside what
+//! is true; nothing may be stale, wrong or lost.
+//!
+//! `cargo xtask why` runs them in the sizes that the recipes were measured with, and prints; a test run has less.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+
+use kilim_bson::{Document, RawValue, Value, doc};
+
+use crate::pattern::{card, declare, make, one, stats};
+use crate::pattern_regression::expect_true;
+use crate::support::{Db, number, numbered};
+
+/// Whether in full, and printed.
+fn in_full() -> bool {
+    std::env::var_os("KILIM_WHY").is_some()
+}
+
+fn report(workload: &str, by_hand: &str, stored: &str, truth: &str) {
+    if in_full() {
+        println!(
+            "{workload}\n    recipe on mongod 6.0.5: {by_hand}\n    declared: {stored}\n    truth: {truth}\n"
+        );
+    }
+    assert_eq!(stored, truth, "{workload}");
+}
+
+#[test]
+fn a_running_average_with_clients_that_die() {
+    let db = Db::disk();
+    make(&db, &["products", "reviews"]);
+    declare(&db, "products", stats()).unwrap();
+    db.insert("products", &[doc! {"_id": 1}]);
+    let (reviews, changes) = if in_full() { (3200, 200) } else { (320, 20) };
+    let next = AtomicI32::new(0);
+    thread::scope(|scope| {
+        for writer in 0..8u8 {
+            let (db, next) = (&db, &next);
+            scope.spawn(move || {
+                loop {
+                    let id = next.fetch_add(1, Ordering::Relaxed);
+                    if id >= reviews {
+                        return;
+                    }
+                    let review = doc! {"_id": id, "product": 1, "rating": 1 + id * 7 % 5};
+                    // One in 200 clients dies: before its transaction ends, or without knowing what came of it.
+                    match id % 200 {
+                        17 => {
+                            let mut dying = db.transaction(writer + 1, i64::from(id) + 1);
+                            dying.insert("reviews", review).unwrap();
+                            dying.abort().unwrap();
+                        }
+                        117 => {
+                            let mut dying = db.transaction(writer + 1, i64::from(id) + 1);
+                            dying.insert("reviews", review).unwrap();
+                            dying.commit().unwrap();
+                        }
+                        _ => db.insert("reviews", &[review]),
+                    }
+                }
+            });
+        }
+    });
+    for change in 0..changes {
+        let edited = doc! {"$set": {"rating": 1 + change % 5}};
+        db.update("reviews", doc! {"_id": change * 5}, edited).unwrap();
+        db.delete("reviews", doc! {"_id": change * 5 + 1}).unwrap();
+    }
+    let left = db.find("reviews", doc! {});
+    let sum: i64 = left.iter().map(|review| number(review, "rating")).sum();
+    let shown = |count: i64, average: f64| format!("{count} reviews, average {average:.6}");
+    let product = one(&db, "products", doc! {});
+    let Some(RawValue::Double(average)) = product.get("average") else { panic!("{product:?}") };
+    report(
+        "A running average; one client in 200 dies; then edits and deletes",
+        "3181 / 2.96 stored, 3000 / 2.83 true",
+        &shown(number(&product, "count"), average),
+        &shown(left.len() as i64, sum as f64 / left.len() as f64),
+    );
+    expect_true(&db, "products", "stats");
+}
+
+#[test]
+fn doubles_are_added_and_removed() {
+    let db = Db::memory();
+    make(&db, &["accounts", "moves"]);
+    let balance = doc! {"name": "balance", "computed": {
+        "from": "moves", "pipeline": [{"$group": {"_id": "$account", "balance": {"$sum": "$amount"}}}],
+    }};
+    declare(&db, "accounts", balance).unwrap();
+    db.insert("accounts", &[doc! {"_id": 1}]);
+    let moves = if in_full() { 1_000_000 } else { 3000 };
+    let amount = |id: i32| 0.1 * f64::from(id % 1000) + 1.0 / (1.0 + f64::from(id));
+    for first in (0..moves).step_by(1000) {
+        let some = numbered(first..moves.min(first + 1000), |id| doc! {"account": 1, "amount": amount(id)});
+        db.insert("moves", &some);
+    }
+    for id in 0..moves {
+        db.delete("moves", doc! {"_id": id}).unwrap();
+    }
+    let balance = match one(&db, "accounts", doc! {}).get("balance") {
+        Some(RawValue::Int32(balance)) => f64::from(balance),
+        Some(RawValue::Double(balance)) => balance,
+        other => panic!("{other:?}"),
+    };
+    let workload = format!("{moves} doubles added to a sum, and removed");
+    report(&workload, "0.00119 left", &format!("{balance:?} left"), "0.0 left");
+}
+
+#[test]
+fn a_subset_whose_newest_are_deleted() {
+    let db = Db::disk();
+    make(&db, &["products", "reviews"]);
+    let list = doc! {"name": "list", "subset": {
+        "from": "reviews", "foreignField": "product", "as": "list", "sort": {"at": -1}, "limit": 5,
+    }};
+    declare(&db, "products", list).unwrap();
+    db.insert("products", &[doc! {"_id": 1}]);
+    for id in 0..50 {
+        db.insert("reviews", &[doc! {"_id": id, "product": 1, "at": id}]);
+    }
+    for id in [49, 48, 47] {
+        db.delete("reviews", doc! {"_id": id}).unwrap();
+    }
+    let product = one(&db, "products", doc! {});
+    let list = product.get("list").and_then(RawValue::as_array).unwrap();
+    let shown: Vec<String> = list
+        .iter()
+        .map(|review| number(&review.as_document().unwrap().to_document(), "_id").to_string())
+        .collect();
+    report(
+        "A subset of 5, whose 3 newest children are deleted",
+        "2 of 5 left, although 47 exist",
+        &format!("{} of 5: {}", shown.len(), shown.join(" ")),
+        "5 of 5: 46 45 44 43 42",
+    );
+    expect_true(&db, "products", "list");
+}
+
+#[test]
+fn a_customer_renamed_while_orders_come() {
+    let db = Db::disk();
+    make(&db, &["customers", "orders"]);
+    declare(&db, "orders", card()).unwrap();
+    db.insert("customers", &[doc! {"_id": 1, "name": "n0"}]);
+    let (done, next) = (AtomicBool::new(false), AtomicI32::new(0));
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) && next.load(Ordering::Relaxed) < 500 {
+                    let id = next.fetch_add(1, Ordering::Relaxed);
+                    db.insert("orders", &[doc! {"_id": id, "customerId": 1}]);
+                }
+            });
+        }
+        for turn in 1..=60 {
+            db.update("customers", doc! {"_id": 1}, doc! {"$set": {"name": format!("n{turn}")}}).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let orders = db.find("orders", doc! {});
+    let fresh = |order: &&Document| {
+        let copy = order.get("customer").and_then(RawValue::as_document);
+        copy.and_then(|copy| copy.get("name"))
+            .map(RawValue::to_value)
+            .is_some_and(|name| matches!(name, Value::String(name) if *name == *"n60"))
+    };
+    let stale = orders.len() - orders.iter().filter(fresh).count();
+    report(
+        "A customer renamed 60 times while 6 clients insert orders",
+        "15 to 42 of about 500 stale for ever",
+        &format!("{stale} of {} stale", orders.len()),
+        &format!("0 of {} stale", orders.len()),
+    );
+    expect_true(&db, "orders", "card");
+}

@@ -12,7 +12,7 @@ use crate::packages;
 use crate::workspace::{self, captured};
 
 /// Those about declared patterns, `_pattern_`, are for Kilim alone.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 11] = [
     "pymongo_test.py",
     "pymongo_aggregation_test.py",
     "pymongo_pattern_test.py",
@@ -20,6 +20,7 @@ const SCRIPTS: [&str; 10] = [
     "node_aggregation_test.mjs",
     "mongoose_test.mjs",
     "mongoose_aggregation_test.mjs",
+    "mongoose_pattern_test.mjs",
     "mongosh_test.js",
     "mongosh_aggregation_test.js",
     "mongosh_pattern_test.js",

@@ -296,6 +296,35 @@ mod tests {
         plan.steps.iter().map(|step| step.what.verb()).collect()
     }
 
+    /// The table above and the crate that knows what declarations mean agree.
+    #[test]
+    fn what_is_left_out_means_its_default() {
+        let defaults = kilim_bson::parse_extended_json(DEFAULTS).unwrap();
+        let least = [
+            ("extendedReference", doc! {"from": "s", "localField": "l", "as": "a", "fields": {"f": 1}}),
+            ("computed", doc! {"from": "s", "pipeline": [{"$group": {"_id": "$g", "n": {"$count": {}}}}]}),
+            ("subset", doc! {"from": "s", "foreignField": "f", "as": "a", "sort": {"d": 1}, "limit": 5}),
+        ];
+        let parse = |kind: &str, spec: &Document, options: &Document| {
+            let mut fields = doc! {"name": "n"};
+            fields.push(kind, spec.clone());
+            options.iter().for_each(|(name, value)| fields.push(name, value.to_value()));
+            Declaration::parse("t", fields.as_raw()).unwrap_or_else(|error| panic!("{fields:?}: {error}"))
+        };
+        for (kind, spec) in least {
+            let left_out = parse(kind, &spec, &Document::new());
+            let mut written = spec.clone();
+            part(&defaults, kind).iter().for_each(|(name, value)| written.push(name, value.to_value()));
+            let written = parse(kind, &written, &part(&defaults, "options"));
+            assert_eq!(written.options.to_document(), Document::new(), "{kind}");
+            // A filter that matches all is the one that may be there or not.
+            let shown = |declaration: &Declaration| format!("{:?}", declaration.kind);
+            if part(&defaults, kind).iter().all(|(_, value)| !matches!(value, RawValue::Document(_))) {
+                assert_eq!(shown(&written), shown(&left_out), "{kind}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_there_already_is_left_as_it_is() {
         let plan = Plan::make(vec![declared(spec(5))], &[], false).unwrap();

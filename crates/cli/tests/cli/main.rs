@@ -1,5 +1,6 @@
 //! The binary as users run it.
 
+mod client;
 mod completions;
 mod demo;
 mod pattern;

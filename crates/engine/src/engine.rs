@@ -18,7 +18,7 @@ use crate::fail_point::FailPoints;
 use crate::history::History;
 use crate::index::{Index, IndexId, reclaim_unfinished};
 use crate::layout;
-use crate::maintenance::{self, Job, Registry, Scrubbing};
+use crate::maintenance::{self, Job, Lagging, Registry, Scrubbing};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::Operations;
@@ -53,6 +53,8 @@ pub struct Engine {
     catalog: RwLock<Arc<Catalog>>,
     patterns: RwLock<Arc<Registry>>,
     pub jobs: Mutex<Vec<Arc<Job>>>,
+    /// The patterns that have something pending.
+    pub(crate) lag: Lagging,
     pub(crate) job_threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held by whoever empties or replaces a collection of patterns.
     pub(crate) turn: Mutex<()>,
@@ -97,12 +99,14 @@ impl Engine {
             catalog: RwLock::new(Arc::new(catalog)),
             patterns: RwLock::new(Arc::new(patterns)),
             jobs: Mutex::default(),
+            lag: Lagging::default(),
             job_threads: Mutex::default(),
             turn: Mutex::default(),
             ids: Mutex::new(ids),
             store,
         });
         engine.drop_leftovers()?;
+        engine.resume_pending()?;
         engine.resume_filling();
         Ok(engine)
     }
@@ -155,7 +159,11 @@ impl Engine {
 
     /// Swaps the patterns. The caller holds `ids`, and the collections that they concern.
     pub(crate) fn publish_patterns(&self, registry: Registry) {
-        *self.patterns.write() = Arc::new(registry);
+        let before = std::mem::replace(&mut *self.patterns.write(), Arc::new(registry));
+        let after = self.patterns();
+        for gone in before.iter().filter(|old| after.by_id(old.id).is_none()) {
+            self.lag.forget(self, gone.id);
+        }
     }
 
     /// Swaps the catalog. The caller holds `ids`, so no other change comes between.

@@ -13,6 +13,7 @@
 //! meta      'f' pattern id u32                        → how far the pattern is filled
 //! meta      'k' pattern id u32                        → nothing: a document too large kept an old value
 //! meta      'g' pattern id u32, group key             → the state of a group
+//! meta      'q' pattern id u32, key                    → what is pending for the documents with that key
 //! meta      'i'                                       → next collection id, next index id
 //! ```
 //! Integers in keys are big-endian, so byte order is number order. Ids are never reused.
@@ -118,6 +119,13 @@ pub fn kept_key(pattern: PatternId) -> [u8; 5] {
 /// The state of a group; a long key is shortened as in an index.
 pub fn group_key(pattern: PatternId, key: &[u8]) -> Vec<u8> {
     let mut out = tagged(b'g', pattern.0).to_vec();
+    push_index_key(&mut out, key);
+    out
+}
+
+/// What a change left pending for those who have a key; a long key is shortened as in an index.
+pub fn pending_key(pattern: PatternId, key: &[u8]) -> Vec<u8> {
+    let mut out = tagged(b'q', pattern.0).to_vec();
     push_index_key(&mut out, key);
     out
 }

@@ -65,3 +65,9 @@ pub const VERIFY_PART_BYTES: u64 = 64 * 1024 * 1024;
 /// written again for each new one; a collection with more has names for data, and every path of it is taken
 /// to lead to an array.
 pub const ARRAY_PATHS_MAX: usize = 1000;
+
+/// Sources of one pattern whose targets are written later: readers of the targets look through all of them.
+pub const PENDING_SOURCES_MAX: usize = 64;
+
+/// Targets that are counted for an estimate, while their source is held.
+pub const PENDING_DOCUMENTS_COUNTED: u64 = 10_000;

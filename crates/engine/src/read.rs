@@ -6,6 +6,7 @@ use kilim_error::Result;
 use kilim_storage::Snapshot;
 
 use crate::catalog::Collection;
+use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
 use crate::operator::{self, Executor};
 use crate::planner::{self, Plan, PlannerInput, ReadRequest};
@@ -41,10 +42,22 @@ pub(crate) fn plan_collection(
     request: ReadRequest,
     snapshot: &Snapshot,
 ) -> Result<Plan> {
+    plan_for(unit, collection, request, snapshot, Audience::User)
+}
+
+pub(crate) fn plan_for(
+    unit: &Unit<'_>,
+    collection: &Collection,
+    request: ReadRequest,
+    snapshot: &Snapshot,
+    audience: Audience,
+) -> Result<Plan> {
+    let behind = Patches::of(unit.engine, &collection.namespace, snapshot, audience)?;
     let input = PlannerInput {
         id: collection.id,
         indexes: &collection.indexes,
         cache: &collection.shared.plan_cache,
+        behind: behind.as_ref(),
         interrupt: &|| unit.operation.check(),
     };
     planner::plan(&input, request, snapshot)

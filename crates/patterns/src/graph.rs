@@ -52,7 +52,7 @@ impl Declaration {
     }
 
     /// A path that it reads and the other maintains.
-    fn reads_from(&self, other: &Declaration) -> Option<Box<str>> {
+    pub fn reads_from(&self, other: &Declaration) -> Option<Box<str>> {
         if self.target == other.target && self.name == other.name {
             return self.reads_itself();
         }

@@ -135,6 +135,11 @@ impl Reference {
         found.into_iter().map(|(_, value)| value).collect()
     }
 
+    /// Visits the references of a document, the same one perhaps more than once.
+    pub fn visit_references(&self, document: RawDocument<'_>, visit: &mut dyn FnMut(RawValue<'_>)) {
+        self.site.visit(document, &mut |reference, _| visit(reference));
+    }
+
     /// The document with what `copied` says for each of its references.
     pub fn rewrite(
         &self,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::{Purpose, ReadRequest};
-use kilim_engine::{Namespace, layout, read};
+use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
@@ -29,16 +29,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let request = parse(call.body, &variables)?;
     if through_view::is_view(call.engine, &namespace) {
         return run_through_view(call, namespace, variables, request);
-    }
-    if request.filter.is_trivial() && request.hint.is_none() {
-        // Counted exactly with every commit: no scan.
-        let snapshot = call.unit.snapshot();
-        let total = match call.unit.collection(&namespace)? {
-            Some(collection) => snapshot.counter(&layout::counter_key(collection.id))?.count.max(0) as u64,
-            None => 0,
-        };
-        let behind = total.saturating_sub(request.skip);
-        return Ok(doc! {"n": number(request.limit.map_or(behind, |limit| behind.min(limit)) as i64)});
     }
     let operation = call.operation.clone();
     let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();

@@ -2,9 +2,8 @@
 
 use kilim_bson::{Document, doc};
 use kilim_engine::maintenance::PatternState;
-use kilim_error::{Error, ErrorCode, Result};
+use kilim_error::Result;
 use kilim_patterns::Declaration;
-use kilim_patterns::declaration::{Mode, Options};
 
 use crate::argument::arguments;
 use crate::dispatch::Call;
@@ -24,7 +23,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let declaration = Declaration::parse(&namespace.collection, fields.as_raw())?;
-    refuse_unenforced(NAME, &declaration.options)?;
     let checked = call.engine.check_pattern(&namespace.database, declaration.clone())?;
     let estimate = call.engine.estimate_pattern(&call.operation, &checked)?;
     if dry_run {
@@ -45,22 +43,4 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     reply.push("estimate", estimate.to_document());
     Ok(reply)
-}
-
-/// What can be declared and is not kept yet.
-pub fn refuse_unenforced(command: &str, options: &Options) -> Result<()> {
-    let default = Options::default();
-    let refused = |option: &str, instead: &str| {
-        Err(Error::user(
-            ErrorCode::NotImplemented,
-            format!("{command}: {option} is not supported by Kilim yet: {instead}"),
-        ))
-    };
-    if options.mode == Mode::Async {
-        return refused("mode: \"async\"", "maintenance is part of the write that causes it");
-    }
-    if options.max_sync != default.max_sync {
-        return refused("'maxSync'", "all documents that a write concerns are written with it");
-    }
-    Ok(())
 }

@@ -4,7 +4,6 @@ use kilim_bson::{Document, doc};
 use kilim_engine::maintenance::PatternState;
 use kilim_error::Result;
 
-use super::create_pattern::refuse_unenforced;
 use super::pattern_name::named_pattern;
 use crate::dispatch::Call;
 
@@ -16,7 +15,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         changes.push(argument.name, argument.value.to_value());
         Ok(())
     })?;
-    refuse_unenforced(NAME, &pattern.declaration.modified(changes.as_raw())?.options)?;
     let modified = call.engine.modify_pattern(&call.operation, &pattern, changes.as_raw())?;
     let mut reply = doc! {"name": &*modified.declaration.name, "state": modified.shown_state()};
     if modified.id != pattern.id && modified.state == PatternState::Building {

@@ -31,7 +31,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                 "pattern": &*job.pattern.declaration.name,
                 "ns": job.pattern.target.to_string(),
                 "kind": job.kind.name(),
-                "state": if job.is_killed() { "ending" } else { "running" },
+                "state": job.state(),
                 "done": done as i64,
                 "total": total as i64,
                 "startedAt": Value::DateTime(now - job.started.elapsed().as_millis() as i64),

@@ -1,4 +1,4 @@
-//! `waitPattern`: until a pattern is filled.
+//! `waitPattern`: until a pattern is filled, and nothing of it is pending.
 
 use std::time::{Duration, Instant};
 
@@ -30,12 +30,27 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                     format!("'{}' has failed: {reason}", pattern.declaration.name),
                 ));
             }
+            _ if current.is_maintained() && call.engine.behind_of(&current)?.pending_sources > 0 => {
+                if call.engine.catching_up(&current).is_some_and(|job| job.is_killed()) {
+                    return Err(Error::user(
+                        ErrorCode::PatternBackfillFailed,
+                        format!(
+                            "'{}' is behind, and its job was killed: repairPattern takes it up again",
+                            pattern.declaration.name
+                        ),
+                    ));
+                }
+            }
             state => return Ok(doc! {"name": &*pattern.declaration.name, "state": state.name()}),
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(Error::user(
                 ErrorCode::MaxTimeMSExpired,
-                format!("'{}' is still building: patternJobs shows how far", pattern.declaration.name),
+                format!(
+                    "'{}' is still {}: patternJobs shows how far",
+                    pattern.declaration.name,
+                    if current.state == PatternState::Building { "building" } else { "behind" }
+                ),
             ));
         }
         call.operation.check()?;

@@ -9,8 +9,10 @@ use kilim_patterns::declaration::OnUserWrite;
 use kilim_patterns::{Derived, Kind, Reference, Rollup, Shaped, overlap, with_value};
 
 use super::declare::read_only;
+use super::behind::{await_deletion, frozen_as};
 use super::drop::without_fields;
 use super::fill::Refresh;
+use super::pending::Leaving;
 use super::refusal::about;
 use super::sources::{Newest, Use, find_unique, read_newest};
 use super::{Pattern, PatternId, groups, holders};
@@ -19,7 +21,7 @@ use crate::index::Index;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::validation::check_valid;
-use crate::write::{Unit, door};
+use crate::write::{Before, Unit, door};
 
 /// What came of it.
 #[derive(Debug)]
@@ -67,6 +69,10 @@ pub(super) struct Work {
     /// Where touched records stand.
     by_record: HashMap<(CollectionId, RecordId), usize>,
     pub groups: groups::Groups,
+    /// What it leaves to jobs.
+    pub leaving: Leaving,
+    /// The user's document as it is stored, where he saw another because its pattern is behind.
+    stored: Option<Document>,
     /// Groups are changed at the commit, not now.
     defers: bool,
 }
@@ -78,15 +84,19 @@ pub(crate) fn carry(
     patterns: Arc<[Arc<Pattern>]>,
     collection: &Arc<Collection>,
     record: Option<RecordId>,
-    before: Option<RawDocument<'_>>,
+    before: Option<Before<'_>>,
     after: Option<RawDocument<'_>>,
     untouched: &dyn Fn(&Index) -> bool,
 ) -> Result<Carried> {
-    let mut work = Work { defers: unit.is_transaction(), ..Work::new(patterns) };
+    let mut work = Work {
+        defers: unit.is_transaction(),
+        stored: before.and_then(Before::stored_apart),
+        ..Work::new(patterns)
+    };
     work.add(Touched {
         collection: collection.clone(),
         record,
-        before: before.map(RawDocument::to_document),
+        before: before.map(|before| before.seen.to_document()),
         after: after.map(RawDocument::to_document),
         by: None,
         refreshed_by: None,
@@ -170,9 +180,22 @@ pub(crate) fn carry_deferred(unit: &mut Unit<'_>) -> Result<()> {
 }
 
 impl Work {
-    fn new(patterns: Arc<[Arc<Pattern>]>) -> Work {
-        let (touched, by_record) = (Vec::new(), HashMap::new());
-        Work { patterns, touched, by_record, groups: groups::Groups::default(), defers: false }
+    pub fn new(patterns: Arc<[Arc<Pattern>]>) -> Work {
+        Work {
+            patterns,
+            touched: Vec::new(),
+            by_record: HashMap::new(),
+            groups: groups::Groups::default(),
+            leaving: Leaving::default(),
+            stored: None,
+            defers: false,
+        }
+    }
+
+    /// Carries what was touched through the patterns, and writes everything.
+    pub fn finish(&mut self, unit: &mut Unit<'_>) -> Result<()> {
+        self.run(unit)?;
+        self.write(unit, &|_| false)
     }
 
     /// Takes up a document that was not touched yet; its place.
@@ -252,9 +275,16 @@ impl Work {
             if !touched.is_shaped_by(pattern) {
                 continue;
             }
+            // What becomes frozen keeps what it would have been by now.
+            let caught_up = match (&touched.before, touched.refreshed_by) {
+                (Some(before), None) => frozen_as(unit, pattern, reference, before, after)?,
+                _ => None,
+            };
             let mut find = |key: RawValue<'_>| {
-                Ok(find_unique(unit, source, &reference.foreign_field, key, Use::Copy)?
-                    .map(|newest| newest.document))
+                match find_unique(unit, source, &reference.foreign_field, key, Use::Copy)? {
+                    Some(newest) => Ok(Some(newest.document)),
+                    None => await_deletion(unit, pattern, key).map(|()| None),
+                }
             };
             if touched.refreshed_by == Some(pattern.id) {
                 if let Some(document) = reference.corrected(after.as_raw(), &mut find)? {
@@ -262,7 +292,7 @@ impl Work {
                 }
                 continue;
             }
-            let before = touched.before.as_ref().map(Document::as_raw);
+            let before = caught_up.as_ref().or(touched.before.as_ref()).map(Document::as_raw);
             let shaped = reference.shape(before, after.as_raw(), &mut find);
             let refused = |error| {
                 about(error, &pattern.target, &pattern.declaration.name, Some(&reference.local_field))
@@ -392,7 +422,7 @@ impl Work {
     fn write_all(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {
         // The paths of the collection that was written last; fan-outs stay in one.
         let mut written: Option<(CollectionId, Vec<Box<str>>)> = None;
-        for touched in &mut self.touched {
+        for (at, touched) in self.touched.iter_mut().enumerate() {
             if let Some(pattern) = &touched.by {
                 if unchanged(touched.before.as_ref(), touched.after.as_ref()) {
                     continue;
@@ -421,7 +451,8 @@ impl Work {
                     && index.spec.partial.is_none()
                     && !index.spec.depends_on(|path| meets(path.as_str()))
             };
-            let (before, after) = (touched.before.as_ref(), touched.after.as_ref());
+            let stored = self.stored.as_ref().filter(|_| at == 0);
+            let (before, after) = (stored.or(touched.before.as_ref()), touched.after.as_ref());
             if let (true, Some(after)) = (by_user, after) {
                 check_valid(unit, &touched.collection, before.map(Document::as_raw), after.as_raw())?;
             }
@@ -441,6 +472,7 @@ impl Work {
             touched.record = Some(record);
         }
         self.groups.write(unit);
+        self.leaving.write(unit);
         Ok(())
     }
 }

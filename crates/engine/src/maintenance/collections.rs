@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::{Unit, door};
+use crate::write::{Before, Unit, door};
 
 /// Record ids that are held in memory at once.
 const BATCH: usize = 1000;
@@ -52,7 +52,7 @@ impl Engine {
         unit.lend(lent);
         self.walk_records(operation, collection.id, |record| {
             change(&mut unit, |unit| match read_newest(unit, collection, record, Use::Write)? {
-                Some(before) => door::delete(unit, collection, record, before.as_raw()),
+                Some(before) => door::delete(unit, collection, record, Before::of(before.as_raw())),
                 None => Ok(()),
             })
         })?;
@@ -207,7 +207,7 @@ impl Engine {
                 let Some(before) = read_newest(unit, &collection, record, Use::Write)? else { return Ok(()) };
                 match before.get("_id").map(in_new).transpose()?.flatten() {
                     Some(_) => Ok(()),
-                    None => door::delete(unit, &collection, record, before.as_raw()),
+                    None => door::delete(unit, &collection, record, Before::of(before.as_raw())),
                 }
             })
         })?;
@@ -306,7 +306,7 @@ fn put(unit: &mut Unit<'_>, collection: &Arc<Collection>, document: RawDocument<
     match find_unique(unit, &collection.namespace, "_id", id, Use::Write)? {
         Some(old) if old.document.as_bytes() == document.as_bytes() => Ok(()),
         Some(old) => {
-            let before = old.document.as_raw();
+            let before = Before::of(old.document.as_raw());
             door::update(unit, collection, old.record, before, document, |_| false).map(drop)
         }
         None => door::insert(unit, collection, document).map(drop),

@@ -78,6 +78,7 @@ impl Engine {
         let others: Vec<&Declaration> =
             registry.of(&pattern.target.database).iter().map(|other| &*other.declaration).collect();
         check_claims(declaration, &others)?;
+        self.check_chain(pattern)?;
         registry.replacing(Arc::new(pattern.clone()))?;
         if let Some(source) = &pattern.source
             && self.collection(source).is_none()

@@ -21,7 +21,7 @@ use kilim_storage::{Direction, Snapshot, Space, Transaction};
 
 use super::fill::Filling;
 use super::sources::{Use, document_of, find_unique};
-use super::{Pattern, PatternId, PatternState, Registry};
+use super::{Pattern, PatternId, PatternState, Registry, pending};
 use crate::catalog::{Catalog, Collection, RecordId};
 use crate::ddl::Ids;
 use crate::engine::Engine;
@@ -215,6 +215,7 @@ pub(crate) fn put_changes(
             _ => {}
         }
     }
+    pending::hand_over(unit, before, after)?;
     for gone in before.iter().filter(|old| after.find(&old.target, &old.declaration.name).is_none()) {
         remove_document(unit, gone)?;
     }

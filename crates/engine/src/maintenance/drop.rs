@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Kind, overlap, with_value};
+use kilim_storage::Durability;
 
 use super::definitions::refuse_change;
 use super::sources::{Use, read_newest, unique_index};
@@ -14,17 +15,26 @@ use crate::engine::Engine;
 use crate::index::{Index, IndexId, IndexSpec};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::{Unit, door};
+use crate::write::{Before, Unit, door};
 
 impl Engine {
-    /// Drops a pattern; its fields stay as plain ones.
-    pub fn drop_pattern(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
-        let (database, held) = (&pattern.target.database, pattern.collections());
-        self.change_patterns(operation, database, &held, |_, registry| {
-            Ok((registry.without(&[pattern.id])?, ()))
-        })?;
-        self.kill_jobs_of(pattern.id);
-        Ok(())
+    /// Drops a pattern once nothing is pending of it: its fields stay as plain ones, and they are true.
+    pub fn drop_pattern(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
+        loop {
+            self.finish_pending(operation, pattern)?;
+            let (database, held) = (&pattern.target.database, pattern.collections());
+            let ended = self.change_patterns(operation, database, &held, |engine, registry| {
+                engine.store.settle(Durability::Relaxed)?;
+                match engine.behind_of(pattern)?.pending_sources {
+                    0 => Ok((registry.without(&[pattern.id])?, true)),
+                    _ => Ok((registry.clone(), false)),
+                }
+            })?;
+            if ended {
+                self.kill_jobs_of(pattern.id);
+                return Ok(());
+            }
+        }
     }
 
     /// Removes the fields that a dropped pattern left, document by document.
@@ -132,7 +142,8 @@ fn strip(
     let Some(before) = read_newest(unit, collection, record, Use::Write)? else { return Ok(false) };
     match without_fields(pattern, before.as_raw())? {
         Some(after) => {
-            door::update(unit, collection, record, before.as_raw(), after.as_raw(), |_| false)?;
+            let before = Before::of(before.as_raw());
+            door::update(unit, collection, record, before, after.as_raw(), |_| false)?;
             Ok(true)
         }
         None => Ok(false),

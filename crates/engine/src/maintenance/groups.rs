@@ -11,9 +11,11 @@ use kilim_storage::Space;
 
 use super::carry::{Touched, Work};
 use super::locks::group_lock;
+use super::pending::{self, Left, Room, is_async, is_read_by_others, room, wait_for_room};
 use super::sources::{Use, find_unique};
 use super::{Pattern, PatternId, refill};
 use crate::layout;
+use crate::limits;
 use crate::operator::{self, ExecContext};
 use crate::planner::ReadRequest;
 use crate::write::Unit;
@@ -67,6 +69,8 @@ struct Delta {
     into: Vec<Row>,
     /// What enters comes behind everything that is there.
     newest: bool,
+    /// The parent is left to a job.
+    leaves_parent: bool,
 }
 
 /// Holds the groups that a new child enters, before anything else is held.
@@ -125,6 +129,10 @@ pub(super) fn change(
             if leaves { delta.out.push(row) } else { delta.into.push(row) }
         }
     }
+    // More groups than may be pending are shown at once, however many that is.
+    let many = deltas.len() > pattern.declaration.options.max_sync as usize
+        && deltas.len() <= limits::PENDING_SOURCES_MAX;
+    let leaves_parent = is_async(pattern) || many;
     for (key_bytes, delta) in deltas {
         let Some(key) = delta.key.clone() else { continue };
         if work.defers() {
@@ -138,6 +146,7 @@ pub(super) fn change(
             });
             continue;
         }
+        let delta = Delta { leaves_parent, ..delta };
         apply(unit, work, pattern, rollup, key.as_raw(), &key_bytes, &delta)?;
     }
     Ok(())
@@ -176,8 +185,52 @@ fn apply(
             }
         }
     };
-    show(unit, work, pattern, rollup, key, &state)?;
+    if !(delta.leaves_parent && leave_parent(unit, work, pattern, key)?) {
+        show(unit, work, pattern, rollup, key, &state)?;
+    }
     work.groups.known.insert(place, state);
+    Ok(())
+}
+
+/// Leaves the parent of a group to a job, if there is room.
+fn leave_parent(
+    unit: &mut Unit<'_>,
+    work: &mut Work,
+    pattern: &Arc<Pattern>,
+    key: RawValue<'_>,
+) -> Result<bool> {
+    if is_read_by_others(work.patterns(), pattern) {
+        return Ok(false);
+    }
+    // The group is held, and with it what is pending for it.
+    let known = unit.engine.lag.is_open(pattern.id)
+        && pending::newest(unit, pattern.id, &Rollup::key_bytes(key))?.is_some();
+    if !known {
+        match room(unit, pattern)? {
+            Room::Free => {}
+            Room::Later => return Err(wait_for_room(unit, pattern)),
+            Room::Never => return Ok(false),
+        }
+    }
+    work.leaving.leave(unit, pattern, key, Left::Group, 1)?;
+    Ok(true)
+}
+
+/// Shows a group in its parent for a job; nothing is pending for it then.
+pub(super) fn catch_up_group(
+    unit: &mut Unit<'_>,
+    pattern: &Arc<Pattern>,
+    rollup: &Rollup,
+    key: RawValue<'_>,
+) -> Result<()> {
+    let patterns = unit.engine.patterns().of(&pattern.target.database).to_vec().into();
+    let mut work = Work::new(patterns);
+    let state = state_of(unit, &mut work, pattern, rollup, key)?;
+    let place = layout::pending_key(pattern.id, &Rollup::key_bytes(key));
+    unit.hold_alone(Space::Meta, &place)?;
+    show(unit, &mut work, pattern, rollup, key, &state)?;
+    work.finish(unit)?;
+    unit.transaction().delete(Space::Meta, &place);
     Ok(())
 }
 
@@ -383,6 +436,7 @@ pub(super) fn take_up<'d>(
         let (Kind::Rollup(rollup), Some(key)) = (&pattern.declaration.kind, delta.key.take()) else {
             continue;
         };
+        delta.leaves_parent = is_async(pattern);
         apply(unit, work, pattern, rollup, key.as_raw(), &key_bytes, &delta)?;
     }
     Ok(())

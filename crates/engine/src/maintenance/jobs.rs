@@ -98,6 +98,16 @@ impl Job {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 
+    /// What it is at.
+    pub fn state(&self) -> &'static str {
+        match (self.is_killed(), self.error()) {
+            (false, None) => "running",
+            (false, Some(_)) => "retrying",
+            (true, None) => "ending",
+            (true, Some(_)) => "killed",
+        }
+    }
+
     pub fn error(&self) -> Option<String> {
         self.error.lock().clone()
     }
@@ -140,6 +150,23 @@ impl Engine {
             }
             Err(_) => false,
         }
+    }
+
+    /// Whether a job fills a pattern.
+    pub fn is_filling(&self, pattern: &Pattern) -> bool {
+        self.filling(pattern).is_some()
+    }
+
+    /// The job that fills a pattern.
+    pub fn filling(&self, pattern: &Pattern) -> Option<Arc<Job>> {
+        let own = |job: &&Arc<Job>| job.kind == JobKind::Fill && job.pattern.id == pattern.id;
+        self.jobs.lock().iter().find(own).cloned()
+    }
+
+    /// The job that carries through what a pattern has pending.
+    pub fn catching_up(&self, pattern: &Pattern) -> Option<Arc<Job>> {
+        let own = |job: &&Arc<Job>| job.kind == JobKind::FanOut && job.pattern.id == pattern.id;
+        self.jobs.lock().iter().find(own).cloned()
     }
 
     /// Waits until no job works any more. They have been told to stop.

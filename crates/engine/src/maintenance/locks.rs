@@ -16,16 +16,20 @@ use crate::layout;
 use crate::limits;
 use crate::write::Unit;
 
-/// A key that somebody else held.
+/// What an attempt could not have.
 #[derive(Debug, Clone)]
-pub(crate) struct Contended {
-    space: Space,
-    key: Vec<u8>,
+pub(crate) enum Contended {
+    /// A key that somebody else held.
+    Key { space: Space, key: Vec<u8> },
+    /// Room for another source that is pending.
+    Room(PatternId),
+    /// A key of which nothing is pending.
+    Pending(PatternId, Vec<u8>),
 }
 
 impl Contended {
     pub(crate) fn new(space: Space, key: &[u8]) -> Contended {
-        Contended { space, key: key.to_vec() }
+        Contended::Key { space, key: key.to_vec() }
     }
 }
 
@@ -77,10 +81,27 @@ impl Unit<'_> {
         Ok(())
     }
 
-    /// Waits for the key that ended the last attempt, with empty hands. It is kept for the next attempt: if those
+    /// The same to share a key: for those that nobody holds alone while he waits for another.
+    pub(crate) fn share_in_line(&mut self, space: Space, key: &[u8]) -> Result<()> {
+        let operation = self.operation.clone();
+        let interrupt = || operation.check().err();
+        let limit = std::time::Instant::now() + limits::TRANSACTION_LIFETIME;
+        let deadline = Some(operation.deadline().map_or(limit, |deadline| deadline.min(limit)));
+        self.transaction().share(space, key, Wait::Until { deadline, interrupt: &interrupt })?;
+        self.maintains = true;
+        self.note_looked();
+        Ok(())
+    }
+
+    /// Waits for what ended the last attempt, with empty hands. It is kept for the next attempt: if those
     /// in line let it go again, they would only pass it on to each other.
     pub(crate) fn await_contended(&mut self) -> Result<()> {
-        let Some(Contended { space, key }) = self.contended.take() else { return Ok(()) };
+        let (space, key) = match self.contended.take() {
+            None => return Ok(()),
+            Some(Contended::Room(pattern)) => return self.await_pending(pattern, None),
+            Some(Contended::Pending(pattern, key)) => return self.await_pending(pattern, Some(&key)),
+            Some(Contended::Key { space, key }) => (space, key),
+        };
         let operation = self.operation.clone();
         let interrupt = || operation.check().err();
         let wait = Wait::Until { deadline: operation.deadline(), interrupt: &interrupt };

@@ -10,7 +10,9 @@
 //!
 //! Invariant: nothing is written before everything that can fail has succeeded.
 
+mod behind;
 mod carry;
+mod catch_up;
 mod caused;
 mod collections;
 mod declare;
@@ -20,11 +22,14 @@ mod estimate;
 mod fill;
 mod forecast;
 mod groups;
+mod holder_walk;
 mod holders;
 mod jobs;
+mod lag;
 mod locks;
 mod look;
 mod modify;
+mod pending;
 mod ready;
 mod refusal;
 mod refill;
@@ -36,6 +41,7 @@ mod states;
 mod stats;
 mod verify;
 
+pub(crate) use behind::{Audience, Patches, Sight, see_newest};
 pub(crate) use carry::{carry, carry_deferred};
 pub use caused::{Caused, LeftPending};
 pub(crate) use collections::ending_with;
@@ -46,6 +52,7 @@ pub use estimate::{Estimate, FanOutSizes};
 pub use forecast::{Planned, forecast, maintained_among};
 pub(crate) use groups::Deferred;
 pub use jobs::{Job, JobKind};
+pub(crate) use lag::Lagging;
 pub(crate) use locks::Contended;
 pub use refusal::about;
 pub use registry::{Counters, Pattern, PatternId, PatternState, Registry};

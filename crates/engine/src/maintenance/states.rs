@@ -49,6 +49,8 @@ impl Engine {
             pattern.counters.has_kept.store(false, Ordering::Relaxed);
         }
         self.publish_patterns(after);
+        drop(ids);
+        self.resume_pending()?;
         Ok(result)
     }
 

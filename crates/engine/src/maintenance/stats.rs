@@ -48,6 +48,9 @@ impl Engine {
         if let PatternState::Failed(reason) = &pattern.state {
             shown.push("reason", reason);
         }
+        if let Some(job) = self.catching_up(pattern) {
+            shown.push("catchingUp", doc! {"jobId": job.id as i64, "state": job.state()});
+        }
         self.append_progress(pattern, &mut shown)?;
         Ok(shown)
     }
@@ -57,12 +60,6 @@ impl Engine {
             shown.push("progress", doc! {"done": done as i64, "total": total as i64});
         }
         Ok(())
-    }
-
-    /// How far a pattern is behind its sources.
-    pub fn behind_of(&self, _: &Pattern) -> Result<Behind> {
-        // Every change is written with what causes it.
-        Ok(Behind::default())
     }
 }
 

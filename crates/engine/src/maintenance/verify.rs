@@ -24,7 +24,7 @@ use super::look::find_by_unique;
 use super::sample::{SCANNED_SHARE, chosen};
 use super::sources::{document_of, unique_index};
 use super::states::{self, not_ready};
-use super::{Job, JobKind, Pattern, PatternState};
+use super::{Audience, Job, JobKind, Pattern, PatternState};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::layout;
@@ -125,6 +125,7 @@ impl Engine {
         limit: usize,
     ) -> Result<Verification> {
         let whole = part.is_whole();
+        self.take_up_pending(pattern);
         let partly = "is not filled yet: repair all of it, without a filter or a sample";
         let pattern = match &pattern.state {
             PatternState::Paused => {
@@ -316,7 +317,8 @@ impl<'c> Check<'c> {
         }
         let unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
         let request = ReadRequest::new(part.filter.clone().unwrap_or_else(|| Arc::new(Filter::True)));
-        let plan = crate::read::plan_collection(&unit, &collection, request, &self.snapshot)?;
+        let plan =
+            crate::read::plan_for(&unit, &collection, request, &self.snapshot, Audience::Verification)?;
         let mut executor = operator::execute(plan, self.snapshot.clone());
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);

@@ -8,14 +8,16 @@ use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Scan, Space};
 
 use super::row::document_of;
-use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
 use crate::catalog::RecordId;
 use crate::layout;
+use crate::maintenance::Patches;
 
 pub(super) struct CollectionScan {
     scan: Option<Scan>,
     filter: Option<Arc<Filter>>,
     begun: bool,
+    behind: Option<Arc<Patches>>,
 }
 
 impl CollectionScan {
@@ -32,7 +34,7 @@ impl CollectionScan {
                 direction,
             )
         });
-        CollectionScan { scan, filter, begun: false }
+        CollectionScan { scan, filter, begun: false, behind: source.behind.cloned() }
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
@@ -47,6 +49,7 @@ impl CollectionScan {
             return Ok(Work::Eof);
         };
         stats.docs_examined += 1;
+        let Some(stored) = seen(self.behind.as_ref(), stored)? else { return Ok(Work::NeedTime) };
         if let Some(filter) = &self.filter
             && !filter.matches(document_of(&stored))?
         {

@@ -24,6 +24,7 @@ pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
             collection: plan.collection,
             snapshot: &snapshot,
             allow_disk_use: plan.request.allow_disk_use,
+            behind: plan.behind.as_ref(),
         };
         (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
     });

@@ -7,20 +7,28 @@ use kilim_query::filter::Filter;
 use kilim_storage::{Bytes, Snapshot, Space};
 
 use super::row::document_of;
-use super::{ExecContext, Operator, Row, RowData, Source, Stats, Work};
+use super::{ExecContext, Operator, Row, RowData, Source, Stats, Work, seen};
 use crate::catalog::{CollectionId, RecordId};
 use crate::layout;
+use crate::maintenance::Patches;
 
 pub(super) struct Fetch {
     pub(super) input: Box<Operator>,
     collection: CollectionId,
     snapshot: Snapshot,
     filter: Option<Arc<Filter>>,
+    behind: Option<Arc<Patches>>,
 }
 
 impl Fetch {
     pub(super) fn new(filter: Option<Arc<Filter>>, input: Box<Operator>, source: &Source<'_>) -> Fetch {
-        Fetch { input, collection: source.collection, snapshot: source.snapshot.clone(), filter }
+        Fetch {
+            input,
+            collection: source.collection,
+            snapshot: source.snapshot.clone(),
+            filter,
+            behind: source.behind.cloned(),
+        }
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
@@ -38,7 +46,11 @@ impl Fetch {
             }
             _ => {
                 stats.docs_examined += 1;
-                read_record(&self.snapshot, self.collection, row.record)?
+                let stored = read_record(&self.snapshot, self.collection, row.record)?;
+                match seen(self.behind.as_ref(), stored)? {
+                    Some(stored) => stored,
+                    None => return Ok(Work::NeedTime),
+                }
             }
         };
         if let Some(filter) = &self.filter

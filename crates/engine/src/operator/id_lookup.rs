@@ -9,10 +9,11 @@ use kilim_storage::{Snapshot, Space};
 
 use super::fetch::read_record;
 use super::row::document_of;
-use super::{Row, RowData, Source, Stats, Work};
+use super::{Row, RowData, Source, Stats, Work, seen};
 use crate::catalog::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
+use crate::maintenance::Patches;
 
 pub(super) struct IdLookup {
     collection: CollectionId,
@@ -21,6 +22,7 @@ pub(super) struct IdLookup {
     /// Set where the key is too long to be stored whole, so that the record decides.
     recheck: Option<Value>,
     pub(super) done: bool,
+    behind: Option<Arc<Patches>>,
 }
 
 impl IdLookup {
@@ -33,6 +35,7 @@ impl IdLookup {
             entry: layout::unique_entry(index.id, &key),
             recheck: (key.len() > layout::KEY_BYTES_MAX).then(|| id.clone()),
             done: false,
+            behind: source.behind.cloned(),
         }
     }
 
@@ -54,6 +57,7 @@ impl IdLookup {
                 return Ok(Work::Eof);
             }
         }
+        let Some(stored) = seen(self.behind.as_ref(), stored)? else { return Ok(Work::Eof) };
         Ok(Work::Row(Row { record, data: RowData::Record(stored) }))
     }
 }

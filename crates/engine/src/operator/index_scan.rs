@@ -11,10 +11,11 @@ use kilim_storage::{Bytes, Direction, Scan, Snapshot, Space};
 use super::fetch::read_record;
 use super::key_ranges::{BEHIND, Checker, KeyRanges, Verdict, shorten_target};
 use super::row::document_of;
-use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
 use crate::catalog::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
+use crate::maintenance::Patches;
 use crate::planner::{IndexScan, Skipping};
 
 pub(super) struct IndexScanner {
@@ -28,6 +29,7 @@ pub(super) struct IndexScanner {
     /// Records given so far: one with an array has several entries.
     seen: Option<HashSet<RecordId>>,
     skip: Option<Skip>,
+    behind: Option<Arc<Patches>>,
 }
 
 /// Passes over the keys that share a value with the last one given.
@@ -54,6 +56,7 @@ impl IndexScanner {
             skip: plan.skipping.map(|skipping| Skip { skipping, last: None, stepped: 0 }),
             collection: source.collection,
             snapshot: source.snapshot.clone(),
+            behind: source.behind.cloned(),
             scan: None,
             ranges,
             seek,
@@ -98,7 +101,10 @@ impl IndexScanner {
         let matches = if parts.is_long {
             stats.docs_examined += 1;
             let stored = read_record(&self.snapshot, self.collection, parts.record)?;
-            self.plan.recheck.matches(document_of(&stored))?
+            match seen(self.behind.as_ref(), stored)? {
+                Some(stored) => self.plan.recheck.matches(document_of(&stored))?,
+                None => false,
+            }
         } else {
             self.key_matches(&parts)?
         };

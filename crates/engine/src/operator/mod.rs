@@ -21,16 +21,20 @@ mod spill;
 mod union;
 mod window;
 
+use std::sync::Arc;
+
 use kilim_error::Result;
-use kilim_storage::Snapshot;
+use kilim_storage::{Bytes, Snapshot};
 
 pub use executor::{Executor, execute};
 pub(crate) use fetch::read_record;
+pub(crate) use row::document_of;
 pub use row::{Row, RowData};
 pub use sort_buffer::SORT_BYTES_MAX;
 pub(crate) use sort_buffer::SortBuffer;
 
 use crate::catalog::CollectionId;
+use crate::maintenance::Patches;
 use crate::planner::Node;
 
 /// What a running plan may ask of its caller.
@@ -134,6 +138,16 @@ pub(crate) struct Source<'s> {
     pub collection: CollectionId,
     pub snapshot: &'s Snapshot,
     pub allow_disk_use: bool,
+    /// What is pending for the records, in the same snapshot.
+    pub behind: Option<&'s Arc<Patches>>,
+}
+
+/// A record as it is seen; none where it is not there any more.
+fn seen(behind: Option<&Arc<Patches>>, stored: Bytes) -> Result<Option<Bytes>> {
+    match behind {
+        None => Ok(Some(stored)),
+        Some(behind) => behind.see_record(stored),
+    }
 }
 
 impl Operator {

@@ -105,6 +105,7 @@ impl GraphLookup {
             Namespace { database: stage.database.to_string(), collection: stage.from.to_string() };
         let source = match reader.collection(&namespace) {
             None => Source::Pipeline,
+            Some(collection) if reader.behind(collection).is_some() => Source::Pipeline,
             Some(collection) => match IndexProbe::choose(collection, &stage.connect_to, reader.snapshot()) {
                 None => Source::Scan(collection.clone()),
                 Some(probe) => {

@@ -47,8 +47,9 @@ pub use merge::{Circumstances, check_merge, merge};
 pub use out::out;
 pub use telling::Tell;
 
-use crate::catalog::Collection;
+use crate::catalog::{Collection, CollectionId};
 use crate::engine::Engine;
+use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
 use crate::operator::{self, ExecContext, Row, StatsTree};
 use crate::planner::{self, Hint, Plan, PlannerInput, ReadRequest};
@@ -90,6 +91,8 @@ struct Inner {
     snapshot: Snapshot,
     /// By name, what exists.
     targets: HashMap<Namespace, Target>,
+    /// What is pending for the documents of some of them.
+    behind: HashMap<CollectionId, Arc<Patches>>,
     options: Options,
 }
 
@@ -124,6 +127,7 @@ impl Reader {
         // The snapshot comes before the catalog: see `crate::catalog`.
         let snapshot = unit.snapshot();
         let mut targets = HashMap::new();
+        let mut behind = HashMap::new();
         let mut wanted: Vec<Namespace> = namespaces.into_iter().collect();
         let first = wanted.first().cloned();
         while let Some(namespace) = wanted.pop() {
@@ -134,6 +138,8 @@ impl Reader {
                 if first.as_ref() != Some(&namespace) {
                     unit.engine.check_whole(&namespace)?;
                 }
+                let pending = Patches::of(unit.engine, &namespace, &snapshot, Audience::User)?;
+                behind.extend(pending.map(|pending| (collection.id, pending)));
                 Target::Collection(collection)
             } else if let Some(view) = unit.engine.view(&namespace) {
                 let pipeline = view.parse(variables)?;
@@ -154,7 +160,7 @@ impl Reader {
             targets.insert(namespace, target);
         }
         let engine = unit.engine.weak();
-        Ok(Reader(Arc::new(Inner { engine, snapshot, targets, options })))
+        Ok(Reader(Arc::new(Inner { engine, snapshot, targets, behind, options })))
     }
 
     pub fn collection(&self, namespace: &Namespace) -> Option<&Arc<Collection>> {
@@ -162,6 +168,11 @@ impl Reader {
             Target::Collection(collection) => Some(collection),
             _ => None,
         }
+    }
+
+    /// What is pending for the documents of a collection.
+    pub(crate) fn behind(&self, collection: &Collection) -> Option<&Arc<Patches>> {
+        self.0.behind.get(&collection.id)
     }
 
     pub(crate) fn is_view(&self, namespace: &Namespace) -> bool {
@@ -360,6 +371,7 @@ impl Prepared {
             id: collection.id,
             indexes: &collection.indexes,
             cache: &collection.shared.plan_cache,
+            behind: self.reader.behind(collection),
             interrupt: context.interrupt,
         };
         planner::plan(&input, request, self.reader.snapshot())

@@ -9,6 +9,7 @@
 //! where a hint asks for a sparse or partial index that does not hold everything.
 
 mod access;
+mod behind;
 mod bounds;
 mod bracket;
 mod cache;
@@ -48,6 +49,7 @@ pub use trial::Trial;
 
 use crate::catalog::CollectionId;
 use crate::index::Index;
+use crate::maintenance::Patches;
 use crate::operator::{Operator, Row};
 
 /// What a command asks to read.
@@ -98,6 +100,8 @@ pub struct PlannerInput<'a> {
     pub id: CollectionId,
     pub indexes: &'a Arc<[Arc<Index>]>,
     pub cache: &'a PlanCache,
+    /// What is pending for its documents, as of the snapshot.
+    pub(crate) behind: Option<&'a Arc<Patches>>,
     /// Called while candidates are tried; an error ends the planning.
     pub interrupt: &'a dyn Fn() -> Result<()>,
 }
@@ -113,6 +117,8 @@ pub struct Plan {
     pub trials: Vec<Trial>,
     /// The winner goes on where its trial ended.
     started: Option<(Box<Operator>, VecDeque<Row>)>,
+    /// What rows are looked at through.
+    pub(crate) behind: Option<Arc<Patches>>,
 }
 
 /// The plan for a collection that does not exist.
@@ -127,6 +133,9 @@ pub fn plan_nothing(request: &ReadRequest) -> Plan {
 /// Chooses how to read.
 pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snapshot) -> Result<Plan> {
     request.sort = request.sort.filter(|sort| !sort.is_empty());
+    if let Some(behind) = input.behind {
+        return behind::plan(input, behind, request, snapshot);
+    }
     // Most reads of most applications are by `_id`; nothing else is looked at for them.
     if let Some(node) = solution::by_id(input, &request) {
         return Ok(Plan::of(input.id, node, request));
@@ -155,6 +164,7 @@ impl Plan {
             rejected: Vec::new(),
             trials: Vec::new(),
             started: None,
+            behind: None,
         }
     }
 

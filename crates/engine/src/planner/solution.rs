@@ -62,12 +62,17 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
             }
         };
     }
-    if request.purpose == Purpose::Count && request.filter.is_trivial() && request.hint.is_none() {
+    let removes = input.behind.is_some_and(|behind| behind.removes);
+    if request.purpose == Purpose::Count
+        && request.filter.is_trivial()
+        && request.hint.is_none()
+        && !removes
+    {
         return Ok(vec![Node::RecordCount { skip: request.skip, limit: request.limit }]);
     }
     let usable: Vec<&Arc<Index>> =
         input.indexes.iter().filter(|index| !index.spec.hidden && index.ready_since <= time).collect();
-    let planner = Solver { request, conjuncts: conjuncts_of(&request.filter) };
+    let planner = Solver { request, conjuncts: conjuncts_of(&request.filter), reads_records: removes };
     let paths = match usable.iter().any(|index| index.spec.wildcard.is_some()) {
         true => wildcard::paths_of(&request.filter),
         false => Vec::new(),
@@ -158,6 +163,8 @@ fn conjunction(conjuncts: impl IntoIterator<Item = Filter>) -> Option<Filter> {
 struct Solver<'r> {
     request: &'r ReadRequest,
     conjuncts: &'r [Filter],
+    /// A key does not say that there is a document.
+    reads_records: bool,
 }
 
 impl Solver<'_> {
@@ -220,7 +227,7 @@ impl Solver<'_> {
         let cover = match &self.request.projection {
             // Keys of paths below another do not tell what is there.
             Some(_) if access.index.spec.wildcard.is_some() && !access.bounds[0].is_point() => None,
-            Some(projection) if residual.is_none() && backward.is_some() => {
+            Some(projection) if residual.is_none() && backward.is_some() && !self.reads_records => {
                 cover(&access.index, &access.bounds, projection)
             }
             _ => None,
@@ -323,7 +330,7 @@ impl Solver<'_> {
         if request.purpose == Purpose::Count {
             return self.finish_count(access, residual);
         }
-        let skip_early = residual.is_none() && ordered;
+        let skip_early = residual.is_none() && ordered && !self.reads_records;
         let skip = |node: Node| match request.skip {
             0 => node,
             count => Node::Skip { count, input: Box::new(node) },
@@ -348,6 +355,9 @@ impl Solver<'_> {
 
     fn finish_count(&self, access: Node, residual: Option<Filter>) -> Node {
         let input = match (access, residual) {
+            (access, residual) if self.reads_records => {
+                Node::Fetch { filter: residual.map(Arc::new), input: Box::new(access) }
+            }
             (Node::IndexScan(scan), None) if scan.on_key.is_empty() && scan.is_single_range() => {
                 Node::CountScan(scan)
             }
@@ -481,7 +491,33 @@ fn project(request: &ReadRequest, input: Node) -> Node {
 
 fn collection_scan(request: &ReadRequest, backward: bool) -> Node {
     let filter = (!request.filter.is_trivial()).then(|| request.filter.clone());
-    let scan = Node::CollectionScan { filter, backward };
+    around(request, Node::CollectionScan { filter, backward })
+}
+
+/// By the indexes of a filter's branches, which together find all candidates, and the filter again on what is seen of
+/// them. None where a branch has no index.
+pub(super) fn by_candidates(
+    input: &PlannerInput<'_>,
+    request: &ReadRequest,
+    candidates: Filter,
+    time: u64,
+) -> Option<Node> {
+    let wanted = ReadRequest::new(Arc::new(candidates));
+    let usable: Vec<&Arc<Index>> =
+        input.indexes.iter().filter(|index| !index.spec.hidden && index.ready_since <= time).collect();
+    let conjuncts = conjuncts_of(&wanted.filter);
+    let solver = Solver { request: &wanted, conjuncts, reads_records: true };
+    let found = solver.with_indexes(&usable).into_iter().next()?;
+    let filter = Some(request.filter.clone());
+    let found = match found {
+        Node::Fetch { filter: None, input } => Node::Fetch { filter, input },
+        other => Node::Fetch { filter, input: Box::new(other) },
+    };
+    Some(around(request, found))
+}
+
+/// Puts the rest of a request around what finds its documents, in no order.
+fn around(request: &ReadRequest, scan: Node) -> Node {
     if request.purpose == Purpose::Count {
         return Node::Count { skip: request.skip, limit: request.limit, input: Box::new(scan) };
     }

@@ -48,7 +48,12 @@ pub(super) fn choose(
     solutions: Vec<Node>,
     snapshot: &Snapshot,
 ) -> Result<Plan> {
-    let source = Source { collection: input.id, snapshot, allow_disk_use: request.allow_disk_use };
+    let source = Source {
+        collection: input.id,
+        snapshot,
+        allow_disk_use: request.allow_disk_use,
+        behind: input.behind,
+    };
     let rows_max = request.limit.map_or(TRIAL_ROWS_MAX, |limit| limit.clamp(1, TRIAL_ROWS_MAX));
     let shape = Shape::of(&request);
     let signatures: Vec<String> = solutions.iter().map(signature).collect();
@@ -121,6 +126,7 @@ fn plan_of(
         rejected,
         trials,
         started: Some((winner.operator, winner.rows)),
+        behind: input.behind.cloned(),
     }
 }
 

@@ -19,6 +19,27 @@ use crate::limits;
 use crate::maintenance::{self, carry};
 use crate::validation::check_valid;
 
+/// A document before its change.
+#[derive(Clone, Copy)]
+pub(crate) struct Before<'a> {
+    /// What the record and its keys are made of.
+    pub stored: RawDocument<'a>,
+    /// What the change was made of: another where a pattern has not come to write the document yet.
+    pub seen: RawDocument<'a>,
+}
+
+impl<'a> Before<'a> {
+    /// As it is stored.
+    pub(crate) fn of(stored: RawDocument<'a>) -> Before<'a> {
+        Before { stored, seen: stored }
+    }
+
+    /// What is stored, where something else was seen.
+    pub(crate) fn stored_apart(self) -> Option<Document> {
+        (self.stored.as_bytes() != self.seen.as_bytes()).then(|| self.stored.to_document())
+    }
+}
+
 /// What may be stored: size and depth.
 fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
     let size = document.as_bytes().len();
@@ -77,7 +98,7 @@ pub(crate) fn update(
     unit: &mut Unit<'_>,
     collection: &Arc<Collection>,
     record: RecordId,
-    before: RawDocument<'_>,
+    before: Before<'_>,
     after: RawDocument<'_>,
     untouched: impl Fn(&Index) -> bool,
 ) -> Result<Option<Document>> {
@@ -85,8 +106,8 @@ pub(crate) fn update(
         return Err(maintenance::refuse_change(&collection.namespace));
     }
     let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
-        check_valid(unit, collection, Some(before), after)?;
-        return put_changed(unit, collection, record, before, after, untouched).map(|()| None);
+        check_valid(unit, collection, Some(before.stored), after)?;
+        return put_changed(unit, collection, record, before.stored, after, untouched).map(|()| None);
     };
     Ok(carry(unit, patterns, collection, Some(record), Some(before), Some(after), &untouched)?.shaped)
 }
@@ -95,13 +116,13 @@ pub(crate) fn delete(
     unit: &mut Unit<'_>,
     collection: &Arc<Collection>,
     record: RecordId,
-    before: RawDocument<'_>,
+    before: Before<'_>,
 ) -> Result<()> {
     if collection.namespace.holds_definitions() {
         return Err(maintenance::refuse_change(&collection.namespace));
     }
     let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
-        return put_removed(unit, collection, record, before);
+        return put_removed(unit, collection, record, before.stored);
     };
     carry(unit, patterns, collection, Some(record), Some(before), None, &|_| false).map(drop)
 }

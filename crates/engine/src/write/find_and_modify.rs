@@ -84,7 +84,7 @@ fn modify_first(
                 match request.modification {
                     Modification::Remove => {
                         door::delete(unit, collection, record, before)?;
-                        Ok(Images { before: before.to_document(), after: None })
+                        Ok(Images { before: before.seen.to_document(), after: None })
                     }
                     Modification::Update { .. } => {
                         apply_update(unit, collection, record, before, position, target)

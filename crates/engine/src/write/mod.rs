@@ -22,7 +22,7 @@ pub use unit::{Unit, not_in_transaction};
 pub(crate) use update::update_unchecked;
 pub use update::{UpdateOutcome, UpdateRequest, update};
 
-pub(crate) use door::index_entry;
+pub(crate) use door::{Before, index_entry};
 pub(crate) use duplicate::duplicate_key;
 
 use kilim_error::{Error, ErrorCode};

@@ -132,6 +132,11 @@ impl<'e> Unit<'e> {
         self.lent = collections.to_vec();
     }
 
+    /// Whether it writes to collections that are held whole.
+    pub(crate) fn has_lent(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
     /// The collection to read from, as this unit sees it.
     pub fn collection(&mut self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
         match &mut self.work {

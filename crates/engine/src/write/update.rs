@@ -9,12 +9,12 @@ use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::sort::Sort;
 use kilim_query::update::{Context, Update};
 
-use super::door;
+use super::door::{self, Before};
 use super::unit::Unit;
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
-use crate::maintenance::check_user_paths;
+use crate::maintenance::{Sight, check_user_paths, see_newest};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor};
 use crate::planner::{Hint, ReadRequest};
@@ -168,22 +168,22 @@ pub(super) fn apply_update(
     unit: &mut Unit<'_>,
     collection: &Arc<Collection>,
     record: RecordId,
-    before: RawDocument<'_>,
+    before: Before<'_>,
     position: Option<usize>,
     request: &UpdateRequest<'_>,
 ) -> Result<Images> {
     let context = request.context(unit, position, false);
-    let applied = request.update.apply(before, &context)?;
+    let applied = request.update.apply(before.seen, &context)?;
     if let Some(after) = &applied.after {
         let untouched = |index: &Index| {
             index.spec.partial.is_none() && !index.spec.depends_on(|path| request.update.may_touch(path))
         };
         let shaped = door::update(unit, collection, record, before, after.as_raw(), untouched)?;
         if shaped.is_some() {
-            return Ok(Images { before: before.to_document(), after: shaped });
+            return Ok(Images { before: before.seen.to_document(), after: shaped });
         }
     }
-    Ok(Images { before: before.to_document(), after: applied.after })
+    Ok(Images { before: before.seen.to_document(), after: applied.after })
 }
 
 /// Takes a record's intent, reads its newest version, and changes it if it still matches.
@@ -192,7 +192,7 @@ pub(super) fn change_record<T>(
     namespace: &Namespace,
     found: Candidate,
     filter: &Filter,
-    mut change: impl FnMut(&mut Unit<'_>, &Arc<Collection>, RawDocument<'_>, Option<usize>) -> Result<T>,
+    mut change: impl FnMut(&mut Unit<'_>, &Arc<Collection>, Before<'_>, Option<usize>) -> Result<T>,
 ) -> Result<Option<T>> {
     loop {
         unit.operation.check()?;
@@ -210,8 +210,14 @@ pub(super) fn change_record<T>(
             let Some(newest) = newest else { return Ok(None) };
             // SAFETY: records hold documents that passed validation.
             let stored = unsafe { RawDocument::from_validated(&newest[layout::STAMP_BYTES..]) };
-            let before = collection.shape.to_logical(stored);
-            let Some(position) = filter.matches_with_position(before)? else { return Ok(None) };
+            let stored = collection.shape.to_logical(stored);
+            let seen = match see_newest(unit, &collection.namespace, stored)? {
+                Sight::AsStored => None,
+                Sight::Other(seen) => Some(seen),
+                Sight::Gone => return Ok(None),
+            };
+            let before = Before { stored, seen: seen.as_ref().map_or(stored, Document::as_raw) };
+            let Some(position) = filter.matches_with_position(before.seen)? else { return Ok(None) };
             change(unit, &collection, before, position).map(Some)
         });
         match result {

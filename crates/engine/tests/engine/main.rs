@@ -8,6 +8,7 @@ mod index_build;
 mod index_change;
 mod model;
 mod pattern;
+mod pattern_behind;
 mod pattern_copies;
 mod pattern_counts;
 mod pattern_crash;

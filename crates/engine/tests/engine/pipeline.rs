@@ -44,7 +44,7 @@ fn drain(mut step: Box<dyn Step>) -> Result<Vec<Document>> {
     Ok(documents)
 }
 
-fn run(db: &Db, collection: &str, list: Vec<Document>) -> Vec<Document> {
+pub fn run(db: &Db, collection: &str, list: Vec<Document>) -> Vec<Document> {
     open(db, collection, list, true).and_then(drain).expect("documents")
 }
 

@@ -14,7 +14,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use crate::derived::Derived;
 use crate::reference::Reference;
-use crate::rollup::Rollup;
+use crate::rollup::{Rollup, WhenNotMatched};
 
 pub use options::{Backfill, Mode, OnUserWrite, Options, Scrub, WhenBehind, WhileBuilding};
 
@@ -84,7 +84,32 @@ impl Declaration {
             return Err(argument::missing("createPattern", "name"));
         };
         let Some((kind_name, spec, kind)) = kind else { return Err(one_kind()) };
-        Ok(Declaration { target: target.into(), name: name.into(), kind_name, spec, kind, options })
+        let made = Declaration { target: target.into(), name: name.into(), kind_name, spec, kind, options };
+        made.check_mode()?;
+        Ok(made)
+    }
+
+    /// Refuses to be late where that cannot be, or could not be hidden from readers.
+    fn check_mode(&self) -> Result<()> {
+        let refused = |message: &str| Err(Error::user(ErrorCode::BadValue, message));
+        if self.options.mode == Mode::Sync {
+            return Ok(());
+        }
+        match &self.kind {
+            Kind::Derived(_) => refused(
+                "mode: \"async\" is not for fields of the same document, which cost no further write: leave it out",
+            ),
+            Kind::Rollup(rollup)
+                if rollup.when_not_matched == WhenNotMatched::Insert
+                    && self.options.when_behind == WhenBehind::Patch =>
+            {
+                refused(
+                    "mode: \"async\" with whenNotMatched: \"insert\" needs whenBehind: \"serve\": a document that is \
+                     not there yet cannot be shown",
+                )
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The declaration with changes merged in: options by their names, the kind's document field by field.

@@ -18,12 +18,16 @@ use super::probe::IndexProbe;
 use super::{Examined, FOUND_BYTES_MAX, rows_bytes};
 use crate::catalog::Collection;
 use crate::layout;
+use crate::maintenance::Patches;
 use crate::operator::{self, ExecContext, Row};
+use crate::pipeline::Reader;
 use crate::planner::{self, PlannerInput, ReadRequest};
 
 pub(in crate::pipeline) struct EqualityJoin {
     collection: Arc<Collection>,
     snapshot: Snapshot,
+    /// What is pending for the collection's documents.
+    behind: Option<Arc<Patches>>,
     path: Path,
     access: Access,
     memory: Memory,
@@ -73,10 +77,14 @@ impl Keys {
 impl EqualityJoin {
     pub(in crate::pipeline) fn new(
         collection: &Arc<Collection>,
-        snapshot: &Snapshot,
+        reader: &Reader,
         path: &Path,
     ) -> Result<EqualityJoin> {
+        let snapshot = reader.snapshot();
+        let behind = reader.behind(collection).cloned();
         let access = match IndexProbe::choose(collection, path, snapshot) {
+            // Neither keys nor records say all of them.
+            _ if behind.is_some() => Access::Planner,
             Some(probe) => {
                 let patience = patience(collection, snapshot, &probe)?;
                 Access::Index { probe: Box::new(probe), probes: 0, patience }
@@ -87,6 +95,7 @@ impl EqualityJoin {
         Ok(EqualityJoin {
             collection: collection.clone(),
             snapshot: snapshot.clone(),
+            behind,
             path: path.clone(),
             access,
             memory: Memory::default(),
@@ -192,6 +201,7 @@ impl EqualityJoin {
             id: self.collection.id,
             indexes: &self.collection.indexes,
             cache: &self.collection.shared.plan_cache,
+            behind: self.behind.as_ref(),
             interrupt: context.interrupt,
         };
         let plan = planner::plan(&input, request, &self.snapshot)?;

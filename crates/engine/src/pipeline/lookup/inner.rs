@@ -115,7 +115,7 @@ impl InnerJoin {
         let begins_elsewhere = pipeline.stages.first().is_some_and(is_source);
         let (source, stages) = match (&lookup.equality, collection) {
             (Some(equality), Some(collection)) if !begins_elsewhere => {
-                let join = EqualityJoin::new(collection, reader.snapshot(), &equality.foreign)?;
+                let join = EqualityJoin::new(collection, reader, &equality.foreign)?;
                 (Source::Equal(Box::new(join)), pipeline.stages.clone())
             }
             (Some(equality), _) => {
@@ -333,6 +333,9 @@ fn probe_of(
 ) -> Result<Option<(Candidates, Expression, Arc<Filter>)>> {
     let Some(Stage::Match(first)) = pipeline.stages.first() else { return Ok(None) };
     let Some(collection) = reader.collection(namespace) else { return Ok(None) };
+    if reader.behind(collection).is_some() {
+        return Ok(None);
+    }
     let conjuncts = match &*first.filter {
         Filter::And(conjuncts) => &conjuncts[..],
         one => std::slice::from_ref(one),

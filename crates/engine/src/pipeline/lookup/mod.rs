@@ -77,7 +77,7 @@ impl Lookup {
                 Finder::Inner(Box::new(InnerJoin::new(reader, &namespace, stage, &inner)?))
             }
             (None, Some(equality), Some(collection)) => {
-                let join = EqualityJoin::new(collection, reader.snapshot(), &equality.foreign)?;
+                let join = EqualityJoin::new(collection, reader, &equality.foreign)?;
                 Finder::Equality(Box::new(join))
             }
             // A view, or nothing at all.

@@ -19,6 +19,7 @@ pub use print::print_intervals;
 use self::stage::Style;
 use super::{Node, Plan, Shape, Trial};
 use crate::index::Index;
+use crate::maintenance::Patches;
 use crate::operator::{ExecContext, StatsTree, execute};
 
 /// How much is explained. All but the first run the plan.
@@ -89,6 +90,7 @@ pub struct Chosen {
     rejected: Vec<Arc<Node>>,
     trials: Vec<Trial>,
     shape: Option<Shape>,
+    behind: Option<Arc<Patches>>,
 }
 
 impl Chosen {
@@ -97,7 +99,13 @@ impl Chosen {
         // What reads nothing is never looked up in the plan cache.
         let shape =
             (!matches!(*root, Node::Eof | Node::RecordCount { .. })).then(|| Shape::of(&plan.request));
-        Chosen { root, rejected: plan.rejected.clone(), trials: plan.trials.clone(), shape }
+        Chosen {
+            root,
+            rejected: plan.rejected.clone(),
+            trials: plan.trials.clone(),
+            shape,
+            behind: plan.behind.clone(),
+        }
     }
 
     /// Whether it skips from one value to the next.
@@ -146,6 +154,16 @@ impl Chosen {
             out.close();
         }
         out.close();
+        // Documents are seen as patterns that are behind will make them.
+        if let Some(behind) = &self.behind {
+            out.open_array("patched");
+            for (at, pattern) in behind.told().iter().enumerate() {
+                out.open_document_at(at);
+                out.append_elements(pattern.as_raw().elements());
+                out.close();
+            }
+            out.close();
+        }
         out.close();
         let Some(run) = run else { return };
         let counted = Style { counts: true, ..plain };

@@ -119,6 +119,7 @@ impl Fixture {
             id: COLLECTION,
             indexes: &self.indexes,
             cache: &self.cache,
+            behind: None,
             interrupt: &|| Ok(()),
         };
         plan(&input, request, &self.snapshot())

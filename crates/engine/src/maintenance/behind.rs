@@ -1,0 +1,368 @@
+//! The truth in spite of what is pending: documents as they will be, before a job has come to write them.
+//!
+//! What is pending lies in the reader's snapshot together with the documents, so a [`Patches`] is as much part of a
+//! read as its snapshot is. Every document is looked at through it before a filter sees it. Indexes are made of what
+//! is stored: the planner is told which of them may lie ([`Patches::concerns_index`]), and by which fields those
+//! documents are found that they lie about ([`Patches::holders`]).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kilim_bson::{Document, Path, RawDocument, RawValue, Value, doc};
+use kilim_error::{Error, Result};
+use kilim_patterns::declaration::WhenBehind;
+use kilim_patterns::{Copied, GroupState, Kind, Reference, Rollup, overlap};
+use kilim_query::expression::Dependencies;
+use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_storage::{Bytes, Snapshot, Space};
+
+use super::holders::{Becomes, becomes};
+use super::pending::{self, Left, Pending, wait_for_key};
+use super::Pattern;
+use crate::engine::Engine;
+use crate::index::Index;
+use crate::layout::{self, STAMP_BYTES};
+use crate::namespace::Namespace;
+use crate::write::Unit;
+
+/// How a document is seen.
+pub(crate) enum Sight {
+    AsStored,
+    Other(Document),
+    /// It is to be deleted, so it is not there.
+    Gone,
+}
+
+/// Whom a read is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Sees what each pattern's `whenBehind` says.
+    User,
+    /// Sees what is true, whatever users are shown.
+    Verification,
+}
+
+/// What is pending for the documents of a collection, in one snapshot.
+#[derive(Debug)]
+pub(crate) struct Patches {
+    lagging: Vec<LaggingPattern>,
+    /// Paths whose stored values may be old.
+    paths: Vec<Box<str>>,
+    /// Some documents are not there any more.
+    pub removes: bool,
+}
+
+#[derive(Debug)]
+struct LaggingPattern {
+    pattern: Arc<Pattern>,
+    /// By the keys that documents have or refer to.
+    by_key: HashMap<Vec<u8>, Becoming>,
+    keys: Vec<Value>,
+}
+
+#[derive(Debug)]
+enum Becoming {
+    Left(Left),
+    Group(GroupState),
+}
+
+impl Patches {
+    /// What is pending for a collection's documents; none where nothing is, at the cost of a glance.
+    pub fn of(
+        engine: &Engine,
+        namespace: &Namespace,
+        snapshot: &Snapshot,
+        audience: Audience,
+    ) -> Result<Option<Arc<Patches>>> {
+        let time = snapshot.commit_time();
+        if !engine.lag.may_show(time) {
+            return Ok(None);
+        }
+        let mut behind = Patches { lagging: Vec::new(), paths: Vec::new(), removes: false };
+        for pattern in engine.patterns().of(&namespace.database) {
+            if pattern.target == *namespace
+                && is_patched(pattern, audience)
+                && engine.lag.may_show_of(pattern.id, time)
+            {
+                behind.add(pattern, snapshot)?;
+            }
+        }
+        Ok((!behind.lagging.is_empty()).then(|| Arc::new(behind)))
+    }
+
+    fn add(&mut self, pattern: &Arc<Pattern>, snapshot: &Snapshot) -> Result<()> {
+        let all = pending::all_of(snapshot, pattern.id)?;
+        if all.is_empty() {
+            return Ok(());
+        }
+        let mut lagging =
+            LaggingPattern { pattern: pattern.clone(), by_key: HashMap::new(), keys: Vec::new() };
+        for pending in all {
+            let key_bytes = pending.key_bytes();
+            self.removes |= matches!(pending.left, Left::Remove);
+            let becoming = match &pattern.declaration.kind {
+                Kind::Rollup(rollup) => {
+                    let stored = snapshot.get(Space::Meta, &layout::group_key(pattern.id, &key_bytes))?;
+                    Becoming::Group(group_state(rollup, &pending, stored)?)
+                }
+                _ => Becoming::Left(pending.left),
+            };
+            lagging.by_key.insert(key_bytes, becoming);
+            lagging.keys.push(pending.key);
+        }
+        self.paths.extend(pattern.declaration.maintained_paths());
+        self.lagging.push(lagging);
+        Ok(())
+    }
+
+    /// A record as it is seen; none where it is not there any more.
+    pub fn see_record(&self, stored: Bytes) -> Result<Option<Bytes>> {
+        let document = crate::operator::document_of(&stored);
+        match self.see(document)? {
+            Sight::AsStored => Ok(Some(stored)),
+            Sight::Gone => Ok(None),
+            Sight::Other(seen) => {
+                let mut bytes = Vec::with_capacity(STAMP_BYTES + seen.as_bytes().len());
+                bytes.extend_from_slice(&stored[..STAMP_BYTES]);
+                bytes.extend_from_slice(seen.as_bytes());
+                Ok(Some(Bytes::from(bytes)))
+            }
+        }
+    }
+
+    /// A document as it is seen.
+    fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
+        let mut seen: Option<Document> = None;
+        for lagging in &self.lagging {
+            match lagging.see(seen.as_ref().map_or(document, Document::as_raw))? {
+                Sight::AsStored => {}
+                Sight::Other(other) => seen = Some(other),
+                Sight::Gone => return Ok(Sight::Gone),
+            }
+        }
+        Ok(seen.map_or(Sight::AsStored, Sight::Other))
+    }
+
+    /// Whether what is stored at a path may be old.
+    fn concerns_path(&self, path: &str) -> bool {
+        // A number may be a place in an array.
+        let names: Vec<&str> = path.split('.').filter(|name| name.parse::<u32>().is_err()).collect();
+        let path = names.join(".");
+        self.paths.iter().any(|own| overlap(own, &path))
+    }
+
+    /// Whether a filter asks for something that may be old.
+    pub fn concerns_filter(&self, filter: &Filter) -> bool {
+        let mut needed = Dependencies::default();
+        filter.dependencies(&mut needed);
+        needed.whole_document || needed.fields.iter().any(|path| self.concerns_path(path))
+    }
+
+    /// Whether an index may be wrong about some documents.
+    pub fn concerns_index(&self, index: &Index) -> bool {
+        index.spec.depends_on(|path| self.concerns_path(path.as_str()))
+            || index.spec.partial.as_ref().is_some_and(|(_, condition)| self.concerns_filter(condition))
+    }
+
+    /// Conditions of which each document that is seen otherwise than it is stored satisfies one.
+    pub fn holders(&self) -> Vec<Filter> {
+        let of = |lagging: &LaggingPattern| {
+            let path = match &lagging.pattern.declaration.kind {
+                Kind::Reference(reference) => Path::parse(&reference.local_field),
+                Kind::Rollup(rollup) => Path::parse(&rollup.on),
+                Kind::Derived(_) => return Vec::new(),
+            };
+            let equals = |key: &Value| Filter::Field {
+                path: path.clone(),
+                predicate: Predicate::Compare(Comparison::Eq, key.clone()),
+            };
+            lagging.keys.iter().map(equals).collect()
+        };
+        self.lagging.iter().flat_map(of).collect()
+    }
+
+    /// For explain: which patterns, and how much of each is pending.
+    pub fn told(&self) -> Vec<Document> {
+        let of = |lagging: &LaggingPattern| {
+            doc! {
+                "pattern": &*lagging.pattern.declaration.name,
+                "pendingSources": lagging.keys.len() as i64,
+            }
+        };
+        self.lagging.iter().map(of).collect()
+    }
+}
+
+impl LaggingPattern {
+    fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
+        match &self.pattern.declaration.kind {
+            Kind::Reference(reference) => self.see_copies(reference, document),
+            Kind::Rollup(rollup) => {
+                let Some(key) = rollup.key_of_parent(document) else { return Ok(Sight::AsStored) };
+                match self.by_key.get(&Rollup::key_bytes(key.as_raw())) {
+                    Some(Becoming::Group(state)) => {
+                        let merged = rollup.merged(document, key.as_raw(), state)?;
+                        Ok(merged.map_or(Sight::AsStored, Sight::Other))
+                    }
+                    _ => Ok(Sight::AsStored),
+                }
+            }
+            Kind::Derived(_) => Ok(Sight::AsStored),
+        }
+    }
+
+    fn see_copies(&self, reference: &Reference, document: RawDocument<'_>) -> Result<Sight> {
+        let (mut met, mut gone) = (false, false);
+        let mut key_bytes = Vec::new();
+        reference.visit_references(document, &mut |key| {
+            key_bytes.clear();
+            kilim_bson::encode_value(&mut key_bytes, key, false);
+            match self.by_key.get(&key_bytes) {
+                Some(Becoming::Left(Left::Remove)) => gone = true,
+                Some(_) => met = true,
+                None => {}
+            }
+        });
+        if gone {
+            return Ok(Sight::Gone);
+        }
+        if !met || !reference.is_live(document)? {
+            return Ok(Sight::AsStored);
+        }
+        let made = reference.rewrite(document, &mut |key| {
+            Ok(match self.by_key.get(&Rollup::key_bytes(key)) {
+                Some(Becoming::Left(Left::Copy(copied))) => copied.clone(),
+                _ => Copied::Keep,
+            })
+        })?;
+        Ok(if made.as_bytes() == document.as_bytes() { Sight::AsStored } else { Sight::Other(made) })
+    }
+}
+
+/// Whether readers see through a pattern's delay.
+fn is_patched(pattern: &Pattern, audience: Audience) -> bool {
+    audience == Audience::Verification || pattern.declaration.options.when_behind == WhenBehind::Patch
+}
+
+fn group_state(rollup: &Rollup, pending: &Pending, stored: Option<Bytes>) -> Result<GroupState> {
+    match stored {
+        Some(stored) => {
+            let stored = RawDocument::parse(&stored);
+            rollup.restore_group(stored.map_err(|_| Error::bug("a group's state is no document"))?)
+        }
+        // A group without rows has no state.
+        None => rollup.empty_group(pending.key.as_raw()),
+    }
+}
+
+/// A document of a record that a writer holds, as it is seen: what he writes is made of the truth.
+pub(crate) fn see_newest(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    document: RawDocument<'_>,
+) -> Result<Sight> {
+    if !unit.engine.lag.is_any_open() {
+        return Ok(Sight::AsStored);
+    }
+    let registry = unit.engine.patterns();
+    let mut seen: Option<Document> = None;
+    for pattern in registry.of(&namespace.database) {
+        if pattern.target != *namespace
+            || !is_patched(pattern, Audience::User)
+            || !unit.engine.lag.is_open(pattern.id)
+        {
+            continue;
+        }
+        let current = seen.as_ref().map_or(document, Document::as_raw);
+        match &pattern.declaration.kind {
+            Kind::Reference(reference) => {
+                let mut made: Option<Document> = None;
+                for key in reference.references(current) {
+                    let Some(pending) = look_up(unit, pattern, key.as_raw())? else { continue };
+                    let holder = made.as_ref().map_or(current, Document::as_raw);
+                    match becomes(reference, holder, key.as_raw(), &pending.left)? {
+                        Becomes::Same => {}
+                        Becomes::Other(other) => made = Some(other),
+                        Becomes::Gone => return Ok(Sight::Gone),
+                    }
+                }
+                seen = made.or(seen);
+            }
+            Kind::Rollup(rollup) => {
+                let Some(key) = rollup.key_of_parent(current) else { continue };
+                let Some(pending) = look_up(unit, pattern, key.as_raw())? else { continue };
+                let place = layout::group_key(pattern.id, &pending.key_bytes());
+                let in_transaction = unit.is_transaction();
+                let transaction = unit.transaction();
+                let stored = match in_transaction {
+                    true => transaction.get(Space::Meta, &place)?,
+                    false => transaction.latest(Space::Meta, &place)?,
+                };
+                let state = group_state(rollup, &pending, stored)?;
+                seen = rollup.merged(current, key.as_raw(), &state)?.or(seen);
+            }
+            Kind::Derived(_) => {}
+        }
+    }
+    Ok(seen.map_or(Sight::AsStored, Sight::Other))
+}
+
+/// What is pending for a key: as of the newest commit, in a transaction as of its snapshot.
+fn look_up(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<Option<Pending>> {
+    let key_bytes = Rollup::key_bytes(key);
+    let newest = pending::newest(unit, pattern.id, &key_bytes)?;
+    if !unit.is_transaction() {
+        return Ok(newest);
+    }
+    let seen = pending::in_transaction(unit, pattern.id, &key_bytes)?;
+    let removed = |pending: &Option<Pending>| {
+        pending.as_ref().is_some_and(|pending| matches!(pending.left, Left::Remove))
+    };
+    if removed(&newest) && !removed(&seen) {
+        return Err(Error::Conflict("a document that was deleted with its source meanwhile"));
+    }
+    Ok(seen)
+}
+
+/// A document whose copies become frozen by a change, with what they would have been by then. Their sources are held
+/// as they are.
+pub(super) fn frozen_as(
+    unit: &mut Unit<'_>,
+    pattern: &Pattern,
+    reference: &Reference,
+    before: &Document,
+    after: &Document,
+) -> Result<Option<Document>> {
+    if reference.while_filter.is_none()
+        || !reference.is_live(before.as_raw())?
+        || reference.is_live(after.as_raw())?
+    {
+        return Ok(None);
+    }
+    let mut made: Option<Document> = None;
+    for key in reference.references(before.as_raw()) {
+        let key_bytes = Rollup::key_bytes(key.as_raw());
+        unit.hold_shared(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
+        let Some(Pending { left: Left::Copy(copied), .. }) = pending::newest(unit, pattern.id, &key_bytes)?
+        else {
+            continue;
+        };
+        let holder = made.as_ref().unwrap_or(before);
+        made = reference.patched(holder.as_raw(), key.as_raw(), &copied)?.or(made);
+    }
+    Ok(made)
+}
+
+/// A document that begins to refer to a source that is not there waits until the source's deletion is carried through:
+/// it is not one of those whom that deletion concerns.
+pub(super) fn await_deletion(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<()> {
+    if !unit.engine.lag.is_open(pattern.id) {
+        return Ok(());
+    }
+    let key_bytes = Rollup::key_bytes(key);
+    unit.hold_shared(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
+    match pending::newest(unit, pattern.id, &key_bytes)? {
+        Some(_) => Err(wait_for_key(unit, pattern, key_bytes)),
+        None => Ok(()),
+    }
+}

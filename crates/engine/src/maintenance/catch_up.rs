@@ -1,0 +1,192 @@
+//! A job's work: what is pending, carried through.
+//!
+//! Holders of a source are walked in pages, each page one commit, as fast as the pattern's `backfill` allows. What each
+//! becomes is read from the record as of the newest commit, under the holder's own intent. The record goes when
+//! a walk has ended that began with it; if it was renewed meanwhile, there is another walk. So it does not matter
+//! where a job is interrupted, nor how many walk at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kilim_error::Result;
+use kilim_patterns::{Kind, Reference, Rollup};
+use kilim_storage::{Durability, Space};
+
+use super::holder_walk::HolderWalk;
+use super::holders::{Becomes, becomes, catch_up_holder};
+use super::pending::{self, Pending};
+use super::sources::document_of;
+use super::{Job, JobKind, Pattern, groups};
+use crate::catalog::RecordId;
+use crate::engine::Engine;
+use crate::layout;
+use crate::operation::Operation;
+use crate::write::Unit;
+
+impl Engine {
+    /// Carries all of this through, one after the other.
+    pub(super) fn carry_through(
+        &self,
+        operation: &Arc<Operation>,
+        job: &Job,
+        pattern: &Arc<Pattern>,
+        all: &[Pending],
+        throttle: Duration,
+    ) -> Result<()> {
+        let total: u64 = all.iter().map(|pending| pending.documents).sum();
+        let (done, _) = job.progress();
+        job.total.store(done + total, Ordering::Relaxed);
+        let catching_up = CatchUp { engine: self, operation, job, pattern, throttle };
+        match &pattern.declaration.kind {
+            Kind::Reference(reference) => {
+                all.iter().try_for_each(|pending| catching_up.holders(reference, pending))
+            }
+            Kind::Rollup(rollup) => catching_up.groups(rollup, all),
+            Kind::Derived(_) => Ok(()),
+        }
+    }
+
+    /// Carries through what a pattern has pending now, for whoever cannot leave it to the job.
+    pub fn finish_pending(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
+        let job = Job::new(0, JobKind::FanOut, pattern.clone());
+        loop {
+            operation.check()?;
+            self.store.settle(Durability::Relaxed)?;
+            let all = pending::all_of(&self.store.snapshot(), pattern.id)?;
+            if all.is_empty() {
+                return Ok(());
+            }
+            self.carry_through(operation, &job, pattern, &all, Duration::ZERO)?;
+        }
+    }
+}
+
+struct CatchUp<'c> {
+    engine: &'c Engine,
+    operation: &'c Arc<Operation>,
+    job: &'c Job,
+    pattern: &'c Arc<Pattern>,
+    /// Rest after each commit.
+    throttle: Duration,
+}
+
+impl CatchUp<'_> {
+    fn check(&self) -> Result<()> {
+        self.operation.check()?;
+        self.job.check()
+    }
+
+    fn rest(&self) -> Result<()> {
+        self.job.pause(self.operation, self.throttle)
+    }
+
+    /// Writes those who refer to one source.
+    fn holders(&self, reference: &Reference, pending: &Pending) -> Result<()> {
+        let batch = self.pattern.declaration.options.backfill.batch.max(1) as usize;
+        let mut unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
+        let mut place = None;
+        loop {
+            self.check()?;
+            let snapshot = self.engine.store.snapshot();
+            let Some(collection) = self.engine.collection(&self.pattern.target) else { break };
+            let mut walk =
+                HolderWalk::open(&collection, reference, pending.key.as_raw(), &snapshot, place.take());
+            let mut page: Vec<RecordId> = Vec::new();
+            let mut ended = false;
+            while page.len() < batch {
+                let Some(record) = walk.next()? else {
+                    ended = true;
+                    break;
+                };
+                self.check()?;
+                self.job.done.fetch_add(1, Ordering::Relaxed);
+                let stored =
+                    snapshot.get(Space::Records, &layout::record_key(collection.id, record))?;
+                let Some(stored) = stored else { continue };
+                let holder = document_of(&collection, &stored);
+                // One that is as it must be needs no writing. If what it must be changes, there is another walk.
+                if !matches!(
+                    becomes(reference, holder.as_raw(), pending.key.as_raw(), &pending.left)?,
+                    Becomes::Same
+                ) {
+                    page.push(record);
+                }
+            }
+            place = walk.place();
+            if !page.is_empty() {
+                for record in page {
+                    self.holder(&mut unit, reference, record, pending)?;
+                }
+                unit.settle()?;
+                self.rest()?;
+            }
+            if ended {
+                break;
+            }
+        }
+        self.forget(&mut unit, pending)
+    }
+
+    fn holder(
+        &self,
+        unit: &mut Unit<'_>,
+        reference: &Reference,
+        record: RecordId,
+        pending: &Pending,
+    ) -> Result<()> {
+        loop {
+            self.check()?;
+            let Some(collection) = unit.enter(&self.pattern.target)? else { return Ok(()) };
+            match catch_up_holder(unit, self.pattern, reference, &collection, record, pending) {
+                Ok(()) => return unit.written(),
+                Err(error) if unit.can_retry(&error)? => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes a record away, unless it is another by now.
+    fn forget(&self, unit: &mut Unit<'_>, pending: &Pending) -> Result<()> {
+        let key_bytes = pending.key_bytes();
+        let place = layout::pending_key(self.pattern.id, &key_bytes);
+        loop {
+            self.check()?;
+            let held = unit.hold_alone(Space::Meta, &place);
+            match held.and_then(|()| pending::newest(unit, self.pattern.id, &key_bytes)) {
+                Ok(newest) => {
+                    if newest.is_some_and(|newest| newest.version == pending.version) {
+                        unit.transaction().delete(Space::Meta, &place);
+                    }
+                    return unit.settle();
+                }
+                Err(error) if unit.can_retry(&error)? => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Shows the states of groups in their parents, some in each commit.
+    fn groups(&self, rollup: &Rollup, all: &[Pending]) -> Result<()> {
+        let batch = self.pattern.declaration.options.backfill.batch.max(1) as usize;
+        let mut unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
+        for page in all.chunks(batch) {
+            for pending in page {
+                loop {
+                    self.check()?;
+                    unit.enter(&self.pattern.target)?;
+                    match groups::catch_up_group(&mut unit, self.pattern, rollup, pending.key.as_raw()) {
+                        Ok(()) => break,
+                        Err(error) if unit.can_retry(&error)? => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                unit.written()?;
+                self.job.done.fetch_add(1, Ordering::Relaxed);
+            }
+            unit.settle()?;
+            self.rest()?;
+        }
+        unit.settle()
+    }
+}

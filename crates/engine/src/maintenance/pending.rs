@@ -1,0 +1,355 @@
+//! What a change leaves pending: one record for a source (or a group) whose many targets a job writes later.
+//!
+//! The record is part of the commit that changes the source, and holds what the targets must become: so whoever has
+//! a snapshot has all that is needed to see the truth in it, and a job that is interrupted finds its work again. A
+//! later change of the same source renews the record, whatever the number of its targets.
+//!
+//! Invariant: between the change of a source and the end of its fan-out there is a record, in every snapshot. What a
+//! target becomes is read from it while it is held, so an older value never follows a newer one.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_error::{Error, ErrorCode, Result, StorageError};
+use kilim_patterns::declaration::Mode;
+use kilim_patterns::{Copied, Kind, OnSourceDelete, Rollup};
+use kilim_storage::{Direction, Durability, Snapshot, Space};
+
+use super::locks::Contended;
+use super::look::find_by_unique;
+use super::{Pattern, PatternId, Registry};
+use crate::engine::Engine;
+use crate::layout;
+use crate::limits;
+use crate::write::Unit;
+
+/// What is pending for the documents with a key.
+#[derive(Debug, Clone)]
+pub(super) struct Pending {
+    pub key: Value,
+    /// Another with each change.
+    pub version: i64,
+    pub left: Left,
+    /// About how many documents there are to write.
+    pub documents: u64,
+    /// Since when, in milliseconds since 1970.
+    pub since: i64,
+}
+
+/// What is left to do for them.
+#[derive(Debug, Clone)]
+pub(super) enum Left {
+    /// Their copies become this.
+    Copy(Copied),
+    /// They are deleted.
+    Remove,
+    /// They show the state of their group.
+    Group,
+}
+
+impl Pending {
+    fn encode(&self) -> Document {
+        let mut document = doc! {
+            "key": self.key.clone(),
+            "version": self.version,
+            "documents": self.documents as i64,
+            "since": self.since,
+        };
+        match &self.left {
+            Left::Copy(Copied::To(copy)) => document.push("copy", copy.clone()),
+            Left::Copy(Copied::Null) => document.push("left", "null"),
+            Left::Copy(Copied::Unset | Copied::Keep) => document.push("left", "unset"),
+            Left::Remove => document.push("left", "remove"),
+            Left::Group => document.push("left", "group"),
+        }
+        document
+    }
+
+    fn decode(stored: &[u8]) -> Result<Pending> {
+        let decoded = RawDocument::parse(stored).ok().and_then(|document| {
+            let number = |name| match document.get(name) {
+                Some(RawValue::Int64(number)) => Some(number),
+                _ => None,
+            };
+            let left = match (document.get("copy"), document.get("left").and_then(RawValue::as_str)) {
+                (Some(RawValue::Document(copy)), _) => Left::Copy(Copied::To(copy.to_document())),
+                (_, Some("null")) => Left::Copy(Copied::Null),
+                (_, Some("unset")) => Left::Copy(Copied::Unset),
+                (_, Some("remove")) => Left::Remove,
+                (_, Some("group")) => Left::Group,
+                _ => return None,
+            };
+            Some(Pending {
+                key: document.get("key")?.to_value(),
+                version: number("version")?,
+                left,
+                documents: number("documents")?.max(0) as u64,
+                since: number("since")?,
+            })
+        });
+        decoded.ok_or_else(|| StorageError::Corrupt("a pending record is unreadable".to_owned()).into())
+    }
+
+    pub fn key_bytes(&self) -> Vec<u8> {
+        Rollup::key_bytes(self.key.as_raw())
+    }
+}
+
+/// All that a pattern has pending in a snapshot.
+pub(super) fn all_of(snapshot: &Snapshot, pattern: PatternId) -> Result<Vec<Pending>> {
+    scan(snapshot, pattern).map(|stored| Pending::decode(&stored?)).collect()
+}
+
+fn scan(snapshot: &Snapshot, pattern: PatternId) -> impl Iterator<Item = Result<kilim_storage::Bytes>> + use<> {
+    let (lower, upper) = (layout::pending_key(pattern, &[]), layout::pending_key(PatternId(pattern.0 + 1), &[]));
+    let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
+    snapshot.scan(Space::Meta, bounds.0, bounds.1, Direction::Forward).map(|entry| entry.map(|(_, value)| value))
+}
+
+pub(super) fn count_of(snapshot: &Snapshot, pattern: PatternId) -> Result<usize> {
+    scan(snapshot, pattern).try_fold(0, |count, stored| stored.map(|_| count + 1))
+}
+
+/// The record of a key as of the newest commit. The caller holds the key.
+pub(super) fn newest(unit: &mut Unit<'_>, pattern: PatternId, key: &[u8]) -> Result<Option<Pending>> {
+    let stored = unit.transaction().latest(Space::Meta, &layout::pending_key(pattern, key))?;
+    stored.map(|stored| Pending::decode(&stored)).transpose()
+}
+
+/// The record of a key as a transaction sees it.
+pub(super) fn in_transaction(unit: &mut Unit<'_>, pattern: PatternId, key: &[u8]) -> Result<Option<Pending>> {
+    let stored = unit.transaction().get(Space::Meta, &layout::pending_key(pattern, key))?;
+    stored.map(|stored| Pending::decode(&stored)).transpose()
+}
+
+/// What a change on its way leaves, written with everything else.
+#[derive(Default)]
+pub(super) struct Leaving {
+    records: BTreeMap<(PatternId, Vec<u8>), (Pending, u64)>,
+}
+
+impl Leaving {
+    /// Writes the records; the unit's reply tells of them.
+    pub fn write(&self, unit: &mut Unit<'_>) {
+        for ((pattern, key), (pending, job)) in &self.records {
+            let place = layout::pending_key(*pattern, key);
+            unit.transaction().put(Space::Meta, place, pending.encode().into_bytes());
+            unit.caused.leave(*job, pending.documents);
+        }
+    }
+
+    /// Leaves something pending. The record that was there is renewed.
+    pub fn leave(
+        &mut self,
+        unit: &mut Unit<'_>,
+        pattern: &Arc<Pattern>,
+        key: RawValue<'_>,
+        left: Left,
+        documents: u64,
+    ) -> Result<()> {
+        let key_bytes = Rollup::key_bytes(key);
+        // Readers are warned first, and stay warned until nobody is between here and his commit.
+        unit.share_in_line(Space::Meta, &layout::pending_key(pattern.id, &[]))?;
+        let job = unit.engine.lag.note(unit.engine, pattern);
+        unit.hold_alone(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
+        let known = newest(unit, pattern.id, &key_bytes)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let pending = Pending {
+            key: key.to_value(),
+            // Never one that a job knows from before.
+            version: known.as_ref().map_or(0, |known| known.version + 1).max(now.as_micros() as i64),
+            left,
+            documents: documents.max(known.as_ref().map_or(0, |known| known.documents)),
+            since: known.map_or(now.as_millis() as i64, |known| known.since),
+        };
+        self.records.insert((pattern.id, key_bytes), (pending, job));
+        Ok(())
+    }
+}
+
+/// Whether a pattern can have one more source pending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    Free,
+    /// Not before others are through.
+    Later,
+    /// Nobody will make room, or there can be no waiting for it: the targets are written with the change.
+    Never,
+}
+
+pub(super) fn room(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<Room> {
+    if !unit.engine.lag.is_open(pattern.id) {
+        return Ok(Room::Free);
+    }
+    let snapshot = unit.transaction().newest_snapshot();
+    if count_of(&snapshot, pattern.id)? < limits::PENDING_SOURCES_MAX {
+        return Ok(Room::Free);
+    }
+    let nobody = unit.has_lent() || !unit.engine.lag.is_worked_on(pattern.id);
+    Ok(match unit.is_transaction() || nobody {
+        true => Room::Never,
+        false => Room::Later,
+    })
+}
+
+/// Ends the attempt; the next begins once there is room for another source.
+pub(super) fn wait_for_room(unit: &mut Unit<'_>, pattern: &Pattern) -> Error {
+    unit.contended = Some(Contended::Room(pattern.id));
+    Error::Conflict("a pattern has as many sources pending as it may have")
+}
+
+/// Ends the attempt; the next begins once a key is pending no more.
+pub(super) fn wait_for_key(unit: &mut Unit<'_>, pattern: &Pattern, key: Vec<u8>) -> Error {
+    unit.contended = Some(Contended::Pending(pattern.id, key));
+    Error::Conflict("a pattern has not come to the end of a deletion")
+}
+
+impl Unit<'_> {
+    /// Waits with empty hands until a pattern's job has got on: until a key is done, or until there is room.
+    pub(super) fn await_pending(&mut self, pattern: PatternId, key: Option<&[u8]>) -> Result<()> {
+        const TURN: Duration = Duration::from_millis(2);
+        loop {
+            self.operation.check()?;
+            let snapshot = self.engine.store.snapshot();
+            let done = match key {
+                Some(key) => snapshot.get(Space::Meta, &layout::pending_key(pattern, key))?.is_none(),
+                None => count_of(&snapshot, pattern)? < limits::PENDING_SOURCES_MAX,
+            };
+            if done {
+                return Ok(());
+            }
+            // A job cannot enter a collection that is held whole.
+            if self.has_lent() || !self.engine.lag.is_worked_on(pattern) {
+                // For want of room it does the work itself.
+                return key.map_or(Ok(()), |_| Err(not_worked_on(self.engine, pattern)));
+            }
+            std::thread::sleep(TURN);
+        }
+    }
+}
+
+fn not_worked_on(engine: &Engine, id: PatternId) -> Error {
+    let registry = engine.patterns();
+    let name = registry.iter().find(|pattern| pattern.id == id).map_or("", |one| &*one.declaration.name);
+    Error::user(
+        ErrorCode::PatternNotReady,
+        format!(
+            "a source that was deleted is referred to, and pattern '{name}' has not carried that deletion through: \
+             waitPattern; if its job was killed, repairPattern takes it up again"
+        ),
+    )
+}
+
+/// Whether what others read depends on what this pattern does to its documents: then it is never behind, for they
+/// would be too.
+pub(super) fn is_read_by_others(patterns: &[Arc<Pattern>], pattern: &Pattern) -> bool {
+    reader_of(patterns, pattern).is_some()
+}
+
+/// Another pattern that reads what this one maintains.
+pub(super) fn reader_of<'p>(patterns: &'p [Arc<Pattern>], pattern: &Pattern) -> Option<&'p Arc<Pattern>> {
+    let comes_and_goes = match &pattern.declaration.kind {
+        Kind::Reference(reference) => reference.on_source_delete == OnSourceDelete::Cascade,
+        _ => pattern.inserts_parents(),
+    };
+    patterns.iter().filter(|other| !is_same(other, pattern)).find(|other| {
+        other.declaration.reads_from(&pattern.declaration).is_some()
+            || comes_and_goes && other.source.as_ref() == Some(&pattern.target)
+    })
+}
+
+fn is_same(one: &Pattern, other: &Pattern) -> bool {
+    one.target == other.target && one.declaration.name == other.declaration.name
+}
+
+/// Whether a pattern leaves everything to its job.
+pub(super) fn is_async(pattern: &Pattern) -> bool {
+    pattern.declaration.options.mode == Mode::Async
+}
+
+impl Engine {
+    /// Refuses a pattern that would be behind what others read, or would read what is behind.
+    pub(super) fn check_chain(&self, pattern: &Pattern) -> Result<()> {
+        let registry = self.patterns();
+        let others = registry.of(&pattern.target.database);
+        let named = |other: &Pattern| format!("'{}' of {}", other.declaration.name, other.target);
+        if is_async(pattern)
+            && let Some(reader) = reader_of(others, pattern)
+        {
+            return Err(pattern.refusal(
+                ErrorCode::PatternFieldConflict,
+                None,
+                format!(
+                    "mode: \"async\" would leave {} '{}' behind, and {} reads what it maintains: declare it with mode: \
+                     \"sync\"",
+                    pattern.declaration.kind_name,
+                    pattern.declaration.name,
+                    named(reader)
+                ),
+            ));
+        }
+        let own = [Arc::new(pattern.clone())];
+        for other in others.iter().filter(|other| !is_same(other, pattern) && is_read_by_others(&own, other)) {
+            if is_async(other) {
+                return Err(pattern.refusal(
+                    ErrorCode::PatternFieldConflict,
+                    None,
+                    format!(
+                        "it would read what {} maintains, which may be behind (mode: \"async\"): declare that one with \
+                         mode: \"sync\"",
+                        named(other)
+                    ),
+                ));
+            }
+            if self.behind_of(other)?.pending_sources > 0 {
+                return Err(pattern.refusal(
+                    ErrorCode::PatternNotReady,
+                    None,
+                    format!(
+                        "it would read what {} maintains, which is behind now: waitPattern until it is not",
+                        named(other)
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What patterns that are about to give way to others of their name have pending, written for those: with what their
+/// sources are now. The collections are held.
+pub(super) fn hand_over(unit: &mut Unit<'_>, before: &Registry, after: &Registry) -> Result<()> {
+    let engine = unit.engine;
+    let gives_way = |old: &&Arc<Pattern>| after.by_id(old.id).is_none() && engine.lag.is_open(old.id);
+    for old in before.iter().filter(gives_way) {
+        engine.store.settle(Durability::Relaxed)?;
+        let snapshot = engine.store.snapshot();
+        let new = after.find(&old.target, &old.declaration.name);
+        let source = new.and_then(|new| engine.collection(new.source.as_ref()?));
+        for pending in all_of(&snapshot, old.id)? {
+            unit.transaction().delete(Space::Meta, &layout::pending_key(old.id, &pending.key_bytes()));
+            // Groups are shown as the new one is filled.
+            let Some(new) = new else { continue };
+            let Kind::Reference(reference) = &new.declaration.kind else { continue };
+            let found = match &source {
+                Some(source) => {
+                    find_by_unique(&snapshot, source, &reference.foreign_field, pending.key.as_raw())?
+                }
+                None => None,
+            };
+            let left = match (found, &pending.left) {
+                (Some(source), _) => Left::Copy(Copied::To(reference.copy_of(source.as_raw()))),
+                (None, Left::Remove) => Left::Remove,
+                (None, left) => reference.when_gone().map_or(left.clone(), Left::Copy),
+            };
+            engine.lag.enter(new.id);
+            let pending = Pending { left, version: pending.version + 1, ..pending };
+            let place = layout::pending_key(new.id, &pending.key_bytes());
+            unit.transaction().put(Space::Meta, place, pending.encode().into_bytes());
+        }
+    }
+    Ok(())
+}

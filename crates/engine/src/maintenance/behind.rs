@@ -16,9 +16,9 @@ use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::{Bytes, Snapshot, Space};
 
+use super::Pattern;
 use super::holders::{Becomes, becomes};
 use super::pending::{self, Left, Pending, wait_for_key};
-use super::Pattern;
 use crate::engine::Engine;
 use crate::index::Index;
 use crate::layout::{self, STAMP_BYTES};

@@ -8,8 +8,8 @@ use kilim_error::Result;
 use kilim_patterns::declaration::OnUserWrite;
 use kilim_patterns::{Derived, Kind, Reference, Rollup, Shaped, overlap, with_value};
 
-use super::declare::read_only;
 use super::behind::{await_deletion, frozen_as};
+use super::declare::read_only;
 use super::drop::without_fields;
 use super::fill::Refresh;
 use super::pending::Leaving;
@@ -280,11 +280,15 @@ impl Work {
                 (Some(before), None) => frozen_as(unit, pattern, reference, before, after)?,
                 _ => None,
             };
-            let mut find = |key: RawValue<'_>| {
-                match find_unique(unit, source, &reference.foreign_field, key, Use::Copy)? {
-                    Some(newest) => Ok(Some(newest.document)),
-                    None => await_deletion(unit, pattern, key).map(|()| None),
-                }
+            let mut find = |key: RawValue<'_>| match find_unique(
+                unit,
+                source,
+                &reference.foreign_field,
+                key,
+                Use::Copy,
+            )? {
+                Some(newest) => Ok(Some(newest.document)),
+                None => await_deletion(unit, pattern, key).map(|()| None),
             };
             if touched.refreshed_by == Some(pattern.id) {
                 if let Some(document) = reference.corrected(after.as_raw(), &mut find)? {

@@ -101,8 +101,7 @@ impl CatchUp<'_> {
                 };
                 self.check()?;
                 self.job.done.fetch_add(1, Ordering::Relaxed);
-                let stored =
-                    snapshot.get(Space::Records, &layout::record_key(collection.id, record))?;
+                let stored = snapshot.get(Space::Records, &layout::record_key(collection.id, record))?;
                 let Some(stored) = stored else { continue };
                 let holder = document_of(&collection, &stored);
                 // One that is as it must be needs no writing. If what it must be changes, there is another walk.

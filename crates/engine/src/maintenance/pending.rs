@@ -103,10 +103,16 @@ pub(super) fn all_of(snapshot: &Snapshot, pattern: PatternId) -> Result<Vec<Pend
     scan(snapshot, pattern).map(|stored| Pending::decode(&stored?)).collect()
 }
 
-fn scan(snapshot: &Snapshot, pattern: PatternId) -> impl Iterator<Item = Result<kilim_storage::Bytes>> + use<> {
-    let (lower, upper) = (layout::pending_key(pattern, &[]), layout::pending_key(PatternId(pattern.0 + 1), &[]));
+fn scan(
+    snapshot: &Snapshot,
+    pattern: PatternId,
+) -> impl Iterator<Item = Result<kilim_storage::Bytes>> + use<> {
+    let (lower, upper) =
+        (layout::pending_key(pattern, &[]), layout::pending_key(PatternId(pattern.0 + 1), &[]));
     let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
-    snapshot.scan(Space::Meta, bounds.0, bounds.1, Direction::Forward).map(|entry| entry.map(|(_, value)| value))
+    snapshot
+        .scan(Space::Meta, bounds.0, bounds.1, Direction::Forward)
+        .map(|entry| entry.map(|(_, value)| value))
 }
 
 pub(super) fn count_of(snapshot: &Snapshot, pattern: PatternId) -> Result<usize> {
@@ -292,7 +298,8 @@ impl Engine {
             ));
         }
         let own = [Arc::new(pattern.clone())];
-        for other in others.iter().filter(|other| !is_same(other, pattern) && is_read_by_others(&own, other)) {
+        for other in others.iter().filter(|other| !is_same(other, pattern) && is_read_by_others(&own, other))
+        {
             if is_async(other) {
                 return Err(pattern.refusal(
                     ErrorCode::PatternFieldConflict,

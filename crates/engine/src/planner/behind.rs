@@ -60,7 +60,8 @@ pub(super) fn plan(
         && request.hint.is_none()
         && !natural
         && behind.concerns_filter(&request.filter)
-        && let Some(node) = solution::by_candidates(input, &request, candidates(behind, &request.filter), time)
+        && let Some(node) =
+            solution::by_candidates(input, &request, candidates(behind, &request.filter), time)
     {
         let scans = |node: &Node| node.any(&|node| matches!(node, Node::CollectionScan { .. }));
         solutions.retain(|node| !scans(node));

@@ -206,9 +206,9 @@ fn leave_parent(
     let known = unit.engine.lag.is_open(pattern.id)
         && pending::newest(unit, pattern.id, &Rollup::key_bytes(key))?.is_some();
     if !known {
-        match room(unit, pattern)? {
+        match room(unit, pattern, &work.leaving)? {
             Room::Free => {}
-            Room::Later => return Err(wait_for_room(unit, pattern)),
+            Room::Later => return Err(wait_for_room(unit, pattern, &work.leaving)),
             Room::Never => return Ok(false),
         }
     }

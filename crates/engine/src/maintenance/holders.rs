@@ -101,12 +101,12 @@ fn spread(
         operation.check()?;
         holders.push(record);
         if holders.len() > most && may_leave {
-            match room(unit, pattern)? {
+            match room(unit, pattern, &work.leaving)? {
                 Room::Free => {
                     let documents = holders.len() as u64 + count_on(&mut walk, &operation)?;
                     return work.leaving.leave(unit, pattern, key.as_raw(), left, documents);
                 }
-                Room::Later => return Err(wait_for_room(unit, pattern)),
+                Room::Later => return Err(wait_for_room(unit, pattern, &work.leaving)),
                 Room::Never => {}
             }
             // All of them, then.

@@ -12,6 +12,7 @@ use kilim_error::{Error, Result};
 use kilim_storage::{Space, Wait};
 
 use super::PatternId;
+use super::pending::Until;
 use crate::layout;
 use crate::limits;
 use crate::write::Unit;
@@ -21,8 +22,8 @@ use crate::write::Unit;
 pub(crate) enum Contended {
     /// A key that somebody else held.
     Key { space: Space, key: Vec<u8> },
-    /// Room for another source that is pending.
-    Room(PatternId),
+    /// Room for another source that is pending, beside those that the attempt left.
+    Room(PatternId, usize),
     /// A key of which nothing is pending.
     Pending(PatternId, Vec<u8>),
 }
@@ -98,8 +99,10 @@ impl Unit<'_> {
     pub(crate) fn await_contended(&mut self) -> Result<()> {
         let (space, key) = match self.contended.take() {
             None => return Ok(()),
-            Some(Contended::Room(pattern)) => return self.await_pending(pattern, None),
-            Some(Contended::Pending(pattern, key)) => return self.await_pending(pattern, Some(&key)),
+            Some(Contended::Room(pattern, left)) => return self.await_pending(pattern, Until::Room(left)),
+            Some(Contended::Pending(pattern, key)) => {
+                return self.await_pending(pattern, Until::Done(&key));
+            }
             Some(Contended::Key { space, key }) => (space, key),
         };
         let operation = self.operation.clone();

@@ -147,6 +147,11 @@ impl Leaving {
         }
     }
 
+    /// How much it leaves of one pattern.
+    fn of(&self, pattern: PatternId) -> usize {
+        self.records.keys().filter(|(own, _)| *own == pattern).count()
+    }
+
     /// Leaves something pending. The record that was there is renewed.
     pub fn leave(
         &mut self,
@@ -186,12 +191,13 @@ pub(super) enum Room {
     Never,
 }
 
-pub(super) fn room(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<Room> {
+/// `leaving` is what the same change leaves already.
+pub(super) fn room(unit: &mut Unit<'_>, pattern: &Pattern, leaving: &Leaving) -> Result<Room> {
     if !unit.engine.lag.is_open(pattern.id) {
         return Ok(Room::Free);
     }
     let snapshot = unit.transaction().newest_snapshot();
-    if count_of(&snapshot, pattern.id)? < limits::PENDING_SOURCES_MAX {
+    if count_of(&snapshot, pattern.id)? + leaving.of(pattern.id) < limits::PENDING_SOURCES_MAX {
         return Ok(Room::Free);
     }
     let nobody = unit.has_lent() || !unit.engine.lag.is_worked_on(pattern.id);
@@ -202,8 +208,8 @@ pub(super) fn room(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<Room> {
 }
 
 /// Ends the attempt; the next begins once there is room for another source.
-pub(super) fn wait_for_room(unit: &mut Unit<'_>, pattern: &Pattern) -> Error {
-    unit.contended = Some(Contended::Room(pattern.id));
+pub(super) fn wait_for_room(unit: &mut Unit<'_>, pattern: &Pattern, leaving: &Leaving) -> Error {
+    unit.contended = Some(Contended::Room(pattern.id, leaving.of(pattern.id)));
     Error::Conflict("a pattern has as many sources pending as it may have")
 }
 
@@ -213,24 +219,36 @@ pub(super) fn wait_for_key(unit: &mut Unit<'_>, pattern: &Pattern, key: Vec<u8>)
     Error::Conflict("a pattern has not come to the end of a deletion")
 }
 
+/// What is waited for.
+#[derive(Clone, Copy)]
+pub(super) enum Until<'k> {
+    /// Nothing is pending for a key.
+    Done(&'k [u8]),
+    /// One more can be pending beside those that the change leaves.
+    Room(usize),
+}
+
 impl Unit<'_> {
-    /// Waits with empty hands until a pattern's job has got on: until a key is done, or until there is room.
-    pub(super) fn await_pending(&mut self, pattern: PatternId, key: Option<&[u8]>) -> Result<()> {
+    /// Waits with empty hands until a pattern's job has got on.
+    pub(super) fn await_pending(&mut self, pattern: PatternId, until: Until<'_>) -> Result<()> {
         const TURN: Duration = Duration::from_millis(2);
         loop {
             self.operation.check()?;
             let snapshot = self.engine.store.snapshot();
-            let done = match key {
-                Some(key) => snapshot.get(Space::Meta, &layout::pending_key(pattern, key))?.is_none(),
-                None => count_of(&snapshot, pattern)? < limits::PENDING_SOURCES_MAX,
+            let done = match until {
+                Until::Done(key) => snapshot.get(Space::Meta, &layout::pending_key(pattern, key))?.is_none(),
+                Until::Room(beside) => count_of(&snapshot, pattern)? + beside < limits::PENDING_SOURCES_MAX,
             };
             if done {
                 return Ok(());
             }
             // A job cannot enter a collection that is held whole.
             if self.has_lent() || !self.engine.lag.is_worked_on(pattern) {
-                // For want of room it does the work itself.
-                return key.map_or(Ok(()), |_| Err(not_worked_on(self.engine, pattern)));
+                return match until {
+                    Until::Done(_) => Err(not_worked_on(self.engine, pattern)),
+                    // For want of room it does the work itself.
+                    Until::Room(_) => Ok(()),
+                };
             }
             std::thread::sleep(TURN);
         }

@@ -164,6 +164,16 @@ impl Engine {
             }
             let declaration = pattern.declaration.renamed(&from.collection, &to.collection)?;
             let renamed = Pattern::new(pattern.id, &to.database, declaration, pattern.state.clone())?;
+            let taken = registry.find(&renamed.target, &renamed.declaration.name);
+            if taken.is_some_and(|other| other.id != pattern.id && !ended.contains(&other.id)) {
+                return Err(Error::user(
+                    ErrorCode::PatternAlreadyExists,
+                    format!(
+                        "{to} has a definition of '{}' already: drop one of them",
+                        renamed.declaration.name
+                    ),
+                ));
+            }
             let mut renamed = Pattern { counters: pattern.counters.clone(), ..renamed };
             if pattern.source.as_ref() == Some(to) && pattern.is_maintained() {
                 renamed.id = ids();

@@ -23,7 +23,7 @@ impl Engine {
         changes: RawDocument<'_>,
     ) -> Result<Arc<Pattern>> {
         let declaration = pattern.declaration.modified(changes)?;
-        let rebuilds = declaration.spec != pattern.declaration.spec;
+        let rebuilds = !declaration.maintains_alike(&pattern.declaration);
         let modified = Pattern {
             counters: pattern.counters.clone(),
             ..Pattern::new(pattern.id, &pattern.target.database, declaration, pattern.state.clone())?

@@ -135,6 +135,17 @@ impl Declaration {
         Ok(Declaration { kind: parse(spec.as_raw())?, spec, options, ..self.clone() })
     }
 
+    /// Whether both want the same of the data that is there.
+    pub fn maintains_alike(&self, other: &Declaration) -> bool {
+        // What becomes of writes to come.
+        let counts = |name: &str| name != "onMissing";
+        let spec = |of: &Declaration| -> Document {
+            let fields = of.spec.iter().filter(|(name, _)| counts(name));
+            fields.map(|(name, value)| (name, value.to_value())).collect()
+        };
+        self.target == other.target && self.kind_name == other.kind_name && spec(self) == spec(other)
+    }
+
     /// The same declaration after a collection was renamed.
     pub fn renamed(&self, from: &str, to: &str) -> Result<Declaration> {
         let mut changes = Document::new();

@@ -136,3 +136,35 @@ fn a_circle_is_printed() {
     assert!(in_order(&[&copies("a", "boss", "a", "name", "boss")]).is_ok());
     assert!(in_order(&[&copies("a", "boss", "a", "boss.name", "boss")]).is_err());
 }
+
+#[test]
+fn changes_are_merged_field_by_field() {
+    let declared = declare("orders", doc! {"name": "c", "extendedReference": card(), "touch": "at"});
+    let modified = |changes: Document| declared.modified(changes.as_raw());
+    let one = modified(doc! {"extendedReference": {"fields": {"mail": 1}, "onMissing": "reject"}}).unwrap();
+    assert_eq!(
+        one.to_document(),
+        doc! {"name": "c", "extendedReference": {
+            "from": "customers", "localField": "customerId", "as": "customer", "fields": {"mail": 1}, "onMissing": "reject",
+        }, "touch": "at"}
+    );
+    assert!(!one.maintains_alike(&declared));
+    assert!(
+        modified(doc! {"extendedReference": {"onMissing": "reject"}}).unwrap().maintains_alike(&declared)
+    );
+    let two = modified(doc! {"touch": kilim_bson::Value::Null, "maxSync": 5}).unwrap();
+    assert_eq!(two.to_document(), doc! {"name": "c", "extendedReference": card(), "maxSync": 5i64});
+    assert!(two.maintains_alike(&declared));
+    assert_eq!(modified(doc! {"subset": {"limit": 1}}).unwrap_err().code(), ErrorCode::BadValue);
+    assert_eq!(modified(doc! {"colour": 1}).unwrap_err().code().0, 40415);
+    assert_eq!(modified(doc! {"extendedReference": {"colour": 1}}).unwrap_err().code().0, 40415);
+}
+
+#[test]
+fn a_declaration_follows_a_rename() {
+    let declared = declare("orders", doc! {"name": "c", "extendedReference": card()});
+    let source = declared.renamed("customers", "clients").unwrap();
+    assert_eq!((source.source(), &*source.target), (Some("clients"), "orders"));
+    let target = declared.renamed("orders", "purchases").unwrap();
+    assert_eq!((target.source(), &*target.target), (Some("customers"), "purchases"));
+}

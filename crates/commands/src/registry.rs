@@ -119,6 +119,13 @@ pub static COMMANDS: &[CommandSpec] = &[
         .reads(ReadLevels::All)
         .stable(),
     command("buildInfo", c::build_info::run, "which version this is").alias(&["buildinfo"]),
+    command(
+        "cloneCollectionAsCapped",
+        c::clone_collection_as_capped::run,
+        "copy a collection's newest documents into one of bounded size",
+    )
+    .writes(),
+    command("convertToCapped", c::convert_to_capped::run, "give a collection a bounded size").writes(),
     command("collMod", c::coll_mod::run, "change an index without building it anew").writes().stable(),
     command("collStats", c::coll_stats::run, "sizes and counts of a collection").alias(&["collstats"]),
     command("commitTransaction", c::commit_transaction::run, "make the open transaction durable")

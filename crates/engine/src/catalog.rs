@@ -19,6 +19,7 @@ use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Snapshot, Space};
 use parking_lot::RwLock;
 
+use crate::capped::Capped;
 use crate::index::{BuildingIndex, Index, IndexId, IndexSpec, KeyPart, Multikey, Usage, Wildcard};
 use crate::layout;
 use crate::namespace::Namespace;
@@ -43,6 +44,8 @@ pub struct Collection {
     pub options: Document,
     /// What the options ask of documents.
     pub validation: Option<Arc<Validation>>,
+    /// How much it holds, where that is bounded.
+    pub capped: Option<Capped>,
     /// `_id` first, then in order of creation.
     pub indexes: Arc<[Arc<Index>]>,
     /// Indexes being built: writers log their key changes for them.
@@ -235,6 +238,7 @@ impl Collection {
     /// Gives it other options, and what follows from them.
     pub(crate) fn set_options(&mut self, options: Document) -> Result<()> {
         self.validation = Validation::of(options.as_raw())?;
+        self.capped = Capped::of(options.as_raw());
         self.options = options;
         Ok(())
     }
@@ -289,6 +293,7 @@ impl Collection {
             uuid: bytes.try_into().ok()?,
             namespace,
             validation: Validation::of(options.as_raw()).ok()?,
+            capped: Capped::of(options.as_raw()),
             options,
             indexes: indexes.into(),
             building: Arc::from([]),

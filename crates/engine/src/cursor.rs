@@ -16,6 +16,7 @@ use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor, Row};
 use crate::pipeline::Step;
 use crate::session::SessionId;
+use crate::tail::Tail;
 use crate::write::shell_text;
 
 /// An open result.
@@ -32,6 +33,8 @@ pub struct Cursor {
     held_over: Option<Document>,
     /// `noCursorTimeout`.
     pub immortal: bool,
+    /// `awaitData`: a getMore waits a while where there is nothing to give.
+    pub awaits: bool,
     last_use: Instant,
 }
 
@@ -41,6 +44,8 @@ pub enum Source {
     Pipeline(Box<dyn Step>),
     /// A list made beforehand: listCollections, listIndexes.
     List(std::vec::IntoIter<Document>),
+    /// A capped collection, read on as documents arrive.
+    Tail(Box<Tail>),
 }
 
 impl Source {
@@ -51,6 +56,7 @@ impl Source {
             // Whether a pipeline has more is known by asking it, which may be much work.
             Source::Pipeline(_) => false,
             Source::List(list) => list.as_slice().is_empty(),
+            Source::Tail(_) => false,
         }
     }
 }
@@ -87,6 +93,7 @@ impl Cursor {
             returned: 0,
             held_over: None,
             immortal: false,
+            awaits: false,
             last_use: Instant::now(),
         }
     }
@@ -115,10 +122,11 @@ impl Cursor {
                 Source::Executor(executor) => executor.next_document(&mut context)?,
                 Source::Pipeline(step) => step.next(&mut context)?,
                 Source::List(list) => list.next().map(Row::of),
+                Source::Tail(tail) => tail.next(&mut context)?,
             };
             let Some(row) = row else {
                 self.returned += count as u64;
-                return Ok(true);
+                return Ok(!matches!(&self.source, Source::Tail(tail) if tail.has_place()));
             };
             let document = row.document();
             check_size(document)?;

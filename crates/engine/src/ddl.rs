@@ -12,6 +12,7 @@ use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_storage::{CommitTime, Durability, Snapshot, Space, Transaction};
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 
+use crate::capped::Capped;
 use crate::catalog::{Catalog, Collection, CollectionId, Shared};
 use crate::engine::Engine;
 use crate::index::{Index, IndexId, IndexSpec, Multikey, Usage};
@@ -159,6 +160,7 @@ impl Engine {
             id: ids.next_collection(),
             uuid: new_uuid(),
             namespace: namespace.clone(),
+            capped: Capped::of(options.as_raw()),
             options,
             validation,
             indexes: indexes.into(),
@@ -401,6 +403,7 @@ impl Engine {
         self.replace_collection(namespace, |collection, _| {
             collection.options = changed.options;
             collection.validation = changed.validation;
+            collection.capped = changed.capped;
         })?;
         Ok(())
     }
@@ -439,7 +442,7 @@ pub(crate) fn save(transaction: &mut Transaction, collection: &Collection) {
 }
 
 /// Removes a collection from `meta`, and gives back its space once nobody reads it any more.
-fn forget(transaction: &mut Transaction, collection: &Collection) {
+pub(crate) fn forget(transaction: &mut Transaction, collection: &Collection) {
     transaction.delete(Space::Meta, &layout::collection_meta_key(collection.id));
     transaction.reset_counter(&layout::counter_key(collection.id));
     transaction.reclaim(Space::Records, &collection.id.0.to_be_bytes());

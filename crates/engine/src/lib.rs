@@ -1,5 +1,6 @@
 //! The database without a socket: catalog, indexes, planner, operators, the one write door, sessions, cursors.
 
+pub mod capped;
 pub mod catalog;
 pub mod cursor;
 pub mod ddl;
@@ -20,6 +21,7 @@ pub mod planner;
 pub mod read;
 pub mod session;
 pub mod shape;
+pub mod tail;
 pub mod validate;
 pub mod validation;
 pub mod view;

@@ -31,11 +31,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "viewOn" => on = Some(argument.string()?),
             "pipeline" => pipeline = Some(create::stages(&argument)?),
             _ if options.take(&argument)? => {}
-            "expireAfterSeconds"
-            | "timeseries"
-            | "changeStreamPreAndPostImages"
-            | "cappedSize"
-            | "cappedMax" => {
+            "expireAfterSeconds" | "timeseries" | "changeStreamPreAndPostImages" => {
                 return Err(argument.unsupported());
             }
             _ => return Err(argument.unknown()),
@@ -56,6 +52,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if pipeline.is_some() || on.is_some() {
         let option = if pipeline.is_some() { "pipeline" } else { "viewOn" };
         return Err(invalid(format!("option only supported on a view: {option}")));
+    }
+    if options.resizes() && collection.capped.is_none() {
+        return Err(invalid("Collection must be capped."));
     }
     let reply = match index {
         None if conversion == Conversion::DryRun => {

@@ -39,7 +39,11 @@ pub fn stats(engine: &Engine, namespace: &Namespace, scale: i64) -> Result<Docum
     }
     reply.push("storageSize", number(counted.bytes / scale));
     reply.push("freeStorageSize", 0);
-    reply.push("capped", false);
+    reply.push("capped", collection.capped.is_some());
+    if let Some(capped) = collection.capped {
+        reply.push("max", number(capped.documents_max.unwrap_or(0)));
+        reply.push("maxSize", number(capped.bytes_max / scale));
+    }
     reply.push("nindexes", collection.indexes.len() as i32);
     reply.push("indexDetails", Document::new());
     let building = collection.building.iter().map(|building| building.index.spec.name.as_str().into());

@@ -8,6 +8,9 @@ use crate::argument::Argument;
 /// Options by name, in whatever order they were given.
 #[derive(Default)]
 pub struct CollectionOptions<'a> {
+    pub capped: bool,
+    pub size: Option<i64>,
+    pub max: Option<i64>,
     pub validator: Option<RawDocument<'a>>,
     pub validation_level: Option<&'a str>,
     pub validation_action: Option<&'a str>,
@@ -22,6 +25,9 @@ impl<'a> CollectionOptions<'a> {
                 self.validation_level = Some(one_of(argument, &["off", "strict", "moderate"])?);
             }
             "validationAction" => self.validation_action = Some(one_of(argument, &["error", "warn"])?),
+            // The names that `collMod` has for them.
+            "cappedSize" if argument.command == "collMod" => self.size = Some(capped_size(argument)?),
+            "cappedMax" if argument.command == "collMod" => self.max = Some(capped_max(argument)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -33,16 +39,32 @@ impl<'a> CollectionOptions<'a> {
             (Some(_), ..) => Some("validator"),
             (_, Some(_), _) => Some("validationLevel"),
             (.., Some(_)) => Some("validationAction"),
-            _ => None,
+            _ => self.resizes().then_some("cappedSize"),
         }
+    }
+
+    /// Whether validation is to change.
+    pub fn validates(&self) -> bool {
+        self.validator.is_some() || self.validation_level.is_some() || self.validation_action.is_some()
+    }
+
+    /// Whether a bound is to change.
+    pub fn resizes(&self) -> bool {
+        self.size.is_some() || self.max.is_some()
     }
 
     /// The same for `collMod`, after which it is written down how validation works.
     pub fn spelt_out_over(&self, options: RawDocument<'_>) -> Document {
+        if !self.validates() {
+            return self.over(options);
+        }
         let or_else = |given: Option<&'a str>, name: &str, default: &'a str| {
             given.or_else(|| options.get(name).is_none().then_some(default))
         };
         let spelt_out = CollectionOptions {
+            capped: self.capped,
+            size: self.size,
+            max: self.max,
             validator: self.validator,
             validation_level: or_else(self.validation_level, "validationLevel", "strict"),
             validation_action: or_else(self.validation_action, "validationAction", "error"),
@@ -54,6 +76,9 @@ impl<'a> CollectionOptions<'a> {
     pub fn over(&self, options: RawDocument<'_>) -> Document {
         let mut changed = Document::new();
         let given = |name: &str| match name {
+            "capped" => self.capped.then_some(RawValue::Bool(true)),
+            "size" => self.size.map(whole),
+            "max" => self.max.map(whole),
             "validator" => self.validator.map(RawValue::Document),
             "validationLevel" => self.validation_level.map(RawValue::String),
             "validationAction" => self.validation_action.map(RawValue::String),
@@ -86,6 +111,50 @@ const ORDER: [&str; 9] = [
     "clusteredIndex",
     "expireAfterSeconds",
 ];
+
+/// An int where it fits one.
+fn whole(number: i64) -> RawValue<'static> {
+    i32::try_from(number).map_or(RawValue::Int64(number), RawValue::Int32)
+}
+
+/// Sizes are whole multiples of this.
+const SIZE_STEP: i64 = 256;
+const SIZE_MAX: i64 = 1 << 50;
+const DOCUMENTS_MAX: i64 = i32::MAX as i64;
+
+/// The size of a capped collection, rounded up.
+pub fn capped_size(argument: &Argument<'_>) -> Result<i64> {
+    let size = argument.integer()?;
+    let refuse = |bound: String| {
+        let message = format!("BSON field '{}' value must be {bound}, actual value '{size}'", argument.name);
+        Err(Error::location(51024, message))
+    };
+    match size {
+        ..1 => refuse(">= 1".to_owned()),
+        size if size > SIZE_MAX => refuse(format!("<= {SIZE_MAX}")),
+        size => Ok(round_size(size)),
+    }
+}
+
+pub fn round_size(size: i64) -> i64 {
+    (size.max(1) + SIZE_STEP - 1) / SIZE_STEP * SIZE_STEP
+}
+
+/// How many documents a capped collection may have; nothing and less mean the most there can be.
+pub fn capped_max(argument: &Argument<'_>) -> Result<i64> {
+    match argument.integer()? {
+        ..1 => Ok(DOCUMENTS_MAX),
+        max if max > DOCUMENTS_MAX => Err(Error::location(
+            51024,
+            format!(
+                "BSON field '{}' value must be < {}, actual value '{max}'",
+                argument.name,
+                DOCUMENTS_MAX + 1
+            ),
+        )),
+        max => Ok(max),
+    }
+}
 
 fn one_of<'a>(argument: &Argument<'a>, names: &[&str]) -> Result<&'a str> {
     let given = argument.string()?;

@@ -8,7 +8,7 @@ use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 
-use super::collection_options::CollectionOptions;
+use super::collection_options::{CollectionOptions, capped_max, capped_size};
 use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
@@ -102,19 +102,19 @@ fn create_view(call: &Call<'_, '_>, namespace: Namespace, view: ViewOptions<'_>)
 
 fn parse(body: RawDocument<'_>) -> Result<Document> {
     let invalid = |message: &str| Err(Error::user(ErrorCode::InvalidOptions, message));
-    let (mut capped, mut size, mut refused) = (false, false, None);
+    let (mut capped, mut id_index, mut refused) = (false, false, None);
     let mut options = CollectionOptions::default();
     for argument in arguments(NAME, body) {
         let mut unless = |harmless: bool| refused = refused.take().or((!harmless).then_some(argument));
         match argument.name {
             "capped" => capped = argument.boolean()?,
-            "size" | "max" => {
-                argument.integer()?;
-                size |= argument.name == "size";
-                unless(false);
-            }
+            "size" => options.size = Some(capped_size(&argument)?),
+            "max" => options.max = Some(capped_max(&argument)?),
             "collation" => check_collation(&argument)?,
-            "idIndex" => check_id_index(argument.document()?)?,
+            "idIndex" => {
+                check_id_index(argument.document()?)?;
+                id_index = true;
+            }
             "autoIndexId" if argument.boolean()? => {}
             "autoIndexId" => {
                 return Err(Error::location(
@@ -135,17 +135,19 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
-    match (capped, size, refused) {
-        (true, false, _) => invalid("the 'size' field is required when 'capped' is true"),
-        (false, _, Some(Argument { name: "size" | "max", .. })) => {
-            invalid("the 'capped' field needs to be true when either the 'size' or 'max' fields are present")
+    let _ = id_index;
+    match (capped, options.size, options.max) {
+        (true, None, _) => return invalid("the 'size' field is required when 'capped' is true"),
+        (false, size, max) if size.is_some() || max.is_some() => {
+            return invalid(
+                "the 'capped' field needs to be true when either the 'size' or 'max' fields are present",
+            );
         }
-        (true, ..) => Err(Error::user(
-            ErrorCode::NotImplemented,
-            "create: capped collections are not supported by Kilim",
-        )),
-        (_, _, Some(argument)) => Err(argument.unsupported()),
-        (_, _, None) => Ok(options.over(RawDocument::empty())),
+        _ => options.capped = capped,
+    }
+    match refused {
+        Some(argument) => Err(argument.unsupported()),
+        None => Ok(options.over(RawDocument::empty())),
     }
 }
 

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_engine::catalog::Collection;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::planner::{Hint, ReadRequest};
+use kilim_engine::tail::Tail;
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
@@ -42,6 +44,8 @@ pub struct Find {
     pub batch_size: Option<usize>,
     pub single_batch: bool,
     pub immortal: bool,
+    pub tailable: bool,
+    pub awaits: bool,
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
@@ -59,6 +63,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.describe("query");
     call.engine.metrics.queried.add(1);
     let executing = |error| while_executing("Executor error during find command", error);
+    if find.tailable
+        && let Some(collection) = call.unit.collection(&namespace)?
+    {
+        return run_tailable(call, namespace, &collection, find).map_err(executing);
+    }
     let reading =
         read::plan(&mut call.unit, &namespace, find.request).map_err(|error| match error.code() {
             // A sort may run out of memory while plans are tried against each other.
@@ -71,6 +80,32 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     cursor.immortal = find.immortal;
     cursor_reply::first_batch(call, cursor, Batch::first(find.batch_size), find.single_batch)
         .map_err(executing)
+}
+
+/// A tailable cursor, which stays open at the end of a capped collection.
+fn run_tailable(
+    call: &Call<'_, '_>,
+    namespace: Namespace,
+    collection: &Collection,
+    find: Find,
+) -> Result<Document> {
+    if collection.capped.is_none() {
+        return Err(not_capped());
+    }
+    let mut tail = Tail::new(collection.id, find.request);
+    tail.go_on(&call.unit.snapshot())?;
+    let mut cursor = Cursor::new(namespace, Source::Tail(Box::new(tail)));
+    cursor.collection = Some(collection.id);
+    cursor.immortal = find.immortal;
+    cursor.awaits = find.awaits;
+    cursor_reply::first_batch(call, cursor, Batch::first(find.batch_size), false)
+}
+
+fn not_capped() -> Error {
+    Error::user(
+        ErrorCode::BadValue,
+        "error processing query: tailable cursor requested on non capped collection",
+    )
 }
 
 /// A view is read by its pipeline, and the find's own behind it.
@@ -90,7 +125,9 @@ fn run_through_view(call: &mut Call<'_, '_>, namespace: Namespace, variables: Va
     // Everything else is checked as in any find; filter and projection are the pipeline's to read.
     let others = call.body.iter().filter(|(name, _)| !matches!(*name, "filter" | "projection" | "sort"));
     let others: Document = others.map(|(name, value)| (name, value.to_value())).collect();
-    parse(others.as_raw(), &variables)?;
+    if parse(others.as_raw(), &variables)?.tailable {
+        return Err(not_capped());
+    }
     call.describe("query");
     call.engine.metrics.queried.add(1);
     let asked = Asked {
@@ -173,10 +210,10 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             "Cannot set 'awaitData' without also setting 'tailable'",
         ));
     }
-    if tailable {
+    if tailable && single_batch {
         return Err(Error::user(
             ErrorCode::BadValue,
-            "error processing query: tailable cursor requested on non capped collection",
+            "cannot use tailable option with the 'singleBatch' option",
         ));
     }
     let scope = Scope::new(variables);
@@ -186,6 +223,13 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
         false => Some(Projection::parse_in(projection, &scope)?),
     };
     let sort = parse_sort(sort)?;
+    let forwards = |sort: &Sort| sort.is_natural() && sort.parts().iter().all(|part| !part.descending);
+    if tailable && sort.as_ref().is_some_and(|sort| !forwards(sort)) {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            "cannot use tailable option with a sort other than {$natural: 1}",
+        ));
+    }
     if let Some(projection) = projection.as_mut().filter(|projection| projection.wants_sort_key()) {
         let sort = sort.clone().ok_or_else(|| {
             Error::user(ErrorCode::BadValue, "cannot use sortKey $meta projection without a sort")
@@ -205,6 +249,8 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
         batch_size,
         single_batch,
         immortal,
+        tailable,
+        awaits: await_data,
     })
 }
 

@@ -1,8 +1,10 @@
 //! `getMore`: the next batch of a cursor.
 
+use std::time::{Duration, Instant};
+
 use kilim_bson::{Document, RawValue, Writer};
 use kilim_engine::Namespace;
-use kilim_engine::cursor::{Batch, Cursor};
+use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::arguments;
@@ -82,17 +84,71 @@ fn next_batch(call: &Call<'_, '_>, cursor: &mut Cursor, size: Option<usize>) -> 
     writer.open_document("cursor");
     writer.open_array("nextBatch");
     let operation = call.operation.clone();
-    let exhausted = cursor
-        .fill(&mut writer, Batch::next(size), &|| operation.check())
-        .map_err(|error| while_executing("Executor error during getMore", error))?;
+    let mut fill = |cursor: &mut Cursor| {
+        cursor
+            .fill(&mut writer, Batch::next(size), &|| operation.check())
+            .map_err(|error| while_executing("Executor error during getMore", error))
+    };
+    let exhausted = match cursor.source {
+        Source::Tail(_) => wait_for_more(call, cursor, fill)?,
+        _ => fill(cursor)?,
+    };
     writer.close();
     call.engine.metrics.documents_returned.add(cursor.returned - before);
     Ok((writer, exhausted))
 }
 
+/// How long a getMore with `awaitData` waits where nobody says.
+const AWAIT: Duration = Duration::from_secs(1);
+/// How often it looks whether anything was committed.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The next batch of a tailable cursor: what has arrived, waited for if it was asked to.
+fn wait_for_more(
+    call: &Call<'_, '_>,
+    cursor: &mut Cursor,
+    mut fill: impl FnMut(&mut Cursor) -> Result<bool>,
+) -> Result<bool> {
+    // Here `maxTimeMS` bounds the waiting, and is no reason to fail.
+    call.operation.set_time_limit(None);
+    let until = Instant::now() + call.generic.time_limit.unwrap_or(AWAIT);
+    let returned = cursor.returned;
+    loop {
+        let snapshot = call.engine.store.snapshot();
+        if cursor.collection.is_some_and(|id| call.engine.catalog().by_id(id).is_none()) {
+            return Err(Error::user(
+                ErrorCode::QueryPlanKilled,
+                format!(
+                    "Executor error during getMore :: caused by :: collection dropped: {}",
+                    cursor.namespace
+                ),
+            ));
+        }
+        if let Source::Tail(tail) = &mut cursor.source {
+            tail.go_on(&snapshot).map_err(|error| while_executing("Executor error during getMore", error))?;
+        }
+        let exhausted = fill(cursor)?;
+        if let Source::Tail(tail) = &mut cursor.source {
+            tail.rest();
+        }
+        let seen = snapshot.commit_time();
+        drop(snapshot);
+        while cursor.returned == returned && call.engine.store.last_commit_time() == seen {
+            if !cursor.awaits || Instant::now() >= until || call.engine.operations.is_ending() {
+                return Ok(exhausted);
+            }
+            call.operation.check()?;
+            std::thread::sleep(LOOK_EVERY);
+        }
+        if cursor.returned != returned || !cursor.awaits || Instant::now() >= until {
+            return Ok(exhausted);
+        }
+    }
+}
+
 /// A cursor is read on by its own session, in its own transaction, under its own name.
 fn check_owner(call: &Call<'_, '_>, cursor: &Cursor, namespace: &Namespace, id: i64) -> Result<()> {
-    if call.generic.time_limit.is_some() {
+    if call.generic.time_limit.is_some() && !cursor.awaits {
         return Err(Error::user(
             ErrorCode::BadValue,
             "cannot set maxTimeMS on getMore command for a non-awaitData cursor",

@@ -3,12 +3,14 @@
 pub mod abort_transaction;
 pub mod aggregate;
 pub mod build_info;
+pub mod clone_collection_as_capped;
 pub mod coll_mod;
 pub mod coll_stats;
 pub mod collection_options;
 pub mod commit_transaction;
 pub mod configure_fail_point;
 pub mod connection_status;
+pub mod convert_to_capped;
 pub mod count;
 pub mod create;
 pub mod create_indexes;

@@ -12,6 +12,7 @@ use kilim_storage::Space;
 
 use super::duplicate::duplicate_key;
 use super::unit::Unit;
+use crate::capped;
 use crate::catalog::{Collection, RecordId};
 use crate::index::{Index, KeySet, keys_of};
 use crate::layout;
@@ -76,8 +77,33 @@ pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Inserts a document. Where patterns shaped it, the answer tells how it was written.
+/// Inserts a document. Where patterns shaped it, the answer tells how it was written. In a capped collection the
+/// oldest documents go for it.
 pub(crate) fn insert(
+    unit: &mut Unit<'_>,
+    collection: &Arc<Collection>,
+    document: RawDocument<'_>,
+) -> Result<Option<Document>> {
+    let Some(capped) = collection.capped else { return add(unit, collection, document) };
+    if unit.is_transaction() {
+        return Err(capped::not_in_transaction(&collection.namespace));
+    }
+    let oldest = capped::make_room(unit, collection, capped, document)?;
+    let (saved, caused) = (unit.transaction().savepoint(), unit.caused.clone());
+    let added = add(unit, collection, document).and_then(|shaped| {
+        for (record, before) in &oldest {
+            delete(unit, collection, *record, before.as_raw())?;
+        }
+        Ok(shaped)
+    });
+    if added.is_err() {
+        unit.transaction().restore(saved);
+        unit.caused = caused;
+    }
+    added
+}
+
+fn add(
     unit: &mut Unit<'_>,
     collection: &Arc<Collection>,
     document: RawDocument<'_>,
@@ -105,6 +131,9 @@ pub(crate) fn update(
     if collection.namespace.holds_definitions() {
         return Err(maintenance::refuse_change(&collection.namespace));
     }
+    if collection.capped.is_some() && unit.is_transaction() {
+        return Err(capped::not_in_transaction(&collection.namespace));
+    }
     let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
         check_valid(unit, collection, Some(before.stored), after)?;
         return put_changed(unit, collection, record, before.stored, after, untouched).map(|()| None);
@@ -120,6 +149,9 @@ pub(crate) fn delete(
 ) -> Result<()> {
     if collection.namespace.holds_definitions() {
         return Err(maintenance::refuse_change(&collection.namespace));
+    }
+    if collection.capped.is_some() && unit.is_transaction() {
+        return Err(capped::no_removal_in_transaction(&collection.namespace));
     }
     let Some(patterns) = unit.engine.patterns().concerned(&collection.namespace) else {
         return put_removed(unit, collection, record, before.stored);

@@ -344,7 +344,7 @@ impl<'e> Unit<'e> {
     }
 
     /// Takes the intent on a record and reads its newest version, commit time included. `None`: gone.
-    pub(super) fn lock_record(
+    pub(crate) fn lock_record(
         &mut self,
         collection: CollectionId,
         record: RecordId,
@@ -358,6 +358,13 @@ impl<'e> Unit<'e> {
             return transaction.get(Space::Records, &key);
         }
         transaction.latest(Space::Records, &key)
+    }
+
+    /// Takes a key that this unit keeps until its batch is handed in. From here on it waits for nobody.
+    pub(crate) fn hold_for_batch(&mut self, space: Space, key: &[u8]) -> Result<()> {
+        self.lock(space, key)?;
+        self.maintains = true;
+        Ok(())
     }
 
     /// Takes the intent on a unique key and says who holds the key, if anyone.

@@ -1,0 +1,39 @@
+//! `cloneCollectionAsCapped`: copy the newest documents of a collection into a new one of bounded size.
+
+use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_engine::{Namespace, capped};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::convert_to_capped::{capped_options, source_missing};
+use crate::dispatch::Call;
+
+const NAME: &str = "cloneCollectionAsCapped";
+
+pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let text = |name: &str| match call.body.get(name) {
+        Some(RawValue::String(text)) => Ok(text),
+        _ => Err(Error::user(ErrorCode::TypeMismatch, format!("'{name}' must be of type String"))),
+    };
+    let (from, to) = (text(NAME)?, text("toCollection")?);
+    if to.is_empty() {
+        return Err(Error::user(ErrorCode::InvalidNamespace, "Invalid target collection name: "));
+    }
+    let from = Namespace::parse(call.generic.database, from)?;
+    let to = Namespace::parse(call.generic.database, to)?;
+    call.describe("command");
+    let options = capped_options(call, NAME)?.over(RawDocument::empty());
+    if call.engine.collection(&from).is_none() {
+        return Err(source_missing(&from.to_string()));
+    }
+    if call.engine.collection(&to).is_some() {
+        return Err(Error::user(
+            ErrorCode::NamespaceExists,
+            format!(
+                "cloneCollectionAsCapped failed - destination collection {to} already exists. source collection: \
+                 {from}"
+            ),
+        ));
+    }
+    capped::clone_as_capped(&mut call.unit, &from, &to, options)?;
+    Ok(Document::new())
+}

@@ -1,0 +1,191 @@
+//! Capped collections: of a bounded size, the oldest documents make room for new ones.
+//!
+//! Inserts into one capped collection follow each other: whoever inserts holds the collection's counter until its
+//! batch is handed in. So sizes are exact, records become visible in the order of their numbers, and a tailable
+//! cursor that has seen a record never misses one before it.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::{Direction, Durability, Space};
+
+use crate::catalog::{Collection, RecordId};
+use crate::ddl::{forget, save};
+use crate::engine::Engine;
+use crate::layout;
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::operator::ExecContext;
+use crate::write::{Unit, insert};
+
+/// How much a capped collection holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capped {
+    pub bytes_max: i64,
+    /// None where only the size counts.
+    pub documents_max: Option<i64>,
+}
+
+impl Capped {
+    /// What a collection's options say.
+    pub fn of(options: RawDocument<'_>) -> Option<Capped> {
+        let number = |name| match options.get(name) {
+            Some(RawValue::Int32(number)) => Some(i64::from(number)),
+            Some(RawValue::Int64(number)) => Some(number),
+            _ => None,
+        };
+        match options.get("capped") {
+            Some(RawValue::Bool(true)) => {
+                Some(Capped { bytes_max: number("size")?, documents_max: number("max") })
+            }
+            _ => None,
+        }
+    }
+
+    fn is_exceeded_by(self, bytes: i64, documents: i64) -> bool {
+        bytes > self.bytes_max || self.documents_max.is_some_and(|max| documents > max)
+    }
+}
+
+/// Takes the place that a new document needs: the oldest ones that must go for it, held, as they are now.
+pub(crate) fn make_room(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    capped: Capped,
+    document: RawDocument<'_>,
+) -> Result<Vec<(RecordId, Document)>> {
+    unit.hold_for_batch(Space::Meta, &layout::counter_key(collection.id))?;
+    let snapshot = unit.newest_snapshot()?;
+    let counted = snapshot.counter(&layout::counter_key(collection.id))?;
+    let mut documents = counted.count + 1;
+    let mut bytes = counted.bytes + document.as_bytes().len() as i64;
+    let mut oldest = Vec::new();
+    if !capped.is_exceeded_by(bytes, documents) {
+        return Ok(oldest);
+    }
+    let lower = layout::record_key(collection.id, RecordId(0));
+    let upper = layout::record_key(collection.id, RecordId(u64::MAX));
+    let scan = snapshot.scan(
+        Space::Records,
+        Bound::Included(&lower[..]),
+        Bound::Included(&upper[..]),
+        Direction::Forward,
+    );
+    for entry in scan {
+        if !capped.is_exceeded_by(bytes, documents) {
+            break;
+        }
+        let record = layout::record_id_of(&entry?.0);
+        let Some(newest) = unit.lock_record(collection.id, record)? else { continue };
+        // SAFETY: records hold documents that passed validation.
+        let stored = unsafe { RawDocument::from_validated(&newest[layout::STAMP_BYTES..]) };
+        let stored = collection.shape.to_logical(stored);
+        documents -= 1;
+        bytes -= stored.as_bytes().len() as i64;
+        oldest.push((record, stored.to_document()));
+        unit.operation.check()?;
+    }
+    Ok(oldest)
+}
+
+/// What MongoDB refuses inside a transaction.
+pub(crate) fn not_in_transaction(namespace: &Namespace) -> Error {
+    Error::user(
+        ErrorCode::OperationNotSupportedInTransaction,
+        format!(
+            "Collection '{namespace}' is a capped collection. Writes in transactions are not allowed on capped \
+             collections."
+        ),
+    )
+}
+
+/// The same for removals.
+pub(crate) fn no_removal_in_transaction(namespace: &Namespace) -> Error {
+    Error::user(
+        ErrorCode::IllegalOperation,
+        format!("Cannot remove from a capped collection in a multi-document transaction: {namespace}"),
+    )
+}
+
+/// What a collection is called while it is filled.
+const TEMPORARY: &str = "tmp.agg_out.";
+
+/// `convertToCapped`: a capped collection with the newest documents of another takes its place, with no index but
+/// `_id`'s.
+pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) -> Result<()> {
+    let engine = unit.engine;
+    let operation = unit.operation.clone();
+    let temporary = Namespace {
+        database: namespace.database.clone(),
+        // Begins as those do that a crash leaves behind and the next start drops.
+        collection: format!("{TEMPORARY}{:016x}", rand::random::<u64>()),
+    };
+    // No writer comes in before the other is in its place.
+    let (source, _held) = engine.hold(&operation, namespace)?;
+    if engine
+        .patterns()
+        .iter()
+        .any(|pattern| pattern.target == *namespace || pattern.source.as_ref() == Some(namespace))
+    {
+        return Err(Error::user(
+            ErrorCode::IllegalOperation,
+            format!("{namespace} cannot be converted while patterns are declared on it: drop them first"),
+        ));
+    }
+    engine.create_collection(&temporary, options)?;
+    let copied =
+        copy(unit, namespace, &temporary).and_then(|()| engine.put_in_place(&operation, &temporary, &source));
+    if copied.is_err() {
+        let _ = unit.settle();
+        let _ = engine.drop_collection(&operation, &temporary);
+    }
+    copied
+}
+
+/// `cloneCollectionAsCapped`: the same beside the other.
+pub fn clone_as_capped(
+    unit: &mut Unit<'_>,
+    from: &Namespace,
+    to: &Namespace,
+    options: Document,
+) -> Result<()> {
+    unit.engine.create_collection(to, options)?;
+    copy(unit, from, to)
+}
+
+impl Engine {
+    /// Gives a collection the name and place of another, which the caller holds.
+    fn put_in_place(&self, operation: &Operation, new: &Namespace, old: &Collection) -> Result<()> {
+        let (new, _held) = self.hold(operation, new)?;
+        let _ids = self.ids.lock();
+        let renamed = Collection { namespace: old.namespace.clone(), ..(*new).clone() };
+        let mut transaction = self.store.begin();
+        forget(&mut transaction, old);
+        save(&mut transaction, &renamed);
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| {
+            catalog.remove(&new.namespace);
+            catalog.insert(Arc::new(renamed));
+        });
+        self.cursors.close_of_collection(old.id);
+        Ok(())
+    }
+}
+
+fn copy(unit: &mut Unit<'_>, from: &Namespace, to: &Namespace) -> Result<()> {
+    let operation: Arc<Operation> = unit.operation.clone();
+    let request = crate::planner::ReadRequest::new(Arc::new(kilim_query::filter::Filter::True));
+    let mut executor = crate::read::plan(unit, from, request)?.execute();
+    unit.bypass_validation = true;
+    let interrupt = || operation.check();
+    let mut context = ExecContext::new(&interrupt);
+    while let Some(row) = executor.next_document(&mut context)? {
+        let outcome = insert(unit, to, &[row.document()], true, |_| 0)?;
+        if let Some((_, error)) = outcome.errors.into_iter().next() {
+            return Err(error);
+        }
+    }
+    unit.settle()
+}

@@ -1,0 +1,113 @@
+//! Tailable cursors: a capped collection read in the order of insertion, and on from there as documents arrive.
+//!
+//! Between two batches the cursor keeps the number of the record it saw last, and no snapshot. The next batch begins
+//! behind that record, in the newest state; if the record is gone by then, so is the cursor's place.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use kilim_bson::Writer;
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+use kilim_query::projection::Projection;
+use kilim_storage::{Direction, Scan, Snapshot, Space};
+
+use crate::catalog::{CollectionId, RecordId};
+use crate::layout;
+use crate::operator::{ExecContext, Row, RowData};
+use crate::planner::ReadRequest;
+
+pub struct Tail {
+    collection: CollectionId,
+    filter: Arc<Filter>,
+    projection: Option<Projection>,
+    skip: u64,
+    /// How many may still be given, where there is a limit.
+    left: Option<u64>,
+    /// What was looked at last, whether it matched or not.
+    last: Option<RecordId>,
+    scan: Option<Scan>,
+}
+
+impl Tail {
+    pub fn new(collection: CollectionId, request: ReadRequest) -> Tail {
+        Tail {
+            collection,
+            filter: request.filter,
+            projection: request.projection,
+            skip: request.skip,
+            left: request.limit,
+            last: None,
+            scan: None,
+        }
+    }
+
+    /// Goes on in a newer state.
+    pub fn go_on(&mut self, snapshot: &Snapshot) -> Result<()> {
+        let lower = match self.last {
+            None => RecordId(0),
+            Some(last) => {
+                if snapshot.get(Space::Records, &layout::record_key(self.collection, last))?.is_none() {
+                    return Err(Error::user(
+                        ErrorCode::CappedPositionLost,
+                        format!(
+                            "CollectionScan died due to failure to restore tailable cursor position. Last seen \
+                             record id: RecordId({})",
+                            last.0
+                        ),
+                    ));
+                }
+                RecordId(last.0 + 1)
+            }
+        };
+        let lower = layout::record_key(self.collection, lower);
+        let upper = layout::record_key(self.collection, RecordId(u64::MAX));
+        self.scan = Some(snapshot.scan(
+            Space::Records,
+            Bound::Included(&lower[..]),
+            Bound::Included(&upper[..]),
+            Direction::Forward,
+        ));
+        Ok(())
+    }
+
+    /// Ends a batch: what it read from is let go of.
+    pub fn rest(&mut self) {
+        self.scan = None;
+    }
+
+    /// Whether it has seen anything: a cursor over nothing has no place to wait at.
+    pub fn has_place(&self) -> bool {
+        self.last.is_some()
+    }
+
+    pub fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        if self.left == Some(0) {
+            return Ok(None);
+        }
+        while let Some((key, stored)) = self.scan.as_mut().and_then(Iterator::next).transpose()? {
+            context.tick()?;
+            let record = layout::record_id_of(&key);
+            self.last = Some(record);
+            let row = Row { record, data: RowData::Record(stored) };
+            if !self.filter.matches(row.document())? {
+                continue;
+            }
+            if self.skip > 0 {
+                self.skip -= 1;
+                continue;
+            }
+            self.left = self.left.map(|left| left - 1);
+            return match &self.projection {
+                None => Ok(Some(row)),
+                Some(projection) => {
+                    let position = projection.position(&self.filter, row.document());
+                    let mut out = Writer::new();
+                    projection.apply(row.document(), position, &mut out)?;
+                    Ok(Some(Row { record, data: RowData::Document(out.finish()) }))
+                }
+            };
+        }
+        Ok(None)
+    }
+}

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use kilim_testkit::crash::rebuild::Names;
 use kilim_testkit::crash::{self, KillPlan, PowerPlan, Shim};
-use kilim_testkit::history::{Plan, Report, bank, list_append, unique_key};
+use kilim_testkit::history::{Plan, Report, bank, list_append, maintained, unique_key};
 use kilim_testkit::subject::{Kind, Subject};
 
 const USAGE: &str =
-    "crash kill|power|full-disk|full-disk-by-surprise|failed-sync|bank|list-append|unique-key (--kilim PATH | --mongod PATH)
+    "crash kill|power|full-disk|full-disk-by-surprise|failed-sync|bank|list-append|maintained|unique-key (--kilim PATH | --mongod PATH)
   --seed N          replays a run (default: from the clock)
   --clients N       concurrent writers (default 8, 4 for power)
   --rounds N        kill: lives (default 20)
@@ -153,6 +153,7 @@ fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
             .map(|()| "failed sync: refused until restart, read".to_owned()),
         "bank" => history(options, subject, bank::run),
         "list-append" => history(options, subject, list_append::run),
+        "maintained" => history(options, subject, maintained::run),
         "unique-key" => history(options, subject, unique_key::run),
         other => bail!("unknown run {other}\n{USAGE}"),
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue};
-use kilim_error::Result;
+use kilim_error::{Error, Result};
 use kilim_patterns::declaration::OnUserWrite;
 use kilim_patterns::{Derived, Kind, Reference, Rollup, Shaped, overlap, with_value};
 
@@ -413,6 +413,7 @@ impl Work {
 
     /// Writes every touched document once, the user's first, and the groups' states.
     fn write(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {
+        self.check_in_force(unit)?;
         let saved = unit.transaction().savepoint();
         let caused = unit.caused.clone();
         let written = self.write_all(unit, untouched);
@@ -421,6 +422,31 @@ impl Work {
             unit.caused = caused;
         }
         written
+    }
+
+    /// The patterns were taken when the first collection was entered, and others were entered since. Now that all are
+    /// held, nobody puts a pattern that concerns them in force or out of it; before, somebody may have.
+    fn check_in_force(&self, unit: &Unit<'_>) -> Result<()> {
+        let Some(first) = self.touched.first() else { return Ok(()) };
+        let registry = unit.engine.patterns();
+        let now = registry.of(&first.collection.namespace.database);
+        if std::ptr::eq(now, &*self.patterns) {
+            return Ok(());
+        }
+        let mut places: Vec<&Namespace> = Vec::new();
+        for touched in &self.touched {
+            if places.last() != Some(&&touched.collection.namespace) {
+                places.push(&touched.collection.namespace);
+            }
+        }
+        let ids = |patterns: &[Arc<Pattern>]| -> Vec<PatternId> {
+            let concerned = |pattern: &&Arc<Pattern>| places.iter().any(|place| pattern.concerns(place));
+            patterns.iter().filter(concerned).map(|pattern| pattern.id).collect()
+        };
+        match ids(now) == ids(&self.patterns) {
+            true => Ok(()),
+            false => Err(Error::Conflict("a pattern was put in force or out of it meanwhile")),
+        }
     }
 
     fn write_all(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {

@@ -92,7 +92,7 @@ pub(crate) fn insert(
     let (saved, caused) = (unit.transaction().savepoint(), unit.caused.clone());
     let added = add(unit, collection, document).and_then(|shaped| {
         for (record, before) in &oldest {
-            delete(unit, collection, *record, before.as_raw())?;
+            delete(unit, collection, *record, Before::of(before.as_raw()))?;
         }
         Ok(shaped)
     });

@@ -257,7 +257,12 @@ impl fmt::Display for Plan {
                 What::Create { summary, .. } => summary.clone(),
                 What::Drop => "its fields stay, as plain ones".to_owned(),
                 What::LeftAlone => "left alone; --prune drops it".to_owned(),
-                What::Unchanged { state } if state != "active" => format!("but {state}"),
+                What::Unchanged { state } => match &**state {
+                    "active" => String::new(),
+                    "suspect" | "failed" | "unverified" => format!("but {state}: `kilim pattern repair` it"),
+                    "paused" => "but paused: `kilim pattern resume` it".to_owned(),
+                    other => format!("and {other}"),
+                },
                 _ => String::new(),
             };
             let line = format!("  {sign} {:<12}  {:<width$}  {note}", step.what.verb(), name(step));

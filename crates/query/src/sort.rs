@@ -86,6 +86,19 @@ impl Sort {
         Ok(())
     }
 
+    /// Appends how the key begins, where the first of two fields tells that by itself; whether it does.
+    pub fn leading_key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> bool {
+        // Of two fields only one can lead through an array, so nothing can be wrong with the other.
+        let [first, _] = &self.parts[..] else { return false };
+        match scalar_at(document, first.path.components()) {
+            Some(value) => {
+                encode_value(out, value, first.descending);
+                true
+            }
+            None => false,
+        }
+    }
+
     /// The values that the document's key is made of, one for each field.
     pub fn values_of(&self, document: RawDocument<'_>) -> Result<Array> {
         let mut smallest =

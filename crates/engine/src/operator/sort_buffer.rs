@@ -61,11 +61,36 @@ impl SortBuffer {
 
     /// Takes a row that has its document, and the key whose bytes order it.
     pub(crate) fn push(&mut self, key: &[u8], row: Row) -> Result<()> {
-        self.sorted_bytes += (key.len() + row.document().as_bytes().len()) as u64;
-        let full = self.limit.is_some_and(|limit| self.best.len() as u64 >= limit);
-        if full && self.best.peek().is_none_or(|worst| *worst.key <= *key) {
-            return Ok(());
+        if self.admits(key, &row) { self.keep(key, row) } else { Ok(()) }
+    }
+
+    /// The same with a row that others hold too: only one that is kept is cloned.
+    pub(crate) fn push_shared(&mut self, key: &[u8], row: &Row) -> Result<()> {
+        if self.admits(key, row) { self.keep(key, row.clone()) } else { Ok(()) }
+    }
+
+    /// Whether a row is behind all that are kept, as the beginning of its key tells. One that is, is counted.
+    pub(crate) fn refuses(&mut self, leading: &[u8], row: &Row) -> bool {
+        let behind = |worst: &SortEntry| worst.key.get(..leading.len()).is_some_and(|worst| worst < leading);
+        let refused = self.best.peek().is_none_or(behind) && self.is_full();
+        if refused {
+            self.sorted_bytes += (leading.len() + row.document().as_bytes().len()) as u64;
         }
+        refused
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.best.len() as u64 >= limit)
+    }
+
+    /// Counts a row, and says whether it is among the best so far.
+    fn admits(&mut self, key: &[u8], row: &Row) -> bool {
+        self.sorted_bytes += (key.len() + row.document().as_bytes().len()) as u64;
+        !self.is_full() || self.best.peek().is_some_and(|worst| *worst.key > *key)
+    }
+
+    fn keep(&mut self, key: &[u8], row: Row) -> Result<()> {
+        let full = self.is_full();
         let entry = SortEntry { key: key.into(), sequence: self.sequence, row };
         self.sequence += 1;
         self.bytes += entry.bytes();

@@ -156,6 +156,8 @@ struct Branch<'s> {
     /// Its stages up to the first that gathers.
     step: Box<dyn Step>,
     gathers: bool,
+    /// The first that gathers is the first of all.
+    direct: bool,
     /// The others, which run at the end.
     rest: &'s [Stage],
     rows: Rows,
@@ -170,10 +172,14 @@ impl<'s> Branch<'s> {
         for stage in first {
             step = super::step(stage, step, opening)?;
         }
-        Ok(Branch { fed, step, gathers: gathering.is_some(), rest, rows: Rows::default() })
+        let (gathers, direct) = (gathering.is_some(), gathering == Some(0));
+        Ok(Branch { fed, step, gathers, direct, rest, rows: Rows::default() })
     }
 
     fn take_in(&mut self, batch: Batch, context: &mut ExecContext<'_>) -> Result<()> {
+        if self.direct && self.step.take_rows(&batch, context)? {
+            return Ok(());
+        }
         *self.fed.lock().unwrap_or_else(PoisonError::into_inner) = Some(batch);
         match self.gathers {
             true => self.step.take_in(context).map(drop),

@@ -68,6 +68,11 @@ pub trait Step: Send {
         Ok(false)
     }
 
+    /// The same of rows at hand instead of its input's.
+    fn take_rows(&mut self, _rows: &[Row], _context: &mut ExecContext<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Where its rows come from.
     fn input(&self) -> Option<&dyn Step> {
         None

@@ -22,6 +22,20 @@ impl Sort {
         let buffer = SortBuffer::new(stage.limit, allow_disk_use);
         Sort { sort: stage.sort.clone(), key: Vec::new(), buffer, input }
     }
+
+    /// Makes the row's key, unless its beginning tells that the row is behind all that will be kept.
+    fn is_wanted(&mut self, row: &Row) -> Result<bool> {
+        self.key.clear();
+        if self.buffer.is_full() {
+            let told = self.sort.leading_key_of(row.document(), &mut self.key);
+            if told && self.buffer.refuses(&self.key, row) {
+                return Ok(false);
+            }
+            self.key.clear();
+        }
+        self.sort.key_of(row.document(), &mut self.key)?;
+        Ok(true)
+    }
 }
 
 impl Step for Sort {
@@ -37,9 +51,19 @@ impl Step for Sort {
     fn take_in(&mut self, context: &mut ExecContext<'_>) -> Result<bool> {
         while let Some(row) = self.input.next(context)? {
             context.tick()?;
-            self.key.clear();
-            self.sort.key_of(row.document(), &mut self.key)?;
-            self.buffer.push(&self.key, row)?;
+            if self.is_wanted(&row)? {
+                self.buffer.push(&self.key, row)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_rows(&mut self, rows: &[Row], context: &mut ExecContext<'_>) -> Result<bool> {
+        for row in rows {
+            context.tick()?;
+            if self.is_wanted(row)? {
+                self.buffer.push_shared(&self.key, row)?;
+            }
         }
         Ok(true)
     }

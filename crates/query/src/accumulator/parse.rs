@@ -104,10 +104,10 @@ fn parse_sorted(kind: Kind, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<
     for (name, value) in operand {
         match (name, value) {
             ("n", _) if several => n = Some(expression(value, scope)?),
-            ("output", _) => output = Some(expression(value, scope)?),
-            ("sortBy", RawValue::Document(by)) => order = Some(Order::parse(by)?),
+            ("output", _) => output = Some(value),
+            ("sortBy", RawValue::Document(by)) => order = Some(by),
             // As on MongoDB, an array is a document whose fields are its indexes.
-            ("sortBy", RawValue::Array(by)) => order = Some(Order::parse(by.as_document())?),
+            ("sortBy", RawValue::Array(by)) => order = Some(by.as_document()),
             ("sortBy", _) => {
                 return Err(Error::location(10065, "invalid parameter: expected an object (sortBy)"));
             }
@@ -122,6 +122,8 @@ fn parse_sorted(kind: Kind, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<
     }
     let output = output.ok_or_else(|| Error::location(5788004, "Missing value for 'output'"))?;
     let order = order.ok_or_else(|| Error::location(5788005, "Missing value for 'sortBy'"))?;
+    // In mongod's order: what is wrong with the output is told last.
+    let (order, output) = (Order::parse(order)?, expression(output, scope)?);
     Ok(Accumulator { n, order: Some(Arc::new(order)), ..Accumulator::new(kind, output) })
 }
 

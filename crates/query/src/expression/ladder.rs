@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use kilim_bson::{Value, identical};
+use kilim_bson::{RawValue, Value, identical};
 use kilim_error::Result;
 
 use super::{Call, Env, Evaluated, Expression, Fold};
@@ -11,6 +11,21 @@ use super::{Call, Env, Evaluated, Expression, Fold};
 /// The bounds between the ranges, ascending: case `i` is from bound `i` up to bound `i + 1`.
 pub(super) struct Ladder {
     bounds: Vec<Value>,
+    /// The same as doubles, where they are that exactly.
+    doubles: Option<Vec<f64>>,
+}
+
+/// Whole numbers up to here are exact as doubles.
+const EXACT_MAX: u64 = 1 << 53;
+
+/// A number that a double holds exactly; NaN is no number among others.
+fn exact(value: RawValue<'_>) -> Option<f64> {
+    match value {
+        RawValue::Int32(value) => Some(f64::from(value)),
+        RawValue::Int64(value) if value.unsigned_abs() <= EXACT_MAX => Some(value as f64),
+        RawValue::Double(value) if !value.is_nan() => Some(value),
+        _ => None,
+    }
 }
 
 impl Ladder {
@@ -39,15 +54,21 @@ impl Ladder {
             }
             bounds.push(high.clone());
         }
-        Some(Ladder { bounds })
+        let doubles = bounds.iter().map(|bound| exact(bound.as_raw())).collect();
+        Some(Ladder { bounds, doubles })
     }
 
     /// The case that holds, by its number.
     pub(super) fn case(&self, switch: &Call, env: &Env<'_>) -> Result<Option<usize>> {
         let Some(input) = input_of(switch) else { return Ok(None) };
         let value = input.evaluate(env)?;
-        let above = |bound: &Value| value.compare(&Evaluated::Raw(bound.as_raw())) != Ordering::Less;
-        let passed = self.bounds.partition_point(above);
+        let passed = match (&self.doubles, value.raw().and_then(exact)) {
+            (Some(bounds), Some(value)) => bounds.partition_point(|bound| value >= *bound),
+            _ => {
+                let above = |bound: &Value| value.compare(&Evaluated::Raw(bound.as_raw())) != Ordering::Less;
+                self.bounds.partition_point(above)
+            }
+        };
         Ok((1..self.bounds.len()).contains(&passed).then(|| passed - 1))
     }
 }
@@ -84,7 +105,7 @@ fn is_same_each_time(expression: &Expression) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kilim_bson::{Document, RawValue, array, doc};
+    use kilim_bson::{Document, array, doc};
 
     use super::*;
     use crate::expression::{Bindings, Scope, Variables};

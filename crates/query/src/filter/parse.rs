@@ -62,11 +62,24 @@ pub(crate) struct Place<'s> {
 }
 
 impl<'s> Place<'s> {
-    pub const ELEMENTS: Place<'static> =
-        Place { scope: None, on_document: true, affirmed: true, upserts: false, in_stage: false, validates: false };
+    pub const ELEMENTS: Place<'static> = Place {
+        scope: None,
+        on_document: true,
+        affirmed: true,
+        upserts: false,
+        in_stage: false,
+        validates: false,
+    };
 
     fn query(scope: &'s Scope<'s>) -> Place<'s> {
-        Place { scope: Some(scope), on_document: true, affirmed: true, upserts: false, in_stage: false, validates: false }
+        Place {
+            scope: Some(scope),
+            on_document: true,
+            affirmed: true,
+            upserts: false,
+            in_stage: false,
+            validates: false,
+        }
     }
 
     fn within_elem_match(self) -> Place<'s> {

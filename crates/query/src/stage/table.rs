@@ -6,8 +6,8 @@ use kilim_error::{Error, ErrorCode, Result};
 use super::{Context, Place, Stage};
 use super::{
     add_fields, bucket, bucket_auto, coll_stats, count, current_op, documents, facet, graph_lookup, group,
-    index_stats, limit, list_sessions, lookup, r#match, merge, out, pattern_stats, plan_cache_stats, project, redact,
-    refused, replace_root, sample, skip, sort, sort_by_count, union_with, unset, unwind,
+    index_stats, limit, list_sessions, lookup, r#match, merge, out, pattern_stats, plan_cache_stats, project,
+    redact, refused, replace_root, sample, skip, sort, sort_by_count, union_with, unset, unwind,
 };
 
 /// Reads the value of a stage called `name` and appends what it stands for.

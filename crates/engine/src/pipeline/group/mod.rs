@@ -233,6 +233,21 @@ impl Step for Group {
         Ok(true)
     }
 
+    fn take_rows(&mut self, rows: &[Row], context: &mut ExecContext<'_>) -> Result<bool> {
+        if self.stage.needs_only_count() {
+            self.count += rows.len() as u64;
+            return Ok(true);
+        }
+        for row in rows {
+            context.tick()?;
+            self.take(row.document())?;
+            if self.budget.is_exceeded() {
+                self.spill(context)?;
+            }
+        }
+        Ok(true)
+    }
+
     fn input(&self) -> Option<&dyn Step> {
         Some(&*self.input)
     }

@@ -44,6 +44,8 @@ pub struct Collection {
     pub options: Document,
     /// What the options ask of documents.
     pub validation: Option<Arc<Validation>>,
+    /// Its documents come in the order of `_id`, not of insertion.
+    pub clustered: bool,
     /// How much it holds, where that is bounded.
     pub capped: Option<Capped>,
     /// `_id` first, then in order of creation.
@@ -294,6 +296,7 @@ impl Collection {
             namespace,
             validation: Validation::of(options.as_raw()).ok()?,
             capped: Capped::of(options.as_raw()),
+            clustered: options.get("clusteredIndex").is_some(),
             options,
             indexes: indexes.into(),
             building: Arc::from([]),

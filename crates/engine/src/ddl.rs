@@ -161,6 +161,7 @@ impl Engine {
             uuid: new_uuid(),
             namespace: namespace.clone(),
             capped: Capped::of(options.as_raw()),
+            clustered: options.get("clusteredIndex").is_some(),
             options,
             validation,
             indexes: indexes.into(),

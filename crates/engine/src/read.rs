@@ -57,6 +57,7 @@ pub(crate) fn plan_for(
         id: collection.id,
         indexes: &collection.indexes,
         cache: &collection.shared.plan_cache,
+        clustered: collection.clustered,
         behind: behind.as_ref(),
         interrupt: &|| unit.operation.check(),
     };

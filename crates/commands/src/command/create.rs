@@ -1,6 +1,6 @@
 //! `create`: make a collection.
 
-use kilim_bson::{Array, Document, RawDocument, RawValue};
+use kilim_bson::{Array, Document, RawDocument, RawValue, doc};
 use kilim_engine::Namespace;
 use kilim_engine::index::KeyPart;
 use kilim_engine::view::View;
@@ -9,8 +9,8 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 
 use super::collection_options::{CollectionOptions, capped_max, capped_size};
-use super::write_reply::check_collation;
-use crate::argument::{Argument, arguments};
+use super::write_reply::{check_collation, required};
+use crate::argument::{Argument, arguments, nested};
 use crate::dispatch::Call;
 
 const NAME: &str = "create";
@@ -67,7 +67,12 @@ fn parse_view(body: RawDocument<'_>) -> Result<Option<ViewOptions<'_>>> {
             // A view has no other options; those that are none of any collection are refused here too.
             let others = body.iter().filter(|(name, _)| !matches!(*name, "viewOn" | "pipeline"));
             let others: Document = others.map(|(name, value)| (name, value.to_value())).collect();
-            parse(others.as_raw())?;
+            if parse(others.as_raw())?.get("clusteredIndex").is_some() {
+                return Err(Error::location(
+                    6_026_500,
+                    "The 'clusteredIndex' option is not supported with views",
+                ));
+            }
             if on.is_empty() {
                 return Err(Error::user(ErrorCode::BadValue, "'viewOn' cannot be empty"));
             }
@@ -102,7 +107,7 @@ fn create_view(call: &Call<'_, '_>, namespace: Namespace, view: ViewOptions<'_>)
 
 fn parse(body: RawDocument<'_>) -> Result<Document> {
     let invalid = |message: &str| Err(Error::user(ErrorCode::InvalidOptions, message));
-    let (mut capped, mut id_index, mut refused) = (false, false, None);
+    let (mut capped, mut id_index, mut expires, mut refused) = (false, false, None, None);
     let mut options = CollectionOptions::default();
     for argument in arguments(NAME, body) {
         let mut unless = |harmless: bool| refused = refused.take().or((!harmless).then_some(argument));
@@ -128,14 +133,36 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
                 argument.document()?;
                 unless(false);
             }
-            "expireAfterSeconds" | "clusteredIndex" => unless(false),
+            "clusteredIndex" => options.clustered = parse_clustered(argument.value)?,
+            "expireAfterSeconds" => {
+                argument.integer()?;
+                expires = Some(argument);
+            }
             // What it once chose has no counterpart here; it never changed what a client sees.
             "flags" => drop(argument.integer()?),
             "temp" => return invalid("the 'temp' field is an invalid option"),
             _ => return Err(argument.unknown()),
         }
     }
-    let _ = id_index;
+    if options.clustered.is_some() && id_index {
+        return invalid("The 'clusteredIndex' option is not supported with the 'idIndex' option");
+    }
+    if options.clustered.is_some() && capped {
+        return Err(Error::location(
+            6_127_800,
+            "Clustered capped collection only available with 'enableTestCommands' server parameter",
+        ));
+    }
+    match (&options.clustered, expires) {
+        (None, Some(_)) => {
+            return invalid(
+                "'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' \
+                 option is specified",
+            );
+        }
+        (Some(_), Some(argument)) => return Err(argument.unsupported()),
+        _ => {}
+    }
     match (capped, options.size, options.max) {
         (true, None, _) => return invalid("the 'size' field is required when 'capped' is true"),
         (false, size, max) if size.is_some() || max.is_some() => {
@@ -149,6 +176,58 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
         Some(argument) => Err(argument.unsupported()),
         None => Ok(options.over(RawDocument::empty())),
     }
+}
+
+/// `clusteredIndex`: the collection's own order is that of `_id`. As it is shown afterwards.
+fn parse_clustered(value: RawValue<'_>) -> Result<Option<Document>> {
+    let RawValue::Document(document) = value else {
+        let asked = Argument { command: NAME, name: "clusteredIndex", value }.boolean()?;
+        return match asked {
+            false => Ok(None),
+            true => Err(Error::location(
+                5_979_703,
+                "The 'clusteredIndex' legacy format {clusteredIndex: <bool>} is only supported for specific \
+                 internal collections and vice versa",
+            )),
+        };
+    };
+    let (mut version, mut key, mut name, mut unique) = (2, None, "_id_", None);
+    for argument in nested(NAME, document) {
+        match argument.name {
+            "v" => version = argument.integer()?,
+            "key" => key = Some(argument.document()?),
+            "name" => name = argument.string()?,
+            "unique" => unique = Some(argument.boolean()?),
+            _ => return Err(argument.unknown()),
+        }
+    }
+    let key = required(key, NAME, "key")?;
+    let unique = required(unique, NAME, "unique")?;
+    let spec = doc! {"v": version as i32, "key": key.to_document(), "name": name, "unique": unique};
+    let by_id = |part: &[KeyPart]| matches!(part, [KeyPart { path, descending: false, hashed: false }] if path.as_str() == "_id");
+    if !unique {
+        return Err(Error::location(
+            5_979_700,
+            "The clusteredIndex option requires unique: true to be specified",
+        ));
+    }
+    let is_number = key.iter().all(|(_, direction)| direction.is_number());
+    if !is_number || !by_id(&KeyPart::all_of(key)) {
+        return Err(Error::user(
+            ErrorCode::InvalidIndexSpecificationOption,
+            "The clusteredIndex option is only supported for key: {_id: 1}",
+        ));
+    }
+    if version != 2 {
+        return Err(Error::location(
+            5_979_704,
+            format!(
+                "Invalid clusteredIndex specification {}; cannot create a clusteredIndex with v={version}",
+                shell_text(spec.as_raw())
+            ),
+        ));
+    }
+    Ok(Some(spec))
 }
 
 /// Every collection has its `_id` index; asking for just that changes nothing.

@@ -30,6 +30,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             (true, made.ok_or_else(|| Error::bug("a collection just made is not there"))?)
         }
     };
+    if collection.capped.is_some() && specs.iter().any(|spec| spec.expire_after_seconds.is_some()) {
+        return Err(cannot_create("Cannot create TTL index on a capped collection"));
+    }
     let asked = specs.len();
     let (before, added) = match call.unit.is_transaction() {
         true => create_in_transaction(call, &namespace, &collection, specs)?,
@@ -38,6 +41,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             (built.before, built.added)
         }
     };
+    // The order of a clustered collection is no index of it.
+    let before = before - usize::from(collection.clustered);
     let mut reply = doc! {"numIndexesBefore": before as i32, "numIndexesAfter": (before + added) as i32};
     if added == 0 {
         reply.push("note", "all indexes already exist");

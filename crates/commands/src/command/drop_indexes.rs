@@ -28,7 +28,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.engine.check_no_view(&namespace)?;
     let not_found = || Error::user(ErrorCode::NamespaceNotFound, format!("ns not found {namespace}"));
     let mut collection = call.engine.collection(&namespace).ok_or_else(not_found)?;
-    let before = collection.indexes.len() + collection.building.len();
+    // The order of a clustered collection is no index of it.
+    let before = collection.indexes.len() + collection.building.len() - usize::from(collection.clustered);
     let unfinished = select_unfinished(&collection, which);
     if !unfinished.is_empty() {
         call.engine.abort_builds(&call.operation, &namespace, &unfinished)?;
@@ -95,7 +96,7 @@ fn select(collection: &Collection, which: RawValue<'_>, ended: &[String]) -> Res
                 ));
             }
             match first {
-                Some(index) if index.is_id() => Err(no_id()),
+                Some(index) if index.is_id() => Err(no_id(collection)),
                 Some(index) => Ok(vec![index.clone()]),
                 None if !ended.is_empty() => Ok(Vec::new()),
                 None => Err(Error::user(
@@ -116,13 +117,16 @@ fn select(collection: &Collection, which: RawValue<'_>, ended: &[String]) -> Res
 
 fn by_name(collection: &Collection, name: &str, ended: &[String]) -> Result<Option<Arc<Index>>> {
     match collection.index_named(name) {
-        Some(index) if index.is_id() => Err(no_id()),
+        Some(index) if index.is_id() => Err(no_id(collection)),
         Some(index) => Ok(Some(index.clone())),
         None if ended.iter().any(|other| other == name) => Ok(None),
         None => Err(Error::user(ErrorCode::IndexNotFound, format!("index not found with name [{name}]"))),
     }
 }
 
-fn no_id() -> Error {
+fn no_id(collection: &Collection) -> Error {
+    if collection.clustered {
+        return Error::location(5_979_800, "It is illegal to drop the clusteredIndex");
+    }
     Error::user(ErrorCode::InvalidOptions, "cannot drop _id index")
 }

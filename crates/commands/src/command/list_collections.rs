@@ -44,7 +44,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                 info.push("patterns", own);
             }
             document.push("info", info);
-            document.push("idIndex", collection.id_index().spec.to_document());
+            if !collection.clustered {
+                document.push("idIndex", collection.id_index().spec.to_document());
+            }
         }
         document
     });

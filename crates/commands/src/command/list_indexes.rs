@@ -1,7 +1,10 @@
 //! `listIndexes`: the indexes of a collection.
 
+use std::sync::Arc;
+
 use kilim_bson::{Document, RawValue};
 use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::index::Index;
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::{Argument, arguments, nested};
@@ -26,8 +29,15 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Err(Error::user(ErrorCode::NamespaceNotFound, format!("ns does not exist: {namespace}")));
     };
     let building = collection.building.iter().map(|building| building.index.spec.to_document());
-    let documents: Vec<Document> =
-        collection.indexes.iter().map(|index| index.spec.to_document()).chain(building).collect();
+    let shown = |index: &Arc<Index>| match collection.options.get("clusteredIndex") {
+        Some(RawValue::Document(clustered)) if index.is_id() => {
+            let mut document = clustered.to_document();
+            document.push("clustered", true);
+            document
+        }
+        _ => index.spec.to_document(),
+    };
+    let documents: Vec<Document> = collection.indexes.iter().map(shown).chain(building).collect();
     let cursor = Cursor::new(namespace, Source::List(documents.into_iter()));
     cursor_reply::first_batch(call, cursor, batch, false)
 }

@@ -34,11 +34,15 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     };
     let found = validate(call.engine, collection, &snapshot, &call.operation)?;
     // As on mongod, which looks no further once documents do not comply.
-    let indexes =
-        if found.non_compliant > 0 && !found.is_valid() { &[][..] } else { &collection.indexes[..] };
+    // And the order of a clustered collection is no index of it.
+    let from = match found.non_compliant > 0 && !found.is_valid() {
+        true => collection.indexes.len(),
+        false => usize::from(collection.clustered),
+    };
+    let indexes = &collection.indexes[from..];
     let mut keys = Document::new();
     let mut details = Document::new();
-    let mut by_name: Vec<_> = indexes.iter().zip(&found.entries).collect();
+    let mut by_name: Vec<_> = indexes.iter().zip(&found.entries[from.min(found.entries.len())..]).collect();
     by_name.sort_by(|(a, _), (b, _)| a.spec.name.cmp(&b.spec.name));
     for (index, &entries) in by_name {
         // mongod keeps the paths to arrays among a wildcard index's keys, and counts them.

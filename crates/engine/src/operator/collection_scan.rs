@@ -1,32 +1,46 @@
-//! All records of a collection, in insertion order or against it.
+//! All records of a collection, in insertion order or against it; of a clustered one, in the order of `_id`.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use kilim_error::Result;
 use kilim_query::filter::Filter;
-use kilim_storage::{Direction, Scan, Space};
+use kilim_storage::{Direction, Scan, Snapshot, Space};
 
+use super::fetch::read_record;
 use super::row::document_of;
 use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
-use crate::catalog::RecordId;
+use crate::catalog::{CollectionId, RecordId};
+use crate::index::Index;
 use crate::layout;
 use crate::maintenance::Patches;
 
 pub(super) struct CollectionScan {
     scan: Option<Scan>,
+    /// Where the scan is one of index entries: what their records are read from.
+    records: Option<(CollectionId, Snapshot)>,
     filter: Option<Arc<Filter>>,
     begun: bool,
     behind: Option<Arc<Patches>>,
 }
 
 impl CollectionScan {
-    pub(super) fn new(filter: Option<Arc<Filter>>, backward: bool, source: &Source<'_>) -> CollectionScan {
+    pub(super) fn new(
+        filter: Option<Arc<Filter>>,
+        backward: bool,
+        order: Option<&Index>,
+        source: &Source<'_>,
+    ) -> CollectionScan {
+        let direction = if backward { Direction::Backward } else { Direction::Forward };
         let nothing = matches!(filter.as_deref(), Some(Filter::False));
         let scan = (!nothing).then(|| {
+            if let Some(index) = order {
+                let (lower, upper) = (layout::index_prefix(index.id), (index.id.0 + 1).to_be_bytes());
+                let (lower, upper) = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
+                return source.snapshot.scan(Space::Index, lower, upper, direction);
+            }
             let lower = layout::record_key(source.collection, RecordId(0));
             let upper = layout::record_key(source.collection, RecordId(u64::MAX));
-            let direction = if backward { Direction::Backward } else { Direction::Forward };
             source.snapshot.scan(
                 Space::Records,
                 Bound::Included(&lower[..]),
@@ -34,7 +48,8 @@ impl CollectionScan {
                 direction,
             )
         });
-        CollectionScan { scan, filter, begun: false, behind: source.behind.cloned() }
+        let records = order.map(|_| (source.collection, source.snapshot.clone()));
+        CollectionScan { scan, records, filter, begun: false, behind: source.behind.cloned() }
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
@@ -44,9 +59,17 @@ impl CollectionScan {
             self.begun = true;
             return Ok(Work::NeedTime);
         }
-        let Some((key, stored)) = self.scan.as_mut().and_then(Iterator::next).transpose()? else {
+        let Some((key, value)) = self.scan.as_mut().and_then(Iterator::next).transpose()? else {
             self.scan = None;
             return Ok(Work::Eof);
+        };
+        let (record, stored) = match &self.records {
+            None => (layout::record_id_of(&key), value),
+            Some((collection, snapshot)) => {
+                // Entries of `_id` are unique, so they begin with the record's number.
+                let record = layout::record_id_of(&value[..8]);
+                (record, read_record(snapshot, *collection, record)?)
+            }
         };
         stats.docs_examined += 1;
         let Some(stored) = seen(self.behind.as_ref(), stored)? else { return Ok(Work::NeedTime) };
@@ -55,6 +78,6 @@ impl CollectionScan {
         {
             return Ok(Work::NeedTime);
         }
-        Ok(Work::Row(Row { record: layout::record_id_of(&key), data: RowData::Record(stored) }))
+        Ok(Work::Row(Row { record, data: RowData::Record(stored) }))
     }
 }

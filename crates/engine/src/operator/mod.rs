@@ -159,8 +159,14 @@ impl Operator {
                 Kind::RecordCount(count::RecordCount::new(*skip, *limit, source))
             }
             Node::IdLookup { index, id } => Kind::IdLookup(id_lookup::IdLookup::new(index, id, source)),
-            Node::CollectionScan { filter, backward } => {
-                Kind::CollectionScan(collection_scan::CollectionScan::new(filter.clone(), *backward, source))
+            Node::CollectionScan { filter, backward, ordered_by } => {
+                let order = ordered_by.as_deref();
+                Kind::CollectionScan(collection_scan::CollectionScan::new(
+                    filter.clone(),
+                    *backward,
+                    order,
+                    source,
+                ))
             }
             Node::IndexScan(scan) => {
                 Kind::IndexScan(Box::new(index_scan::IndexScanner::new(scan.clone(), source)))

@@ -376,6 +376,7 @@ impl Prepared {
             id: collection.id,
             indexes: &collection.indexes,
             cache: &collection.shared.plan_cache,
+            clustered: collection.clustered,
             behind: self.reader.behind(collection),
             interrupt: context.interrupt,
         };

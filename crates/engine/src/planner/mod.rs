@@ -100,6 +100,8 @@ pub struct PlannerInput<'a> {
     pub id: CollectionId,
     pub indexes: &'a Arc<[Arc<Index>]>,
     pub cache: &'a PlanCache,
+    /// Records come in the order of `_id`.
+    pub clustered: bool,
     /// What is pending for its documents, as of the snapshot.
     pub(crate) behind: Option<&'a Arc<Patches>>,
     /// Called while candidates are tried; an error ends the planning.

@@ -27,6 +27,8 @@ pub enum Node {
     CollectionScan {
         filter: Option<Arc<Filter>>,
         backward: bool,
+        /// The index whose order is the collection's own, where that is not insertion.
+        ordered_by: Option<Arc<Index>>,
     },
     IndexScan(Arc<IndexScan>),
     /// Counts the keys of one range without handing them on.

@@ -49,9 +49,9 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
     if let Some(sort) = request.sort.as_ref().filter(|sort| sort.is_natural()) {
         let backward = sort.parts().first().is_some_and(|part| part.descending);
         return match &request.hint {
-            None => Ok(vec![collection_scan(request, backward)]),
+            None => Ok(vec![collection_scan(input, request, backward)]),
             Some(Hint::Natural { backward: hinted }) if *hinted == backward => {
-                Ok(vec![collection_scan(request, backward)])
+                Ok(vec![collection_scan(input, request, backward)])
             }
             Some(Hint::Natural { .. }) => Err(Error::user(
                 ErrorCode::BadValue,
@@ -78,7 +78,7 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
         false => Vec::new(),
     };
     match &request.hint {
-        Some(Hint::Natural { backward }) => Ok(vec![collection_scan(request, *backward)]),
+        Some(Hint::Natural { backward }) => Ok(vec![collection_scan(input, request, *backward)]),
         Some(hint) => {
             let index = hint.find(&usable)?;
             let views = views_of(&[index], &paths);
@@ -99,7 +99,7 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
             };
             let rooted_or = matches!(*request.filter, Filter::Or(_));
             if found.is_empty() {
-                found.push(collection_scan(request, false));
+                found.push(collection_scan(input, request, false));
             }
             if rooted_or {
                 found = found.into_iter().map(as_subplan).collect();
@@ -489,9 +489,10 @@ fn project(request: &ReadRequest, input: Node) -> Node {
     }
 }
 
-fn collection_scan(request: &ReadRequest, backward: bool) -> Node {
+fn collection_scan(input: &PlannerInput<'_>, request: &ReadRequest, backward: bool) -> Node {
     let filter = (!request.filter.is_trivial()).then(|| request.filter.clone());
-    around(request, Node::CollectionScan { filter, backward })
+    let ordered_by = input.indexes.first().filter(|_| input.clustered).cloned();
+    around(request, Node::CollectionScan { filter, backward, ordered_by })
 }
 
 /// By the indexes of a filter's branches, which together find all candidates, and the filter again on what is seen of

@@ -201,6 +201,7 @@ impl EqualityJoin {
             id: self.collection.id,
             indexes: &self.collection.indexes,
             cache: &self.collection.shared.plan_cache,
+            clustered: self.collection.clustered,
             behind: self.behind.as_ref(),
             interrupt: context.interrupt,
         };

@@ -119,6 +119,7 @@ impl Fixture {
             id: COLLECTION,
             indexes: &self.indexes,
             cache: &self.cache,
+            clustered: false,
             behind: None,
             interrupt: &|| Ok(()),
         };

@@ -193,6 +193,10 @@ impl Engine {
         let _turn = self.take_turn(operation, &namespace.database)?;
         let (collection, _held) = loop {
             if namespace.holds_definitions() {
+                // Their fields stay, so they must be true.
+                for pattern in self.patterns().of(&namespace.database) {
+                    self.finish_pending(operation, pattern)?;
+                }
                 self.drop_all_patterns(operation, &namespace.database)?;
             }
             let (collection, held) = self.hold(operation, namespace)?;
@@ -332,6 +336,7 @@ impl Engine {
             for pattern in self.patterns().iter().filter(|pattern| filled.contains(&pattern.id)) {
                 self.begin_filling(pattern);
             }
+            self.resume_pending()?;
             for closed in [Some(current), displaced].into_iter().flatten() {
                 self.cursors.close_of_collection(closed.id);
             }

@@ -215,7 +215,7 @@ pub(crate) fn put_changes(
             _ => {}
         }
     }
-    pending::hand_over(unit, before, after)?;
+    pending::hand_over(unit, before, after, collection)?;
     for gone in before.iter().filter(|old| after.find(&old.target, &old.declaration.name).is_none()) {
         remove_document(unit, gone)?;
     }

@@ -21,9 +21,11 @@ use kilim_storage::{Direction, Durability, Snapshot, Space};
 use super::locks::Contended;
 use super::look::find_by_unique;
 use super::{Pattern, PatternId, Registry};
+use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::layout;
 use crate::limits;
+use crate::namespace::Namespace;
 use crate::write::Unit;
 
 /// What is pending for the documents with a key.
@@ -345,15 +347,20 @@ impl Engine {
 }
 
 /// What patterns that are about to give way to others of their name have pending, written for those: with what their
-/// sources are now. The collections are held.
-pub(super) fn hand_over(unit: &mut Unit<'_>, before: &Registry, after: &Registry) -> Result<()> {
+/// sources are now. The collections are held; `collection` tells what a name means by then.
+pub(super) fn hand_over(
+    unit: &mut Unit<'_>,
+    before: &Registry,
+    after: &Registry,
+    collection: &dyn Fn(&Namespace) -> Option<Arc<Collection>>,
+) -> Result<()> {
     let engine = unit.engine;
     let gives_way = |old: &&Arc<Pattern>| after.by_id(old.id).is_none() && engine.lag.is_open(old.id);
     for old in before.iter().filter(gives_way) {
         engine.store.settle(Durability::Relaxed)?;
         let snapshot = engine.store.snapshot();
         let new = after.find(&old.target, &old.declaration.name);
-        let source = new.and_then(|new| engine.collection(new.source.as_ref()?));
+        let source = new.and_then(|new| collection(new.source.as_ref()?));
         for pending in all_of(&snapshot, old.id)? {
             unit.transaction().delete(Space::Meta, &layout::pending_key(old.id, &pending.key_bytes()));
             // Groups are shown as the new one is filled.

@@ -822,3 +822,35 @@ fn collections_that_copy_from_each_other_are_dropped_renamed_and_declared_at_onc
     }
     db.check();
 }
+
+#[test]
+fn sources_with_more_holders_than_one_commit_takes_are_dropped_and_replaced() {
+    everywhere(|db| {
+        for on_source_delete in ["null", "unset", "cascade"] {
+            shop(&db);
+            declare(&db, "orders", with(holders(on_source_delete), "maxSync", 2)).unwrap();
+            wait_until_active(&db, "orders", "card");
+            db.drop_collection("customers").unwrap();
+            wait_for_jobs(&db, &MemoryDisk::default());
+            let left = if on_source_delete == "cascade" { 0 } else { 50 };
+            assert_eq!(db.count("orders", doc! {}), left, "{on_source_delete}");
+            assert_eq!(db.count("orders", doc! {"customer.name": {"$exists": true}}), 0);
+            assert_eq!(verify(&db, "orders", "card").wrong, 0);
+            // Again, with others that come in their place.
+            if left > 0 {
+                db.insert("customers", &numbered(0..5, |id| doc! {"name": format!("d{id}")}));
+                wait_for_jobs(&db, &MemoryDisk::default());
+                db.insert("others", &numbered(0..3, |id| doc! {"name": format!("e{id}")}));
+                db.rename("others", "customers", true).unwrap();
+                wait_for_jobs(&db, &MemoryDisk::default());
+                assert_eq!(verify(&db, "orders", "card").wrong, 0);
+                assert_eq!(db.count("orders", doc! {"customer.name": "e1"}), 10);
+                assert_eq!(db.count("orders", doc! {"customer.name": {"$exists": true}}), 30);
+                db.drop_collection("customers").unwrap();
+            }
+            wait_for_jobs(&db, &MemoryDisk::default());
+            db.drop_collection("orders").unwrap();
+            db.check();
+        }
+    });
+}

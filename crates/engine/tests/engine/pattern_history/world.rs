@@ -1,6 +1,6 @@
 //! The world of random histories: what is declared, and what writers may do.
 
-use kilim_bson::{Array, Document, Value, array, doc};
+use kilim_bson::{Array, Document, RawValue, Value, array, doc};
 use kilim_engine::write::Unit;
 use kilim_error::{Error, Result};
 
@@ -43,8 +43,8 @@ pub const PATTERNS: [(&str, &str); 9] = [
 pub const COLLECTIONS: [&str; 6] = ["brands", "products", "reviews", "orders", "ratings", "tags"];
 
 /// What is declared: of each kind one or more, in chains, and not in the order of the chains. The subset reads what a
-/// later pattern maintains.
-pub fn declarations() -> Vec<(&'static str, Document)> {
+/// later pattern maintains. In every second history much of it is left to jobs.
+pub fn declarations(seed: u64) -> Vec<(&'static str, Document)> {
     let declared = [
         (
             "products",
@@ -116,7 +116,22 @@ pub fn declarations() -> Vec<(&'static str, Document)> {
             }},
         ),
     ];
-    declared.into_iter().collect()
+    let mut declared: Vec<_> = declared.into_iter().collect();
+    for (_, declaration) in declared.iter_mut().filter(|_| is_late(seed)) {
+        let options = match declaration.get("name").and_then(RawValue::as_str) {
+            Some("stats" | "recent") => doc! {"mode": "async"},
+            Some("lines") => doc! {"maxSync": 0, "backfill": {"batch": 2}},
+            Some("frozen") => doc! {"maxSync": 1, "backfill": {"batch": 1, "throttleMs": 1}},
+            Some("byTag") => doc! {"mode": "async", "whenBehind": "serve"},
+            _ => continue,
+        };
+        options.iter().for_each(|(name, value)| declaration.push(name, value.to_value()));
+    }
+    declared
+}
+
+pub fn is_late(seed: u64) -> bool {
+    seed.is_multiple_of(2)
 }
 
 fn rating(dice: &mut Dice) -> Value {

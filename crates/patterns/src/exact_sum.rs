@@ -9,8 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use kilim_bson::{Array, Decimal128, RawValue, Value, array};
+use kilim_bson::Decimal128;
 use kilim_query::accumulator::Number;
+
+use crate::packed;
 
 /// A reversible sum of numbers of any types, whose total has the type that `$sum` would give it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -214,50 +216,48 @@ impl ExactSum {
         if self.counts[..3].iter().all(|count| *count == 0) { decimals } else { decimals.add(others) }
     }
 
-    /// All of it, to be stored.
-    pub fn to_array(&self) -> Array {
-        let exponents: Array =
-            self.exponents.iter().map(|(exponent, count)| Value::Array(array![*exponent, *count])).collect();
-        let special: Array = self.special.iter().flatten().map(|count| Value::Int64(*count)).collect();
-        array![
-            self.counts.iter().map(|count| Value::Int64(*count)).collect::<Array>(),
-            (self.whole >> 64) as i64,
-            self.whole as i64,
-            self.binary.to_array(),
-            self.decimal.to_array(),
-            exponents,
-            special
-        ]
+    /// All of it, as bytes. On disk.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.counts.iter().for_each(|count| packed::push(out, *count));
+        packed::push(out, self.whole);
+        encode_pairs(&self.binary.0, out);
+        encode_pairs(&self.decimal.0, out);
+        encode_pairs(&self.exponents, out);
+        self.special.iter().flatten().for_each(|count| packed::push(out, *count));
     }
 
-    /// What [`ExactSum::to_array`] stored; none if this is something else.
-    pub fn from_array(stored: RawValue<'_>) -> Option<ExactSum> {
-        let parts: Vec<RawValue<'_>> = stored.as_array()?.iter().collect();
-        let [counts, high, low, binary, decimal, exponents, special] = parts[..] else { return None };
-        let longs = |list: RawValue<'_>| list.as_array()?.iter().map(long).collect::<Option<Vec<i64>>>();
-        let special = longs(special)?;
-        let mut exponent_counts = BTreeMap::new();
-        for entry in exponents.as_array()?.iter() {
-            let entry = entry.as_array()?;
-            exponent_counts.insert(i32::try_from(long(entry.get(0)?)?).ok()?, long(entry.get(1)?)?);
+    /// What [`ExactSum::encode`] wrote, of which `stored` is then rid; none if it is something else.
+    pub fn decode(stored: &mut &[u8]) -> Option<ExactSum> {
+        let mut sum = ExactSum::default();
+        for count in &mut sum.counts {
+            *count = packed::take_long(stored)?;
         }
-        Some(ExactSum {
-            counts: longs(counts)?.try_into().ok()?,
-            whole: i128::from(long(high)?) << 64 | i128::from(long(low)? as u64),
-            binary: Digits::from_array(binary)?,
-            decimal: Digits::from_array(decimal)?,
-            exponents: exponent_counts,
-            special: [special.get(..3)?.try_into().ok()?, special.get(3..)?.try_into().ok()?],
-        })
+        sum.whole = packed::take(stored)?;
+        sum.binary = Digits(decode_pairs(stored)?);
+        sum.decimal = Digits(decode_pairs(stored)?);
+        sum.exponents = decode_pairs(stored)?;
+        for count in sum.special.iter_mut().flatten() {
+            *count = packed::take_long(stored)?;
+        }
+        Some(sum)
     }
 }
 
-fn long(value: RawValue<'_>) -> Option<i64> {
-    match value {
-        RawValue::Int32(value) => Some(i64::from(value)),
-        RawValue::Int64(value) => Some(value),
-        _ => None,
+fn encode_pairs(pairs: &BTreeMap<i32, i64>, out: &mut Vec<u8>) {
+    packed::push(out, pairs.len() as i64);
+    for (place, count) in pairs {
+        packed::push(out, *place);
+        packed::push(out, *count);
     }
+}
+
+fn decode_pairs(stored: &mut &[u8]) -> Option<BTreeMap<i32, i64>> {
+    let mut pairs = BTreeMap::new();
+    for _ in 0..packed::take_long(stored)? {
+        let place = i32::try_from(packed::take_long(stored)?).ok()?;
+        pairs.insert(place, packed::take_long(stored)?);
+    }
+    Some(pairs)
 }
 
 fn special_double([nan, infinite, negative]: [i64; 3]) -> Option<f64> {
@@ -316,19 +316,6 @@ impl<const BASE: i64> Digits<BASE> {
             digits.pop();
         }
         (first, digits)
-    }
-
-    fn to_array(&self) -> Array {
-        self.0.iter().map(|(at, digit)| Value::Array(array![*at, *digit])).collect()
-    }
-
-    fn from_array(stored: RawValue<'_>) -> Option<Digits<BASE>> {
-        let mut digits = BTreeMap::new();
-        for entry in stored.as_array()?.iter() {
-            let entry = entry.as_array()?;
-            digits.insert(i32::try_from(long(entry.get(0)?)?).ok()?, long(entry.get(1)?)?);
-        }
-        Some(Digits(digits))
     }
 }
 
@@ -531,8 +518,9 @@ mod tests {
             gone.iter().for_each(|number| mixed.remove(*number));
             let expected = sum(&kept);
             assert_eq!(mixed, expected, "{kept:?} {gone:?}");
-            let stored = Value::Array(mixed.to_array());
-            assert_eq!(ExactSum::from_array(stored.as_raw()), Some(expected));
+            let mut stored = Vec::new();
+            mixed.encode(&mut stored);
+            assert_eq!(ExactSum::decode(&mut &stored[..]), Some(expected));
         }
     }
 

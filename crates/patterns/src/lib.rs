@@ -11,6 +11,7 @@ pub mod declaration;
 mod derived;
 mod exact_sum;
 mod graph;
+mod packed;
 mod path;
 mod reference;
 mod rollup;

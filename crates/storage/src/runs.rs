@@ -104,6 +104,14 @@ impl Runs {
         }
     }
 
+    /// A row of a run, if there is one; leaves no trace.
+    pub(crate) fn peek(&self, key: &[u8], at: CommitTime) -> Option<Option<Bytes>> {
+        let (prefix, last) = split(key)?;
+        let shard = self.shard(&prefix).lock();
+        let slot = shard.slots.get(&prefix).filter(|slot| at >= slot.modified)?;
+        slot.run.as_ref().map(|run| run.get(last))
+    }
+
     fn find(&self, prefix: &Prefix, at: CommitTime) -> Option<Arc<Run>> {
         let mut shard = self.shard(prefix).lock();
         let slot = shard.slots.get_mut(prefix).filter(|slot| at >= slot.modified)?;

@@ -41,6 +41,17 @@ impl Published {
         self.view.get(space, key)
     }
 
+    /// [`Published::get`] for a writer, who is about to end the run that many of his kind would otherwise make.
+    pub(crate) fn get_to_write(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        match &self.runs {
+            Some(runs) if space == Space::Records => match runs.peek(key, self.commit_time) {
+                Some(row) => Ok(row),
+                None => self.view.get(space, key),
+            },
+            _ => self.view.get(space, key),
+        }
+    }
+
     fn rows(
         self: &Arc<Self>,
         space: Space,

@@ -274,7 +274,7 @@ impl Shared {
             return Ok(value);
         }
         // Only now: what left the queue was published before.
-        self.published().get(space, key)
+        self.published().get_to_write(space, key)
     }
 
     pub(crate) fn sync(&self) -> Result<()> {

@@ -43,7 +43,7 @@ impl Groups {
             let place = layout::group_key(*pattern, key);
             match state.rows {
                 0 => unit.transaction().delete(Space::Meta, &place),
-                _ => unit.transaction().put(Space::Meta, place, state.to_document().into_bytes()),
+                _ => unit.transaction().put(Space::Meta, place, state.encode()),
             }
         }
     }
@@ -245,9 +245,10 @@ fn show(
 ) -> Result<()> {
     let inserts = rollup.when_not_matched == WhenNotMatched::Insert;
     // A parent that this very change inserts is not found by its key yet, nor is one whose key it changes.
-    let fixed = &*rollup.on == "_id";
+    // Of many, those that were found by it are found by it again.
+    let few = work.touched.len() <= 16 || &*rollup.on != "_id";
     let same = |touched: &Touched| {
-        (!fixed || touched.record.is_none())
+        (few || touched.record.is_none())
             && touched.collection.namespace == pattern.target
             && touched.after.as_ref().is_some_and(|after| {
                 rollup.key_of_parent(after.as_raw()).is_some_and(|own| compare(own.as_raw(), key).is_eq())
@@ -341,8 +342,7 @@ fn stored(
     let Some(bytes) = unit.transaction().latest(Space::Meta, &layout::group_key(pattern.id, key))? else {
         return Ok(None);
     };
-    let document = RawDocument::parse(&bytes).map_err(|_| Error::bug("a group's state is no document"))?;
-    rollup.restore_group(document).map(Some)
+    Ok(rollup.restore_group(&bytes))
 }
 
 /// A group's state from all of its children, as they are after this change.

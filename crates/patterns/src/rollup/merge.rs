@@ -1,12 +1,12 @@
 //! From a group to its parent's fields.
 
-use kilim_bson::{Document, RawDocument, RawValue, Value};
+use kilim_bson::{Document, RawDocument, RawValue, Value, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Env};
 use kilim_query::stage::Stage;
 
 use super::{GroupState, Rollup};
-use crate::path::{get, names, put};
+use crate::path::{Names, get, names, put};
 
 impl Rollup {
     /// The pipeline's result for a group. What a stage behind the group fails to compute (a share of nothing) is
@@ -49,19 +49,49 @@ impl Rollup {
         state: &GroupState,
     ) -> Result<Option<Document>> {
         let result = self.result_of(key, state)?;
-        let mut made = parent.to_document();
-        for ((field, _), names) in self.outputs.iter().zip(&self.output_names) {
-            made = put(made.as_raw(), names, result.get(field));
-        }
+        let made = self.with_outputs(parent, |field, _| result.get(field));
         Ok((made.as_bytes() != parent.as_bytes()).then_some(made))
+    }
+
+    /// A parent with other values in its maintained fields.
+    fn with_outputs<'v>(
+        &self,
+        parent: RawDocument<'_>,
+        value: impl Fn(&str, &Names) -> Option<RawValue<'v>>,
+    ) -> Document {
+        let outputs = || self.outputs.iter().zip(&self.output_names);
+        if self.output_names.iter().any(|names| names.len() > 1) {
+            let put = |made: Document, ((field, _), names): (&(Box<str>, Box<str>), &Names)| {
+                put(made.as_raw(), names, value(field, names))
+            };
+            return outputs().fold(parent.to_document(), put);
+        }
+        // In one go: each where it stands, those that are new at the end.
+        let mut out = Writer::with_capacity(parent.as_bytes().len() + 256);
+        let mut met = vec![false; self.outputs.len()];
+        let mut fields = parent.iter();
+        while let Some((name, _, bytes)) = fields.next_with_bytes() {
+            let Some(at) = self.outputs.iter().position(|(_, path)| **path == *name) else {
+                out.append_elements(bytes);
+                continue;
+            };
+            if !std::mem::replace(&mut met[at], true)
+                && let Some(value) = value(&self.outputs[at].0, &self.output_names[at])
+            {
+                out.append(name, value);
+            }
+        }
+        for (((field, path), names), _) in outputs().zip(met).filter(|(_, met)| !met) {
+            if let Some(value) = value(field, names) {
+                out.append(path, value);
+            }
+        }
+        out.finish()
     }
 
     /// The after-image of a parent whose fields stay what they were: users do not write them.
     pub fn restored(&self, before: RawDocument<'_>, after: RawDocument<'_>) -> Option<Document> {
-        let mut made = after.to_document();
-        for names in &self.output_names {
-            made = put(made.as_raw(), names, get(before, names));
-        }
+        let made = self.with_outputs(after, |_, names| get(before, names));
         (made.as_bytes() != after.as_bytes()).then_some(made)
     }
 

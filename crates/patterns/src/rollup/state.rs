@@ -1,12 +1,13 @@
 //! What is known of a group: enough to say its fields, and to take rows out again where that is possible.
 
-use kilim_bson::{Array, Document, RawDocument, RawValue, Value, Writer, array, doc};
+use kilim_bson::{Document, RawDocument, RawValue, Value, Writer};
 use kilim_error::{Error, Result};
 use kilim_query::accumulator::{Accumulator, Kind, Number, State};
 use kilim_query::expression::{Bindings, Env};
 
 use super::{Rollup, Row};
 use crate::exact_sum::ExactSum;
+use crate::packed;
 
 /// A group, by its accumulators.
 #[derive(Debug, Clone)]
@@ -227,42 +228,46 @@ impl Rollup {
         let mut out = Writer::new();
         out.append("_id", key);
         for ((name, accumulator), part) in self.group.fields.iter().zip(&state.parts) {
-            let value = match part {
+            match part {
                 Part::Sum(sum) if accumulator.kind == Kind::Avg => {
-                    sum.mean().map_or(Value::Null, |mean| mean.to_value())
+                    let mean = sum.mean().map_or(Value::Null, |mean| mean.to_value());
+                    out.append(name, mean.as_raw());
                 }
-                Part::Sum(sum) => sum.total().to_value(),
+                Part::Sum(sum) => out.append(name, sum.total().to_value().as_raw()),
                 Part::Deviation { sum, squares } => {
-                    deviation(sum, squares, accumulator.kind == Kind::StdDevSamp)
+                    let deviation = deviation(sum, squares, accumulator.kind == Kind::StdDevSamp);
+                    out.append(name, deviation.as_raw());
                 }
                 Part::Standing(stored) => {
-                    accumulator.finish(accumulator.restore(key, Bindings::none(), stored.as_raw())?)
+                    accumulator.append_stored(key, Bindings::none(), stored.as_raw(), name, &mut out)?;
                 }
-            };
-            out.append(name, value.as_raw());
+            }
         }
         Ok(out.finish())
     }
 
-    /// What [`GroupState::to_document`] stored.
-    pub fn restore_group(&self, stored: RawDocument<'_>) -> Result<GroupState> {
-        let corrupt = || Error::bug("a stored group cannot be read");
-        let rows = match stored.get("rows") {
-            Some(RawValue::Int64(rows)) => rows,
-            _ => return Err(corrupt()),
-        };
-        let parts = stored.get("parts").and_then(RawValue::as_array).ok_or_else(corrupt)?;
-        let parts: Option<Vec<Part>> = parts.iter().map(Part::decode).collect();
-        let parts = parts.filter(|parts| parts.len() == self.group.fields.len()).ok_or_else(corrupt)?;
-        Ok(GroupState { rows, parts })
+    /// What [`GroupState::encode`] wrote; none where it cannot be read, so that the group is made again.
+    pub fn restore_group(&self, stored: &[u8]) -> Option<GroupState> {
+        let (&FORMAT, mut stored) = stored.split_first()? else { return None };
+        let rows = packed::take_long(&mut stored)?;
+        let part = |_| Part::decode(&mut stored);
+        let parts: Vec<Part> = self.group.fields.iter().map(part).collect::<Option<_>>()?;
+        stored.is_empty().then_some(GroupState { rows, parts })
     }
 }
 
+/// The first byte of a stored group. On disk.
+const FORMAT: u8 = 1;
+
 impl GroupState {
-    /// All of it, to be stored.
-    pub fn to_document(&self) -> Document {
-        let parts: Array = self.parts.iter().map(Part::encode).collect();
-        doc! {"rows": self.rows, "parts": parts}
+    /// All of it, to be stored. On disk.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        packed::push(&mut out, self.rows);
+        for part in &self.parts {
+            part.encode(&mut out);
+        }
+        out
     }
 
     pub(super) fn set_standing(&mut self, part: usize, state: State) {
@@ -302,27 +307,49 @@ impl Part {
         Ok(())
     }
 
-    fn encode(&self) -> Value {
-        Value::Array(match self {
-            Part::Sum(sum) => array![0, sum.to_array()],
-            Part::Deviation { sum, squares } => array![1, sum.to_array(), squares.to_array()],
-            Part::Standing(stored) => array![2, stored.clone()],
-        })
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Part::Sum(sum) => {
+                out.push(SUM);
+                sum.encode(out);
+            }
+            Part::Deviation { sum, squares } => {
+                out.push(DEVIATION);
+                sum.encode(out);
+                squares.encode(out);
+            }
+            Part::Standing(stored) => {
+                out.push(STANDING);
+                let mut writer = Writer::after(std::mem::take(out));
+                writer.append("", stored.as_raw());
+                *out = writer.finish_bytes();
+            }
+        }
     }
 
-    fn decode(stored: RawValue<'_>) -> Option<Part> {
-        let stored = stored.as_array()?;
-        Some(match stored.get(0)? {
-            RawValue::Int32(0) => Part::Sum(ExactSum::from_array(stored.get(1)?)?),
-            RawValue::Int32(1) => Part::Deviation {
-                sum: ExactSum::from_array(stored.get(1)?)?,
-                squares: ExactSum::from_array(stored.get(2)?)?,
-            },
-            RawValue::Int32(2) => Part::Standing(stored.get(1)?.to_value()),
+    fn decode(stored: &mut &[u8]) -> Option<Part> {
+        let (kind, rest) = stored.split_first()?;
+        *stored = rest;
+        Some(match *kind {
+            SUM => Part::Sum(ExactSum::decode(stored)?),
+            DEVIATION => {
+                Part::Deviation { sum: ExactSum::decode(stored)?, squares: ExactSum::decode(stored)? }
+            }
+            STANDING => {
+                let length = usize::try_from(i32::from_le_bytes(*stored.first_chunk()?)).ok()?;
+                let (document, rest) = stored.split_at_checked(length)?;
+                *stored = rest;
+                Part::Standing(RawDocument::parse(document).ok()?.get("")?.to_value())
+            }
             _ => return None,
         })
     }
 }
+
+/// What a part is. On disk.
+const SUM: u8 = 0;
+const DEVIATION: u8 = 1;
+const STANDING: u8 = 2;
 
 /// From exact sums: rounded at the end only.
 fn deviation(sum: &ExactSum, squares: &ExactSum, sample: bool) -> Value {

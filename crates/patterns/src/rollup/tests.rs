@@ -211,8 +211,7 @@ fn check_histories(rollup: &Rollup) -> (usize, usize) {
                         *group = from_scratch(rollup, key.as_raw(), &reviews);
                     }
                 }
-                let stored = group.to_document();
-                *group = rollup.restore_group(stored.as_raw()).unwrap();
+                *group = rollup.restore_group(&group.encode()).unwrap();
                 let expected = from_scratch(rollup, key.as_raw(), &reviews);
                 assert_eq!(
                     rollup.result_of(key.as_raw(), group).unwrap(),

@@ -49,7 +49,8 @@ impl Accumulator {
         let value = self.input.evaluate(env)?;
         Ok(match state {
             State::Held(_) | State::Best(_)
-                if matches!(self.kind, Kind::Min | Kind::Max | Kind::MinN | Kind::MaxN) && value.is_nullish() =>
+                if matches!(self.kind, Kind::Min | Kind::Max | Kind::MinN | Kind::MaxN)
+                    && value.is_nullish() =>
             {
                 false
             }

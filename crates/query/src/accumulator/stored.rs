@@ -1,6 +1,6 @@
 //! States as BSON, for the disk: what is written is read back by the same accumulator only.
 
-use kilim_bson::{ArrayBuilder, RawValue, Value, array};
+use kilim_bson::{ArrayBuilder, RawValue, Value, Writer, array};
 use kilim_error::{Error, Result};
 
 use super::{Accumulator, Deviation, Digest, Kind, Mean, State, Summation};
@@ -37,6 +37,32 @@ impl Accumulator {
     pub fn restore(&self, id: RawValue<'_>, bindings: &Bindings, stored: RawValue<'_>) -> Result<State> {
         self.restored(id, bindings, stored)?
             .ok_or_else(|| Error::bug("a stored accumulator is not what was written"))
+    }
+
+    /// Writes the value of a group whose state [`State::into_value`] wrote, under a name.
+    pub fn append_stored(
+        &self,
+        id: RawValue<'_>,
+        bindings: &Bindings,
+        stored: RawValue<'_>,
+        name: &str,
+        out: &mut Writer,
+    ) -> Result<()> {
+        match (self.kind, stored.as_array()) {
+            // As they are stored, without the keys between them.
+            (Kind::TopN | Kind::BottomN | Kind::MinN, Some(entries)) => {
+                out.open_array(name);
+                for (index, value) in entries.iter().skip(1).step_by(2).enumerate() {
+                    out.append_index(index, value);
+                }
+                out.close();
+            }
+            (Kind::Min | Kind::Max | Kind::First | Kind::Last, Some(kept)) => {
+                out.append(name, kept.get(0).unwrap_or(RawValue::Null));
+            }
+            _ => out.append(name, self.finish(self.restore(id, bindings, stored)?).as_raw()),
+        }
+        Ok(())
     }
 
     fn restored(&self, id: RawValue<'_>, bindings: &Bindings, stored: RawValue<'_>) -> Result<Option<State>> {

@@ -187,10 +187,12 @@ impl Engine {
         Ok((registry.without(&replaced)?.with(patterns)?, filled))
     }
 
-    /// Whether patterns would notice if a collection were replaced.
+    /// Whether patterns would notice if a collection were replaced. One that is paused would lose its target.
     pub(crate) fn is_concerned(&self, namespace: &Namespace) -> bool {
         let registry = self.patterns();
-        registry.of(&namespace.database).iter().any(|pattern| pattern.concerns(namespace))
+        let in_force = |pattern: &&Arc<Pattern>| pattern.state != PatternState::Unverified;
+        let mut patterns = registry.of(&namespace.database).iter().filter(in_force);
+        patterns.any(|pattern| pattern.collections().contains(&namespace))
     }
 
     /// Replaces the documents of a collection by those of another, by the door: what is in both is changed, so that

@@ -247,8 +247,7 @@ fn is_patched(pattern: &Pattern, audience: Audience) -> bool {
 fn group_state(rollup: &Rollup, pending: &Pending, stored: Option<Bytes>) -> Result<GroupState> {
     match stored {
         Some(stored) => {
-            let stored = RawDocument::parse(&stored);
-            rollup.restore_group(stored.map_err(|_| Error::bug("a group's state is no document"))?)
+            rollup.restore_group(&stored).ok_or_else(|| Error::bug("a group's state cannot be read"))
         }
         // A group without rows has no state.
         None => rollup.empty_group(pending.key.as_raw()),

@@ -103,7 +103,8 @@ impl Demo {
         };
         println!(
             "A shop with {} customers and {} products. {} clients write reviews and orders,\n\
-             edit and delete reviews, rename customers; now and then one dies between two writes.\n",
+             edit and delete reviews, rename customers; now and then one dies between two\n\
+             writes.\n",
             shop::CUSTOMERS,
             shop::PRODUCTS,
             self.clients

@@ -46,6 +46,6 @@ pub(super) fn verified(client: &mut Client, database: &str) -> Result<bool> {
         all &= number("wrong") == 0;
         parts.push(format!("{name} {} of {}", grouped(number("wrong")), grouped(number("checked"))));
     }
-    println!("verifyPattern finds wrong: {}.", parts.join(", "));
+    println!("verifyPattern finds wrong:\n  {}.", parts.join(", "));
     Ok(all)
 }

@@ -6,6 +6,7 @@
 
 mod aggregation;
 mod data;
+mod indexes;
 mod lives;
 mod load;
 mod patterns;

@@ -5,8 +5,8 @@ use kilim_testkit::link::{Fault, Link, Template, Transaction, check_reply, messa
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::aggregation;
 use crate::data::{DATABASE, DOCS, create_index, document, fill};
+use crate::{aggregation, indexes};
 
 /// Documents in the collection that most workloads read.
 pub const DOCS_COUNT: u32 = 100_000;
@@ -99,6 +99,7 @@ pub fn all() -> Vec<Workload> {
         write_row("transaction", 1, 500, CpuAtMost(0.5), transaction),
         write_row("transaction", 16, 3_000, CpuAtMost(0.5), transaction),
     ];
+    workloads.extend(indexes::all());
     workloads.extend(aggregation::all());
     workloads
 }
@@ -156,7 +157,7 @@ pub fn random(
     Box::new(move |link| check(link.exchange(template.with(rng.random_range(0..below) as i32))?))
 }
 
-const MARK: i32 = Template::MARK;
+pub const MARK: i32 = Template::MARK;
 
 fn find_id(place: Place) -> Operation {
     let find = doc! {"find": DOCS, "filter": {"_id": MARK}, "limit": 1, "singleBatch": true};
@@ -174,7 +175,7 @@ pub fn fresh_ids(place: Place) -> impl Iterator<Item = i32> + Send {
     first as i32..
 }
 
-fn document_with_marked_id() -> Document {
+pub fn document_with_marked_id() -> Document {
     let source = document(1, DOCS_COUNT);
     let mut marked = doc! {"_id": MARK};
     for (name, value) in source.iter().filter(|(name, _)| *name != "_id") {

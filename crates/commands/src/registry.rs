@@ -184,6 +184,10 @@ pub static COMMANDS: &[CommandSpec] = &[
     command("patternJobs", c::pattern_jobs::run, "background work on patterns"),
     command("pausePattern", c::pause_pattern::run, "leave a pattern's fields as they are").writes(),
     command("ping", c::ping::run, "is anybody there?").stable(),
+    command("planCacheClear", c::plan_cache::clear, "forget which plans were chosen"),
+    command("planCacheClearFilters", c::plan_cache::clear_filters, "there are no index filters to clear"),
+    command("planCacheListFilters", c::plan_cache::list_filters, "there are no index filters to list"),
+    command("planCacheSetFilter", c::plan_cache::set_filter, "refused: a hint does it, or hiding an index"),
     command("refreshSessions", c::refresh_sessions::run, "keep sessions alive").stable(),
     command("renameCollection", c::rename_collection::run, "rename a collection").admin().writes(),
     command("repairPattern", c::verify_pattern::run_repair, "check a pattern and put right what is wrong")

@@ -100,6 +100,8 @@ fn plans(engine: &Engine, namespace: &Namespace) -> Result<Vec<Document>> {
     let remembered = collection.shared.plan_cache.list();
     Ok((remembered.into_iter())
         .map(|remembered| {
+            let (executions, scores): (Vec<Document>, Vec<f64>) = remembered.trials.into_iter().unzip();
+            let scores: Vec<Value> = scores.into_iter().map(Value::Double).collect();
             doc! {
                 "version": "1",
                 "queryHash": remembered.shape.hash(),
@@ -109,6 +111,8 @@ fn plans(engine: &Engine, namespace: &Namespace) -> Result<Vec<Document>> {
                 "timeOfCreation": Value::DateTime(now_ms() - remembered.age.as_millis() as i64),
                 "createdFromQuery": remembered.query,
                 "cachedPlan": remembered.plan,
+                "creationExecStats": executions,
+                "candidatePlanScores": scores,
                 "indexFilterSet": false,
                 "host": host_name(),
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::catalog::Collection;
 use kilim_engine::cursor::{Batch, Cursor, Source};
-use kilim_engine::planner::{Hint, ReadRequest};
+use kilim_engine::planner::{Hint, KeyRange, ReadRequest};
 use kilim_engine::tail::Tail;
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
@@ -149,7 +149,8 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     let (mut skip, mut limit, mut batch_size, mut hint) = (0, 0, None, None);
     // As on MongoDB, a sort that needs more memory than it may have goes to disk unless told not to.
     let (mut single_batch, mut immortal, mut allow_disk_use) = (false, false, true);
-    let (mut tailable, mut await_data, mut range) = (false, false, None);
+    let (mut tailable, mut await_data, mut show_record_id) = (false, false, false);
+    let mut range = KeyRange::default();
     for name in ["filter", "projection", "sort"] {
         // Unlike elsewhere, null is not absent here.
         if body.get(name).is_some_and(|value| value.as_document().is_none()) {
@@ -180,11 +181,15 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             "allowPartialResults" | "oplogReplay" => drop(argument.strict_boolean()?),
             "tailable" => tailable = argument.strict_boolean()?,
             "awaitData" => await_data = argument.strict_boolean()?,
-            "returnKey" | "showRecordId" | "mirrored" => match argument.strict_boolean()? {
+            "showRecordId" => show_record_id = argument.strict_boolean()?,
+            "returnKey" | "mirrored" => match argument.strict_boolean()? {
                 false => {}
                 true => return Err(argument.unsupported()),
             },
-            "min" | "max" if !argument.document()?.is_empty() => range = Some(argument),
+            "min" | "max" if !argument.document()?.is_empty() => {
+                let end = Some(argument.document()?.to_document());
+                if argument.name == "min" { range.min = end } else { range.max = end }
+            }
             "collation" => check_collation(&argument)?,
             "min" | "max" | "readOnce" | "runtimeConstants" | "legacyRuntimeConstants" => {
                 match argument.value {
@@ -196,13 +201,10 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             _ => return Err(argument.unknown()),
         }
     }
-    if let Some(range) = range {
-        return Err(match hint {
-            None => {
-                Error::location(51173, "When using min()/max() a hint of which index to use must be provided")
-            }
-            Some(_) => range.unsupported(),
-        });
+    if let (Some(min), Some(max)) = (&range.min, &range.max)
+        && !min.iter().map(|(name, _)| name).eq(max.iter().map(|(name, _)| name))
+    {
+        return Err(Error::location(51176, "min and max must have the same field names"));
     }
     if await_data && !tailable {
         return Err(Error::user(
@@ -222,6 +224,9 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
         true => None,
         false => Some(Projection::parse_in(projection, &scope)?),
     };
+    if show_record_id {
+        projection = Some(Projection::showing_record_id(projection)?);
+    }
     let sort = parse_sort(sort)?;
     let forwards = |sort: &Sort| sort.is_natural() && sort.parts().iter().all(|part| !part.descending);
     if tailable && sort.as_ref().is_some_and(|sort| !forwards(sort)) {
@@ -243,6 +248,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             skip,
             limit: (limit > 0).then_some(limit),
             hint,
+            range: (range != KeyRange::default()).then_some(range),
             allow_disk_use,
             ..ReadRequest::new(filter)
         },

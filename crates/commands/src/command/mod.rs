@@ -51,6 +51,7 @@ pub mod pattern_jobs;
 pub mod pattern_name;
 pub mod pause_pattern;
 pub mod ping;
+pub mod plan_cache;
 pub mod refresh_sessions;
 pub mod rename_collection;
 pub mod repl_set_get_status;

@@ -46,7 +46,10 @@ const STEPS_PER_SEEK: u32 = 16;
 
 impl IndexScanner {
     pub(super) fn new(plan: Arc<IndexScan>, source: &Source<'_>) -> IndexScanner {
-        let ranges = KeyRanges::new(&plan.index, &plan.bounds, plan.is_single_range());
+        let ranges = match &plan.range {
+            Some(range) => KeyRanges::given(&plan.index, range),
+            None => KeyRanges::new(&plan.index, &plan.bounds, plan.is_single_range()),
+        };
         let seek = match &ranges {
             KeyRanges::Checked(checker) => Some(checker.start(plan.backward)),
             _ => None,

@@ -11,7 +11,7 @@ use kilim_bson::{component_length, encode_value};
 
 use crate::index::Index;
 use crate::layout::{KEY_BYTES_MAX, index_prefix};
-use crate::planner::{Cut, Interval, IntervalList};
+use crate::planner::{Cut, Interval, IntervalList, KeyRange, range_key};
 
 /// Behind every key that begins with what stands before it.
 pub(super) const BEHIND: u8 = 0xFF;
@@ -77,6 +77,22 @@ impl KeyInterval {
 }
 
 impl KeyRanges {
+    /// From one key to just before another.
+    pub(super) fn given(index: &Index, range: &KeyRange) -> KeyRanges {
+        let prefix = index_prefix(index.id);
+        let mut ends = Range { lower: prefix.to_vec(), upper: prefix.to_vec() };
+        if let Some(min) = &range.min {
+            ends.lower.extend_from_slice(&range_key(index, min));
+        }
+        match &range.max {
+            Some(max) => ends.upper.extend_from_slice(&range_key(index, max)),
+            None => ends.upper.push(BEHIND),
+        }
+        shorten(&mut ends.lower, false);
+        shorten(&mut ends.upper, true);
+        KeyRanges::One(ends)
+    }
+
     pub(super) fn new(index: &Index, bounds: &[IntervalList], single: bool) -> KeyRanges {
         if bounds.iter().any(IntervalList::is_empty) {
             return KeyRanges::Empty;

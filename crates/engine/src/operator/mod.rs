@@ -180,9 +180,9 @@ impl Operator {
             Node::Or { inputs } => Kind::Union(union::Union::new(
                 inputs.iter().map(|node| Operator::new(node, source)).collect(),
             )),
-            Node::SortMerge { inputs, fixed, .. } => {
+            Node::SortMerge { inputs, sort, apart } => {
                 let running = inputs.iter().map(|node| Operator::new(node, source)).collect();
-                Kind::SortMerge(sort_merge::SortMerge::new(inputs, running, *fixed))
+                Kind::SortMerge(sort_merge::SortMerge::new(inputs, running, sort.clone(), *apart))
             }
             Node::Sort { sort, limit, input: below } => {
                 Kind::Sort(Box::new(sort::Sorter::new(sort.clone(), *limit, input(below), source)))

@@ -16,7 +16,7 @@ use kilim_query::filter::{Filter, Predicate};
 use parking_lot::Mutex;
 
 use super::node::Node;
-use super::{Purpose, ReadRequest};
+use super::{Purpose, ReadRequest, Trial};
 
 /// Shapes remembered per collection. An application has dozens; one that builds queries from user input
 /// may have any number.
@@ -36,6 +36,8 @@ pub(super) struct Remembered {
     pub plan: Arc<Node>,
     pub query: Document,
     pub since: Instant,
+    /// How the candidates did, best first.
+    pub trials: Vec<Trial>,
 }
 
 /// What is told of a remembered plan.
@@ -47,6 +49,8 @@ pub struct RememberedPlan {
     /// Filter and sort of the query that made it remembered.
     pub query: Document,
     pub age: Duration,
+    /// How each candidate did, and the score it got; the first one won.
+    pub trials: Vec<(Document, f64)>,
 }
 
 /// The shapes of one collection and their winners.
@@ -57,12 +61,12 @@ pub struct PlanCache {
 
 #[derive(Default)]
 struct Entries {
-    by_shape: HashMap<Shape, (u64, Remembered)>,
+    by_shape: HashMap<Shape, (u64, Arc<Remembered>)>,
     clock: u64,
 }
 
 impl PlanCache {
-    pub(super) fn get(&self, shape: &Shape) -> Option<Remembered> {
+    pub(super) fn get(&self, shape: &Shape) -> Option<Arc<Remembered>> {
         let mut entries = self.entries.lock();
         entries.clock += 1;
         let now = entries.clock;
@@ -75,7 +79,7 @@ impl PlanCache {
         let mut entries = self.entries.lock();
         entries.clock += 1;
         let now = entries.clock;
-        entries.by_shape.insert(shape, (now, remembered));
+        entries.by_shape.insert(shape, (now, Arc::new(remembered)));
         if entries.by_shape.len() > ENTRIES_MAX {
             // The older half goes at once, so that the search for it is paid for by many insertions.
             let mut ages: Vec<u64> = entries.by_shape.values().map(|(used, _)| *used).collect();
@@ -85,7 +89,8 @@ impl PlanCache {
         }
     }
 
-    pub(super) fn forget(&self, shape: &Shape) {
+    /// Forgets one shape.
+    pub fn forget(&self, shape: &Shape) {
         self.entries.lock().by_shape.remove(shape);
     }
 
@@ -97,12 +102,15 @@ impl PlanCache {
     /// All that is remembered, for `$planCacheStats`.
     pub fn list(&self) -> Vec<RememberedPlan> {
         let entries = self.entries.lock();
-        let tell = |(shape, (_, remembered)): (&Shape, &(u64, Remembered))| RememberedPlan {
+        let tell = |(shape, (_, remembered)): (&Shape, &(u64, Arc<Remembered>))| RememberedPlan {
             shape: shape.clone(),
             works: remembered.works,
             plan: super::explain::plan_document(&remembered.plan),
             query: remembered.query.clone(),
             age: remembered.since.elapsed(),
+            trials: (remembered.trials.iter())
+                .map(|trial| (super::explain::trial_document(trial), trial.score))
+                .collect(),
         };
         entries.by_shape.iter().map(tell).collect()
     }

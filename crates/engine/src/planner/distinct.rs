@@ -85,6 +85,7 @@ fn plan_over(index: &Arc<Index>, request: &ReadRequest, distinct: &Distinct) -> 
         on_key: Vec::new(),
         shown: None,
         recheck: request.filter.clone(),
+        range: None,
         skipping: Some(Skipping { part, nulls_apart: distinct.nulls_apart }),
     }));
     let node = match cover {

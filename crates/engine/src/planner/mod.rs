@@ -44,7 +44,8 @@ pub use distinct::Distinct;
 pub use explain::{Subject, Verbosity, WriteStage, explain};
 pub use hint::Hint;
 pub use interval::{Cut, Endpoint, Interval, IntervalList};
-pub use node::{IndexScan, KeyTest, Node, Project, ProjectKind, Skipping};
+pub use node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind, Skipping};
+pub(crate) use solution::range_key;
 pub use trial::Trial;
 
 use crate::catalog::CollectionId;
@@ -63,6 +64,8 @@ pub struct ReadRequest {
     pub skip: u64,
     pub limit: Option<u64>,
     pub hint: Option<Hint>,
+    /// `min` and `max`, over the hinted index.
+    pub range: Option<KeyRange>,
     pub allow_disk_use: bool,
     pub purpose: Purpose,
     /// Documents with a value of this field that another has given already may be left out.
@@ -87,6 +90,7 @@ impl ReadRequest {
             skip: 0,
             limit: None,
             hint: None,
+            range: None,
             allow_disk_use: false,
             purpose: Purpose::Documents,
             distinct: None,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::Value;
+use kilim_bson::{Document, Value};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
@@ -40,11 +40,12 @@ pub enum Node {
     Or {
         inputs: Vec<Node>,
     },
-    /// Scans of one index, each in the sort's order behind its first `fixed` parts, merged.
+    /// Inputs that are each in the sort's order, merged.
     SortMerge {
         inputs: Vec<Node>,
         sort: Arc<Sort>,
-        fixed: usize,
+        /// No two inputs have a record in common.
+        apart: bool,
     },
     Sort {
         sort: Arc<Sort>,
@@ -85,6 +86,15 @@ pub struct IndexScan {
     pub recheck: Arc<Filter>,
     /// Not every key: see [`Skipping`].
     pub skipping: Option<Skipping>,
+    /// In place of bounds: a range of keys as the client gave it.
+    pub range: Option<KeyRange>,
+}
+
+/// `min` and `max` of a find: the first key that counts, and the first that no longer does.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct KeyRange {
+    pub min: Option<Document>,
+    pub max: Option<Document>,
 }
 
 /// One key for each value of a part, given what stands before it.
@@ -161,6 +171,9 @@ impl IndexScan {
 
     /// One range of keys: points, then one interval, then parts without bounds.
     pub fn is_single_range(&self) -> bool {
+        if self.range.is_some() {
+            return false;
+        }
         let mut parts = self.bounds.iter().skip_while(|list| list.is_point());
         match parts.next() {
             Some(list) => list.intervals().len() == 1 && parts.all(IntervalList::is_full),

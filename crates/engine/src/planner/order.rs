@@ -61,13 +61,8 @@ pub fn direction_for(index: &Index, bounds: &[IntervalList], sort: &Sort) -> Opt
 /// Scans into which one is split at most; each holds an open cursor of the store.
 const EXPLODED_SCANS_MAX: usize = 200;
 
-/// Scans that together are one access.
-pub struct Exploded {
-    /// The bounds of each, and whether it runs backward.
-    pub scans: Vec<(Vec<IntervalList>, bool)>,
-    /// How many key parts are one value within each.
-    pub fixed: usize,
-}
+/// Scans that together are one access: the bounds of each, and whether it runs backward.
+pub type Exploded = Vec<(Vec<IntervalList>, bool)>;
 
 /// Splits an access whose first parts are lists of points into one scan a point, each of which then has
 /// the sort's order: `{a: {$in: [1, 2]}}` sorted by `b` over an index on `a, b`.
@@ -120,6 +115,6 @@ pub fn explode(access: &Access, sort: &Sort) -> Option<Exploded> {
             if scans.first().is_some_and(|(_, backward)| *backward) {
                 scans.reverse();
             }
-            Exploded { scans, fixed }
+            scans
         })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{ElementType, Path, Value};
+use kilim_bson::{Document, ElementType, Path, Value, encode_value};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::projection::Projection;
@@ -12,20 +12,23 @@ use super::access::{Access, accesses};
 use super::implication::implies;
 use super::interval::{Cut, Interval, IntervalList};
 use super::leaf::place;
-use super::node::{IndexScan, KeyTest, Node, Project, ProjectKind};
-use super::order::{Exploded, direction_for, explode};
+use super::node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind};
+use super::order::{direction_for, explode};
 use super::{Hint, PlannerInput, Purpose, ReadRequest, wildcard};
 use crate::index::Index;
 
 /// Candidates beyond this number are not tried, as on MongoDB.
 const SOLUTIONS_MAX: usize = 64;
 
+/// Inputs of a merge of branches; each holds an open cursor of the store.
+const BRANCHES_MAX: usize = 200;
+
 /// The plan for `{_id: value}`, which needs no thought.
 pub fn by_id(input: &PlannerInput<'_>, request: &ReadRequest) -> Option<Node> {
     let Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, id) } = &*request.filter else {
         return None;
     };
-    if path.as_str() != "_id" || request.hint.is_some() || request.skip > 0 {
+    if path.as_str() != "_id" || request.hint.is_some() || request.skip > 0 || request.range.is_some() {
         return None;
     }
     // Zero asks for no limit in no command; a limit of one or more changes nothing.
@@ -77,6 +80,14 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
         true => wildcard::paths_of(&request.filter),
         false => Vec::new(),
     };
+    if let Some(range) = &request.range {
+        let index = match &request.hint {
+            None => return Err(range_error(51173, NO_HINT)),
+            Some(Hint::Natural { .. }) => return Err(no_plans("min and max are incompatible with $natural")),
+            Some(hint) => hint.find(&usable)?,
+        };
+        return Ok(vec![planner.range_plan(index, range)?]);
+    }
     match &request.hint {
         Some(Hint::Natural { backward }) => Ok(vec![collection_scan(input, request, *backward)]),
         Some(hint) => {
@@ -127,10 +138,47 @@ fn no_whole_wildcard(no_path: bool) -> Error {
         true => "No query solutions",
         false => "$hint: refusing to build whole-index solution, because it's a wildcard index",
     };
+    no_plans(reason)
+}
+
+fn no_plans(reason: &str) -> Error {
     Error::user(
         ErrorCode::NoQueryExecutionPlans,
         format!("error processing query: planner returned error :: caused by :: {reason}"),
     )
+}
+
+const NO_HINT: &str = "When using min()/max() a hint of which index to use must be provided";
+
+fn range_error(code: i32, reason: &str) -> Error {
+    Error::location(code, format!("error processing query: planner returned error :: caused by :: {reason}"))
+}
+
+/// The range must name what the index has, and its ends must come one before the other.
+fn check_range(index: &Index, range: &KeyRange) -> Result<()> {
+    let names = |document: &Document| {
+        let given = document.iter().map(|(name, _)| name);
+        given.eq(index.spec.key.iter().map(|part| part.path.as_str()))
+    };
+    if !index.spec.has_plain_keys() || ![&range.min, &range.max].into_iter().flatten().all(names) {
+        return Err(range_error(51174, "The index chosen is not compatible with min/max"));
+    }
+    if let (Some(min), Some(max)) = (&range.min, &range.max)
+        && range_key(index, min) >= range_key(index, max)
+    {
+        let reason = "The value provided for min() does not come before the value provided for max() in the hinted index";
+        return Err(range_error(51175, reason));
+    }
+    Ok(())
+}
+
+/// One end of a range as the index would store it.
+pub(crate) fn range_key(index: &Index, end: &Document) -> Vec<u8> {
+    let mut key = Vec::new();
+    for ((_, value), part) in end.iter().zip(&index.spec.key) {
+        encode_value(&mut key, value, part.descending);
+    }
+    key
 }
 
 /// Below the count, whose result the executor takes from the topmost node.
@@ -209,7 +257,7 @@ impl Solver<'_> {
         let backward = sort.map_or(Some(false), |sort| direction_for(&access.index, &access.bounds, sort));
         if backward.is_none()
             && let Some(sort) = sort
-            && let Some(Exploded { scans, fixed }) = explode(access, sort)
+            && let Some(scans) = explode(access, sort)
             && self.request.purpose == Purpose::Documents
         {
             let inputs = scans
@@ -219,7 +267,7 @@ impl Solver<'_> {
                     self.index_scan(&access, backward, self.conjuncts, self.request.filter.clone())
                 })
                 .collect();
-            let merge = Node::SortMerge { inputs, sort: Arc::new(sort.clone()), fixed };
+            let merge = Node::SortMerge { inputs, sort: Arc::new(sort.clone()), apart: true };
             return self.finish(merge, residual, true, None);
         }
         let scan =
@@ -261,6 +309,7 @@ impl Solver<'_> {
             shown: conjunction(access.on_key.iter().map(|&(_, conjunct)| conjuncts[conjunct].clone())),
             recheck,
             skipping: None,
+            range: None,
         }))
     }
 
@@ -305,6 +354,13 @@ impl Solver<'_> {
             let access = Access { residual: (0..others.len()).filter_map(residual_at).collect(), ..access };
             return Some(self.access_plan(&access));
         }
+        if let Some(sort) = &self.request.sort
+            && self.request.purpose == Purpose::Documents
+            && let Some(inputs) = self.ordered_branches(&chosen, sort)
+        {
+            let merge = Node::SortMerge { inputs, sort: Arc::new(sort.clone()), apart: false };
+            return Some(self.finish(merge, residual, true, None));
+        }
         let inputs = chosen
             .into_iter()
             .map(|(access, own, all, whole)| {
@@ -316,6 +372,61 @@ impl Solver<'_> {
             })
             .collect();
         Some(self.finish(Node::Or { inputs }, residual, self.request.sort.is_none(), None))
+    }
+
+    /// The branches of an `$or`, each in the sort's order; none where one of them is not.
+    fn ordered_branches(&self, branches: &[Branch], sort: &Sort) -> Option<Vec<Node>> {
+        let mut inputs = Vec::with_capacity(branches.len());
+        for (access, own, all, whole) in branches {
+            // Elements of arrays have several places, of which a merge would have to know the first.
+            let plain = !access.index.multikey.is_multikey() && !access.index.multikey.has_long_keys();
+            let scans = match direction_for(&access.index, &access.bounds, sort) {
+                Some(backward) if plain => vec![(access.bounds.clone(), backward)],
+                _ => explode(access, sort)?,
+            };
+            // A hash does not tell the value's place.
+            let hashed =
+                |path: &Path| access.index.spec.key.iter().any(|part| part.hashed && part.path == *path);
+            if sort.parts().iter().any(|part| hashed(&part.path)) || inputs.len() > BRANCHES_MAX {
+                return None;
+            }
+            let open = access.residual.iter().filter(|at| *at < own);
+            let filter = conjunction(open.map(|&at| all[at].clone())).map(Arc::new);
+            for (bounds, backward) in scans {
+                let access = Access { bounds, ..access.clone() };
+                let scan = self.index_scan(&access, backward, all, whole.clone());
+                inputs.push(match &filter {
+                    Some(filter) => Node::Fetch { filter: Some(filter.clone()), input: Box::new(scan) },
+                    None => scan,
+                });
+            }
+        }
+        Some(inputs)
+    }
+
+    /// `min` and `max`: a range of the hinted index's keys.
+    fn range_plan(&self, index: &Arc<Index>, range: &KeyRange) -> Result<Node> {
+        check_range(index, range)?;
+        let access = Access::full(index, self.conjuncts.len());
+        let residual = conjunction(self.conjuncts.iter().cloned());
+        let sort = self.request.sort.as_ref();
+        // Some elements of arrays may lie outside of the range.
+        let backward = match sort {
+            None => Some(false),
+            Some(_) if index.multikey.is_multikey() => None,
+            Some(sort) => direction_for(index, &access.bounds, sort),
+        };
+        let scan = IndexScan {
+            index: index.clone(),
+            bounds: access.bounds,
+            backward: backward.unwrap_or(false),
+            on_key: Vec::new(),
+            shown: None,
+            recheck: self.request.filter.clone(),
+            skipping: None,
+            range: Some(range.clone()),
+        };
+        Ok(self.finish(Node::IndexScan(Arc::new(scan)), residual, backward.is_some(), None))
     }
 
     /// Puts the rest of the request around an access.

@@ -91,10 +91,11 @@ pub(super) fn choose(
         plan,
         query: shown(&request),
         since: Instant::now(),
+        trials: ranking.iter().map(|&at| trials[at].clone()).collect(),
     };
+    let ranked = remembered.trials.clone();
     input.cache.put(shape, remembered);
     let rejected = ranking[1..].iter().map(|&at| nodes[at].clone()).collect();
-    let ranked = ranking.iter().map(|&at| trials[at].clone()).collect();
     Ok(plan_of(input, request, candidates.swap_remove(winner), rejected, ranked))
 }
 

@@ -1,6 +1,6 @@
 //! From a projection document to the tree, with mongod's errors.
 
-use kilim_bson::{Path, RawDocument, RawValue};
+use kilim_bson::{Path, RawDocument, RawValue, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Branch, Kind, Node, Projection, Slice};
@@ -21,6 +21,19 @@ impl Projection {
         let mut projection = parse(projection, Language::Find, scope)?;
         projection.optimise()?;
         Ok(projection)
+    }
+
+    /// The same, with the number of the record as `$recordId` behind the fields.
+    pub fn showing_record_id(shown: Option<Projection>) -> Result<Projection> {
+        let variables = Variables::default();
+        let meta = doc! {"$meta": "recordId"};
+        let number = Expression::parse(RawValue::Document(meta.as_raw()), &Scope::new(&variables))?;
+        let (kind, mut root, positional) = match shown {
+            Some(Projection { kind, root, positional }) => (kind, root, positional),
+            None => (Kind::Exclusion, Branch::default(), false),
+        };
+        root.children.push(("$recordId".into(), Node::Computed(Box::new(number))));
+        Ok(Projection::new(kind, root, positional))
     }
 
     /// The document of `$project`, which has no operators of its own.

@@ -250,15 +250,28 @@ fn write_stage(out: &mut Writer, write: Option<WriteStage<'_>>, input: impl FnOn
     }
 }
 
+/// How a candidate did, as `$planCacheStats` shows it.
+pub fn trial_document(trial: &Trial) -> Document {
+    let mut out = Writer::new();
+    write_run(&mut out, trial, None, Style { counts: true, projection: None });
+    out.finish()
+}
+
 fn write_trial(out: &mut Writer, at: usize, trial: &Trial, style: Style<'_>) {
     out.open_document_at(at);
+    write_run(out, trial, Some(trial.score), style);
+    out.close();
+}
+
+fn write_run(out: &mut Writer, trial: &Trial, score: Option<f64>, style: Style<'_>) {
     stage::append_number(out, "nReturned", trial.stats.stats.advanced);
     out.append("executionTimeMillisEstimate", RawValue::Int32(0));
     stage::append_number(out, "totalKeysExamined", trial.stats.total_keys_examined());
     stage::append_number(out, "totalDocsExamined", trial.stats.total_docs_examined());
-    out.append("score", Value::Double(trial.score).as_raw());
+    if let Some(score) = score {
+        out.append("score", Value::Double(score).as_raw());
+    }
     out.open_document("executionStages");
     stage::write(out, &trial.node, Some(&trial.stats), style);
-    out.close();
     out.close();
 }

@@ -230,7 +230,9 @@ fn append_options(out: &mut Writer, spec: &IndexSpec) {
 
 fn append_bounds(out: &mut Writer, scan: &IndexScan) {
     out.open_document("indexBounds");
-    for (part, list) in scan.index.spec.key.iter().zip(&scan.bounds) {
+    // mongod shows nothing of a range that was given.
+    let shown = if scan.range.is_some() { &[][..] } else { &scan.bounds[..] };
+    for (part, list) in scan.index.spec.key.iter().zip(shown) {
         out.open_array(part.path.as_str());
         for (at, text) in print_intervals(list, part.descending != scan.backward).iter().enumerate() {
             out.append_index(at, RawValue::String(text));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, Path, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Declaration, Kind, WhenNotMatched, check_claims, lies_within, overlap};
+use kilim_storage::Durability;
 
 use super::definitions::refuse_change;
 use super::sources::unique_index;
@@ -225,10 +226,13 @@ impl Engine {
         })
     }
 
+    /// Whether nothing is in a collection that the caller holds.
     fn is_empty(&self, namespace: &Namespace) -> Result<bool> {
         match self.collection(namespace) {
             None => Ok(true),
             Some(collection) => {
+                // Writers let go of a collection when their commits are queued, which is before they are published.
+                self.store.settle(Durability::Relaxed)?;
                 let counter = self.store.snapshot().counter(&layout::counter_key(collection.id))?;
                 Ok(counter.count == 0)
             }

@@ -226,3 +226,21 @@ fn groups_that_go_while_their_pattern_is_paused_leave_no_document() {
         assert_eq!(db.count("ratings", doc! {}), 3);
     });
 }
+
+#[test]
+fn declared_at_the_instant_of_the_first_insert() {
+    for round in 0..40 {
+        let db = if round % 4 == 0 { Db::disk() } else { Db::memory() };
+        make(&db, &["reviews"]);
+        let twice = doc! {"name": "twice", "computed": {"set": {"twice": {"$multiply": ["$rating", 2]}}}};
+        thread::scope(|scope| {
+            for id in 0..3 {
+                let db = &db;
+                scope.spawn(move || db.insert("reviews", &[doc! {"_id": id, "rating": 2}]));
+            }
+            declare(&db, "reviews", twice).unwrap();
+        });
+        wait_until_active(&db, "reviews", "twice");
+        assert_eq!(db.count("reviews", doc! {"twice": 4}), 3, "round {round}");
+    }
+}

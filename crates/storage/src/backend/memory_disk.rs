@@ -30,7 +30,7 @@ struct Platter {
     commits: u64,
     /// Commits until the power goes.
     left: Option<u64>,
-    /// How often the power came back. Stores of earlier lives cannot write.
+    /// How often it was opened or the power came back. Stores of earlier lives cannot write.
     life: u64,
     off: bool,
 }
@@ -45,10 +45,11 @@ pub enum Survivors {
 }
 
 impl MemoryDisk {
-    /// Opens a store on it.
+    /// Opens a store on it. One that was open cannot write any more.
     pub fn open(&self) -> Result<Store> {
         let (life, view) = {
-            let platter = self.platter.lock();
+            let mut platter = self.platter.lock();
+            platter.life += 1;
             (platter.life, platter.written.clone())
         };
         let backend = MortalBackend { disk: self.clone(), life, inner: MemoryBackend::of(view) };

@@ -306,21 +306,34 @@ pub(crate) fn see_newest(
     Ok(seen.map_or(Sight::AsStored, Sight::Other))
 }
 
-/// What is pending for a key: as of the newest commit, in a transaction as of its snapshot.
+/// What is pending for a key: as of the newest commit, in a transaction as of its snapshot. It stays so until the commit:
+/// whoever writes what he saw must not be overtaken. A job leaves alone what is as it must be, and would not see that
+/// something older is on its way.
 fn look_up(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<Option<Pending>> {
     let key_bytes = Rollup::key_bytes(key);
+    let in_transaction = unit.is_transaction();
+    let seen = match in_transaction {
+        true => pending::in_transaction(unit, pattern.id, &key_bytes)?,
+        false => None,
+    };
+    if seen.is_none() && pending::newest(unit, pattern.id, &key_bytes)?.is_none() {
+        return Ok(None);
+    }
+    unit.hold_shared(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
     let newest = pending::newest(unit, pattern.id, &key_bytes)?;
-    if !unit.is_transaction() {
+    if !in_transaction {
         return Ok(newest);
     }
-    let seen = pending::in_transaction(unit, pattern.id, &key_bytes)?;
-    let removed = |pending: &Option<Pending>| {
-        pending.as_ref().is_some_and(|pending| matches!(pending.left, Left::Remove))
+    let same = match (&seen, &newest) {
+        (Some(seen), Some(newest)) => seen.version == newest.version,
+        (Some(_), None) => false,
+        // What is stored is what it saw; a document that is to be deleted is not there any more.
+        (None, newest) => !newest.as_ref().is_some_and(|newest| matches!(newest.left, Left::Remove)),
     };
-    if removed(&newest) && !removed(&seen) {
-        return Err(Error::Conflict("a document that was deleted with its source meanwhile"));
+    match same {
+        true => Ok(seen),
+        false => Err(Error::Conflict("what the document was copied from was changed meanwhile")),
     }
-    Ok(seen)
 }
 
 /// A document whose copies become frozen by a change, with what they would have been by then. Their sources are held

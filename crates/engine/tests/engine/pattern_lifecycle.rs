@@ -854,3 +854,108 @@ fn sources_with_more_holders_than_one_commit_takes_are_dropped_and_replaced() {
         }
     });
 }
+
+#[test]
+fn patterns_stay_true_while_they_are_modified_paused_renamed_and_repaired_under_writers() {
+    let db = Db::memory();
+    make(&db, &["products", "reviews", "totals"]);
+    db.insert("products", &numbered(0..5, |_| doc! {}));
+    db.insert("reviews", &numbered(0..100, |id| doc! {"product": id % 5, "rating": id % 6, "at": id}));
+    declare(&db, "products", with(stats(), "backfill", doc! {"batch": 2})).unwrap();
+    declare(&db, "products", with(recent(), "backfill", doc! {"batch": 2})).unwrap();
+    let rollup = doc! {"name": "totals", "computed": {
+        "from": "reviews", "whenNotMatched": "insert",
+        "pipeline": [{"$group": {"_id": "$rating", "n": {"$count": {}}}}],
+    }, "backfill": {"batch": 5}};
+    declare(&db, "totals", rollup).unwrap();
+    wait_until_active(&db, "totals", "totals");
+    let stop = AtomicBool::new(false);
+    let goes_on = || !stop.load(Ordering::Relaxed);
+    let may_fail = |result: Result<()>| {
+        if let Err(error) = result {
+            let expected = [
+                ErrorCode::PatternNotReady,
+                ErrorCode::PatternNotFound,
+                ErrorCode::NamespaceNotFound,
+                ErrorCode::QueryPlanKilled,
+                ErrorCode::PatternFieldReadOnly,
+            ];
+            assert!(expected.contains(&error.code()), "{error}");
+        }
+    };
+    thread::scope(|scope| {
+        for writer in 0..2 {
+            let (db, may_fail) = (&db, &may_fail);
+            scope.spawn(move || {
+                let mut turn = writer * 100_000;
+                while goes_on() {
+                    turn += 1;
+                    for reviews in ["reviews", "opinions"] {
+                        // One of the two names is free, and must not be made by the way.
+                        let filter = doc! {"_id": turn % 100};
+                        let moved = doc! {"$set": {"product": turn % 5, "rating": turn % 6, "at": turn}};
+                        may_fail(db.update(reviews, filter, moved).map(drop));
+                        may_fail(db.delete(reviews, doc! {"_id": (turn + 7) % 300}).map(drop));
+                    }
+                    let name =
+                        if db.engine.collection(&ns("reviews")).is_some() { "reviews" } else { "opinions" };
+                    let mut transaction = db.transaction(writer as u8 + 1, i64::from(turn));
+                    let inserted =
+                        transaction.update(name, doc! {"at": {"$lt": turn}}, doc! {"$inc": {"rating": 1}});
+                    if inserted.is_ok() {
+                        let _ = transaction.commit();
+                    }
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(3);
+        let operation = Arc::clone(&db.engine.operations.start(1));
+        let mut turn = 0;
+        while Instant::now() < end {
+            turn += 1;
+            let name = ["stats", "recent"][turn % 2];
+            let now = pattern(&db, "products", name);
+            match turn % 7 {
+                0 => may_fail(
+                    modify(&db, "products", "recent", doc! {"subset": {"limit": 1 + turn as i32 % 4}})
+                        .map(drop),
+                ),
+                1 => may_fail(db.engine.pause_pattern(&operation, &now)),
+                2 | 5 => {
+                    if now.state == PatternState::Paused {
+                        let restarted = db.engine.restart_pattern(&operation, &now).unwrap();
+                        db.engine.begin_filling(&restarted);
+                    }
+                }
+                3 => may_fail(repair(&db, "products", name).map(drop)),
+                4 => {
+                    let (from, to) = match db.engine.collection(&ns("reviews")) {
+                        Some(_) => ("reviews", "opinions"),
+                        None => ("opinions", "reviews"),
+                    };
+                    db.rename(from, to, false).unwrap();
+                }
+                _ => {
+                    let totals = pattern(&db, "totals", "totals");
+                    assert_eq!(db.engine.verify_pattern(&operation, &totals, None, 3).unwrap().wrong, 0);
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    for name in ["stats", "recent"] {
+        let operation = Arc::clone(&db.engine.operations.start(1));
+        let now = pattern(&db, "products", name);
+        if now.state == PatternState::Paused {
+            let restarted = db.engine.restart_pattern(&operation, &now).unwrap();
+            db.engine.begin_filling(&restarted);
+        }
+    }
+    wait_for_jobs(&db, &MemoryDisk::default());
+    for (target, name) in [("products", "stats"), ("products", "recent"), ("totals", "totals")] {
+        assert_eq!(state(&db, target, name), PatternState::Active, "{name}");
+        let found = verify(&db, target, name);
+        assert_eq!(found.wrong, 0, "{name}: {:?}", found.examples);
+    }
+    db.check();
+}

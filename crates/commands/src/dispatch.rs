@@ -16,6 +16,7 @@ use crate::registry::{self, CommandSpec, ReadLevels};
 use crate::reply::{self, Reply};
 use crate::request::{Generic, Request};
 use crate::session;
+use crate::profiling;
 use crate::slow;
 
 /// A command being run.
@@ -88,6 +89,7 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
     let result = found.and_then(|spec| run_found(client, &engine, operation, &request, spec, &mut outcome));
     if let Some(spec) = spec {
         slow::note(client, &engine, &running, &request, spec, result.is_err());
+        profiling::note(client, &engine, &running, &request, spec, result.as_ref());
     }
     let mut document = match result {
         Ok(mut document) => {

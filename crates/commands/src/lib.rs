@@ -13,6 +13,7 @@ mod registry;
 mod reply;
 mod request;
 mod session;
+mod profiling;
 mod slow;
 mod telling;
 mod through_view;

@@ -21,6 +21,8 @@ use crate::layout;
 use crate::maintenance::{self, Job, Lagging, Registry, Scrubbing};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
+use crate::profile::Profiler;
+use crate::top::Top;
 use crate::operation::Operations;
 use crate::session::Sessions;
 use crate::view::View;
@@ -45,6 +47,10 @@ pub struct Engine {
     pub sessions: Sessions,
     pub cursors: Cursors,
     pub metrics: Metrics,
+    /// Which commands are written down.
+    pub profiler: Profiler,
+    /// How collections are used.
+    pub top: Top,
     pub fail_points: FailPoints,
     pub history: History,
     pub expiry: Expiry,
@@ -91,6 +97,8 @@ impl Engine {
             sessions,
             cursors: Cursors::default(),
             metrics: Metrics::default(),
+            profiler: Profiler::default(),
+            top: Top::default(),
             fail_points: FailPoints::default(),
             history: History::default(),
             expiry: Expiry::default(),

@@ -39,6 +39,17 @@ impl Namespace {
         }
     }
 
+    /// Where a database's profile is kept.
+    pub const PROFILE: &'static str = "system.profile";
+
+    /// Refuses writes to what only the server writes.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.collection == Namespace::PROFILE {
+            true => Err(invalid(format!("cannot write to {self}"))),
+            false => Ok(()),
+        }
+    }
+
     /// What a collection about to be made must also satisfy.
     pub fn check_creatable(&self) -> Result<()> {
         let Namespace { database, collection } = self;
@@ -54,7 +65,8 @@ impl Namespace {
         if collection == "system.views" {
             return Err(invalid(format!("cannot write to {self}")));
         }
-        if collection.starts_with("system.") && collection != "system.js" {
+        if collection.starts_with("system.") && collection != "system.js" && collection != Namespace::PROFILE
+        {
             return Err(invalid(format!("Invalid system namespace: {self}")));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The query language: filters, updates, projections, sorts. Pure functions over BSON bytes, no storage.
 
 pub mod accumulator;
+pub mod digest;
 pub mod expression;
 pub mod filter;
 pub mod interrupt;

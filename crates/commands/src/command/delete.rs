@@ -31,6 +31,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("remove");
     let options = WriteOptions::parse(NAME, call.body, "deletes")?;
+    namespace.check_writable()?;
     let documents = call.request.documents(NAME, "deletes")?;
     check_batch(documents.len())?;
     check_statement_ids(call.body, documents.len())?;

@@ -19,5 +19,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Ok(doc! {"ns": namespace.to_string()});
     }
     let dropped = call.engine.drop_collection(&call.operation, &namespace)?;
-    Ok(doc! {"nIndexesWas": dropped.indexes.len() as i32, "ns": namespace.to_string()})
+    call.engine.top.forget(&namespace.database, &namespace.collection);
+    // The order of a clustered collection is no index of it.
+    let indexes = dropped.indexes.len() - usize::from(dropped.clustered);
+    Ok(doc! {"nIndexesWas": indexes as i32, "ns": namespace.to_string()})
 }

@@ -38,6 +38,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
     let options = Options::parse(call.body)?;
+    namespace.check_writable()?;
     call.unit.bypass_validation = options.bypass_validation;
     check_statement_ids(call.body, 1)?;
     if options.upsert {

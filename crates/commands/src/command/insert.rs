@@ -18,6 +18,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     check_statement_ids(call.body, documents.len())?;
     // A name that no collection can have is the command's fault, not its documents'.
     namespace.check_creatable()?;
+    namespace.check_writable()?;
     call.engine.metrics.inserted.add(documents.len() as u64);
     call.unit.bypass_validation = options.bypass_validation;
     let body = call.body;

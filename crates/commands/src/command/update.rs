@@ -43,6 +43,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let documents = call.request.documents(NAME, "updates")?;
     check_batch(documents.len())?;
     check_statement_ids(call.body, documents.len())?;
+    namespace.check_writable()?;
     call.unit.bypass_validation = options.bypass_validation;
     call.engine.metrics.updated.add(documents.len() as u64);
     let mut statements = Vec::with_capacity(documents.len());

@@ -5,7 +5,7 @@
 
 use kilim_bson::{RawDocument, RawValue, Rounding, Writer};
 
-use super::md5::Md5;
+use crate::digest::Md5;
 
 /// The seed that mongod writes before everything.
 const SEED: i32 = 0;

@@ -3,7 +3,6 @@
 //! server-side JavaScript, which is refused.
 
 mod hashed_key;
-mod md5;
 mod meta;
 
 use kilim_bson::RawValue;

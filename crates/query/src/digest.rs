@@ -73,7 +73,7 @@ const ROTATIONS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 2
 
 const BLOCK: usize = 64;
 
-pub(super) struct Md5 {
+pub struct Md5 {
     state: [u32; 4],
     /// What does not fill a block yet.
     block: [u8; BLOCK],

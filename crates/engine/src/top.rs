@@ -1,0 +1,94 @@
+//! How often collections are used, and how long that takes: what the command `top` shows.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+
+use crate::metrics::Latency;
+
+/// So many collections are told apart; names that come later are not counted.
+const COLLECTIONS_MAX: usize = 10_000;
+
+/// What a command does to a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Query,
+    GetMore,
+    Insert,
+    Update,
+    Remove,
+    Command,
+}
+
+#[derive(Debug, Default)]
+pub struct Usage {
+    pub reads: Latency,
+    pub writes: Latency,
+    pub queries: Latency,
+    pub get_more: Latency,
+    pub inserts: Latency,
+    pub updates: Latency,
+    pub removes: Latency,
+    pub commands: Latency,
+}
+
+#[derive(Debug, Default)]
+pub struct Top {
+    /// By database, then by collection.
+    used: RwLock<HashMap<String, HashMap<String, Usage>>>,
+}
+
+impl Top {
+    pub fn note(&self, database: &str, collection: &str, what: Use, time: Duration) {
+        {
+            let used = self.used.read();
+            if let Some(usage) = used.get(database).and_then(|collections| collections.get(collection)) {
+                usage.add(what, time);
+                return;
+            }
+        }
+        let mut used = self.used.write();
+        if used.values().map(HashMap::len).sum::<usize>() >= COLLECTIONS_MAX {
+            return;
+        }
+        let collections = used.entry(database.to_owned()).or_default();
+        collections.entry(collection.to_owned()).or_default().add(what, time);
+    }
+
+    /// Forgets a collection that is dropped.
+    pub fn forget(&self, database: &str, collection: &str) {
+        if let Some(collections) = self.used.write().get_mut(database) {
+            collections.remove(collection);
+        }
+    }
+
+    /// Every collection's usage, by name.
+    pub fn each(&self, mut tell: impl FnMut(&str, &Usage)) {
+        let used = self.used.read();
+        let mut names: Vec<(String, &Usage)> = Vec::new();
+        for (database, collections) in used.iter() {
+            let of_database = collections.iter();
+            names.extend(of_database.map(|(name, usage)| (format!("{database}.{name}"), usage)));
+        }
+        names.sort_by(|(a, _), (b, _)| a.cmp(b));
+        names.iter().for_each(|(name, usage)| tell(name, usage));
+    }
+}
+
+impl Usage {
+    fn add(&self, what: Use, time: Duration) {
+        match what {
+            Use::Query | Use::GetMore | Use::Command => self.reads.add(time),
+            Use::Insert | Use::Update | Use::Remove => self.writes.add(time),
+        }
+        match what {
+            Use::Query => self.queries.add(time),
+            Use::GetMore => self.get_more.add(time),
+            Use::Insert => self.inserts.add(time),
+            Use::Update => self.updates.add(time),
+            Use::Remove => self.removes.add(time),
+            Use::Command => self.commands.add(time),
+        }
+    }
+}

@@ -80,6 +80,12 @@ pub struct Md5 {
     length: u64,
 }
 
+impl Default for Md5 {
+    fn default() -> Md5 {
+        Md5::new()
+    }
+}
+
 impl Md5 {
     pub fn new() -> Md5 {
         let state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];

@@ -12,6 +12,8 @@ mod matching;
 mod object;
 mod parse;
 mod report;
+#[cfg(test)]
+mod tests;
 mod unordered;
 
 use kilim_bson::{Decimal128, Document, RawDocument, RawValue, Value};
@@ -110,7 +112,7 @@ struct Count {
 #[derive(Debug, Clone)]
 enum Items {
     /// One schema for all.
-    Each(Schema),
+    Each(Box<Schema>),
     /// One schema a position; what comes behind them is additional.
     List(Vec<Schema>),
 }
@@ -118,7 +120,7 @@ enum Items {
 #[derive(Debug, Clone)]
 enum Additional {
     Forbidden,
-    Like(Schema),
+    Like(Box<Schema>),
 }
 
 #[derive(Debug, Clone, Default)]

@@ -26,7 +26,7 @@ pub(super) struct ObjectRules {
 #[derive(Debug, Clone)]
 pub(super) enum Dependency {
     Properties(Vec<Box<str>>),
-    Schema(Schema),
+    Schema(Box<Schema>),
 }
 
 #[derive(Debug, Clone)]

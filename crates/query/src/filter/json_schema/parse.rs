@@ -97,7 +97,7 @@ impl Schema {
             let properties = object.properties.iter().map(|(_, schema)| schema);
             let patterns = object.patterns.iter().map(|(_, schema)| schema);
             let dependencies = object.dependencies.iter().filter_map(|(_, one)| match one {
-                Dependency::Schema(schema) => Some(schema),
+                Dependency::Schema(schema) => Some(&**schema),
                 Dependency::Properties(_) => None,
             });
             properties.chain(patterns).chain(dependencies).chain(like(&object.additional))
@@ -105,7 +105,7 @@ impl Schema {
         let array = self.array.iter().flat_map(|array| {
             let items = match &array.items {
                 None => &[][..],
-                Some(Items::Each(schema)) => std::slice::from_ref(schema),
+                Some(Items::Each(schema)) => std::slice::from_ref(&**schema),
                 Some(Items::List(schemas)) => schemas,
             };
             items.iter().chain(like(&array.additional))
@@ -198,7 +198,9 @@ fn parse_array(keywords: &Keywords<'_>) -> Result<Option<ArrayRules>> {
     };
     rules.items = match keywords.get("items") {
         None => None,
-        Some(RawValue::Document(document)) => Some(Items::Each(Schema::parse(document, Subject::Value)?)),
+        Some(RawValue::Document(document)) => {
+            Some(Items::Each(Box::new(Schema::parse(document, Subject::Value)?)))
+        }
         Some(RawValue::Array(list)) => {
             let schemas = list.iter().map(|item| match item {
                 RawValue::Document(document) => Schema::parse(document, Subject::Value),
@@ -236,7 +238,7 @@ fn parse_additional(
         None | Some(RawValue::Bool(true)) => None,
         Some(RawValue::Bool(false)) => Some(Additional::Forbidden),
         Some(RawValue::Document(document)) => {
-            Some(Additional::Like(Schema::parse(document, Subject::Value)?))
+            Some(Additional::Like(Box::new(Schema::parse(document, Subject::Value)?)))
         }
         Some(other) => return Err(mismatch(wrong(other))),
     })
@@ -301,7 +303,7 @@ fn parse_required(keywords: &Keywords<'_>) -> Result<Vec<Box<str>>> {
 
 fn parse_dependency(name: &str, value: RawValue<'_>, subject: Subject) -> Result<Dependency> {
     match value {
-        RawValue::Document(document) => Ok(Dependency::Schema(Schema::parse(document, subject)?)),
+        RawValue::Document(document) => Ok(Dependency::Schema(Box::new(Schema::parse(document, subject)?))),
         RawValue::Array(list) if list.is_empty() => Err(failed(format!(
             "property '{name}' in $jsonSchema keyword 'dependencies' cannot be an empty array"
         ))),

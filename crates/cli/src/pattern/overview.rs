@@ -1,6 +1,7 @@
 //! `kilim pattern list`, `show` and `jobs`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
@@ -10,8 +11,12 @@ use kilim_client::whole;
 use super::Named;
 use super::waiting::{share, shown_state};
 use crate::connect::{Session, explained, text};
+use crate::progress::Progress;
 use crate::table::Table;
 use crate::text::{grouped, json, json_lines, write_yaml};
+
+/// How long to wait before the jobs are looked at again.
+const TURN: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
@@ -156,6 +161,10 @@ pub(crate) struct Jobs {
     /// End this job; its pattern becomes failed, and repair resumes it.
     #[arg(long, value_name = "ID")]
     kill: Option<i64>,
+
+    /// Wait until all of them have ended.
+    #[arg(long, conflicts_with = "kill")]
+    wait: bool,
 }
 
 impl Jobs {
@@ -168,7 +177,17 @@ impl Jobs {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let jobs = session.all(doc! {"patternJobs": 1}).map_err(explained)?;
+        let mut jobs = session.all(doc! {"patternJobs": 1}).map_err(explained)?;
+        if self.wait {
+            let mut progress = Progress::new("working");
+            // One that was killed stays until its pattern is repaired.
+            while jobs.iter().any(|job| text(job, "state") != "killed") {
+                let shares = jobs.iter().filter_map(share);
+                progress.show(shares.reduce(|sum, next| (sum.0 + next.0, sum.1 + next.1)));
+                std::thread::sleep(TURN);
+                jobs = session.all(doc! {"patternJobs": 1}).map_err(explained)?;
+            }
+        }
         if as_json {
             println!("{}", json_lines(&jobs));
         } else if jobs.is_empty() {

@@ -63,7 +63,7 @@ fn a_pattern_is_declared_listed_shown_and_dropped() {
     assert!(kilim_bson::parse_extended_json(&format!("{{\"patterns\": {json}}}")).is_ok(), "{json}");
     let shown = shop.succeeds(&["pattern", "show", "orders", "card"]);
     assert!(shown.contains("state      active") && shown.contains("  from: customers\n"), "{shown}");
-    assert!(shop.succeeds(&["pattern", "jobs"]).contains("nothing"));
+    assert!(shop.succeeds(&["pattern", "jobs", "--wait"]).contains("nothing"));
     assert!(shop.succeeds(&["pattern", "drop", "orders", "card"]).contains("stay"));
     assert!(shop.succeeds(&["pattern", "list"]).contains("no patterns"));
 }

@@ -219,6 +219,8 @@ pub struct Context<'s> {
     pub depth: usize,
     /// The command belongs to a multi-document transaction.
     pub in_transaction: bool,
+    /// A pipeline around belongs to a `$lookup`.
+    pub in_lookup: bool,
 }
 
 /// What a pipeline belongs to.
@@ -239,7 +241,7 @@ pub enum Place {
 
 impl<'s> Context<'s> {
     pub fn new(scope: &'s Scope<'s>, database: &'s str, place: Place) -> Context<'s> {
-        Context { scope, database, place, depth: 0, in_transaction: false }
+        Context { scope, database, place, depth: 0, in_transaction: false, in_lookup: false }
     }
 
     /// The context of a pipeline within this one. Where that has variables of its own, its scope is another:
@@ -251,7 +253,8 @@ impl<'s> Context<'s> {
                 format!("Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}"),
             ));
         }
-        Ok(Context { place, depth: self.depth + 1, ..*self })
+        let in_lookup = self.in_lookup || place == Place::Lookup;
+        Ok(Context { place, depth: self.depth + 1, in_lookup, ..*self })
     }
 }
 
@@ -282,7 +285,7 @@ impl Pipeline {
         table::check_places(&definitions, context)?;
         pipeline.give_sorts()?;
         // A lookup's pipeline is folded by the lookup: it may fail only once there is a document.
-        if context.depth > 0 && context.place != Place::Lookup {
+        if context.depth > 0 && !context.in_lookup {
             pipeline.fold()?;
         }
         Ok(pipeline)

@@ -49,6 +49,9 @@ pub(super) fn permitted(
             Some(CONDITIONS)
         }
         (Some(_), Some(_)) => None,
+        (Some(failure), None) if failure.code == 51_156 && has("$replaceAll") => {
+            Some("mongod's $replaceAll of nothing puts the replacement into characters")
+        }
         (Some(failure), None) if failure.message.contains("parallel arrays") && has("$sort") => {
             Some("a sort whose order nobody sees is not done, and does not fail")
         }

@@ -89,14 +89,14 @@ pub(super) fn parse_get(
             let (mut name, mut input) = (None, None);
             for (parameter, value) in document {
                 match parameter {
-                    "field" => name = Some(value),
-                    "input" => input = Some(value),
+                    "field" => name = Some((value, Expression::parse(value, scope)?)),
+                    "input" => input = Some(Expression::parse(value, scope)?),
                     _ => return Err(unknown(operator, parameter, 3_041_701)),
                 }
             }
-            let name = name.ok_or_else(|| required(operator, "field", 3_041_702))?;
+            let (written, name) = name.ok_or_else(|| required(operator, "field", 3_041_702))?;
             let input = input.ok_or_else(|| required(operator, "input", 3_041_703))?;
-            (parse_name(operator, name, &GET, scope)?, Expression::parse(input, scope)?)
+            (check_name(operator, written, name, &GET)?, input)
         }
         // The name alone asks the document at hand.
         name => (parse_name(operator, name, &GET, scope)?, scope.variable("CURRENT")?),

@@ -9,6 +9,7 @@ mod index_change;
 mod model;
 mod pattern;
 mod pattern_behind;
+mod pattern_collections;
 mod pattern_copies;
 mod pattern_counts;
 mod pattern_crash;

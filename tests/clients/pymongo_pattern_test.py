@@ -3,6 +3,7 @@
 import datetime
 import random
 import threading
+import time
 
 from bson import Int64, ObjectId
 from pymongo import DeleteOne, InsertOne, MongoClient, ReplaceOne, UpdateMany, UpdateOne
@@ -430,6 +431,52 @@ def sums_of_doubles_come_back_to_nothing(db):
     true(db, "products", "sums")
     db.sales.delete_many({})
     equal(db.products.find_one(), {"_id": 1, "revenue": 0, "large": 0})
+
+
+@check
+def a_large_fan_out_is_a_job_and_readers_see_the_truth_meanwhile(db):
+    db.customers.insert_many([{"_id": n, "name": f"c{n}", "email": f"c{n}@example.org"} for n in range(2)])
+    db.orders.insert_many([{"_id": n, "customerId": n % 2} for n in range(1000)])
+    declare(db, "orders", "card", extendedReference=CARD, maxSync=50, backfill={"batch": 50, "throttleMs": 20})
+    reply = db.command("update", "customers", updates=[{"q": {"_id": 1}, "u": {"$set": {"name": "Bea"}}}])
+    assert reply["kilim"]["pending"]["documents"] > 50, reply
+    equal(db.orders.count_documents({"customer.name": "Bea"}), 500)
+    equal(db.orders.count_documents({"customer.name": "c1"}), 0)
+    equal(db.orders.find_one({"_id": 999})["customer"]["name"], "Bea")
+    for _ in range(1000):
+        if not db.command("patternJobs", 1)["cursor"]["firstBatch"]:
+            break
+        time.sleep(0.02)
+    else:
+        raise AssertionError("the job does not end")
+    equal(db.orders.count_documents({"customer.name": "Bea"}), 500)
+    # A small one is part of the write, and told.
+    db.orders.delete_many({"_id": {"$gte": 20}})
+    reply = db.command("update", "customers", updates=[{"q": {"_id": 1}, "u": {"$set": {"name": "Cem"}}}])
+    equal(reply["kilim"], {"maintained": 10})
+    true(db, "orders", "card")
+
+
+@check
+def a_pattern_is_modified_in_place(db):
+    db.products.insert_one({"_id": 1})
+    declare(db, "products", "recent", subset=RECENT)
+    db.reviews.insert_many([{"_id": n, "productId": 1, "rating": n, "date": day(n)} for n in range(9)])
+    for limit in (2, 7, 5):
+        db.command("modifyPattern", "products", name="recent", subset={"limit": limit})
+        db.command("waitPattern", "products", name="recent", timeoutMS=60_000)
+        equal([review["_id"] for review in db.products.find_one()["recentReviews"]], list(range(8, 8 - limit, -1)))
+    true(db, "products", "recent")
+    [stats] = db.products.aggregate([{"$patternStats": {}}])
+    equal((stats["name"], stats["state"], stats["counters"]["drift"]), ("recent", "active", 0))
+    # The definition is a document, which dumps carry and only commands change.
+    definition = db["kilim.patterns"].find_one()["definition"]
+    equal((definition["createPattern"], definition["subset"]["limit"]), ("products", 5))
+    try:
+        db["kilim.patterns"].delete_many({})
+        raise AssertionError("definitions were deleted")
+    except OperationFailure:
+        pass
 
 
 if __name__ == "__main__":

@@ -30,6 +30,12 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+/// Of `Meta`, what was written last is remembered up to this: states that every write of a group reads again.
+const RECENT_BYTES_MAX: usize = 8 << 20;
+
+/// What a remembered key costs beside its bytes.
+const ENTRY_BYTES: usize = 64;
+
 /// A batch takes no more members beyond this: it bounds what one sync waits for and what a journal grows by.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
@@ -49,6 +55,10 @@ struct State {
     /// Threads waiting to lead something other than a batch; they go first.
     claims: usize,
     pending: [HashMap<Bytes, Pending>; Space::COUNT],
+    /// Keys of `Meta` that were published lately, with their newest values: a writer finds them without asking the
+    /// backend. Everything that is published in `Meta` was queued, so none is outdated.
+    recent: HashMap<Bytes, Option<Bytes>>,
+    recent_bytes: usize,
     /// The newest value of each counter touched so far, queued ones included.
     counters: HashMap<Bytes, Counter>,
     poisoned: Option<String>,
@@ -138,6 +148,8 @@ impl CommitQueue {
                 leading: false,
                 claims: 0,
                 pending: Default::default(),
+                recent: HashMap::new(),
+                recent_bytes: 0,
                 counters: HashMap::new(),
                 poisoned: None,
                 batches: 0,
@@ -185,6 +197,16 @@ impl CommitQueue {
         self.state.lock().pending[space.at()].get(key).map(found)
     }
 
+    /// The newest version of a key, if it is queued, or is in `Meta` and was published lately.
+    pub(crate) fn newest(&self, space: Space, key: &[u8]) -> Option<Option<Bytes>> {
+        let state = self.state.lock();
+        match state.pending[space.at()].get(key) {
+            Some(pending) => Some(pending.value.clone()),
+            None if space == Space::Meta => state.recent.get(key).cloned(),
+            None => None,
+        }
+    }
+
     /// Commits everything that is queued; returns once it and any batch under way are published.
     pub(crate) fn drain(&self, shared: &Shared) -> Result<()> {
         let last = {
@@ -214,6 +236,9 @@ impl CommitQueue {
         }
         let result = publish();
         let mut state = self.state.lock();
+        // What is published past the queue may be anything.
+        state.recent.clear();
+        state.recent_bytes = 0;
         if let Err(kilim_error::Error::Storage(error)) = &result {
             state.poison(error);
         }
@@ -388,7 +413,23 @@ impl State {
             let pending = &mut self.pending[write.space.at()];
             if pending.get(&*write.key).is_some_and(|newest| newest.commit_time == member.commit_time) {
                 pending.remove(&*write.key);
+                if write.space == Space::Meta {
+                    self.remember(write);
+                }
             }
+        }
+    }
+
+    fn remember(&mut self, write: &Write) {
+        let bytes = |value: &Option<Bytes>| value.as_ref().map_or(0, |value| value.len());
+        if self.recent_bytes > RECENT_BYTES_MAX {
+            self.recent.clear();
+            self.recent_bytes = 0;
+        }
+        self.recent_bytes += bytes(&write.value);
+        match self.recent.insert(write.key.clone(), write.value.clone()) {
+            Some(replaced) => self.recent_bytes -= bytes(&replaced),
+            None => self.recent_bytes += write.key.len() + ENTRY_BYTES,
         }
     }
 
@@ -405,6 +446,7 @@ impl State {
             self.leading &= !led;
         }
         self.pending = Default::default();
+        self.recent.clear();
         self.counters.clear();
     }
 }

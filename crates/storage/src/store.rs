@@ -270,7 +270,7 @@ impl Shared {
     }
 
     pub(crate) fn latest(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
-        if let Some(value) = self.queue.pending(space, key, |pending| pending.value.clone()) {
+        if let Some(value) = self.queue.newest(space, key) {
             return Ok(value);
         }
         // Only now: what left the queue was published before.

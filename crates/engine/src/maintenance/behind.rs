@@ -11,7 +11,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, Result};
 use kilim_patterns::declaration::WhenBehind;
-use kilim_patterns::{Copied, GroupState, Kind, Reference, Rollup, overlap};
+use kilim_patterns::{Copied, GroupState, Kind, Outcome, Reference, Rollup, overlap};
 use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::{Bytes, Snapshot, Space};
@@ -103,7 +103,8 @@ impl Patches {
             let becoming = match &pattern.declaration.kind {
                 Kind::Rollup(rollup) => {
                     let stored = snapshot.get(Space::Meta, &layout::group_key(pattern.id, &key_bytes))?;
-                    Becoming::Group(group_state(rollup, &pending, stored)?)
+                    let Some(state) = group_state(rollup, &pending, stored)? else { continue };
+                    Becoming::Group(state)
                 }
                 _ => Becoming::Left(pending.left),
             };
@@ -244,14 +245,17 @@ fn is_patched(pattern: &Pattern, audience: Audience) -> bool {
     audience == Audience::Verification || pattern.declaration.options.when_behind == WhenBehind::Patch
 }
 
-fn group_state(rollup: &Rollup, pending: &Pending, stored: Option<Bytes>) -> Result<GroupState> {
-    match stored {
+/// The state that a parent is behind; none where it shows it meanwhile. What is pending is stored whole, and what a parent
+/// shows is not.
+fn group_state(rollup: &Rollup, pending: &Pending, stored: Option<Bytes>) -> Result<Option<GroupState>> {
+    let state = match stored {
         Some(stored) => {
-            rollup.restore_group(&stored).ok_or_else(|| Error::bug("a group's state cannot be read"))
+            rollup.restore_group(&stored, None).ok_or_else(|| Error::bug("a group's state cannot be read"))?
         }
         // A group without rows has no state.
-        None => rollup.empty_group(pending.key.as_raw()),
-    }
+        None => rollup.empty_group(pending.key.as_raw())?,
+    };
+    Ok(Some(state).filter(|state| rollup.missing(state) == Outcome::Done))
 }
 
 /// A document of a record that a writer holds, as it is seen: what he writes is made of the truth.
@@ -297,7 +301,7 @@ pub(crate) fn see_newest(
                     true => transaction.get(Space::Meta, &place)?,
                     false => transaction.latest(Space::Meta, &place)?,
                 };
-                let state = group_state(rollup, &pending, stored)?;
+                let Some(state) = group_state(rollup, &pending, stored)? else { continue };
                 seen = rollup.merged(current, key.as_raw(), &state)?.or(seen);
             }
             Kind::Derived(_) => {}

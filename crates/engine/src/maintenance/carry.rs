@@ -501,7 +501,7 @@ impl Work {
             };
             touched.record = Some(record);
         }
-        self.groups.write(unit);
+        self.groups.write(unit, &self.touched);
         self.leaving.write(unit);
         Ok(())
     }

@@ -210,7 +210,7 @@ impl Look<'_> {
             self.operation.check()?;
             let state = rollup.group_of(key.as_raw(), rows)?;
             let result = rollup.result_of(key.as_raw(), &state)?;
-            taken += result.as_bytes().len() + state.encode().len();
+            taken += result.as_bytes().len() + rollup.encode_group(&state, None).len();
             measured += 1;
             if shown.is_none() {
                 let parent = match &self.target {

@@ -23,9 +23,17 @@ use crate::write::Unit;
 /// The states that a change has come to.
 #[derive(Default)]
 pub(super) struct Groups {
-    known: BTreeMap<(PatternId, Vec<u8>), GroupState>,
+    known: BTreeMap<(PatternId, Vec<u8>), Known>,
     /// A pattern whose stored states are not to be believed.
     distrusted: Option<PatternId>,
+}
+
+/// A group as a change leaves it.
+struct Known {
+    pattern: Arc<Pattern>,
+    state: GroupState,
+    /// Where its parent stands among what is touched.
+    parent: Option<usize>,
 }
 
 impl Groups {
@@ -38,12 +46,14 @@ impl Groups {
         self.distrusted == Some(pattern)
     }
 
-    pub fn write(&self, unit: &mut Unit<'_>) {
-        for ((pattern, key), state) in &self.known {
-            let place = layout::group_key(*pattern, key);
+    pub fn write(&self, unit: &mut Unit<'_>, touched: &[Touched]) {
+        for ((id, key), Known { pattern, state, parent }) in &self.known {
+            let place = layout::group_key(*id, key);
+            let Kind::Rollup(rollup) = &pattern.declaration.kind else { continue };
+            let parent = parent.and_then(|at| touched[at].after.as_ref()).map(Document::as_raw);
             match state.rows {
                 0 => unit.transaction().delete(Space::Meta, &place),
-                _ => unit.transaction().put(Space::Meta, place, state.encode()),
+                _ => unit.transaction().put(Space::Meta, place, rollup.encode_group(state, parent)),
             }
         }
     }
@@ -163,9 +173,13 @@ fn apply(
 ) -> Result<()> {
     unit.hold_alone(Space::Meta, &group_lock(pattern.id, key_bytes))?;
     let place = (pattern.id, key_bytes.to_vec());
+    let parent = match delta.leaves_parent {
+        true => None,
+        false => parent_of(unit, work, pattern, rollup, key)?,
+    };
     let known = match work.groups.known.remove(&place) {
-        Some(state) => Some(state),
-        None => stored(unit, work, pattern, rollup, key_bytes)?,
+        Some(known) => Some(known.state),
+        None => stored(unit, work, pattern, rollup, key_bytes, parent)?,
     };
     let state = match known {
         None => read_anew(unit, work, pattern, rollup, key)?,
@@ -185,10 +199,18 @@ fn apply(
             }
         }
     };
-    if !(delta.leaves_parent && leave_parent(unit, work, pattern, key)?) {
-        show(unit, work, pattern, rollup, key, &state)?;
-    }
-    work.groups.known.insert(place, state);
+    // What a job shows later is stored whole until then.
+    let parent = match delta.leaves_parent && leave_parent(unit, work, pattern, key)? {
+        true => None,
+        false => {
+            let parent = match parent {
+                Some(parent) => Some(parent),
+                None => parent_of(unit, work, pattern, rollup, key)?,
+            };
+            show(unit, work, pattern, rollup, key, &state, parent)?
+        }
+    };
+    work.groups.known.insert(place, Known { pattern: pattern.clone(), state, parent });
     Ok(())
 }
 
@@ -228,22 +250,21 @@ pub(super) fn catch_up_group(
     let state = state_of(unit, &mut work, pattern, rollup, key)?;
     let place = layout::pending_key(pattern.id, &Rollup::key_bytes(key));
     unit.hold_alone(Space::Meta, &place)?;
-    show(unit, &mut work, pattern, rollup, key, &state)?;
+    let parent = parent_of(unit, &mut work, pattern, rollup, key)?;
+    show(unit, &mut work, pattern, rollup, key, &state, parent)?;
     work.finish(unit)?;
     unit.transaction().delete(Space::Meta, &place);
     Ok(())
 }
 
-/// Writes a group's fields into its parent.
-fn show(
+/// The place of a group's parent, held to be written.
+fn parent_of(
     unit: &mut Unit<'_>,
     work: &mut Work,
     pattern: &Arc<Pattern>,
     rollup: &Rollup,
     key: RawValue<'_>,
-    state: &GroupState,
-) -> Result<()> {
-    let inserts = rollup.when_not_matched == WhenNotMatched::Insert;
+) -> Result<Option<usize>> {
     // A parent that this very change inserts is not found by its key yet, nor is one whose key it changes.
     // Of many, those that were found by it are found by it again.
     let few = work.touched.len() <= 16 || &*rollup.on != "_id";
@@ -254,17 +275,30 @@ fn show(
                 rollup.key_of_parent(after.as_raw()).is_some_and(|own| compare(own.as_raw(), key).is_eq())
             })
     };
-    let at = match work.touched.iter().position(same) {
+    Ok(match work.touched.iter().position(same) {
         Some(at) => Some(at),
         None => find_unique(unit, &pattern.target, &rollup.on, key, Use::Write)?
             .map(|parent| work.touch_newest(pattern, parent)),
-    };
-    match at {
+    })
+}
+
+/// Writes a group's fields into its parent; the parent's place, also where it was made just now.
+fn show(
+    unit: &mut Unit<'_>,
+    work: &mut Work,
+    pattern: &Arc<Pattern>,
+    rollup: &Rollup,
+    key: RawValue<'_>,
+    state: &GroupState,
+    parent: Option<usize>,
+) -> Result<Option<usize>> {
+    let inserts = rollup.when_not_matched == WhenNotMatched::Insert;
+    match parent {
         Some(at) if inserts && state.rows == 0 && work.touched[at].by.is_some() => {
             work.touched[at].after = None
         }
         Some(at) => {
-            let Some(parent) = &work.touched[at].after else { return Ok(()) };
+            let Some(parent) = &work.touched[at].after else { return Ok(Some(at)) };
             if let Some(made) = rollup.merged(parent.as_raw(), key, state)? {
                 work.touched[at].after = Some(made);
             }
@@ -275,20 +309,14 @@ fn show(
                 "_id" => doc! {"_id": key},
                 on => with_value(doc! {"_id": kilim_bson::ObjectId::new()}.as_raw(), on, Some(key)),
             };
-            let made = rollup.merged(bare.as_raw(), key, state)?.unwrap_or(bare);
+            let after = Some(rollup.merged(bare.as_raw(), key, state)?.unwrap_or(bare));
             let by = Some(pattern.clone());
-            work.add(Touched {
-                collection,
-                record: None,
-                before: None,
-                after: Some(made),
-                by,
-                refreshed_by: None,
-            });
+            let (record, before, refreshed_by) = (None, None, None);
+            return Ok(Some(work.add(Touched { collection, record, before, after, by, refreshed_by })));
         }
         None => {}
     }
-    Ok(())
+    Ok(parent)
 }
 
 /// Makes sure that the groups of a child have states, and shows them in their parents.
@@ -301,7 +329,12 @@ pub(super) fn show_all(
 ) -> Result<()> {
     for row in rows(rollup, Some(child)) {
         let state = state_of(unit, work, pattern, rollup, row.key.as_raw())?;
-        show(unit, work, pattern, rollup, row.key.as_raw(), &state)?;
+        let parent = parent_of(unit, work, pattern, rollup, row.key.as_raw())?;
+        let parent = show(unit, work, pattern, rollup, row.key.as_raw(), &state, parent)?;
+        // A state that was made for a parent that is made only now.
+        if let Some(known) = work.groups.known.get_mut(&(pattern.id, row.key_bytes)) {
+            known.parent = parent;
+        }
     }
     Ok(())
 }
@@ -316,17 +349,25 @@ pub(super) fn state_of(
 ) -> Result<GroupState> {
     let key_bytes = Rollup::key_bytes(key);
     unit.hold_alone(Space::Meta, &group_lock(pattern.id, &key_bytes))?;
-    if let Some(state) = work.groups.known.get(&(pattern.id, key_bytes.clone())) {
-        return Ok(state.clone());
+    if let Some(known) = work.groups.known.get(&(pattern.id, key_bytes.clone())) {
+        return Ok(known.state.clone());
     }
-    match stored(unit, work, pattern, rollup, &key_bytes)? {
-        Some(state) => Ok(state),
-        None => {
-            let state = read_anew(unit, work, pattern, rollup, key)?;
-            work.groups.known.insert((pattern.id, key_bytes), state.clone());
-            Ok(state)
-        }
-    }
+    let parent = parent_of(unit, work, pattern, rollup, key)?;
+    let state = match stored(unit, work, pattern, rollup, &key_bytes, parent)? {
+        None => read_anew(unit, work, pattern, rollup, key)?,
+        Some(mut state) => match rollup.missing(&state) {
+            Outcome::Done => return Ok(state),
+            Outcome::Refill(parts)
+                if refill::refill(unit, work, pattern, rollup, key, &mut state, &parts)? =>
+            {
+                state
+            }
+            Outcome::Refill(_) | Outcome::ReadAnew => read_anew(unit, work, pattern, rollup, key)?,
+        },
+    };
+    let known = Known { pattern: pattern.clone(), state: state.clone(), parent };
+    work.groups.known.insert((pattern.id, key_bytes), known);
+    Ok(state)
 }
 
 fn stored(
@@ -335,6 +376,7 @@ fn stored(
     pattern: &Pattern,
     rollup: &Rollup,
     key: &[u8],
+    parent: Option<usize>,
 ) -> Result<Option<GroupState>> {
     if work.groups.distrusted == Some(pattern.id) {
         return Ok(None);
@@ -342,7 +384,9 @@ fn stored(
     let Some(bytes) = unit.transaction().latest(Space::Meta, &layout::group_key(pattern.id, key))? else {
         return Ok(None);
     };
-    Ok(rollup.restore_group(&bytes))
+    // The state goes with the parent as it was written last.
+    let parent = parent.and_then(|at| work.touched[at].before.as_ref()).map(Document::as_raw);
+    Ok(rollup.restore_group(&bytes, parent))
 }
 
 /// A group's state from all of its children, as they are after this change.

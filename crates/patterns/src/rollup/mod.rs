@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, encode_value};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::accumulator::Kind;
 use kilim_query::expression::{Bindings, Dependencies, Env};
 use kilim_query::stage::{Behaviour, Cut, Found, Group, Stage, Unwind};
 
@@ -48,6 +49,8 @@ pub struct Rollup {
     /// Where the outputs go, by names.
     output_names: Vec<Names>,
     on_names: Names,
+    /// Where a parent shows the values that each accumulator keeps, just as it keeps them.
+    shown_at: Vec<Option<Names>>,
 }
 
 /// The stages of a rollup's pipeline.
@@ -101,7 +104,13 @@ impl Rollup {
         let first = |path: &Box<str>| path.split('.').next().map_or_else(|| path.clone(), Into::into);
         let inputs: Option<Vec<Box<str>>> =
             (!needed.whole_document).then(|| needed.fields.iter().map(first).collect());
+        let shown_at = group.fields.iter().map(|(name, accumulator)| {
+            let as_kept = matches!(accumulator.kind, Kind::TopN | Kind::BottomN | Kind::MinN);
+            let output = outputs.iter().find(|(field, _)| field == name);
+            output.filter(|_| as_kept && behind.is_empty()).map(|(_, path)| names(path))
+        });
         Rollup {
+            shown_at: shown_at.collect(),
             from: from.into(),
             on: on.into(),
             when_not_matched,

@@ -1,6 +1,6 @@
 //! What is known of a group: enough to say its fields, and to take rows out again where that is possible.
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, Writer};
+use kilim_bson::{ArrayBuilder, Document, RawArray, RawDocument, RawValue, Value, Writer};
 use kilim_error::{Error, Result};
 use kilim_query::accumulator::{Accumulator, Kind, Number, State};
 use kilim_query::expression::{Bindings, Env};
@@ -8,6 +8,7 @@ use kilim_query::expression::{Bindings, Env};
 use super::{Rollup, Row};
 use crate::exact_sum::ExactSum;
 use crate::packed;
+use crate::path::get;
 
 /// A group, by its accumulators.
 #[derive(Debug, Clone)]
@@ -28,6 +29,8 @@ enum Part {
     },
     /// As the accumulator stores itself, from which rows cannot be taken out.
     Standing(Value),
+    /// What it kept was to be found in the parent, and is not there.
+    Lost,
 }
 
 /// How an accumulator is kept true.
@@ -140,19 +143,20 @@ impl Rollup {
         let mut lost = Vec::new();
         for (at, (_, accumulator)) in self.group.fields.iter().enumerate() {
             let mut live = match &state.parts[at] {
-                Part::Standing(_) if state.rows == 0 => {
+                Part::Standing(_) | Part::Lost if state.rows == 0 => {
                     Live::Standing(accumulator.begin(key, Bindings::none())?)
                 }
                 Part::Standing(stored) => {
                     Live::Standing(accumulator.restore(key, Bindings::none(), stored.as_raw())?)
                 }
+                Part::Lost => Live::Lost,
                 _ => Live::Delta,
             };
             if let Live::Standing(kept) = &mut live {
                 if state.rows > 0 && !self.keep(accumulator, kept, out, into, newest)? {
                     live = Live::Lost;
                 }
-            } else {
+            } else if let Live::Delta = live {
                 for (rows, sign) in [(out, -1), (into, 1)] {
                     for row in rows {
                         let env = row.env();
@@ -166,11 +170,22 @@ impl Rollup {
                 Live::Delta => {}
             }
         }
-        Ok(match lost.iter().all(|part| self.walk(*part).is_some()) {
+        Ok(self.outcome(lost))
+    }
+
+    /// What has to be done about accumulators that lost rows.
+    fn outcome(&self, lost: Vec<usize>) -> Outcome {
+        match lost.iter().all(|part| self.walk(*part).is_some()) {
             _ if lost.is_empty() => Outcome::Done,
             true => Outcome::Refill(lost),
             false => Outcome::ReadAnew,
-        })
+        }
+    }
+
+    /// What has to be done about a state before it tells its group's fields.
+    pub fn missing(&self, state: &GroupState) -> Outcome {
+        let is_lost = |part: &usize| matches!(state.parts[*part], Part::Lost);
+        self.outcome((0..state.parts.len()).filter(is_lost).collect())
     }
 
     /// Changes a state from which rows cannot be taken out; false where it cannot know what it keeps now.
@@ -241,18 +256,35 @@ impl Rollup {
                 Part::Standing(stored) => {
                     accumulator.append_stored(key, Bindings::none(), stored.as_raw(), name, &mut out)?;
                 }
+                Part::Lost => return Err(Error::bug("a group is shown before it is whole")),
             }
         }
         Ok(out.finish())
     }
 
-    /// What [`GroupState::encode`] wrote; none where it cannot be read, so that the group is made again.
-    pub fn restore_group(&self, stored: &[u8]) -> Option<GroupState> {
+    /// What [`Rollup::encode_group`] wrote; none where it cannot be read, so that the group is made again. `parent` is as
+    /// it was when the state was written.
+    pub fn restore_group(&self, stored: &[u8], parent: Option<RawDocument<'_>>) -> Option<GroupState> {
         let (&FORMAT, mut stored) = stored.split_first()? else { return None };
         let rows = packed::take_long(&mut stored)?;
-        let part = |_| Part::decode(&mut stored);
-        let parts: Vec<Part> = self.group.fields.iter().map(part).collect::<Option<_>>()?;
+        let part = |at: usize| Part::decode(&mut stored, || self.shown_array(at, parent));
+        let parts: Vec<Part> = (0..self.group.fields.len()).map(part).collect::<Option<_>>()?;
         stored.is_empty().then_some(GroupState { rows, parts })
+    }
+
+    /// A group's state, to be stored. What its parent shows is not stored a second time. On disk.
+    pub fn encode_group(&self, state: &GroupState, parent: Option<RawDocument<'_>>) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        packed::push(&mut out, state.rows);
+        for (at, part) in state.parts.iter().enumerate() {
+            part.encode(&mut out, || self.shown_array(at, parent));
+        }
+        out
+    }
+
+    /// Where a parent shows the values that an accumulator keeps, as they are.
+    fn shown_array<'p>(&self, part: usize, parent: Option<RawDocument<'p>>) -> Option<RawArray<'p>> {
+        get(parent?, self.shown_at.get(part)?.as_ref()?)?.as_array()
     }
 }
 
@@ -260,16 +292,6 @@ impl Rollup {
 const FORMAT: u8 = 1;
 
 impl GroupState {
-    /// All of it, to be stored. On disk.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT];
-        packed::push(&mut out, self.rows);
-        for part in &self.parts {
-            part.encode(&mut out);
-        }
-        out
-    }
-
     pub(super) fn set_standing(&mut self, part: usize, state: State) {
         self.parts[part] = Part::Standing(state.into_value());
     }
@@ -302,12 +324,12 @@ impl Part {
                     put(squares, Number::Double(lost));
                 }
             }
-            Part::Standing(_) => {}
+            Part::Standing(_) | Part::Lost => {}
         }
         Ok(())
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode<'p>(&self, out: &mut Vec<u8>, shown: impl FnOnce() -> Option<RawArray<'p>>) {
         match self {
             Part::Sum(sum) => {
                 out.push(SUM);
@@ -319,15 +341,21 @@ impl Part {
                 squares.encode(out);
             }
             Part::Standing(stored) => {
+                if let (Some(entries), Some(shown)) = (stored.as_raw().as_array(), shown())
+                    && encode_shown(entries, shown, out)
+                {
+                    return;
+                }
                 out.push(STANDING);
                 let mut writer = Writer::after(std::mem::take(out));
                 writer.append("", stored.as_raw());
                 *out = writer.finish_bytes();
             }
+            Part::Lost => out.push(LOST),
         }
     }
 
-    fn decode(stored: &mut &[u8]) -> Option<Part> {
+    fn decode<'p>(stored: &mut &[u8], shown: impl FnOnce() -> Option<RawArray<'p>>) -> Option<Part> {
         let (kind, rest) = stored.split_first()?;
         *stored = rest;
         Some(match *kind {
@@ -341,15 +369,101 @@ impl Part {
                 *stored = rest;
                 Part::Standing(RawDocument::parse(document).ok()?.get("")?.to_value())
             }
+            SHOWN => decode_shown(stored, shown())?,
+            LOST => Part::Lost,
             _ => return None,
         })
     }
+}
+
+/// Stores the keys of values that a parent shows, and what the values look like together; false where it shows others.
+fn encode_shown(entries: RawArray<'_>, shown: RawArray<'_>, out: &mut Vec<u8>) -> bool {
+    let mut values = shown.iter();
+    let mut keys = Vec::new();
+    let mut entries = entries.iter();
+    while let Some(key) = entries.next() {
+        let (RawValue::Binary { bytes, .. }, Some(value), Some(shown)) = (key, entries.next(), values.next())
+        else {
+            return false;
+        };
+        if !is_identical(value, shown) {
+            return false;
+        }
+        keys.push(bytes);
+    }
+    if values.next().is_some() {
+        return false;
+    }
+    out.push(SHOWN);
+    out.extend_from_slice(&fingerprint(shown.as_bytes()).to_le_bytes());
+    packed::push(out, keys.len() as i64);
+    for key in keys {
+        packed::push(out, key.len() as i64);
+        out.extend_from_slice(key);
+    }
+    true
+}
+
+/// Puts keys and the values that a parent shows together again.
+fn decode_shown(stored: &mut &[u8], shown: Option<RawArray<'_>>) -> Option<Part> {
+    let (known, rest) = stored.split_first_chunk()?;
+    *stored = rest;
+    let shown = shown.filter(|shown| fingerprint(shown.as_bytes()) == u64::from_le_bytes(*known));
+    let mut values = shown.iter().flat_map(|shown| shown.iter());
+    let mut entries = ArrayBuilder::new();
+    for _ in 0..packed::take_long(stored)? {
+        let length = usize::try_from(packed::take_long(stored)?).ok()?;
+        let (key, rest) = stored.split_at_checked(length)?;
+        *stored = rest;
+        if let Some(value) = values.next() {
+            entries.push(RawValue::Binary { subtype: 0, bytes: key });
+            entries.push(value);
+        }
+    }
+    Some(match shown {
+        Some(_) => Part::Standing(Value::Array(entries.finish())),
+        None => Part::Lost,
+    })
+}
+
+/// Whether two values are the same to the last bit.
+fn is_identical(left: RawValue<'_>, right: RawValue<'_>) -> bool {
+    let container = |value: RawValue<'_>| value.as_container().is_some();
+    match (left, right) {
+        (RawValue::Document(left), RawValue::Document(right)) => left.as_bytes() == right.as_bytes(),
+        (left, right) if container(left) || container(right) => false,
+        (left, right) => {
+            let bytes = |value| {
+                let mut writer = Writer::with_capacity(32);
+                writer.append("", value);
+                writer.finish_bytes()
+            };
+            bytes(left) == bytes(right)
+        }
+    }
+}
+
+/// Tells whether an array is still the one that was there. On disk, so it never changes.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(FACTOR).rotate_left(31);
+    let mut words = bytes.chunks_exact(8);
+    let mut hash = mix(FACTOR, bytes.len() as u64);
+    for word in &mut words {
+        hash = mix(hash, u64::from_le_bytes(word.try_into().expect("eight bytes")));
+    }
+    for byte in words.remainder() {
+        hash = mix(hash, u64::from(*byte));
+    }
+    hash ^ hash >> 29
 }
 
 /// What a part is. On disk.
 const SUM: u8 = 0;
 const DEVIATION: u8 = 1;
 const STANDING: u8 = 2;
+const SHOWN: u8 = 3;
+const LOST: u8 = 4;
 
 /// From exact sums: rounded at the end only.
 fn deviation(sum: &ExactSum, squares: &ExactSum, sample: bool) -> Value {

@@ -1,6 +1,6 @@
 //! What is kept by changes equals what is computed from scratch.
 
-use kilim_bson::{Document, RawValue, Value, array, doc, encode_value};
+use kilim_bson::{Document, RawDocument, RawValue, Value, array, doc, encode_value};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -116,14 +116,14 @@ fn refill(rollup: &Rollup, key: &Value, group: &mut GroupState, part: usize, rev
 
 #[test]
 fn groups_kept_by_changes_are_what_their_rows_say() {
-    let (_, reads) = check_histories(&stats());
+    let (_, reads, _) = check_histories(&stats());
     assert!(reads > 0, "$push is read anew, and everything with it");
 }
 
 #[test]
 fn what_was_lost_is_found_again_by_walking() {
-    let (refills, reads) = check_histories(&few());
-    assert!(refills > 0 && reads == 0);
+    let (refills, reads, lost) = check_histories(&few());
+    assert!(refills > 0 && reads == 0 && lost);
 }
 
 #[test]
@@ -153,9 +153,11 @@ fn each_order_has_its_index_and_shares_it_where_it_can() {
     assert_eq!(one.supporting_indexes(), [doc! {"product": 1, "rating": -1, "_id": 1}]);
 }
 
-/// Random children come, change and go; how often was refilled and read anew.
-fn check_histories(rollup: &Rollup) -> (usize, usize) {
+/// Random children come, change and go; how often was refilled and read anew, and whether a parent that shows something
+/// else was noticed.
+fn check_histories(rollup: &Rollup) -> (usize, usize, bool) {
     let (mut refills, mut reads) = (0, 0);
+    let mut lost_some = false;
     for seed in 0..60 {
         let mut random = StdRng::seed_from_u64(seed);
         let mut reviews: Vec<Document> = Vec::new();
@@ -211,7 +213,14 @@ fn check_histories(rollup: &Rollup) -> (usize, usize) {
                         *group = from_scratch(rollup, key.as_raw(), &reviews);
                     }
                 }
-                *group = rollup.restore_group(&group.encode()).unwrap();
+                // With a parent that shows it, and by itself.
+                let parent = rollup.merged(RawDocument::empty(), key.as_raw(), group).unwrap();
+                let parent = parent.as_ref().filter(|_| random.random_bool(0.8)).map(Document::as_raw);
+                let stored = rollup.encode_group(group, parent);
+                let other = doc! {"top": [1], "topOnes": []};
+                let lost = rollup.restore_group(&stored, Some(other.as_raw())).unwrap();
+                lost_some |= rollup.missing(&lost) != Outcome::Done;
+                *group = rollup.restore_group(&stored, parent).unwrap();
                 let expected = from_scratch(rollup, key.as_raw(), &reviews);
                 assert_eq!(
                     rollup.result_of(key.as_raw(), group).unwrap(),
@@ -221,7 +230,7 @@ fn check_histories(rollup: &Rollup) -> (usize, usize) {
             }
         }
     }
-    (refills, reads)
+    (refills, reads, lost_some)
 }
 
 #[test]

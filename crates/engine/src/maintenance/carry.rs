@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_bson::{Document, RawDocument, RawValue, compare};
 use kilim_error::{Error, Result};
 use kilim_patterns::declaration::OnUserWrite;
 use kilim_patterns::{Derived, Kind, Reference, Rollup, Shaped, overlap, with_value};
@@ -280,15 +280,15 @@ impl Work {
                 (Some(before), None) => frozen_as(unit, pattern, reference, before, after)?,
                 _ => None,
             };
-            let mut find = |key: RawValue<'_>| match find_unique(
-                unit,
-                source,
-                &reference.foreign_field,
-                key,
-                Use::Copy,
-            )? {
-                Some(newest) => Ok(Some(newest.document)),
-                None => await_deletion(unit, pattern, key).map(|()| None),
+            let all = &self.touched;
+            let mut find = |key: RawValue<'_>| {
+                if let Some(found) = touched_source(all, source, reference, key) {
+                    return Ok(found);
+                }
+                match find_unique(unit, source, &reference.foreign_field, key, Use::Copy)? {
+                    Some(newest) => Ok(Some(newest.document)),
+                    None => await_deletion(unit, pattern, key).map(|()| None),
+                }
             };
             if touched.refreshed_by == Some(pattern.id) {
                 if let Some(document) = reference.corrected(after.as_raw(), &mut find)? {
@@ -505,6 +505,24 @@ impl Work {
         self.leaving.write(unit);
         Ok(())
     }
+}
+
+/// The source with this key as the change leaves it, where the change touches it: what is stored is of the past. Patterns
+/// that keep what is copied from it have run.
+fn touched_source(
+    touched: &[Touched],
+    source: &Namespace,
+    reference: &Reference,
+    key: RawValue<'_>,
+) -> Option<Option<Document>> {
+    let own = || touched.iter().filter(|one| one.collection.namespace == *source);
+    let has_key = |document: &&Document| {
+        reference.key_of(document.as_raw()).is_some_and(|own| compare(own, key).is_eq())
+    };
+    if let Some(after) = own().filter_map(|one| one.after.as_ref()).find(has_key) {
+        return Some(Some(after.clone()));
+    }
+    own().filter_map(|one| one.before.as_ref()).any(|before| has_key(&before)).then_some(None)
 }
 
 /// A user's value gave way, unless the pattern does not allow users to try.

@@ -92,3 +92,32 @@ fn r29_a_rename_and_an_insert_that_copies_at_the_same_instant() {
         assert!(db.count("orders", doc! {"customer.name": last.as_str()}) >= 120);
     });
 }
+
+#[test]
+fn what_a_write_changes_is_copied_as_it_leaves_it() {
+    everywhere(|db| {
+        make(&db, &["products", "reviews"]);
+        let count = doc! {"name": "count", "computed": {
+            "from": "reviews", "pipeline": [{"$group": {"_id": "$product", "count": {"$count": {}}}}],
+        }};
+        declare(&db, "products", count).unwrap();
+        let rank = doc! {"name": "rank", "extendedReference": {
+            "from": "products", "localField": "product", "as": "of", "fields": {"count": 1},
+        }};
+        declare(&db, "reviews", rank).unwrap();
+        db.insert("products", &[doc! {"_id": 1}]);
+        for id in 0..5 {
+            // It counts itself.
+            db.insert("reviews", &[doc! {"_id": id, "product": 1}]);
+            assert_eq!(db.count("reviews", doc! {"of.count": id + 1}), id as u64 + 1);
+        }
+        db.delete("reviews", doc! {"_id": 0}).unwrap();
+        assert_eq!(db.count("reviews", doc! {"of.count": 4}), 4);
+        let mut transaction = db.transaction(1, 1);
+        transaction.insert("reviews", doc! {"_id": 9, "product": 1}).unwrap();
+        transaction.commit().unwrap();
+        assert_eq!(db.count("reviews", doc! {"of.count": 5}), 5);
+        expect_true(&db, "products", "count");
+        expect_true(&db, "reviews", "rank");
+    });
+}

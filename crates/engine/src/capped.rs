@@ -15,10 +15,11 @@ use crate::catalog::{Collection, RecordId};
 use crate::ddl::{forget, save};
 use crate::engine::Engine;
 use crate::layout;
+use crate::maintenance::{Sight, see_newest};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::operator::ExecContext;
-use crate::write::{Unit, insert};
+use crate::write::{Before, Unit, insert};
 
 /// How much a capped collection holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +50,28 @@ impl Capped {
     }
 }
 
+/// A document that goes for a new one.
+pub(crate) struct Evicted {
+    pub record: RecordId,
+    pub stored: Document,
+    /// What users saw of it, where patterns had not come to write it yet.
+    seen: Option<Document>,
+}
+
+impl Evicted {
+    pub fn before(&self) -> Before<'_> {
+        let stored = self.stored.as_raw();
+        Before { stored, seen: self.seen.as_ref().map_or(stored, Document::as_raw) }
+    }
+}
+
 /// Takes the place that a new document needs: the oldest ones that must go for it, held, as they are now.
 pub(crate) fn make_room(
     unit: &mut Unit<'_>,
     collection: &Collection,
     capped: Capped,
     document: RawDocument<'_>,
-) -> Result<Vec<(RecordId, Document)>> {
+) -> Result<Vec<Evicted>> {
     unit.hold_for_batch(Space::Meta, &layout::counter_key(collection.id))?;
     let snapshot = unit.newest_snapshot()?;
     let counted = snapshot.counter(&layout::counter_key(collection.id))?;
@@ -84,7 +100,11 @@ pub(crate) fn make_room(
         let stored = collection.shape.to_logical(stored);
         documents -= 1;
         bytes -= stored.as_bytes().len() as i64;
-        oldest.push((record, stored.to_document()));
+        let seen = match see_newest(unit, &collection.namespace, stored)? {
+            Sight::AsStored | Sight::Gone => None,
+            Sight::Other(seen) => Some(seen),
+        };
+        oldest.push(Evicted { record, stored: stored.to_document(), seen });
         unit.operation.check()?;
     }
     Ok(oldest)

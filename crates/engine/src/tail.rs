@@ -13,7 +13,10 @@ use kilim_query::projection::Projection;
 use kilim_storage::{Direction, Scan, Snapshot, Space};
 
 use crate::catalog::{CollectionId, RecordId};
+use crate::engine::Engine;
 use crate::layout;
+use crate::maintenance::{Audience, Patches};
+use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row, RowData};
 use crate::planner::ReadRequest;
 
@@ -27,6 +30,8 @@ pub struct Tail {
     /// What was looked at last, whether it matched or not.
     last: Option<RecordId>,
     scan: Option<Scan>,
+    /// What is pending for the records that the scan reads.
+    behind: Option<Arc<Patches>>,
 }
 
 impl Tail {
@@ -39,11 +44,13 @@ impl Tail {
             left: request.limit,
             last: None,
             scan: None,
+            behind: None,
         }
     }
 
     /// Goes on in a newer state.
-    pub fn go_on(&mut self, snapshot: &Snapshot) -> Result<()> {
+    pub fn go_on(&mut self, engine: &Engine, namespace: &Namespace, snapshot: &Snapshot) -> Result<()> {
+        self.behind = Patches::of(engine, namespace, snapshot, Audience::User)?;
         let lower = match self.last {
             None => RecordId(0),
             Some(last) => {
@@ -74,6 +81,7 @@ impl Tail {
     /// Ends a batch: what it read from is let go of.
     pub fn rest(&mut self) {
         self.scan = None;
+        self.behind = None;
     }
 
     /// Whether it has seen anything: a cursor over nothing has no place to wait at.
@@ -89,6 +97,13 @@ impl Tail {
             context.tick()?;
             let record = layout::record_id_of(&key);
             self.last = Some(record);
+            let stored = match &self.behind {
+                None => stored,
+                Some(behind) => match behind.see_record(stored)? {
+                    Some(stored) => stored,
+                    None => continue,
+                },
+            };
             let row = Row { record, data: RowData::Record(stored) };
             if !self.filter.matches(row.document())? {
                 continue;

@@ -93,7 +93,7 @@ fn run_tailable(
         return Err(not_capped());
     }
     let mut tail = Tail::new(collection.id, find.request);
-    tail.go_on(&call.unit.snapshot())?;
+    tail.go_on(call.engine, &namespace, &call.unit.snapshot())?;
     let mut cursor = Cursor::new(namespace, Source::Tail(Box::new(tail)));
     cursor.collection = Some(collection.id);
     cursor.immortal = find.immortal;

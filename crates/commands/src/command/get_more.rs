@@ -125,7 +125,8 @@ fn wait_for_more(
             ));
         }
         if let Source::Tail(tail) = &mut cursor.source {
-            tail.go_on(&snapshot).map_err(|error| while_executing("Executor error during getMore", error))?;
+            tail.go_on(call.engine, &cursor.namespace, &snapshot)
+                .map_err(|error| while_executing("Executor error during getMore", error))?;
         }
         let exhausted = fill(cursor)?;
         if let Source::Tail(tail) = &mut cursor.source {

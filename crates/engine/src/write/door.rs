@@ -91,8 +91,8 @@ pub(crate) fn insert(
     let oldest = capped::make_room(unit, collection, capped, document)?;
     let (saved, caused) = (unit.transaction().savepoint(), unit.caused.clone());
     let added = add(unit, collection, document).and_then(|shaped| {
-        for (record, before) in &oldest {
-            delete(unit, collection, *record, Before::of(before.as_raw()))?;
+        for evicted in &oldest {
+            delete(unit, collection, evicted.record, evicted.before())?;
         }
         Ok(shaped)
     });

@@ -25,7 +25,7 @@ pub(crate) struct Entry {
 /// A file being written, compressed or not.
 pub(crate) enum Out {
     Plain(BufWriter<File>),
-    Gzip(GzEncoder<BufWriter<File>>),
+    Gzip(Box<GzEncoder<BufWriter<File>>>),
 }
 
 impl Out {
@@ -34,7 +34,7 @@ impl Out {
         let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let file = BufWriter::with_capacity(BUFFER_BYTES, file);
         Ok(match gzip {
-            true => Out::Gzip(GzEncoder::new(file, Compression::fast())),
+            true => Out::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))),
             false => Out::Plain(file),
         })
     }

@@ -411,6 +411,6 @@ fn reverse_index<'c>(collection: &'c Collection, field: &str) -> Option<&'c Arc<
 /// that patterns which read them see that they change.
 fn marked(rollup: &Rollup, parent: RawDocument<'_>) -> Document {
     let paths = rollup.maintained_paths();
-    let mark = |made: Document, path: &Box<str>| with_value(made.as_raw(), path, Some(RawValue::MinKey));
-    paths.iter().fold(parent.to_document(), mark)
+    let mark = |made: Document, path: &str| with_value(made.as_raw(), path, Some(RawValue::MinKey));
+    paths.iter().fold(parent.to_document(), |made, path| mark(made, path))
 }

@@ -101,9 +101,9 @@ impl Rollup {
         let walks = group.fields.iter().map(|(_, accumulator)| Walk::of(&before, &group, accumulator));
         let mut needed = Dependencies::default();
         group.fields.iter().for_each(|(_, accumulator)| accumulator.dependencies(&mut needed));
-        let first = |path: &Box<str>| path.split('.').next().map_or_else(|| path.clone(), Into::into);
+        let first = |path: &str| path.split('.').next().unwrap_or(path).into();
         let inputs: Option<Vec<Box<str>>> =
-            (!needed.whole_document).then(|| needed.fields.iter().map(first).collect());
+            (!needed.whole_document).then(|| needed.fields.iter().map(|path| first(path)).collect());
         let shown_at = group.fields.iter().map(|(name, accumulator)| {
             let as_kept = matches!(accumulator.kind, Kind::TopN | Kind::BottomN | Kind::MinN);
             let output = outputs.iter().find(|(field, _)| field == name);

@@ -16,7 +16,7 @@ const SHORT: &[&[&str]] = &[
     &["failed-sync"],
     &["bank", "--transactions", "4000"],
     &["list-append", "--transactions", "4000"],
-    &["maintained", "--transactions", "3000"],
+    &["maintained", "--transactions", "2000"],
     &["unique-key", "--transactions", "4000"],
 ];
 
@@ -31,7 +31,7 @@ const LONG: &[&[&str]] = &[
     &["failed-sync"],
     &["bank", "--transactions", "100000", "--kills", "100"],
     &["list-append", "--transactions", "100000", "--kills", "100"],
-    &["maintained", "--transactions", "100000", "--kills", "200"],
+    &["maintained", "--transactions", "10000", "--kills", "100"],
     &["unique-key", "--transactions", "100000", "--kills", "100"],
 ];
 

@@ -78,7 +78,7 @@ impl World {
         check("spread", Some(deviation(&numbers)));
         check("first", Some(ratings.first().cloned().unwrap_or(Value::Null)));
         check("last", Some(ratings.last().cloned().unwrap_or(Value::Null)));
-        check("all", Some(ratings.iter().cloned().collect::<Vec<_>>().into()));
+        check("all", Some(ratings.to_vec().into()));
         check("top", Some(ordered.iter().rev().take(2).map(|one| (*one).clone()).collect::<Vec<_>>().into()));
         check("share", Some(if count == 0 { Value::Null } else { Value::Double(1.0 / count as f64) }));
 

@@ -12,11 +12,11 @@ use kilim_query::interrupt;
 use crate::client::Client;
 use crate::command::pattern_name::told_of_pattern;
 use crate::concern::{ReadConcern, WriteConcern};
+use crate::profiling;
 use crate::registry::{self, CommandSpec, ReadLevels};
 use crate::reply::{self, Reply};
 use crate::request::{Generic, Request};
 use crate::session;
-use crate::profiling;
 use crate::slow;
 
 /// A command being run.

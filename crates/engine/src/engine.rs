@@ -21,10 +21,10 @@ use crate::layout;
 use crate::maintenance::{self, Job, Lagging, Registry, Scrubbing};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
-use crate::profile::Profiler;
-use crate::top::Top;
 use crate::operation::Operations;
+use crate::profile::Profiler;
 use crate::session::Sessions;
+use crate::top::Top;
 use crate::view::View;
 
 #[derive(Debug, Clone)]

@@ -66,10 +66,7 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
         };
     }
     let removes = input.behind.is_some_and(|behind| behind.removes);
-    if request.purpose == Purpose::Count
-        && request.filter.is_trivial()
-        && request.hint.is_none()
-        && !removes
+    if request.purpose == Purpose::Count && request.filter.is_trivial() && request.hint.is_none() && !removes
     {
         return Ok(vec![Node::RecordCount { skip: request.skip, limit: request.limit }]);
     }

@@ -30,9 +30,6 @@ const INSTRUMENTATION: [&str; 7] = [
     "-Clto=off",
 ];
 
-/// In CI each target runs this long.
-const SHORT_SECONDS: u64 = 6;
-
 struct Limits {
     seconds: Option<u64>,
     executions: Option<u64>,
@@ -54,13 +51,6 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         println!("{target:<14} {executions:>12} executions in {seconds} s");
     })
     .map(|total| println!("{total} executions, nothing found"))
-}
-
-/// A short round of each.
-pub fn check() -> Result<String> {
-    let limits = Limits { seconds: Some(SHORT_SECONDS), executions: None };
-    let total = perform(&TARGETS, &limits, |_, _, _| ())?;
-    Ok(format!("{} targets, {total} executions", TARGETS.len()))
 }
 
 fn perform(targets: &[&str], limits: &Limits, report: impl Fn(&str, u64, u64)) -> Result<u64> {

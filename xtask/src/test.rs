@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::arguments::Arguments;
 use crate::workspace::{self, captured};
-use crate::{arrows, check, clients, compat, crash, fuzz, links, packages, spec, transfer};
+use crate::{arrows, check, clients, compat, crash, links, packages, spec, transfer};
 
 pub fn run(arguments: Arguments) -> Result<()> {
     arguments.finish()?;
@@ -33,7 +33,6 @@ pub fn run(arguments: Arguments) -> Result<()> {
     step("insert, kill -9, recover, find", || clients::kill_slice(&binary))?;
     step("real clients", || clients::check(&binary))?;
     step("dumps to mongod and back", || transfer::check(&binary))?;
-    step("fuzzing", fuzz::check)?;
     step("crashes and histories", || crash::check(&binary))?;
     println!("all passed in {:.0} s", started.elapsed().as_secs_f64());
     Ok(())

@@ -205,9 +205,11 @@ impl Engine {
         let snapshot = self.store.snapshot();
         let Some(mut filling) = Filling::load(&snapshot, pattern.id)? else { return Ok(Batch::Last) };
         let walked = pattern.walked();
-        // Whatever has taken the collection's place was written under maintenance.
-        if self.collection(walked).is_none_or(|collection| collection.id != filling.collection) {
-            let moved = self.patterns().by_id(pattern.id).is_some_and(|now| now.walked() != walked);
+        // Whatever has taken the collection's place was written under maintenance. One that is only called otherwise is
+        // still to be filled: the pattern learns of its new name a moment later than the catalog.
+        let catalog = self.catalog();
+        if catalog.get(walked).is_none_or(|collection| collection.id != filling.collection) {
+            let moved = catalog.by_id(filling.collection).is_some();
             return Ok(if moved { Batch::Moved } else { Batch::Last });
         }
         let most = pattern.declaration.options.backfill.batch.max(1) as usize;

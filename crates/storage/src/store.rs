@@ -165,6 +165,11 @@ impl Store {
         }
     }
 
+    /// An error once a commit has failed, after which nothing can be written: who waits for others to write waits in vain.
+    pub fn check_healthy(&self) -> Result<()> {
+        self.shared().queue.check_healthy()
+    }
+
     /// The newest version of a key, also one that is committed but not yet published.
     pub fn latest(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
         self.shared().latest(space, key)

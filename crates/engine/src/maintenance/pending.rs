@@ -236,6 +236,7 @@ impl Unit<'_> {
         const TURN: Duration = Duration::from_millis(2);
         loop {
             self.operation.check()?;
+            self.engine.store.check_healthy()?;
             let snapshot = self.engine.store.snapshot();
             let done = match until {
                 Until::Done(key) => snapshot.get(Space::Meta, &layout::pending_key(pattern, key))?.is_none(),

@@ -8,6 +8,7 @@ use crate::workspace;
 const LAYERS: &[&str] = &[
     "kilim-error",
     "kilim-bson",
+    "kilim-collation",
     "kilim-wire",
     "kilim-client",
     "kilim-storage",

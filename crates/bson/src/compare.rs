@@ -3,10 +3,15 @@
 //! Types come first, in brackets: all numbers are one bracket, strings and symbols are one. Within a
 //! bracket values compare by content. This is the order of sorts, index keys and range filters.
 //!
-//! Invariant: [`compare`] is a total order, and the order of the bytes that `sort_key` makes.
+//! A collation changes how texts compare, wherever they lie in a value, and nothing else: names of
+//! fields, code and the scope that goes with it keep the order of their bytes.
+//!
+//! Invariant: [`compare`] is a total order, and the order of the bytes that `sort_key` makes; with a
+//! collator it is a total preorder, and still that of the bytes.
 
 use std::cmp::Ordering;
 
+use crate::collator::{Bytewise, Collator, TextOrder};
 use crate::number::compare_numbers;
 use crate::{ElementType, RawArray, RawDocument, RawValue};
 
@@ -37,17 +42,29 @@ pub fn canonical_type(kind: ElementType) -> u8 {
     }
 }
 
-/// Compares two values of any types.
+/// Compares two values of any types, texts by their bytes.
 pub fn compare(left: RawValue<'_>, right: RawValue<'_>) -> Ordering {
+    compare_in(Bytewise, left, right)
+}
+
+/// Compares two values of any types, texts as the collator has them.
+pub fn compare_with(left: RawValue<'_>, right: RawValue<'_>, collator: Option<&dyn Collator>) -> Ordering {
+    match collator {
+        None => compare(left, right),
+        Some(collator) => compare_in(collator, left, right),
+    }
+}
+
+fn compare_in(texts: impl TextOrder, left: RawValue<'_>, right: RawValue<'_>) -> Ordering {
     use RawValue::*;
     match (left, right) {
-        (String(left) | Symbol(left), String(right) | Symbol(right)) => left.cmp(right),
+        (String(left) | Symbol(left), String(right) | Symbol(right)) => texts.compare_texts(left, right),
         (ObjectId(left), ObjectId(right)) => left.cmp(&right),
         (DateTime(left), DateTime(right)) => left.cmp(&right),
         (Bool(left), Bool(right)) => left.cmp(&right),
         (Timestamp(left), Timestamp(right)) => left.cmp(&right),
-        (Document(left), Document(right)) => compare_documents(left, right),
-        (Array(left), Array(right)) => compare_arrays(left, right),
+        (Document(left), Document(right)) => compare_documents_in(texts, left, right),
+        (Array(left), Array(right)) => compare_arrays(texts, left, right),
         (Binary { subtype: left_subtype, bytes: left }, Binary { subtype: right_subtype, bytes: right }) => {
             let length = |subtype, bytes: &[u8]| stored_binary_length(subtype, bytes.len());
             length(left_subtype, left)
@@ -74,6 +91,21 @@ pub fn compare(left: RawValue<'_>, right: RawValue<'_>) -> Ordering {
 
 /// Field by field: type bracket, then name, then value; the shorter of equals comes first.
 pub fn compare_documents(left: RawDocument<'_>, right: RawDocument<'_>) -> Ordering {
+    compare_documents_in(Bytewise, left, right)
+}
+
+pub fn compare_documents_with(
+    left: RawDocument<'_>,
+    right: RawDocument<'_>,
+    collator: Option<&dyn Collator>,
+) -> Ordering {
+    match collator {
+        None => compare_documents(left, right),
+        Some(collator) => compare_documents_in(collator, left, right),
+    }
+}
+
+fn compare_documents_in(texts: impl TextOrder, left: RawDocument<'_>, right: RawDocument<'_>) -> Ordering {
     // Equal bytes are common, as in an update that changes nothing, and quickly seen.
     if left.as_bytes() == right.as_bytes() {
         return Ordering::Equal;
@@ -85,7 +117,7 @@ pub fn compare_documents(left: RawDocument<'_>, right: RawDocument<'_>) -> Order
                 let order = canonical_type(left.element_type())
                     .cmp(&canonical_type(right.element_type()))
                     .then_with(|| left_name.cmp(right_name))
-                    .then_with(|| compare(left, right));
+                    .then_with(|| compare_in(texts, left, right));
                 if order.is_ne() {
                     return order;
                 }
@@ -95,12 +127,12 @@ pub fn compare_documents(left: RawDocument<'_>, right: RawDocument<'_>) -> Order
     }
 }
 
-fn compare_arrays(left: RawArray<'_>, right: RawArray<'_>) -> Ordering {
+fn compare_arrays(texts: impl TextOrder, left: RawArray<'_>, right: RawArray<'_>) -> Ordering {
     let (mut left, mut right) = (left.iter(), right.iter());
     loop {
         match (left.next(), right.next()) {
             (Some(left), Some(right)) => {
-                let order = compare(left, right);
+                let order = compare_in(texts, left, right);
                 if order.is_ne() {
                     return order;
                 }

@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod arbitrary;
 pub mod calendar;
+mod collator;
 mod compare;
 mod decimal;
 mod document;
@@ -21,13 +22,18 @@ mod sort_key;
 mod validate;
 mod value;
 
-pub use compare::{canonical_type, compare, compare_documents, identical};
+pub use collator::Collator;
+pub use compare::{
+    canonical_type, compare, compare_documents, compare_documents_with, compare_with, identical,
+};
 pub use decimal::{Decimal128, ParseDecimalError, Rounding};
 pub use document::{Array, ArrayBuilder, Document, ValueRef, Writer};
 pub use json::{JsonFormat, parse_extended_json, to_extended_json, value_to_extended_json};
 pub use object_id::ObjectId;
 pub use path::{Component, Path, parse_index};
 pub use raw::{ElementType, RawArray, RawDocument, RawElement, RawIter, RawValue};
-pub use sort_key::{CorruptKey, KeyDecoder, KeyEncoder, bracket, component_length, decode_key, encode_value};
+pub use sort_key::{
+    CorruptKey, KeyDecoder, KeyEncoder, bracket, component_length, decode_key, encode_value, encode_value_with,
+};
 pub use validate::{DEPTH_MAX, Malformed, STORED_DEPTH_MAX};
 pub use value::{Timestamp, Value};

@@ -2,10 +2,16 @@
 
 use super::type_bits::{Note, TypeBitsWriter};
 use super::{END, ESCAPE, lead, number};
+use crate::collator::{Bytewise, TextOrder};
 use crate::compare::stored_binary_length;
 use crate::{RawDocument, RawValue, canonical_type};
 
-pub(super) fn encode(out: &mut Vec<u8>, types: &mut TypeBitsWriter, value: RawValue<'_>) {
+pub(super) fn encode(
+    texts: impl TextOrder,
+    out: &mut Vec<u8>,
+    types: &mut TypeBitsWriter,
+    value: RawValue<'_>,
+) {
     match value {
         RawValue::Int32(_) | RawValue::Int64(_) | RawValue::Double(_) | RawValue::Decimal128(_) => {
             number::encode(out, types, value);
@@ -13,12 +19,12 @@ pub(super) fn encode(out: &mut Vec<u8>, types: &mut TypeBitsWriter, value: RawVa
         RawValue::String(text) => {
             types.default_type();
             out.push(lead::STRING);
-            encode_text(out, text);
+            encode_ordered_text(texts, out, text);
         }
         RawValue::Symbol(text) => {
             types.note(Note::Symbol);
             out.push(lead::STRING);
-            encode_text(out, text);
+            encode_ordered_text(texts, out, text);
         }
         RawValue::ObjectId(id) => {
             out.push(lead::OBJECT_ID);
@@ -36,12 +42,12 @@ pub(super) fn encode(out: &mut Vec<u8>, types: &mut TypeBitsWriter, value: RawVa
         RawValue::MaxKey => out.push(lead::MAX_KEY),
         RawValue::Document(document) => {
             out.push(lead::DOCUMENT);
-            encode_fields(out, types, document);
+            encode_fields(texts, out, types, document);
         }
         RawValue::Array(array) => {
             out.push(lead::ARRAY);
             for value in array.iter() {
-                encode(out, types, value);
+                encode(texts, out, types, value);
             }
             out.push(END);
         }
@@ -73,19 +79,60 @@ pub(super) fn encode(out: &mut Vec<u8>, types: &mut TypeBitsWriter, value: RawVa
         RawValue::JavaScriptWithScope { code, scope } => {
             out.push(lead::CODE_WITH_SCOPE);
             encode_text(out, code);
-            encode_fields(out, types, scope);
+            // A collation does not reach into the scope.
+            encode_fields(Bytewise, out, types, scope);
         }
     }
 }
 
 /// Fields compare by bracket, then name, then value, so they are written in that order.
-fn encode_fields(out: &mut Vec<u8>, types: &mut TypeBitsWriter, document: RawDocument<'_>) {
+fn encode_fields(
+    texts: impl TextOrder,
+    out: &mut Vec<u8>,
+    types: &mut TypeBitsWriter,
+    document: RawDocument<'_>,
+) {
     for (name, value) in document {
         out.push(canonical_type(value.element_type()) + 1);
         encode_text(out, name);
-        encode(out, types, value);
+        encode(texts, out, types, value);
     }
     out.push(END);
+}
+
+/// A text that the collation may order otherwise than its bytes.
+fn encode_ordered_text(texts: impl TextOrder, out: &mut Vec<u8>, text: &str) {
+    let start = out.len();
+    if texts.write_text_key(text, out) {
+        escape_in_place(out, start);
+        out.push(END);
+    } else {
+        encode_text(out, text);
+    }
+}
+
+/// Does to the bytes from `start` on what [`encode_text`] does to a text.
+fn escape_in_place(out: &mut Vec<u8>, start: usize) {
+    let escapes = memchr::memchr2_iter(END, ESCAPE, &out[start..]).count();
+    if escapes == 0 {
+        return;
+    }
+    let mut from = out.len();
+    let mut to = from + escapes;
+    out.resize(to, END);
+    // From the back, until what is left stands where it belongs.
+    while from < to {
+        from -= 1;
+        let byte = out[from];
+        if byte <= ESCAPE {
+            to -= 2;
+            out[to] = ESCAPE;
+            out[to + 1] = byte + 1;
+        } else {
+            to -= 1;
+            out[to] = byte;
+        }
+    }
 }
 
 fn encode_text(out: &mut Vec<u8>, text: &str) {

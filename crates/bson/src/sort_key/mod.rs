@@ -17,8 +17,11 @@
 //!   `[bracket(10, false).end]`, and `{a: {$lt: 5}}` is `key(-Infinity)` to `key(5)`: NaN is the
 //!   bracket's smallest and matches no range.
 //!
+//! With a collator, what stands for a text is the collator's key of it. Such a component cannot be
+//! turned back into the text, and says nothing to who does not know the collation.
+//!
 //! Invariant: for ascending components, byte order equals [`compare`](crate::compare), and equal bytes
-//! mean equal values. These bytes are on disk: a change here is a change of the storage format.
+//! mean equal values, under the collator where there is one. These bytes are on disk: a change here is a change of the storage format.
 
 mod decode;
 mod encode;
@@ -31,6 +34,7 @@ pub use decode::{CorruptKey, KeyDecoder, component_length, decode_key};
 use type_bits::TypeBitsWriter;
 
 use crate::RawValue;
+use crate::collator::{Bytewise, Collator};
 
 /// First bytes of components. On disk. Numbers have many: their lead holds sign and size too.
 mod lead {
@@ -87,7 +91,17 @@ impl KeyEncoder {
     /// Appends one component.
     pub fn push(&mut self, value: RawValue<'_>, descending: bool) {
         let start = self.key.len();
-        encode::encode(&mut self.key, &mut self.type_bits, value);
+        encode::encode(Bytewise, &mut self.key, &mut self.type_bits, value);
+        if descending {
+            invert(&mut self.key[start..]);
+        }
+    }
+
+    /// Appends one component whose texts are the collator's keys.
+    pub fn push_with(&mut self, value: RawValue<'_>, descending: bool, collator: Option<&dyn Collator>) {
+        let Some(collator) = collator else { return self.push(value, descending) };
+        let start = self.key.len();
+        encode::encode(collator, &mut self.key, &mut self.type_bits, value);
         if descending {
             invert(&mut self.key[start..]);
         }
@@ -120,7 +134,22 @@ impl KeyEncoder {
 /// Appends one component to a key whose types need not be restored, such as a bound.
 pub fn encode_value(out: &mut Vec<u8>, value: RawValue<'_>, descending: bool) {
     let start = out.len();
-    encode::encode(out, &mut TypeBitsWriter::ignored(), value);
+    encode::encode(Bytewise, out, &mut TypeBitsWriter::ignored(), value);
+    if descending {
+        invert(&mut out[start..]);
+    }
+}
+
+/// [`encode_value`] with texts as the collator's keys.
+pub fn encode_value_with(
+    out: &mut Vec<u8>,
+    value: RawValue<'_>,
+    descending: bool,
+    collator: Option<&dyn Collator>,
+) {
+    let Some(collator) = collator else { return encode_value(out, value, descending) };
+    let start = out.len();
+    encode::encode(collator, out, &mut TypeBitsWriter::ignored(), value);
     if descending {
         invert(&mut out[start..]);
     }

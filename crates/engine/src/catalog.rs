@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value, Writer, doc};
+use kilim_collation::Collation;
 use kilim_error::{Error, Result, StorageError};
 use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Snapshot, Space};
@@ -42,6 +43,8 @@ pub struct Collection {
     pub namespace: Namespace,
     /// What `create` was given, as listCollections shows it.
     pub options: Document,
+    /// How its texts compare where nobody says otherwise. `None` is the simple collation.
+    pub collation: Option<Collation>,
     /// What the options ask of documents.
     pub validation: Option<Arc<Validation>>,
     /// Its documents come in the order of `_id`, not of insertion.
@@ -294,6 +297,7 @@ impl Collection {
             id,
             uuid: bytes.try_into().ok()?,
             namespace,
+            collation: default_collation(options.as_raw()).ok()?,
             validation: Validation::of(options.as_raw()).ok()?,
             capped: Capped::of(options.as_raw()),
             clustered: options.get("clusteredIndex").is_some(),
@@ -303,6 +307,14 @@ impl Collection {
             shape: Shape::Plain,
             shared: Arc::new(Shared::new(last_record)),
         })
+    }
+}
+
+/// The collation among a collection's options.
+pub(crate) fn default_collation(options: RawDocument<'_>) -> Result<Option<Collation>> {
+    match options.get("collation") {
+        Some(RawValue::Document(collation)) => Collation::parse(collation),
+        _ => Ok(None),
     }
 }
 
@@ -327,8 +339,8 @@ fn decode_index(document: RawDocument<'_>) -> Option<Index> {
 }
 
 impl IndexSpec {
-    /// The index on `_id` that every collection has.
-    pub fn id() -> IndexSpec {
+    /// The index on `_id` that every collection has, of the collection's own collation.
+    pub fn id(collation: Option<Collation>) -> IndexSpec {
         IndexSpec {
             name: "_id_".to_owned(),
             key: vec![KeyPart { path: Path::parse("_id"), descending: false, hashed: false }],
@@ -340,6 +352,7 @@ impl IndexSpec {
             expire_after_seconds: None,
             partial: None,
             wildcard: None,
+            collation,
         }
     }
 
@@ -371,6 +384,9 @@ impl IndexSpec {
         if let Some(seconds) = self.expire_after_seconds {
             writer.append("expireAfterSeconds", RawValue::Int32(seconds));
         }
+        if let Some(collation) = &self.collation {
+            writer.append("collation", RawValue::Document(collation.to_document().as_raw()));
+        }
         writer.finish()
     }
 
@@ -400,6 +416,10 @@ impl IndexSpec {
             wildcard: match document.get("wildcardProjection") {
                 Some(projection) => Wildcard::of(key_document.as_raw(), Some(projection.as_document()?)),
                 None => Wildcard::of(key_document.as_raw(), None),
+            },
+            collation: match document.get("collation") {
+                Some(collation) => Collation::parse(collation.as_document()?).ok()?,
+                None => None,
             },
             key_document,
             name,

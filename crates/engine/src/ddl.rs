@@ -13,7 +13,7 @@ use kilim_storage::{CommitTime, Durability, Snapshot, Space, Transaction};
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 
 use crate::capped::Capped;
-use crate::catalog::{Catalog, Collection, CollectionId, Shared};
+use crate::catalog::{Catalog, Collection, CollectionId, Shared, default_collation};
 use crate::engine::Engine;
 use crate::index::{Index, IndexId, IndexSpec, Multikey, Usage};
 use crate::layout;
@@ -144,7 +144,8 @@ impl Engine {
         namespace.check_creatable()?;
         self.check_case(&namespace.database)?;
         self.check_no_view(namespace)?;
-        let specs = [IndexSpec::id()].into_iter().chain(self.indexes_for_patterns(namespace));
+        let collation = default_collation(options.as_raw())?;
+        let specs = [IndexSpec::id(collation.clone())].into_iter().chain(self.indexes_for_patterns(namespace));
         let indexes = specs.map(|spec| {
             Arc::new(Index {
                 id: ids.next_index(),
@@ -163,6 +164,7 @@ impl Engine {
             capped: Capped::of(options.as_raw()),
             clustered: options.get("clusteredIndex").is_some(),
             options,
+            collation,
             validation,
             indexes: indexes.into(),
             building: Arc::from([]),

@@ -8,12 +8,13 @@
 use std::sync::Arc;
 
 use kilim_bson::{Array, Document, RawArray, RawDocument, Timestamp, Value, doc};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::stage::{self, Context, Pipeline, Place, Position};
 use kilim_storage::{Durability, Space};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, default_collation};
 use crate::ddl::not_found;
 use crate::engine::Engine;
 use crate::layout;
@@ -33,14 +34,15 @@ pub struct View {
     pub on: Namespace,
     /// As it was given.
     pub pipeline: Array,
-    pub collation: Option<Document>,
+    /// How texts compare in what it reads, and for whoever reads it.
+    pub collation: Option<Collation>,
     /// All that it reads.
     reads: Vec<Namespace>,
 }
 
 impl View {
     /// Checks the pipeline, but not yet how the view stands to others.
-    pub fn new(namespace: Namespace, on: &str, pipeline: Array, collation: Option<Document>) -> Result<View> {
+    pub fn new(namespace: Namespace, on: &str, pipeline: Array, collation: Option<Collation>) -> Result<View> {
         let on = Namespace { database: namespace.database.clone(), collection: on.to_owned() };
         let invalid = |error| invalid_pipeline(&namespace, error);
         check_stages(&namespace, pipeline.as_raw()).map_err(invalid)?;
@@ -64,7 +66,7 @@ impl View {
         let mut options = doc! {"viewOn": &self.on.collection};
         options.push("pipeline", Value::Array(self.pipeline.clone()));
         if let Some(collation) = &self.collation {
-            options.push("collation", collation.clone());
+            options.push("collation", collation.to_document());
         }
         options
     }
@@ -84,8 +86,7 @@ impl View {
         let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
         let on = document.get("viewOn")?.as_str()?;
         let pipeline = document.get("pipeline")?.as_array()?.to_array();
-        let collation = document.get("collation").and_then(|value| value.as_document());
-        View::new(namespace, on, pipeline, collation.map(RawDocument::to_document)).ok()
+        View::new(namespace, on, pipeline, default_collation(document).ok()?).ok()
     }
 }
 

@@ -210,6 +210,7 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
         expire_after_seconds,
         partial,
         wildcard,
+        collation: None,
     })
 }
 

@@ -64,7 +64,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         if !name_only {
             document.push("options", Document::new());
             document.push("info", doc! {"readOnly": false});
-            document.push("idIndex", IndexSpec::id().to_document());
+            document.push("idIndex", IndexSpec::id(None).to_document());
         }
         document
     });

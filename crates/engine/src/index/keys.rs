@@ -424,6 +424,7 @@ mod tests {
             expire_after_seconds: None,
             partial: None,
             wildcard: None,
+            collation: None,
         }
     }
 

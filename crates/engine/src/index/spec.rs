@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, Path};
+use kilim_collation::Collation;
 use kilim_query::filter::Filter;
 
 use super::Wildcard;
@@ -42,6 +43,8 @@ pub struct IndexSpec {
     pub partial: Option<(Document, Filter)>,
     /// Which paths a wildcard index has keys for. Its key is the path, then the value.
     pub wildcard: Option<Wildcard>,
+    /// How its texts compare: their keys are the collation's. `None` is the simple collation.
+    pub collation: Option<Collation>,
 }
 
 /// For each key part, which components of its path met an array in some document, one bit each.

@@ -251,7 +251,7 @@ mod tests {
             wildcard: Wildcard::of(key.as_raw(), projection.as_ref().map(Document::as_raw)),
             key_document: key,
             unique: false,
-            ..IndexSpec::id()
+            ..IndexSpec::id(None)
         }
     }
 

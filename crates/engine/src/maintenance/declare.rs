@@ -320,6 +320,7 @@ fn index_over(name: String, key: Document, unique: bool) -> IndexSpec {
         expire_after_seconds: None,
         partial: None,
         wildcard: None,
+        collation: None,
     }
 }
 

@@ -33,6 +33,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use kilim_collation::Collation;
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
@@ -66,6 +67,8 @@ pub struct ReadRequest {
     pub hint: Option<Hint>,
     /// `min` and `max`, over the hinted index.
     pub range: Option<KeyRange>,
+    /// How texts compare in filter and sort: an index of another collation says nothing of them.
+    pub collation: Option<Collation>,
     pub allow_disk_use: bool,
     pub purpose: Purpose,
     /// Documents with a value of this field that another has given already may be left out.
@@ -91,6 +94,7 @@ impl ReadRequest {
             limit: None,
             hint: None,
             range: None,
+            collation: None,
             allow_disk_use: false,
             purpose: Purpose::Documents,
             distinct: None,

@@ -72,6 +72,7 @@ pub fn view(index: &Arc<Index>, path: &Path) -> Option<Arc<Index>> {
             expire_after_seconds: None,
             partial: index.spec.partial.clone(),
             wildcard: Some(wildcard.clone()),
+            collation: index.spec.collation.clone(),
         },
         multikey: index.multikey.with_bits(vec![long, stored.array_bits]),
         usage: index.usage.clone(),

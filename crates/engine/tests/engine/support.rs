@@ -56,6 +56,7 @@ pub fn spec(key: Document) -> IndexSpec {
         expire_after_seconds: None,
         partial: None,
         wildcard: None,
+        collation: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument};
 use kilim_error::Result;
+use kilim_collation::Collation;
 use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Options, Snapshot, Space, Store};
 
@@ -49,6 +50,10 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
             .and_then(|filter| filter.as_document())
             .map(|filter| (filter.to_document(), Filter::parse(filter).expect("a partial filter"))),
         wildcard: Wildcard::of(key.as_raw(), wildcard_projection),
+        collation: options
+            .get("collation")
+            .and_then(|collation| collation.as_document())
+            .and_then(|collation| Collation::parse(collation).expect("a collation")),
     }
 }
 
@@ -61,7 +66,7 @@ impl Fixture {
     pub(super) fn new(documents: &[Document], specs: Vec<IndexSpec>) -> Fixture {
         let store = Store::in_memory(Options::default());
         let mut specs = specs;
-        specs.insert(0, IndexSpec::id());
+        specs.insert(0, IndexSpec::id(None));
         let mut multikey = vec![Multikey::default(); specs.len()];
         let mut transaction = store.begin();
         let mut keys = KeySet::default();

@@ -117,7 +117,7 @@ impl Engine {
         // A range of dates matches dates only; of several in an array, the earliest decides.
         let passed = Filter::Field {
             path: index.spec.key[0].path.clone(),
-            predicate: Predicate::Compare(Comparison::Lte, Value::DateTime(before)),
+            predicate: Predicate::Compare(Comparison::Lte, Value::DateTime(before).into()),
         };
         let filter = match &index.spec.partial {
             Some((_, condition)) => Filter::And(vec![passed, condition.clone()]),

@@ -9,7 +9,7 @@ use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::validator::{Explanation, Now, Validator, no_encryption_here};
 
-use crate::catalog::Collection;
+use crate::catalog::{Collection, default_collation};
 use crate::engine::Engine;
 use crate::write::Unit;
 
@@ -40,7 +40,7 @@ impl Validation {
     /// What a collection's options ask for; nothing where they have no validator.
     pub fn of(options: RawDocument<'_>) -> Result<Option<Arc<Validation>>> {
         let Some(RawValue::Document(written)) = options.get("validator") else { return Ok(None) };
-        let validator = Validator::parse(written)?;
+        let validator = Validator::parse(written, &default_collation(options)?)?;
         let level = match options.get("validationLevel") {
             Some(RawValue::String("off")) => Level::Off,
             Some(RawValue::String("moderate")) => Level::Moderate,

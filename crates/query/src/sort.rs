@@ -6,9 +6,11 @@
 //!
 //! Invariant: keys compare by their bytes as documents compare by the sort.
 
-use kilim_bson::{Array, Component, Path, RawArray, RawDocument, RawValue, encode_value};
+use kilim_bson::{Array, Collator, Component, Path, RawArray, RawDocument, RawValue, encode_value_with};
+use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
+use crate::expression::Scope;
 use crate::filter::number::{self, display, display_document};
 use crate::path::check_field_path;
 
@@ -19,6 +21,8 @@ const PARTS_MAX: usize = 32;
 pub struct Sort {
     parts: Vec<SortPart>,
     natural: bool,
+    /// How texts compare.
+    collation: Option<Collation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +32,11 @@ pub struct SortPart {
 }
 
 impl Sort {
+    /// A sort by the collation of a scope.
+    pub fn parse_in(spec: RawDocument<'_>, scope: &Scope<'_>) -> Result<Sort> {
+        Ok(Sort { collation: scope.collation().clone(), ..Sort::parse(spec)? })
+    }
+
     pub fn parse(spec: RawDocument<'_>) -> Result<Sort> {
         if let Some(direction) = spec.get("$natural") {
             if spec.iter().nth(1).is_some() {
@@ -40,13 +49,23 @@ impl Sort {
             return Ok(Sort {
                 parts: vec![SortPart { path: Path::parse("$natural"), descending }],
                 natural: true,
+                collation: None,
             });
         }
         let parts = spec.iter().map(|(name, value)| parse_part(name, value)).collect::<Result<Vec<_>>>()?;
         if parts.len() > PARTS_MAX {
             return Err(Error::location(13103, "too many compound keys"));
         }
-        Ok(Sort { parts, natural: false })
+        Ok(Sort { parts, natural: false, collation: None })
+    }
+
+    /// How texts compare; none where they do by their bytes.
+    pub fn collation(&self) -> &Option<Collation> {
+        &self.collation
+    }
+
+    pub(crate) fn collator(&self) -> Option<&dyn Collator> {
+        collator(&self.collation)
     }
 
     /// The fields in order of weight; for a natural sort the one pseudo-field `$natural`.
@@ -71,12 +90,13 @@ impl Sort {
         if let [part] = &self.parts[..]
             && part.path.as_str() == "_id"
         {
-            encode_value(out, document.get("_id").unwrap_or(RawValue::Null), part.descending);
+            let id = document.get("_id").unwrap_or(RawValue::Null);
+            encode_value_with(out, id, part.descending, self.collator());
             return Ok(());
         }
         for part in &self.parts {
             match scalar_at(document, part.path.components()) {
-                Some(value) => encode_value(out, value, part.descending),
+                Some(value) => encode_value_with(out, value, part.descending, self.collator()),
                 None => {
                     out.truncate(start);
                     return self.key_through_arrays(document, out);
@@ -92,7 +112,7 @@ impl Sort {
         let [first, _] = &self.parts[..] else { return false };
         match scalar_at(document, first.path.components()) {
             Some(value) => {
-                encode_value(out, value, first.descending);
+                encode_value_with(out, value, first.descending, self.collator());
                 true
             }
             None => false,
@@ -287,7 +307,7 @@ impl<'s> Smallest<'s> {
     fn offer(&mut self, columns: &[Column<'_, '_>]) {
         self.candidate.clear();
         for (column, part) in columns.iter().zip(&self.sort.parts) {
-            encode_value(&mut self.candidate, column.value, part.descending);
+            encode_value_with(&mut self.candidate, column.value, part.descending, self.sort.collator());
         }
         if self.key.as_ref().is_none_or(|key| self.candidate < *key) {
             self.key = Some(self.candidate.clone());

@@ -175,7 +175,7 @@ impl Patches {
             };
             let equals = |key: &Value| Filter::Field {
                 path: path.clone(),
-                predicate: Predicate::Compare(Comparison::Eq, key.clone()),
+                predicate: Predicate::Compare(Comparison::Eq, key.clone().into()),
             };
             lagging.keys.iter().map(equals).collect()
         };

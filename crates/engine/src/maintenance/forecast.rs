@@ -304,7 +304,7 @@ impl Forecast<'_, '_> {
         let filter = match indexed {
             true => Filter::Field {
                 path: kilim_bson::Path::parse(&reference.local_field),
-                predicate: Predicate::Compare(Comparison::Eq, key.clone()),
+                predicate: Predicate::Compare(Comparison::Eq, key.clone().into()),
             },
             false => Filter::True,
         };

@@ -406,7 +406,7 @@ fn read_anew(
         let filter = match rollup.key_field() {
             Some(field) => Filter::Field {
                 path: kilim_bson::Path::parse(field),
-                predicate: Predicate::Compare(Comparison::Eq, key.to_value()),
+                predicate: Predicate::Compare(Comparison::Eq, key.to_value().into()),
             },
             None => Filter::True,
         };

@@ -478,7 +478,7 @@ impl<'c> Check<'c> {
     fn members_of(&mut self, rollup: &Rollup, field: &str, key: Value) -> Result<Vec<Row>> {
         let Some(source) = self.pattern.source.clone() else { return Ok(Vec::new()) };
         let key_bytes = Rollup::key_bytes(key.as_raw());
-        let predicate = Predicate::Compare(Comparison::Eq, key);
+        let predicate = Predicate::Compare(Comparison::Eq, key.into());
         let filter = Filter::Field { path: Path::parse(field), predicate };
         let mut found: Vec<(RecordId, Row)> = Vec::new();
         let part = Part { filter: Some(Arc::new(filter)), sample: None };

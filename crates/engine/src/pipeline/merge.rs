@@ -145,7 +145,7 @@ impl<'a> Statement<'a> {
         let mut fields = Vec::with_capacity(stage.on.len());
         for path in &stage.on {
             let value = on_value(document.as_raw(), path)?;
-            let predicate = Predicate::Compare(Comparison::Eq, value.to_value());
+            let predicate = Predicate::Compare(Comparison::Eq, value.to_value().into());
             fields.push(Filter::Field { path: Path::parse(path.as_str()), predicate });
         }
         let filter = match fields.len() {

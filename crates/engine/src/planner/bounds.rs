@@ -275,7 +275,7 @@ fn not(negated: &Predicate, part: PartTraits) -> Option<Bounds> {
         return None;
     }
     let values: &[Value] = match negated {
-        Predicate::Compare(_, value) => std::slice::from_ref(value),
+        Predicate::Compare(_, value) => std::slice::from_ref(&**value),
         Predicate::In(list) => list.values(),
         _ => &[],
     };

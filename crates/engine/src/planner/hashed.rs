@@ -11,7 +11,7 @@ use crate::index::hash_of;
 pub fn hashed_bounds(predicate: &Predicate, part: PartTraits) -> Option<Bounds> {
     let intervals = match predicate {
         Predicate::Compare(Comparison::Eq, value) => IntervalList::union_of(equal(value, part)?),
-        Predicate::Expr(Comparison::Eq, value) if !matches!(value, Value::Array(_)) => {
+        Predicate::Expr(Comparison::Eq, value) if !matches!(**value, Value::Array(_)) => {
             IntervalList::union_of(equal(value, PartTraits { sparse: false, ..part })?)
         }
         Predicate::In(list) if list.regexes().is_empty() => one_of(list, part)?,
@@ -30,7 +30,7 @@ fn equal(value: &Value, part: PartTraits) -> Option<Vec<Interval>> {
         Value::Null | Value::Undefined => Some(vec![point(RawValue::Undefined), point(RawValue::Null)]),
         // No document in the index has an array here. The bounds are those that MongoDB shows.
         Value::Array(_) => {
-            let shown = bounds_of(&Predicate::Compare(Comparison::Eq, value.clone()), part)?;
+            let shown = bounds_of(&Predicate::Compare(Comparison::Eq, value.clone().into()), part)?;
             Some(shown.intervals.intervals().to_vec())
         }
         value => Some(vec![point(value.as_raw())]),

@@ -40,7 +40,7 @@ pub fn by_id(input: &PlannerInput<'_>, request: &ReadRequest) -> Option<Node> {
         _ => {}
     }
     let index = input.indexes.iter().find(|index| index.is_id())?;
-    let node = Node::IdLookup { index: index.clone(), id: id.clone() };
+    let node = Node::IdLookup { index: index.clone(), id: (**id).clone() };
     Some(match request.purpose {
         Purpose::Documents => project(request, node),
         Purpose::Count => Node::Count { skip: 0, limit: request.limit, input: Box::new(node) },

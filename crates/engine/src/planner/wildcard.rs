@@ -185,7 +185,7 @@ fn is_supported(predicate: &Predicate) -> bool {
         }
         Predicate::In(list) => list.values().iter().all(|value| leaf(value, true)),
         Predicate::Not(negated) => {
-            matches!(&**negated, Predicate::Compare(Comparison::Eq, Value::Null | Value::Undefined))
+            matches!(&**negated, Predicate::Compare(Comparison::Eq, value) if matches!(**value, Value::Null | Value::Undefined))
         }
         Predicate::ElemMatchValue(predicates) => predicates.iter().all(|one| match one {
             Predicate::Not(negated) => is_supported(negated),

@@ -6,11 +6,13 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use kilim_bson::{Array, ArrayBuilder, Document, RawArray, RawDocument, RawValue, Value, encode_value};
+use kilim_bson::{
+    Array, ArrayBuilder, Collator, Document, RawArray, RawDocument, RawValue, Value, encode_value_with,
+};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::held::payload;
-use crate::expression::{Dependencies, Evaluated, FieldPath};
+use crate::expression::{Dependencies, Evaluated, FieldPath, Scope};
 use crate::sort::Sort;
 
 /// Which end of the order is kept.
@@ -46,9 +48,9 @@ impl Best {
     }
 
     /// Offers a value that is its own key; how many bytes were gained.
-    pub(super) fn offer(&mut self, value: RawValue<'_>) -> isize {
+    pub(super) fn offer(&mut self, value: RawValue<'_>, collator: Option<&dyn Collator>) -> isize {
         self.key.clear();
-        encode_value(&mut self.key, value, false);
+        encode_value_with(&mut self.key, value, false, collator);
         if self.is_wanted() { self.take(value.to_value()) } else { 0 }
     }
 
@@ -126,9 +128,9 @@ impl Best {
     }
 
     /// The key of a value that is its own.
-    pub(super) fn key_of(value: RawValue<'_>) -> Vec<u8> {
+    pub(super) fn key_of(value: RawValue<'_>, collator: Option<&dyn Collator>) -> Vec<u8> {
         let mut key = Vec::new();
-        encode_value(&mut key, value, false);
+        encode_value_with(&mut key, value, false, collator);
         key
     }
 
@@ -164,12 +166,17 @@ impl Best {
 }
 
 /// The `n` least or greatest of an array's elements, the best first, null passed over.
-pub(crate) fn extremes(array: RawArray<'_>, n: u64, wanted: Ordering) -> Result<Array> {
+pub(crate) fn extremes(
+    array: RawArray<'_>,
+    n: u64,
+    wanted: Ordering,
+    collator: Option<&dyn Collator>,
+) -> Result<Array> {
     let mut best = Best::new(n, if wanted.is_lt() { End::Low } else { End::High });
     for element in array.iter() {
         crate::interrupt::tick()?;
         if !matches!(element, RawValue::Null | RawValue::Undefined) {
-            best.offer(element);
+            best.offer(element, collator);
         }
     }
     let mut found = ArrayBuilder::new();
@@ -190,8 +197,8 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub(super) fn parse(spec: RawDocument<'_>) -> Result<Order> {
-        let sort = Sort::parse(spec)?;
+    pub(super) fn parse(spec: RawDocument<'_>, scope: &Scope<'_>) -> Result<Order> {
+        let sort = Sort::parse_in(spec, scope)?;
         if sort.is_natural() {
             return Err(Error::location(
                 16410,
@@ -204,6 +211,7 @@ impl Order {
 
     pub(super) fn key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
         let mut met_array = false;
+        let collator = self.sort.collator();
         for (path, part) in self.paths.iter().zip(self.sort.parts()) {
             let value = path.evaluate(document);
             match value.raw() {
@@ -216,10 +224,10 @@ impl Order {
                     }
                     // An array counts as a whole, but an empty one counts as nothing at all.
                     let value = if array.is_empty() { RawValue::Undefined } else { RawValue::Array(array) };
-                    encode_value(out, value, part.descending);
+                    encode_value_with(out, value, part.descending, collator);
                 }
-                Some(value) => encode_value(out, value, part.descending),
-                None => encode_value(out, RawValue::Null, part.descending),
+                Some(value) => encode_value_with(out, value, part.descending, collator),
+                None => encode_value_with(out, RawValue::Null, part.descending, collator),
             }
         }
         Ok(())

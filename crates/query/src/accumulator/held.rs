@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use kilim_bson::{RawValue, Value, compare};
+use kilim_bson::{Collator, RawValue, Value, compare_with};
 
 /// Puts a value where another may be, reusing a text's memory; how many bytes the place grew.
 pub(super) fn keep(place: &mut Option<Value>, value: RawValue<'_>) -> isize {
@@ -18,9 +18,14 @@ pub(super) fn keep(place: &mut Option<Value>, value: RawValue<'_>) -> isize {
 }
 
 /// Keeps the value if it stands on that side of the one kept. The first of equals stays.
-pub(super) fn keep_extreme(place: &mut Option<Value>, value: RawValue<'_>, wanted: Ordering) -> isize {
+pub(super) fn keep_extreme(
+    place: &mut Option<Value>,
+    value: RawValue<'_>,
+    wanted: Ordering,
+    collator: Option<&dyn Collator>,
+) -> isize {
     match place {
-        Some(kept) if compare(value, kept.as_raw()) != wanted => 0,
+        Some(kept) if compare_with(value, kept.as_raw(), collator) != wanted => 0,
         _ => keep(place, value),
     }
 }

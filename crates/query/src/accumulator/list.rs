@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use kilim_bson::{Array, ArrayBuilder, RawValue, Value, Writer, encode_value};
+use kilim_bson::{Array, ArrayBuilder, Collator, RawValue, Value, Writer, encode_value_with};
 
 use super::held::payload;
 
@@ -59,9 +59,9 @@ impl Set {
     }
 
     /// How many bytes it grew.
-    pub fn insert(&mut self, value: RawValue<'_>) -> isize {
+    pub fn insert(&mut self, value: RawValue<'_>, collator: Option<&dyn Collator>) -> isize {
         self.key.clear();
-        encode_value(&mut self.key, value, false);
+        encode_value_with(&mut self.key, value, false, collator);
         if self.keys.contains(&self.key[..]) {
             return 0;
         }

@@ -26,7 +26,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, Value};
+use kilim_bson::{Collator, Document, Value};
+use kilim_collation::{Collation, collator};
 
 pub use crate::expression::{DoubleDouble, Number, Summation};
 pub use best::Best;
@@ -81,6 +82,8 @@ pub struct Accumulator {
     order: Option<Arc<Order>>,
     /// Which percentiles are wanted.
     percentiles: Arc<[f64]>,
+    /// How texts compare.
+    collation: Option<Collation>,
 }
 
 impl Kind {
@@ -114,7 +117,11 @@ impl Kind {
 impl Accumulator {
     /// One that needs nothing but its input.
     pub fn new(kind: Kind, input: Expression) -> Accumulator {
-        Accumulator { kind, input, n: None, order: None, percentiles: Arc::new([]) }
+        Accumulator { kind, input, n: None, order: None, percentiles: Arc::new([]), collation: None }
+    }
+
+    fn collator(&self) -> Option<&dyn Collator> {
+        collator(&self.collation)
     }
 
     /// What counts: `{$sum: 1}`.

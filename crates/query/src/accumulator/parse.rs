@@ -36,7 +36,10 @@ impl Accumulator {
             return Err(Error::location(40237, format!("The {name} accumulator is a unary operator")));
         }
         match table::find(name) {
-            Some(definition) => Accumulator::parse_operand(definition.form, operand, scope),
+            Some(definition) => {
+                let accumulator = Accumulator::parse_operand(definition.form, operand, scope)?;
+                Ok(Accumulator { collation: scope.collation().clone(), ..accumulator })
+            }
             None => Err(Error::location(15952, format!("unknown group operator '{name}'"))),
         }
     }
@@ -123,7 +126,7 @@ fn parse_sorted(kind: Kind, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<
     let output = output.ok_or_else(|| Error::location(5788004, "Missing value for 'output'"))?;
     let order = order.ok_or_else(|| Error::location(5788005, "Missing value for 'sortBy'"))?;
     // In mongod's order: what is wrong with the output is told last.
-    let (order, output) = (Order::parse(order)?, expression(output, scope)?);
+    let (order, output) = (Order::parse(order, scope)?, expression(output, scope)?);
     Ok(Accumulator { n, order: Some(Arc::new(order)), ..Accumulator::new(kind, output) })
 }
 

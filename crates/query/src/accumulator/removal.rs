@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use kilim_bson::{RawValue, compare};
+use kilim_bson::{RawValue, compare_with};
 use kilim_error::Result;
 
 use super::{Accumulator, Best, Kind, State};
@@ -21,8 +21,9 @@ impl Accumulator {
             return Ok(best.may_hold(&key));
         }
         let value = self.input.evaluate(env)?;
-        let worse =
-            |kept: RawValue<'_>, side: Ordering| value.raw().is_some_and(|raw| compare(raw, kept) == side);
+        let worse = |kept: RawValue<'_>, side: Ordering| {
+            value.raw().is_some_and(|raw| compare_with(raw, kept, self.collator()) == side)
+        };
         Ok(match (state, self.kind) {
             // Null is passed over, so it was never taken in.
             (State::Held(_) | State::Best(_), Kind::Min | Kind::Max | Kind::MinN | Kind::MaxN)
@@ -32,7 +33,7 @@ impl Accumulator {
             }
             (State::Held(Some(kept)), Kind::Min) => !worse(kept.as_raw(), Ordering::Greater),
             (State::Held(Some(kept)), Kind::Max) => !worse(kept.as_raw(), Ordering::Less),
-            (State::Best(best), _) => best.may_hold(&Best::key_of(value.raw_or_null())),
+            (State::Best(best), _) => best.may_hold(&Best::key_of(value.raw_or_null(), self.collator())),
             (State::List(_) | State::Set(_), _) => !value.is_missing(),
             _ => true,
         })
@@ -55,10 +56,12 @@ impl Accumulator {
                 false
             }
             State::Held(kept) if matches!(self.kind, Kind::Min | Kind::Max) => {
-                let equal = |kept: &kilim_bson::Value| compare(value.raw_or_null(), kept.as_raw()).is_eq();
+                let equal = |kept: &kilim_bson::Value| {
+                    compare_with(value.raw_or_null(), kept.as_raw(), self.collator()).is_eq()
+                };
                 kept.as_ref().is_some_and(equal)
             }
-            State::Best(best) => best.depends_on_arrival(&Best::key_of(value.raw_or_null())),
+            State::Best(best) => best.depends_on_arrival(&Best::key_of(value.raw_or_null(), self.collator())),
             State::Set(_) | State::Sum(_) | State::Mean(_) => false,
             _ => true,
         })
@@ -98,7 +101,7 @@ impl Accumulator {
         if passed_over && value.is_nullish() {
             return Ok(None);
         }
-        Ok(Some(Best::key_of(value.raw_or_null())))
+        Ok(Some(Best::key_of(value.raw_or_null(), self.collator())))
     }
 }
 

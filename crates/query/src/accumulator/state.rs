@@ -106,8 +106,8 @@ impl Accumulator {
                 Kind::First if place.is_some() => 0,
                 Kind::First | Kind::Last => keep(place, value.raw_or_null()),
                 _ if value.is_nullish() => 0,
-                Kind::Min => keep_extreme(place, value.raw_or_null(), Ordering::Less),
-                _ => keep_extreme(place, value.raw_or_null(), Ordering::Greater),
+                Kind::Min => keep_extreme(place, value.raw_or_null(), Ordering::Less, self.collator()),
+                _ => keep_extreme(place, value.raw_or_null(), Ordering::Greater, self.collator()),
             }),
             _ => self.add_to_many(state, value),
         }
@@ -117,13 +117,15 @@ impl Accumulator {
     fn add_to_many(&self, state: &mut State, value: &Evaluated<'_>) -> Result<isize> {
         let (grown, bytes) = match (state, value.raw()) {
             (State::List(list), Some(value)) => (list.push(value), list.bytes()),
-            (State::Set(set), Some(value)) => (set.insert(value), set.bytes()),
+            (State::Set(set), Some(value)) => (set.insert(value, self.collator()), set.bytes()),
             (State::Window(window), _) if self.kind == Kind::FirstN && window.is_full() => {
                 window.close();
                 (0, 0)
             }
             (State::Window(window), value) => (window.push(value.unwrap_or(RawValue::Null)), window.bytes()),
-            (State::Best(best), Some(raw)) if !value.is_nullish() => (best.offer(raw), best.bytes()),
+            (State::Best(best), Some(raw)) if !value.is_nullish() => {
+                (best.offer(raw, self.collator()), best.bytes())
+            }
             (State::Merged(merged), Some(RawValue::Document(document))) => {
                 (merged.lay(document), merged.bytes())
             }

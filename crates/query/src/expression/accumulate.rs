@@ -112,7 +112,7 @@ fn max<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
 fn extreme<'a>(call: &'a Call, env: &Env<'a>, wanted: Ordering) -> Result<Evaluated<'a>> {
     let mut kept = Evaluated::NULL;
     each(call, env, |value| {
-        if !value.is_nullish() && (kept.is_nullish() || value.compare(&kept) == wanted) {
+        if !value.is_nullish() && (kept.is_nullish() || value.compare(&kept, call.collator()) == wanted) {
             kept = value;
         }
     })?;
@@ -142,7 +142,7 @@ fn gather(mut call: Box<Call>) -> Result<Expression> {
         others.extend(other);
     }
     if constants.len() > 1 {
-        let folded = Expression::Call(Box::new(Call::new(call.operator, constants)));
+        let folded = Expression::Call(Box::new(call.with_arguments(constants)));
         constants =
             vec![Some(Expression::Constant(folded.evaluate_constant()?.into_value().unwrap_or(Value::Null)))];
     }
@@ -187,11 +187,11 @@ fn last_n<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
 }
 
 fn min_n<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
-    counted(call, env, |array, n| extremes(array, n as u64, Ordering::Less))
+    counted(call, env, |array, n| extremes(array, n as u64, Ordering::Less, call.collator()))
 }
 
 fn max_n<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
-    counted(call, env, |array, n| extremes(array, n as u64, Ordering::Greater))
+    counted(call, env, |array, n| extremes(array, n as u64, Ordering::Greater, call.collator()))
 }
 
 fn collected<'v>(values: impl Iterator<Item = RawValue<'v>>) -> Array {

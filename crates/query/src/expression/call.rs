@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use kilim_bson::Collator;
+use kilim_collation::{Collation, collator};
 use kilim_error::Result;
 
 use super::{Env, Evaluated, Expression, Operator, Slot};
@@ -14,13 +16,15 @@ pub struct Call {
     pub arguments: Vec<Option<Expression>>,
     /// The variables that the operator binds, with their names.
     pub variables: Vec<(Box<str>, Slot)>,
+    /// How texts compare, for operators that compare.
+    collation: Option<Collation>,
     /// What [`Operator::prepare`] made.
     prepared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Call {
     pub fn new(operator: &'static Operator, arguments: Vec<Option<Expression>>) -> Call {
-        Call { operator, arguments, variables: Vec::new(), prepared: None }
+        Call::binding(operator, arguments, Vec::new())
     }
 
     /// With variables that the operator binds.
@@ -29,7 +33,25 @@ impl Call {
         arguments: Vec<Option<Expression>>,
         variables: Vec<(Box<str>, Slot)>,
     ) -> Call {
-        Call { operator, arguments, variables, prepared: None }
+        Call { operator, arguments, variables, collation: None, prepared: None }
+    }
+
+    /// The same where texts compare like this.
+    pub(super) fn under(self, collation: &Option<Collation>) -> Call {
+        Call { collation: collation.clone(), ..self }
+    }
+
+    /// The same operator on other arguments.
+    pub(super) fn with_arguments(&self, arguments: Vec<Option<Expression>>) -> Call {
+        Call::new(self.operator, arguments).under(&self.collation)
+    }
+
+    pub fn collation(&self) -> &Option<Collation> {
+        &self.collation
+    }
+
+    pub(super) fn collator(&self) -> Option<&dyn Collator> {
+        collator(&self.collation)
     }
 
     /// An argument's value; missing where it was left out.

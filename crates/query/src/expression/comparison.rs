@@ -45,5 +45,5 @@ fn compare<'a>(
 ) -> Result<Evaluated<'a>> {
     let left = call.argument(0, env)?;
     let right = call.argument(1, env)?;
-    Ok(answer(left.compare(&right)))
+    Ok(answer(left.compare(&right, call.collator())))
 }

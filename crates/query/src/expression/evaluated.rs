@@ -2,7 +2,9 @@
 
 use std::cmp::Ordering;
 
-use kilim_bson::{Array, Decimal128, Document, RawArray, RawDocument, RawValue, Value, compare};
+use kilim_bson::{
+    Array, Collator, Decimal128, Document, RawArray, RawDocument, RawValue, Value, compare, compare_with,
+};
 
 /// A value or none, borrowed where possible.
 #[derive(Debug, Clone)]
@@ -82,9 +84,9 @@ impl<'a> Evaluated<'a> {
     }
 
     /// MongoDB's order; nothing stands where undefined stands.
-    pub fn compare(&self, other: &Evaluated<'_>) -> Ordering {
+    pub fn compare(&self, other: &Evaluated<'_>, collator: Option<&dyn Collator>) -> Ordering {
         match (self.is_missing(), other.is_missing()) {
-            (false, false) => compare(self.raw_or_null(), other.raw_or_null()),
+            (false, false) => compare_with(self.raw_or_null(), other.raw_or_null(), collator),
             (true, false) => compare(RawValue::Undefined, other.raw_or_null()),
             (false, true) => compare(self.raw_or_null(), RawValue::Undefined),
             (true, true) => Ordering::Equal,

@@ -85,6 +85,7 @@ impl Expression {
 /// Takes nested calls of the same operator in, and makes one constant of several.
 fn gather(call: &mut Call) -> Result<()> {
     let operator = call.operator;
+    let empty = call.with_arguments(Vec::new());
     let mut flat = Vec::with_capacity(call.arguments.len());
     for argument in call.arguments.drain(..).flatten() {
         match argument {
@@ -99,7 +100,7 @@ fn gather(call: &mut Call) -> Result<()> {
             return Ok(constants.pop());
         }
         let arguments = constants.drain(..).map(Some).collect();
-        Expression::Call(Box::new(Call::new(operator, arguments))).computed().map(Some)
+        Expression::Call(Box::new(empty.with_arguments(arguments))).computed().map(Some)
     };
     let mut constants = Vec::new();
     for argument in flat {

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use kilim_bson::{RawValue, Value, identical};
+use kilim_bson::{RawValue, Value, compare_with, identical};
 use kilim_error::Result;
 
 use super::{Call, Env, Evaluated, Expression, Fold};
@@ -37,6 +37,8 @@ impl Ladder {
             return None;
         }
         let shown = input.to_value();
+        // All comparisons of an expression are under the collation of the command it belongs to.
+        let collator = switch.collator();
         let mut bounds: Vec<Value> = Vec::with_capacity(cases + 1);
         for case in 0..cases {
             let (other, low, high) = range_of(switch.expression(2 * case)?)?;
@@ -44,8 +46,7 @@ impl Ladder {
                 Some(last) => identical(last.as_raw(), low.as_raw()),
                 None => true,
             };
-            let ascends =
-                Evaluated::Raw(low.as_raw()).compare(&Evaluated::Raw(high.as_raw())) == Ordering::Less;
+            let ascends = compare_with(low.as_raw(), high.as_raw(), collator) == Ordering::Less;
             if !follows || !ascends || !identical(other.to_value().as_raw(), shown.as_raw()) {
                 return None;
             }
@@ -65,7 +66,9 @@ impl Ladder {
         let passed = match (&self.doubles, value.raw().and_then(exact)) {
             (Some(bounds), Some(value)) => bounds.partition_point(|bound| value >= *bound),
             _ => {
-                let above = |bound: &Value| value.compare(&Evaluated::Raw(bound.as_raw())) != Ordering::Less;
+                let above = |bound: &Value| {
+                    value.compare(&Evaluated::Raw(bound.as_raw()), switch.collator()) != Ordering::Less
+                };
                 self.bounds.partition_point(above)
             }
         };

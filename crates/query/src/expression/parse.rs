@@ -67,13 +67,18 @@ impl Expression {
             ));
         };
         let arguments = match operator.arguments {
-            Arguments::Special(parse) => return parse(operator, operand, scope),
+            Arguments::Special(parse) => {
+                return Ok(match parse(operator, operand, scope)? {
+                    Expression::Call(call) => Expression::Call(Box::new(call.under(scope.collation()))),
+                    other => other,
+                });
+            }
             Arguments::Named(named) => parse_named(operator, named, operand, scope)?,
             Arguments::Exactly(_) | Arguments::Between(..) | Arguments::Any => {
                 parse_list(operator, operand, scope)?
             }
         };
-        Ok(Expression::Call(Box::new(Call::new(operator, arguments))))
+        Ok(Expression::Call(Box::new(Call::new(operator, arguments).under(scope.collation()))))
     }
 }
 

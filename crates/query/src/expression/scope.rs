@@ -1,15 +1,20 @@
 //! What variables mean while an expression is parsed.
 
 use kilim_bson::{RawDocument, Timestamp, Value};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Base, Evaluated, Expression, FieldPath, Slot, Variable};
 
-/// Variables that a whole command knows, by their values.
+/// What a whole command knows: variables by their values, and how texts compare.
+///
+/// All that is parsed sees this, as a [`Scope`], and whatever compares takes the collation from there. So a
+/// filter, an expression, a sort or an update knows by itself how it compares, and nobody can forget to say.
 #[derive(Debug, Clone, Default)]
 pub struct Variables {
     /// None where the expression of a command's variable gave nothing.
     values: Vec<(Box<str>, Option<Value>)>,
+    collation: Option<Collation>,
 }
 
 impl Variables {
@@ -19,6 +24,16 @@ impl Variables {
         variables.define("NOW", Value::DateTime(now_millis));
         variables.define("CLUSTER_TIME", Value::Timestamp(cluster_time));
         variables
+    }
+
+    /// The same where texts compare like this.
+    pub fn under(self, collation: Option<Collation>) -> Variables {
+        Variables { collation, ..self }
+    }
+
+    /// How texts compare; none where they do by their bytes.
+    pub fn collation(&self) -> &Option<Collation> {
+        &self.collation
     }
 
     pub fn define(&mut self, name: &str, value: Value) {
@@ -138,6 +153,11 @@ impl<'s> Scope<'s> {
     /// The constants that the whole command knows.
     pub fn variables(&self) -> &'s Variables {
         self.variables
+    }
+
+    /// How texts compare.
+    pub fn collation(&self) -> &'s Option<Collation> {
+        &self.variables.collation
     }
 
     fn find(&self, name: &str) -> Option<&Meaning<'s>> {

@@ -1,11 +1,11 @@
 //! Arrays as sets.
 //!
 //! Values are told apart by their sort keys: equal values have equal keys, whatever their numeric types, and the
-//! order of keys is the order of values. Of equal values the first one met is kept.
+//! order of keys is the order of values, both under the collation. Of equal values the first one met is kept.
 
 use std::collections::HashSet;
 
-use kilim_bson::{RawArray, RawValue, encode_value};
+use kilim_bson::{Collator, RawArray, RawValue, encode_value_with};
 use kilim_error::{Error, Result};
 
 use super::array::Building;
@@ -50,8 +50,8 @@ struct Keys {
 }
 
 impl Keys {
-    fn push(&mut self, value: RawValue<'_>) {
-        encode_value(&mut self.bytes, value, false);
+    fn push(&mut self, value: RawValue<'_>, collator: Option<&dyn Collator>) {
+        encode_value_with(&mut self.bytes, value, false, collator);
         self.ends.push(self.bytes.len());
     }
 
@@ -60,11 +60,11 @@ impl Keys {
         &self.bytes[start..self.ends[index]]
     }
 
-    fn of(array: RawArray<'_>, env: &Env<'_>) -> Result<Keys> {
+    fn of(array: RawArray<'_>, call: &Call, env: &Env<'_>) -> Result<Keys> {
         let mut keys = Keys::default();
         for value in array.iter() {
             env.tick()?;
-            keys.push(value);
+            keys.push(value, call.collator());
         }
         Ok(keys)
     }
@@ -87,11 +87,15 @@ struct Distinct<'a> {
 }
 
 impl<'a> Distinct<'a> {
-    fn of(arrays: impl IntoIterator<Item = RawArray<'a>>, env: &Env<'_>) -> Result<Distinct<'a>> {
+    fn of(
+        arrays: impl IntoIterator<Item = RawArray<'a>>,
+        call: &Call,
+        env: &Env<'_>,
+    ) -> Result<Distinct<'a>> {
         let (mut keys, mut values) = (Keys::default(), Vec::new());
         for value in arrays.into_iter().flat_map(|array| array.iter()) {
             env.tick()?;
-            keys.push(value);
+            keys.push(value, call.collator());
             values.push(value);
         }
         let mut indexes: Vec<usize> = (0..values.len()).collect();
@@ -157,8 +161,8 @@ fn set_difference<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
         return Ok(Evaluated::NULL);
     }
     let kept = both(&left, "$setDifference", "First", 17_048)?;
-    let taken = Keys::of(both(&right, "$setDifference", "Second", 17_049)?, env)?;
-    let keys = Keys::of(kept, env)?;
+    let taken = Keys::of(both(&right, "$setDifference", "Second", 17_049)?, call, env)?;
+    let keys = Keys::of(kept, call, env)?;
     let mut seen = taken.to_set();
     let mut rest = Building::new();
     for (value, key) in kept.iter().zip(keys.iter()) {
@@ -203,7 +207,8 @@ fn prepare_set_equals(call: &mut Call) -> Result<()> {
         let Some(array) = value.as_array() else {
             return Err(set_equals_operand(index, 5_887_502, value.type_name()));
         };
-        yardstick.get_or_insert_with(|| Yardstick { operand: index, keys: owned_keys(array) });
+        yardstick
+            .get_or_insert_with(|| Yardstick { operand: index, keys: owned_keys(array, call.collator()) });
     }
     if let Some(yardstick) = yardstick {
         call.prepare(yardstick);
@@ -211,9 +216,9 @@ fn prepare_set_equals(call: &mut Call) -> Result<()> {
     Ok(())
 }
 
-fn owned_keys(array: RawArray<'_>) -> HashSet<Box<[u8]>> {
+fn owned_keys(array: RawArray<'_>, collator: Option<&dyn Collator>) -> HashSet<Box<[u8]>> {
     let mut keys = Keys::default();
-    array.iter().for_each(|value| keys.push(value));
+    array.iter().for_each(|value| keys.push(value, collator));
     keys.iter().map(Into::into).collect()
 }
 
@@ -230,7 +235,7 @@ fn set_equals<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let keys_of = |index: usize| -> Result<Keys> {
         let operand = call.argument(index, env)?;
         let array = operand.as_array();
-        Keys::of(array.ok_or_else(|| set_equals_operand(index, 17_044, operand.type_name()))?, env)
+        Keys::of(array.ok_or_else(|| set_equals_operand(index, 17_044, operand.type_name()))?, call, env)
     };
     let first;
     let (yardstick, wanted): (usize, HashSet<&[u8]>) = match call.prepared() {
@@ -271,9 +276,9 @@ fn arrays<'a>(call: &'a Call, code: i32, env: &Env<'a>) -> Result<Option<Vec<Eva
 fn set_intersection<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let Some(operands) = arrays(call, 17_047, env)? else { return Ok(Evaluated::NULL) };
     let mut operands = operands.iter().filter_map(Evaluated::as_array);
-    let mut common = Distinct::of(operands.next(), env)?;
+    let mut common = Distinct::of(operands.next(), call, env)?;
     for array in operands {
-        let mut next = Distinct::of([array], env)?;
+        let mut next = Distinct::of([array], call, env)?;
         // Of equal values, those of the smaller set stay: mongod goes through that one.
         if common.indexes.len() > next.indexes.len() {
             std::mem::swap(&mut common, &mut next);
@@ -285,7 +290,7 @@ fn set_intersection<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> 
 
 fn set_union<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let Some(operands) = arrays(call, 17_043, env)? else { return Ok(Evaluated::NULL) };
-    Distinct::of(operands.iter().filter_map(Evaluated::as_array), env)?.finish()
+    Distinct::of(operands.iter().filter_map(Evaluated::as_array), call, env)?.finish()
 }
 
 /// The values of a constant second operand.
@@ -297,7 +302,7 @@ fn prepare_set_is_subset(call: &mut Call) -> Result<()> {
     let Some(right) = right.as_array() else {
         return Err(not_both("$setIsSubset", "Second", 17_311, right.type_name()));
     };
-    let superset = Superset(owned_keys(right));
+    let superset = Superset(owned_keys(right, call.collator()));
     call.prepare(superset);
     Ok(())
 }
@@ -305,13 +310,13 @@ fn prepare_set_is_subset(call: &mut Call) -> Result<()> {
 fn set_is_subset<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let left = call.argument(0, env)?;
     if let Some(Superset(known)) = call.prepared() {
-        let keys = Keys::of(both(&left, "$setIsSubset", "First", 17_310)?, env)?;
+        let keys = Keys::of(both(&left, "$setIsSubset", "First", 17_310)?, call, env)?;
         return Ok(keys.iter().all(|key| known.contains(key)).into());
     }
     let right = call.argument(1, env)?;
     let left = both(&left, "$setIsSubset", "First", 17_046)?;
     let right = both(&right, "$setIsSubset", "Second", 17_042)?;
-    let (left, right) = (Keys::of(left, env)?, Keys::of(right, env)?);
+    let (left, right) = (Keys::of(left, call, env)?, Keys::of(right, call, env)?);
     let known = right.to_set();
     Ok(left.iter().all(|key| known.contains(key)).into())
 }

@@ -1,12 +1,11 @@
 //! What `$pull` removes by: a condition on one array element.
 
-use std::cmp::Ordering;
-
-use kilim_bson::{Path, RawValue, Value, compare};
+use kilim_bson::{Path, RawValue, compare_with};
+use kilim_collation::Collation;
 use kilim_error::Result;
 
-use super::Filter;
 use super::parse::{Place, first_name, is_field_operator, parse_field};
+use super::{Filter, Operand};
 
 #[derive(Debug, Clone)]
 pub enum ElementFilter {
@@ -15,20 +14,20 @@ pub enum ElementFilter {
     /// `{$pull: {list: {$gte: 3}}}`, `{$pull: {list: /^a/}}`: operators on the element itself.
     Operators(Filter),
     /// `{$pull: {list: 3}}`: elements that compare equal.
-    Equal(Value),
+    Equal(Operand),
 }
 
 impl ElementFilter {
-    pub fn parse(condition: RawValue<'_>) -> Result<ElementFilter> {
+    pub fn parse(condition: RawValue<'_>, collation: &Option<Collation>) -> Result<ElementFilter> {
         match condition {
             RawValue::Document(document) if !first_name(document).is_some_and(is_field_operator) => {
-                Ok(ElementFilter::Document(Filter::parse_for_elements(document)?))
+                Ok(ElementFilter::Document(Filter::parse_for_elements(document, collation)?))
             }
             RawValue::Document(_) | RawValue::Regex { .. } => {
-                let predicates = parse_field(&Path::parse(""), condition, Place::ELEMENTS)?;
+                let predicates = parse_field(&Path::parse(""), condition, Place::elements(collation))?;
                 Ok(ElementFilter::Operators(Filter::And(predicates).simplified()))
             }
-            other => Ok(ElementFilter::Equal(other.to_value())),
+            other => Ok(ElementFilter::Equal(Operand::new(other.to_value(), collation))),
         }
     }
 
@@ -38,7 +37,7 @@ impl ElementFilter {
                 element.as_document().is_some_and(|document| filter.matches_element(document))
             }
             ElementFilter::Operators(filter) => filter.matches_value(element),
-            ElementFilter::Equal(value) => compare(element, value.as_raw()) == Ordering::Equal,
+            ElementFilter::Equal(wanted) => compare_with(element, wanted.as_raw(), wanted.collator()).is_eq(),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kilim_bson::{Path, RawValue, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::{Comparison, Filter, Predicate, number};
+use super::{Comparison, Filter, Operand, Predicate, number};
 use crate::expression::{Bindings, Call, Expression, Scope};
 
 impl Filter {
@@ -118,6 +118,6 @@ fn comparison(call: &Call) -> Option<Filter> {
     if matches!(value, Value::Array(_) | Value::Undefined) {
         return None;
     }
-    let predicate = Predicate::Expr(comparison, value.clone());
+    let predicate = Predicate::Expr(comparison, Operand::new(value.clone(), call.collation()));
     Some(Filter::Field { path: Path::parse(path.as_str()), predicate })
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use kilim_bson::{Component, RawDocument, RawValue, canonical_type, compare};
+use kilim_bson::{Collator, Component, RawDocument, RawValue, canonical_type, compare_with};
 use kilim_error::{Error, Result};
 
 use super::normal::order;
@@ -159,7 +159,9 @@ impl Predicate {
     /// One value, or none where the path ends in a missing field; arrays are not traversed here.
     fn test_one(&self, value: Option<RawValue<'_>>, position: &mut Option<usize>) -> bool {
         match self {
-            Predicate::Compare(comparison, operand) => comparison.test(operand.as_raw(), value),
+            Predicate::Compare(comparison, operand) => {
+                comparison.test(operand.as_raw(), value, operand.collator())
+            }
             Predicate::Expr(..) => true,
             Predicate::In(list) => list.contains(value),
             Predicate::Exists => value.is_some(),
@@ -210,7 +212,12 @@ fn some_element<'a>(
 
 impl Comparison {
     /// Compares within one type bracket; the keys at the ends and null have rules of their own.
-    pub(super) fn test(self, operand: RawValue<'_>, value: Option<RawValue<'_>>) -> bool {
+    pub(super) fn test(
+        self,
+        operand: RawValue<'_>,
+        value: Option<RawValue<'_>>,
+        collator: Option<&dyn Collator>,
+    ) -> bool {
         let value = value.unwrap_or(RawValue::Undefined);
         let bracket = |value: RawValue<'_>| canonical_type(value.element_type());
         if bracket(value) != bracket(operand) {
@@ -225,7 +232,7 @@ impl Comparison {
         if nans > 0 {
             return nans == 2 && self.accepts(Ordering::Equal);
         }
-        self.accepts(compare(value, operand))
+        self.accepts(compare_with(value, operand, collator))
     }
 
     fn accepts(self, ordering: Ordering) -> bool {

@@ -16,6 +16,7 @@ mod json_schema;
 mod matching;
 mod normal;
 pub(crate) mod number;
+mod operand;
 pub(crate) mod parse;
 mod regex;
 mod regex_syntax;
@@ -25,7 +26,7 @@ mod type_set;
 
 use std::sync::Arc;
 
-use kilim_bson::{Path, Value};
+use kilim_bson::Path;
 
 use crate::expression::Expression;
 
@@ -33,6 +34,7 @@ pub use bits::{BitTest, BitTestKind};
 pub use element::ElementFilter;
 pub use in_list::InList;
 pub use json_schema::JsonSchema;
+pub use operand::{Operand, holds_text};
 pub use regex::Regex;
 pub(crate) use regex::{GaveUp, Groups, invalid_flag};
 pub use type_set::TypeSet;
@@ -61,10 +63,10 @@ pub enum Filter {
 /// What a path's value must satisfy.
 #[derive(Debug, Clone)]
 pub enum Predicate {
-    Compare(Comparison, Value),
+    Compare(Comparison, Operand),
     /// What a comparison of `$expr` demands of a path, for the planner's eyes: the `$expr` it was taken from
     /// stands beside it and decides, so by itself it is true of everything.
-    Expr(Comparison, Value),
+    Expr(Comparison, Operand),
     In(InList),
     Regex(Regex),
     /// `{$exists: true}`; the negative is `Not(Exists)`.

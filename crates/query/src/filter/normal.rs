@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 
 use kilim_bson::{Path, Value};
+use kilim_collation::Collation;
 
 use super::{BitTestKind, Comparison, Filter, InList, Predicate, Regex};
 
@@ -114,7 +115,11 @@ fn simplified_nor(children: Vec<Filter>) -> Filter {
 fn equalities_to_in(children: Vec<Filter>) -> Vec<Filter> {
     let mergeable = |filter: &Filter| match filter {
         // A regex that is a value would become one that searches.
-        Filter::Field { predicate: Predicate::Compare(Comparison::Eq, Value::Regex { .. }), .. } => None,
+        Filter::Field { predicate: Predicate::Compare(Comparison::Eq, value), .. }
+            if matches!(**value, Value::Regex { .. }) =>
+        {
+            None
+        }
         Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, _) | Predicate::Regex(_) } => {
             Some(path.clone())
         }
@@ -128,19 +133,25 @@ fn equalities_to_in(children: Vec<Filter>) -> Vec<Filter> {
         return children;
     }
     let mut lists: Vec<(Vec<Value>, Vec<Regex>)> = vec![Default::default(); repeated.len()];
+    // A filter has one collation, and those of its parts that hold texts know it.
+    let mut collation: Option<Collation> = None;
     let mut kept = Vec::new();
     for child in children {
         let list = mergeable(&child).and_then(|path| repeated.binary_search(&path).ok());
         match (list, child) {
             (Some(at), Filter::Field { predicate: Predicate::Compare(_, value), .. }) => {
-                lists[at].0.push(value);
+                if collation.is_none() {
+                    collation.clone_from(value.collation());
+                }
+                lists[at].0.push(value.into_value());
             }
             (Some(at), Filter::Field { predicate: Predicate::Regex(regex), .. }) => lists[at].1.push(regex),
             (_, other) => kept.push(other),
         }
     }
     for (path, (values, regexes)) in repeated.into_iter().zip(lists) {
-        kept.push(Filter::Field { path, predicate: Predicate::In(InList::new(values, regexes)) });
+        let predicate = Predicate::In(InList::new(values, regexes, &collation));
+        kept.push(Filter::Field { path, predicate });
     }
     kept
 }

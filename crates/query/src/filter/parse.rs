@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use kilim_bson::{Path, RawArray, RawDocument, RawValue, STORED_DEPTH_MAX};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::number::{self, Coercion};
-use super::{BitTest, BitTestKind, Comparison, Filter, InList, JsonSchema, Predicate, Regex, TypeSet};
+use super::{
+    BitTest, BitTestKind, Comparison, Filter, InList, JsonSchema, Operand, Predicate, Regex, TypeSet,
+};
 use crate::expression::{Scope, Variables};
 
 impl Filter {
@@ -39,8 +42,11 @@ impl Filter {
     }
 
     /// A condition on the elements of an array, as `$pull` and array filters state it.
-    pub(crate) fn parse_for_elements(filter: RawDocument<'_>) -> Result<Filter> {
-        Ok(parse_document(filter, Place::ELEMENTS)?.simplified())
+    pub(crate) fn parse_for_elements(
+        filter: RawDocument<'_>,
+        collation: &Option<Collation>,
+    ) -> Result<Filter> {
+        Ok(parse_document(filter, Place::elements(collation))?.simplified())
     }
 }
 
@@ -49,6 +55,8 @@ impl Filter {
 pub(crate) struct Place<'s> {
     /// What variables mean in a query; none in an update or a projection.
     scope: Option<&'s Scope<'s>>,
+    /// How texts compare.
+    collation: &'s Option<Collation>,
     /// Not within `$elemMatch`.
     on_document: bool,
     /// Not within `$elemMatch` or `$not`.
@@ -62,18 +70,23 @@ pub(crate) struct Place<'s> {
 }
 
 impl<'s> Place<'s> {
-    pub const ELEMENTS: Place<'static> = Place {
-        scope: None,
-        on_document: true,
-        affirmed: true,
-        upserts: false,
-        in_stage: false,
-        validates: false,
-    };
+    /// On the elements of an array, in an update or a projection.
+    pub(crate) fn elements(collation: &'s Option<Collation>) -> Place<'s> {
+        Place {
+            scope: None,
+            collation,
+            on_document: true,
+            affirmed: true,
+            upserts: false,
+            in_stage: false,
+            validates: false,
+        }
+    }
 
     fn query(scope: &'s Scope<'s>) -> Place<'s> {
         Place {
             scope: Some(scope),
+            collation: scope.collation(),
             on_document: true,
             affirmed: true,
             upserts: false,
@@ -276,7 +289,7 @@ pub(crate) fn parse_field(path: &Path, value: RawValue<'_>, place: Place<'_>) ->
             parse_operators(path, document, place)?
         }
         RawValue::Regex { pattern, options } => vec![Predicate::Regex(Regex::new(pattern, options)?)],
-        value => vec![parse_comparison(path, Comparison::Eq, value)?],
+        value => vec![parse_comparison(path, Comparison::Eq, value, place)?],
     };
     let field = |predicate| Filter::Field { path: path.clone(), predicate };
     Ok(predicates
@@ -306,19 +319,19 @@ fn parse_operator(
 ) -> Result<Option<Predicate>> {
     let not = |predicate| Predicate::Not(Box::new(predicate));
     Ok(Some(match name {
-        "$eq" => parse_comparison(path, Comparison::Eq, value)?,
-        "$gt" => parse_comparison(path, Comparison::Gt, value)?,
-        "$gte" => parse_comparison(path, Comparison::Gte, value)?,
-        "$lt" => parse_comparison(path, Comparison::Lt, value)?,
-        "$lte" => parse_comparison(path, Comparison::Lte, value)?,
+        "$eq" => parse_comparison(path, Comparison::Eq, value, place)?,
+        "$gt" => parse_comparison(path, Comparison::Gt, value, place)?,
+        "$gte" => parse_comparison(path, Comparison::Gte, value, place)?,
+        "$lt" => parse_comparison(path, Comparison::Lt, value, place)?,
+        "$lte" => parse_comparison(path, Comparison::Lte, value, place)?,
         "$ne" => {
             if matches!(value, RawValue::Regex { .. }) {
                 return Err(bad("Can't have regex as arg to $ne."));
             }
-            not(parse_comparison(path, Comparison::Eq, value)?)
+            not(parse_comparison(path, Comparison::Eq, value, place)?)
         }
-        "$in" => Predicate::In(parse_in(name, value)?),
-        "$nin" => not(Predicate::In(parse_in(name, value)?)),
+        "$in" => Predicate::In(parse_in(name, value, place)?),
+        "$nin" => not(Predicate::In(parse_in(name, value, place)?)),
         "$not" => parse_not(path, value, place.within_not())?,
         "$exists" => match is_true(value) {
             true => Predicate::Exists,
@@ -351,17 +364,22 @@ fn parse_operator(
     }))
 }
 
-fn parse_comparison(path: &Path, comparison: Comparison, value: RawValue<'_>) -> Result<Predicate> {
+fn parse_comparison(
+    path: &Path,
+    comparison: Comparison,
+    value: RawValue<'_>,
+    place: Place<'_>,
+) -> Result<Predicate> {
     match value {
         RawValue::Undefined => Err(bad("cannot compare to undefined")),
         RawValue::Regex { .. } if comparison != Comparison::Eq => {
             Err(bad(format!("Can't have RegEx as arg to predicate over field '{path}'.")))
         }
-        value => Ok(Predicate::Compare(comparison, value.to_value())),
+        value => Ok(Predicate::Compare(comparison, Operand::new(value.to_value(), place.collation))),
     }
 }
 
-fn parse_in(name: &str, value: RawValue<'_>) -> Result<InList> {
+fn parse_in(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<InList> {
     let list = value.as_array().ok_or_else(|| bad(format!("{name} needs an array")))?;
     let (mut values, mut regexes) = (Vec::new(), Vec::new());
     for item in list.iter() {
@@ -375,7 +393,7 @@ fn parse_in(name: &str, value: RawValue<'_>) -> Result<InList> {
             value => values.push(value.to_value()),
         }
     }
-    Ok(InList::new(values, regexes))
+    Ok(InList::new(values, regexes, place.collation))
 }
 
 fn parse_not(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Predicate> {
@@ -472,7 +490,7 @@ fn parse_all(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Predi
                 RawValue::Document(document) if first_name(document).is_some_and(is_field_operator) => {
                     Err(bad("no $ expressions in $all"))
                 }
-                value => parse_comparison(path, Comparison::Eq, value),
+                value => parse_comparison(path, Comparison::Eq, value, place),
             })
             .collect::<Result<Vec<_>>>()?,
     };

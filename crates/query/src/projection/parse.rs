@@ -311,7 +311,8 @@ impl Parser<'_> {
             return Err(Error::location(31275, "Cannot use $elemMatch projection on a nested field."));
         }
         self.elem_match = true;
-        let predicates = parse_field(&Path::parse(name), RawValue::Document(value), Place::ELEMENTS)?;
+        let place = Place::elements(self.scope.collation());
+        let predicates = parse_field(&Path::parse(name), RawValue::Document(value), place)?;
         let filter = Filter::And(predicates).simplified();
         insert(branch, name, name, Node::ElemMatch(Box::new(filter)))
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{RawArray, RawValue, Value, Writer, canonical_type, compare, doc};
+use kilim_bson::{RawArray, RawValue, Value, Writer, canonical_type, compare_with, doc};
+use kilim_collation::collator;
 use kilim_error::{Error, Result};
 
 use super::group::parse_field;
@@ -53,7 +54,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         return Err(Error::location(40198, "$bucket requires 'groupBy' and 'boundaries' to be specified."));
     };
     if let Some(default) = &default {
-        check_default(default.as_raw(), &boundaries)?;
+        check_default(default.as_raw(), &boundaries, scope)?;
     }
     let id = switch(group_by, &boundaries, default.as_ref().map(Value::as_raw));
     let id = Expression::parse(id.as_raw(), scope)?.optimised_if_it_can_be();
@@ -69,8 +70,11 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
             }
         }
     }
-    out.push(Stage::Group(Arc::new(Group { id, fields })));
-    out.push(Stage::Sort(SortBy { sort: Arc::new(Sort::parse(doc! {"_id": 1}.as_raw())?), limit: None }));
+    out.push(Stage::Group(Arc::new(Group { id, fields, collation: scope.collation().clone() })));
+    out.push(Stage::Sort(SortBy {
+        sort: Arc::new(Sort::parse_in(doc! {"_id": 1}.as_raw(), scope)?),
+        limit: None,
+    }));
     Ok(())
 }
 
@@ -128,7 +132,7 @@ fn parse_boundaries(list: RawArray<'_>, scope: &Scope<'_>) -> Result<Vec<Value>>
                 ),
             ));
         }
-        if compare(lower, upper).is_ge() {
+        if compare_with(lower, upper, collator(scope.collation())).is_ge() {
             return Err(Error::location(
                 40194,
                 format!(
@@ -144,9 +148,10 @@ fn parse_boundaries(list: RawArray<'_>, scope: &Scope<'_>) -> Result<Vec<Value>>
     Ok(boundaries)
 }
 
-fn check_default(default: RawValue<'_>, boundaries: &[Value]) -> Result<()> {
+fn check_default(default: RawValue<'_>, boundaries: &[Value], scope: &Scope<'_>) -> Result<()> {
     let [lowest, .., highest] = boundaries else { return Ok(()) };
-    if compare(default, lowest.as_raw()).is_ge() && compare(default, highest.as_raw()).is_lt() {
+    let against = |bound: &Value| compare_with(default, bound.as_raw(), collator(scope.collation()));
+    if against(lowest).is_ge() && against(highest).is_lt() {
         return Err(Error::location(
             40199,
             "The $bucket 'default' field must be less than the lowest boundary or greater than or equal to the highest \

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawValue, Value};
+use kilim_collation::Collation;
 use kilim_error::{Error, Result};
 
 use super::granularity::Granularity;
@@ -20,6 +21,8 @@ pub struct BucketAuto {
     /// The series along which boundaries lie.
     pub granularity: Option<Granularity>,
     pub fields: Vec<(Box<str>, Accumulator)>,
+    /// How texts compare.
+    pub collation: Option<Collation>,
 }
 
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
@@ -65,7 +68,13 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
     if fields.is_empty() {
         fields.push(("count".into(), Accumulator::count()));
     }
-    out.push(Stage::BucketAuto(Arc::new(BucketAuto { group_by, buckets, granularity, fields })));
+    out.push(Stage::BucketAuto(Arc::new(BucketAuto {
+        group_by,
+        buckets,
+        granularity,
+        fields,
+        collation: context.scope.collation().clone(),
+    })));
     Ok(())
 }
 

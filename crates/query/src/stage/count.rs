@@ -32,7 +32,8 @@ pub(super) fn parse(
         return Err(Error::location(15948, "a group's _id may only be specified once"));
     }
     let id = Expression::Constant(Value::Null);
-    out.push(Stage::Group(Arc::new(Group { id, fields: vec![(name.into(), Accumulator::count())] })));
+    let fields = vec![(name.into(), Accumulator::count())];
+    out.push(Stage::Group(Arc::new(Group { id, fields, collation: None })));
     let mut only = doc! {"_id": 0};
     only.push(name, 1);
     out.push(Stage::Project(Project::parse(stage, only.as_raw(), context)?));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::lookup::{self, Unwinding};
@@ -27,6 +28,8 @@ pub struct GraphLookup {
     /// `restrictSearchWithMatch`, parsed and as it was written.
     pub restriction: Option<(Arc<Filter>, Document)>,
     pub unwinding: Option<Unwinding>,
+    /// How texts compare.
+    pub collation: Option<Collation>,
 }
 
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
@@ -101,6 +104,7 @@ fn parse_fields(specification: RawDocument<'_>, from: &str, context: &Context<'_
         depth_max,
         restriction,
         unwinding: None,
+        collation: context.scope.collation().clone(),
     })
 }
 

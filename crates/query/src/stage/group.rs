@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, Writer, encode_value};
+use kilim_bson::{Collator, Document, RawDocument, RawValue, Value, Writer, encode_value_with};
+use kilim_collation::{Collation, collator};
 use kilim_error::{Error, Result};
 
 use super::{Behaviour, Beyond, Context, Modified, Stage};
@@ -18,6 +19,8 @@ pub struct Group {
     pub id: Expression,
     /// Names and accumulators of the other fields.
     pub fields: Vec<(Box<str>, Accumulator)>,
+    /// Which texts are one key.
+    pub collation: Option<Collation>,
 }
 
 /// Stands in a key for a field that is missing: no value's key begins with it.
@@ -37,7 +40,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         }
     }
     let id = id.ok_or_else(|| Error::location(15955, "a group specification must include an _id"))?;
-    out.push(Stage::Group(Arc::new(Group { id, fields })));
+    out.push(Stage::Group(Arc::new(Group { id, fields, collation: context.scope.collation().clone() })));
     Ok(())
 }
 
@@ -75,18 +78,25 @@ pub(super) fn check_folded(id: &Expression, fields: &[(Box<str>, Accumulator)]) 
 }
 
 impl Group {
+    pub(super) fn collator(&self) -> Option<&dyn Collator> {
+        collator(&self.collation)
+    }
+
     /// Writes the document's key: equal keys, one group.
     pub fn key_of(&self, env: &Env<'_>, key: &mut Vec<u8>) -> Result<()> {
         match self.id_fields() {
             Some(fields) => {
                 for (_, expression) in fields {
                     match expression.evaluate(env)?.raw() {
-                        Some(value) => encode_value(key, value, false),
+                        Some(value) => encode_value_with(key, value, false, self.collator()),
                         None => key.push(MISSING),
                     }
                 }
             }
-            None => encode_value(key, self.single_id().evaluate(env)?.raw_or_null(), false),
+            None => {
+                let id = self.single_id().evaluate(env)?;
+                encode_value_with(key, id.raw_or_null(), false, self.collator());
+            }
         }
         Ok(())
     }

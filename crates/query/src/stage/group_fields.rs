@@ -5,7 +5,7 @@
 //!
 //! Invariant: what is read here is what evaluating the expression would give.
 
-use kilim_bson::{RawDocument, RawValue, encode_value};
+use kilim_bson::{RawDocument, RawValue, encode_value_with};
 use kilim_error::Result;
 
 use super::Group;
@@ -73,12 +73,12 @@ impl GroupFields {
     ) -> Result<()> {
         if !self.compound {
             let value = self.key[0].value(group.single_id(), env, fetched)?;
-            encode_value(key, value.raw_or_null(), false);
+            encode_value_with(key, value.raw_or_null(), false, group.collator());
             return Ok(());
         }
         for (read, (_, expression)) in self.key.iter().zip(group.id_fields().into_iter().flatten()) {
             match read.value(expression, env, fetched)?.raw() {
-                Some(value) => encode_value(key, value, false),
+                Some(value) => encode_value_with(key, value, false, group.collator()),
                 None => key.push(MISSING),
             }
         }

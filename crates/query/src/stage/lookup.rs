@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Array, Document, Path, RawArray, RawDocument, RawValue, Value, Writer, parse_index};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Behaviour, Beyond, Context, Modified, Paths, Pipeline, Place, Stage};
@@ -36,6 +37,8 @@ pub struct Lookup {
     /// The finds go to the end of the document even if the field is there: what mongod's newer engine does, which runs
     /// lookups at the head of a pipeline.
     pub appended: bool,
+    /// How texts compare.
+    pub collation: Option<Collation>,
 }
 
 /// `let`: what the pipeline sees of the document.
@@ -173,6 +176,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         unwinding: None,
         matching: None,
         appended: false,
+        collation: context.scope.collation().clone(),
     })));
     Ok(())
 }

@@ -16,7 +16,7 @@ pub struct SortBy {
     pub limit: Option<u64>,
 }
 
-pub(super) fn parse(_: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let RawValue::Document(spec) = value else {
         return Err(Error::location(15973, "the $sort key specification must be an object"));
     };
@@ -29,7 +29,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut Vec
             "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
         ));
     }
-    out.push(Stage::Sort(SortBy { sort: Arc::new(Sort::parse(spec)?), limit: None }));
+    out.push(Stage::Sort(SortBy { sort: Arc::new(Sort::parse_in(spec, context.scope)?), limit: None }));
     Ok(())
 }
 

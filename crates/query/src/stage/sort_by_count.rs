@@ -30,7 +30,11 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         }
     }
     let id = Expression::parse(value, context.scope)?.optimised_if_it_can_be();
-    out.push(Stage::Group(Arc::new(Group { id, fields: vec![("count".into(), Accumulator::count())] })));
+    out.push(Stage::Group(Arc::new(Group {
+        id,
+        fields: vec![("count".into(), Accumulator::count())],
+        collation: context.scope.collation().clone(),
+    })));
     let sort = Arc::new(Sort::parse(doc! {"count": -1}.as_raw())?);
     out.push(Stage::Sort(SortBy { sort, limit: None }));
     Ok(())

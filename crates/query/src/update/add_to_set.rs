@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawDocument, RawValue, Value};
+use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::{array_of, contains};
@@ -10,21 +11,28 @@ use super::change::Change;
 use super::operator::{Missing, Operator, Place};
 use crate::text;
 
-/// The values to add, each once.
 #[derive(Debug)]
-struct AddToSet(Vec<Value>);
+struct AddToSet {
+    /// Each once.
+    values: Vec<Value>,
+    collation: Option<Collation>,
+}
 
-pub(super) fn parse(_path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(
+    _path: &str,
+    argument: RawValue<'_>,
+    collation: &Option<Collation>,
+) -> Result<Arc<dyn Operator>> {
     let values = match argument {
         RawValue::Document(document) if document.iter().next().is_some_and(|(name, _)| name == "$each") => {
-            parse_each(document)?
+            parse_each(document, collation)?
         }
         value => vec![value.to_value()],
     };
-    Ok(Arc::new(AddToSet(values)))
+    Ok(Arc::new(AddToSet { values, collation: collation.clone() }))
 }
 
-fn parse_each(document: RawDocument<'_>) -> Result<Vec<Value>> {
+fn parse_each(document: RawDocument<'_>, collation: &Option<Collation>) -> Result<Vec<Value>> {
     let each = document.get("$each").unwrap_or(RawValue::Null);
     let RawValue::Array(array) = each else {
         let kind = each.element_type().name();
@@ -39,7 +47,7 @@ fn parse_each(document: RawDocument<'_>) -> Result<Vec<Value>> {
     }
     let mut values: Vec<Value> = Vec::new();
     for value in array.iter() {
-        if !contains(values.iter().map(Value::as_raw), value) {
+        if !contains(values.iter().map(Value::as_raw), value, collator(collation)) {
             values.push(value.to_value());
         }
     }
@@ -56,8 +64,8 @@ impl Operator for AddToSet {
             );
             return Err(Error::user(ErrorCode::BadValue, message));
         };
-        let new = |value: &RawValue<'_>| !contains(array.iter(), *value);
-        let added: Vec<RawValue<'_>> = self.0.iter().map(Value::as_raw).filter(new).collect();
+        let new = |value: &RawValue<'_>| !contains(array.iter(), *value, collator(&self.collation));
+        let added: Vec<RawValue<'_>> = self.values.iter().map(Value::as_raw).filter(new).collect();
         if added.is_empty() {
             return Ok(Change::Keep);
         }
@@ -65,6 +73,6 @@ impl Operator for AddToSet {
     }
 
     fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
-        Ok(Missing::Create(Change::SetOwned(array_of(self.0.iter().map(Value::as_raw)))))
+        Ok(Missing::Create(Change::SetOwned(array_of(self.values.iter().map(Value::as_raw)))))
     }
 }

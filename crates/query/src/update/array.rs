@@ -1,8 +1,6 @@
 //! What the array operators share: building arrays, finding values in them, reading whole numbers.
 
-use std::cmp::Ordering;
-
-use kilim_bson::{Array, RawValue, Value, Writer, compare};
+use kilim_bson::{Array, Collator, RawValue, Value, Writer, compare_with};
 
 pub(super) fn array_of<'v>(values: impl Iterator<Item = RawValue<'v>>) -> Value {
     let mut writer = Writer::new();
@@ -13,8 +11,12 @@ pub(super) fn array_of<'v>(values: impl Iterator<Item = RawValue<'v>>) -> Value 
 }
 
 /// Whether one of `values` compares equal.
-pub(super) fn contains<'v>(mut values: impl Iterator<Item = RawValue<'v>>, wanted: RawValue<'_>) -> bool {
-    values.any(|value| compare(value, wanted) == Ordering::Equal)
+pub(super) fn contains<'v>(
+    mut values: impl Iterator<Item = RawValue<'v>>,
+    wanted: RawValue<'_>,
+    collator: Option<&dyn Collator>,
+) -> bool {
+    values.any(|value| compare_with(value, wanted, collator).is_eq())
 }
 
 /// A whole number of any numeric type that fits 64 bits.

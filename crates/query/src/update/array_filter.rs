@@ -1,6 +1,7 @@
 //! Array filters: the conditions that `$[identifier]` stands for.
 
 use kilim_bson::{RawArray, RawDocument, RawValue};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::filter::Filter;
@@ -12,7 +13,7 @@ pub(super) struct ArrayFilter {
 }
 
 impl ArrayFilter {
-    pub fn parse_all(filters: RawArray<'_>) -> Result<Vec<ArrayFilter>> {
+    pub fn parse_all(filters: RawArray<'_>, collation: &Option<Collation>) -> Result<Vec<ArrayFilter>> {
         let mut parsed: Vec<ArrayFilter> = Vec::new();
         for (index, filter) in filters.iter().enumerate() {
             let RawValue::Document(filter) = filter else {
@@ -23,7 +24,7 @@ impl ArrayFilter {
                 );
                 return Err(Error::user(ErrorCode::TypeMismatch, message));
             };
-            let filter = ArrayFilter::parse(filter)?;
+            let filter = ArrayFilter::parse(filter, collation)?;
             if parsed.iter().any(|other| other.identifier == filter.identifier) {
                 return Err(refuse(format!(
                     "Found multiple array filters with the same top-level field name {}",
@@ -35,8 +36,8 @@ impl ArrayFilter {
         Ok(parsed)
     }
 
-    fn parse(document: RawDocument<'_>) -> Result<ArrayFilter> {
-        let filter = Filter::parse_for_elements(document).map_err(in_array_filter)?;
+    fn parse(document: RawDocument<'_>, collation: &Option<Collation>) -> Result<ArrayFilter> {
+        let filter = Filter::parse_for_elements(document, collation).map_err(in_array_filter)?;
         let identifier = identifier(&filter).map_err(in_array_filter)?.ok_or_else(|| {
             refuse("Cannot use an expression without a top-level field name in arrayFilters".to_owned())
         })?;

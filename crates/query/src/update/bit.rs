@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawDocument, RawValue, Value};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::change::Change;
@@ -26,7 +27,7 @@ enum Integer {
     Long(i64),
 }
 
-pub(super) fn parse(_path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(_path: &str, argument: RawValue<'_>, _: &Option<Collation>) -> Result<Arc<dyn Operator>> {
     let RawValue::Document(operations) = argument else {
         return Err(refuse(format!(
             "The $bit modifier is not compatible with a {}. You must pass in an embedded document: \

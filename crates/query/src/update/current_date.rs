@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawDocument, RawValue, Value};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::change::Change;
@@ -14,7 +15,7 @@ enum CurrentDate {
     Timestamp,
 }
 
-pub(super) fn parse(_path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(_path: &str, argument: RawValue<'_>, _: &Option<Collation>) -> Result<Arc<dyn Operator>> {
     match argument {
         RawValue::Bool(_) => Ok(Arc::new(CurrentDate::Date)),
         RawValue::Document(options) => Ok(Arc::new(parse_type(options)?)),

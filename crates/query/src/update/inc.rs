@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Decimal128, RawValue};
+use kilim_collation::Collation;
 use kilim_error::Result;
 
 use super::arithmetic::Arithmetic;
@@ -17,6 +18,6 @@ static INC: Arithmetic = Arithmetic {
     missing: |_, argument| argument.to_value(),
 };
 
-pub(super) fn parse(path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(path: &str, argument: RawValue<'_>, _: &Option<Collation>) -> Result<Arc<dyn Operator>> {
     INC.parse(path, argument)
 }

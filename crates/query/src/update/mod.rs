@@ -41,6 +41,7 @@ mod tests;
 use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawArray, RawDocument, RawValue, Timestamp, Value};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use self::array_filter::ArrayFilter;
@@ -98,7 +99,8 @@ impl Update {
         Update::parse_in(update, array_filters, multi, &Scope::new(&Variables::default()))
     }
 
-    /// Parses the `u` of an update statement; a pipeline may use the variables of the scope.
+    /// Parses the `u` of an update statement; a pipeline may use the variables of the scope, and all compare under its
+    /// collation.
     pub fn parse_in(
         update: RawValue<'_>,
         array_filters: Option<RawArray<'_>>,
@@ -116,9 +118,10 @@ impl Update {
             }
             _ => return failed("Update argument must be either an object or an array"),
         };
-        let filters = array_filters.map_or_else(|| Ok(Vec::new()), ArrayFilter::parse_all)?;
+        let filters = array_filters
+            .map_or_else(|| Ok(Vec::new()), |filters| ArrayFilter::parse_all(filters, scope.collation()))?;
         if is_operators(document) {
-            return parse_operators(document, filters);
+            return parse_operators(document, filters, scope.collation());
         }
         if multi {
             return failed("multi update is not supported for replacement-style update");
@@ -228,7 +231,11 @@ fn is_index(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn parse_operators(update: RawDocument<'_>, filters: Vec<ArrayFilter>) -> Result<Update> {
+fn parse_operators(
+    update: RawDocument<'_>,
+    filters: Vec<ArrayFilter>,
+    collation: &Option<Collation>,
+) -> Result<Update> {
     let mut parsing = Parsing { filters, ..Parsing::default() };
     for (name, fields) in update {
         let Some(kind) = operator::find(name) else {
@@ -251,9 +258,9 @@ fn parse_operators(update: RawDocument<'_>, filters: Vec<ArrayFilter>) -> Result
             if kind.name == "$rename" {
                 parsing.insert(path, |_| Ok(Arc::new(rename::RenamedAway)))?;
                 let target = rename::target(path, argument)?;
-                parsing.insert(target, |_| (kind.parse)(path, argument))?;
+                parsing.insert(target, |_| (kind.parse)(path, argument, collation))?;
             } else {
-                parsing.insert(path, |path| (kind.parse)(path, argument))?;
+                parsing.insert(path, |path| (kind.parse)(path, argument, collation))?;
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Decimal128, RawValue, Value};
+use kilim_collation::Collation;
 use kilim_error::Result;
 
 use super::arithmetic::Arithmetic;
@@ -18,6 +19,6 @@ static MUL: Arithmetic = Arithmetic {
     missing: |mul, argument| mul.compute(argument, RawValue::Int32(0)).unwrap_or(Value::Int32(0)),
 };
 
-pub(super) fn parse(path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(path: &str, argument: RawValue<'_>, _: &Option<Collation>) -> Result<Arc<dyn Operator>> {
     MUL.parse(path, argument)
 }

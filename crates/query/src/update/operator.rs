@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use kilim_bson::{RawDocument, RawValue};
+use kilim_collation::Collation;
 use kilim_error::Result;
 
 use super::change::Change;
@@ -55,8 +56,8 @@ impl Place<'_, '_> {
 
 pub(super) struct OperatorKind {
     pub name: &'static str,
-    /// Takes the path and the argument.
-    pub parse: fn(&str, RawValue<'_>) -> Result<Arc<dyn Operator>>,
+    /// Takes the path and the argument, and how texts compare.
+    pub parse: fn(&str, RawValue<'_>, &Option<Collation>) -> Result<Arc<dyn Operator>>,
     /// One line on what it does.
     pub help: &'static str,
 }

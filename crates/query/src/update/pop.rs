@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::RawValue;
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::{array_of, long_of};
@@ -16,7 +17,7 @@ enum Pop {
     Last,
 }
 
-pub(super) fn parse(path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(path: &str, argument: RawValue<'_>, _: &Option<Collation>) -> Result<Arc<dyn Operator>> {
     let refuse = |message| Err(Error::user(ErrorCode::FailedToParse, message));
     if !argument.is_number() {
         return refuse(format!("Expected a number in: {}", text::element(path, argument)));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawArray, RawValue};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::array_of;
@@ -13,8 +14,12 @@ use crate::filter::ElementFilter;
 #[derive(Debug)]
 struct Pull(ElementFilter);
 
-pub(super) fn parse(_path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
-    Ok(Arc::new(Pull(ElementFilter::parse(argument)?)))
+pub(super) fn parse(
+    _path: &str,
+    argument: RawValue<'_>,
+    collation: &Option<Collation>,
+) -> Result<Arc<dyn Operator>> {
+    Ok(Arc::new(Pull(ElementFilter::parse(argument, collation)?)))
 }
 
 impl Operator for Pull {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Array, RawValue};
+use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::contains;
@@ -11,20 +12,27 @@ use super::operator::{Missing, Operator, Place};
 use super::pull::pull;
 
 #[derive(Debug)]
-struct PullAll(Array);
+struct PullAll {
+    values: Array,
+    collation: Option<Collation>,
+}
 
-pub(super) fn parse(_path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(
+    _path: &str,
+    argument: RawValue<'_>,
+    collation: &Option<Collation>,
+) -> Result<Arc<dyn Operator>> {
     let RawValue::Array(array) = argument else {
         let kind = argument.element_type().name();
         let message = format!("$pullAll requires an array argument but was given a {kind}");
         return Err(Error::user(ErrorCode::BadValue, message));
     };
-    Ok(Arc::new(PullAll(array.to_array())))
+    Ok(Arc::new(PullAll { values: array.to_array(), collation: collation.clone() }))
 }
 
 impl Operator for PullAll {
     fn update<'a>(&'a self, value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
-        pull(value, |element| contains(self.0.as_raw().iter(), element))
+        pull(value, |element| contains(self.values.as_raw().iter(), element, collator(&self.collation)))
     }
 
     fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {

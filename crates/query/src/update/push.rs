@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use kilim_bson::{RawDocument, RawValue, Value, compare};
+use kilim_bson::{Collator, RawDocument, RawValue, Value, compare_with};
+use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::{array_of, long_of};
@@ -17,6 +18,8 @@ struct Push {
     sort: Option<Sort>,
     /// How many elements stay: the first ones, or the last ones if negative.
     slice: Option<i64>,
+    /// How texts are sorted.
+    collation: Option<Collation>,
 }
 
 #[derive(Debug)]
@@ -32,9 +35,15 @@ enum Direction {
     Falling,
 }
 
-pub(super) fn parse(_path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(
+    _path: &str,
+    argument: RawValue<'_>,
+    collation: &Option<Collation>,
+) -> Result<Arc<dyn Operator>> {
     let push = match argument {
-        RawValue::Document(clauses) if clauses.get("$each").is_some() => parse_clauses(clauses)?,
+        RawValue::Document(clauses) if clauses.get("$each").is_some() => {
+            Push { collation: collation.clone(), ..parse_clauses(clauses)? }
+        }
         value => Push { values: vec![value.to_value()], ..Push::default() },
     };
     Ok(Arc::new(push))
@@ -132,13 +141,14 @@ impl Direction {
 }
 
 impl Sort {
-    fn compare(&self, left: RawValue<'_>, right: RawValue<'_>) -> Ordering {
+    fn compare(&self, left: RawValue<'_>, right: RawValue<'_>, collator: Option<&dyn Collator>) -> Ordering {
         match self {
-            Sort::Whole(direction) => direction.apply(compare(left, right)),
+            Sort::Whole(direction) => direction.apply(compare_with(left, right, collator)),
             Sort::Fields(fields) => fields
                 .iter()
                 .map(|(name, direction)| {
-                    direction.apply(compare(sort_field(left, name), sort_field(right, name)))
+                    let (left, right) = (sort_field(left, name), sort_field(right, name));
+                    direction.apply(compare_with(left, right, collator))
                 })
                 .find(|order| order.is_ne())
                 .unwrap_or(Ordering::Equal),
@@ -172,7 +182,8 @@ impl Push {
         let at = self.insertion_point(elements.len());
         elements.splice(at..at, self.values.iter().map(Value::as_raw));
         if let Some(sort) = &self.sort {
-            elements.sort_by(|left, right| sort.compare(*left, *right));
+            let collator = collator(&self.collation);
+            elements.sort_by(|left, right| sort.compare(*left, *right, collator));
             changed |= !elements.is_empty();
         }
         if let Some(slice) = self.slice {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawDocument, RawValue};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::change::Change;
@@ -34,7 +35,11 @@ pub(super) fn target<'v>(source: &str, argument: RawValue<'v>) -> Result<&'v str
     })
 }
 
-pub(super) fn parse(source: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(
+    source: &str,
+    argument: RawValue<'_>,
+    _: &Option<Collation>,
+) -> Result<Arc<dyn Operator>> {
     let target = target(source, argument)?;
     if target.contains('\0') {
         return Err(refuse("The 'to' field for $rename cannot contain an embedded null byte".to_owned()));

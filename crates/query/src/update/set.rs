@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawValue, Value, identical};
+use kilim_collation::Collation;
 use kilim_error::Result;
 
 use super::change::Change;
@@ -11,7 +12,7 @@ use super::operator::{Missing, Operator, Place};
 #[derive(Debug)]
 struct Set(Value);
 
-pub(super) fn parse(_path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(_path: &str, argument: RawValue<'_>, _: &Option<Collation>) -> Result<Arc<dyn Operator>> {
     Ok(Arc::new(Set(argument.to_value())))
 }
 

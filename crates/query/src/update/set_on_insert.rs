@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawValue, Value};
+use kilim_collation::Collation;
 use kilim_error::Result;
 
 use super::change::Change;
@@ -12,7 +13,7 @@ use super::set::set;
 #[derive(Debug)]
 struct SetOnInsert(Value);
 
-pub(super) fn parse(_path: &str, argument: RawValue<'_>) -> Result<Arc<dyn Operator>> {
+pub(super) fn parse(_path: &str, argument: RawValue<'_>, _: &Option<Collation>) -> Result<Arc<dyn Operator>> {
     Ok(Arc::new(SetOnInsert(argument.to_value())))
 }
 

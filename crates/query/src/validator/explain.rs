@@ -5,17 +5,20 @@
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, Value, doc};
 use kilim_error::Error;
 
+use super::Explanation;
 use super::clause::Clause;
 use super::considered::Considered;
 use super::operator::telling;
-use super::{Explanation, Now};
-use crate::expression::{Bindings, Env, Expression, Scope};
+use crate::expression::{Bindings, Env, Expression, Scope, Variables};
 use crate::filter::JsonSchema;
 
 /// The report on a document that a filter refused.
-pub(super) fn explain(filter: RawDocument<'_>, document: RawDocument<'_>, now: Now) -> Explanation {
-    let variables = now.variables();
-    let explainer = Explainer { document, scope: &Scope::new(&variables) };
+pub(super) fn explain(
+    filter: RawDocument<'_>,
+    document: RawDocument<'_>,
+    variables: &Variables,
+) -> Explanation {
+    let explainer = Explainer { document, scope: &Scope::new(variables) };
     match explainer.report(&Clause::of_document(filter), Outcome::Failed) {
         Ok(details) => Explanation { details, note: None },
         Err(Unexplained(expression)) => Explanation {

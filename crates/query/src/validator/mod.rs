@@ -10,6 +10,7 @@ mod explain;
 mod operator;
 
 use kilim_bson::{Document, RawDocument, RawValue, Timestamp};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::expression::{Expression, Scope, Variables};
@@ -23,8 +24,8 @@ pub struct Now {
 }
 
 impl Now {
-    fn variables(self) -> Variables {
-        Variables::at(self.millis, self.cluster_time)
+    fn variables(self, collation: &Option<Collation>) -> Variables {
+        Variables::at(self.millis, self.cluster_time).under(collation.clone())
     }
 }
 
@@ -40,24 +41,32 @@ pub struct Explanation {
 pub struct Validator {
     written: Document,
     filter: Filter,
+    /// The collection's own.
+    collation: Option<Collation>,
     /// It speaks of the time, so its filter holds for one moment only.
     depends_on_time: bool,
 }
 
 impl Validator {
-    pub fn parse(written: RawDocument<'_>) -> Result<Validator> {
+    /// The validator of a collection whose texts compare like this.
+    pub fn parse(written: RawDocument<'_>, collation: &Option<Collation>) -> Result<Validator> {
         let now = Now { millis: 0, cluster_time: Timestamp::from_bits(0) };
-        let filter = parse(written, now)?;
+        let filter = parse(written, now, collation)?;
         check(&filter)?;
         let depends_on_time = mentions_time(RawValue::Document(written));
-        Ok(Validator { written: written.to_document(), filter, depends_on_time })
+        Ok(Validator {
+            written: written.to_document(),
+            filter,
+            collation: collation.clone(),
+            depends_on_time,
+        })
     }
 
     /// Whether a document passes. An expression that cannot be evaluated does not let it pass.
     pub fn passes(&self, document: RawDocument<'_>, now: impl FnOnce() -> Now) -> Result<bool> {
         let matched = match self.depends_on_time {
             false => self.filter.matches(document),
-            true => parse(self.written.as_raw(), now())?.matches(document),
+            true => parse(self.written.as_raw(), now(), &self.collation)?.matches(document),
         };
         match matched {
             Err(Error::User(_)) => Ok(false),
@@ -67,7 +76,7 @@ impl Validator {
 
     /// Why a document does not pass: what `errInfo` holds beside its id.
     pub fn explain(&self, document: RawDocument<'_>, now: Now) -> Explanation {
-        explain::explain(self.written.as_raw(), document, now)
+        explain::explain(self.written.as_raw(), document, &now.variables(&self.collation))
     }
 
     pub fn mentions_encryption(&self) -> bool {
@@ -85,8 +94,8 @@ fn mentions_time(value: RawValue<'_>) -> bool {
     }
 }
 
-fn parse(written: RawDocument<'_>, now: Now) -> Result<Filter> {
-    Filter::parse_for_validator(written, &Scope::new(&now.variables()))
+fn parse(written: RawDocument<'_>, now: Now, collation: &Option<Collation>) -> Result<Filter> {
+    Filter::parse_for_validator(written, &Scope::new(&now.variables(collation)))
 }
 
 /// Refuses what may say yes today and no tomorrow.

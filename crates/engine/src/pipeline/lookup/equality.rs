@@ -246,7 +246,7 @@ const PATIENCE_MIN: i64 = 32;
 pub(super) fn equality_filter(path: &Path, values: &[RawValue<'_>]) -> Filter {
     let one = |value: &RawValue<'_>| Filter::Field {
         path: path.clone(),
-        predicate: Predicate::Compare(Comparison::Eq, value.to_value()),
+        predicate: Predicate::Compare(Comparison::Eq, value.to_value().into()),
     };
     match values {
         [] => Filter::False,

@@ -213,7 +213,7 @@ mod tests {
                         }
                         let mut key = Vec::new();
                         encode_value(&mut key, value.as_raw(), false);
-                        let predicate = Predicate::Compare(Comparison::Eq, value.clone());
+                        let predicate = Predicate::Compare(Comparison::Eq, value.clone().into());
                         let filter = Filter::Field { path: Path::parse(path), predicate };
                         let matches = filter.matches(document.as_raw()).expect("no expression");
                         assert_eq!(keys.contains(&key), matches, "{path}: {value:?} in {document:?}");

@@ -1,8 +1,9 @@
 //! Values sought in an array: `$in`, `$indexOfArray`.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
-use kilim_bson::{RawArray, RawValue, Value, encode_value};
+use kilim_bson::{Collator, RawArray, RawValue, Value, encode_value_with};
 use kilim_error::{Error, Result};
 
 use super::integral;
@@ -13,9 +14,9 @@ use crate::expression::{Call, Env, Evaluated, Expression};
 const INDEXED_LEN_MIN: usize = 8;
 
 /// Equal values have equal keys.
-fn key_of(value: RawValue<'_>) -> Vec<u8> {
+fn key_of(value: RawValue<'_>, collator: Option<&dyn Collator>) -> Vec<u8> {
     let mut key = Vec::new();
-    encode_value(&mut key, value, false);
+    encode_value_with(&mut key, value, false, collator);
     key
 }
 
@@ -30,7 +31,7 @@ struct Members(HashSet<Vec<u8>>);
 
 pub(super) fn prepare_in(call: &mut Call) -> Result<()> {
     if let Some(list) = constant_list(call, 1) {
-        let members = Members(list.iter().map(key_of).collect());
+        let members = Members(list.iter().map(|value| key_of(value, call.collator())).collect());
         call.prepare(members);
     }
     Ok(())
@@ -39,7 +40,7 @@ pub(super) fn prepare_in(call: &mut Call) -> Result<()> {
 pub(super) fn is_in<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let value = call.argument(0, env)?;
     if let (Some(Members(keys)), Some(value)) = (call.prepared(), value.raw()) {
-        return Ok(keys.contains(&key_of(value)).into());
+        return Ok(keys.contains(&key_of(value, call.collator())).into());
     }
     let array = call.argument(1, env)?;
     let Some(elements) = array.as_array() else {
@@ -49,7 +50,7 @@ pub(super) fn is_in<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> 
             format!("$in requires an array as a second argument, found: {found}"),
         ));
     };
-    Ok(position(elements, &value, 0, usize::MAX, env)?.is_some().into())
+    Ok(position(call, elements, &value, 0..usize::MAX, env)?.is_some().into())
 }
 
 /// The places of a constant list's values, in order.
@@ -59,7 +60,7 @@ pub(super) fn prepare_index_of_array(call: &mut Call) -> Result<()> {
     if let Some(list) = constant_list(call, 0) {
         let mut places: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, value) in list.iter().enumerate() {
-            places.entry(key_of(value)).or_default().push(index);
+            places.entry(key_of(value, call.collator())).or_default().push(index);
         }
         call.prepare(Places(places));
     }
@@ -103,25 +104,25 @@ pub(super) fn index_of_array<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evalua
     let value = call.argument(1, env)?;
     let found = match (call.prepared(), value.raw()) {
         (Some(Places(places)), Some(value)) => {
-            let places = places.get(&key_of(value)).into_iter().flatten();
+            let places = places.get(&key_of(value, call.collator())).into_iter().flatten();
             places.copied().find(|place| (start..end).contains(place))
         }
-        _ => position(elements, &value, start, end, env)?,
+        _ => position(call, elements, &value, start..end, env)?,
     };
     Ok(found.map_or(-1, |index| index as i32).into())
 }
 
-/// The first place from `start` up to `end` at which the value is.
+/// The first of these places at which the value is.
 fn position(
+    call: &Call,
     elements: RawArray<'_>,
     value: &Evaluated<'_>,
-    start: usize,
-    end: usize,
+    places: Range<usize>,
     env: &Env<'_>,
 ) -> Result<Option<usize>> {
-    for (index, element) in elements.iter().enumerate().take(end).skip(start) {
+    for (index, element) in elements.iter().enumerate().take(places.end).skip(places.start) {
         env.tick()?;
-        if value.compare(&element.into()).is_eq() {
+        if value.compare(&element.into(), call.collator()).is_eq() {
             return Ok(Some(index));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use kilim_bson::{RawDocument, RawValue, Value, compare, doc};
+use kilim_bson::{Collator, RawDocument, RawValue, Value, compare_with, doc};
 use kilim_error::{Error, Result};
 
 use super::{Building, integral};
@@ -128,9 +128,10 @@ pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a
     env.tick()?;
     match order {
         Order::Whole { descending } => {
-            elements.sort_by(|left, right| directed(compare(*left, *right), *descending));
+            let collator = call.collator();
+            elements.sort_by(|left, right| directed(compare_with(*left, *right, collator), *descending));
         }
-        Order::Fields(keys) => sort_by_fields(&mut elements, keys),
+        Order::Fields(keys) => sort_by_fields(&mut elements, keys, call.collator()),
     }
     env.tick()?;
     let mut sorted = Building::new();
@@ -145,7 +146,7 @@ fn directed(order: Ordering, descending: bool) -> Ordering {
 }
 
 /// Finds each element's values once, then compares those.
-fn sort_by_fields(elements: &mut Vec<RawValue<'_>>, keys: &[Key]) {
+fn sort_by_fields(elements: &mut Vec<RawValue<'_>>, keys: &[Key], collator: Option<&dyn Collator>) {
     let values: Vec<RawValue<'_>> =
         elements.iter().flat_map(|element| keys.iter().map(|key| value_at(*element, &key.path))).collect();
     let of = |index: usize| &values[index * keys.len()..][..keys.len()];
@@ -153,7 +154,7 @@ fn sort_by_fields(elements: &mut Vec<RawValue<'_>>, keys: &[Key]) {
     indexes.sort_by(|&left, &right| {
         let pairs = of(left).iter().zip(of(right)).zip(keys);
         pairs.fold(Ordering::Equal, |order, ((left, right), key)| {
-            order.then_with(|| directed(compare(*left, *right), key.descending))
+            order.then_with(|| directed(compare_with(*left, *right, collator), key.descending))
         })
     });
     *elements = indexes.into_iter().map(|index| elements[index]).collect();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawValue, Value};
-use kilim_error::{Error, Result};
+use kilim_error::{Error, ErrorCode, Result};
 
 use crate::expression::Arguments::Special;
 use crate::expression::{Call, Env, Evaluated, Expression, Fold, Operator, Scope};
@@ -73,7 +73,7 @@ impl Expression {
     }
 }
 
-fn parse(operator: &'static Operator, operand: RawValue<'_>, _scope: &Scope<'_>) -> Result<Expression> {
+fn parse(operator: &'static Operator, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<Expression> {
     let RawValue::String(name) = operand else {
         return Err(Error::location(17_307, "$meta only supports string arguments"));
     };
@@ -84,6 +84,11 @@ fn parse(operator: &'static Operator, operand: RawValue<'_>, _scope: &Scope<'_>)
         "textScore" => unavailable("text score"),
         "geoNearDistance" => unavailable("$geoNear distance"),
         "geoNearPoint" => unavailable("$geoNear point"),
+        // What mongod shows then are the bytes of its own library.
+        SORT_KEY if scope.collation().is_some() => Err(Error::user(
+            ErrorCode::NotImplemented,
+            "{$meta: \"sortKey\"} is not supported under a collation",
+        )),
         _ if name == SORT_KEY || name == RECORD_ID || MISSING.contains(&name) => {
             let arguments = vec![Some(Expression::Constant(name.into()))];
             Ok(Expression::Call(Box::new(Call::new(operator, arguments))))

@@ -26,11 +26,11 @@ impl Scalar {
             (Scalar::MultipleOf(divisor), value) if value.is_number() => is_multiple(value, *divisor),
             (Scalar::Maximum { bound, exclusive }, value) if value.is_number() => {
                 let comparison = if *exclusive { Comparison::Lt } else { Comparison::Lte };
-                comparison.test(bound.as_raw(), Some(value))
+                comparison.test(bound.as_raw(), Some(value), None)
             }
             (Scalar::Minimum { bound, exclusive }, value) if value.is_number() => {
                 let comparison = if *exclusive { Comparison::Gt } else { Comparison::Gte };
-                comparison.test(bound.as_raw(), Some(value))
+                comparison.test(bound.as_raw(), Some(value), None)
             }
             (Scalar::Pattern(regex), RawValue::String(text)) => regex.is_match(text),
             (Scalar::MaxLength(max), RawValue::String(text)) => {

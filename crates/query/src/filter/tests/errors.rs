@@ -307,7 +307,7 @@ fn operators_on_documents_have_no_place_in_conditions_on_elements() {
             "$geoNear, $near, and $nearSphere are not allowed in this context".to_owned(),
         ),
     ] {
-        let error = Filter::parse_for_elements(filter.as_raw()).expect_err("out of place");
+        let error = Filter::parse_for_elements(filter.as_raw(), &None).expect_err("out of place");
         assert_eq!((error.code().0, error.to_string()), (code, message), "{filter:?}");
     }
 }

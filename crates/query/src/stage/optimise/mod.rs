@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use self::filter::Passage;
 use super::lookup::Unwinding;
-use super::{Facet, Match, Modified, Paths, Pipeline, Stage, UnionWith};
+use super::{Facet, Group, Match, Modified, Paths, Pipeline, Stage, UnionWith};
 use crate::expression::Expression;
 use crate::filter::{Filter, Predicate};
 
@@ -132,7 +132,7 @@ fn pass_match(stages: &mut Vec<Stage>, at: usize) -> bool {
         {
             return false;
         }
-        Stage::Group(group) => (grouped_by(&group.id), group_passage(&group.id)),
+        Stage::Group(group) => (grouped_by(&group.id), group_passage(group)),
         stage => (stage.behaviour().modified(), Passage { predicate: |_| true, expression: |_| true }),
     };
     if modified == Modified::Unknown {
@@ -181,9 +181,14 @@ fn grouped_by(id: &Expression) -> Modified {
     Modified::AllBut(paths)
 }
 
-/// In a key of several fields what is missing stays missing, so an `$expr` about them may go ahead.
-fn group_passage(id: &Expression) -> Passage {
-    match id {
+/// In a key of several fields what is missing stays missing, so an `$expr` about them may go ahead. Under a
+/// collation a group has one text for all that are equal to it, so only those may go ahead that do not tell them apart.
+fn group_passage(group: &Group) -> Passage {
+    match &group.id {
+        _ if group.collation.is_some() => Passage {
+            predicate: |predicate| passes_group(predicate) && compares(predicate),
+            expression: |_| false,
+        },
         Expression::Object(_) => Passage {
             predicate: |predicate| matches!(predicate, Predicate::Expr(..)) || passes_group(predicate),
             expression: |_| true,
@@ -200,6 +205,17 @@ fn passes_group(predicate: &Predicate) -> bool {
         Predicate::Not(inner) => passes_group(inner),
         Predicate::All(list) => list.iter().all(passes_group),
         _ => true,
+    }
+}
+
+/// Whether a predicate answers alike for all values that its collation takes for equal.
+fn compares(predicate: &Predicate) -> bool {
+    match predicate {
+        Predicate::Compare(..) => true,
+        Predicate::In(list) => list.regexes().is_empty(),
+        Predicate::Not(inner) => compares(inner),
+        Predicate::All(list) => list.iter().all(compares),
+        _ => false,
     }
 }
 

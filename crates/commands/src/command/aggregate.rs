@@ -68,7 +68,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 fn asked<'a>(call: &Call<'_, '_>, body: RawDocument<'_>, aggregate: Aggregate<'a>) -> Result<Asked<'a>> {
     let (namespace, place) = target(body, call.generic.database)?;
     // Before a look at `let`.
-    Pipeline::check_names(aggregate.pipeline)?;
+    Pipeline::glance(aggregate.pipeline, &namespace.database)?;
     Ok(Asked {
         namespace,
         place,

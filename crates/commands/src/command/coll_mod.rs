@@ -142,7 +142,7 @@ fn modify_view(
         return Err(Error::user(ErrorCode::BadValue, "'viewOn' cannot be empty"));
     }
     let pipeline = pipeline.unwrap_or_else(|| view.pipeline.clone());
-    Pipeline::check_names(pipeline.as_raw())?;
+    Pipeline::glance(pipeline.as_raw(), &view.namespace.database)?;
     let changed = View::new(view.namespace.clone(), on, pipeline, view.collation.clone())?;
     call.engine.modify_view(changed)?;
     Ok(Document::new())

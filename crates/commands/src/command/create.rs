@@ -98,7 +98,7 @@ fn create_view(call: &Call<'_, '_>, namespace: Namespace, view: ViewOptions<'_>)
             format!("Cannot create a view in a multi-document transaction. NS: {namespace}"),
         ));
     }
-    Pipeline::check_names(view.pipeline.as_raw())?;
+    Pipeline::glance(view.pipeline.as_raw(), &namespace.database)?;
     call.engine.check_view_is_new(&namespace)?;
     let view = View::new(namespace, view.on, view.pipeline, None)?;
     call.engine.create_view(view)?;

@@ -30,10 +30,8 @@ impl Expression {
         if let Some(prepare) = call.operator.prepare {
             prepare(&mut call)?;
         }
-        let constant =
-            |argument: &Expression| matches!(argument, Expression::Constant(_) | Expression::Missing);
         let folds = !matches!(call.operator.fold, Fold::Never | Fold::Forgiving)
-            && call.arguments.iter().flatten().all(constant);
+            && call.arguments.iter().flatten().all(Expression::is_constant);
         match call.operator.rewrite {
             _ if folds => Expression::Call(call).computed(),
             Some(rewrite) => rewrite(call),
@@ -60,21 +58,21 @@ impl Expression {
         }
     }
 
-    /// A document or array of constants is one.
+    /// A document or array of constants is one, also of what is missing.
     fn literal(self) -> Expression {
         let constant = match &self {
-            Expression::Object(fields) => {
-                fields.iter().all(|(_, value)| matches!(value, Expression::Constant(_)))
-            }
-            Expression::Array(elements) => {
-                elements.iter().all(|value| matches!(value, Expression::Constant(_)))
-            }
+            Expression::Object(fields) => fields.iter().all(|(_, value)| value.is_constant()),
+            Expression::Array(elements) => elements.iter().all(Expression::is_constant),
             _ => false,
         };
         match constant.then(|| self.evaluate_constant()) {
             Some(Ok(value)) => value.into_value().map_or(self, Expression::Constant),
             _ => self,
         }
+    }
+
+    fn is_constant(&self) -> bool {
+        matches!(self, Expression::Constant(_) | Expression::Missing)
     }
 
     fn computed(self) -> Result<Expression> {

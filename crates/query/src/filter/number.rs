@@ -175,11 +175,9 @@ pub(crate) fn short(number: f64) -> String {
 }
 
 fn general(number: f64, precision: usize) -> String {
-    if number.is_nan() {
-        return "nan".to_owned();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { "inf".to_owned() } else { "-inf".to_owned() };
+    if !number.is_finite() {
+        let sign = if number.is_sign_negative() { "-" } else { "" };
+        return format!("{sign}{}", if number.is_nan() { "nan" } else { "inf" });
     }
     let scientific = format!("{number:.*e}", precision - 1);
     let (mantissa, exponent) = scientific.split_once('e').expect("the format has an exponent");
@@ -209,6 +207,8 @@ mod tests {
             (-2.0, "-2", "-2.0"),
             (0.00001, "1e-05", "1e-05.0"),
             (f64::NAN, "nan", "nan.0"),
+            (-f64::NAN, "-nan", "-nan.0"),
+            (f64::NEG_INFINITY, "-inf", "-inf.0"),
         ] {
             assert_eq!(short(number), six);
             assert_eq!(display(RawValue::Double(number)), sixteen);

@@ -1,6 +1,6 @@
 //! `$collStats`: sizes and counts of the collection.
 
-use kilim_bson::{Document, RawValue, doc};
+use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::field::{NUMBERS, given, unknown, wrong_type};
@@ -14,7 +14,16 @@ pub struct CollStats {
     pub storage_scale: Option<i64>,
 }
 
+pub(super) fn glance(name: &str, value: RawValue<'_>, _: &str) -> Result<()> {
+    parse_specification(name, value).map(drop)
+}
+
 pub(super) fn parse(name: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+    out.push(Stage::CollStats(parse_specification(name, value)?));
+    Ok(())
+}
+
+fn parse_specification(name: &str, value: RawValue<'_>) -> Result<CollStats> {
     let RawValue::Document(spec) = value else {
         return Err(Error::location(
             5447000,
@@ -41,11 +50,10 @@ pub(super) fn parse(name: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut 
             }
         }
     }
-    out.push(Stage::CollStats(stage));
-    Ok(())
+    Ok(stage)
 }
 
-fn parse_scale(options: kilim_bson::RawDocument<'_>) -> Result<i64> {
+fn parse_scale(options: RawDocument<'_>) -> Result<i64> {
     let mut scale = 1;
     for (name, value) in given(options) {
         let path = format!("$collStats.storageStats.{name}");

@@ -1,6 +1,6 @@
 //! `$currentOp`: what runs now.
 
-use kilim_bson::{Document, RawValue, doc};
+use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Behaviour, Context, Place, Stage};
@@ -14,16 +14,26 @@ pub struct CurrentOp {
     pub idle_sessions: bool,
 }
 
-pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
-    let RawValue::Document(spec) = value else {
-        return Err(Error::user(
-            ErrorCode::TypeMismatch,
-            format!(
-                "$currentOp options must be specified in an object, but found: {}",
-                value.element_type().name()
-            ),
-        ));
-    };
+pub(super) fn glance(name: &str, value: RawValue<'_>, _: &str) -> Result<()> {
+    specification(name, value).map(drop)
+}
+
+/// The options of a stage that tells of the server.
+pub(super) fn specification<'a>(name: &str, value: RawValue<'a>) -> Result<RawDocument<'a>> {
+    value.as_document().ok_or_else(|| {
+        let found = value.element_type().name();
+        let message = format!("{name} options must be specified in an object, but found: {found}");
+        Error::user(ErrorCode::TypeMismatch, message)
+    })
+}
+
+pub(super) fn parse(
+    name: &str,
+    value: RawValue<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<Stage>,
+) -> Result<()> {
+    let spec = specification(name, value)?;
     let mut stage = CurrentOp { given: spec.to_document(), idle_sessions: true };
     for (name, value) in spec.iter() {
         let code = match name {

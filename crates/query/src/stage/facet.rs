@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawValue, Value, doc};
+use kilim_bson::{Document, RawArray, RawValue, Value, doc};
 use kilim_error::{Error, Result};
 
 use super::{Behaviour, Beyond, Context, Pipeline, Place, Stage};
@@ -15,12 +15,27 @@ pub struct Facet {
     pub facets: Arc<[(String, Pipeline)]>,
 }
 
+pub(super) fn glance(name: &str, value: RawValue<'_>, database: &str) -> Result<()> {
+    let facets = parse_specification(name, value)?;
+    facets.into_iter().try_for_each(|(_, stages)| Pipeline::glance(stages, database))
+}
+
 pub(super) fn parse(
     name: &str,
     value: RawValue<'_>,
     context: &Context<'_>,
     out: &mut Vec<Stage>,
 ) -> Result<()> {
+    let raw = parse_specification(name, value)?;
+    let within = context.within(Place::Facet)?;
+    let facets =
+        raw.into_iter().map(|(name, stages)| Ok((name.to_owned(), Pipeline::parse(stages, &within)?)));
+    out.push(Stage::Facet(Facet { facets: facets.collect::<Result<_>>()? }));
+    Ok(())
+}
+
+/// The fields and their stages.
+fn parse_specification<'a>(name: &str, value: RawValue<'a>) -> Result<Vec<(&'a str, RawArray<'a>)>> {
     let spec = value.as_document().filter(|spec| !spec.is_empty()).ok_or_else(|| {
         let found = text::element(name, value);
         Error::location(
@@ -52,11 +67,7 @@ pub(super) fn parse(
         }
         raw.push((name, stages));
     }
-    let within = context.within(Place::Facet)?;
-    let facets =
-        raw.into_iter().map(|(name, stages)| Ok((name.to_owned(), Pipeline::parse(stages, &within)?)));
-    out.push(Stage::Facet(Facet { facets: facets.collect::<Result<_>>()? }));
-    Ok(())
+    Ok(raw)
 }
 
 impl Behaviour for Facet {

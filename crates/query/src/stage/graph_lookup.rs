@@ -32,7 +32,19 @@ pub struct GraphLookup {
     pub collation: Option<Collation>,
 }
 
+pub(super) fn glance(_: &str, value: RawValue<'_>, database: &str) -> Result<()> {
+    specification(value, database).map(drop)
+}
+
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+    let (specification, from) = specification(value, context.database)?;
+    let stage = parse_fields(specification, from, context)?;
+    out.push(Stage::GraphLookup(Arc::new(stage)));
+    Ok(())
+}
+
+/// The options, and among them the collection.
+fn specification<'a>(value: RawValue<'a>, database: &str) -> Result<(RawDocument<'a>, &'a str)> {
     let RawValue::Document(specification) = value else {
         return Err(failed(format!(
             "the $graphLookup stage specification must be an object, but found {}",
@@ -46,10 +58,8 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         )));
     };
     let from = lookup::parse_from("$graphLookup", from)?;
-    lookup::check_from("$graphLookup", context.database, from)?;
-    let stage = parse_fields(specification, from, context)?;
-    out.push(Stage::GraphLookup(Arc::new(stage)));
-    Ok(())
+    lookup::check_from("$graphLookup", database, from)?;
+    Ok((specification, from))
 }
 
 fn parse_fields(specification: RawDocument<'_>, from: &str, context: &Context<'_>) -> Result<GraphLookup> {

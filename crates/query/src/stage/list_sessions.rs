@@ -1,11 +1,11 @@
 //! `$listSessions` and `$listLocalSessions`: sessions that were used lately. One node knows them all, so
 //! both show the same, though they are asked in different places.
 
-use kilim_bson::{Document, RawValue, Value};
+use kilim_bson::{Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::field::{unknown, wrong_type};
-use super::{Behaviour, Context, Place, Stage};
+use super::{Behaviour, Context, Place, Stage, current_op};
 
 #[derive(Debug, Clone)]
 pub struct ListSessions {
@@ -13,6 +13,10 @@ pub struct ListSessions {
     given: Document,
     /// Certain users' only. Nobody has a name here, so they have none.
     pub of_users: bool,
+}
+
+pub(super) fn glance(name: &str, value: RawValue<'_>, _: &str) -> Result<()> {
+    parse_options(name, value).map(drop)
 }
 
 pub(super) fn parse(
@@ -36,15 +40,14 @@ pub(super) fn parse(
     if let Some(message) = refused {
         return Err(Error::user(ErrorCode::InvalidNamespace, message));
     }
-    let RawValue::Document(spec) = value else {
-        return Err(Error::user(
-            ErrorCode::TypeMismatch,
-            format!(
-                "{name} options must be specified in an object, but found: {}",
-                value.element_type().name()
-            ),
-        ));
-    };
+    let (given, of_users) = parse_options(name, value)?;
+    out.push(Stage::ListSessions(ListSessions { name, given: given.to_document(), of_users }));
+    Ok(())
+}
+
+/// The options, and whether they name users.
+fn parse_options<'a>(name: &str, value: RawValue<'a>) -> Result<(RawDocument<'a>, bool)> {
+    let spec = current_op::specification(name, value)?;
     let mut of_users = false;
     for (field, value) in spec.iter() {
         let path = format!("{name}.{field}");
@@ -56,8 +59,7 @@ pub(super) fn parse(
             _ => return Err(unknown(&path)),
         }
     }
-    out.push(Stage::ListSessions(ListSessions { name, given: spec.to_document(), of_users }));
-    Ok(())
+    Ok((spec, of_users))
 }
 
 impl Behaviour for ListSessions {

@@ -34,8 +34,8 @@ pub struct Lookup {
     pub unwinding: Option<Unwinding>,
     /// What an absorbed `$match` asks of a found document; only where it is unwound.
     pub matching: Option<Arc<Filter>>,
-    /// The finds go to the end of the document even if the field is there: what mongod's newer engine does, which runs
-    /// lookups at the head of a pipeline.
+    /// The finds go to the end of the document even if the field is there, and null finds no undefined: what mongod's
+    /// newer engine does, which runs lookups at the head of a pipeline.
     pub appended: bool,
     /// How texts compare.
     pub collation: Option<Collation>,
@@ -72,13 +72,30 @@ pub struct Unwinding {
     pub include_array_index: Option<FieldPath>,
 }
 
+pub(super) fn glance(_: &str, value: RawValue<'_>, database: &str) -> Result<()> {
+    let specification = specification(value)?;
+    let pipeline = specification.get("pipeline");
+    match specification.get("from") {
+        None if pipeline.is_none() => return Err(from_nowhere()),
+        None => {}
+        Some(from) => check_from("$lookup", database, parse_from("$lookup", from)?)?,
+    }
+    pipeline.map_or(Ok(()), |pipeline| Pipeline::glance(parse_array(pipeline)?, database))
+}
+
+fn specification(value: RawValue<'_>) -> Result<RawDocument<'_>> {
+    value.as_document().ok_or_else(|| {
+        let found = value.element_type().name();
+        failed(format!("the $lookup stage specification must be an object, but found {found}"))
+    })
+}
+
+fn from_nowhere() -> Error {
+    failed("must specify 'pipeline' when 'from' is empty".to_owned())
+}
+
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
-    let RawValue::Document(specification) = value else {
-        return Err(failed(format!(
-            "the $lookup stage specification must be an object, but found {}",
-            value.element_type().name()
-        )));
-    };
+    let specification = specification(value)?;
     let (mut from, mut target, mut local, mut foreign) = (None, "", "", "");
     let (mut variables, mut pipeline) = (None, None);
     for (name, value) in specification {
@@ -113,9 +130,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         }
     }
     match from {
-        None if pipeline.is_none() => {
-            return Err(failed("must specify 'pipeline' when 'from' is empty".to_owned()));
-        }
+        None if pipeline.is_none() => return Err(from_nowhere()),
         None => {}
         Some(name) => check_from("$lookup", context.database, name)?,
     }
@@ -336,6 +351,15 @@ impl Equality {
         Ok(Equality { local, foreign: Path::parse(foreign) })
     }
 
+    /// Whether a foreign document has one of these values, undefined being none but itself.
+    pub fn holds(&self, document: RawDocument<'_>, values: &[RawValue<'_>]) -> bool {
+        let mut holds = false;
+        foreign_values(document, &self.foreign, &mut |found| {
+            holds |= values.iter().any(|value| kilim_bson::compare(*value, found).is_eq());
+        });
+        holds
+    }
+
     /// The values that a document looks for: arrays stand for their elements, and nothing for null.
     pub fn local_values<'a>(&self, document: RawDocument<'a>, visit: &mut dyn FnMut(RawValue<'a>)) {
         let mut found = false;
@@ -346,11 +370,6 @@ impl Equality {
         if !found {
             visit(RawValue::Null);
         }
-    }
-
-    /// The values by which a document is found: those that an equality filter would look at.
-    pub fn foreign_values<'a>(&self, document: RawDocument<'a>, visit: &mut dyn FnMut(RawValue<'a>)) {
-        foreign_values(document, &self.foreign, visit);
     }
 }
 

@@ -6,7 +6,7 @@ use kilim_bson::{Array, Document, RawArray, RawDocument, RawValue, Value, Writer
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::lookup::{parse_variables, variables_document, wrong_type};
-use super::{Behaviour, Context, Stage};
+use super::{Behaviour, Context, Pipeline, Stage};
 use crate::expression::{Base, Expression, FieldPath, Variable};
 
 #[derive(Debug, Clone)]
@@ -69,34 +69,35 @@ impl WhenNotMatched {
     }
 }
 
+/// `whenMatched` as it was written.
+enum Matched<'a> {
+    Mode(WhenMatched),
+    Pipeline(RawArray<'a>),
+}
+
 /// The fields of the specification as they come.
 #[derive(Default)]
 struct Fields<'a> {
     into: Option<(Option<&'a str>, &'a str)>,
-    on: Option<Vec<FieldPath>>,
+    on: Option<Vec<&'a str>>,
     variables: Option<RawDocument<'a>>,
-    when_matched: Option<RawValue<'a>>,
+    when_matched: Option<Matched<'a>>,
     when_not_matched: Option<WhenNotMatched>,
 }
 
+pub(super) fn glance(_: &str, value: RawValue<'_>, database: &str) -> Result<()> {
+    let fields = Fields::of(value)?;
+    let (database, collection) = fields.target(database)?;
+    check_names(database, collection)?;
+    match fields.when_matched {
+        Some(Matched::Pipeline(pipeline)) => Pipeline::glance(pipeline, database),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
-    let fields = match value {
-        RawValue::String(name) => Fields { into: Some((None, name)), ..Fields::default() },
-        RawValue::Document(specification) => Fields::parse(specification)?,
-        _ => {
-            return Err(Error::user(
-                ErrorCode::TypeMismatch,
-                format!(
-                    "$merge requires a string or object argument, but found {}",
-                    value.element_type().name()
-                ),
-            ));
-        }
-    };
-    let Some((database, collection)) = fields.into else {
-        return Err(Error::location(40414, "BSON field '$merge.into' is missing but a required field"));
-    };
-    let database = database.unwrap_or(context.database);
+    let fields = Fields::of(value)?;
+    let (database, collection) = fields.target(context.database)?;
     check_target(database, collection)?;
     let when_not_matched = fields.when_not_matched.unwrap_or(WhenNotMatched::Insert);
     let when_matched = parse_when_matched(fields.when_matched, fields.variables, context)?;
@@ -113,7 +114,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
     }
     let on_was_given = fields.on.is_some();
     let on = match fields.on {
-        Some(on) => on,
+        Some(names) => paths_of(names)?,
         None => vec![FieldPath::parse("_id")?],
     };
     out.push(Stage::Merge(Arc::new(Merge {
@@ -128,6 +129,26 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
 }
 
 impl<'a> Fields<'a> {
+    fn of(value: RawValue<'a>) -> Result<Fields<'a>> {
+        match value {
+            RawValue::String(name) => Ok(Fields { into: Some((None, name)), ..Fields::default() }),
+            RawValue::Document(specification) => Fields::parse(specification),
+            _ => {
+                let found = value.element_type().name();
+                let message = format!("$merge requires a string or object argument, but found {found}");
+                Err(Error::user(ErrorCode::TypeMismatch, message))
+            }
+        }
+    }
+
+    /// Database and collection.
+    fn target(&self, database: &'a str) -> Result<(&'a str, &'a str)> {
+        let Some((other, collection)) = self.into else {
+            return Err(Error::location(40414, "BSON field '$merge.into' is missing but a required field"));
+        };
+        Ok((other.unwrap_or(database), collection))
+    }
+
     fn parse(specification: RawDocument<'a>) -> Result<Fields<'a>> {
         let mut fields = Fields::default();
         for (name, value) in specification {
@@ -139,10 +160,11 @@ impl<'a> Fields<'a> {
                     _ => return Err(wrong_type("$merge", name, value, "object")),
                 },
                 "whenMatched" => {
-                    if !matches!(value, RawValue::String(_) | RawValue::Array(_)) {
-                        return Err(neither(51191, "whenMatched", "an array", value));
-                    }
-                    fields.when_matched = Some(value);
+                    fields.when_matched = Some(match value {
+                        RawValue::String(mode) => Matched::Mode(parse_mode(mode)?),
+                        RawValue::Array(pipeline) => Matched::Pipeline(pipeline),
+                        _ => return Err(neither(51191, "whenMatched", "an array", value)),
+                    });
                 }
                 "whenNotMatched" => {
                     let mode = value.as_str().ok_or_else(|| wrong_type("$merge", name, value, "string"))?;
@@ -194,18 +216,19 @@ fn parse_into(value: RawValue<'_>) -> Result<(Option<&str>, &str)> {
     }
 }
 
-fn parse_on(value: RawValue<'_>) -> Result<Vec<FieldPath>> {
-    let names: Vec<&str> = match value {
-        RawValue::String(name) => vec![name],
-        RawValue::Array(names) if names.is_empty() => {
-            return Err(Error::location(
-                51187,
-                "If explicitly specifying $merge 'on', must include at least one field",
-            ));
-        }
-        RawValue::Array(names) => names.iter().map(parse_on_element).collect::<Result<_>>()?,
-        _ => return Err(neither(51186, "on", "an array of strings", value)),
-    };
+fn parse_on(value: RawValue<'_>) -> Result<Vec<&str>> {
+    match value {
+        RawValue::String(name) => Ok(vec![name]),
+        RawValue::Array(names) if names.is_empty() => Err(Error::location(
+            51187,
+            "If explicitly specifying $merge 'on', must include at least one field",
+        )),
+        RawValue::Array(names) => names.iter().map(parse_on_element).collect(),
+        _ => Err(neither(51186, "on", "an array of strings", value)),
+    }
+}
+
+fn paths_of(names: Vec<&str>) -> Result<Vec<FieldPath>> {
     let mut paths: Vec<FieldPath> = Vec::with_capacity(names.len());
     for name in names {
         if paths.iter().any(|known| known.as_str() == name) {
@@ -225,21 +248,25 @@ fn parse_on_element(value: RawValue<'_>) -> Result<&str> {
     })
 }
 
+fn parse_mode(mode: &str) -> Result<WhenMatched> {
+    match mode {
+        "replace" => Ok(WhenMatched::Replace),
+        "keepExisting" => Ok(WhenMatched::KeepExisting),
+        "merge" => Ok(WhenMatched::Merge),
+        "fail" => Ok(WhenMatched::Fail),
+        other => Err(not_a_mode(other, "whenMatched")),
+    }
+}
+
 fn parse_when_matched(
-    value: Option<RawValue<'_>>,
+    written: Option<Matched<'_>>,
     variables: Option<RawDocument<'_>>,
     context: &Context<'_>,
 ) -> Result<WhenMatched> {
-    let mode = match value {
-        Some(RawValue::Array(pipeline)) => return parse_pipeline(pipeline, variables, context),
+    let mode = match written {
+        Some(Matched::Pipeline(pipeline)) => return parse_pipeline(pipeline, variables, context),
         None => WhenMatched::Merge,
-        Some(value) => match value.as_str().unwrap_or_default() {
-            "replace" => WhenMatched::Replace,
-            "keepExisting" => WhenMatched::KeepExisting,
-            "merge" => WhenMatched::Merge,
-            "fail" => WhenMatched::Fail,
-            other => return Err(not_a_mode(other, "whenMatched")),
-        },
+        Some(Matched::Mode(mode)) => mode,
     };
     if variables.is_some() {
         return Err(Error::location(
@@ -279,6 +306,17 @@ fn parse_pipeline(
 }
 
 fn check_target(database: &str, collection: &str) -> Result<()> {
+    check_names(database, collection)?;
+    if collection.starts_with("system.") {
+        return Err(Error::location(31319, format!("Cannot $merge to special collection: {collection}")));
+    }
+    if matches!(database, "admin" | "config" | "local") {
+        return Err(Error::location(31320, format!("Cannot $merge to internal database: {database}")));
+    }
+    Ok(())
+}
+
+fn check_names(database: &str, collection: &str) -> Result<()> {
     let invalid = |message: String| Err(Error::user(ErrorCode::InvalidNamespace, message));
     if collection.starts_with('.') {
         return invalid(format!("Collection names cannot start with '.': {collection}"));
@@ -288,12 +326,6 @@ fn check_target(database: &str, collection: &str) -> Result<()> {
     }
     if database.contains('.') {
         return invalid(format!("'.' is an invalid character in the database name: {database}"));
-    }
-    if collection.starts_with("system.") {
-        return Err(Error::location(31319, format!("Cannot $merge to special collection: {collection}")));
-    }
-    if matches!(database, "admin" | "config" | "local") {
-        return Err(Error::location(31320, format!("Cannot $merge to internal database: {database}")));
     }
     Ok(())
 }

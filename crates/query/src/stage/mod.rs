@@ -264,6 +264,15 @@ impl Pipeline {
         stages.iter().try_for_each(|stage| named(stage).map(drop))
     }
 
+    /// The same, and of what stages read and write, through all pipelines within. mongod looks so far before it
+    /// looks at any expression, so these faults are told first.
+    pub fn glance(stages: RawArray<'_>, database: &str) -> Result<()> {
+        stages.iter().try_for_each(|stage| {
+            let (definition, name, value) = named(stage)?;
+            definition.glance.map_or(Ok(()), |glance| glance(name, value, database))
+        })
+    }
+
     pub fn parse(stages: RawArray<'_>, context: &Context<'_>) -> Result<Pipeline> {
         let count = stages.len();
         if count > STAGES_MAX {

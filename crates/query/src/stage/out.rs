@@ -11,23 +11,29 @@ pub struct Out {
     pub collection: Box<str>,
 }
 
+pub(super) fn glance(_: &str, value: RawValue<'_>, database: &str) -> Result<()> {
+    let (database, collection) = parse_target(value, database)?;
+    check_names(database, collection)
+}
+
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
-    let (database, collection) = match value {
-        RawValue::String(name) => (context.database, name),
-        RawValue::Document(namespace) => parse_namespace(namespace)?,
-        _ => {
-            return Err(Error::location(
-                16990,
-                format!(
-                    "$out only supports a string or object argument, but found {}",
-                    value.element_type().name()
-                ),
-            ));
-        }
-    };
+    let (database, collection) = parse_target(value, context.database)?;
     check_target(database, collection)?;
     out.push(Stage::Out(Out { database: database.into(), collection: collection.into() }));
     Ok(())
+}
+
+/// Database and collection.
+fn parse_target<'a>(value: RawValue<'a>, database: &'a str) -> Result<(&'a str, &'a str)> {
+    match value {
+        RawValue::String(name) => Ok((database, name)),
+        RawValue::Document(namespace) => parse_namespace(namespace),
+        _ => {
+            let found = value.element_type().name();
+            let message = format!("$out only supports a string or object argument, but found {found}");
+            Err(Error::location(16990, message))
+        }
+    }
 }
 
 fn parse_namespace(namespace: RawDocument<'_>) -> Result<(&str, &str)> {
@@ -50,6 +56,17 @@ fn parse_namespace(namespace: RawDocument<'_>) -> Result<(&str, &str)> {
 }
 
 fn check_target(database: &str, collection: &str) -> Result<()> {
+    check_names(database, collection)?;
+    if collection.starts_with("system.") {
+        return Err(Error::location(17385, format!("Can't $out to special collection: {collection}")));
+    }
+    if matches!(database, "admin" | "config" | "local") {
+        return Err(Error::location(31321, format!("Can't $out to internal database: {database}")));
+    }
+    Ok(())
+}
+
+fn check_names(database: &str, collection: &str) -> Result<()> {
     let invalid = |message: String| Err(Error::user(ErrorCode::InvalidNamespace, message));
     if database.contains('.') {
         return invalid(format!("'.' is an invalid character in the database name: {database}"));
@@ -59,12 +76,6 @@ fn check_target(database: &str, collection: &str) -> Result<()> {
     }
     if database.is_empty() || collection.is_empty() {
         return invalid(format!("Invalid $out target namespace, {database}.{collection}"));
-    }
-    if collection.starts_with("system.") {
-        return Err(Error::location(17385, format!("Can't $out to special collection: {collection}")));
-    }
-    if matches!(database, "admin" | "config" | "local") {
-        return Err(Error::location(31321, format!("Can't $out to internal database: {database}")));
     }
     Ok(())
 }

@@ -14,6 +14,9 @@ use super::{
 pub type Parse =
     fn(name: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()>;
 
+/// Refuses what stands in the way of knowing which collections a stage reads and writes.
+pub type Glance = fn(name: &str, value: RawValue<'_>, database: &str) -> Result<()>;
+
 /// One line of the table.
 #[derive(Debug)]
 pub struct Definition {
@@ -21,6 +24,8 @@ pub struct Definition {
     /// One line for people.
     pub help: &'static str,
     pub parse: Parse,
+    /// What is looked at before the first stage is parsed.
+    pub glance: Option<Glance>,
     pub position: Position,
     /// Reads no collection, so it stands first in a pipeline over a database.
     pub sourceless: bool,
@@ -45,6 +50,7 @@ const fn stage(name: &'static str, parse: Parse, help: &'static str) -> Definiti
         name,
         help,
         parse,
+        glance: None,
         position: Position::Any,
         sourceless: false,
         in_facet: true,
@@ -57,6 +63,10 @@ const fn stage(name: &'static str, parse: Parse, help: &'static str) -> Definiti
 }
 
 impl Definition {
+    const fn glanced(self, glance: Glance) -> Definition {
+        Definition { glance: Some(glance), ..self }
+    }
+
     /// Gives documents of its own: stands first, and not within `$facet`.
     const fn first(self) -> Definition {
         Definition { position: Position::First, in_facet: false, ..self }
@@ -104,27 +114,46 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$bucket", bucket::parse, "documents between given boundaries, gathered"),
     stage("$bucketAuto", bucket_auto::parse, "documents divided into buckets of about equal size"),
     stage("$changeStream", refused::parse, "changes as they happen").first(),
-    stage("$collStats", coll_stats::parse, "sizes and counts of the collection").first().not_in_transaction(),
+    stage("$collStats", coll_stats::parse, "sizes and counts of the collection")
+        .glanced(coll_stats::glance)
+        .first()
+        .not_in_transaction(),
     stage("$count", count::parse, "the number of documents"),
-    stage("$currentOp", current_op::parse, "what runs now").first().sourceless().local_only(),
+    stage("$currentOp", current_op::parse, "what runs now")
+        .glanced(current_op::glance)
+        .first()
+        .sourceless()
+        .local_only(),
     stage("$densify", refused::parse, "fill gaps in a sequence"),
     stage("$documents", documents::parse, "documents that an expression gives").first().sourceless(),
-    stage("$facet", facet::parse, "several pipelines over the same documents").not_in_facet(),
+    stage("$facet", facet::parse, "several pipelines over the same documents")
+        .glanced(facet::glance)
+        .not_in_facet(),
     stage("$fill", refused::parse, "fill missing values"),
     stage("$geoNear", refused::parse, "documents by their distance from a point").first(),
-    stage("$graphLookup", graph_lookup::parse, "documents that references lead to, step by step"),
+    stage("$graphLookup", graph_lookup::parse, "documents that references lead to, step by step")
+        .glanced(graph_lookup::glance),
     stage("$group", group::parse, "one document for each different key"),
     stage("$indexStats", index_stats::parse, "how often each index was used").first().not_in_transaction(),
     stage("$limit", limit::parse, "the first documents"),
     stage("$listLocalSessions", list_sessions::parse, "sessions of this node")
+        .glanced(list_sessions::glance)
         .first()
         .sourceless()
         .local_only(),
-    stage("$listSessions", list_sessions::parse, "sessions").first().not_in_transaction(),
-    stage("$lookup", lookup::parse, "documents of another collection that go with each"),
+    stage("$listSessions", list_sessions::parse, "sessions")
+        .glanced(list_sessions::glance)
+        .first()
+        .not_in_transaction(),
+    stage("$lookup", lookup::parse, "documents of another collection that go with each")
+        .glanced(lookup::glance),
     stage("$match", r#match::parse, "the documents that match a filter"),
-    stage("$merge", merge::parse, "write into a collection, document by document").last(),
-    stage("$out", out::parse, "write into a collection, in place of what is there").last(),
+    stage("$merge", merge::parse, "write into a collection, document by document")
+        .glanced(merge::glance)
+        .last(),
+    stage("$out", out::parse, "write into a collection, in place of what is there")
+        .glanced(out::glance)
+        .last(),
     stage("$patternStats", pattern_stats::parse, "what patterns did, and how they are doing")
         .first()
         .not_in_transaction(),
@@ -144,7 +173,9 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$skip", skip::parse, "all but the first documents"),
     stage("$sort", sort::parse, "documents in order"),
     stage("$sortByCount", sort_by_count::parse, "how often each value comes, the most frequent first"),
-    stage("$unionWith", union_with::parse, "documents of another collection behind").not_in_transaction(),
+    stage("$unionWith", union_with::parse, "documents of another collection behind")
+        .glanced(union_with::glance)
+        .not_in_transaction(),
     stage("$unset", unset::parse, "all but some fields").in_update(),
     stage("$unwind", unwind::parse, "one document for each element of an array"),
 ];

@@ -16,7 +16,28 @@ pub struct UnionWith {
     pub pipeline: Arc<Pipeline>,
 }
 
+pub(super) fn glance(_: &str, value: RawValue<'_>, database: &str) -> Result<()> {
+    let (_, stages) = parse_specification(value)?;
+    stages.map_or(Ok(()), |stages| Pipeline::glance(stages.as_raw(), database))
+}
+
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+    let (collection, stages) = parse_specification(value)?;
+    let within = context.within(Place::UnionWith)?;
+    let pipeline = match &stages {
+        Some(stages) => Pipeline::parse(stages.as_raw(), &within)?,
+        None => Pipeline::default(),
+    };
+    out.push(Stage::UnionWith(UnionWith {
+        database: context.database.into(),
+        collection: collection.map(Into::into),
+        pipeline: Arc::new(pipeline),
+    }));
+    Ok(())
+}
+
+/// The collection and the stages.
+fn parse_specification(value: RawValue<'_>) -> Result<(Option<&str>, Option<Array>)> {
     let (collection, stages): (Option<&str>, Option<Array>) = match value {
         RawValue::String(collection) => (Some(collection), None),
         RawValue::Document(_) => parse_options(value)?,
@@ -36,17 +57,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
             "$unionWith stage without explicit collection must have a pipeline with $documents as first stage",
         ));
     }
-    let within = context.within(Place::UnionWith)?;
-    let pipeline = match &stages {
-        Some(stages) => Pipeline::parse(stages.as_raw(), &within)?,
-        None => Pipeline::default(),
-    };
-    out.push(Stage::UnionWith(UnionWith {
-        database: context.database.into(),
-        collection: collection.map(Into::into),
-        pipeline: Arc::new(pipeline),
-    }));
-    Ok(())
+    Ok((collection, stages))
 }
 
 fn parse_options(value: RawValue<'_>) -> Result<(Option<&str>, Option<Array>)> {

@@ -72,6 +72,10 @@ pub(super) fn permitted(
         (_, _) if has_bare_condition(asked.as_raw()) => {
             Some("mongod forgets that a field was renamed where it alone is an $expr")
         }
+        // `[{$set: {"o.y": "$s"}}, {$match: {o: …}}]` asks for `o` as it was before.
+        (_, _) if asks_for_parent_of_renamed(asked.as_raw()) => {
+            Some("mongod asks for a document before a field that gets another's value is in it")
+        }
         // Groups that mongod does not make do not fail either.
         (None, _) if has("$group") && (has("$exists") || has("$type")) && has("$match") => {
             Some("mongod asks a group's documents for $exists and $type what it should ask of the group")
@@ -164,6 +168,57 @@ fn has_bare_condition(value: RawValue<'_>) -> bool {
         }),
         RawValue::Array(array) => array.iter().any(has_bare_condition),
         _ => false,
+    }
+}
+
+/// Whether a field within a document gets another's value by `$addFields`, and a filter asks for that document.
+fn asks_for_parent_of_renamed(asked: RawValue<'_>) -> bool {
+    let mut parents = Vec::new();
+    visit_operands(asked, &["$addFields", "$set"], &mut |fields| {
+        renamed_within(fields, "", &mut parents);
+    });
+    let mut found = false;
+    visit_operands(asked, &["$match", "filter", "query", "q"], &mut |filter| {
+        found |= parents.iter().any(|parent| mentions(filter, parent));
+    });
+    found
+}
+
+/// Visits what stands under these names.
+fn visit_operands(value: RawValue<'_>, names: &[&str], visit: &mut dyn FnMut(RawValue<'_>)) {
+    for (name, value) in value.as_container().into_iter().flatten() {
+        if names.contains(&name) {
+            visit(value);
+        }
+        visit_operands(value, names, visit);
+    }
+}
+
+/// The paths of the documents in which a field gets a field's value.
+fn renamed_within(fields: RawValue<'_>, above: &str, parents: &mut Vec<String>) {
+    for (name, value) in fields.as_document().into_iter().flatten() {
+        let path = format!("{above}{name}");
+        match value {
+            RawValue::String(text) if text.starts_with('$') => {
+                let dots = path.match_indices('.');
+                parents.extend(dots.map(|(at, _)| path[..at].to_owned()));
+            }
+            RawValue::Document(_) if !name.starts_with('$') => {
+                renamed_within(value, &format!("{path}."), parents);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a filter asks for a path.
+fn mentions(filter: RawValue<'_>, path: &str) -> bool {
+    match filter {
+        RawValue::String(text) => text.strip_prefix('$') == Some(path),
+        filter => {
+            let mut fields = filter.as_container().into_iter().flatten();
+            fields.any(|(name, value)| name == path || mentions(value, path))
+        }
     }
 }
 

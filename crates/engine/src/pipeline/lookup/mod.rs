@@ -110,7 +110,16 @@ impl Lookup {
                 bindings_for(&self.stage, document, &self.bindings)?;
                 return Err(flaw.clone());
             }
-            Finder::Equality(join) => join.find(&mut values, &mut self.found, context)?,
+            Finder::Equality(join) => {
+                join.find(&mut values, &mut self.found, context)?;
+                // The newer engine does not take undefined for null as filters do.
+                if let Some(equality) = &self.stage.equality
+                    && self.stage.appended
+                    && values.iter().any(|value| matches!(value, RawValue::Null))
+                {
+                    self.found.retain(|row| equality.holds(row.document(), &values));
+                }
+            }
             Finder::Inner(join) => {
                 let definitions = &self.stage.variables.definitions;
                 let bindings = bindings_for(&self.stage, document, &self.bindings)?;

@@ -45,9 +45,10 @@ fn prepare(call: &mut Call) -> Result<()> {
 }
 
 fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
+    // Evaluated first, looked at last: so mongod tells of their faults.
+    let date = call.argument(DATE, env)?;
     let format = format(call, env)?;
     let zone = argument::zone(call, TIMEZONE, env)?;
-    let date = call.argument(DATE, env)?;
     if date.is_nullish() {
         return if call.is_given(ON_NULL) { call.argument(ON_NULL, env) } else { Ok(Evaluated::NULL) };
     }

@@ -245,6 +245,10 @@ impl Unit<'_> {
             if done {
                 return Ok(());
             }
+            // Paused, modified or dropped meanwhile: the next attempt goes by what is in force now.
+            if self.engine.patterns().by_id(pattern).is_none_or(|pattern| !pattern.is_maintained()) {
+                return Ok(());
+            }
             // A job cannot enter a collection that is held whole.
             if self.has_lent() || !self.engine.lag.is_worked_on(pattern) {
                 return match until {

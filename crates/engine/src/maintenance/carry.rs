@@ -44,7 +44,22 @@ pub(super) struct Touched {
     pub refreshed_by: Option<PatternId>,
 }
 
+/// Before a change or after it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Side {
+    Before,
+    After,
+}
+
 impl Touched {
+    pub fn on(&self, side: Side) -> Option<RawDocument<'_>> {
+        let document = match side {
+            Side::Before => &self.before,
+            Side::After => &self.after,
+        };
+        document.as_ref().map(Document::as_raw)
+    }
+
     /// What a pattern may trust of the past.
     fn before_for(&self, pattern: &Pattern) -> Option<RawDocument<'_>> {
         let before = self.before.as_ref().filter(|_| self.refreshed_by != Some(pattern.id));

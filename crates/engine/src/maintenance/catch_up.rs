@@ -189,3 +189,66 @@ impl CatchUp<'_> {
         unit.settle()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::PatternState;
+    use super::super::pending::Left;
+    use super::*;
+    use crate::engine::EngineOptions;
+    use crate::namespace::Namespace;
+    use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+    use kilim_patterns::Declaration;
+
+    fn namespace(collection: &str) -> Namespace {
+        Namespace { database: "test".to_owned(), collection: collection.to_owned() }
+    }
+
+    fn fill(engine: &Engine, pattern: &Arc<Pattern>) {
+        engine.begin_filling(pattern);
+        while engine.patterns().by_id(pattern.id).unwrap().state != PatternState::Active {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_job_that_outlives_its_pattern_writes_nothing() {
+        let options = EngineOptions {
+            data: None,
+            durability: Durability::Relaxed,
+            cache_bytes: Some(16 << 20),
+            test_commands: false,
+        };
+        let engine = Engine::open(options).unwrap();
+        let running = engine.operations.start(1);
+        let insert = |collection: &str, documents: &[Document]| {
+            let raw: Vec<RawDocument<'_>> = documents.iter().map(Document::as_raw).collect();
+            let mut unit = Unit::new(&engine, Arc::clone(&running), Durability::Relaxed);
+            crate::write::insert(&mut unit, &namespace(collection), &raw, true, |at| at as i32).unwrap();
+            unit.settle().unwrap();
+        };
+        insert("products", &[doc! {"_id": 1}]);
+        insert("reviews", &[doc! {"_id": 1, "productId": 1}, doc! {"_id": 2, "productId": 1}]);
+        let recent = doc! {"name": "recent", "subset": {
+            "from": "reviews", "foreignField": "productId", "as": "recent", "sort": {"_id": 1}, "limit": 1,
+        }};
+        let declaration = Declaration::parse("products", recent.as_raw()).unwrap();
+        let old = engine.create_pattern(&running, "test", declaration).unwrap();
+        fill(&engine, &old);
+        let longer = doc! {"subset": {
+            "from": "reviews", "foreignField": "productId", "as": "recent", "sort": {"_id": 1}, "limit": 2,
+        }};
+        let new = engine.modify_pattern(&running, &old, longer.as_raw()).unwrap();
+        fill(&engine, &new);
+
+        let found = Pending { key: Value::Int32(1), version: 1, left: Left::Group, documents: 1, since: 0 };
+        let job = Job::new(0, JobKind::FanOut, old.clone());
+        engine.carry_through(&running, &job, &old, &[found], Duration::ZERO).unwrap();
+
+        let products = engine.collection(&namespace("products")).unwrap();
+        let stored =
+            engine.store.snapshot().get(Space::Records, &layout::record_key(products.id, RecordId(1)));
+        let product = document_of(&products, &stored.unwrap().unwrap());
+        assert_eq!(product.get("recent").and_then(RawValue::as_array).unwrap().iter().count(), 2);
+    }
+}

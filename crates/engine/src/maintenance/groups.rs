@@ -9,7 +9,7 @@ use kilim_patterns::{GroupState, Kind, Outcome, Rollup, Row, WhenNotMatched, wit
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::Space;
 
-use super::carry::{Touched, Work};
+use super::carry::{Side, Touched, Work};
 use super::locks::group_lock;
 use super::pending::{self, Left, Room, is_async, is_read_by_others, room, wait_for_room};
 use super::sources::{Use, find_unique};
@@ -182,18 +182,18 @@ fn apply(
         None => stored(unit, work, pattern, rollup, key_bytes, parent)?,
     };
     let state = match known {
-        None => read_anew(unit, work, pattern, rollup, key)?,
+        None => read_anew(unit, work, pattern, rollup, key, Side::After)?,
         Some(mut state) => {
             match rollup.change_group(key, &mut state, &delta.out, &delta.into, delta.newest) {
                 Ok(Outcome::Done) => state,
                 Ok(Outcome::Refill(parts))
-                    if refill::refill(unit, work, pattern, rollup, key, &mut state, &parts)? =>
+                    if refill::refill(unit, work, pattern, rollup, key, &mut state, &parts, Side::After)? =>
                 {
                     state
                 }
                 // An accumulator that fails on a row is as it is on the whole group.
                 Ok(Outcome::ReadAnew | Outcome::Refill(_)) | Err(Error::User(_)) => {
-                    read_anew(unit, work, pattern, rollup, key)?
+                    read_anew(unit, work, pattern, rollup, key, Side::After)?
                 }
                 Err(error) => return Err(error),
             }
@@ -238,18 +238,24 @@ fn leave_parent(
     Ok(true)
 }
 
-/// Shows a group in its parent for a job; nothing is pending for it then.
+/// Shows a group in its parent for a job; nothing is pending for it then. Where nothing is, the job has outlived its
+/// pattern: another has taken the pattern's place and what was pending over, and its groups are not known here any more.
 pub(super) fn catch_up_group(
     unit: &mut Unit<'_>,
     pattern: &Arc<Pattern>,
     rollup: &Rollup,
     key: RawValue<'_>,
 ) -> Result<()> {
+    let key_bytes = Rollup::key_bytes(key);
+    let place = layout::pending_key(pattern.id, &key_bytes);
+    unit.hold_alone(Space::Meta, &group_lock(pattern.id, &key_bytes))?;
+    unit.hold_alone(Space::Meta, &place)?;
+    if pending::newest(unit, pattern.id, &key_bytes)?.is_none() {
+        return Ok(());
+    }
     let patterns = unit.engine.patterns().of(&pattern.target.database).to_vec().into();
     let mut work = Work::new(patterns);
     let state = state_of(unit, &mut work, pattern, rollup, key)?;
-    let place = layout::pending_key(pattern.id, &Rollup::key_bytes(key));
-    unit.hold_alone(Space::Meta, &place)?;
     let parent = parent_of(unit, &mut work, pattern, rollup, key)?;
     show(unit, &mut work, pattern, rollup, key, &state, parent)?;
     work.finish(unit)?;
@@ -339,7 +345,7 @@ pub(super) fn show_all(
     Ok(())
 }
 
-/// The state of a group, held.
+/// The state of a group, held, without what this change does to its children: that comes to it by [`change`].
 pub(super) fn state_of(
     unit: &mut Unit<'_>,
     work: &mut Work,
@@ -354,15 +360,17 @@ pub(super) fn state_of(
     }
     let parent = parent_of(unit, work, pattern, rollup, key)?;
     let state = match stored(unit, work, pattern, rollup, &key_bytes, parent)? {
-        None => read_anew(unit, work, pattern, rollup, key)?,
+        None => read_anew(unit, work, pattern, rollup, key, Side::Before)?,
         Some(mut state) => match rollup.missing(&state) {
             Outcome::Done => return Ok(state),
             Outcome::Refill(parts)
-                if refill::refill(unit, work, pattern, rollup, key, &mut state, &parts)? =>
+                if refill::refill(unit, work, pattern, rollup, key, &mut state, &parts, Side::Before)? =>
             {
                 state
             }
-            Outcome::Refill(_) | Outcome::ReadAnew => read_anew(unit, work, pattern, rollup, key)?,
+            Outcome::Refill(_) | Outcome::ReadAnew => {
+                read_anew(unit, work, pattern, rollup, key, Side::Before)?
+            }
         },
     };
     let known = Known { pattern: pattern.clone(), state: state.clone(), parent };
@@ -389,13 +397,14 @@ fn stored(
     Ok(rollup.restore_group(&bytes, parent))
 }
 
-/// A group's state from all of its children, as they are after this change.
+/// A group's state from all of its children, as they are on one side of this change.
 fn read_anew(
     unit: &mut Unit<'_>,
     work: &Work,
     pattern: &Pattern,
     rollup: &Rollup,
     key: RawValue<'_>,
+    side: Side,
 ) -> Result<GroupState> {
     let key_bytes = Rollup::key_bytes(key);
     let Some(source) = &pattern.source else { return rollup.empty_group(key) };
@@ -426,7 +435,7 @@ fn read_anew(
     for at in work.places(source) {
         let touched = &work.touched[at];
         let order = touched.record.map_or(u64::MAX, |record| record.0);
-        rows.push((order, self::rows(rollup, touched.after.as_ref().map(Document::as_raw))));
+        rows.push((order, self::rows(rollup, touched.on(side))));
     }
     rows.sort_by_key(|(order, _)| *order);
     let own = rows.iter().flat_map(|(_, rows)| rows).filter(|row| row.key_bytes == key_bytes);
@@ -460,7 +469,7 @@ pub(super) fn take_up<'d>(
         delta.key.get_or_insert_with(|| one.key.clone());
         // A row that enters and leaves again within the transaction is no row.
         for row in &one.out {
-            match delta.into.iter().rposition(|entered| entered.document == row.document) {
+            match delta.into.iter().rposition(|entered| entered.is_same(row)) {
                 Some(at) => drop(delta.into.remove(at)),
                 None => delta.out.push(row.clone()),
             }

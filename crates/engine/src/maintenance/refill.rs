@@ -2,13 +2,13 @@
 
 use std::ops::Bound;
 
-use kilim_bson::{Document, RawValue, encode_value};
+use kilim_bson::{RawValue, encode_value};
 use kilim_error::Result;
 use kilim_patterns::{GroupState, Rollup, Walk};
 use kilim_storage::{Direction, Snapshot, Space};
 
 use super::Pattern;
-use super::carry::Work;
+use super::carry::{Side, Work};
 use super::groups::rows;
 use super::sources::document_of;
 use crate::catalog::Collection;
@@ -19,8 +19,9 @@ use crate::write::Unit;
 /// Behind all keys that begin with the same parts.
 const BEHIND: u8 = 0xFF;
 
-/// Makes the shares of some accumulators of a group again; false where an index for one of them is missing. The group is
-/// held.
+/// Makes the shares of some accumulators of a group again, of its children on one side of the change; false where an index
+/// for one of them is missing. The group is held.
+#[expect(clippy::too_many_arguments)]
 pub(super) fn refill(
     unit: &mut Unit<'_>,
     work: &Work,
@@ -29,6 +30,7 @@ pub(super) fn refill(
     key: RawValue<'_>,
     state: &mut GroupState,
     parts: &[usize],
+    side: Side,
 ) -> Result<bool> {
     let (Some(source), Some(field)) = (&pattern.source, rollup.key_field()) else { return Ok(false) };
     let Some(collection) = unit.join(source)? else { return Ok(false) };
@@ -67,7 +69,7 @@ pub(super) fn refill(
         for at in work.places(source) {
             let touched = &work.touched[at];
             let came = touched.record.map_or(u64::MAX, |record| record.0);
-            for row in rows(rollup, touched.after.as_ref().map(Document::as_raw)) {
+            for row in rows(rollup, touched.on(side)) {
                 if row.key_bytes == key_bytes {
                     refill.add(came, row);
                 }

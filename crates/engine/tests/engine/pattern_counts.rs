@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kilim_bson::{Document, RawValue, doc};
+use kilim_bson::{Document, RawValue, array, doc};
 use kilim_engine::maintenance::PatternState;
 
 use crate::pattern::{declare, make, one, recent, stats, wait_until_active};
 use crate::pattern_regression::{expect_count, expect_true, shop};
-use crate::support::{Db, everywhere, ns, number, numbered};
+use crate::support::{Db, delete, everywhere, ns, number, numbered};
 
 fn product(db: &Db, id: i32) -> Document {
     one(db, "products", doc! {"_id": id})
@@ -243,4 +243,50 @@ fn declared_at_the_instant_of_the_first_insert() {
         wait_until_active(&db, "reviews", "twice");
         assert_eq!(db.count("reviews", doc! {"twice": 4}), 3, "round {round}");
     }
+}
+
+#[test]
+fn a_parent_that_changes_its_children_counts_each_of_them_once() {
+    let db = Db::memory();
+    make(&db, &["products", "reviews"]);
+    db.insert("reviews", &numbered(1..6, |id| doc! {"_id": id, "productId": id}));
+    let weight = doc! {"name": "product", "extendedReference": {
+        "from": "products", "localField": "productId", "as": "product", "fields": {"weight": 1},
+    }};
+    declare(&db, "reviews", weight).unwrap();
+    wait_until_active(&db, "reviews", "product");
+    let total = doc! {
+        "name": "total",
+        "computed": {
+            "from": "reviews", "pipeline": [{"$group": {"_id": "$productId", "total": {"$sum": "$product.weight"}}}],
+        },
+        "backfill": {"batch": 1, "throttleMs": 60_000},
+    };
+    declare(&db, "products", total).unwrap();
+    // Its group has no state yet, and its review gets the weight that it counts by the same change.
+    db.insert("products", &[doc! {"_id": 5, "weight": 7}]);
+    assert_eq!(number(&product(&db, 5), "total"), 7);
+    db.update("products", doc! {"_id": 5}, doc! {"$set": {"weight": 8}}).unwrap();
+    assert_eq!(number(&product(&db, 5), "total"), 8);
+}
+
+#[test]
+fn a_transaction_that_exchanges_equal_children_changes_their_order() {
+    let db = Db::memory();
+    make(&db, &["products", "reviews"]);
+    db.insert("products", &[doc! {"_id": 1}]);
+    let review = |id: i32, rating: i32| doc! {"_id": id, "productId": 1, "rating": rating};
+    db.insert("reviews", &[review(1, 3), review(2, 4)]);
+    let first = doc! {"name": "first", "computed": {"from": "reviews", "pipeline": [
+        {"$project": {"_id": 0, "productId": 1, "rating": 1}},
+        {"$group": {"_id": "$productId", "ratings": {"$push": "$rating"}}},
+    ]}};
+    declare(&db, "products", first).unwrap();
+    wait_until_active(&db, "products", "first");
+    let mut transaction = db.transaction(1, 1);
+    transaction.insert("reviews", review(3, 3)).unwrap();
+    transaction.run(|unit| delete(unit, "reviews", doc! {"_id": 1}, true)).unwrap();
+    transaction.commit().unwrap();
+    let product = one(&db, "products", doc! {});
+    assert_eq!(product.as_bytes(), doc! {"_id": 1, "ratings": array![4, 3]}.as_bytes());
 }

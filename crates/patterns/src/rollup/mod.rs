@@ -14,7 +14,7 @@ mod walk;
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, encode_value};
+use kilim_bson::{Document, RawDocument, RawValue, Value, compare, encode_value};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::accumulator::Kind;
 use kilim_query::expression::{Bindings, Dependencies, Env};
@@ -75,11 +75,18 @@ pub struct Row {
     pub key: Value,
     /// Equal for equal keys.
     pub key_bytes: Vec<u8>,
+    /// The `_id` of the child.
+    child: Value,
     /// What the accumulators read.
     pub document: Document,
 }
 
 impl Row {
+    /// Whether it is the same row of the same child. Another child's may look the same and stand elsewhere.
+    pub fn is_same(&self, other: &Row) -> bool {
+        self.document == other.document && compare(self.child.as_raw(), other.child.as_raw()).is_eq()
+    }
+
     /// What accumulators see of it.
     fn env(&self) -> Env<'_> {
         Env::new(self.document.as_raw(), Bindings::none())
@@ -181,7 +188,7 @@ impl Rollup {
     pub fn rows(&self, child: RawDocument<'_>) -> Result<Vec<Row>> {
         if self.keeps_shape() {
             return Ok(match self.passes(child)? {
-                true => vec![self.row(child.to_document())?],
+                true => vec![self.row(child, child.to_document())?],
                 false => Vec::new(),
             });
         }
@@ -193,7 +200,7 @@ impl Rollup {
             }
             documents = next;
         }
-        documents.into_iter().map(|document| self.row(document)).collect()
+        documents.into_iter().map(|document| self.row(child, document)).collect()
     }
 
     /// The keys of the groups that a child's rows are in, as bytes.
@@ -227,14 +234,15 @@ impl Rollup {
         Ok(true)
     }
 
-    fn row(&self, document: Document) -> Result<Row> {
+    fn row(&self, child: RawDocument<'_>, document: Document) -> Result<Row> {
         let env = Env::new(document.as_raw(), Bindings::none());
         let mut key_bytes = Vec::new();
         self.group.key_of(&env, &mut key_bytes)?;
         let mut out = kilim_bson::Writer::new();
         self.group.append_id(&env, &mut out)?;
         let key = out.finish().get("_id").map_or(Value::Null, RawValue::to_value);
-        Ok(Row { key, key_bytes, document })
+        let child = child.get("_id").map_or(Value::Null, RawValue::to_value);
+        Ok(Row { key, key_bytes, child, document })
     }
 
     /// Whether two children give the same rows, as far as accumulators look.

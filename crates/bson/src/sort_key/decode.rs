@@ -35,15 +35,25 @@ pub fn decode_key(
 pub struct KeyDecoder<'a> {
     reader: KeyReader<'a>,
     types: TypeBitsReader<'a>,
+    /// Texts are a collator's keys.
+    collated: bool,
 }
 
 impl<'a> KeyDecoder<'a> {
     pub fn new(key: &'a [u8], type_bits: &'a [u8]) -> Result<KeyDecoder<'a>, CorruptKey> {
-        Ok(KeyDecoder { reader: KeyReader { bytes: key, mask: 0 }, types: TypeBitsReader::new(type_bits)? })
+        let reader = KeyReader { bytes: key, mask: 0 };
+        Ok(KeyDecoder { reader, types: TypeBitsReader::new(type_bits)?, collated: false })
     }
 
     pub fn next(&mut self, descending: bool) -> Result<Value, CorruptKey> {
+        self.next_of(descending, false)
+    }
+
+    /// A component that was made with a collator, if it was, does not have its texts: in their place come the
+    /// collator's keys, each byte as the character of that number.
+    pub fn next_of(&mut self, descending: bool, collated: bool) -> Result<Value, CorruptKey> {
         self.reader.mask = if descending { 0xFF } else { 0 };
+        self.collated = collated;
         self.value(0)
     }
 
@@ -60,7 +70,7 @@ impl<'a> KeyDecoder<'a> {
         let reader = &mut self.reader;
         Ok(match reader.read_byte()? {
             lead::STRING => {
-                let text = reader.read_text()?;
+                let text = if self.collated { reader.read_collated()? } else { reader.read_text()? };
                 match self.types.next()? {
                     None => Value::String(text),
                     Some(Note::Symbol) => Value::Symbol(text),
@@ -101,7 +111,11 @@ impl<'a> KeyDecoder<'a> {
             lead::CODE => Value::JavaScript(reader.read_text()?),
             lead::CODE_WITH_SCOPE => {
                 let code = reader.read_text()?;
-                Value::JavaScriptWithScope { code, scope: self.fields(depth)? }
+                // Texts of the scope are as they were.
+                let collated = std::mem::take(&mut self.collated);
+                let scope = self.fields(depth)?;
+                self.collated = collated;
+                Value::JavaScriptWithScope { code, scope }
             }
             lead @ (lead::NAN | super::NEGATIVE_LARGE..=lead::LARGE) => {
                 let note = self.types.next()?;
@@ -187,6 +201,14 @@ impl KeyReader<'_> {
     }
 
     fn read_text(&mut self) -> Result<String, CorruptKey> {
+        String::from_utf8(self.read_escaped()?).map_err(|_| CorruptKey)
+    }
+
+    fn read_collated(&mut self) -> Result<String, CorruptKey> {
+        Ok(self.read_escaped()?.into_iter().map(char::from).collect())
+    }
+
+    fn read_escaped(&mut self) -> Result<Vec<u8>, CorruptKey> {
         let end = memchr::memchr(END ^ self.mask, self.bytes).ok_or(CorruptKey)?;
         let mut text = self.read_bytes(end)?;
         self.skip(1)?;
@@ -200,7 +222,7 @@ impl KeyReader<'_> {
                 });
             }
         }
-        String::from_utf8(text).map_err(|_| CorruptKey)
+        Ok(text)
     }
 
     fn skip_text(&mut self) -> Result<(), CorruptKey> {

@@ -231,7 +231,7 @@ impl<'a> Change<'a> {
             && prepare != spec.prepare_unique
             && !spec.unique
         {
-            if prepare && !spec.has_plain_keys() {
+            if prepare && !spec.has_ordered_keys() {
                 return Err(invalid("a hashed or a wildcard index cannot become unique"));
             }
             reply.push("prepareUnique_old", spec.prepare_unique);

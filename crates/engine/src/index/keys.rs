@@ -11,11 +11,13 @@
 
 use std::ops::Range;
 
-use kilim_bson::{KeyEncoder, Path, RawArray, RawDocument, RawValue, Rounding, Value, decode_key};
+use kilim_bson::{
+    Collator, KeyDecoder, KeyEncoder, Path, RawArray, RawDocument, RawValue, Rounding, Value, Writer,
+};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::hashed_key;
 
-use super::{IndexSpec, KeyPart, Multikey};
+use super::{IndexSpec, Multikey};
 use crate::layout;
 use crate::write::shell_text;
 
@@ -71,20 +73,34 @@ impl KeySet {
         Some(&self.entries[at])
     }
 
-    fn push<'v>(&mut self, key: &[KeyPart], values: impl Iterator<Item = RawValue<'v>>) {
+    fn push<'v>(&mut self, spec: &IndexSpec, values: impl Iterator<Item = RawValue<'v>>) -> Result<()> {
         self.encoder.clear();
-        for (part, value) in key.iter().zip(values) {
-            self.encoder.push(value, part.descending);
+        let collator = spec.collator();
+        for (part, value) in spec.key.iter().zip(values) {
+            if collator.is_some() {
+                check_no_symbol(part.path.as_str(), value)?;
+            }
+            self.encoder.push_with(value, part.descending, collator);
         }
         self.take_encoded();
+        Ok(())
     }
 
     /// The key of a wildcard index.
-    pub(super) fn push_pair(&mut self, path: &str, value: RawValue<'_>) {
+    pub(super) fn push_pair(
+        &mut self,
+        path: &str,
+        value: RawValue<'_>,
+        collator: Option<&dyn Collator>,
+    ) -> Result<()> {
+        if collator.is_some() {
+            check_no_symbol(path, value)?;
+        }
         self.encoder.clear();
         self.encoder.push(RawValue::String(path), false);
-        self.encoder.push(value, false);
+        self.encoder.push_with(value, false, collator);
         self.take_encoded();
+        Ok(())
     }
 
     fn take_encoded(&mut self) {
@@ -113,7 +129,7 @@ pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) ->
         return Ok(Multikey::default());
     }
     if let Some(wildcard) = &spec.wildcard {
-        let multikey = wildcard.add_keys(document, out);
+        let multikey = wildcard.add_keys(document, spec.collator(), out)?;
         out.sort();
         return Ok(with_long_keys(multikey, out));
     }
@@ -129,7 +145,7 @@ pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) ->
             Some(RawValue::Array(_)) => {}
             None if spec.sparse => return Ok(Multikey::default()),
             value => {
-                out.push(&spec.key, std::iter::once(value.unwrap_or(RawValue::Null)));
+                out.push(spec, std::iter::once(value.unwrap_or(RawValue::Null)))?;
                 return Ok(with_long_keys(Multikey::default(), out));
             }
         }
@@ -169,21 +185,76 @@ fn push_hashed(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) ->
     }
     let values = values.iter().zip(&spec.key).map(|(value, part)| {
         let value = value.unwrap_or(RawValue::Null);
-        if part.hashed { RawValue::Int64(hash_of(value)) } else { value }
+        if part.hashed { RawValue::Int64(hash_of(value, spec.collator())) } else { value }
     });
-    out.push(&spec.key, values);
-    Ok(())
+    out.push(spec, values)
 }
 
 /// A value in a hashed part. Values that are equal have one hash, so a decimal counts by its whole part, as other
-/// numbers do.
-pub fn hash_of(value: RawValue<'_>) -> i64 {
-    match value {
-        RawValue::Decimal128(number) => match number.round_to_whole(Rounding::TowardZero).to_i64() {
+/// numbers do, and a text by the collator's key for it.
+pub fn hash_of(value: RawValue<'_>, collator: Option<&dyn Collator>) -> i64 {
+    match (value, collator) {
+        (RawValue::Decimal128(number), _) => match number.round_to_whole(Rounding::TowardZero).to_i64() {
             Some(whole) => hashed_key(RawValue::Int64(whole)),
             None => hashed_key(value),
         },
-        value => hashed_key(value),
+        (RawValue::String(_) | RawValue::Symbol(_) | RawValue::Document(_), Some(collator)) => {
+            let mut writer = Writer::new();
+            append_collated(&mut writer, "", value, collator);
+            hashed_key(writer.finish().get("").expect("a field just written"))
+        }
+        (value, _) => hashed_key(value),
+    }
+}
+
+/// What a collation makes of a symbol nobody has said.
+///
+/// Recursion is bounded by the depth of a stored document.
+fn check_no_symbol(path: &str, value: RawValue<'_>) -> Result<()> {
+    match value {
+        RawValue::Symbol(text) => Err(Error::user(
+            ErrorCode::CannotBuildIndexKeys,
+            format!(
+                "KeyString format error: Cannot index type Symbol with a collation. Failed to index element: \
+                 {path}: \"{text}\"."
+            ),
+        )),
+        RawValue::Document(document) => {
+            document.iter().try_for_each(|(name, value)| check_no_symbol(name, value))
+        }
+        RawValue::Array(array) => {
+            array.as_document().iter().try_for_each(|(name, value)| check_no_symbol(name, value))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Appends the value with the collator's keys in place of texts, each byte as the character of that number.
+///
+/// Recursion is bounded by the depth of a stored document.
+fn append_collated(out: &mut Writer, name: &str, value: RawValue<'_>, collator: &dyn Collator) {
+    match value {
+        RawValue::String(text) | RawValue::Symbol(text) => {
+            let mut key = Vec::with_capacity(text.len() * 2);
+            collator.write_key(text, &mut key);
+            let key: String = key.into_iter().map(char::from).collect();
+            out.append(name, RawValue::String(&key));
+        }
+        RawValue::Document(document) => {
+            out.open_document(name);
+            for (name, value) in document {
+                append_collated(out, name, value, collator);
+            }
+            out.close();
+        }
+        RawValue::Array(array) => {
+            out.open_array(name);
+            for (name, value) in array.as_document() {
+                append_collated(out, name, value, collator);
+            }
+            out.close();
+        }
+        value => out.append(name, value),
     }
 }
 
@@ -195,11 +266,16 @@ fn with_long_keys(mut multikey: Multikey, keys: &KeySet) -> Multikey {
     multikey
 }
 
-/// The values of a key that [`keys_of`] made.
+/// The values of a key that [`keys_of`] made; what stands for texts under a collation is described at
+/// [`KeyDecoder::next_of`].
 pub fn decode_entry_key(spec: &IndexSpec, key: &[u8], type_bits: &[u8]) -> Vec<Value> {
-    let directions: Vec<bool> = spec.key.iter().map(|part| part.descending).collect();
-    let mut values = Vec::with_capacity(directions.len());
-    let decoded = decode_key(key, type_bits, &directions, &mut values);
+    let mut values = Vec::with_capacity(spec.key.len());
+    let decoded = KeyDecoder::new(key, type_bits).and_then(|mut decoder| {
+        for (at, part) in spec.key.iter().enumerate() {
+            values.push(decoder.next_of(part.descending, spec.is_collated(at))?);
+        }
+        Ok(())
+    });
     debug_assert!(decoded.is_ok(), "the key is one of the index");
     values
 }
@@ -282,7 +358,7 @@ impl FanOut<'_, '_> {
         }
         let Some((array, _)) = array else {
             if !(spec.sparse && missing == fields.len()) {
-                self.out.push(&spec.key, fields.iter().map(|field| field.value));
+                self.out.push(spec, fields.iter().map(|field| field.value))?;
             }
             return Ok(());
         };
@@ -404,6 +480,7 @@ fn follow_value<'a>(mut value: RawValue<'a>, path: &Path, mut next: usize) -> (O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::KeyPart;
     use kilim_bson::{Document, doc, identical, parse_extended_json};
     use kilim_query::filter::Filter;
 

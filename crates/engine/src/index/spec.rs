@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kilim_bson::{Document, Path};
+use kilim_bson::{Collator, Document, Path};
 use kilim_collation::Collation;
 use kilim_query::filter::Filter;
 
@@ -215,9 +215,24 @@ impl IndexSpec {
         self.key.iter().any(|part| part.hashed)
     }
 
-    /// One value a key part, in the order of values: what whoever reads keys without the planner counts on.
+    /// One value a key part, in the simple order of values: what whoever reads keys without the planner counts on.
     pub fn has_plain_keys(&self) -> bool {
+        self.has_ordered_keys() && self.collation.is_none()
+    }
+
+    /// One value a key part, in the order that the index's collation has.
+    pub fn has_ordered_keys(&self) -> bool {
         self.wildcard.is_none() && !self.is_hashed()
+    }
+
+    /// Whether texts in this part of a key are the collation's keys. The path in a wildcard index's never is.
+    pub fn is_collated(&self, part: usize) -> bool {
+        self.collation.is_some() && (part > 0 || self.wildcard.is_none())
+    }
+
+    /// As comparisons take it.
+    pub fn collator(&self) -> Option<&dyn Collator> {
+        kilim_collation::collator(&self.collation)
     }
 }
 

@@ -10,7 +10,8 @@
 //!
 //! Invariant: a document that has a value at a path that the index covers has a key at it or below it.
 
-use kilim_bson::{Document, Path, RawArray, RawDocument, RawValue};
+use kilim_bson::{Collator, Document, Path, RawArray, RawDocument, RawValue};
+use kilim_error::Result;
 
 use super::keys::KeySet;
 use super::{Multikey, NESTED};
@@ -102,10 +103,15 @@ impl Wildcard {
     }
 
     /// Adds the document's keys, in no order, and tells at which paths arrays were met.
-    pub(super) fn add_keys(&self, document: RawDocument<'_>, out: &mut KeySet) -> Multikey {
-        let mut walk = Walk { out, path: String::with_capacity(64), multikey: Multikey::default() };
-        walk.fields(document, self.taken());
-        walk.multikey
+    pub(super) fn add_keys(
+        &self,
+        document: RawDocument<'_>,
+        collator: Option<&dyn Collator>,
+        out: &mut KeySet,
+    ) -> Result<Multikey> {
+        let mut walk = Walk { out, collator, path: String::with_capacity(64), multikey: Multikey::default() };
+        walk.fields(document, self.taken())?;
+        Ok(walk.multikey)
     }
 }
 
@@ -168,15 +174,20 @@ impl<'w> Taken<'w> {
 
 struct Walk<'o> {
     out: &'o mut KeySet,
+    collator: Option<&'o dyn Collator>,
     path: String,
     multikey: Multikey,
 }
 
 impl Walk<'_> {
+    fn push(&mut self, value: RawValue<'_>) -> Result<()> {
+        self.out.push_pair(&self.path, value, self.collator)
+    }
+
     /// The fields of a document; whether any were taken.
     ///
     /// Recursion is bounded by the depth of a stored document.
-    fn fields(&mut self, document: RawDocument<'_>, taken: Taken<'_>) -> bool {
+    fn fields(&mut self, document: RawDocument<'_>, taken: Taken<'_>) -> Result<bool> {
         let length = self.path.len();
         let (mut any, mut unnamed) = (false, false);
         for (name, value) in document.iter() {
@@ -195,46 +206,48 @@ impl Walk<'_> {
             }
             self.path.push_str(name);
             match value {
-                RawValue::Array(array) => self.array(array, below),
-                RawValue::Document(document) => self.document(document, below),
-                value => self.out.push_pair(&self.path, value),
+                RawValue::Array(array) => self.array(array, below)?,
+                RawValue::Document(document) => self.document(document, below)?,
+                value => self.push(value)?,
             }
             self.path.truncate(length);
         }
         if unnamed && length > 0 {
             self.path.push('.');
             self.path.push(NESTED);
-            self.out.push_pair(&self.path, RawValue::Null);
+            self.push(RawValue::Null)?;
             self.path.truncate(length);
         }
-        any || unnamed
+        Ok(any || unnamed)
     }
 
-    fn document(&mut self, document: RawDocument<'_>, taken: Taken<'_>) {
-        if !self.fields(document, taken) {
-            self.out.push_pair(&self.path, RawValue::Document(RawDocument::empty()));
+    fn document(&mut self, document: RawDocument<'_>, taken: Taken<'_>) -> Result<()> {
+        if !self.fields(document, taken)? {
+            self.push(RawValue::Document(RawDocument::empty()))?;
         }
+        Ok(())
     }
 
-    fn array(&mut self, array: RawArray<'_>, taken: Taken<'_>) {
+    fn array(&mut self, array: RawArray<'_>, taken: Taken<'_>) -> Result<()> {
         self.multikey.note_array_at(&self.path);
         let mut any = false;
         for element in array.iter() {
             match element {
-                RawValue::Document(document) => self.document(document, taken),
+                RawValue::Document(document) => self.document(document, taken)?,
                 _ if matches!(taken, Taken::Only(_)) => continue,
                 value => {
                     if matches!(value, RawValue::Array(_)) {
                         self.multikey.note_array_at(&format!("{}{NESTED}", self.path));
                     }
-                    self.out.push_pair(&self.path, value);
+                    self.push(value)?;
                 }
             }
             any = true;
         }
         if !any {
-            self.out.push_pair(&self.path, RawValue::Undefined);
+            self.push(RawValue::Undefined)?;
         }
+        Ok(())
     }
 }
 

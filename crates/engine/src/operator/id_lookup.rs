@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use kilim_bson::{Value, compare, encode_value};
+use kilim_bson::{Value, compare_with, encode_value_with};
 use kilim_error::Result;
 use kilim_storage::{Snapshot, Space};
 
@@ -20,7 +20,7 @@ pub(super) struct IdLookup {
     snapshot: Snapshot,
     entry: Vec<u8>,
     /// Set where the key is too long to be stored whole, so that the record decides.
-    recheck: Option<Value>,
+    recheck: Option<(Value, Arc<Index>)>,
     pub(super) done: bool,
     behind: Option<Arc<Patches>>,
 }
@@ -28,12 +28,12 @@ pub(super) struct IdLookup {
 impl IdLookup {
     pub(super) fn new(index: &Arc<Index>, id: &Value, source: &Source<'_>) -> IdLookup {
         let mut key = Vec::with_capacity(24);
-        encode_value(&mut key, id.as_raw(), index.spec.key[0].descending);
+        encode_value_with(&mut key, id.as_raw(), index.spec.key[0].descending, index.spec.collator());
         IdLookup {
             collection: source.collection,
             snapshot: source.snapshot.clone(),
             entry: layout::unique_entry(index.id, &key),
-            recheck: (key.len() > layout::KEY_BYTES_MAX).then(|| id.clone()),
+            recheck: (key.len() > layout::KEY_BYTES_MAX).then(|| (id.clone(), index.clone())),
             done: false,
             behind: source.behind.cloned(),
         }
@@ -51,9 +51,10 @@ impl IdLookup {
             found[..8].try_into().expect("a unique entry begins with its record's id"),
         ));
         let stored = read_record(&self.snapshot, self.collection, record)?;
-        if let Some(id) = &self.recheck {
+        if let Some((id, index)) = &self.recheck {
             let own = document_of(&stored).get("_id");
-            if own.is_none_or(|own| compare(own, id.as_raw()) != Ordering::Equal) {
+            if own.is_none_or(|own| compare_with(own, id.as_raw(), index.spec.collator()) != Ordering::Equal)
+            {
                 return Ok(Work::Eof);
             }
         }

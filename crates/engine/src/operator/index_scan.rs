@@ -190,7 +190,8 @@ impl IndexScanner {
         let mut decoder =
             KeyDecoder::new(parts.key, parts.type_bits).map_err(|_| corrupt(&self.plan.index))?;
         for (at, part) in self.plan.index.spec.key.iter().enumerate() {
-            let value = decoder.next(part.descending).map_err(|_| corrupt(&self.plan.index))?;
+            let collated = self.plan.index.spec.is_collated(at);
+            let value = decoder.next_of(part.descending, collated).map_err(|_| corrupt(&self.plan.index))?;
             for test in self.plan.on_key.iter().filter(|test| test.part == at) {
                 if !test.filter.matches_value(value.as_raw()) {
                     return Ok(false);

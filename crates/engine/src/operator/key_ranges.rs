@@ -7,7 +7,7 @@
 //! Invariant: no key within the bounds is outside of what is visited; keys that were shortened are always
 //! visited where their visible parts allow it.
 
-use kilim_bson::{component_length, encode_value};
+use kilim_bson::component_length;
 
 use crate::index::Index;
 use crate::layout::{KEY_BYTES_MAX, index_prefix};
@@ -39,8 +39,10 @@ struct KeyCut {
 
 impl KeyCut {
     fn new(cut: &Cut, descending: bool) -> KeyCut {
-        let mut bytes = Vec::with_capacity(16);
-        encode_value(&mut bytes, cut.endpoint.value.as_raw(), descending);
+        let mut bytes = cut.endpoint.key().to_vec();
+        if descending {
+            bytes.iter_mut().for_each(|byte| *byte = !*byte);
+        }
         // Inverted bytes turn the order around, and with it what lies before and after.
         KeyCut { bytes, after: cut.after != descending }
     }

@@ -103,7 +103,9 @@ impl Covered {
         let mut wanted = self.parts.iter().peekable();
         for (at, part) in self.index.spec.key.iter().enumerate() {
             let Some((next, name)) = wanted.peek() else { break };
-            let value = decoder.next(part.descending).map_err(|_| corrupt(&self.index))?;
+            let value = decoder
+                .next_of(part.descending, self.index.spec.is_collated(at))
+                .map_err(|_| corrupt(&self.index))?;
             if *next == at {
                 if self.nulls_apart && matches!(value, Value::Null | Value::Undefined) {
                     return Ok(None);

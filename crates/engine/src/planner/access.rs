@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 
+use kilim_collation::Collation;
 use kilim_query::filter::{Filter, Predicate};
 
 use super::bounds::{Bounds, PartTraits, Tightness, bounds_of};
 use super::hashed::hashed_bounds;
 use super::interval::IntervalList;
 use super::leaf::{Leaf, leaves_of};
+use super::texts::Texts;
 use super::wildcard;
 use crate::index::{Index, Multikey};
 
@@ -49,21 +51,22 @@ impl Index {
 
 /// All ways to use `index` for the conjunction; none where nothing bounds its first part. Of a wildcard index,
 /// the view for one path is meant, whose first part follows from the second.
-pub fn accesses(index: &Arc<Index>, conjuncts: &[Filter]) -> Vec<Access> {
+pub fn accesses(index: &Arc<Index>, conjuncts: &[Filter], collation: Option<&Collation>) -> Vec<Access> {
+    let texts = Texts::new(index, collation);
     if index.spec.wildcard.is_none() {
-        return accesses_from(index, conjuncts, 0);
+        return accesses_from(index, conjuncts, 0, texts);
     }
-    let mut found = accesses_from(index, conjuncts, wildcard::VALUE_PART);
+    let mut found = accesses_from(index, conjuncts, wildcard::VALUE_PART, texts);
     for access in &mut found {
         access.bounds[0] = wildcard::path_bounds(index, &access.bounds[wildcard::VALUE_PART]);
     }
     found
 }
 
-fn accesses_from(index: &Arc<Index>, conjuncts: &[Filter], leading: usize) -> Vec<Access> {
+fn accesses_from(index: &Arc<Index>, conjuncts: &[Filter], leading: usize, texts: Texts<'_>) -> Vec<Access> {
     let leaves = leaves_of(conjuncts);
     let assignable: Vec<Vec<Assignable<'_, '_>>> =
-        (0..index.spec.key.len()).map(|part| assignable_to(index, part, &leaves)).collect();
+        (0..index.spec.key.len()).map(|part| assignable_to(index, part, &leaves, texts)).collect();
     let leading = &assignable[leading];
     if leading.is_empty() {
         return Vec::new();
@@ -99,11 +102,17 @@ struct Assignable<'l, 'f> {
     bounds: Bounds,
 }
 
-fn assignable_to<'l, 'f>(index: &Index, part: usize, leaves: &'l [Leaf<'f>]) -> Vec<Assignable<'l, 'f>> {
+fn assignable_to<'l, 'f>(
+    index: &Index,
+    part: usize,
+    leaves: &'l [Leaf<'f>],
+    texts: Texts<'_>,
+) -> Vec<Assignable<'l, 'f>> {
     let path = &index.spec.key[part].path;
     // A number in a path is a field name or an array position, and keys are made for both.
     let positional = path.components().iter().any(|component| component.index.is_some());
     let traits = |leaf: &Leaf<'_>| PartTraits {
+        texts,
         multikey: index.array_bits(part) != 0,
         dotted: path.components().len() > 1,
         sparse: index.spec.leaves_out_missing(),

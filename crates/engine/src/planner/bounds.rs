@@ -11,6 +11,7 @@ use kilim_query::filter::{Comparison, InList, Predicate, Regex, TypeSet};
 use super::bracket;
 use super::interval::{Cut, Interval, IntervalList};
 use super::regex_prefix;
+use super::texts::Texts;
 
 /// How much the bounds say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +32,9 @@ pub struct Bounds {
 
 /// What the index says about the path that the predicate is on.
 #[derive(Debug, Clone, Copy)]
-pub struct PartTraits {
+pub struct PartTraits<'a> {
+    /// How the index's texts are to the query's.
+    pub texts: Texts<'a>,
     /// Some component of the path met an array.
     pub multikey: bool,
     /// The path has several components, so that an array on the way may lead to no value at all.
@@ -45,18 +48,21 @@ pub struct PartTraits {
 }
 
 /// The bounds of a predicate; `None` where the index cannot serve it.
-pub fn bounds_of(predicate: &Predicate, part: PartTraits) -> Option<Bounds> {
+pub fn bounds_of(predicate: &Predicate, part: PartTraits<'_>) -> Option<Bounds> {
+    if !part.texts.allow(predicate) {
+        return None;
+    }
     match predicate {
         Predicate::Compare(comparison, value) => compare(*comparison, value, part),
         Predicate::Expr(comparison, value) => expr(*comparison, value, part),
         Predicate::In(list) => in_list(list, part),
-        Predicate::Regex(regex) => Some(regex_bounds(regex)),
+        Predicate::Regex(regex) => Some(regex_bounds(regex, part)),
         Predicate::Exists => {
             let exact = part.sparse && part.single && !part.multikey;
             let tightness = if exact { Tightness::Exact } else { Tightness::InexactFetch };
             Some(Bounds { intervals: IntervalList::full(), tightness })
         }
-        Predicate::Type(types) => Some(type_bounds(*types)),
+        Predicate::Type(types) => Some(type_bounds(*types, part)),
         Predicate::Mod { .. } => Some(Bounds {
             intervals: IntervalList::one(bracket::all_of(ElementType::Double)),
             tightness: Tightness::InexactCovered,
@@ -81,7 +87,7 @@ fn null_points() -> IntervalList {
     IntervalList::union_of(vec![Interval::point(Value::Undefined), Interval::point(Value::Null)])
 }
 
-fn compare(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bounds> {
+fn compare(comparison: Comparison, value: &Value, part: PartTraits<'_>) -> Option<Bounds> {
     match value {
         // A missing field equals null, and a sparse index may lack its document.
         Value::Null | Value::Undefined => match comparison {
@@ -91,7 +97,7 @@ fn compare(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bo
         },
         Value::MinKey | Value::MaxKey if comparison != Comparison::Eq => keys(comparison, value, part),
         Value::MinKey | Value::MaxKey => Some(exact(IntervalList::point(value.clone()))),
-        Value::Array(_) => Some(inexact(array_bounds(comparison, value))),
+        Value::Array(_) => Some(inexact(array_bounds(comparison, value, part.texts))),
         value if is_nan(value) => Some(exact(match comparison {
             Comparison::Lt | Comparison::Gt => IntervalList::empty(),
             _ => IntervalList::point(value.clone()),
@@ -99,11 +105,11 @@ fn compare(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bo
         value => {
             let bracket = bracket::comparable_with(value.element_type())?;
             let interval = match comparison {
-                Comparison::Eq => Interval::point(value.clone()),
-                Comparison::Lt => Interval::new(bracket.low, Cut::before(value.clone())),
-                Comparison::Lte => Interval::new(bracket.low, Cut::after(value.clone())),
-                Comparison::Gt => Interval::new(Cut::after(value.clone()), bracket.high),
-                Comparison::Gte => Interval::new(Cut::before(value.clone()), bracket.high),
+                Comparison::Eq => part.texts.point(value),
+                Comparison::Lt => Interval::new(bracket.low, part.texts.before(value)),
+                Comparison::Lte => Interval::new(bracket.low, part.texts.after(value)),
+                Comparison::Gt => Interval::new(part.texts.after(value), bracket.high),
+                Comparison::Gte => Interval::new(part.texts.before(value), bracket.high),
             };
             Some(exact(IntervalList::one(interval)))
         }
@@ -112,7 +118,7 @@ fn compare(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bo
 
 /// A comparison of `$expr`: in the order of all values, where a missing field stands below null. Arrays are
 /// compared whole, of which keys say nothing. The `$expr` beside it does what the keys cannot.
-fn expr(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bounds> {
+fn expr(comparison: Comparison, value: &Value, part: PartTraits<'_>) -> Option<Bounds> {
     if part.multikey {
         return None;
     }
@@ -129,18 +135,18 @@ fn expr(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bound
     }
     Some(exact(match (comparison, value) {
         (Comparison::Eq, Value::Null) => null_points(),
-        (Comparison::Eq, value) => IntervalList::point(value.clone()),
+        (Comparison::Eq, value) => IntervalList::one(part.texts.point(value)),
         // The key of a missing field is null.
         (Comparison::Lt, Value::Null) => IntervalList::one(below(Cut::after(Value::Null))),
-        (Comparison::Lt, value) => IntervalList::one(below(Cut::before(value.clone()))),
-        (Comparison::Lte, value) => IntervalList::one(below(Cut::after(value.clone()))),
-        (Comparison::Gt, value) => IntervalList::one(above(Cut::after(value.clone()))),
-        (Comparison::Gte, value) => IntervalList::one(above(Cut::before(value.clone()))),
+        (Comparison::Lt, value) => IntervalList::one(below(part.texts.before(value))),
+        (Comparison::Lte, value) => IntervalList::one(below(part.texts.after(value))),
+        (Comparison::Gt, value) => IntervalList::one(above(part.texts.after(value))),
+        (Comparison::Gte, value) => IntervalList::one(above(part.texts.before(value))),
     }))
 }
 
 /// MinKey and MaxKey compare with values of every type, missing ones included.
-fn keys(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bounds> {
+fn keys(comparison: Comparison, value: &Value, part: PartTraits<'_>) -> Option<Bounds> {
     let interval = match comparison {
         Comparison::Lt => Interval::new(Cut::before(Value::MinKey), Cut::before(value.clone())),
         Comparison::Lte => Interval::new(Cut::before(Value::MinKey), Cut::after(value.clone())),
@@ -163,28 +169,28 @@ fn keys(comparison: Comparison, value: &Value, part: PartTraits) -> Option<Bound
 }
 
 /// An array is compared whole, and as an element of an outer array. Whole, it is found by its first element.
-fn array_bounds(comparison: Comparison, value: &Value) -> IntervalList {
+fn array_bounds(comparison: Comparison, value: &Value, texts: Texts<'_>) -> IntervalList {
     let Value::Array(array) = value else { return IntervalList::full() };
     let first = array.as_raw().iter().next().map(RawValue::to_value);
-    let whole = Interval::point(value.clone());
+    let whole = texts.point(value);
     match (comparison, first) {
         (Comparison::Eq, first) => {
-            let first = Interval::point(first.unwrap_or(Value::Undefined));
+            let first = texts.point(&first.unwrap_or(Value::Undefined));
             IntervalList::union_of(vec![first, whole])
         }
         (_, None) => IntervalList::full(),
         (Comparison::Lt | Comparison::Lte, Some(first)) => {
-            let high = Cut::after(first).max(whole.high);
+            let high = texts.after(&first).max(whole.high);
             IntervalList::one(Interval::new(Cut::before(Value::MinKey), high))
         }
         (Comparison::Gt | Comparison::Gte, Some(first)) => {
-            let low = Cut::before(first).min(whole.low);
+            let low = texts.before(&first).min(whole.low);
             IntervalList::one(Interval::new(low, Cut::after(Value::MaxKey)))
         }
     }
 }
 
-fn in_list(list: &InList, part: PartTraits) -> Option<Bounds> {
+fn in_list(list: &InList, part: PartTraits<'_>) -> Option<Bounds> {
     let mut intervals = Vec::with_capacity(list.values().len());
     let mut tightness = Tightness::Exact;
     for value in list.values() {
@@ -193,7 +199,7 @@ fn in_list(list: &InList, part: PartTraits) -> Option<Bounds> {
         intervals.extend_from_slice(bounds.intervals.intervals());
     }
     for regex in list.regexes() {
-        let bounds = regex_bounds(regex);
+        let bounds = regex_bounds(regex, part);
         tightness = tightness.max(bounds.tightness);
         intervals.extend_from_slice(bounds.intervals.intervals());
     }
@@ -201,12 +207,16 @@ fn in_list(list: &InList, part: PartTraits) -> Option<Bounds> {
 }
 
 /// A regular expression matches strings, and values that are the same regular expression.
-fn regex_bounds(regex: &Regex) -> Bounds {
+fn regex_bounds(regex: &Regex, part: PartTraits<'_>) -> Bounds {
     let itself = Interval::point(Value::Regex {
         pattern: regex.pattern().to_owned(),
         options: regex.options().to_owned(),
     });
     let strings = bracket::all_of(ElementType::String);
+    if part.texts.collation.is_some() {
+        // A collation's keys do not begin as texts do, nor can one be matched.
+        return inexact(IntervalList::union_of(vec![strings, itself]));
+    }
     let (strings, tightness) = match regex_prefix::prefix_of(regex.pattern(), regex.options()) {
         Some(prefix) => {
             let low = Cut::before(prefix.text.as_str().into());
@@ -219,7 +229,7 @@ fn regex_bounds(regex: &Regex) -> Bounds {
     Bounds { intervals: IntervalList::union_of(vec![strings, itself]), tightness }
 }
 
-fn type_bounds(types: TypeSet) -> Bounds {
+fn type_bounds(types: TypeSet, part: PartTraits<'_>) -> Bounds {
     if types.contains(ElementType::Array) {
         // Keys are elements: an array itself is in none of them, unless nested.
         return inexact(IntervalList::full());
@@ -233,6 +243,9 @@ fn type_bounds(types: TypeSet) -> Bounds {
         tightness = tightness.max(match kind {
             ElementType::Null | ElementType::Undefined => Tightness::InexactFetch,
             // Types that share their place in the order with others.
+            ElementType::String | ElementType::Symbol if part.texts.collation.is_some() => {
+                Tightness::InexactFetch
+            }
             ElementType::String | ElementType::Symbol => Tightness::InexactCovered,
             kind if numbers.contains(&kind) && !all_numbers => Tightness::InexactCovered,
             _ => Tightness::Exact,
@@ -242,7 +255,7 @@ fn type_bounds(types: TypeSet) -> Bounds {
 }
 
 /// All predicates are about one element, which has one key: here bounds do intersect.
-fn elem_match_value(predicates: &[Predicate], part: PartTraits) -> Option<Bounds> {
+fn elem_match_value(predicates: &[Predicate], part: PartTraits<'_>) -> Option<Bounds> {
     let element = PartTraits { multikey: false, element: true, ..part };
     let mut intervals: Option<IntervalList> = None;
     for predicate in predicates {
@@ -255,7 +268,7 @@ fn elem_match_value(predicates: &[Predicate], part: PartTraits) -> Option<Bounds
     intervals.map(inexact)
 }
 
-fn not(negated: &Predicate, part: PartTraits) -> Option<Bounds> {
+fn not(negated: &Predicate, part: PartTraits<'_>) -> Option<Bounds> {
     if let Predicate::Exists = negated {
         return (!part.sparse || part.element).then(|| inexact(IntervalList::point(Value::Null)));
     }

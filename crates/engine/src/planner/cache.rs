@@ -151,6 +151,9 @@ impl Shape {
         if request.purpose == Purpose::Count {
             text.push_str("|count");
         }
+        if let Some(collation) = &request.collation {
+            let _ = write!(text, "|{collation:?}");
+        }
         Shape(text.into())
     }
 

@@ -12,6 +12,7 @@ use super::implication::implies;
 use super::node::{IndexScan, Node, Skipping};
 use super::order::direction_for;
 use super::solution::{conjuncts_of, cover, covered, fetched};
+use super::texts::Texts;
 use super::{PlannerInput, ReadRequest, wildcard};
 use crate::index::Index;
 
@@ -40,7 +41,9 @@ pub fn by_distinct_keys(input: &PlannerInput<'_>, request: &ReadRequest, time: u
             && !index.spec.sparse
             && !index.multikey.is_multikey()
             && !index.multikey.has_long_keys()
-            && index.spec.partial.as_ref().is_none_or(|(_, condition)| implies(&request.filter, condition))
+            && index.spec.partial.as_ref().is_none_or(|(_, condition)| {
+                implies(&request.filter, condition, Texts::new(index, request.collation.as_ref()))
+            })
     };
     let path = Path::parse(&distinct.path);
     let view = |index: &Arc<Index>| match index.spec.wildcard {
@@ -67,10 +70,14 @@ fn plan_over(index: &Arc<Index>, request: &ReadRequest, distinct: &Distinct) -> 
     let access = match conjuncts.is_empty() {
         true if index.spec.wildcard.is_some() => return None,
         true => Access::full(index, 0),
-        false => accesses(index, conjuncts).into_iter().next()?,
+        false => accesses(index, conjuncts, request.collation.as_ref()).into_iter().next()?,
     };
     let decided = access.residual.is_empty() && access.on_key.is_empty();
     if !decided || !access.bounds[..part].iter().all(|list| list.is_point()) {
+        return None;
+    }
+    // Which values are different is the collation's to say.
+    if !Texts::new(index, request.collation.as_ref()).order(&access.bounds[part]) {
         return None;
     }
     let backward = match &request.sort {

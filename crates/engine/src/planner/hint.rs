@@ -7,6 +7,7 @@ use kilim_bson::{Document, RawDocument, RawValue, compare, compare_documents};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::index::Index;
+use crate::write::shell_text;
 
 #[derive(Debug, Clone)]
 pub enum Hint {
@@ -53,7 +54,31 @@ impl Hint {
             }
             Hint::Natural { .. } => false,
         };
-        indexes.iter().copied().find(|index| meant(index)).ok_or_else(|| {
+        let mut found = indexes.iter().copied().filter(|index| meant(index));
+        let first = found.next();
+        // Indexes over the same fields may differ in their collation.
+        if let (Some(first), Some(second)) = (first, found.next()) {
+            let tell = |index: &Index| {
+                let spec = &index.spec;
+                let document = spec.to_document();
+                format!(
+                    "kp: {} name: '({}, )' io: {}",
+                    shell_text(spec.key_document.as_raw()),
+                    spec.name,
+                    shell_text(document.as_raw())
+                )
+            };
+            return Err(Error::user(
+                ErrorCode::IndexNotFound,
+                format!(
+                    "error processing query: planner returned error :: caused by :: Hint matched multiple indexes, \
+                     must hint by index name. Matched: {} and {}",
+                    tell(first),
+                    tell(second)
+                ),
+            ));
+        }
+        first.ok_or_else(|| {
             Error::user(
                 ErrorCode::BadValue,
                 "error processing query: planner returned error :: caused by :: \

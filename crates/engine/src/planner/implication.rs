@@ -8,26 +8,28 @@ use kilim_bson::{RawValue, identical};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 
 use super::bounds::{PartTraits, Tightness, bounds_of};
+use super::texts::Texts;
 
-/// Whether every document that `filter` selects is also selected by `condition`.
-pub fn implies(filter: &Filter, condition: &Filter) -> bool {
+/// Whether every document that `filter` selects is also selected by `condition`, which compares texts as its index
+/// does.
+pub fn implies(filter: &Filter, condition: &Filter, texts: Texts<'_>) -> bool {
     match (filter, condition) {
         (_, Filter::True) | (Filter::False, _) => true,
-        (_, Filter::And(parts)) => parts.iter().all(|part| implies(filter, part)),
-        (Filter::Or(branches), _) => branches.iter().all(|branch| implies(branch, condition)),
+        (_, Filter::And(parts)) => parts.iter().all(|part| implies(filter, part, texts)),
+        (Filter::Or(branches), _) => branches.iter().all(|branch| implies(branch, condition, texts)),
         (Filter::And(conjuncts), _) => {
-            conjuncts.iter().any(|conjunct| implies(conjunct, condition))
-                || matches!(condition, Filter::Or(branches) if branches.iter().any(|branch| implies(filter, branch)))
+            conjuncts.iter().any(|conjunct| implies(conjunct, condition, texts))
+                || matches!(condition, Filter::Or(branches) if branches.iter().any(|branch| implies(filter, branch, texts)))
         }
-        (_, Filter::Or(branches)) => branches.iter().any(|branch| implies(filter, branch)),
+        (_, Filter::Or(branches)) => branches.iter().any(|branch| implies(filter, branch, texts)),
         (Filter::Field { path, predicate }, Filter::Field { path: wanted, predicate: condition }) => {
-            path == wanted && predicate_implies(predicate, condition)
+            path == wanted && predicate_implies(predicate, condition, texts)
         }
         _ => false,
     }
 }
 
-fn predicate_implies(predicate: &Predicate, condition: &Predicate) -> bool {
+fn predicate_implies(predicate: &Predicate, condition: &Predicate, texts: Texts<'_>) -> bool {
     match (predicate, condition) {
         (Predicate::Compare(comparison, value), Predicate::Exists) => {
             // Only a comparison with null, or with the ends of the order, is satisfied by a missing field.
@@ -56,14 +58,18 @@ fn predicate_implies(predicate: &Predicate, condition: &Predicate) -> bool {
         (
             Predicate::Compare(..) | Predicate::In(_),
             Predicate::Compare(..) | Predicate::In(_) | Predicate::Type(_),
-        ) => same(predicate, condition) || within(predicate, condition),
+        ) => {
+            let allowed = texts.allow(predicate) && texts.allow(condition);
+            allowed && (same(predicate, condition) || within(predicate, condition, texts))
+        }
         _ => false,
     }
 }
 
 /// Some value satisfies `predicate`, and that value also satisfies `condition`: bounds that are exact say so.
-fn within(predicate: &Predicate, condition: &Predicate) -> bool {
-    let part = PartTraits { multikey: true, dotted: true, sparse: true, single: false, element: false };
+fn within(predicate: &Predicate, condition: &Predicate, texts: Texts<'_>) -> bool {
+    let part =
+        PartTraits { texts, multikey: true, dotted: true, sparse: true, single: false, element: false };
     match (bounds_of(predicate, part), bounds_of(condition, part)) {
         (Some(ours), Some(theirs)) => {
             ours.tightness == Tightness::Exact
@@ -91,7 +97,7 @@ mod tests {
     fn check(filter: Document, condition: Document, expected: bool) {
         let parse = |document: &Document| Filter::parse(document.as_raw()).expect("a filter");
         assert_eq!(
-            implies(&parse(&filter), &parse(&condition)),
+            implies(&parse(&filter), &parse(&condition), Texts { collation: None, agree: true }),
             expected,
             "{filter:?} implies {condition:?}"
         );

@@ -8,20 +8,50 @@
 
 use std::cmp::Ordering;
 
-use kilim_bson::{Value, encode_value};
+use kilim_bson::{KeyDecoder, Value, encode_value, encode_value_with};
+use kilim_collation::Collation;
+
+use super::texts::is_collatable;
 
 /// A value with the key it has in an ascending index.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     pub value: Value,
     key: Box<[u8]>,
+    /// The key's texts are the keys of a collation.
+    collated: bool,
 }
 
 impl Endpoint {
     pub fn new(value: Value) -> Endpoint {
         let mut key = Vec::with_capacity(16);
         encode_value(&mut key, value.as_raw(), false);
-        Endpoint { value, key: key.into() }
+        Endpoint { value, key: key.into(), collated: false }
+    }
+
+    /// With the key that it has in an index of this collation.
+    fn collated(value: Value, collation: &Collation) -> Endpoint {
+        let mut key = Vec::with_capacity(16);
+        encode_value_with(&mut key, value.as_raw(), false, Some(collation));
+        Endpoint { collated: is_collatable(&value), value, key: key.into() }
+    }
+
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub fn is_collated(&self) -> bool {
+        self.collated
+    }
+
+    /// The value as the index has it: with the collation's keys for texts, see [`KeyDecoder::next_of`].
+    pub fn stored(&self) -> Value {
+        if !self.collated {
+            return self.value.clone();
+        }
+        // Types need not come back as they were: this is for people to look at.
+        let stored = KeyDecoder::new(&self.key, &[]).and_then(|mut decoder| decoder.next_of(false, true));
+        stored.unwrap_or_else(|_| self.value.clone())
     }
 }
 
@@ -33,6 +63,15 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// In an index of this collation.
+    pub fn new(value: Value, after: bool, collation: Option<&Collation>) -> Cut {
+        let endpoint = match collation {
+            Some(collation) => Endpoint::collated(value, collation),
+            None => Endpoint::new(value),
+        };
+        Cut { endpoint, after }
+    }
+
     pub fn before(value: Value) -> Cut {
         Cut { endpoint: Endpoint::new(value), after: false }
     }
@@ -232,7 +271,7 @@ mod tests {
     }
 
     fn print(list: &IntervalList) -> String {
-        print_intervals(list, false).join(" ")
+        print_intervals(list, false, false).join(" ")
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod node;
 mod order;
 mod regex_prefix;
 mod solution;
+mod texts;
 mod trial;
 mod wildcard;
 

@@ -8,10 +8,12 @@ use kilim_query::sort::Sort;
 
 use super::access::Access;
 use super::interval::{Interval, IntervalList};
+use super::texts::Texts;
 use crate::index::Index;
 
 /// Scan backward (`true`) or forward for the sort's order; `None` where neither gives it.
 pub fn direction_for(index: &Index, bounds: &[IntervalList], sort: &Sort) -> Option<bool> {
+    let texts = Texts::new(index, sort.collation().as_ref());
     if index.multikey.has_long_keys() {
         return None;
     }
@@ -34,6 +36,9 @@ pub fn direction_for(index: &Index, bounds: &[IntervalList], sort: &Sort) -> Opt
         if parts[part].hashed
             || parts[part].path.components().iter().any(|component| component.index.is_some())
         {
+            return None;
+        }
+        if !texts.order(&bounds[part]) {
             return None;
         }
         if index.array_bits(part) != 0 {

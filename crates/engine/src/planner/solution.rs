@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, ElementType, Path, Value, encode_value};
+use kilim_bson::{Document, ElementType, Path, Value, encode_value_with};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::projection::Projection;
@@ -14,6 +15,7 @@ use super::interval::{Cut, Interval, IntervalList};
 use super::leaf::place;
 use super::node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind};
 use super::order::{direction_for, explode};
+use super::texts::{Texts, is_collatable, may_hold_texts};
 use super::{Hint, PlannerInput, Purpose, ReadRequest, wildcard};
 use crate::index::Index;
 
@@ -40,6 +42,9 @@ pub fn by_id(input: &PlannerInput<'_>, request: &ReadRequest) -> Option<Node> {
         _ => {}
     }
     let index = input.indexes.iter().find(|index| index.is_id())?;
+    if index.spec.collation != request.collation {
+        return None;
+    }
     let node = Node::IdLookup { index: index.clone(), id: (**id).clone() };
     Some(match request.purpose {
         Purpose::Documents => project(request, node),
@@ -152,12 +157,16 @@ fn range_error(code: i32, reason: &str) -> Error {
 }
 
 /// The range must name what the index has, and its ends must come one before the other.
-fn check_range(index: &Index, range: &KeyRange) -> Result<()> {
+fn check_range(index: &Index, range: &KeyRange, texts: Texts<'_>) -> Result<()> {
     let names = |document: &Document| {
         let given = document.iter().map(|(name, _)| name);
         given.eq(index.spec.key.iter().map(|part| part.path.as_str()))
     };
-    if !index.spec.has_plain_keys() || ![&range.min, &range.max].into_iter().flatten().all(names) {
+    let comparable = |document: &Document| {
+        texts.agree || !document.iter().any(|(_, value)| is_collatable(&value.to_value()))
+    };
+    let fits = |document: &Document| names(document) && comparable(document);
+    if !index.spec.has_ordered_keys() || ![&range.min, &range.max].into_iter().flatten().all(fits) {
         return Err(range_error(51174, "The index chosen is not compatible with min/max"));
     }
     if let (Some(min), Some(max)) = (&range.min, &range.max)
@@ -173,7 +182,7 @@ fn check_range(index: &Index, range: &KeyRange) -> Result<()> {
 pub(crate) fn range_key(index: &Index, end: &Document) -> Vec<u8> {
     let mut key = Vec::new();
     for ((_, value), part) in end.iter().zip(&index.spec.key) {
-        encode_value(&mut key, value, part.descending);
+        encode_value_with(&mut key, value, part.descending, index.spec.collator());
     }
     key
 }
@@ -213,18 +222,26 @@ struct Solver<'r> {
 }
 
 impl Solver<'_> {
+    fn collation(&self) -> Option<&Collation> {
+        self.request.collation.as_ref()
+    }
+
+    fn texts<'i>(&self, index: &'i Index) -> Texts<'i> {
+        Texts::new(index, self.collation())
+    }
+
     fn with_indexes(&self, indexes: &[&Arc<Index>]) -> Vec<Node> {
         let complete: Vec<&Arc<Index>> = indexes
             .iter()
             .copied()
             .filter(|index| match &index.spec.partial {
-                Some((_, condition)) => implies(&self.request.filter, condition),
+                Some((_, condition)) => implies(&self.request.filter, condition, self.texts(index)),
                 None => true,
             })
             .collect();
         let mut found = Vec::new();
         for index in &complete {
-            for access in accesses(index, self.conjuncts) {
+            for access in accesses(index, self.conjuncts, self.collation()) {
                 found.push(self.access_plan(&access));
             }
         }
@@ -327,11 +344,11 @@ impl Solver<'_> {
             let best = indexes
                 .iter()
                 .filter(|index| match &index.spec.partial {
-                    Some((_, condition)) => implies(&whole, condition),
+                    Some((_, condition)) => implies(&whole, condition, self.texts(index)),
                     None => true,
                 })
-                .filter(|index| !accesses(index, own).is_empty())
-                .flat_map(|index| accesses(index, &all))
+                .filter(|index| !accesses(index, own, self.collation()).is_empty())
+                .flat_map(|index| accesses(index, &all, self.collation()))
                 .max_by_key(merit)?;
             chosen.push((best, own.len(), all, Arc::new(whole)));
         }
@@ -403,7 +420,7 @@ impl Solver<'_> {
 
     /// `min` and `max`: a range of the hinted index's keys.
     fn range_plan(&self, index: &Arc<Index>, range: &KeyRange) -> Result<Node> {
-        check_range(index, range)?;
+        check_range(index, range, self.texts(index))?;
         let access = Access::full(index, self.conjuncts.len());
         let residual = conjunction(self.conjuncts.iter().cloned());
         let sort = self.request.sort.as_ref();
@@ -522,6 +539,10 @@ pub(super) fn cover(
         if index.array_bits(part) != 0 || index.spec.key[part].hashed {
             return None;
         }
+        // Of texts there are a collation's keys only.
+        if index.spec.is_collated(part) && may_hold_texts(&bounds[part]) {
+            return None;
+        }
         if path.components().len() > 1 && index.spec.wildcard.is_none() && takes_null(&bounds[part]) {
             return None;
         }
@@ -611,7 +632,8 @@ pub(super) fn by_candidates(
     candidates: Filter,
     time: u64,
 ) -> Option<Node> {
-    let wanted = ReadRequest::new(Arc::new(candidates));
+    let wanted =
+        ReadRequest { collation: request.collation.clone(), ..ReadRequest::new(Arc::new(candidates)) };
     let usable: Vec<&Arc<Index>> =
         input.indexes.iter().filter(|index| !index.spec.hidden && index.ready_since <= time).collect();
     let conjuncts = conjuncts_of(&wanted.filter);

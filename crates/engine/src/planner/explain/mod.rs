@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, Writer};
+use kilim_collation::Collation;
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_storage::Snapshot;
@@ -90,6 +91,7 @@ pub struct Chosen {
     rejected: Vec<Arc<Node>>,
     trials: Vec<Trial>,
     shape: Option<Shape>,
+    collation: Option<Collation>,
     behind: Option<Arc<Patches>>,
 }
 
@@ -104,6 +106,7 @@ impl Chosen {
             rejected: plan.rejected.clone(),
             trials: plan.trials.clone(),
             shape,
+            collation: plan.request.collation.clone(),
             behind: plan.behind.clone(),
         }
     }
@@ -128,6 +131,9 @@ impl Chosen {
         out.append("indexFilterSet", RawValue::Bool(false));
         if !matches!(*self.root, Node::RecordCount { .. }) {
             out.append("parsedQuery", RawValue::Document(subject.filter.to_document().as_raw()));
+        }
+        if let Some(collation) = &self.collation {
+            out.append("collation", RawValue::Document(collation.to_document().as_raw()));
         }
         if let Some(shape) = &self.shape {
             out.append("queryHash", RawValue::String(&shape.hash()));

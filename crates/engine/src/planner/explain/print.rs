@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use kilim_bson::{RawDocument, RawValue};
+use kilim_bson::{RawDocument, RawValue, Value};
 
 use crate::planner::{Cut, Interval, IntervalList};
 
@@ -11,25 +11,26 @@ const TEXT_SHOWN: usize = 150;
 const CODE_SHOWN: usize = 70;
 const BYTES_SHOWN: usize = 80;
 
-/// Each interval of a list, from the end at which the scan begins.
-pub fn print_intervals(list: &IntervalList, reversed: bool) -> Vec<String> {
+/// Each interval of a list, from the end at which the scan begins. In an index with a collation, `collated`, texts
+/// are shown as keys.
+pub fn print_intervals(list: &IntervalList, reversed: bool, collated: bool) -> Vec<String> {
     let intervals = list.intervals().iter();
     if reversed {
-        intervals.rev().map(|interval| print_interval(interval, true)).collect()
+        intervals.rev().map(|interval| print_interval(interval, true, collated)).collect()
     } else {
-        intervals.map(|interval| print_interval(interval, false)).collect()
+        intervals.map(|interval| print_interval(interval, false, collated)).collect()
     }
 }
 
-fn print_interval(interval: &Interval, reversed: bool) -> String {
+fn print_interval(interval: &Interval, reversed: bool, collated: bool) -> String {
     let low_inclusive = !interval.low.after;
     let high_inclusive = interval.high.after;
     let ends = |first: &Cut, first_inclusive: bool, second: &Cut, second_inclusive: bool| {
         let mut text = String::new();
         text.push(if first_inclusive { '[' } else { '(' });
-        push_value(&mut text, first.endpoint.value.as_raw());
+        push_endpoint(&mut text, first, collated);
         text.push_str(", ");
-        push_value(&mut text, second.endpoint.value.as_raw());
+        push_endpoint(&mut text, second, collated);
         text.push(if second_inclusive { ']' } else { ')' });
         text
     };
@@ -37,6 +38,21 @@ fn print_interval(interval: &Interval, reversed: bool) -> String {
         ends(&interval.high, high_inclusive, &interval.low, low_inclusive)
     } else {
         ends(&interval.low, low_inclusive, &interval.high, high_inclusive)
+    }
+}
+
+fn push_endpoint(text: &mut String, cut: &Cut, collated: bool) {
+    match cut.endpoint.stored() {
+        // What is no collation's key is shown as one too: its bytes.
+        Value::String(key) | Value::Symbol(key) if collated => {
+            let bytes: Vec<u8> = match cut.endpoint.is_collated() {
+                true => key.chars().map(|char| char as u8).collect(),
+                false => key.into_bytes(),
+            };
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let _ = write!(text, "CollationKey(0x{hex})");
+        }
+        value => push_value(text, value.as_raw()),
     }
 }
 

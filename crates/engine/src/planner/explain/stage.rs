@@ -195,6 +195,9 @@ fn append_index(out: &mut Writer, scan: &IndexScan) {
     let spec = &scan.index.spec;
     out.append("keyPattern", RawValue::Document(spec.key_document.as_raw()));
     out.append("indexName", RawValue::String(&spec.name));
+    if let Some(collation) = &spec.collation {
+        out.append("collation", RawValue::Document(collation.to_document().as_raw()));
+    }
     out.append("isMultiKey", RawValue::Bool(scan.index.multikey.is_multikey()));
     if spec.is_hashed() {
         return append_options(out, spec);
@@ -234,7 +237,9 @@ fn append_bounds(out: &mut Writer, scan: &IndexScan) {
     let shown = if scan.range.is_some() { &[][..] } else { &scan.bounds[..] };
     for (part, list) in scan.index.spec.key.iter().zip(shown) {
         out.open_array(part.path.as_str());
-        for (at, text) in print_intervals(list, part.descending != scan.backward).iter().enumerate() {
+        let collated = scan.index.spec.collation.is_some();
+        let shown = print_intervals(list, part.descending != scan.backward, collated);
+        for (at, text) in shown.iter().enumerate() {
             out.append_index(at, RawValue::String(text));
         }
         out.close();
@@ -247,34 +252,33 @@ fn append_range(out: &mut Writer, scan: &IndexScan) {
     let nothing =
         Interval::new(crate::planner::Cut::after(Value::MaxKey), crate::planner::Cut::before(Value::MinKey));
     let mut inclusive = (true, true);
-    let mut ends: Vec<(&str, RawValue<'_>, RawValue<'_>)> = Vec::new();
+    let mut ends: Vec<(&str, Value, Value)> = Vec::new();
     for (part, list) in scan.index.spec.key.iter().zip(&scan.bounds) {
         let interval = list.intervals().first().unwrap_or(&nothing);
         // Behind an exclusive end, the other parts are those that make it exclude the whole of it.
         let (low_inclusive, high_inclusive) = (!interval.low.after, interval.high.after);
-        let (mut first, mut last) = (&interval.low.endpoint.value, &interval.high.endpoint.value);
+        let (mut first, mut last) = (interval.low.endpoint.stored(), interval.high.endpoint.stored());
         let mut this = (low_inclusive, high_inclusive);
         if part.descending {
             std::mem::swap(&mut first, &mut last);
             this = (high_inclusive, low_inclusive);
         }
-        let (mut first, mut last) = (first.as_raw(), last.as_raw());
         if !inclusive.0 {
-            first = if part.descending { RawValue::MinKey } else { RawValue::MaxKey };
+            first = if part.descending { Value::MinKey } else { Value::MaxKey };
         }
         if !inclusive.1 {
-            last = if part.descending { RawValue::MaxKey } else { RawValue::MinKey };
+            last = if part.descending { Value::MaxKey } else { Value::MinKey };
         }
         ends.push((part.path.as_str(), first, last));
         inclusive = (inclusive.0 && this.0, inclusive.1 && this.1);
     }
     out.open_document("indexBounds");
     out.open_document("startKey");
-    ends.iter().for_each(|(name, first, _)| out.append(name, *first));
+    ends.iter().for_each(|(name, first, _)| out.append(name, first.as_raw()));
     out.close();
     out.append("startKeyInclusive", RawValue::Bool(inclusive.0));
     out.open_document("endKey");
-    ends.iter().for_each(|(name, _, last)| out.append(name, *last));
+    ends.iter().for_each(|(name, _, last)| out.append(name, last.as_raw()));
     out.close();
     out.append("endKeyInclusive", RawValue::Bool(inclusive.1));
     out.close();

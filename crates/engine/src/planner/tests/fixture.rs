@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument};
-use kilim_error::Result;
 use kilim_collation::Collation;
+use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Options, Snapshot, Space, Store};
 

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicU64;
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value, Writer, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, Result, StorageError};
+use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Snapshot, Space};
 use parking_lot::RwLock;
@@ -310,7 +311,7 @@ impl Collection {
     }
 }
 
-/// The collation among a collection's options.
+/// The collation among the options of a collection, a view or an index.
 pub(crate) fn default_collation(options: RawDocument<'_>) -> Result<Option<Collation>> {
     match options.get("collation") {
         Some(RawValue::Document(collation)) => Collation::parse(collation),
@@ -395,10 +396,12 @@ impl IndexSpec {
         let key_document = document.get("key")?.as_document()?.to_document();
         let name = document.get("name")?.as_str()?.to_owned();
         let flag = |field| matches!(document.get(field), Some(RawValue::Bool(true)));
+        let collation = default_collation(document).ok()?;
         let partial = match document.get("partialFilterExpression") {
             Some(filter) => {
                 let filter = filter.as_document()?;
-                Some((filter.to_document(), Filter::parse(filter).ok()?))
+                let variables = Variables::default().under(collation.clone());
+                Some((filter.to_document(), Filter::parse_in(filter, &Scope::new(&variables)).ok()?))
             }
             None => None,
         };
@@ -417,10 +420,7 @@ impl IndexSpec {
                 Some(projection) => Wildcard::of(key_document.as_raw(), Some(projection.as_document()?)),
                 None => Wildcard::of(key_document.as_raw(), None),
             },
-            collation: match document.get("collation") {
-                Some(collation) => Collation::parse(collation.as_document()?).ok()?,
-                None => None,
-            },
+            collation,
             key_document,
             name,
         })

@@ -42,7 +42,12 @@ pub struct View {
 
 impl View {
     /// Checks the pipeline, but not yet how the view stands to others.
-    pub fn new(namespace: Namespace, on: &str, pipeline: Array, collation: Option<Collation>) -> Result<View> {
+    pub fn new(
+        namespace: Namespace,
+        on: &str,
+        pipeline: Array,
+        collation: Option<Collation>,
+    ) -> Result<View> {
         let on = Namespace { database: namespace.database.clone(), collection: on.to_owned() };
         let invalid = |error| invalid_pipeline(&namespace, error);
         check_stages(&namespace, pipeline.as_raw()).map_err(invalid)?;
@@ -102,7 +107,16 @@ impl Catalog {
                 format!("View depth limit exceeded; maximum depth is {DEPTH_MAX}"),
             ));
         }
-        Ok(())
+        // A pipeline has one collation throughout.
+        let below = view.reads.iter().filter_map(|name| self.view(name));
+        let above = self.views().filter(|other| other.reads.contains(&view.namespace));
+        match below.chain(above).find(|other| other.collation != view.collation) {
+            None => Ok(()),
+            Some(other) => Err(Error::user(
+                ErrorCode::OptionNotSupportedOnView,
+                format!("View {} has conflicting collation with view {}", view.namespace, other.namespace),
+            )),
+        }
     }
 
     /// How many views lie below `from`, on the longest way.

@@ -1,6 +1,7 @@
 //! `create`: make a collection.
 
 use kilim_bson::{Array, Document, RawDocument, RawValue, doc};
+use kilim_collation::{Collation, full_spec};
 use kilim_engine::Namespace;
 use kilim_engine::index::KeyPart;
 use kilim_engine::view::View;
@@ -9,7 +10,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 
 use super::collection_options::{CollectionOptions, capped_max, capped_size};
-use super::write_reply::{check_collation, required};
+use super::write_reply::required;
 use crate::argument::{Argument, arguments, nested};
 use crate::dispatch::Call;
 
@@ -40,15 +41,16 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 struct ViewOptions<'a> {
     on: &'a str,
     pipeline: Array,
+    collation: Option<Collation>,
 }
 
 fn parse_view(body: RawDocument<'_>) -> Result<Option<ViewOptions<'_>>> {
-    let (mut on, mut pipeline, mut id_index) = (None, None, None);
+    let (mut on, mut pipeline, mut id_index, mut collation) = (None, None, None, None);
     for argument in arguments(NAME, body) {
         match argument.name {
             "viewOn" => on = Some(argument.string()?),
             "pipeline" => pipeline = Some(stages(&argument)?),
-            "collation" => check_collation(&argument)?,
+            "collation" => collation = parse_collation(&argument)?,
             "idIndex" => id_index = Some(argument.document()?),
             _ => {}
         }
@@ -76,7 +78,7 @@ fn parse_view(body: RawDocument<'_>) -> Result<Option<ViewOptions<'_>>> {
             if on.is_empty() {
                 return Err(Error::user(ErrorCode::BadValue, "'viewOn' cannot be empty"));
             }
-            Ok(Some(ViewOptions { on, pipeline: pipeline.unwrap_or_default() }))
+            Ok(Some(ViewOptions { on, pipeline: pipeline.unwrap_or_default(), collation }))
         }
     }
 }
@@ -100,14 +102,21 @@ fn create_view(call: &Call<'_, '_>, namespace: Namespace, view: ViewOptions<'_>)
     }
     Pipeline::glance(view.pipeline.as_raw(), &namespace.database)?;
     call.engine.check_view_is_new(&namespace)?;
-    let view = View::new(namespace, view.on, view.pipeline, None)?;
+    let view = View::new(namespace, view.on, view.pipeline, view.collation)?;
     call.engine.create_view(view)?;
     Ok(Document::new())
 }
 
+/// The collation of a collection or view: what is left out is `create`'s to say, not the locale's.
+fn parse_collation(argument: &Argument<'_>) -> Result<Option<Collation>> {
+    let full = full_spec(argument.document()?)?;
+    Collation::parse(full.as_raw())
+}
+
 fn parse(body: RawDocument<'_>) -> Result<Document> {
     let invalid = |message: &str| Err(Error::user(ErrorCode::InvalidOptions, message));
-    let (mut capped, mut id_index, mut expires, mut refused) = (false, false, None, None);
+    let (mut capped, mut id_index, mut expires, mut refused) = (false, None, None, None);
+    let mut collation = None;
     let mut options = CollectionOptions::default();
     for argument in arguments(NAME, body) {
         let mut unless = |harmless: bool| refused = refused.take().or((!harmless).then_some(argument));
@@ -115,10 +124,10 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
             "capped" => capped = argument.boolean()?,
             "size" => options.size = Some(capped_size(&argument)?),
             "max" => options.max = Some(capped_max(&argument)?),
-            "collation" => check_collation(&argument)?,
+            "collation" => collation = parse_collation(&argument)?,
             "idIndex" => {
                 check_id_index(argument.document()?)?;
-                id_index = true;
+                id_index = Some(argument.document()?);
             }
             "autoIndexId" if argument.boolean()? => {}
             "autoIndexId" => {
@@ -144,7 +153,15 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
-    if options.clustered.is_some() && id_index {
+    // An index on `_id` that says nothing of it has the collection's collation.
+    if let Some(RawValue::Document(of_index)) = id_index.and_then(|index| index.get("collation"))
+        && Collation::parse(of_index)? != collation
+    {
+        let message = "'idIndex' must have the same collation as the collection.";
+        return Err(Error::user(ErrorCode::BadValue, message));
+    }
+    options.collation = collation.as_ref().map(Collation::to_document);
+    if options.clustered.is_some() && id_index.is_some() {
         return invalid("The 'clusteredIndex' option is not supported with the 'idIndex' option");
     }
     if options.clustered.is_some() && capped {

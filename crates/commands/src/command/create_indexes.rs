@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_collation::Collation;
 use kilim_engine::catalog::Collection;
 use kilim_engine::index::{Index, IndexSpec, KeyPart, Wildcard, check_index_count, new_specs};
 use kilim_engine::write::shell_text;
 use kilim_engine::{Namespace, layout};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 
-use super::write_reply::{check_collation, required};
+use super::write_reply::required;
 use super::{expiry, index_kind};
 use crate::argument::{Argument, arguments, nested};
 use crate::dispatch::Call;
@@ -21,7 +23,8 @@ const SPEC: &str = "createIndexes.indexes";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
-    let specs = parse(call)?;
+    let default = call.unit.collection(&namespace)?.and_then(|collection| collection.collation.clone());
+    let specs = parse(call, &default)?;
     let (created, collection) = match call.unit.collection(&namespace)? {
         Some(collection) => (false, collection),
         None => {
@@ -59,7 +62,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     Ok(reply)
 }
 
-fn parse(call: &Call<'_, '_>) -> Result<Vec<IndexSpec>> {
+/// `default` is the collation of indexes that say nothing of it.
+fn parse(call: &Call<'_, '_>, default: &Option<Collation>) -> Result<Vec<IndexSpec>> {
     let mut lenient = false;
     for argument in arguments(NAME, call.body) {
         match argument.name {
@@ -73,7 +77,7 @@ fn parse(call: &Call<'_, '_>) -> Result<Vec<IndexSpec>> {
     if documents.is_empty() {
         return Err(Error::user(ErrorCode::BadValue, "Must specify at least one index to create"));
     }
-    documents.into_iter().map(|document| parse_spec(document, lenient)).collect()
+    documents.into_iter().map(|document| parse_spec(document, lenient, default)).collect()
 }
 
 /// One voter: every quorum that can be met is.
@@ -97,7 +101,7 @@ fn check_quorum(argument: &Argument<'_>) -> Result<()> {
     }
 }
 
-fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
+fn parse_spec(document: RawDocument<'_>, lenient: bool, default: &Option<Collation>) -> Result<IndexSpec> {
     let (mut key, mut name, mut partial) = (None, None, None);
     let (mut unique, mut prepare_unique, mut sparse, mut hidden) = (false, false, false, false);
     let (mut expire_after_seconds, mut version, mut projection) = (None, 2, None);
@@ -114,19 +118,14 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
             "sparse" => sparse = argument.boolean()?,
             "hidden" => hidden = argument.strict_boolean()?,
             "prepareUnique" => prepare_unique = argument.boolean()?,
-            "partialFilterExpression" => {
-                let filter = argument.document()?;
-                let parsed = parse_partial(filter).map_err(|error| {
-                    error.during(&format!("Error in specification {}", shell_text(document)))
-                })?;
-                partial = Some((filter.to_document(), parsed));
-            }
+            "partialFilterExpression" => partial = Some(argument.document()?),
             "v" => {
                 version = argument.integer()?;
                 check_version(version)?;
             }
             "wildcardProjection" => projection = Some(argument.value),
-            "collation" => check_collation(&argument)?,
+            // Read below: it may not be null.
+            "collation" => {}
             // Builds never block, whatever was asked; the namespace is the command's.
             "background" => drop(argument.boolean()?),
             "ns" => {}
@@ -165,6 +164,15 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
     if sparse && partial.is_some() {
         return Err(cannot_create("cannot mix \"partialFilterExpression\" and \"sparse\" options"));
     }
+    let collation = match document.get("collation") {
+        Some(value) => parse_collation(value, version, document)?,
+        None => default.clone(),
+    };
+    // The filter is asked of documents as the index compares.
+    let partial = match partial {
+        Some(filter) => Some((filter.to_document(), parse_partial(filter, &collation).map_err(in_spec)?)),
+        None => None,
+    };
     let is_id = matches!(key.iter().next(), Some(("_id", direction)) if direction.is_number())
         && key.iter().count() == 1;
     if is_id && KeyPart::all_of(key).iter().any(|part| part.descending) {
@@ -174,6 +182,17 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
         return Err(Error::user(
             ErrorCode::BadValue,
             "The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}",
+        ));
+    }
+    if is_id && collation != *default {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            format!(
+                "The _id index must have the same collation as the collection. Index collation: {}, collection \
+                 collation: {}",
+                shown_collation(&collation),
+                shown_collation(default)
+            ),
         ));
     }
     if is_id && expire_after_seconds.is_some() {
@@ -210,8 +229,46 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool) -> Result<IndexSpec> {
         expire_after_seconds,
         partial,
         wildcard,
-        collation: None,
+        collation,
     })
+}
+
+/// An index's own collation, which is more than a command's: it may be neither null nor empty.
+fn parse_collation(value: RawValue<'_>, version: i64, spec: RawDocument<'_>) -> Result<Option<Collation>> {
+    let in_spec = |error: Error| error.during(&format!("Error in specification {}", shell_text(spec)));
+    let RawValue::Document(collation) = value else {
+        let kind = value.element_type().name();
+        let message = format!("The field 'collation' must be an object, but got {kind}");
+        return Err(in_spec(Error::user(ErrorCode::TypeMismatch, message)));
+    };
+    if collation.is_empty() {
+        let message = "The field 'collation' cannot be an empty object.";
+        return Err(in_spec(Error::user(ErrorCode::BadValue, message)));
+    }
+    if version < 2 {
+        return Err(in_spec(cannot_create(format!(
+            "Invalid index specification {}; cannot create an index with the 'collation' option and v={version}",
+            shell_text(spec)
+        ))));
+    }
+    Collation::parse(collation).map_err(|error| {
+        let mut shown = spec.to_document();
+        if spec.get("v").is_none() {
+            shown.push("v", 2);
+        }
+        error.during(&format!(
+            "failed to add collation information to index spec for index creation: {}",
+            shell_text(shown.as_raw())
+        ))
+    })
+}
+
+fn shown_collation(collation: &Option<Collation>) -> String {
+    let document = match collation {
+        Some(collation) => collation.to_document(),
+        None => doc! {"locale": "simple"},
+    };
+    shell_text(document.as_raw())
 }
 
 fn missing(field: &str) -> Error {
@@ -300,8 +357,9 @@ fn not_yet(what: &str) -> Error {
 }
 
 /// The operators that a planner can prove implied: no more are allowed in a partial index.
-fn parse_partial(filter: RawDocument<'_>) -> Result<Filter> {
-    let parsed = Filter::parse(filter)?;
+fn parse_partial(filter: RawDocument<'_>, collation: &Option<Collation>) -> Result<Filter> {
+    let variables = Variables::default().under(collation.clone());
+    let parsed = Filter::parse_in(filter, &Scope::new(&variables))?;
     check_partial(&parsed, 0)?;
     Ok(parsed)
 }

@@ -87,15 +87,22 @@ fn select(collection: &Collection, which: RawValue<'_>, ended: &[String]) -> Res
             .collect(),
         RawValue::Document(key) => {
             let parts = KeyPart::all_of(key);
-            let mut found = collection.indexes.iter().filter(|index| index.spec.key == parts);
-            let first = found.next();
-            if found.next().is_some() {
+            let found: Vec<&Arc<Index>> =
+                collection.indexes.iter().filter(|index| index.spec.key == parts).collect();
+            if found.len() > 1 {
+                let tell = |index: &&Arc<Index>| shell_text(index.spec.to_document().as_raw());
+                let shown: Vec<String> = found.iter().map(tell).collect();
                 return Err(Error::user(
                     ErrorCode::AmbiguousIndexKeyPattern,
-                    "several indexes have this key: drop them by name",
+                    format!(
+                        "{} indexes found for key: {}, identify by name instead. Conflicting indexes: {}",
+                        found.len(),
+                        shell_text(key),
+                        shown.join(", ")
+                    ),
                 ));
             }
-            match first {
+            match found.first().copied() {
                 Some(index) if index.is_id() => Err(no_id(collection)),
                 Some(index) => Ok(vec![index.clone()]),
                 None if !ended.is_empty() => Ok(Vec::new()),

@@ -32,6 +32,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let shown = |index: &Arc<Index>| match collection.options.get("clusteredIndex") {
         Some(RawValue::Document(clustered)) if index.is_id() => {
             let mut document = clustered.to_document();
+            if let Some(collation) = &index.spec.collation {
+                document.push("collation", collation.to_document());
+            }
             document.push("clustered", true);
             document
         }

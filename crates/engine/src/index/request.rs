@@ -33,7 +33,10 @@ pub fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<I
 fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
     let same_key = spec.key == other.key;
     let partial = |spec: &IndexSpec| spec.partial.as_ref().map(|(document, _)| document.clone());
-    let same_scope = same_key && partial(spec) == partial(other) && spec.wildcard == other.wildcard;
+    let same_scope = same_key
+        && partial(spec) == partial(other)
+        && spec.wildcard == other.wildcard
+        && spec.collation == other.collation;
     let same_options = spec.unique == other.unique && spec.sparse == other.sparse;
     if spec.name == other.name {
         return match same_scope && same_options {

@@ -147,6 +147,17 @@ impl Reader {
                 behind.extend(pending.map(|pending| (collection.id, pending)));
                 Target::Collection(collection)
             } else if let Some(view) = unit.engine.view(&namespace) {
+                if view.collation != *variables.collation() {
+                    let which = if first.as_ref() == Some(&namespace) {
+                        String::new()
+                    } else {
+                        namespace.to_string()
+                    };
+                    return Err(Error::user(
+                        ErrorCode::OptionNotSupportedOnView,
+                        format!("Cannot override a view's default collation{which}"),
+                    ));
+                }
                 let pipeline = view.parse(variables)?;
                 wanted.push(view.on.clone());
                 pipeline.collections(&mut |database, collection| {

@@ -63,6 +63,11 @@ fn text() -> BoxedStrategy<String> {
     prop_oneof!["[ab\\x00\\x01\\x02é]{0,4}", "\\PC{0,8}"].boxed()
 }
 
+/// The options of a regular expression, in the order that text brings them into.
+fn options() -> impl Strategy<Value = String> {
+    prop::sample::subsequence(vec!['i', 'l', 'm', 's', 'u', 'x', 'é'], 0..4).prop_map(String::from_iter)
+}
+
 fn name() -> BoxedStrategy<String> {
     "[ab\\x01é]{0,2}".boxed()
 }
@@ -88,7 +93,7 @@ pub(crate) fn value() -> BoxedStrategy<Value> {
         1 => any::<bool>().prop_map(Value::Bool),
         1 => any::<i64>().prop_map(Value::DateTime),
         1 => Just(Value::Null),
-        1 => (name(), name()).prop_map(|(pattern, options)| Value::Regex { pattern, options }),
+        1 => (name(), options()).prop_map(|(pattern, options)| Value::Regex { pattern, options }),
         1 => (text(), id()).prop_map(|(namespace, id)| Value::DbPointer { namespace, id }),
         1 => text().prop_map(Value::JavaScript),
         1 => any::<u64>().prop_map(|bits| Value::Timestamp(Timestamp::from_bits(bits))),

@@ -13,5 +13,12 @@ mod write;
 pub use parse::parse_extended_json;
 pub use write::{JsonFormat, to_extended_json, value_to_extended_json};
 
+/// The options of a regular expression as text has them, whatever order they were given in: by the alphabet.
+fn in_order(options: &str) -> String {
+    let mut letters: Vec<char> = options.chars().collect();
+    letters.sort_unstable();
+    letters.into_iter().collect()
+}
+
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::syntax::{self, Json};
-use super::{base64, date};
+use super::{base64, date, in_order};
 use crate::{Array, Decimal128, Document, ObjectId, RawDocument, Timestamp, Value, Writer};
 
 /// Reads a document from canonical or relaxed extended JSON.
@@ -151,7 +151,8 @@ fn double(text: &str) -> Option<f64> {
 fn binary(json: Json<'_>) -> Option<Value> {
     let [content, subtype] = exact(json, ["base64", "subType"])?;
     let subtype = string(subtype)?;
-    if subtype.is_empty() || subtype.len() > 2 {
+    // The standard parser also takes a sign; only digits are left to it.
+    if subtype.len() > 2 || !subtype.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     let subtype = u8::from_str_radix(&subtype, 16).ok()?;
@@ -185,7 +186,7 @@ fn regex(json: Json<'_>) -> Option<Value> {
     let [pattern, options] = exact(json, ["pattern", "options"])?;
     let (pattern, options) = (string(pattern)?, string(options)?);
     let plain = |text: &str| !text.contains('\0');
-    (plain(&pattern) && plain(&options)).then_some(Value::Regex { pattern, options })
+    (plain(&pattern) && plain(&options)).then(|| Value::Regex { pattern, options: in_order(&options) })
 }
 
 fn pointer(json: Json<'_>) -> Option<Value> {

@@ -4,8 +4,9 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use crate::DEPTH_MAX;
 
-/// Brackets inside each other: a document's own nesting, and the wrappers at its leaves.
-const BRACKETS_MAX: usize = DEPTH_MAX + 4;
+/// Brackets inside each other: a document's own nesting, each level of which may be a scope within its wrapper, and the
+/// wrappers at its leaves.
+const BRACKETS_MAX: usize = 2 * DEPTH_MAX + 4;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Json<'a> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{base64, date};
+use super::{base64, date, in_order};
 use crate::{RawDocument, RawValue};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl JsonWriter {
                 self.out.push_str("{\"$regularExpression\":{\"pattern\":");
                 self.string(pattern);
                 self.out.push_str(",\"options\":");
-                self.string(options);
+                self.string(&in_order(options));
                 self.out.push_str("}}");
             }
             RawValue::DbPointer { namespace, id } => {

@@ -1,39 +1,16 @@
-//! What fuzz targets share: inputs as text, and the documents that questions are asked of.
+//! Fuzz targets: what must hold whatever the bytes are.
+//!
+//! The same functions run in two ways. `instrumented` gives them to libFuzzer, which learns from coverage:
+//! `cargo xtask fuzz`, for as long as one likes. `tests/bounded.rs` gives them the specs' questions, changed at random
+//! from a fixed seed ([`mutation`]): a part of every test run, the same inputs each time.
 //!
 //! Most targets take extended JSON: a fuzzer changes text more cleverly than lengths within lengths, and a finding can
 //! be read.
 
-use kilim_bson::{Document, RawDocument, RawValue, parse_extended_json};
+pub mod mutation;
+mod patience;
+mod subject;
+pub mod target;
 
-/// The document that an input means.
-pub fn document(input: &[u8]) -> Option<Document> {
-    parse_extended_json(std::str::from_utf8(input).ok()?).ok()
-}
-
-/// Documents of many shapes, to be asked and changed.
-pub fn subjects() -> Vec<Document> {
-    const SUBJECTS: &[&str] = &[
-        "{}",
-        r#"{"_id": 1, "a": 1, "b": {"c": 2, "d": [1, 2, 3]}}"#,
-        r#"{"_id": 2, "a": [1, "x", null, {"b": 1}, [2]], "b": [{"c": 1}, {"c": [2, 3]}, 4]}"#,
-        r#"{"_id": 3, "a": {"$numberDouble": "NaN"}, "b": {"$numberLong": "9223372036854775807"}, "c": {"$numberDecimal": "1E+6000"}}"#,
-        r#"{"_id": 4, "a": "text", "b": {"$date": {"$numberLong": "-1"}}, "c": {"$minKey": 1}, "0": {"1": [[]]}}"#,
-        r#"{"_id": {"x": 1}, "a": {"$timestamp": {"t": 1, "i": 2}}, "b": {"$regularExpression": {"pattern": "^a", "options": "i"}}}"#,
-    ];
-    SUBJECTS.iter().map(|text| parse_extended_json(text).expect("subjects are documents")).collect()
-}
-
-/// Reads every value of a document, and of those within.
-pub fn walk(document: RawDocument<'_>) -> usize {
-    document.iter().map(|(name, value)| name.len() + weight(value)).sum()
-}
-
-fn weight(value: RawValue<'_>) -> usize {
-    match value {
-        RawValue::Document(document) => 1 + walk(document),
-        RawValue::Array(array) => 1 + walk(array.as_document()),
-        RawValue::String(text) => text.len(),
-        RawValue::Binary { bytes, .. } => bytes.len(),
-        _ => 1,
-    }
-}
+pub use patience::patient;
+pub use subject::{document, subjects, walk};

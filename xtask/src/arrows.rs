@@ -24,6 +24,7 @@ const LAYERS: &[&str] = &[
     "kilim-console",
     "kilim-cli",
     "kilim-testkit",
+    "kilim-fuzz",
     "kilim-bench",
     "xtask",
 ];

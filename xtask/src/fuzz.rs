@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: the fuzz targets, built with coverage instrumentation, each for a while.
 //!
 //! What the specs ask becomes the seeds. What a run learns stays in `.tools/fuzz`; what it finds is a file there, to be
-//! made a named test.
+//! made a named test. Needs the stable compiler and what cargo fetches, nothing else.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -10,14 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use kilim_bson::{Document, JsonFormat, RawDocument, RawValue, to_extended_json};
-use kilim_testkit::spec::{Action, parse};
+use kilim_testkit::seeds::Seeds;
 
 use crate::arguments::Arguments;
 use crate::workspace::{captured, cargo, files, root, target_directory as target_folder, tools};
 
-const TARGETS: [&str; 8] =
-    ["wire", "bson", "extended_json", "filter", "update", "key_order", "command", "recovery"];
+/// The workspace of the instrumented binaries.
+const HOME: &str = "fuzz/instrumented";
+
+/// Targets that need all of the database, which takes long to build with instrumentation.
+const WHOLE_DATABASE: [&str; 2] = ["command", "recovery"];
 
 /// As cargo-fuzz does without a sanitizer: counters for every edge, and comparisons to learn from.
 const INSTRUMENTATION: [&str; 7] = [
@@ -33,54 +35,76 @@ const INSTRUMENTATION: [&str; 7] = [
 struct Limits {
     seconds: Option<u64>,
     executions: Option<u64>,
+    seed: u32,
+}
+
+/// What a run of one target tells.
+struct Figures {
+    executions: u64,
+    per_second: u64,
+    /// Edges and comparisons with their counts, as libFuzzer counts them.
+    coverage: u64,
+    slowest_seconds: u64,
+    memory_mb: u64,
 }
 
 pub fn run(mut arguments: Arguments) -> Result<()> {
-    let limits =
-        Limits { seconds: arguments.value("--seconds")?, executions: arguments.value("--executions")? };
+    let seconds = arguments.value("--seconds")?;
+    let executions = arguments.value("--executions")?;
+    let seed = arguments.value("--seed")?.unwrap_or(1);
     let only: Option<String> = arguments.value("--target")?;
     arguments.finish()?;
-    let limits = match limits {
-        Limits { seconds: None, executions: None } => Limits { seconds: Some(60), executions: None },
-        given => given,
+    let seconds = if executions.is_none() { seconds.or(Some(60)) } else { seconds };
+    let limits = Limits { seconds, executions, seed };
+    let known = targets()?;
+    let chosen: Vec<&str> = match &only {
+        Some(only) => only.split(',').collect(),
+        None => known.iter().map(String::as_str).collect(),
     };
-    let chosen: Vec<&str> =
-        TARGETS.into_iter().filter(|target| only.as_deref().is_none_or(|only| only == *target)).collect();
-    ensure!(!chosen.is_empty(), "targets are {}", TARGETS.join(", "));
-    perform(&chosen, &limits, |target, executions, seconds| {
-        println!("{target:<14} {executions:>12} executions in {seconds} s");
-    })
-    .map(|total| println!("{total} executions, nothing found"))
-}
-
-fn perform(targets: &[&str], limits: &Limits, report: impl Fn(&str, u64, u64)) -> Result<u64> {
-    let binaries = build()?;
+    let unknown = chosen.iter().find(|target| !known.iter().any(|known| known == *target));
+    ensure!(unknown.is_none(), "targets are {}", known.join(", "));
+    let binaries = build(&chosen)?;
     let home = tools().join("fuzz");
-    write_seeds(&home.join("seeds"))?;
+    write_seeds(&home.join("seeds"), &chosen)?;
+    println!("| target | executions | a second | coverage | slowest input | memory |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: |");
     let mut total = 0;
-    for target in targets {
-        let (executions, seconds) = run_target(&binaries.join(target), target, &home, limits)?;
-        report(target, executions, seconds);
+    for target in chosen {
+        let figures = run_target(&binaries.join(target), target, &home, &limits)?;
+        let Figures { executions, per_second, coverage, slowest_seconds, memory_mb } = figures;
+        let slowest = if slowest_seconds == 0 { "< 1 s".to_owned() } else { format!("{slowest_seconds} s") };
+        println!("| {target} | {executions} | {per_second} | {coverage} | {slowest} | {memory_mb} MB |");
         total += executions;
     }
-    Ok(total)
+    println!("\n{total} executions, nothing found");
+    Ok(())
 }
 
-fn build() -> Result<PathBuf> {
+fn targets() -> Result<Vec<String>> {
+    let sources = files(&root().join(HOME).join("targets"), "rs")?;
+    Ok(sources.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect())
+}
+
+fn build(targets: &[&str]) -> Result<PathBuf> {
     let host = captured(Command::new("rustc").arg("-vV"))?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     let target_directory = target_folder()?.join("fuzz");
     let mut command = cargo();
+    command.args(["build", "--quiet", "--release", "--manifest-path"]).arg(format!("{HOME}/Cargo.toml"));
     // A target that is named keeps the flags from build scripts and macros.
-    command.args(["build", "--quiet", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", host]);
-    command.arg("--target-dir").arg(&target_directory);
+    command.args(["--target", host]).arg("--target-dir").arg(&target_directory);
+    if !targets.iter().any(|target| WHOLE_DATABASE.contains(target)) {
+        command.arg("--no-default-features");
+    }
+    for target in targets {
+        command.args(["--bin", target]);
+    }
     command.env("RUSTFLAGS", INSTRUMENTATION.join(" "));
     captured(&mut command).context("the fuzz targets do not build")?;
     Ok(target_directory.join(host).join("release"))
 }
 
-/// How many inputs were run, in how many seconds.
-fn run_target(binary: &Path, target: &str, home: &Path, limits: &Limits) -> Result<(u64, u64)> {
+fn run_target(binary: &Path, target: &str, home: &Path, limits: &Limits) -> Result<Figures> {
     let (corpus, findings) = (home.join("corpus").join(target), home.join("findings").join(target));
     fs::create_dir_all(&corpus)?;
     fs::create_dir_all(&findings)?;
@@ -93,6 +117,7 @@ fn run_target(binary: &Path, target: &str, home: &Path, limits: &Limits) -> Resu
         "-rss_limit_mb=4096",
         "-close_fd_mask=1",
     ]);
+    command.arg(format!("-seed={}", limits.seed));
     command.arg(format!("-artifact_prefix={}/", findings.display()));
     command.arg(format!("-dict={}", root().join("fuzz/words.dict").display()));
     if let Some(seconds) = limits.seconds {
@@ -108,67 +133,31 @@ fn run_target(binary: &Path, target: &str, home: &Path, limits: &Limits) -> Resu
         let tail = said.get(start..).unwrap_or(&said);
         bail!("{target} found something (inputs are in {}):\n{tail}", findings.display());
     }
-    let figure = |name: &str| {
+    let last_number = |name: &str| {
         let line = said.lines().rev().find(|line| line.contains(name))?;
-        line.split_whitespace().rev().find_map(|word| word.parse::<u64>().ok())
+        line.rsplit(name).next()?.split_whitespace().next()?.parse::<u64>().ok()
     };
-    let executions = figure("stat::number_of_executed_units:").context("the fuzzer told no figures")?;
-    let rate = figure("stat::average_exec_per_sec:").unwrap_or(0).max(1);
-    Ok((executions, executions / rate))
+    let figure = |name: &str| last_number(name).with_context(|| format!("the fuzzer does not tell {name}"));
+    Ok(Figures {
+        executions: figure("stat::number_of_executed_units:")?,
+        per_second: figure("stat::average_exec_per_sec:")?,
+        coverage: figure(" cov: ")?,
+        slowest_seconds: figure("stat::slowest_unit_time_sec:")?,
+        memory_mb: figure("stat::peak_rss_mb:")?,
+    })
 }
 
-/// What the specs ask, for each target in its form.
-fn write_seeds(folder: &Path) -> Result<()> {
-    for target in TARGETS {
-        fs::create_dir_all(folder.join(target))?;
-    }
-    for path in files(&root().join("specs"), "spec")? {
-        let file = parse(&path, &fs::read_to_string(&path)?)?;
-        for case in &file.cases {
-            for step in &case.steps {
-                match &step.action {
-                    Action::Do(command)
-                    | Action::Run(command)
-                    | Action::Docs { command, .. }
-                    | Action::Error { command, .. }
-                    | Action::WriteError(command)
-                    | Action::Plan(command) => seed(folder, command)?,
-                    Action::Given { .. } | Action::Index { .. } | Action::Begin => {}
-                }
-            }
+/// What the specs ask, a file each, named by its contents.
+fn write_seeds(folder: &Path, targets: &[&str]) -> Result<()> {
+    let seeds = Seeds::read(&root().join("specs"))?;
+    for target in targets {
+        let folder = folder.join(target);
+        fs::create_dir_all(&folder)?;
+        for seed in seeds.of(target) {
+            let mut hasher = DefaultHasher::new();
+            seed.hash(&mut hasher);
+            fs::write(folder.join(format!("{:016x}", hasher.finish())), seed)?;
         }
     }
-    Ok(())
-}
-
-fn seed(folder: &Path, command: &Document) -> Result<()> {
-    let text = |document: RawDocument<'_>| to_extended_json(document, JsonFormat::Relaxed).into_bytes();
-    put(folder, "command", &text(command.as_raw()))?;
-    put(folder, "extended_json", &text(command.as_raw()))?;
-    put(folder, "bson", command.as_bytes())?;
-    put(folder, "key_order", &text(command.as_raw()))?;
-    put(folder, "wire", &kilim_client::message(command))?;
-    for name in ["filter", "query"] {
-        if let Some(filter) = command.get(name).and_then(RawValue::as_document) {
-            put(folder, "filter", &text(filter))?;
-        }
-    }
-    let updates = command.get("updates").and_then(RawValue::as_array);
-    for update in updates.into_iter().flat_map(|list| list.iter().filter_map(RawValue::as_document)) {
-        put(folder, "update", &text(update))?;
-    }
-    Ok(())
-}
-
-/// By its contents: the same seed comes once.
-fn put(folder: &Path, target: &str, bytes: &[u8]) -> Result<()> {
-    /// Large inputs make a fuzzer slow and teach it little.
-    const BYTES_MAX: usize = 2048;
-    if bytes.len() > BYTES_MAX {
-        return Ok(());
-    }
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    fs::write(folder.join(target).join(format!("{:016x}", hasher.finish())), bytes)?;
     Ok(())
 }

@@ -75,7 +75,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "fuzz",
-        usage: "[--seconds N] [--executions N] [--target NAME]",
+        usage: "[--seconds N] [--executions N] [--seed N] [--target NAME,…]",
         help: "feed parsers, commands and recovery with what nobody would write",
         run: fuzz::run,
     },

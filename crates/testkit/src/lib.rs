@@ -4,6 +4,7 @@
 //! - [`spec`] reads spec files, runs them against a server, compares or records.
 //! - [`generate`] sends random histories to two servers and shrinks what differs.
 //! - [`crash`] kills servers, cuts their power and fails their disks; [`history`] looks for anomalies.
+//! - [`seeds`] makes fuzz inputs of specs.
 //! - [`oracle`] is a mongod, [`server`] the `kilim` binary, [`link`] a connection to either.
 
 pub mod crash;
@@ -12,6 +13,7 @@ pub mod history;
 pub mod link;
 pub mod oracle;
 pub mod process;
+pub mod seeds;
 pub mod server;
 pub mod shell;
 pub mod spec;

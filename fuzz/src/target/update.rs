@@ -1,27 +1,22 @@
 //! Updates: refused or applied; what they make is valid, and an update of nothing changes nothing.
-#![no_main]
 
-use std::sync::LazyLock;
-
-use kilim_bson::{Document, RawDocument, RawValue, Timestamp};
+use kilim_bson::{RawDocument, RawValue, Timestamp};
 use kilim_query::filter::Filter;
 use kilim_query::update::{Context, Update};
-use libfuzzer_sys::fuzz_target;
 
-static SUBJECTS: LazyLock<Vec<Document>> = LazyLock::new(kilim_fuzz::subjects);
+/// Takes a statement of an update command.
+pub fn check(input: &[u8]) {
+    crate::patient(|| check_statement(input));
+}
 
-fuzz_target!(|input: &[u8]| {
-    let Some(statement) = kilim_fuzz::document(input) else { return };
+fn check_statement(input: &[u8]) {
+    let Some(statement) = crate::document(input) else { return };
     let Some(update) = statement.get("u") else { return };
     let filters = statement.get("arrayFilters").and_then(RawValue::as_array);
     let Ok(update) = Update::parse(update, filters, false) else { return };
-    let context = Context {
-        inserting: false,
-        position: Some(0),
-        now_millis: 0,
-        timestamp: Timestamp::from_bits(1),
-    };
-    for subject in SUBJECTS.iter() {
+    let context =
+        Context { inserting: false, position: Some(0), now_millis: 0, timestamp: Timestamp::from_bits(1) };
+    for subject in crate::subjects() {
         let Ok(applied) = update.apply(subject.as_raw(), &context) else { continue };
         if let Some(after) = applied.after {
             RawDocument::parse(after.as_bytes()).expect("an update makes valid documents");
@@ -33,4 +28,4 @@ fuzz_target!(|input: &[u8]| {
     {
         RawDocument::parse(inserted.as_bytes()).expect("an upsert makes valid documents");
     }
-});
+}

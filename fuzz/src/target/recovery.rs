@@ -1,5 +1,4 @@
 //! Recovery: a directory with damaged bytes is refused or opened, and what is read from it was written once.
-#![no_main]
 
 use std::fs;
 use std::ops::Bound;
@@ -7,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use kilim_storage::{Direction, Durability, Options, Space, Store};
-use libfuzzer_sys::fuzz_target;
 
 const RECORDS: u32 = 200;
 
@@ -50,8 +48,8 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
     }
 }
 
-fuzz_target!(|input: &[u8]| {
-    // Three bytes place a change, one makes it: a file, a place in it, another byte there, or its end.
+/// Three bytes place a change, one makes it: a file, a place in it, another byte there, or its end.
+pub fn check(input: &[u8]) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut files = WRITTEN.clone();
     for change in input.chunks_exact(4).take(16) {
@@ -79,4 +77,4 @@ fuzz_target!(|input: &[u8]| {
         let expected = value(u32::from_be_bytes(number));
         assert_eq!(&bytes[8..], &expected[8..], "a value is as it was");
     }
-});
+}

@@ -1,0 +1,16 @@
+//! What is asked of each part, one file a part: `check` takes any bytes, and panics where a promise is broken.
+
+pub mod bson;
+#[cfg(feature = "database")]
+pub mod command;
+pub mod expression;
+pub mod extended_json;
+pub mod filter;
+pub mod key_order;
+pub mod pipeline;
+pub mod projection;
+#[cfg(feature = "database")]
+pub mod recovery;
+pub mod update;
+pub mod validator;
+pub mod wire;

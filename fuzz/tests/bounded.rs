@@ -92,6 +92,7 @@ const TARGETS: &[(&str, Check, usize)] = &[
     ("bson", target::bson::check, 10_000),
     ("extended_json", target::extended_json::check, 10_000),
     ("key_order", target::key_order::check, 20_000),
+    ("collation", target::collation::check, 10_000),
     ("filter", target::filter::check, 20_000),
     ("validator", target::validator::check, 5_000),
     ("update", target::update::check, 10_000),

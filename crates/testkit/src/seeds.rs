@@ -67,6 +67,10 @@ impl Seeds {
         self.put("extended_json", text(command.as_raw()));
         self.put("bson", command.as_bytes().to_vec());
         self.put("wire", kilim_client::message(command));
+        if let Some(collation) = document(command.get("collation")) {
+            let texts = doc! {"c": (collation), "s": "a-b 10", "t": "A\u{301}b 9", "u": "ß", "v": ["", {"x": "日本"}]};
+            self.put("collation", text(texts.as_raw()));
+        }
         for name in ["filter", "query", "validator"] {
             if let Some(filter) = document(command.get(name)) {
                 self.take_filter(filter);

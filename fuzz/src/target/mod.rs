@@ -1,6 +1,7 @@
 //! What is asked of each part, one file a part: `check` takes any bytes, and panics where a promise is broken.
 
 pub mod bson;
+pub mod collation;
 #[cfg(feature = "database")]
 pub mod command;
 pub mod expression;

@@ -15,7 +15,7 @@ pub fn check(input: &[u8]) {
 fn check_one(written: &Document) {
     let now = Now { millis: 0, cluster_time: Timestamp::from_bits(1) };
     crate::patient(|| {
-        let Ok(validator) = Validator::parse(written.as_raw()) else { return };
+        let Ok(validator) = Validator::parse(written.as_raw(), &None) else { return };
         for subject in crate::subjects() {
             if let Ok(false) = validator.passes(subject.as_raw(), || now) {
                 let explanation = validator.explain(subject.as_raw(), now);

@@ -11,6 +11,7 @@ mod lives;
 mod load;
 mod patterns;
 mod report;
+mod transfer;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -148,6 +149,7 @@ fn main() -> Result<()> {
     }
     rows.extend(after);
     rows.extend(lives::run(&sides, &options)?);
+    rows.extend(transfer::run(&sides, &options)?);
 
     let [first, second] = sides.names();
     println!(

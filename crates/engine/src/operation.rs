@@ -1,6 +1,6 @@
 //! A running command: what it may be stopped by, and what currentOp shows of it.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -84,7 +84,8 @@ pub struct Operations {
     /// The server is about to end: what only waits should not wait any longer.
     ending: AtomicBool,
     stopping: Arc<AtomicBool>,
-    running: Mutex<BTreeMap<i64, Arc<Operation>>>,
+    /// Hashed, since that keeps its memory when the last one is through.
+    running: Mutex<HashMap<i64, Arc<Operation>>>,
 }
 
 /// Takes the operation off the list when the command is done.
@@ -109,8 +110,11 @@ impl Operations {
         Running { operations: self, operation }
     }
 
+    /// All of them, oldest first.
     pub fn list(&self) -> Vec<Arc<Operation>> {
-        self.running.lock().values().cloned().collect()
+        let mut list: Vec<Arc<Operation>> = self.running.lock().values().cloned().collect();
+        list.sort_unstable_by_key(|operation| operation.id);
+        list
     }
 
     pub fn kill(&self, id: i64) {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilim_bson::{Document, RawDocument, ValueRef};
+use kilim_bson::{Document, RawDocument, RawValue, ValueRef, Writer};
 use kilim_commands::{Client, Request};
 use kilim_engine::Engine;
 use serde::Serialize;
@@ -13,29 +13,31 @@ use crate::session::Signature;
 use crate::{Error, Result};
 
 /// A command on its way to be run.
-#[derive(Debug)]
 pub(crate) struct Command {
-    body: Document,
+    body: Writer,
 }
 
 impl Command {
     pub fn new<'v>(name: &str, argument: impl Into<ValueRef<'v>>) -> Command {
-        let mut body = Document::new();
-        body.push(name, argument);
-        Command { body }
+        let mut command = Command { body: Writer::new() };
+        command.set(name, argument);
+        command
     }
 
     /// A command that somebody else wrote.
     pub fn of(document: &bson::Document) -> Result<Command> {
-        Ok(Command { body: encode(document)? })
+        Ok(Command { body: Writer::resume(encode(document)?) })
     }
 
     pub fn set<'v>(&mut self, name: &str, value: impl Into<ValueRef<'v>>) {
-        self.body.push(name, value);
+        match value.into() {
+            ValueRef::Owned(value) => self.body.append(name, value.as_raw()),
+            ValueRef::Raw(value) => self.body.append(name, value),
+        }
     }
 
     pub fn set_document(&mut self, name: &str, document: &bson::Document) -> Result<()> {
-        self.body.push(name, encode(document)?.as_raw());
+        self.set(name, encode(document)?.as_raw());
         Ok(())
     }
 
@@ -48,27 +50,27 @@ impl Command {
         for document in list {
             array.push(encode(document)?.as_raw());
         }
-        self.body.push(name, array.finish().as_raw());
+        self.set(name, array.finish().as_raw());
         Ok(())
     }
 
     /// A list of one: a statement, or an index.
     pub fn set_statements(&mut self, name: &str, one: Command) {
-        let list = kilim_bson::Array::from_iter([kilim_bson::Value::from(one.body)]);
-        self.body.push(name, list.as_raw());
+        let list = kilim_bson::Array::from_iter([kilim_bson::Value::from(one.body.finish())]);
+        self.set(name, list.as_raw());
     }
 
     pub fn set_time_limit(&mut self, limit: Option<Duration>) {
         if let Some(limit) = limit {
-            self.body.push("maxTimeMS", i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+            self.set("maxTimeMS", i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
         }
     }
 
     /// Puts a running transaction into it.
     pub fn sign(&mut self, signature: Signature) {
-        self.body.push("lsid", signature.logical_id().as_raw());
-        self.body.push("txnNumber", signature.number());
-        self.body.push("autocommit", false);
+        self.set("lsid", signature.logical_id().as_raw());
+        self.set("txnNumber", signature.number());
+        self.set("autocommit", false);
     }
 
     /// Runs it. A reply with `ok: 0` is an error.
@@ -83,14 +85,14 @@ impl Command {
         database: &str,
         sequences: Vec<(&str, Vec<RawDocument<'_>>)>,
     ) -> Result<Document> {
-        self.body.push("$db", database);
+        self.body.append("$db", RawValue::String(database));
+        let body = self.body.finish();
         let nowhere = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let mut client = Client::new(engine.clone(), 0, nowhere, nowhere);
-        let request =
-            Request { body: self.body.as_raw(), sequences, exhaust_allowed: false, legacy_hello: false };
+        let request = Request { body: body.as_raw(), sequences, exhaust_allowed: false, legacy_hello: false };
         let reply = kilim_commands::run(&mut client, request).document;
         match reply.get("ok") {
-            Some(kilim_bson::RawValue::Double(1.0)) => Ok(reply),
+            Some(RawValue::Double(1.0)) => Ok(reply),
             _ => Err(Error::of_reply(reply.as_raw())),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kilim_bson::RawValue;
 use serde::de::DeserializeOwned;
 
 use crate::Result;
@@ -168,8 +169,10 @@ impl<T: DeserializeOwned> FindOne<'_, T> {
         if let Some(session) = self.session {
             session.sign(&mut command);
         }
-        let database = &self.collection.database;
-        let reply = database.run(command)?;
-        Cursor::new(Batches::of(database.clone(), reply, None, None)).next().transpose()
+        let reply = self.collection.database.run(command)?;
+        let cursor = reply.get("cursor").and_then(RawValue::as_document);
+        let batch = cursor.and_then(|cursor| cursor.get("firstBatch")).and_then(RawValue::as_array);
+        let found = batch.and_then(|batch| batch.iter().next()).and_then(RawValue::as_document);
+        Ok(found.map(|found| bson::deserialize_from_slice(found.as_bytes())).transpose()?)
     }
 }

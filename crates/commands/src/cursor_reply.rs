@@ -1,19 +1,30 @@
 //! The `cursor` of a reply: its first or next batch.
 
+use std::sync::Arc;
+
 use kilim_bson::{Document, RawValue, Timestamp, Writer};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor};
+use kilim_engine::operator::ExecContext;
 use kilim_error::Result;
 
 use crate::dispatch::Call;
 
 /// Fills the first batch; a cursor that has more stays open.
-pub fn first_batch(call: &Call<'_, '_>, mut cursor: Cursor, batch: Batch, single: bool) -> Result<Document> {
+pub fn first_batch(
+    call: &mut Call<'_, '_>,
+    mut cursor: Cursor,
+    batch: Batch,
+    single: bool,
+) -> Result<Document> {
     let mut writer = Writer::with_capacity(1024);
     writer.open_document("cursor");
     writer.open_array("firstBatch");
     let operation = call.operation.clone();
-    let exhausted = cursor.fill(&mut writer, batch, &|| operation.check())?;
+    let interrupt = || operation.check();
+    let mut context = ExecContext::new(&interrupt);
+    let exhausted = cursor.fill(&mut writer, batch, &mut context)?;
+    call.unit.figures.add(context.figures);
     writer.close();
     call.engine.metrics.documents_returned.add(cursor.returned);
     let namespace = cursor.namespace.clone();
@@ -42,6 +53,7 @@ pub fn finish(mut writer: Writer, id: i64, namespace: &Namespace) -> Result<Docu
 
 fn owned_by(call: &Call<'_, '_>, mut cursor: Cursor) -> Cursor {
     cursor.session = call.generic.session;
+    cursor.originating = call.operation.command().cloned().map(Arc::new);
     if call.unit.is_transaction() {
         cursor.transaction = call.generic.transaction_number;
     }

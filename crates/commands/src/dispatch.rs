@@ -12,12 +12,11 @@ use kilim_query::interrupt;
 use crate::client::Client;
 use crate::command::pattern_name::told_of_pattern;
 use crate::concern::{ReadConcern, WriteConcern};
-use crate::profiling;
-use crate::registry::{self, CommandSpec, ReadLevels};
+use crate::ended::{Ended, Trace};
+use crate::registry::{self, COMMANDS, CommandSpec, ReadLevels};
 use crate::reply::{self, Reply};
 use crate::request::{Generic, Request};
 use crate::session;
-use crate::slow;
 
 /// A command being run.
 pub struct Call<'c, 'r> {
@@ -32,6 +31,8 @@ pub struct Call<'c, 'r> {
     /// Set where a reply of `ok: 1` reports failed statements: they end a transaction too.
     pub statement_failed: bool,
     pub exhaust_next: Option<Document>,
+    /// What will be told of it.
+    pub trace: Trace,
 }
 
 impl Call<'_, '_> {
@@ -85,16 +86,13 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
     let _interrupt = interrupt::install(operation.clone());
     let mut outcome = Outcome::default();
     let found = find(&engine, &request);
-    let spec = found.as_ref().ok().copied();
-    let result = found.and_then(|spec| run_found(client, &engine, operation, &request, spec, &mut outcome));
-    if let Some(spec) = spec {
-        slow::note(client, &engine, &running, &request, spec, result.is_err());
-        profiling::note(client, &engine, &running, &request, spec, result.as_ref());
-    }
-    let mut document = match result {
+    let place = found.as_ref().ok().copied();
+    let result = found
+        .and_then(|place| run_found(client, &engine, operation, &request, &COMMANDS[place], &mut outcome));
+    let (mut document, error) = match result {
         Ok(mut document) => {
             document.push("ok", 1.0);
-            document
+            (document, None)
         }
         Err(error) => {
             let mut document = reply::error_document(&error);
@@ -104,7 +102,7 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
                 labels = forced.iter().map(String::as_str).collect();
             }
             reply::push_labels(&mut document, &labels);
-            document
+            (document, Some(error))
         }
     };
     if let Some(error) = outcome.write_concern_error {
@@ -115,6 +113,20 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
         let newest = [outcome.committed, engine.store.last_commit_time(), now];
         let operation_time = newest.into_iter().find(|&time| time > 0).unwrap_or(now);
         document = reply::with_times(document, now, operation_time);
+    }
+    if let Some(place) = place {
+        let ended = Ended {
+            client,
+            engine: &engine,
+            operation: &running,
+            request: &request,
+            spec: &COMMANDS[place],
+            place,
+            trace: &outcome.trace,
+            error: error.as_ref(),
+            reply: document.as_raw(),
+        };
+        ended.note();
     }
     Reply { document, exhaust_next: outcome.exhaust_next, close_connection: outcome.close_connection }
 }
@@ -131,6 +143,7 @@ pub struct Outcome {
     pub write_concern_error: Option<Document>,
     /// Labels that a fail point asks for, instead of the usual ones.
     pub forced_labels: Option<Vec<String>>,
+    pub trace: Trace,
 }
 
 impl Outcome {
@@ -142,20 +155,21 @@ impl Outcome {
     }
 }
 
-fn find(engine: &Engine, request: &Request<'_>) -> Result<&'static CommandSpec> {
+/// The command's place in the table.
+fn find(engine: &Engine, request: &Request<'_>) -> Result<usize> {
     let Some((name, _)) = request.body.iter().next() else {
         return Err(Error::user(ErrorCode::CommandNotFound, "no such command: ''"));
     };
-    let spec = registry::find(name)
-        .filter(|spec| !spec.test_only || engine.options.test_commands)
+    let place = registry::place(name)
+        .filter(|&place| !COMMANDS[place].test_only || engine.options.test_commands)
         .ok_or_else(|| Error::user(ErrorCode::CommandNotFound, format!("no such command: '{name}'")))?;
-    if request.legacy_hello && !matches!(spec.name, "hello" | "isMaster" | "ping" | "buildInfo") {
+    if request.legacy_hello && !matches!(COMMANDS[place].name, "hello" | "isMaster" | "ping" | "buildInfo") {
         return Err(Error::user(
             ErrorCode::CommandNotSupported,
             format!("Unsupported OP_QUERY command: {name}. The client driver may require an upgrade."),
         ));
     }
-    Ok(spec)
+    Ok(place)
 }
 
 fn run_found(
@@ -214,12 +228,15 @@ fn run_found(
         unit,
         statement_failed: false,
         exhaust_next: None,
+        trace: Trace::default(),
     };
     let result = (spec.run)(&mut call).map_err(|error| told_of_pattern(error, &call));
     if result.is_ok() && outcome.write_concern_error.is_none() {
         outcome.write_concern_error = call.generic.write_concern.as_ref().and_then(WriteConcern::error);
     }
     outcome.exhaust_next = call.exhaust_next.take();
+    outcome.trace = std::mem::take(&mut call.trace);
+    outcome.trace.figures.add(std::mem::take(&mut call.unit.figures));
     session::end(call, state.as_deref_mut(), result, outcome)
 }
 

@@ -208,10 +208,6 @@ pub static COMMANDS: &[CommandSpec] = &[
     command("whatsmyuri", c::whats_my_uri::run, "the client's own address"),
 ];
 
-pub fn find(name: &str) -> Option<&'static CommandSpec> {
-    place(name).map(|place| &COMMANDS[place])
-}
-
 /// A command's place in the table.
 pub fn place(name: &str) -> Option<usize> {
     static BY_NAME: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();

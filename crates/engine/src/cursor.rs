@@ -4,6 +4,7 @@
 //! getMore runs, so two clients never pull from one at once.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use kilim_bson::{Document, RawDocument, RawValue, Writer};
@@ -35,6 +36,8 @@ pub struct Cursor {
     pub immortal: bool,
     /// `awaitData`: a getMore waits a while where there is nothing to give.
     pub awaits: bool,
+    /// The command that opened it.
+    pub originating: Option<Arc<Document>>,
     last_use: Instant,
 }
 
@@ -94,6 +97,7 @@ impl Cursor {
             held_over: None,
             immortal: false,
             awaits: false,
+            originating: None,
             last_use: Instant::now(),
         }
     }
@@ -101,15 +105,9 @@ impl Cursor {
     /// Appends documents to an open array. Returns whether the cursor is exhausted.
     ///
     /// A batch always holds at least one document, however large, so a client always gets on.
-    pub fn fill(
-        &mut self,
-        writer: &mut Writer,
-        batch: Batch,
-        interrupt: &dyn Fn() -> Result<()>,
-    ) -> Result<bool> {
+    pub fn fill(&mut self, writer: &mut Writer, batch: Batch, context: &mut ExecContext<'_>) -> Result<bool> {
         let start = writer.len();
         let mut count = 0;
-        let mut context = ExecContext::new(interrupt);
         let fits = |writer: &Writer, document: usize| writer.len() - start + document <= batch.bytes_max;
         if count < batch.documents_max
             && let Some(document) = self.held_over.take()
@@ -119,10 +117,10 @@ impl Cursor {
         }
         while count < batch.documents_max {
             let row = match &mut self.source {
-                Source::Executor(executor) => executor.next_document(&mut context)?,
-                Source::Pipeline(step) => step.next(&mut context)?,
+                Source::Executor(executor) => executor.next_document(context)?,
+                Source::Pipeline(step) => step.next(context)?,
                 Source::List(list) => list.next().map(Row::of),
-                Source::Tail(tail) => tail.next(&mut context)?,
+                Source::Tail(tail) => tail.next(context)?,
             };
             let Some(row) = row else {
                 self.returned += count as u64;

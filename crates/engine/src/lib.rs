@@ -7,6 +7,7 @@ pub mod ddl;
 mod engine;
 pub mod expiry;
 pub mod fail_point;
+pub mod figures;
 pub mod history;
 pub mod index;
 pub mod layout;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kilim_bson::{Document, doc};
 use kilim_error::Result;
+use kilim_query::filter::Filter;
 use kilim_storage::Durability;
 use parking_lot::Mutex;
 
@@ -39,28 +40,54 @@ pub struct Profiler {
 
 #[derive(Debug)]
 struct Settings {
-    levels: HashMap<String, ProfileLevel>,
+    databases: HashMap<String, Asked>,
     /// How many of the slow ones are written down: none at 0, all at 1.
     sample_rate: f64,
 }
 
+/// What one database asks for.
+#[derive(Debug, Clone, Default)]
+struct Asked {
+    level: ProfileLevel,
+    /// Decides in place of time and sample rate.
+    filter: Option<Arc<Filter>>,
+}
+
+/// Where a command is to be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    pub log: bool,
+    pub profile: bool,
+}
+
 impl Default for Profiler {
     fn default() -> Profiler {
-        let settings = Settings { levels: HashMap::new(), sample_rate: 1.0 };
+        let settings = Settings { databases: HashMap::new(), sample_rate: 1.0 };
         Profiler { active: AtomicBool::new(false), settings: Mutex::new(settings) }
     }
 }
 
 impl Profiler {
+    /// Whether any database asks for anything beside slow commands in the log.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
     pub fn level(&self, database: &str) -> ProfileLevel {
-        self.settings.lock().levels.get(database).copied().unwrap_or_default()
+        self.asked(database).level
     }
 
     pub fn set_level(&self, database: &str, level: ProfileLevel) {
-        let mut settings = self.settings.lock();
-        settings.levels.insert(database.to_owned(), level);
-        settings.levels.retain(|_, level| *level != ProfileLevel::Off);
-        self.active.store(!settings.levels.is_empty(), Ordering::Relaxed);
+        self.change(database, |asked| asked.level = level);
+    }
+
+    pub fn filter(&self, database: &str) -> Option<Arc<Filter>> {
+        self.asked(database).filter
+    }
+
+    /// Has a filter over entries decide which commands are told of.
+    pub fn set_filter(&self, database: &str, filter: Option<Filter>) {
+        self.change(database, |asked| asked.filter = filter.map(Arc::new));
     }
 
     pub fn sample_rate(&self) -> f64 {
@@ -71,16 +98,45 @@ impl Profiler {
         self.settings.lock().sample_rate = rate;
     }
 
-    /// Whether a command that took so long is to be written down.
-    pub fn wants(&self, database: &str, time: Duration, slow: Duration) -> bool {
-        if !self.active.load(Ordering::Relaxed) {
-            return false;
+    fn asked(&self, database: &str) -> Asked {
+        match self.is_active() {
+            true => self.settings.lock().databases.get(database).cloned().unwrap_or_default(),
+            false => Asked::default(),
         }
-        match self.level(database) {
+    }
+
+    fn change(&self, database: &str, change: impl FnOnce(&mut Asked)) {
+        let mut settings = self.settings.lock();
+        change(settings.databases.entry(database.to_owned()).or_default());
+        settings.databases.retain(|_, asked| asked.level != ProfileLevel::Off || asked.filter.is_some());
+        self.active.store(!settings.databases.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Where a command that took so long is to be told of. `entry` is what a filter is asked about.
+    pub fn wants(
+        &self,
+        database: &str,
+        time: Duration,
+        slow: Duration,
+        entry: impl FnOnce() -> Document,
+    ) -> Wanted {
+        let asked = self.asked(database);
+        let told = match &asked.filter {
+            // One that fails on an entry does not ask for it.
+            Some(filter) => filter.matches(entry().as_raw()).unwrap_or(false),
+            None => time >= slow && self.is_drawn(),
+        };
+        let profile = match asked.level {
             ProfileLevel::Off => false,
+            ProfileLevel::Slow => told,
             ProfileLevel::All => true,
-            ProfileLevel::Slow => time >= slow && rand::random::<f64>() < self.sample_rate(),
-        }
+        };
+        Wanted { log: told, profile }
+    }
+
+    fn is_drawn(&self) -> bool {
+        let rate = self.sample_rate();
+        rate >= 1.0 || rand::random::<f64>() < rate
     }
 }
 

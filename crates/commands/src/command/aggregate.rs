@@ -171,10 +171,13 @@ fn write(call: &mut Call<'_, '_>, prepared: &Prepared, writer: &Stage, variables
     })
 }
 
-fn open(call: &Call<'_, '_>, prepared: &Prepared) -> Result<Box<dyn Step>> {
+fn open(call: &mut Call<'_, '_>, prepared: &Prepared) -> Result<Box<dyn Step>> {
     let operation = call.operation.clone();
     let interrupt = || operation.check();
-    prepared.open(Bindings::none(), &mut ExecContext::new(&interrupt))
+    let mut context = ExecContext::new(&interrupt);
+    let step = prepared.open(Bindings::none(), &mut context)?;
+    call.unit.figures.add(context.figures);
+    Ok(step)
 }
 
 /// Some stages tell what this node knows now, and nothing else.

@@ -32,7 +32,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let operation = call.operation.clone();
     let mut executor = read::plan(&mut call.unit, &namespace, request)?.execute();
-    let count = executor.count(&mut ExecContext::new(&|| operation.check()))?;
+    let interrupt = || operation.check();
+    let mut context = ExecContext::new(&interrupt);
+    let count = executor.count(&mut context)?;
+    call.unit.figures.add(context.figures);
     Ok(doc! {"n": number(count as i64)})
 }
 
@@ -54,7 +57,10 @@ fn run_through_view(
     };
     let mut step = asked.step(call)?;
     let operation = call.operation.clone();
-    let row = step.next(&mut ExecContext::new(&|| operation.check())).map_err(aggregate::executing)?;
+    let interrupt = || operation.check();
+    let mut context = ExecContext::new(&interrupt);
+    let row = step.next(&mut context).map_err(aggregate::executing)?;
+    call.unit.figures.add(context.figures);
     let count = row.and_then(|row| row.document().get("count").map(RawValue::to_value));
     Ok(doc! {"n": count.unwrap_or(Value::Int32(0))})
 }

@@ -1,6 +1,7 @@
 //! `delete`: remove documents.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use kilim_bson::{Document, RawDocument, doc};
 use kilim_engine::planner::Hint;
@@ -15,6 +16,7 @@ use super::write_reply::{
 };
 use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
+use crate::ended::Counts;
 use crate::variables::variables;
 
 const NAME: &str = "delete";
@@ -45,6 +47,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut failures = Failures::default();
     for (position, statement) in statements.iter().enumerate() {
         let id = statement_id(call.body, position);
+        let begun = Instant::now();
         let filter = match &variables {
             Ok(variables) => Filter::parse_in(statement.filter, &Scope::new(variables)),
             Err(error) => Err(error.clone()),
@@ -61,7 +64,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             write::delete(&mut call.unit, &namespace, &request)
         });
         match result {
-            Ok(count) => removed += count,
+            Ok(count) => {
+                call.end_statement(begun, Counts::Removed { removed: count }, || statement.shown());
+                removed += count;
+            }
             Err(error) => {
                 failures.take(position, error)?;
                 if options.ordered || call.unit.is_transaction() {
@@ -74,6 +80,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 impl<'a> Statement<'a> {
+    /// As a profile has it.
+    fn shown(&self) -> Document {
+        doc! {"q": self.filter.to_document(), "limit": i32::from(self.one)}
+    }
+
     pub fn parse(document: RawDocument<'a>) -> Result<Statement<'a>> {
         let (mut filter, mut limit, mut hint) = (None, None, None);
         check_hint_not_null(document)?;

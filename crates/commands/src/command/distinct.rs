@@ -65,6 +65,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             return Err(too_big());
         }
     }
+    call.unit.figures.add(context.figures);
     let mut writer = Writer::new();
     writer.open_array("values");
     for (index, value) in values.values().enumerate() {

@@ -244,7 +244,7 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
             };
             Ok(Explained { namespace: namespace()?, request, write: Some(write), update, returns: true })
         }
-        other if registry::find(other).is_some() => {
+        other if registry::place(other).is_some() => {
             Err(Error::user(ErrorCode::IllegalOperation, format!("Cannot explain cmd: {other}")))
         }
         other => Err(Error::user(

@@ -84,7 +84,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 
 /// A tailable cursor, which stays open at the end of a capped collection.
 fn run_tailable(
-    call: &Call<'_, '_>,
+    call: &mut Call<'_, '_>,
     namespace: Namespace,
     collection: &Collection,
     find: Find,

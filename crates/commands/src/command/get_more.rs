@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use kilim_bson::{Document, RawValue, Writer};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::operator::ExecContext;
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::arguments;
@@ -58,6 +59,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         call.engine.cursors.put_back(id, cursor);
         return Err(error);
     }
+    call.trace.originating = cursor.originating.clone();
     match next_batch(call, &mut cursor, batch_size) {
         Ok((writer, exhausted)) => {
             if exhausted {
@@ -78,15 +80,17 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
 }
 
-fn next_batch(call: &Call<'_, '_>, cursor: &mut Cursor, size: Option<usize>) -> Result<(Writer, bool)> {
+fn next_batch(call: &mut Call<'_, '_>, cursor: &mut Cursor, size: Option<usize>) -> Result<(Writer, bool)> {
     let before = cursor.returned;
     let mut writer = Writer::with_capacity(4096);
     writer.open_document("cursor");
     writer.open_array("nextBatch");
     let operation = call.operation.clone();
+    let interrupt = || operation.check();
+    let mut context = ExecContext::new(&interrupt);
     let mut fill = |cursor: &mut Cursor| {
         cursor
-            .fill(&mut writer, Batch::next(size), &|| operation.check())
+            .fill(&mut writer, Batch::next(size), &mut context)
             .map_err(|error| while_executing("Executor error during getMore", error))
     };
     let exhausted = match cursor.source {
@@ -94,6 +98,7 @@ fn next_batch(call: &Call<'_, '_>, cursor: &mut Cursor, size: Option<usize>) -> 
         _ => fill(cursor)?,
     };
     writer.close();
+    call.unit.figures.add(context.figures);
     call.engine.metrics.documents_returned.add(cursor.returned - before);
     Ok((writer, exhausted))
 }

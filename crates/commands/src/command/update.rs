@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, doc};
 use kilim_engine::planner::Hint;
@@ -19,6 +20,7 @@ use super::write_reply::{
 };
 use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
+use crate::ended::Counts;
 use crate::variables::variables;
 
 const NAME: &str = "update";
@@ -59,8 +61,15 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut failures = Failures::default();
     for (position, statement) in statements.iter().enumerate() {
         let id = statement_id(call.body, position);
+        let begun = Instant::now();
         match run_statement(call, &namespace, statement, id, &variables) {
             Ok(outcome) => {
+                let counts = Counts::Updated {
+                    matched: outcome.matched,
+                    modified: outcome.modified,
+                    upserted: u64::from(outcome.upserted.is_some()),
+                };
+                call.end_statement(begun, counts, || statement.shown());
                 matched += outcome.matched + u64::from(outcome.upserted.is_some());
                 modified += outcome.modified;
                 upserted.extend(outcome.upserted.map(|id| upserted_entry(position, id)));
@@ -115,6 +124,18 @@ fn run_statement(
 }
 
 impl<'a> Statement<'a> {
+    /// As a profile has it.
+    fn shown(&self) -> Document {
+        let mut shown = doc! {"q": self.filter.to_document()};
+        shown.push("u", self.update);
+        if let Some(filters) = self.array_filters {
+            shown.push("arrayFilters", RawValue::Array(filters));
+        }
+        shown.push("multi", self.multi);
+        shown.push("upsert", self.upsert);
+        shown
+    }
+
     pub fn parse(document: RawDocument<'a>) -> Result<Statement<'a>> {
         let (mut filter, mut update, mut array_filters, mut hint) = (None, None, None, None);
         let (mut multi, mut upsert, mut constants) = (false, false, None);

@@ -72,6 +72,7 @@ impl CollectionScan {
             }
         };
         stats.docs_examined += 1;
+        context.figures.docs_examined += 1;
         let Some(stored) = seen(self.behind.as_ref(), stored)? else { return Ok(Work::NeedTime) };
         if let Some(filter) = &self.filter
             && !filter.matches(document_of(&stored))?

@@ -47,6 +47,7 @@ impl CountScan {
         context.tick()?;
         // mongod also counts the key behind the last one, and counts are compared with it.
         stats.keys_examined += 1;
+        context.figures.keys_examined += 1;
         let Some((entry, value)) = self.scan.as_mut().and_then(Iterator::next).transpose()? else {
             self.scan = None;
             return Ok(Work::Eof);
@@ -60,6 +61,7 @@ impl CountScan {
         }
         if parts.is_long {
             stats.docs_examined += 1;
+            context.figures.docs_examined += 1;
             let stored = read_record(&self.snapshot, self.collection, record)?;
             if !self.plan.recheck.matches(document_of(&stored))? {
                 if let Some(seen) = &mut self.seen {

@@ -7,19 +7,26 @@ use kilim_error::Result;
 use kilim_storage::Snapshot;
 
 use super::{ExecContext, Operator, Row, Source, StatsTree};
-use crate::planner::{Node, Plan};
+use crate::planner::{Followed, Node, Plan};
 
 /// Owns all it needs, so it can wait in a cursor. Rows come in the plan's order.
 pub struct Executor {
     root: Box<Operator>,
-    plan: Arc<Node>,
+    plan: Arc<Followed>,
     /// Rows that the plan's trial produced already.
     buffered: VecDeque<Row>,
+    /// Keys and documents that it examined in its trial, until they are counted.
+    tried: Option<(u64, u64)>,
 }
 
 /// Begins to run a plan; one that was tried goes on where its trial ended.
 pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
-    let (root, buffered) = plan.take_started().unwrap_or_else(|| {
+    let started = plan.take_started();
+    let tried = started.as_ref().map(|(root, _)| {
+        let stats = root.stats();
+        (stats.total_keys_examined(), stats.total_docs_examined())
+    });
+    let (root, buffered) = started.unwrap_or_else(|| {
         let source = Source {
             collection: plan.collection,
             snapshot: &snapshot,
@@ -29,7 +36,7 @@ pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
         (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
     });
     note_use(&plan.root);
-    Executor { root, plan: plan.root, buffered }
+    Executor { root, plan: Arc::new(Followed::of(plan)), buffered, tried }
 }
 
 /// Tells each index that it was chosen, for `$indexStats`.
@@ -44,6 +51,13 @@ fn note_use(node: &Node) {
 impl Executor {
     /// The next row; its document is projected if the request asked for it.
     pub fn next_document(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        if context.figures.plan.is_none() {
+            context.figures.plan = Some(self.plan.clone());
+        }
+        if let Some((keys, documents)) = self.tried.take() {
+            context.figures.keys_examined += keys;
+            context.figures.docs_examined += documents;
+        }
         if let Some(row) = self.buffered.pop_front() {
             return Ok(Some(row));
         }
@@ -70,7 +84,7 @@ impl Executor {
     }
 
     pub fn node(&self) -> &Arc<Node> {
-        &self.plan
+        &self.plan.root
     }
 
     pub fn stats(&self) -> StatsTree {

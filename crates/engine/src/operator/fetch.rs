@@ -46,6 +46,7 @@ impl Fetch {
             }
             _ => {
                 stats.docs_examined += 1;
+                context.figures.docs_examined += 1;
                 let stored = read_record(&self.snapshot, self.collection, row.record)?;
                 match seen(self.behind.as_ref(), stored)? {
                     Some(stored) => stored,

@@ -9,7 +9,7 @@ use kilim_storage::{Snapshot, Space};
 
 use super::fetch::read_record;
 use super::row::document_of;
-use super::{Row, RowData, Source, Stats, Work, seen};
+use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
 use crate::catalog::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
@@ -39,14 +39,16 @@ impl IdLookup {
         }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
         if self.done {
             return Ok(Work::Eof);
         }
         self.done = true;
         let Some(found) = self.snapshot.get(Space::Index, &self.entry)? else { return Ok(Work::Eof) };
         stats.keys_examined += 1;
+        context.figures.keys_examined += 1;
         stats.docs_examined += 1;
+        context.figures.docs_examined += 1;
         let record = RecordId(u64::from_be_bytes(
             found[..8].try_into().expect("a unique entry begins with its record's id"),
         ));

@@ -71,6 +71,7 @@ impl IndexScanner {
         context.tick()?;
         let Some((entry, value)) = self.next_entry(stats)? else { return Ok(Work::Eof) };
         stats.keys_examined += 1;
+        context.figures.keys_examined += 1;
         let parts = Entry::split(&self.plan.index, &entry, &value)?;
         if let Some(skip) = &mut self.skip
             && let Some(step) = skip.step(parts.key)
@@ -103,6 +104,7 @@ impl IndexScanner {
         }
         let matches = if parts.is_long {
             stats.docs_examined += 1;
+            context.figures.docs_examined += 1;
             let stored = read_record(&self.snapshot, self.collection, parts.record)?;
             match seen(self.behind.as_ref(), stored)? {
                 Some(stored) => self.plan.recheck.matches(document_of(&stored))?,

@@ -34,6 +34,7 @@ pub use sort_buffer::SORT_BYTES_MAX;
 pub(crate) use sort_buffer::SortBuffer;
 
 use crate::catalog::CollectionId;
+use crate::figures::Figures;
 use crate::maintenance::Patches;
 use crate::planner::Node;
 
@@ -41,6 +42,8 @@ use crate::planner::Node;
 pub struct ExecContext<'a> {
     pub(crate) interrupt: &'a dyn Fn() -> Result<()>,
     works: u32,
+    /// What was done in it.
+    pub figures: Figures,
 }
 
 /// Units of work between two checks: an interrupt is noticed within microseconds, at no cost that shows.
@@ -48,7 +51,7 @@ const WORKS_PER_CHECK: u32 = 128;
 
 impl<'a> ExecContext<'a> {
     pub fn new(interrupt: &'a dyn Fn() -> Result<()>) -> ExecContext<'a> {
-        ExecContext { interrupt, works: 0 }
+        ExecContext { interrupt, works: 0, figures: Figures::default() }
     }
 
     pub(crate) fn tick(&mut self) -> Result<()> {
@@ -211,7 +214,7 @@ impl Operator {
         let work = match &mut self.kind {
             Kind::Eof => Work::Eof,
             Kind::RecordCount(count) => count.work(stats)?,
-            Kind::IdLookup(lookup) => lookup.work(stats)?,
+            Kind::IdLookup(lookup) => lookup.work(stats, context)?,
             Kind::CollectionScan(scan) => scan.work(stats, context)?,
             Kind::IndexScan(scan) => scan.work(stats, context)?,
             Kind::CountScan(scan) => scan.work(stats, context)?,

@@ -43,6 +43,7 @@ impl Sorter {
             Work::Eof => self.buffer.finish()?,
         }
         (stats.sorted_bytes, stats.spills) = (self.buffer.sorted_bytes, self.buffer.spills);
+        context.figures.used_disk |= self.buffer.spills > 0;
         Ok(Work::NeedTime)
     }
 }

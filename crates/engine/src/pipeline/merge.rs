@@ -84,6 +84,7 @@ pub fn merge(
             batch.push(Statement::new(stage, row.document())?);
         }
         if batch.is_empty() {
+            unit.figures.add(context.figures);
             return Ok(());
         }
         write(unit, &namespace, stage, &batch, circumstances)?;

@@ -89,6 +89,7 @@ fn write(
             rows.push(row);
         }
         if rows.is_empty() {
+            unit.figures.add(context.figures);
             return unit.settle();
         }
         let documents: Vec<RawDocument<'_>> = rows.iter().map(Row::document).collect();

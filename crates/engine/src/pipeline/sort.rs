@@ -44,6 +44,8 @@ impl Step for Sort {
             self.take_in(context)?;
             self.buffer.finish()?;
         }
+        context.figures.sorted = true;
+        context.figures.used_disk |= self.buffer.spills > 0;
         context.tick()?;
         self.buffer.next()
     }

@@ -15,6 +15,7 @@ mod bracket;
 mod cache;
 mod distinct;
 pub mod explain;
+mod followed;
 mod hashed;
 mod hint;
 mod implication;
@@ -44,6 +45,7 @@ use kilim_storage::Snapshot;
 pub use cache::{PlanCache, RememberedPlan, Shape};
 pub use distinct::Distinct;
 pub use explain::{Subject, Verbosity, WriteStage, explain};
+pub use followed::Followed;
 pub use hint::Hint;
 pub use interval::{Cut, Endpoint, Interval, IntervalList};
 pub use node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind, Skipping};
@@ -126,6 +128,8 @@ pub struct Plan {
     pub rejected: Vec<Arc<Node>>,
     /// How the candidates did, best first; empty where there was one.
     pub trials: Vec<Trial>,
+    /// What the collection had to choose from.
+    pub(crate) indexes: Arc<[Arc<Index>]>,
     /// The winner goes on where its trial ended.
     started: Option<(Box<Operator>, VecDeque<Row>)>,
     /// What rows are looked at through.
@@ -138,7 +142,7 @@ pub fn plan_nothing(request: &ReadRequest) -> Plan {
         Purpose::Documents => Node::Eof,
         Purpose::Count => Node::Count { skip: 0, limit: None, input: Box::new(Node::Eof) },
     };
-    Plan::of(CollectionId(0), node, request.clone())
+    Plan::of(CollectionId(0), &Arc::from([]), node, request.clone())
 }
 
 /// Chooses how to read.
@@ -149,10 +153,10 @@ pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snaps
     }
     // Most reads of most applications are by `_id`; nothing else is looked at for them.
     if let Some(node) = solution::by_id(input, &request) {
-        return Ok(Plan::of(input.id, node, request));
+        return Ok(Plan::of(input.id, input.indexes, node, request));
     }
     if let Some(node) = distinct::by_distinct_keys(input, &request, snapshot.commit_time()) {
-        return Ok(Plan::of(input.id, node, request));
+        return Ok(Plan::of(input.id, input.indexes, node, request));
     }
     if request.distinct.as_ref().is_some_and(|distinct| distinct.nulls_apart) {
         // From keys it would not tell null from nothing.
@@ -161,19 +165,20 @@ pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snaps
     let mut solutions = solution::solutions(input, &request, snapshot.commit_time())?;
     if solutions.len() == 1 {
         let node = solutions.pop().expect("one solution");
-        return Ok(Plan::of(input.id, node, request));
+        return Ok(Plan::of(input.id, input.indexes, node, request));
     }
     trial::choose(input, request, solutions, snapshot)
 }
 
 impl Plan {
-    fn of(collection: CollectionId, root: Node, request: ReadRequest) -> Plan {
+    fn of(collection: CollectionId, indexes: &Arc<[Arc<Index>]>, root: Node, request: ReadRequest) -> Plan {
         Plan {
             collection,
             root: Arc::new(root),
             request,
             rejected: Vec::new(),
             trials: Vec::new(),
+            indexes: indexes.clone(),
             started: None,
             behind: None,
         }

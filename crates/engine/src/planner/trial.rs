@@ -126,6 +126,7 @@ fn plan_of(
         request,
         rejected,
         trials,
+        indexes: input.indexes.clone(),
         started: Some((winner.operator, winner.rows)),
         behind: input.behind.cloned(),
     }

@@ -178,12 +178,15 @@ pub(crate) fn put_new(
 
     put_record(unit, collection, record, document);
     let transaction = unit.transaction();
+    let mut inserted = 0;
     for (index, keys) in collection.indexes.iter().zip(&entries) {
         for (key, type_bits) in keys.iter() {
             put_entry(transaction, index, key, type_bits, record);
+            inserted += 1;
         }
     }
     transaction.add(&layout::counter_key(collection.id), 1, document.as_bytes().len() as i64);
+    unit.figures.keys_inserted += inserted;
     unit.engine.metrics.documents_inserted.add(1);
     Ok(record)
 }
@@ -217,14 +220,17 @@ pub(crate) fn put_changed(
 
     put_record(unit, collection, record, after);
     let transaction = unit.transaction();
+    let (mut inserted, mut deleted) = (0, 0);
     for (index, old, new) in &changes {
         for (key, _) in old.iter().filter(|(key, _)| !new.contains(key)) {
             delete_entry(transaction, index, key, record);
+            deleted += 1;
         }
         for (key, type_bits) in new.iter() {
             // Equal keys may still differ in type: 1 became 1.0.
             if !old.contains_with_bits(key, type_bits) {
                 put_entry(transaction, index, key, type_bits, record);
+                inserted += 1;
             }
         }
     }
@@ -232,6 +238,9 @@ pub(crate) fn put_changed(
     if grown != 0 {
         transaction.add(&layout::counter_key(collection.id), 0, grown);
     }
+    unit.figures.keys_inserted += inserted;
+    unit.figures.keys_deleted += deleted;
+    unit.figures.changed += 1;
     unit.engine.metrics.documents_updated.add(1);
     Ok(())
 }
@@ -246,15 +255,18 @@ pub(crate) fn put_removed(
     touch_building(collection, record, None)?;
     let transaction = unit.transaction();
     let mut keys = KeySet::default();
+    let mut deleted = 0;
     for index in collection.indexes.iter() {
         keys.clear();
         keys_of(&index.spec, before, &mut keys)?;
         for (key, _) in keys.iter() {
             delete_entry(transaction, index, key, record);
+            deleted += 1;
         }
     }
     transaction.delete(Space::Records, &layout::record_key(collection.id, record));
     transaction.add(&layout::counter_key(collection.id), -1, -(before.as_bytes().len() as i64));
+    unit.figures.keys_deleted += deleted;
     unit.engine.metrics.documents_deleted.add(1);
     Ok(())
 }

@@ -17,6 +17,7 @@ use parking_lot::{ArcRwLockReadGuard, RawRwLock};
 
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
+use crate::figures::Figures;
 use crate::index::{IndexId, Multikey};
 use crate::layout;
 use crate::limits;
@@ -54,6 +55,8 @@ pub struct Unit<'e> {
     lent: Vec<CollectionId>,
     /// What its writes caused, for the reply.
     pub caused: Caused,
+    /// What it did, for whoever wants to know why it took so long.
+    pub figures: Figures,
 }
 
 enum Work {
@@ -104,6 +107,7 @@ impl<'e> Unit<'e> {
             commits: false,
             lent: Vec::new(),
             caused: Caused::default(),
+            figures: Figures::default(),
         }
     }
 

@@ -311,9 +311,12 @@ impl Candidates {
         Ok(Some(Candidates { collection: collection.id, executor }))
     }
 
-    pub(super) fn next(&mut self, unit: &Unit<'_>) -> Result<Option<Candidate>> {
+    pub(super) fn next(&mut self, unit: &mut Unit<'_>) -> Result<Option<Candidate>> {
         let interrupt = || unit.operation.check();
-        let found = self.executor.next_record(&mut ExecContext::new(&interrupt))?;
+        let mut context = ExecContext::new(&interrupt);
+        let found = self.executor.next_record(&mut context)?;
+        let figures = context.figures;
+        unit.figures.add(figures);
         Ok(found.map(|row| Candidate { collection: self.collection, record: row.record }))
     }
 }

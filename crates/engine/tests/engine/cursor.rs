@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use kilim_bson::{Document, RawDocument, Writer, doc};
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::limits;
+use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::ReadRequest;
 use kilim_engine::read;
 use kilim_engine::session::SessionId;
@@ -25,7 +26,7 @@ fn open(unit: &mut Unit<'_>, collection: &str, matching: Document) -> Result<Cur
 fn batch(cursor: &mut Cursor, batch: Batch) -> (usize, bool) {
     let mut writer = Writer::new();
     writer.open_array("batch");
-    let exhausted = cursor.fill(&mut writer, batch, &|| Ok(())).unwrap();
+    let exhausted = cursor.fill(&mut writer, batch, &mut ExecContext::new(&|| Ok(()))).unwrap();
     writer.close();
     let bytes = writer.finish_bytes();
     let document = RawDocument::parse(&bytes).unwrap();

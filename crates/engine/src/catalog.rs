@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value, Writer, doc};
 use kilim_collation::Collation;
-use kilim_error::{Error, Result, StorageError};
+use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Snapshot, Space};
@@ -161,6 +161,7 @@ impl Catalog {
             ));
             let document =
                 RawDocument::parse(&value).map_err(|_| corrupt("a collection's entry is not BSON"))?;
+            check_collation_data(document)?;
             let last_record = last_record_id(snapshot, id)?;
             let collection = Collection::decode(id, document, last_record)
                 .ok_or_else(|| corrupt("a collection's entry lacks a field"))?;
@@ -182,6 +183,37 @@ impl Catalog {
         }
         Ok(catalog)
     }
+}
+
+/// With which data the keys of an index with a collation were made. On disk.
+const COLLATION_DATA: &str = "collationData";
+
+/// Refuses indexes whose keys other data made: where texts are in such an index is not where they would be looked
+/// for, and a unique one might hold what is one key now.
+fn check_collation_data(collection: RawDocument<'_>) -> Result<()> {
+    let indexes = collection.get("indexes").and_then(RawValue::as_array);
+    for index in indexes.into_iter().flat_map(|indexes| indexes.iter()).filter_map(RawValue::as_document) {
+        let Some(RawValue::Document(spec)) = index.get("spec") else { continue };
+        let made_with = index.get(COLLATION_DATA).and_then(RawValue::as_str);
+        if spec.get("collation").is_some() && made_with != Some(kilim_collation::DATA_VERSION) {
+            let text = |document: RawDocument<'_>, name| {
+                document.get(name).and_then(RawValue::as_str).unwrap_or_default().to_owned()
+            };
+            return Err(Error::user(
+                ErrorCode::IncompatibleCollationVersion,
+                format!(
+                    "index '{}' of {}.{} was made with the collation data {}, and this program has {}: dump the data \
+                     with the program that made it, and restore the dump with this one",
+                    text(spec, "name"),
+                    text(collection, "db"),
+                    text(collection, "collection"),
+                    made_with.unwrap_or("of an unknown version"),
+                    kilim_collation::DATA_VERSION
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn of_database<'a, T>(
@@ -266,6 +298,9 @@ impl Collection {
                     "multikey": bits.collect::<Vec<_>>(),
                     "readySince": index.ready_since as i64,
                 };
+                if index.spec.collation.is_some() {
+                    document.push(COLLATION_DATA, kilim_collation::DATA_VERSION);
+                }
                 if index.multikey.paths().next().is_some() {
                     let paths = index.multikey.paths().map(Value::from);
                     document.push("arrayPaths", paths.collect::<Vec<_>>());

@@ -145,7 +145,11 @@ impl Engine {
         self.check_case(&namespace.database)?;
         self.check_no_view(namespace)?;
         let collation = default_collation(options.as_raw())?;
-        let specs = [IndexSpec::id(collation.clone())].into_iter().chain(self.indexes_for_patterns(namespace));
+        if collation.is_some() {
+            self.check_no_patterns(namespace)?;
+        }
+        let specs =
+            [IndexSpec::id(collation.clone())].into_iter().chain(self.indexes_for_patterns(namespace));
         let indexes = specs.map(|spec| {
             Arc::new(Index {
                 id: ids.next_index(),
@@ -276,6 +280,9 @@ impl Engine {
             let target = self.collection(to);
             if target.is_some() && !drop_target {
                 return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
+            }
+            if collection.collation.is_some() {
+                self.check_no_patterns(to)?;
             }
             // Patterns follow, so nobody may be on his way from one of their collections to another.
             let related = self.related_collections([from, to]);

@@ -102,7 +102,8 @@ impl Restore {
         let is_own = |index: &&Document| index.get("name").and_then(RawValue::as_str) == Some("_id_");
         let clustered = |index: &&Document| index.get("clustered").is_some();
         let wanted = metadata.indexes.iter().filter(|index| !is_own(index) && !clustered(index));
-        let wanted: Vec<Document> = wanted.map(for_creation).collect();
+        let collated = metadata.options.get("collation").is_some();
+        let wanted: Vec<Document> = wanted.map(|index| index_for_creation(index, collated)).collect();
         if !wanted.is_empty() {
             watch.moved(&format!("{shown}: indexes"), 0, wanted.len() as u64);
             let list: Array = wanted.iter().map(|index| index.clone().into()).collect();
@@ -127,6 +128,16 @@ fn create(client: &mut Client, database: &str, collection: &str, metadata: &Meta
         }
     }
     client.run(database, command).map(drop)
+}
+
+/// An index of a collection. Where the collection has a collation, an index that says nothing of it would get that
+/// one, while in a dump it means the simple one.
+fn index_for_creation(index: &Document, collated: bool) -> Document {
+    let mut asked = for_creation(index);
+    if collated && asked.get("collation").is_none() {
+        asked.push("collation", doc! {"locale": "simple"});
+    }
+    asked
 }
 
 /// An index as it is asked for: without what a server adds.

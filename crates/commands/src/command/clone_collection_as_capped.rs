@@ -1,6 +1,6 @@
 //! `cloneCollectionAsCapped`: copy the newest documents of a collection into a new one of bounded size.
 
-use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_bson::{Document, RawValue};
 use kilim_engine::{Namespace, capped};
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -21,10 +21,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let from = Namespace::parse(call.generic.database, from)?;
     let to = Namespace::parse(call.generic.database, to)?;
     call.describe("command");
-    let options = capped_options(call, NAME)?.over(RawDocument::empty());
-    if call.engine.collection(&from).is_none() {
+    let capped = capped_options(call, NAME)?;
+    let Some(source) = call.engine.collection(&from) else {
         return Err(source_missing(&from.to_string()));
-    }
+    };
+    // What else was said of the source holds for the copy, but for an order that a capped collection cannot have.
+    let options = source.options.iter().filter(|(name, _)| *name != "clusteredIndex");
+    let options: Document = options.map(|(name, value)| (name, value.to_value())).collect();
+    let options = capped.over(options.as_raw());
     if call.engine.collection(&to).is_some() {
         return Err(Error::user(
             ErrorCode::NamespaceExists,

@@ -76,6 +76,13 @@ impl Engine {
         if let Some(namespace) = pattern.collections().into_iter().find(|it| it.holds_definitions()) {
             return Err(refuse_change(namespace));
         }
+        if let Some(namespace) = pattern
+            .collections()
+            .into_iter()
+            .find(|it| self.collection(it).is_some_and(|collection| collection.collation.is_some()))
+        {
+            return Err(has_collation(namespace));
+        }
         let others: Vec<&Declaration> =
             registry.of(&pattern.target.database).iter().map(|other| &*other.declaration).collect();
         check_claims(declaration, &others)?;
@@ -161,6 +168,7 @@ impl Engine {
                     && !index.spec.sparse
                     && !index.spec.hidden
                     && index.spec.partial.is_none()
+                    && index.spec.collation.is_none()
             };
             let collection = self.collection(namespace);
             !collection.is_some_and(|collection| collection.indexes.iter().any(serves))
@@ -183,6 +191,14 @@ impl Engine {
             self.build_indexes(operation, namespace, vec![index_over(name, key, false)])?;
         }
         Ok(())
+    }
+
+    /// Refuses a collection with a collation where a pattern is at work.
+    pub(crate) fn check_no_patterns(&self, namespace: &Namespace) -> Result<()> {
+        match self.patterns().of(&namespace.database).iter().any(|one| one.concerns(namespace)) {
+            true => Err(has_collation(namespace)),
+            false => Ok(()),
+        }
     }
 
     /// The indexes that a collection needs from its first document on, where patterns outlived the one before it.
@@ -306,6 +322,17 @@ impl Pattern {
             _ => false,
         }
     }
+}
+
+/// What a pattern keeps true it keeps true to the byte, and it finds documents by what they hold.
+fn has_collation(namespace: &Namespace) -> Error {
+    Error::user(
+        ErrorCode::PatternNotReady,
+        format!(
+            "{namespace} has a collation of its own, under which patterns cannot find documents: patterns work with \
+             collections of the simple collation"
+        ),
+    )
 }
 
 fn index_over(name: String, key: Document, unique: bool) -> IndexSpec {

@@ -98,6 +98,7 @@ fn index_for<'c>(
             && !spec.sparse
             && !spec.hidden
             && spec.partial.is_none()
+            && spec.collation.is_none()
             && !index.multikey.is_multikey()
             && !index.multikey.has_long_keys()
             && index.ready_since <= snapshot.commit_time()

@@ -2,6 +2,7 @@
 //! listings of sessions.
 
 use kilim_bson::{Document, RawValue, Value, doc};
+use kilim_engine::metrics::Histogram;
 use kilim_engine::{Engine, Namespace};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::{CollStats, Stage};
@@ -47,6 +48,21 @@ fn collection(engine: &Engine, namespace: &Namespace, stage: CollStats) -> Resul
         "host": host_name(),
         "localTime": Value::DateTime(now_ms()),
     };
+    if let Some(latencies) = stage.latency {
+        let (database, collection) = (&namespace.database, &namespace.collection);
+        let told = engine.top.of(database, collection, |usage| {
+            let unused = Histogram::default();
+            let figures = [
+                ("reads", &usage.reading),
+                ("writes", &usage.writing),
+                ("commands", &usage.other),
+                ("transactions", &unused),
+            ];
+            let figure = |(name, histogram)| (name, latency(histogram, latencies.histograms));
+            figures.into_iter().map(figure).collect::<Document>()
+        });
+        document.push("latencyStats", told);
+    }
     if let Some(scale) = stage.storage_scale {
         exists("storageStats")?;
         let stats = coll_stats::stats(engine, namespace, scale)?;
@@ -59,7 +75,28 @@ fn collection(engine: &Engine, namespace: &Namespace, stage: CollStats) -> Resul
         let stats = coll_stats::stats(engine, namespace, 1)?;
         document.push("count", stats.get("count").map(RawValue::to_value));
     }
+    if stage.scans {
+        exists("queryExecStats")?;
+        let collection = engine.collection(namespace);
+        let total = collection.as_ref().map_or(0, |it| it.shared.scans.total.get() as i64);
+        let tailed = collection.as_ref().map_or(0, |it| it.shared.scans.tailed.get() as i64);
+        document.push(
+            "queryExecStats",
+            doc! {"collectionScans": {"total": total, "nonTailable": total - tailed}},
+        );
+    }
     Ok(document)
+}
+
+fn latency(histogram: &Histogram, with_buckets: bool) -> Value {
+    let mut document = Document::new();
+    if with_buckets {
+        let bucket = |(micros, count)| doc! {"micros": micros as i64, "count": count as i64};
+        document.push("histogram", histogram.buckets().map(bucket).collect::<Vec<_>>());
+    }
+    document.push("latency", histogram.latency.micros.get() as i64);
+    document.push("ops", histogram.latency.operations.get() as i64);
+    Value::Document(document)
 }
 
 fn indexes(engine: &Engine, namespace: &Namespace) -> Vec<Document> {

@@ -24,8 +24,9 @@ use parking_lot::RwLock;
 use crate::capped::Capped;
 use crate::index::{BuildingIndex, Index, IndexId, IndexSpec, KeyPart, Multikey, Usage, Wildcard};
 use crate::layout;
+use crate::metrics::Counter;
 use crate::namespace::Namespace;
-use crate::planner::PlanCache;
+use crate::planner::{Node, PlanCache};
 use crate::shape::Shape;
 use crate::validation::Validation;
 use crate::view::View;
@@ -67,6 +68,25 @@ pub struct Shared {
     pub lock: Arc<RwLock<()>>,
     pub next_record: AtomicU64,
     pub plan_cache: PlanCache,
+    pub scans: Scans,
+}
+
+/// How often all records were read, one after the other.
+#[derive(Debug, Default)]
+pub struct Scans {
+    pub total: Counter,
+    /// Those that wait for more records.
+    pub tailed: Counter,
+}
+
+impl Scans {
+    /// Notes those of a plan that is run.
+    pub fn note(&self, plan: &Node) {
+        match plan {
+            Node::CollectionScan { .. } => self.total.add(1),
+            other => other.children().into_iter().for_each(|child| self.note(child)),
+        }
+    }
 }
 
 /// All collections and views at one moment.
@@ -252,6 +272,7 @@ impl Shared {
             lock: Arc::new(RwLock::new(())),
             next_record: AtomicU64::new(last_record + 1),
             plan_cache: PlanCache::default(),
+            scans: Scans::default(),
         }
     }
 }

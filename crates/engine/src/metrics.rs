@@ -47,6 +47,51 @@ impl Latency {
     }
 }
 
+/// The same, and how many of them took about how long.
+#[derive(Debug)]
+pub struct Histogram {
+    pub latency: Latency,
+    /// By the bounds of [`BOUNDS`].
+    counts: [Counter; BOUNDS.len()],
+}
+
+/// From how many microseconds on an operation belongs to a bucket: mongod's, so that what reads its histograms
+/// reads ours. Powers of two, between 2 ms and 2 s also what lies in the middle of two.
+const BOUNDS: [u64; 51] = {
+    let mut bounds = [0; 51];
+    let (mut at, mut power) = (1, 2);
+    while at < bounds.len() {
+        bounds[at] = power;
+        at += 1;
+        if power >= 1 << 11 && power < 1 << 21 {
+            bounds[at] = power / 2 * 3;
+            at += 1;
+        }
+        power *= 2;
+    }
+    bounds
+};
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { latency: Latency::default(), counts: std::array::from_fn(|_| Counter::default()) }
+    }
+}
+
+impl Histogram {
+    pub fn add(&self, time: Duration) {
+        self.latency.add(time);
+        let micros = time.as_micros() as u64;
+        self.counts[BOUNDS.partition_point(|bound| *bound <= micros) - 1].add(1);
+    }
+
+    /// The buckets that hold something: their lower bounds in microseconds, and how many operations.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let filled = BOUNDS.iter().zip(&self.counts).map(|(bound, count)| (*bound, count.get()));
+        filled.filter(|(_, count)| *count > 0)
+    }
+}
+
 /// How often a command ran.
 #[derive(Debug, Default)]
 pub struct CommandCount {
@@ -95,5 +140,20 @@ impl Counter {
 
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_mongods() {
+        let known = [0, 2, 4, 1024, 2048, 3072, 4096, 6144, 1_572_864, 2_097_152, 4_194_304, 1 << 40];
+        assert!(known.iter().all(|bound| BOUNDS.contains(bound)));
+        assert!(BOUNDS.is_sorted());
+        let histogram = Histogram::default();
+        [0, 1, 2, 6386, 1 << 50].map(Duration::from_micros).into_iter().for_each(|time| histogram.add(time));
+        assert!(histogram.buckets().eq([(0, 2), (2, 1), (6144, 1), (1 << 40, 1)]));
     }
 }

@@ -21,6 +21,9 @@ pub struct Reading {
 
 impl Reading {
     pub fn execute(self) -> Executor {
+        if let Some(collection) = &self.collection {
+            collection.shared.scans.note(&self.plan.root);
+        }
         operator::execute(self.plan, self.snapshot)
     }
 }

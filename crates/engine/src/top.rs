@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use crate::metrics::Latency;
+use crate::metrics::{Histogram, Latency};
 
 /// So many collections are told apart; names that come later are not counted.
 const COLLECTIONS_MAX: usize = 10_000;
@@ -18,6 +18,11 @@ pub enum Use {
     Insert,
     Update,
     Remove,
+    /// A command that reads: `aggregate`, `count`, `distinct`.
+    ReadCommand,
+    /// `findAndModify`.
+    WriteCommand,
+    /// One that neither reads nor writes documents.
     Command,
 }
 
@@ -31,6 +36,10 @@ pub struct Usage {
     pub updates: Latency,
     pub removes: Latency,
     pub commands: Latency,
+    /// What `$collStats` shows: by what a command is rather than by which locks it would take.
+    pub reading: Histogram,
+    pub writing: Histogram,
+    pub other: Histogram,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +72,15 @@ impl Top {
         }
     }
 
+    /// One collection's usage; of one that was never used, nothing.
+    pub fn of<T>(&self, database: &str, collection: &str, tell: impl FnOnce(&Usage) -> T) -> T {
+        let used = self.used.read();
+        match used.get(database).and_then(|collections| collections.get(collection)) {
+            Some(usage) => tell(usage),
+            None => tell(&Usage::default()),
+        }
+    }
+
     /// Every collection's usage, by name.
     pub fn each(&self, mut tell: impl FnMut(&str, &Usage)) {
         let used = self.used.read();
@@ -79,8 +97,18 @@ impl Top {
 impl Usage {
     fn add(&self, what: Use, time: Duration) {
         match what {
-            Use::Query | Use::GetMore | Use::Command => self.reads.add(time),
-            Use::Insert | Use::Update | Use::Remove => self.writes.add(time),
+            Use::Query | Use::GetMore | Use::ReadCommand => {
+                self.reads.add(time);
+                self.reading.add(time);
+            }
+            Use::Insert | Use::Update | Use::Remove | Use::WriteCommand => {
+                self.writes.add(time);
+                self.writing.add(time);
+            }
+            Use::Command => {
+                self.reads.add(time);
+                self.other.add(time);
+            }
         }
         match what {
             Use::Query => self.queries.add(time),
@@ -88,7 +116,7 @@ impl Usage {
             Use::Insert => self.inserts.add(time),
             Use::Update => self.updates.add(time),
             Use::Remove => self.removes.add(time),
-            Use::Command => self.commands.add(time),
+            Use::ReadCommand | Use::WriteCommand | Use::Command => self.commands.add(time),
         }
     }
 }

@@ -92,6 +92,8 @@ fn run_tailable(
     if collection.capped.is_none() {
         return Err(not_capped());
     }
+    collection.shared.scans.total.add(1);
+    collection.shared.scans.tailed.add(1);
     let mut tail = Tail::new(collection.id, find.request);
     tail.go_on(call.engine, &namespace, &call.unit.snapshot())?;
     let mut cursor = Cursor::new(namespace, Source::Tail(Box::new(tail)));

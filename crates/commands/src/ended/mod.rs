@@ -144,7 +144,11 @@ fn use_of(command: &str) -> Option<Use> {
         "insert" => Use::Insert,
         "update" => Use::Update,
         "delete" => Use::Remove,
-        "aggregate" | "count" | "distinct" | "findAndModify" => Use::Command,
+        "aggregate" | "count" | "distinct" => Use::ReadCommand,
+        "findAndModify" => Use::WriteCommand,
+        "collMod" | "collStats" | "create" | "createIndexes" | "dropIndexes" | "listIndexes" | "validate" => {
+            Use::Command
+        }
         _ => return None,
     })
 }

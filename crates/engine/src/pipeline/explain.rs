@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use kilim_bson::{Document, RawValue, Value, Writer};
 use kilim_error::Result;
 use kilim_query::expression::Bindings;
-use kilim_query::stage::{Group, Stage, UnionWith};
+use kilim_query::stage::{self, Group, Pipeline, Stage, UnionWith};
 
+use super::facet::Facet;
 use super::{Opening, Prepared, Step, step, union_with};
 use crate::operator::{ExecContext, Row, StatsTree};
 use crate::planner::explain::{Chosen, Run};
@@ -93,7 +94,10 @@ impl Prepared {
             let report = reports.pop();
             let documents = match stage {
                 Stage::Group(group) if distinct && at == 0 => vec![group.to_distinct_document()],
-                stage => self.shown(stage, verbosity, context)?,
+                stage => match report.and_then(|report| report.shown()) {
+                    Some(shown) => vec![shown],
+                    None => self.shown(stage, verbosity, context)?,
+                },
             };
             for document in documents {
                 let mut out = Writer::resume(document);
@@ -117,10 +121,7 @@ impl Prepared {
         context: &mut ExecContext<'_>,
     ) -> Result<(Box<dyn Step>, u64)> {
         let opening = Opening { reader: &self.reader, bindings: Bindings::none() };
-        let mut last: Box<dyn Step> = Box::new(Counted::new(first));
-        for stage in stages.iter().filter(|stage| !matches!(stage, Stage::Merge(_) | Stage::Out(_))) {
-            last = Box::new(Counted::new(step(stage, last, &opening)?));
-        }
+        let mut last = counted(first, stages, &opening)?;
         let begun = Instant::now();
         while last.next(context)?.is_some() {}
         Ok((last, begun.elapsed().as_millis() as u64))
@@ -176,6 +177,45 @@ impl Prepared {
     }
 }
 
+/// Steps for stages, each of which counts what it gives. What would write is left out.
+pub(super) fn counted(
+    first: Box<dyn Step>,
+    stages: &[Stage],
+    opening: &Opening<'_>,
+) -> Result<Box<dyn Step>> {
+    let mut last: Box<dyn Step> = Box::new(Counted::new(first));
+    for stage in stages {
+        last = Box::new(Counted::new(match stage {
+            Stage::Merge(_) | Stage::Out(_) => continue,
+            Stage::Facet(stage) => Box::new(Facet::telling(stage, last, opening)),
+            stage => step(stage, last, opening)?,
+        }));
+    }
+    Ok(last)
+}
+
+/// The stages of a facet, and what the steps did that ran for them.
+pub(super) fn stages_with_reports(pipeline: &Pipeline, last: &dyn Step) -> Value {
+    let mut reports = vec![last];
+    while let Some(input) = reports[reports.len() - 1].input() {
+        reports.push(input);
+    }
+    let mut shown = Vec::new();
+    let mut show = |document: Document, report: Option<&dyn Step>| {
+        let mut out = Writer::resume(document);
+        if let Some(report) = report {
+            report.report(&mut out);
+        }
+        shown.push(Value::Document(out.finish()));
+    };
+    show(stage::Facet::input(), reports.pop());
+    for stage in &pipeline.stages {
+        let report = reports.pop();
+        stage.behaviour().to_documents().into_iter().for_each(|document| show(document, report));
+    }
+    Value::Array(shown.into_iter().collect())
+}
+
 /// A step that counts what it gives.
 struct Counted {
     step: Box<dyn Step>,
@@ -205,6 +245,10 @@ impl Step for Counted {
     fn report(&self, out: &mut Writer) {
         self.step.report(out);
         append_counts(out, self.returned, self.spent);
+    }
+
+    fn shown(&self) -> Option<Document> {
+        self.step.shown()
     }
 
     fn stats(&self) -> Option<StatsTree> {

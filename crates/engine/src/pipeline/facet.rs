@@ -9,13 +9,13 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kilim_bson::{Array, Document, RawValue, Writer};
+use kilim_bson::{Array, Document, RawValue, Value, Writer};
 use kilim_error::{Error, Result, StorageError};
 use kilim_query::expression::Bindings;
 use kilim_query::stage::{self, Pipeline, Stage};
 
 use super::budget::STAGE_BYTES_MAX;
-use super::{Opening, Reader, Step, made};
+use super::{Opening, Reader, Step, explain, made};
 use crate::operator::{ExecContext, Row};
 
 /// What the document of all results may hold, as on MongoDB. A client is sent far less, but a stage behind
@@ -31,6 +31,8 @@ pub(super) struct Facet {
     bindings: Bindings,
     input: Box<dyn Step>,
     done: bool,
+    /// For explain: the pipelines with what their stages did. Set from the beginning where that is wanted.
+    told: Option<Document>,
 }
 
 impl Facet {
@@ -41,13 +43,19 @@ impl Facet {
             bindings: opening.bindings.clone(),
             input,
             done: false,
+            told: None,
         }
+    }
+
+    /// One that tells what the stages of its pipelines did.
+    pub(super) fn telling(stage: &stage::Facet, input: Box<dyn Step>, opening: &Opening<'_>) -> Facet {
+        Facet { told: Some(Document::new()), ..Facet::new(stage, input, opening) }
     }
 
     fn run(&mut self, context: &mut ExecContext<'_>) -> Result<Document> {
         let opening = Opening { reader: &self.reader, bindings: &self.bindings };
         let mut out = Writer::new();
-        if self.stage.facets.iter().all(|(_, pipeline)| can_wait(pipeline)) {
+        if self.told.is_none() && self.stage.facets.iter().all(|(_, pipeline)| can_wait(pipeline)) {
             let facets = self.stage.facets.iter();
             let mut branches =
                 facets.map(|(_, pipeline)| Branch::new(pipeline, &opening)).collect::<Result<Vec<_>>>()?;
@@ -65,12 +73,22 @@ impl Facet {
         }
         let kept = Arc::new(Kept::of(&mut *self.input, context)?);
         for (name, pipeline) in self.stage.facets.iter() {
-            let mut step: Box<dyn Step> = Box::new(Replay::new(kept.clone())?);
-            for stage in &pipeline.stages {
-                step = super::step(stage, step, &opening)?;
-            }
             let mut rows = Rows::default();
-            rows.drain(&mut *step, out.len(), context)?;
+            let replay: Box<dyn Step> = Box::new(Replay::new(kept.clone())?);
+            match &mut self.told {
+                None => {
+                    let mut step = replay;
+                    for stage in &pipeline.stages {
+                        step = super::step(stage, step, &opening)?;
+                    }
+                    rows.drain(&mut *step, out.len(), context)?;
+                }
+                Some(told) => {
+                    let mut step = explain::counted(replay, &pipeline.stages, &opening)?;
+                    rows.drain(&mut *step, out.len(), context)?;
+                    told.push(name, explain::stages_with_reports(pipeline, &*step));
+                }
+            }
             out.append(name, RawValue::Array(rows.finish().as_raw()));
         }
         Ok(out.finish())
@@ -248,6 +266,11 @@ impl Step for Facet {
 
     fn input(&self) -> Option<&dyn Step> {
         Some(&*self.input)
+    }
+
+    fn shown(&self) -> Option<Document> {
+        let told = self.told.as_ref()?;
+        Some([("$facet", Value::Document(told.clone()))].into_iter().collect())
     }
 }
 

@@ -81,6 +81,11 @@ pub trait Step: Send {
     /// What explain shows of a run beside the number of rows: `usedDisk` and the like.
     fn report(&self, _out: &mut Writer) {}
 
+    /// The stage as explain shows it behind a run, where that says more than the stage itself does.
+    fn shown(&self) -> Option<Document> {
+        None
+    }
+
     /// What a read of a collection did.
     fn stats(&self) -> Option<StatsTree> {
         None
@@ -396,6 +401,9 @@ impl Prepared {
 
     /// Runs a plan; where only the number of rows counts, for the first stage too.
     fn read(&self, plan: Plan) -> Box<dyn Step> {
+        if let Some(collection) = &self.collection {
+            collection.shared.scans.note(&plan.root);
+        }
         let executor = operator::execute(plan, self.reader.snapshot().clone());
         match self.counted() {
             Some(group) => Box::new(counting::Counting::new(group, executor)),

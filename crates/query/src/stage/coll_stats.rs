@@ -12,6 +12,15 @@ pub struct CollStats {
     pub count: bool,
     /// What sizes are divided by, where they are wanted.
     pub storage_scale: Option<i64>,
+    pub latency: Option<Latencies>,
+    /// How often the collection was read as a whole.
+    pub scans: bool,
+}
+
+/// How long operations on the collection took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Latencies {
+    pub histograms: bool,
 }
 
 pub(super) fn glance(name: &str, value: RawValue<'_>, _: &str) -> Result<()> {
@@ -30,7 +39,7 @@ fn parse_specification(name: &str, value: RawValue<'_>) -> Result<CollStats> {
             format!("$collStats must take a nested object but found: {}", crate::text::element(name, value)),
         ));
     };
-    let mut stage = CollStats { count: false, storage_scale: None };
+    let mut stage = CollStats { count: false, storage_scale: None, latency: None, scans: false };
     for (name, value) in given(spec) {
         let path = format!("$collStats.{name}");
         if !matches!(name, "count" | "storageStats" | "latencyStats" | "queryExecStats") {
@@ -42,15 +51,31 @@ fn parse_specification(name: &str, value: RawValue<'_>) -> Result<CollStats> {
         match name {
             "count" => stage.count = true,
             "storageStats" => stage.storage_scale = Some(parse_scale(options)?),
+            "latencyStats" => stage.latency = Some(parse_latencies(options)?),
+            _ if options.is_empty() => stage.scans = true,
             _ => {
-                return Err(Error::user(
-                    ErrorCode::NotImplemented,
-                    format!("$collStats: option '{name}' is not supported by Kilim"),
-                ));
+                let found = crate::text::document(options);
+                return Err(Error::location(31170, format!("expected an empty object, but got {found}")));
             }
         }
     }
     Ok(stage)
+}
+
+fn parse_latencies(options: RawDocument<'_>) -> Result<Latencies> {
+    let mut histograms = false;
+    for (name, value) in options {
+        match (name, value) {
+            ("histograms", RawValue::Bool(wanted)) => histograms = wanted,
+            ("histograms", other) => {
+                let found = other.element_type().name();
+                let message = format!("Field 'histograms' should be a boolean value, but found: {found}");
+                return Err(Error::user(ErrorCode::TypeMismatch, message));
+            }
+            _ => return Err(unknown(&format!("$collStats.latencyStats.{name}"))),
+        }
+    }
+    Ok(Latencies { histograms })
 }
 
 fn parse_scale(options: RawDocument<'_>) -> Result<i64> {
@@ -80,11 +105,17 @@ fn parse_scale(options: RawDocument<'_>) -> Result<i64> {
 impl Behaviour for CollStats {
     fn to_document(&self) -> Document {
         let mut spec = Document::new();
+        if let Some(latencies) = self.latency {
+            spec.push("latencyStats", doc! {"histograms": latencies.histograms});
+        }
         if let Some(scale) = self.storage_scale {
             spec.push("storageStats", doc! {"scale": scale});
         }
         if self.count {
             spec.push("count", Document::new());
+        }
+        if self.scans {
+            spec.push("queryExecStats", Document::new());
         }
         doc! {"$collStats": spec}
     }

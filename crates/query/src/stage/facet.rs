@@ -70,12 +70,18 @@ fn parse_specification<'a>(name: &str, value: RawValue<'a>) -> Result<Vec<(&'a s
     Ok(raw)
 }
 
+impl Facet {
+    /// What all of the pipelines read from, as mongod names it.
+    pub fn input() -> Document {
+        doc! {"$internalFacetTeeConsumer": {}}
+    }
+}
+
 impl Behaviour for Facet {
     fn to_document(&self) -> Document {
         let facets: Document = (self.facets.iter())
             .map(|(name, pipeline)| {
-                // As mongod names what all of them read from.
-                let mut stages = vec![doc! {"$internalFacetTeeConsumer": {}}];
+                let mut stages = vec![Facet::input()];
                 stages.extend(pipeline.to_documents());
                 (name.as_str(), Value::from(stages))
             })

@@ -206,6 +206,7 @@ impl EqualityJoin {
             interrupt: context.interrupt,
         };
         let plan = planner::plan(&input, request, &self.snapshot)?;
+        self.collection.shared.scans.note(&plan.root);
         let mut executor = operator::execute(plan, self.snapshot.clone());
         let mut bytes = 0;
         while let Some(row) = executor.next_document(context)? {

@@ -55,6 +55,7 @@ impl HashTable {
         let mut bytes = 0;
         let mut key = Vec::new();
         examined.scans += 1;
+        collection.shared.scans.total.add(1);
         for row in collection_rows(collection, snapshot) {
             context.tick()?;
             let row = row?;

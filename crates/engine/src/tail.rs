@@ -104,7 +104,7 @@ impl Tail {
                     None => continue,
                 },
             };
-            let row = Row { record, data: RowData::Record(stored) };
+            let row = Row::new(record, RowData::Record(stored));
             if !self.filter.matches(row.document())? {
                 continue;
             }
@@ -119,7 +119,7 @@ impl Tail {
                     let position = projection.position(&self.filter, row.document());
                     let mut out = Writer::new();
                     projection.apply(row.document(), position, &mut out)?;
-                    Ok(Some(Row { record, data: RowData::Document(out.finish()) }))
+                    Ok(Some(Row::new(record, RowData::Document(out.finish()))))
                 }
             };
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::catalog::Collection;
 use kilim_engine::cursor::{Batch, Cursor, Source};
-use kilim_engine::planner::{Hint, KeyRange, ReadRequest};
+use kilim_engine::planner::{Hint, KeyRange, Keys, ReadRequest};
 use kilim_engine::tail::Tail;
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
@@ -27,14 +27,13 @@ use crate::variables::variables;
 pub const NAME: &str = "FindCommandRequest";
 
 /// Options that are true or false and nothing else.
-const FLAGS: [&str; 8] = [
+const FLAGS: [&str; 7] = [
     "singleBatch",
     "noCursorTimeout",
     "allowDiskUse",
     "allowPartialResults",
     "tailable",
     "awaitData",
-    "returnKey",
     "showRecordId",
 ];
 
@@ -163,6 +162,15 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
         }
     }
     check_not_null(NAME, body, &FLAGS, "type 'bool'")?;
+    let return_key = match body.get("returnKey") {
+        None => false,
+        Some(RawValue::Bool(wanted)) => wanted,
+        Some(other) => {
+            let found = other.element_type().name();
+            let message = format!("Field 'returnKey' should be a boolean value, but found: {found}");
+            return Err(Error::user(ErrorCode::TypeMismatch, message));
+        }
+    };
     check_not_null(NAME, body, &["collation"], "type 'object'")?;
     check_hint_not_null(body)?;
     for argument in arguments(NAME, body) {
@@ -184,7 +192,9 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             "tailable" => tailable = argument.strict_boolean()?,
             "awaitData" => await_data = argument.strict_boolean()?,
             "showRecordId" => show_record_id = argument.strict_boolean()?,
-            "returnKey" | "mirrored" => match argument.strict_boolean()? {
+            // Looked at above.
+            "returnKey" => {}
+            "mirrored" => match argument.strict_boolean()? {
                 false => {}
                 true => return Err(argument.unsupported()),
             },
@@ -212,6 +222,12 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
         return Err(Error::user(
             ErrorCode::FailedToParse,
             "Cannot set 'awaitData' without also setting 'tailable'",
+        ));
+    }
+    if tailable && return_key {
+        return Err(Error::user(
+            ErrorCode::NotImplemented,
+            "find: option 'returnKey' is not supported by Kilim with a tailable cursor",
         ));
     }
     if tailable && single_batch {
@@ -243,10 +259,20 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
         })?;
         projection.give_sort(&Arc::new(sort));
     }
+    let keys = match &projection {
+        // All else that is asked to be shown is not.
+        _ if return_key => {
+            let sort_keys = projection.take().map_or(Vec::new(), |projection| projection.sort_key_fields());
+            Keys::Returned { sort_keys }
+        }
+        Some(projection) if projection.wants_index_key() => Keys::Kept,
+        _ => Keys::Hidden,
+    };
     Ok(Find {
         request: ReadRequest {
             sort,
             projection,
+            keys,
             skip,
             limit: (limit > 0).then_some(limit),
             hint,

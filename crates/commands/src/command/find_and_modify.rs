@@ -68,6 +68,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "Cannot use a $meta sortKey projection in findAndModify commands.",
         ));
     }
+    if projection.as_ref().is_some_and(Projection::wants_index_key) {
+        return Err(Error::user(
+            ErrorCode::NotImplemented,
+            "{$meta: \"indexKey\"} is not supported in findAndModify",
+        ));
+    }
     let request = FindAndModifyRequest {
         target: UpdateRequest {
             filter: filter.clone(),

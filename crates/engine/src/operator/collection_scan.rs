@@ -79,6 +79,6 @@ impl CollectionScan {
         {
             return Ok(Work::NeedTime);
         }
-        Ok(Work::Row(Row { record, data: RowData::Record(stored) }))
+        Ok(Work::Row(Row::new(record, RowData::Record(stored))))
     }
 }

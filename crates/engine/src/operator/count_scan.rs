@@ -70,6 +70,6 @@ impl CountScan {
                 return Ok(Work::NeedTime);
             }
         }
-        Ok(Work::Row(Row { record, data: RowData::Key { entry, value } }))
+        Ok(Work::Row(Row::new(record, RowData::Key { entry, value })))
     }
 }

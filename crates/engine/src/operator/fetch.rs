@@ -39,7 +39,8 @@ impl Fetch {
             Work::Row(row) => row,
             other => return Ok(other),
         };
-        let stored = match row.data {
+        let Row { record, data, key } = row;
+        let stored = match data {
             RowData::Record(stored) => {
                 stats.already_had_document += 1;
                 stored
@@ -47,7 +48,7 @@ impl Fetch {
             _ => {
                 stats.docs_examined += 1;
                 context.figures.docs_examined += 1;
-                let stored = read_record(&self.snapshot, self.collection, row.record)?;
+                let stored = read_record(&self.snapshot, self.collection, record)?;
                 match seen(self.behind.as_ref(), stored)? {
                     Some(stored) => stored,
                     None => return Ok(Work::NeedTime),
@@ -59,7 +60,7 @@ impl Fetch {
         {
             return Ok(Work::NeedTime);
         }
-        Ok(Work::Row(Row { record: row.record, data: RowData::Record(stored) }))
+        Ok(Work::Row(Row { record, data: RowData::Record(stored), key }))
     }
 }
 

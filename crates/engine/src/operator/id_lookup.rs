@@ -61,6 +61,6 @@ impl IdLookup {
             }
         }
         let Some(stored) = seen(self.behind.as_ref(), stored)? else { return Ok(Work::Eof) };
-        Ok(Work::Row(Row { record, data: RowData::Record(stored) }))
+        Ok(Work::Row(Row::new(record, RowData::Record(stored))))
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use kilim_bson::{KeyDecoder, RawValue, component_length, encode_value};
-use kilim_error::{Error, Result, StorageError};
+use kilim_bson::{Document, KeyDecoder, RawValue, component_length, encode_value};
+use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_storage::{Bytes, Direction, Scan, Snapshot, Space};
 
 use super::fetch::read_record;
@@ -13,7 +13,7 @@ use super::key_ranges::{BEHIND, Checker, KeyRanges, Verdict, shorten_target};
 use super::row::document_of;
 use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
 use crate::catalog::{CollectionId, RecordId};
-use crate::index::Index;
+use crate::index::{Index, KeySet, decode_entry_key, keys_of};
 use crate::layout;
 use crate::maintenance::Patches;
 use crate::planner::{IndexScan, Skipping};
@@ -123,7 +123,40 @@ impl IndexScanner {
         if let Some(skip) = &mut self.skip {
             skip.note(&self.plan.index, parts.key)?;
         }
-        Ok(Work::Row(Row { record, data: RowData::Key { entry, value } }))
+        let key = match self.plan.tells_key {
+            true => Some(Arc::new(self.told_key(&parts)?)),
+            false => None,
+        };
+        Ok(Work::Row(Row { record, data: RowData::Key { entry, value }, key }))
+    }
+
+    /// The key as a document, by the names of the index's parts.
+    fn told_key(&self, parts: &Entry<'_>) -> Result<Document> {
+        let spec = &self.plan.index.spec;
+        // What mongod shows then are the bytes of its own library.
+        if spec.collation.is_some() {
+            return Err(Error::user(
+                ErrorCode::NotImplemented,
+                "the keys of an index that has a collation cannot be shown",
+            ));
+        }
+        let values = match parts.is_long {
+            false => decode_entry_key(spec, parts.key, parts.type_bits),
+            // Only its beginning is stored; the record has the whole.
+            true => {
+                let stored = read_record(&self.snapshot, self.collection, parts.record)?;
+                let mut keys = KeySet::default();
+                keys_of(spec, document_of(&stored), &mut keys)?;
+                let short = |key: &[u8]| {
+                    let mut short = Vec::new();
+                    layout::push_index_key(&mut short, key);
+                    short
+                };
+                let whole = keys.iter().find(|(key, _)| short(key) == parts.key);
+                whole.map(|(key, type_bits)| decode_entry_key(spec, key, type_bits)).unwrap_or_default()
+            }
+        };
+        Ok(spec.key.iter().map(|part| part.path.as_str()).zip(values).collect())
     }
 
     /// Goes on behind all keys that share the value given last.

@@ -13,6 +13,7 @@ mod id_lookup;
 mod index_scan;
 mod key_ranges;
 mod project;
+mod return_key;
 mod row;
 mod sort;
 mod sort_buffer;
@@ -132,6 +133,7 @@ enum Kind {
     Skip(window::Skip),
     Limit(window::Limit),
     Project(Box<project::Projector>),
+    ReturnKey(Box<return_key::ReturnKey>),
     Count(count::Count),
     Subplan(Box<Operator>),
 }
@@ -202,7 +204,17 @@ impl Operator {
             Node::Count { skip, limit, input: below } => {
                 Kind::Count(count::Count::new(*skip, *limit, input(below)))
             }
-            Node::Subplan { input: below } => Kind::Subplan(input(below)),
+            Node::ReturnKey { sort_keys, sort, input: below } => {
+                let sort = sort.clone().filter(|_| !sort_keys.is_empty());
+                Kind::ReturnKey(Box::new(return_key::ReturnKey::new(
+                    sort_keys.clone(),
+                    sort,
+                    below,
+                    input(below),
+                    source,
+                )))
+            }
+            Node::Subplan { input: below } | Node::SortKeys { input: below } => Kind::Subplan(input(below)),
         };
         let skip_left = if let Node::Skip { count, .. } = node { *count } else { 0 };
         Operator { stats: Stats { skip_left, ..Stats::default() }, kind }
@@ -225,6 +237,7 @@ impl Operator {
             Kind::Skip(skip) => skip.work(stats, context)?,
             Kind::Limit(limit) => limit.work(context)?,
             Kind::Project(projector) => projector.work(context)?,
+            Kind::ReturnKey(keys) => keys.work(context)?,
             Kind::Count(count) => count.work(stats, context)?,
             Kind::Subplan(input) => input.work(context)?,
         };
@@ -263,6 +276,7 @@ impl Operator {
             Kind::Skip(skip) => vec![skip.input.stats()],
             Kind::Limit(limit) => vec![limit.input.stats()],
             Kind::Project(projector) => vec![projector.input.stats()],
+            Kind::ReturnKey(keys) => vec![keys.input.stats()],
             Kind::Count(count) => vec![count.input.stats()],
             Kind::Subplan(input) => vec![input.stats()],
         };
@@ -275,6 +289,7 @@ impl Operator {
             Kind::IdLookup(lookup) => lookup.done,
             Kind::Limit(limit) => limit.is_finished(),
             Kind::Project(projector) => projector.input.is_finished(),
+            Kind::ReturnKey(keys) => keys.input.is_finished(),
             Kind::SortMerge(merge) => merge.is_finished(),
             _ => false,
         };

@@ -14,7 +14,7 @@ use super::fetch::read_record;
 use super::index_scan::{Entry, corrupt};
 use super::row::document_of;
 use super::{ExecContext, Operator, Row, RowData, Source, Work};
-use crate::catalog::{CollectionId, RecordId};
+use crate::catalog::CollectionId;
 use crate::index::Index;
 use crate::planner::{IndexScan, Node, Project};
 
@@ -58,7 +58,7 @@ impl Projector {
             other => return Ok(other),
         };
         let data = match &row.data {
-            RowData::Record(stored) => self.apply(row.record, stored)?,
+            RowData::Record(stored) => self.apply(&row, stored)?,
             RowData::Key { entry, value } => {
                 let Some(covered) = &self.covered else {
                     return Err(Error::bug("a projection was given a key"));
@@ -68,24 +68,22 @@ impl Projector {
                 match made {
                     Some(document) => RowData::Document(document),
                     // The key does not say all, the record does.
-                    None => {
-                        self.apply(row.record, &read_record(&self.snapshot, self.collection, row.record)?)?
-                    }
+                    None => self.apply(&row, &read_record(&self.snapshot, self.collection, row.record)?)?,
                 }
             }
             RowData::Document(_) | RowData::Shared(_) => {
                 return Err(Error::bug("a document was projected twice"));
             }
         };
-        Ok(Work::Row(Row { record: row.record, data }))
+        Ok(Work::Row(row.with(data)))
     }
 
-    fn apply(&self, record: RecordId, stored: &[u8]) -> Result<RowData> {
+    fn apply(&self, row: &Row, stored: &[u8]) -> Result<RowData> {
         let document = document_of(stored);
         let position = self.projection.position(&self.filter, document);
         let mut out = Writer::new();
         let mut env = Env::new(document, Bindings::none());
-        env.record = Some(record.0 as i64);
+        row.describe(&mut env);
         self.projection.apply_in(&env, position, &mut out)?;
         let made = out.finish();
         check_nesting(made.as_raw())?;

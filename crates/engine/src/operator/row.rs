@@ -1,6 +1,9 @@
 //! What flows between operators.
 
+use std::sync::Arc;
+
 use kilim_bson::{Document, RawDocument};
+use kilim_query::expression::Env;
 use kilim_storage::Bytes;
 
 use crate::catalog::RecordId;
@@ -11,6 +14,8 @@ use crate::layout::STAMP_BYTES;
 pub struct Row {
     pub record: RecordId,
     pub data: RowData,
+    /// The key of the index by which it was found, where that is asked for.
+    pub key: Option<Arc<Document>>,
 }
 
 #[derive(Debug, Clone)]
@@ -26,9 +31,18 @@ pub enum RowData {
 }
 
 impl Row {
+    pub fn new(record: RecordId, data: RowData) -> Row {
+        Row { record, data, key: None }
+    }
+
+    /// The same row with more or less of its record.
+    pub fn with(&self, data: RowData) -> Row {
+        Row { record: self.record, data, key: self.key.clone() }
+    }
+
     /// A document that is no record, or no longer one.
     pub fn of(document: Document) -> Row {
-        Row { record: RecordId(0), data: RowData::Document(document) }
+        Row::new(RecordId(0), RowData::Document(document))
     }
 
     /// The document; empty where only a key was asked for.
@@ -46,15 +60,16 @@ impl Row {
     pub fn shared(self) -> Row {
         match self.data {
             RowData::Document(document) => {
-                Row { record: self.record, data: RowData::Shared(Bytes::from(document.into_bytes())) }
+                Row { data: RowData::Shared(Bytes::from(document.into_bytes())), ..self }
             }
             _ => self,
         }
     }
 
-    /// The number of the record that the document was read from, if it was.
-    pub fn record_number(&self) -> Option<i64> {
-        (self.record.0 != 0).then_some(self.record.0 as i64)
+    /// Tells expressions what is known of the row beside its document.
+    pub fn describe<'a>(&'a self, env: &mut Env<'a>) {
+        env.record = (self.record.0 != 0).then_some(self.record.0 as i64);
+        env.key = self.key.as_deref().map(Document::as_raw);
     }
 
     /// When the record was last written; zero for a projected document.

@@ -216,7 +216,7 @@ mod tests {
                             RowData::Record(stored.into())
                         }
                     };
-                    let row = Row { record: crate::catalog::RecordId(record), data };
+                    let row = Row::new(crate::catalog::RecordId(record), data);
                     let mut key = Vec::new();
                     sort.key_of(row.document(), &mut key).expect("a key");
                     buffer.push(&key, row).expect("taken");

@@ -7,6 +7,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
 
 use kilim_bson::Document;
 use kilim_error::{Error, Result, StorageError};
@@ -83,6 +84,9 @@ impl Run {
             put(&[u8::from(is_record)])?;
             put(&(bytes.len() as u32).to_le_bytes())?;
             put(bytes)?;
+            let key = entry.row.key.as_ref().map_or(&[][..], |key| key.as_bytes());
+            put(&(key.len() as u32).to_le_bytes())?;
+            put(key)?;
         }
         let file = writer.into_inner().map_err(|error| io(error.into_error()))?;
         Ok(Run { file })
@@ -143,5 +147,10 @@ fn read_entry(reader: &mut impl Read) -> Result<Option<SortEntry>> {
         [1] => RowData::Record(Bytes::from(bytes)),
         _ => RowData::Document(Document::parse(bytes).map_err(|_| Error::bug("a spilled document changed"))?),
     };
-    Ok(Some(SortEntry { key: key.into(), sequence, row: Row { record, data } }))
+    reader.read_exact(&mut length).map_err(io)?;
+    let mut told = vec![0; u32::from_le_bytes(length) as usize];
+    reader.read_exact(&mut told).map_err(io)?;
+    let parsed = |bytes: Vec<u8>| Document::parse(bytes).map_err(|_| Error::bug("a spilled key changed"));
+    let told = if told.is_empty() { None } else { Some(Arc::new(parsed(told)?)) };
+    Ok(Some(SortEntry { key: key.into(), sequence, row: Row { record, data, key: told } }))
 }

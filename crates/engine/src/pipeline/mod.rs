@@ -52,7 +52,7 @@ use crate::engine::Engine;
 use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
 use crate::operator::{self, ExecContext, Row, StatsTree};
-use crate::planner::{self, Hint, Plan, PlannerInput, ReadRequest};
+use crate::planner::{self, Hint, Keys, Plan, PlannerInput, ReadRequest};
 use crate::view::{self, SYSTEM_VIEWS};
 use crate::write::Unit;
 
@@ -276,6 +276,7 @@ impl Reader {
             false => folded.err(),
         };
         pipeline.optimise();
+        let keys = if pipeline.wants_index_keys() { Keys::Kept } else { Keys::Hidden };
         let mut stages = pipeline.stages;
         if outermost && !stages.first().is_some_and(lookup::is_source) {
             self.engine()?.check_pipeline(&namespace, &stages)?;
@@ -292,7 +293,7 @@ impl Reader {
             collection: self.collection(&namespace).cloned(),
             namespace,
             bound: request.filter.uses_bindings_from(0),
-            request: ReadRequest { allow_disk_use: self.0.options.allow_disk_use, ..request },
+            request: ReadRequest { keys, allow_disk_use: self.0.options.allow_disk_use, ..request },
             shown,
             stages,
             narrowing,

@@ -27,7 +27,7 @@ impl Step for Redact {
                 Redacted::Kept => return Ok(Some(row)),
                 Redacted::Pruned => {}
                 Redacted::Changed(document) => {
-                    return Ok(Some(Row { record: row.record, data: RowData::Document(document) }));
+                    return Ok(Some(row.with(RowData::Document(document))));
                 }
             }
         }

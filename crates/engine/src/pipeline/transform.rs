@@ -44,14 +44,14 @@ impl Step for Transform {
         let Some(row) = self.input.next(context)? else { return Ok(None) };
         context.tick()?;
         let mut env = Env::new(row.document(), &self.bindings);
-        env.record = row.record_number();
+        row.describe(&mut env);
         let document = match &self.change {
             Change::Project(projection) if projection.is_identity() => return Ok(Some(row)),
             Change::Project(projection) => projection.made_of(&env)?,
             Change::ReplaceRoot(stage) => stage.apply(&env)?,
         };
         check_nesting(document.as_raw())?;
-        Ok(Some(Row { record: row.record, data: RowData::Document(document) }))
+        Ok(Some(row.with(RowData::Document(document))))
     }
 
     fn input(&self) -> Option<&dyn Step> {

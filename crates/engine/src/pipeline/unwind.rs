@@ -42,7 +42,7 @@ impl Unwind {
         match (&self.stage.narrow, &row.data) {
             (Some(projection), RowData::Record(_)) => {
                 let document = projection.made_of(&Env::new(row.document(), Bindings::none()))?;
-                Ok(Row { record: row.record, data: RowData::Document(document) })
+                Ok(row.with(RowData::Document(document)))
             }
             _ => Ok(row),
         }
@@ -55,7 +55,7 @@ impl Step for Unwind {
             if let Some((row, given)) = &mut self.current {
                 context.tick()?;
                 let document = self.stage.row(row.document(), &self.cut, *given);
-                let made = Row { record: row.record, data: RowData::Document(document) };
+                let made = row.with(RowData::Document(document));
                 *given += 1;
                 if *given == self.cut.len() {
                     self.current = None;
@@ -79,7 +79,7 @@ impl Step for Unwind {
                 }
             };
             return Ok(Some(match made {
-                Some(document) => Row { record: row.record, data: RowData::Document(document) },
+                Some(document) => row.with(RowData::Document(document)),
                 None => row,
             }));
         }

@@ -261,6 +261,8 @@ fn push_node(text: &mut String, node: &Node) {
         Node::Skip { .. } => text.push_str("skip"),
         Node::Limit { .. } => text.push_str("limit"),
         Node::Project(_) => text.push_str("project"),
+        Node::ReturnKey { .. } => text.push_str("keys"),
+        Node::SortKeys { .. } => text.push_str("sortkeys"),
         Node::Count { .. } => text.push_str("count"),
         Node::Subplan { .. } => text.push_str("sub"),
     }

@@ -92,6 +92,7 @@ fn plan_over(index: &Arc<Index>, request: &ReadRequest, distinct: &Distinct) -> 
         on_key: Vec::new(),
         shown: None,
         recheck: request.filter.clone(),
+        tells_key: false,
         range: None,
         skipping: Some(Skipping { part, nulls_apart: distinct.nulls_apart }),
     }));

@@ -65,6 +65,7 @@ pub struct ReadRequest {
     pub projection: Option<Projection>,
     /// The projection only tells which fields are read: rows may have others too.
     pub narrowing: bool,
+    pub keys: Keys,
     pub skip: u64,
     pub limit: Option<u64>,
     pub hint: Option<Hint>,
@@ -76,6 +77,19 @@ pub struct ReadRequest {
     pub purpose: Purpose,
     /// Documents with a value of this field that another has given already may be left out.
     pub distinct: Option<Distinct>,
+}
+
+/// What becomes of the keys of the indexes that are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keys {
+    Hidden,
+    /// Rows keep theirs, for `{$meta: "indexKey"}`.
+    Kept,
+    /// They are the answer: `returnKey`.
+    Returned {
+        /// Fields for the values that rows were sorted by.
+        sort_keys: Vec<String>,
+    },
 }
 
 /// What becomes of the rows.
@@ -93,6 +107,7 @@ impl ReadRequest {
             sort: None,
             projection: None,
             narrowing: false,
+            keys: Keys::Hidden,
             skip: 0,
             limit: None,
             hint: None,

@@ -61,6 +61,17 @@ pub enum Node {
         input: Box<Node>,
     },
     Project(Project),
+    /// Index keys in place of documents.
+    ReturnKey {
+        /// Fields for the values that rows were sorted by.
+        sort_keys: Vec<String>,
+        sort: Option<Arc<Sort>>,
+        input: Box<Node>,
+    },
+    /// Where the values that rows are sorted by are made, as MongoDB shows.
+    SortKeys {
+        input: Box<Node>,
+    },
     /// Swallows rows and remembers how many.
     Count {
         skip: u64,
@@ -86,6 +97,8 @@ pub struct IndexScan {
     pub recheck: Arc<Filter>,
     /// Not every key: see [`Skipping`].
     pub skipping: Option<Skipping>,
+    /// Rows keep the key.
+    pub tells_key: bool,
     /// In place of bounds: a range of keys as the client gave it.
     pub range: Option<KeyRange>,
 }
@@ -151,6 +164,8 @@ impl Node {
             | Node::Skip { input, .. }
             | Node::Limit { input, .. }
             | Node::Project(Project { input, .. })
+            | Node::ReturnKey { input, .. }
+            | Node::SortKeys { input }
             | Node::Count { input, .. }
             | Node::Subplan { input } => vec![input],
         }

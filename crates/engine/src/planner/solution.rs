@@ -16,7 +16,7 @@ use super::leaf::place;
 use super::node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind};
 use super::order::{direction_for, explode};
 use super::texts::{Texts, is_collatable, may_hold_texts};
-use super::{Hint, PlannerInput, Purpose, ReadRequest, wildcard};
+use super::{Hint, Keys, PlannerInput, Purpose, ReadRequest, wildcard};
 use crate::index::Index;
 
 /// Candidates beyond this number are not tried, as on MongoDB.
@@ -323,6 +323,7 @@ impl Solver<'_> {
             shown: conjunction(access.on_key.iter().map(|&(_, conjunct)| conjuncts[conjunct].clone())),
             recheck,
             skipping: None,
+            tells_key: self.request.keys != Keys::Hidden,
             range: None,
         }))
     }
@@ -438,6 +439,7 @@ impl Solver<'_> {
             shown: None,
             recheck: self.request.filter.clone(),
             skipping: None,
+            tells_key: self.request.keys != Keys::Hidden,
             range: Some(range.clone()),
         };
         Ok(self.finish(Node::IndexScan(Arc::new(scan)), residual, backward.is_some(), None))
@@ -466,6 +468,10 @@ impl Solver<'_> {
         };
         if let Some(cover) = cover {
             return limit(covered(request, cover, skip(access)));
+        }
+        // Keys need no records.
+        if matches!(request.keys, Keys::Returned { .. }) && skip_early {
+            return limit(project(request, skip(access)));
         }
         let mut node = if skip_early { skip(access) } else { access };
         node = Node::Fetch { filter: residual.map(Arc::new), input: Box::new(node) };
@@ -601,6 +607,12 @@ fn blocking_sort(request: &ReadRequest, sort: &Sort, input: Node) -> Node {
 }
 
 fn project(request: &ReadRequest, input: Node) -> Node {
+    if let Keys::Returned { sort_keys } = &request.keys {
+        let input = Box::new(input);
+        let input = if sort_keys.is_empty() { input } else { Box::new(Node::SortKeys { input }) };
+        let sort = request.sort.clone().map(Arc::new);
+        return Node::ReturnKey { sort_keys: sort_keys.clone(), sort, input };
+    }
     match &request.projection {
         Some(projection) if !projection.is_identity() => {
             let simple = projection.is_simple() && projection.needed_fields().is_some();

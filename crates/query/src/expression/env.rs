@@ -58,13 +58,15 @@ pub struct Env<'a> {
     pub root: RawDocument<'a>,
     /// The record that the document was read from, for `$meta`.
     pub record: Option<i64>,
+    /// The key of the index by which it was found.
+    pub key: Option<RawDocument<'a>>,
     frame: Option<&'a Frame<'a>>,
     bindings: &'a Bindings,
 }
 
 impl<'a> Env<'a> {
     pub fn new(root: RawDocument<'a>, bindings: &'a Bindings) -> Env<'a> {
-        Env { root, record: None, frame: None, bindings }
+        Env { root, record: None, key: None, frame: None, bindings }
     }
 
     /// A variable within this environment; [`Env::with`] shows it to expressions.

@@ -102,10 +102,10 @@ impl Branch {
         self.adds = self.children.iter().any(|(_, node)| node.adds());
     }
 
-    fn wants_sort_key(&self) -> bool {
+    fn any_computed(&self, test: &dyn Fn(&Expression) -> bool) -> bool {
         self.children.iter().any(|(_, node)| match node {
-            Node::Computed(expression) => expression.wants_sort_key(),
-            Node::Branch(branch) => branch.wants_sort_key(),
+            Node::Computed(expression) => test(expression),
+            Node::Branch(branch) => branch.any_computed(test),
             Node::Leaf | Node::Positional | Node::Slice(_) | Node::ElemMatch(_) => false,
         })
     }
@@ -146,7 +146,19 @@ impl Projection {
 
     /// Whether it shows the key by which documents were sorted.
     pub fn wants_sort_key(&self) -> bool {
-        self.root.wants_sort_key()
+        self.root.any_computed(&Expression::wants_sort_key)
+    }
+
+    /// Whether it shows the key of the index by which documents were found.
+    pub fn wants_index_key(&self) -> bool {
+        self.root.any_computed(&Expression::wants_index_key)
+    }
+
+    /// The fields that show the key by which documents were sorted, and nothing else.
+    pub fn sort_key_fields(&self) -> Vec<String> {
+        let shows = |node: &Node| matches!(node, Node::Computed(expression) if expression.is_sort_key());
+        let fields = self.root.children.iter().filter(|(_, node)| shows(node));
+        fields.map(|(name, _)| name.to_string()).collect()
     }
 
     /// Tells what the documents are sorted by.

@@ -67,7 +67,13 @@ fn parse_id(value: RawValue<'_>, scope: &Scope<'_>) -> Result<Expression> {
             return Err(Error::location(17390, "$group does not support inclusion-style expressions"));
         }
     }
-    Ok(Expression::parse(value, scope)?.optimised_if_it_can_be())
+    Ok(match Expression::parse(value, scope)? {
+        // Its fields are computed one by one: one that is missing is null.
+        Expression::Object(fields) => Expression::Object(
+            fields.into_iter().map(|(name, value)| (name, value.optimised_if_it_can_be())).collect(),
+        ),
+        id => id.optimised_if_it_can_be(),
+    })
 }
 
 /// Fails where a part that is always evaluated the same way always fails.
@@ -78,6 +84,12 @@ pub(super) fn check_folded(id: &Expression, fields: &[(Box<str>, Accumulator)]) 
 }
 
 impl Group {
+    /// Whether it looks at the keys by which its documents were found.
+    pub(super) fn wants_index_key(&self) -> bool {
+        let accumulated = self.fields.iter().flat_map(|(_, accumulator)| accumulator.expressions());
+        std::iter::once(&self.id).chain(accumulated).any(Expression::wants_index_key)
+    }
+
     pub(super) fn collator(&self) -> Option<&dyn Collator> {
         collator(&self.collation)
     }

@@ -344,6 +344,17 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Whether it shows the keys of the index by which its documents were found.
+    pub fn wants_index_keys(&self) -> bool {
+        self.stages.iter().any(|stage| match stage {
+            Stage::Project(stage) => stage.projection.wants_index_key(),
+            Stage::AddFields(stage) => stage.projection.wants_index_key(),
+            Stage::ReplaceRoot(stage) => stage.expression.wants_index_key(),
+            Stage::Group(stage) => stage.wants_index_key(),
+            _ => false,
+        })
+    }
+
     /// Computes what no document influences. Fails where such a part fails; a pipeline that is run all the
     /// same fails on the first document that comes to it.
     pub fn fold(&mut self) -> Result<()> {

@@ -212,6 +212,11 @@ impl Pair {
             Action::Run(command) => Some(command),
             _ => None,
         });
+        let sparse = case.steps.iter().any(|step| match &step.action {
+            Action::Run(command) => print_document(command.as_raw()).contains("sparse: true"),
+            Action::Index { options, .. } => options.get("sparse").is_some(),
+            _ => false,
+        });
         let view = created.into_iter().find(|command| command.get("viewOn").is_some());
         for (step, (expected, actual)) in expected.iter().zip(&actual).enumerate() {
             let (Some(expected), Some(actual)) = (expected, actual) else { continue };
@@ -229,7 +234,7 @@ impl Pair {
             let (mongod, kilim) = (comparable(expected), comparable(actual));
             if mongod != kilim {
                 let permitted =
-                    question.and_then(|it| permitted::permitted(it, view, expected, actual, ghosts));
+                    question.and_then(|it| permitted::permitted(it, view, expected, actual, ghosts, sparse));
                 let reason = match permitted {
                     Some(reason) => Some(reason),
                     None if self.has_another_fault(case, step, expected, actual) => {

@@ -188,6 +188,13 @@ pub(super) fn parts_of_question(case: &Case, step: usize) -> Case {
             }
         }
     }
+    if matches!(question.action, Action::Docs { .. } | Action::Error { .. }) {
+        for pipeline in parts_of_view(case) {
+            let command = doc! {"aggregate": "t", "pipeline": pipeline, "cursor": {}};
+            let action = Action::Docs { unordered: true, command };
+            parts.steps.push(Step { action, ..question.clone() });
+        }
+    }
     for (name, value) in command.iter().filter(|(name, _)| SHRINKABLE.contains(name)) {
         for part in parts_of(value).into_iter().take(PARTS_MAX) {
             let command = with(command, name, &part);
@@ -200,6 +207,15 @@ pub(super) fn parts_of_question(case: &Case, step: usize) -> Case {
         }
     }
     parts
+}
+
+/// Parts of the pipeline by which the view is made.
+fn parts_of_view(case: &Case) -> Vec<Value> {
+    let definition = case.steps.iter().find_map(|step| match &step.action {
+        Action::Run(command) => command.get("viewOn").and_then(|_| command.get("pipeline")),
+        _ => None,
+    });
+    definition.map_or(Vec::new(), |pipeline| parts_of(pipeline).into_iter().take(PARTS_MAX).collect())
 }
 
 fn parts_of(value: RawValue<'_>) -> Vec<Value> {

@@ -86,9 +86,11 @@ impl Group {
 
     /// Adds a document to its group.
     #[inline]
-    fn take(&mut self, document: RawDocument<'_>) -> Result<()> {
+    fn take(&mut self, row: &Row) -> Result<()> {
         let stage = &self.stage;
-        let env = Env::new(document, &self.bindings);
+        let document = row.document();
+        let mut env = Env::new(document, &self.bindings);
+        row.describe(&mut env);
         self.key.clear();
         let fetched = self.reads.fetch(document);
         self.reads.key_of(stage, &env, &fetched, &mut self.key)?;
@@ -225,7 +227,7 @@ impl Step for Group {
         }
         while let Some(row) = self.input.next(context)? {
             context.tick()?;
-            self.take(row.document())?;
+            self.take(&row)?;
             if self.budget.is_exceeded() {
                 self.spill(context)?;
             }
@@ -240,7 +242,7 @@ impl Step for Group {
         }
         for row in rows {
             context.tick()?;
-            self.take(row.document())?;
+            self.take(&row)?;
             if self.budget.is_exceeded() {
                 self.spill(context)?;
             }

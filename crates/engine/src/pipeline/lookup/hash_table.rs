@@ -133,7 +133,7 @@ pub(in crate::pipeline) fn collection_rows(
     let scan = snapshot.scan(Space::Records, lower, upper, Direction::Forward);
     scan.map(|entry| {
         let (key, stored) = entry?;
-        Ok(Row { record: layout::record_id_of(&key), data: RowData::Record(stored) })
+        Ok(Row::new(layout::record_id_of(&key), RowData::Record(stored)))
     })
 }
 

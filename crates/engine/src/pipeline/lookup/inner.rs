@@ -126,7 +126,12 @@ impl InnerJoin {
             (None, _) => {
                 let fixed = pipeline.stages.iter().position(|stage| mentions_any(stage, &names));
                 let fixed = fixed.unwrap_or(pipeline.stages.len());
-                match (fixed, probe_of(reader, namespace, pipeline)?) {
+                let probe = match pipeline.wants_index_keys() {
+                    // A probe keeps no keys.
+                    true => None,
+                    false => probe_of(reader, namespace, pipeline)?,
+                };
+                match (fixed, probe) {
                     (0, Some((candidates, value, filter))) => {
                         let otherwise = reader.prepare(namespace, pipeline)?;
                         let probed = Probed { candidates, value, filter, otherwise };

@@ -183,7 +183,7 @@ impl IndexProbe {
         examined.documents += 1;
         let stored = read_record(&self.snapshot, self.collection, record)?;
         let bytes = stored.len();
-        found.push(Row { record, data: RowData::Record(stored) });
+        found.push(Row::new(record, RowData::Record(stored)));
         Ok(bytes)
     }
 }

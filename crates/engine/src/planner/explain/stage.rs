@@ -98,6 +98,8 @@ fn name(node: &Node) -> &'static str {
         Node::Project(Project { kind: ProjectKind::Simple, .. }) => "PROJECTION_SIMPLE",
         Node::Project(Project { kind: ProjectKind::Default, .. }) => "PROJECTION_DEFAULT",
         Node::Project(Project { kind: ProjectKind::Covered, .. }) => "PROJECTION_COVERED",
+        Node::ReturnKey { .. } => "RETURN_KEY",
+        Node::SortKeys { .. } => "SORT_KEY_GENERATOR",
         Node::Count { .. } => "COUNT",
         Node::Subplan { .. } => "SUBPLAN",
     }

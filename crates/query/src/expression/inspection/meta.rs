@@ -20,8 +20,7 @@ pub(super) const META: Operator =
         });
 
 /// Made by stages of a search service or for the server itself: never there.
-const MISSING: [&str; 7] = [
-    "indexKey",
+const MISSING: [&str; 6] = [
     "randVal",
     "searchHighlights",
     "searchScore",
@@ -32,6 +31,8 @@ const MISSING: [&str; 7] = [
 
 /// What documents were sorted by, as an array.
 const SORT_KEY: &str = "sortKey";
+/// The key of the index by which the document was found.
+const INDEX_KEY: &str = "indexKey";
 /// The number of the document's record.
 const RECORD_ID: &str = "recordId";
 
@@ -41,6 +42,9 @@ fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
             Some(sort) => sort.values_of(env.root).map(Evaluated::from),
             None => Ok(Evaluated::Missing),
         },
+        Some(INDEX_KEY) => {
+            Ok(env.key.map_or(Evaluated::Missing, |key| Evaluated::from(RawValue::Document(key))))
+        }
         Some(RECORD_ID) => Ok(env.record.map_or(Evaluated::Missing, Evaluated::from)),
         _ => Ok(Evaluated::Missing),
     }
@@ -56,9 +60,23 @@ fn name(call: &Call) -> Option<&str> {
 impl Expression {
     /// Whether the key is asked for by which documents were sorted.
     pub fn wants_sort_key(&self) -> bool {
+        self.wants(SORT_KEY)
+    }
+
+    /// Whether it is that key.
+    pub fn is_sort_key(&self) -> bool {
+        matches!(self, Expression::Call(call) if call.operator.name == META.name) && self.wants(SORT_KEY)
+    }
+
+    /// Whether the key is asked for by which documents were found.
+    pub fn wants_index_key(&self) -> bool {
+        self.wants(INDEX_KEY)
+    }
+
+    fn wants(&self, what: &str) -> bool {
         match self {
-            Expression::Call(call) if call.operator.name == META.name => name(call) == Some(SORT_KEY),
-            _ => self.children().any(Expression::wants_sort_key),
+            Expression::Call(call) if call.operator.name == META.name => name(call) == Some(what),
+            _ => self.children().any(|child| child.wants(what)),
         }
     }
 
@@ -89,7 +107,7 @@ fn parse(operator: &'static Operator, operand: RawValue<'_>, scope: &Scope<'_>) 
             ErrorCode::NotImplemented,
             "{$meta: \"sortKey\"} is not supported under a collation",
         )),
-        _ if name == SORT_KEY || name == RECORD_ID || MISSING.contains(&name) => {
+        _ if [SORT_KEY, INDEX_KEY, RECORD_ID].contains(&name) || MISSING.contains(&name) => {
             let arguments = vec![Some(Expression::Constant(name.into()))];
             Ok(Expression::Call(Box::new(Call::new(operator, arguments))))
         }

@@ -111,8 +111,12 @@ impl Mover<'_> {
                 if needed.whole_document {
                     return None;
                 }
+                // What it gives is another thing at each evaluation, so it is asked where it stands.
+                if is_random(expression) {
+                    return None;
+                }
                 // It has the same value everywhere.
-                if needed.fields.is_empty() && !is_random(expression) {
+                if needed.fields.is_empty() {
                     return Some(filter.clone());
                 }
                 if !(self.passage.expression)(expression) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument};
 use kilim_collation::Collation;
 use kilim_error::Result;
+use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Options, Snapshot, Space, Store};
 
@@ -35,9 +36,16 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
             )
         })
         .collect();
+    let collation = options
+        .get("collation")
+        .and_then(|collation| collation.as_document())
+        .and_then(|collation| Collation::parse(collation).expect("a collation"));
+    let variables = Variables::default().under(collation.clone());
+    let scope = Scope::new(&variables);
+    let suffix = collation.as_ref().map(|collation| format!("_{}", collation.locale())).unwrap_or_default();
     let wildcard_projection = options.get("wildcardProjection").and_then(|given| given.as_document());
     IndexSpec {
-        name: name.join("_"),
+        name: name.join("_") + &suffix,
         key: KeyPart::all_of(key.as_raw()),
         key_document: key.clone(),
         unique: flag("unique"),
@@ -45,15 +53,11 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
         sparse: flag("sparse"),
         hidden: flag("hidden"),
         expire_after_seconds: None,
-        partial: options
-            .get("partialFilterExpression")
-            .and_then(|filter| filter.as_document())
-            .map(|filter| (filter.to_document(), Filter::parse(filter).expect("a partial filter"))),
+        partial: options.get("partialFilterExpression").and_then(|filter| filter.as_document()).map(
+            |filter| (filter.to_document(), Filter::parse_in(filter, &scope).expect("a partial filter")),
+        ),
         wildcard: Wildcard::of(key.as_raw(), wildcard_projection),
-        collation: options
-            .get("collation")
-            .and_then(|collation| collation.as_document())
-            .and_then(|collation| Collation::parse(collation).expect("a collation")),
+        collation,
     }
 }
 

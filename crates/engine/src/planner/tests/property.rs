@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, Value, array, doc, encode_value};
+use kilim_bson::{Document, RawDocument, Value, array, doc, encode_value_with};
+use kilim_collation::Collation;
+use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
@@ -22,7 +24,11 @@ fn scalar(random: &mut SmallRng) -> Value {
         1 => Value::Bool(random.random()),
         2 => Value::Double(f64::from(random.random_range(0..8)) / 2.0),
         3 => Value::Int64(random.random_range(0..4)),
-        4..=5 => ["", "a", "ab", "abc", "b"].choose(random).copied().expect("a text").into(),
+        4..=5 => ["", "a", "A", "á", "ab", "AB", "abc", "b", "a2", "a10"]
+            .choose(random)
+            .copied()
+            .expect("a text")
+            .into(),
         6 => Value::Double(f64::NAN),
         7 => [Value::MinKey, Value::MaxKey].choose(random).cloned().expect("a key"),
         8 => Value::DateTime(random.random_range(0..3)),
@@ -60,6 +66,22 @@ fn path(random: &mut SmallRng) -> &'static str {
     PATHS.choose(random).copied().expect("a path")
 }
 
+/// None, or one of two that see texts differently.
+fn collation(random: &mut SmallRng) -> Option<Document> {
+    match random.random_range(0..4) {
+        0 => Some(doc! {"locale": "en", "strength": 2}),
+        1 => Some(doc! {"locale": "fr_CA", "strength": 2, "numericOrdering": true, "backwards": true}),
+        _ => None,
+    }
+}
+
+fn with_collation(mut options: Document, random: &mut SmallRng) -> Document {
+    if let Some(collation) = collation(random) {
+        options.push("collation", collation);
+    }
+    options
+}
+
 fn indexes(random: &mut SmallRng) -> Vec<IndexSpec> {
     let hashed = random.random_range(0..6) == 0;
     let count = random.random_range(0..4);
@@ -94,6 +116,7 @@ fn indexes(random: &mut SmallRng) -> Vec<IndexSpec> {
             1 => doc! {"partialFilterExpression": predicate_document(random, 0)},
             _ => Document::new(),
         };
+        let options = with_collation(options, random);
         let spec = index_spec(&key, options.as_raw());
         if specs.iter().all(|known| known.name != spec.name) {
             specs.push(spec);
@@ -114,7 +137,7 @@ fn wildcard(random: &mut SmallRng) -> IndexSpec {
         4 => (all, doc! {"partialFilterExpression": predicate_document(random, 0)}),
         _ => (all, none),
     };
-    index_spec(&key, options.as_raw())
+    index_spec(&key, with_collation(options, random).as_raw())
 }
 
 fn operand(random: &mut SmallRng) -> Value {
@@ -237,15 +260,24 @@ fn check_collection(seed: u64) {
     for _ in 0..30 {
         let document =
             if random.random_range(0..12) == 0 { Document::new() } else { predicate_document(random, 1) };
-        let Ok(filter) = Filter::parse(document.as_raw()) else { continue };
+        let collation_document = collation(random);
+        let collation =
+            collation_document.as_ref().map(|it| Collation::parse(it.as_raw()).expect("a collation"));
+        let variables = Variables::default().under(collation.clone().flatten());
+        let scope = Scope::new(&variables);
+        let Ok(filter) = Filter::parse_in(document.as_raw(), &scope) else { continue };
         let mut request = ReadRequest::new(Arc::new(filter));
+        request.collation = collation.flatten();
         let sort_document = sort(random);
-        request.sort = sort_document.as_ref().map(|sort| Sort::parse(sort.as_raw()).expect("a sort"));
+        request.sort =
+            sort_document.as_ref().map(|sort| Sort::parse_in(sort.as_raw(), &scope).expect("a sort"));
         let mut natural = request.clone();
         natural.hint = Some(Hint::Natural { backward: false });
         let what = || {
             let names: Vec<&str> = fixture.indexes.iter().map(|index| &*index.spec.name).collect();
-            format!("seed {seed}: {document:?} sorted by {sort_document:?} over {names:?}")
+            format!(
+                "seed {seed}: {document:?} sorted by {sort_document:?} under {collation_document:?} over {names:?}"
+            )
         };
         let expected = match fixture.read(natural) {
             Ok(rows) => rows,
@@ -368,7 +400,8 @@ fn check_distinct(
     let values = |rows: &[(crate::catalog::RecordId, Document)]| {
         let key = |document: &Document| {
             let mut key = Vec::new();
-            document.get(name).inspect(|value| encode_value(&mut key, *value, false));
+            let collator = kilim_collation::collator(&request.collation);
+            document.get(name).inspect(|value| encode_value_with(&mut key, *value, false, collator));
             key
         };
         rows.iter().map(|(_, document)| key(document)).collect::<BTreeSet<_>>()

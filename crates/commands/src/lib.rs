@@ -5,6 +5,7 @@
 
 mod argument;
 mod client;
+mod collation;
 mod command;
 mod concern;
 mod cursor_reply;

@@ -1,16 +1,30 @@
 //! The variables that all expressions of a command know.
 
 use kilim_bson::{RawDocument, RawValue, Timestamp};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::Variables;
 
 use crate::argument::Argument;
+use crate::collation;
 use crate::command::update::now_ms;
 use crate::dispatch::Call;
 
-/// The time, and what the command's `let` defines.
-pub fn variables(call: &Call<'_, '_>, command: &'static str, body: RawDocument<'_>) -> Result<Variables> {
-    let mut variables = Variables::at(now_ms(), Timestamp::from_bits(call.engine.store.now()));
+/// The time, how texts compare, and what the command's `let` defines.
+pub fn variables(call: &mut Call<'_, '_>, command: &'static str, body: RawDocument<'_>) -> Result<Variables> {
+    let collation = collation::of_command(call, command, body)?;
+    variables_under(call, command, body, collation)
+}
+
+/// The same under the collation of a statement.
+pub fn variables_under(
+    call: &Call<'_, '_>,
+    command: &'static str,
+    body: RawDocument<'_>,
+    collation: Option<Collation>,
+) -> Result<Variables> {
+    let now = Timestamp::from_bits(call.engine.store.now());
+    let mut variables = Variables::at(now_ms(), now).under(collation);
     match body.get("let") {
         None | Some(RawValue::Null | RawValue::Undefined) => {}
         Some(value) => {

@@ -126,6 +126,7 @@ impl Engine {
         let request = DeleteRequest {
             filter: Arc::new(filter),
             one: false,
+            collation: None,
             // A hidden index may not be named, and still counts.
             hint: (!index.spec.hidden).then(|| Hint::Name(index.spec.name.clone())),
             statement: 0,

@@ -13,7 +13,7 @@ use kilim_query::stage::{self, Context, Pipeline, Place, Stage};
 use super::explain;
 use super::find::{check_hint_not_null, parse_hint};
 use super::update::now_ms;
-use super::write_reply::{check_collation, required};
+use super::write_reply::required;
 use crate::argument::{Argument, arguments, nested};
 use crate::concern::ReadConcern;
 use crate::cursor_reply;
@@ -65,7 +65,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     cursor_reply::first_batch(call, cursor, batch, false).map_err(executing)
 }
 
-fn asked<'a>(call: &Call<'_, '_>, body: RawDocument<'_>, aggregate: Aggregate<'a>) -> Result<Asked<'a>> {
+fn asked<'a>(call: &mut Call<'_, '_>, body: RawDocument<'_>, aggregate: Aggregate<'a>) -> Result<Asked<'a>> {
     let (namespace, place) = target(body, call.generic.database)?;
     // Before a look at `let`.
     Pipeline::glance(aggregate.pipeline, &namespace.database)?;
@@ -158,7 +158,8 @@ fn write(call: &mut Call<'_, '_>, prepared: &Prepared, writer: &Stage, variables
     call.unit.read_at = None;
     let written = match writer {
         Stage::Merge(stage) => {
-            let circumstances = Circumstances { now_ms: now_ms(), variables };
+            let collation = pipeline::default_collation(&mut call.unit, stage)?;
+            let circumstances = Circumstances { now_ms: now_ms(), variables, collation };
             pipeline::merge(&mut call.unit, stage, &mut *step, &circumstances)
         }
         Stage::Out(stage) => pipeline::out(&mut call.unit, stage, &mut *step),
@@ -240,7 +241,8 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
             }
             "cursor" => cursor = Some(argument.document()?),
             "hint" => hint = parse_hint(&argument)?,
-            "collation" => check_collation(&argument)?,
+            // Among the variables by now.
+            "collation" => {}
             "allowDiskUse" => allow_disk_use = Some(argument.strict_boolean()?),
             "bypassDocumentValidation" => bypass_validation = argument.boolean()?,
             // Read with the time, when the pipeline is parsed.

@@ -14,7 +14,6 @@ use kilim_query::stage::Place;
 use super::aggregate::{self, Asked};
 use super::coll_stats::number;
 use super::find::{check_hint_not_null, parse_hint};
-use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 use crate::through_view;
@@ -91,7 +90,8 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<ReadRequest
             // A negative limit means its amount, as in old shells.
             "limit" => limit = whole(&argument)?.unsigned_abs(),
             "hint" => hint = parse_hint(&argument)?,
-            "collation" => check_collation(&argument)?,
+            // Among the variables by now.
+            "collation" => {}
             "fields" => {}
             _ => return Err(argument.unknown()),
         }
@@ -101,6 +101,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<ReadRequest
         limit: (limit > 0).then_some(limit),
         hint,
         purpose: Purpose::Count,
+        collation: variables.collation().clone(),
         ..ReadRequest::new(Arc::new(Filter::parse_in(filter, &Scope::new(variables))?))
     })
 }

@@ -11,9 +11,8 @@ use kilim_query::expression::Scope;
 use kilim_query::filter::Filter;
 
 use super::find::{check_hint_not_null, parse_hint};
-use super::write_reply::{
-    Failures, WriteOptions, check_batch, check_collation, check_statement_ids, required, statement_id,
-};
+use super::update::own_variables;
+use super::write_reply::{Failures, WriteOptions, check_batch, check_statement_ids, required, statement_id};
 use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
 use crate::ended::Counts;
@@ -27,6 +26,7 @@ pub struct Statement<'a> {
     pub filter: RawDocument<'a>,
     pub one: bool,
     pub hint: Option<Hint>,
+    pub collation: Option<RawDocument<'a>>,
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
@@ -48,11 +48,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for (position, statement) in statements.iter().enumerate() {
         let id = statement_id(call.body, position);
         let begun = Instant::now();
-        let filter = match &variables {
-            Ok(variables) => Filter::parse_in(statement.filter, &Scope::new(variables)),
-            Err(error) => Err(error.clone()),
-        };
-        let result = filter.and_then(|filter| {
+        let own = own_variables(call, NAME, &namespace, statement.collation);
+        let parsed = own.and_then(|own| {
+            let variables = own.as_ref().unwrap_or(&variables).as_ref().map_err(Error::clone)?;
+            let filter = Filter::parse_in(statement.filter, &Scope::new(variables))?;
+            Ok((filter, variables.collation().clone()))
+        });
+        let result = parsed.and_then(|(filter, collation)| {
             if call.unit.retry.is_some() && !statement.one {
                 return Err(Error::user(
                     ErrorCode::InvalidOptions,
@@ -60,7 +62,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                 ));
             }
             let hint = statement.hint.clone();
-            let request = DeleteRequest { filter: Arc::new(filter), one: statement.one, hint, statement: id };
+            let request = DeleteRequest {
+                filter: Arc::new(filter),
+                one: statement.one,
+                hint,
+                collation,
+                statement: id,
+            };
             write::delete(&mut call.unit, &namespace, &request)
         });
         match result {
@@ -86,19 +94,19 @@ impl<'a> Statement<'a> {
     }
 
     pub fn parse(document: RawDocument<'a>) -> Result<Statement<'a>> {
-        let (mut filter, mut limit, mut hint) = (None, None, None);
+        let (mut filter, mut limit, mut hint, mut collation) = (None, None, None, None);
         check_hint_not_null(document)?;
         for argument in nested(STATEMENT, document) {
             match argument.name {
                 "q" => filter = Some(argument.document()?),
                 "limit" => limit = Some(parse_limit(&argument)?),
                 "hint" => hint = parse_hint(&argument)?,
-                "collation" => check_collation(&argument)?,
+                "collation" => collation = Some(argument.document()?),
                 _ => return Err(argument.unknown()),
             }
         }
         let one = required(limit, STATEMENT, "limit")?;
-        Ok(Statement { filter: required(filter, STATEMENT, "q")?, one, hint })
+        Ok(Statement { filter: required(filter, STATEMENT, "q")?, one, hint, collation })
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kilim_bson::{Component, Document, Path, RawDocument, RawValue, Value, Writer, doc, encode_value};
+use kilim_bson::{Component, Document, Path, RawDocument, RawValue, Value, Writer, doc, encode_value_with};
+use kilim_collation::collator;
 use kilim_engine::operator::{ExecContext, Executor, Row};
 use kilim_engine::pipeline::Step;
 use kilim_engine::planner::{Distinct, ReadRequest};
@@ -16,7 +17,7 @@ use kilim_query::stage::Place;
 
 use super::aggregate::{self, Asked};
 use super::find::parse_hint;
-use super::write_reply::{check_collation, required};
+use super::write_reply::required;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
@@ -30,6 +31,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.describe("command");
     let variables = variables(call, NAME, call.body)?;
     let (path, request) = parse(call.body, &variables)?;
+    let collation = variables.collation().clone();
     let mut rows = match through_view::is_view(call.engine, &namespace) {
         false => Rows::Planned(Box::new(read::plan(&mut call.unit, &namespace, request)?.execute())),
         true => {
@@ -55,7 +57,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     while let Some(row) = rows.next(&mut context)? {
         each_value(RawValue::Document(row.document()), path.components(), &mut |value| {
             key.clear();
-            encode_value(&mut key, value, false);
+            encode_value_with(&mut key, value, false, collator(&collation));
             if !values.contains_key(&key) {
                 bytes += key.len();
                 values.insert(key.clone(), value.to_value());
@@ -106,7 +108,8 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<(Path, Read
             "key" => key = Some(argument.string()?),
             "query" => filter = argument.document()?,
             "hint" => hint = parse_hint(&argument)?,
-            "collation" => check_collation(&argument)?,
+            // Among the variables by now.
+            "collation" => {}
             _ => return Err(argument.unknown()),
         }
     }
@@ -130,6 +133,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<(Path, Read
         hint,
         distinct: Some(distinct),
         projection,
+        collation: variables.collation().clone(),
         ..ReadRequest::new(Arc::new(Filter::parse_in(filter, &Scope::new(variables))?))
     };
     Ok((path, request))

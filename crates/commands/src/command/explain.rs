@@ -10,7 +10,7 @@ use kilim_engine::planner::explain::{Subject, WriteStage};
 use kilim_engine::planner::{self, ReadRequest, Verbosity};
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::Scope;
+use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_query::stage::Place;
 use kilim_query::update::Update;
@@ -18,10 +18,11 @@ use kilim_query::update::Update;
 use super::aggregate::{self, Asked};
 use super::{build_info, count, delete, distinct, find, find_and_modify, update};
 use crate::argument::{Argument, arguments};
+use crate::collation;
 use crate::dispatch::Call;
 use crate::registry;
 use crate::through_view;
-use crate::variables::variables;
+use crate::variables::{variables, variables_under};
 
 const NAME: &str = "explain";
 
@@ -206,19 +207,27 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
         "distinct" => read(distinct::parse(command, &variables(call, "distinct", command)?)?.1),
         "update" => {
             let statement = update::Statement::parse(single(command, "updates")?)?;
-            let variables = variables(call, "update", command)?;
+            let variables = statement_variables(call, "update", command, statement.collation)?;
             let scope = Scope::new(&variables);
             let update = planned_update(statement.update, statement.array_filters, statement.multi, &scope);
             let filter = statement.filter(&scope)?;
-            let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
+            let request = ReadRequest {
+                hint: statement.hint,
+                collation: variables.collation().clone(),
+                ..ReadRequest::new(Arc::new(filter))
+            };
             let write = Write::Update { multi: statement.multi, upsert: statement.upsert };
             Ok(Explained { namespace: namespace()?, request, write: Some(write), update, returns: false })
         }
         "delete" => {
             let statement = delete::Statement::parse(single(command, "deletes")?)?;
-            let variables = variables(call, "delete", command)?;
+            let variables = statement_variables(call, "delete", command, statement.collation)?;
             let filter = Filter::parse_in(statement.filter, &Scope::new(&variables))?;
-            let request = ReadRequest { hint: statement.hint, ..ReadRequest::new(Arc::new(filter)) };
+            let request = ReadRequest {
+                hint: statement.hint,
+                collation: variables.collation().clone(),
+                ..ReadRequest::new(Arc::new(filter))
+            };
             let write = Write::Delete { one: statement.one };
             Ok(Explained {
                 namespace: namespace()?,
@@ -236,8 +245,13 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
                 .update
                 .and_then(|update| planned_update(update, options.array_filters, false, &scope));
             let filter = options.filter(&scope)?;
-            let sort = find::parse_sort(options.sort)?;
-            let request = ReadRequest { sort, hint: options.hint, ..ReadRequest::new(Arc::new(filter)) };
+            let sort = find::parse_sort(options.sort, &scope)?;
+            let request = ReadRequest {
+                sort,
+                hint: options.hint,
+                collation: variables.collation().clone(),
+                ..ReadRequest::new(Arc::new(filter))
+            };
             let write = match options.remove {
                 true => Write::Delete { one: true },
                 false => Write::Update { multi: false, upsert: options.upsert },
@@ -251,6 +265,19 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
             ErrorCode::CommandNotFound,
             format!("Explain failed due to unknown command: {other}"),
         )),
+    }
+}
+
+/// A write command's variables, under the collation of its statement if that names one.
+fn statement_variables(
+    call: &mut Call<'_, '_>,
+    name: &'static str,
+    command: RawDocument<'_>,
+    collation: Option<RawDocument<'_>>,
+) -> Result<Variables> {
+    match collation::named(collation)? {
+        Some(named) => variables_under(call, name, command, named),
+        None => variables(call, name, command),
     }
 }
 

@@ -16,7 +16,6 @@ use kilim_query::sort::Sort;
 use kilim_query::stage::Place;
 
 use super::aggregate::{self, Asked};
-use super::write_reply::check_collation;
 use crate::argument::{Argument, arguments, check_not_null};
 use crate::cursor_reply;
 use crate::dispatch::Call;
@@ -171,7 +170,6 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             return Err(Error::user(ErrorCode::TypeMismatch, message));
         }
     };
-    check_not_null(NAME, body, &["collation"], "type 'object'")?;
     check_hint_not_null(body)?;
     for argument in arguments(NAME, body) {
         match argument.name {
@@ -187,6 +185,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             "allowDiskUse" => allow_disk_use = argument.strict_boolean()?,
             // Among the variables by now.
             "let" => drop(argument.document()?),
+            "collation" => {}
             // One node, no shards: there is nothing partial to allow, no log to replay.
             "allowPartialResults" | "oplogReplay" => drop(argument.strict_boolean()?),
             "tailable" => tailable = argument.strict_boolean()?,
@@ -202,7 +201,6 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
                 let end = Some(argument.document()?.to_document());
                 if argument.name == "min" { range.min = end } else { range.max = end }
             }
-            "collation" => check_collation(&argument)?,
             "min" | "max" | "readOnce" | "runtimeConstants" | "legacyRuntimeConstants" => {
                 match argument.value {
                     RawValue::Document(document) if document.is_empty() => {}
@@ -245,7 +243,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     if show_record_id {
         projection = Some(Projection::showing_record_id(projection)?);
     }
-    let sort = parse_sort(sort)?;
+    let sort = parse_sort(sort, &scope)?;
     let forwards = |sort: &Sort| sort.is_natural() && sort.parts().iter().all(|part| !part.descending);
     if tailable && sort.as_ref().is_some_and(|sort| !forwards(sort)) {
         return Err(Error::user(
@@ -277,6 +275,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             limit: (limit > 0).then_some(limit),
             hint,
             range: (range != KeyRange::default()).then_some(range),
+            collation: variables.collation().clone(),
             allow_disk_use,
             ..ReadRequest::new(filter)
         },
@@ -288,10 +287,10 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     })
 }
 
-pub fn parse_sort(sort: RawDocument<'_>) -> Result<Option<Sort>> {
+pub fn parse_sort(sort: RawDocument<'_>, scope: &Scope<'_>) -> Result<Option<Sort>> {
     match sort.is_empty() {
         true => Ok(None),
-        false => Sort::parse(sort).map(Some),
+        false => Sort::parse_in(sort, scope).map(Some),
     }
 }
 

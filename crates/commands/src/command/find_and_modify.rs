@@ -13,7 +13,7 @@ use kilim_query::update::Update;
 
 use super::find::{check_hint_not_null, parse_hint, parse_sort};
 use super::update::{now_ms, parse_array_filters};
-use super::write_reply::{check_collation, check_statement_ids, push_caused, statement_id};
+use super::write_reply::{check_statement_ids, push_caused, statement_id};
 use crate::argument::arguments;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
@@ -51,7 +51,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let update = options.update.unwrap_or(RawValue::Document(nothing.as_raw()));
     let update = Update::parse_in(update, options.array_filters, false, &scope)?;
     let filter = Arc::new(options.filter(&scope)?);
-    let sort = parse_sort(options.sort)?;
+    let sort = parse_sort(options.sort, &scope)?;
     let projection = match options.fields.is_empty() {
         true => None,
         false => Some(Projection::parse_in(options.fields, &scope)?),
@@ -81,6 +81,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             multi: false,
             upsert: options.upsert,
             hint: options.hint,
+            collation: variables.collation().clone(),
             now_ms: now_ms(),
             statement: statement_id(call.body, 0),
         },
@@ -143,10 +144,10 @@ impl<'a> Options<'a> {
                 "remove" => options.remove = argument.boolean()?,
                 "new" => options.new = argument.boolean()?,
                 "upsert" => options.upsert = argument.boolean()?,
-                "collation" => check_collation(&argument)?,
                 "bypassDocumentValidation" => options.bypass_validation = argument.boolean()?,
                 // Among the variables by now.
                 "let" => drop(argument.document()?),
+                "collation" => {}
                 "encryptionInformation" | "legacyRuntimeConstants" => return Err(argument.unsupported()),
                 _ => return Err(argument.unknown()),
             }

@@ -11,13 +11,14 @@ use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 
 use super::find::parse_sort;
+use crate::collation;
 use crate::dispatch::Call;
 
 /// Forgets what plans were chosen: for one query, or for all of a collection.
 pub fn clear(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
-    let query = query_of(call.body)?;
+    let query = query_of(call, call.body)?;
     call.engine.check_no_view(&namespace)?;
     let Some(collection) = call.engine.collection(&namespace) else { return Ok(Document::new()) };
     let cache = &collection.shared.plan_cache;
@@ -41,14 +42,14 @@ pub fn list_filters(call: &mut Call<'_, '_>) -> Result<Document> {
 pub fn clear_filters(call: &mut Call<'_, '_>) -> Result<Document> {
     call.namespace()?;
     call.describe("command");
-    query_of(call.body)?;
+    query_of(call, call.body)?;
     Ok(Document::new())
 }
 
 pub fn set_filter(call: &mut Call<'_, '_>) -> Result<Document> {
     call.namespace()?;
     call.describe("command");
-    if query_of(call.body)?.is_none() {
+    if query_of(call, call.body)?.is_none() {
         return Err(bad("required field query missing"));
     }
     match call.body.get("indexes") {
@@ -61,7 +62,7 @@ pub fn set_filter(call: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 /// The query that a command is about, if it names one.
-fn query_of(body: RawDocument<'_>) -> Result<Option<ReadRequest>> {
+fn query_of(call: &mut Call<'_, '_>, body: RawDocument<'_>) -> Result<Option<ReadRequest>> {
     let part = |name: &str| match body.get(name) {
         None => Ok(None),
         Some(RawValue::Document(document)) => Ok(Some(document)),
@@ -76,10 +77,12 @@ fn query_of(body: RawDocument<'_>) -> Result<Option<ReadRequest>> {
             false => Ok(None),
         };
     };
-    let variables = Variables::default();
+    let collation = collation::of_command(call, "planCacheClear", body)?;
+    let variables = Variables::default().under(collation.clone());
     let scope = Scope::new(&variables);
     let mut request = ReadRequest::new(Arc::new(Filter::parse_in(query, &scope)?));
-    request.sort = parse_sort(sort.unwrap_or(RawDocument::empty()))?;
+    request.collation = collation;
+    request.sort = parse_sort(sort.unwrap_or(RawDocument::empty()), &scope)?;
     if let Some(projection) = projection.filter(|projection| !projection.is_empty()) {
         request.projection = Some(Projection::parse_in(projection, &scope)?);
     }

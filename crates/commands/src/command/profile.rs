@@ -12,7 +12,7 @@ use super::coll_stats::number;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 use crate::ended::FIELDS;
-use crate::variables::variables;
+use crate::variables::variables_under;
 
 const NAME: &str = "profile";
 
@@ -85,7 +85,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 
 /// A filter over entries of a profile.
 fn parse_filter(call: &Call<'_, '_>, filter: RawDocument<'_>) -> Result<Filter> {
-    let variables = variables(call, NAME, RawDocument::empty())?;
+    let variables = variables_under(call, NAME, RawDocument::empty(), None)?;
     let filter = Filter::parse_in(filter, &Scope::new(&variables))?;
     let mut needed = Dependencies::default();
     filter.dependencies(&mut needed);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, doc};
+use kilim_engine::Namespace;
 use kilim_engine::planner::Hint;
 use kilim_engine::write::{self, UpdateOutcome, UpdateRequest};
 use kilim_error::{Error, ErrorCode, Result};
@@ -15,13 +16,13 @@ use kilim_query::update::Update;
 
 use super::find::{check_hint_not_null, parse_hint};
 use super::write_reply::{
-    Failures, WriteOptions, check_batch, check_collation, check_statement_ids, required, statement_id,
-    upserted_entry,
+    Failures, WriteOptions, check_batch, check_statement_ids, required, statement_id, upserted_entry,
 };
 use crate::argument::{Argument, nested};
+use crate::collation;
 use crate::dispatch::Call;
 use crate::ended::Counts;
-use crate::variables::variables;
+use crate::variables::{variables, variables_under};
 
 const NAME: &str = "update";
 const STATEMENT: &str = "update.updates";
@@ -36,6 +37,7 @@ pub struct Statement<'a> {
     pub hint: Option<Hint>,
     /// Variables of a pipeline.
     pub constants: Option<RawDocument<'a>>,
+    pub collation: Option<RawDocument<'a>>,
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
@@ -92,7 +94,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 
 fn run_statement(
     call: &mut Call<'_, '_>,
-    namespace: &kilim_engine::Namespace,
+    namespace: &Namespace,
     statement: &Statement<'_>,
     id: i32,
     variables: &Result<Variables>,
@@ -106,7 +108,9 @@ fn run_statement(
     if statement.constants.is_some() && statement.update.as_document().is_some() {
         return Err(Error::location(51198, "Constant values may only be specified for pipeline updates"));
     }
-    let variables = statement.variables(variables.as_ref().map_err(Error::clone)?)?;
+    let own = own_variables(call, NAME, namespace, statement.collation)?;
+    let variables = own.as_ref().unwrap_or(variables).as_ref().map_err(Error::clone)?;
+    let variables = statement.variables(variables)?;
     let scope = Scope::new(&variables);
     // In mongod's order, which decides on the error where both are at fault.
     let update = Update::parse_in(statement.update, statement.array_filters, statement.multi, &scope)?;
@@ -117,6 +121,7 @@ fn run_statement(
         multi: statement.multi,
         upsert: statement.upsert,
         hint: statement.hint.clone(),
+        collation: variables.collation().clone(),
         now_ms: now_ms(),
         statement: id,
     };
@@ -138,7 +143,7 @@ impl<'a> Statement<'a> {
 
     pub fn parse(document: RawDocument<'a>) -> Result<Statement<'a>> {
         let (mut filter, mut update, mut array_filters, mut hint) = (None, None, None, None);
-        let (mut multi, mut upsert, mut constants) = (false, false, None);
+        let (mut multi, mut upsert, mut constants, mut collation) = (false, false, None, None);
         check_hint_not_null(document)?;
         for argument in nested(STATEMENT, document) {
             match argument.name {
@@ -148,7 +153,7 @@ impl<'a> Statement<'a> {
                 "upsert" => upsert = argument.strict_boolean()?,
                 "arrayFilters" => array_filters = Some(parse_array_filters(&argument)?),
                 "hint" => hint = parse_hint(&argument)?,
-                "collation" => check_collation(&argument)?,
+                "collation" => collation = Some(argument.document()?),
                 "c" => constants = Some(argument.document()?),
                 "upsertSupplied" => argument.only_off()?,
                 _ => return Err(argument.unknown()),
@@ -165,6 +170,7 @@ impl<'a> Statement<'a> {
             array_filters,
             hint,
             constants,
+            collation,
         })
     }
 
@@ -183,6 +189,18 @@ impl<'a> Statement<'a> {
             false => Filter::parse_in(self.filter, scope),
         }
     }
+}
+
+/// The command's variables under the collation of a statement, if that has one of its own.
+pub fn own_variables(
+    call: &mut Call<'_, '_>,
+    command: &'static str,
+    namespace: &Namespace,
+    collation: Option<RawDocument<'_>>,
+) -> Result<Option<Result<Variables>>> {
+    let Some(named) = collation::named(collation)? else { return Ok(None) };
+    let collation = collation::resolved(call, namespace, Some(named))?;
+    Ok(Some(variables_under(call, command, call.body, collation)))
 }
 
 fn parse_update(value: RawValue<'_>) -> Result<RawValue<'_>> {

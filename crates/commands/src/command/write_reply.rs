@@ -154,33 +154,6 @@ pub fn required<T>(value: Option<T>, command: &str, name: &str) -> Result<T> {
     })
 }
 
-/// A collation is accepted where it means the simple one.
-pub fn check_collation(argument: &Argument<'_>) -> Result<()> {
-    const FIELDS: [&str; 10] = [
-        "locale",
-        "caseLevel",
-        "caseFirst",
-        "strength",
-        "numericOrdering",
-        "alternate",
-        "maxVariable",
-        "normalization",
-        "backwards",
-        "version",
-    ];
-    let document = argument.document()?;
-    if let Some((unknown, _)) = document.iter().find(|(name, _)| !FIELDS.contains(name)) {
-        return Err(Error::location(40415, format!("BSON field 'collation.{unknown}' is an unknown field.")));
-    }
-    match document.get("locale") {
-        None if document.is_empty() => Ok(()),
-        None => Err(Error::location(40414, "BSON field 'collation.locale' is missing but a required field")),
-        Some(RawValue::String("simple")) => Ok(()),
-        Some(RawValue::String(_)) => Err(argument.unsupported()),
-        Some(value) => Argument { command: "collation", name: "locale", value }.string().map(drop),
-    }
-}
-
 /// `upserted` entries: position and `_id`.
 pub fn upserted_entry(position: usize, id: Value) -> Document {
     doc! {"index": position as i32, "_id": id}

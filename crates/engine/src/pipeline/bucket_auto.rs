@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{RawDocument, RawValue, Value, Writer, compare, doc, encode_value};
+use kilim_bson::{RawDocument, RawValue, Value, Writer, compare, compare_with, doc, encode_value_with};
+use kilim_collation::collator;
 use kilim_error::{Error, Result};
 use kilim_query::accumulator::State;
 use kilim_query::expression::{Bindings, Env};
@@ -76,7 +77,7 @@ impl BucketAuto {
                 stage::check_granularity(value.raw())?;
             }
             key.clear();
-            encode_value(&mut key, value.raw_or_null(), false);
+            encode_value_with(&mut key, value.raw_or_null(), false, collator(&self.stage.collation));
             let mut writer = Writer::with_capacity(document.as_bytes().len() + 64);
             writer.append("value", value.raw_or_null());
             writer.append("document", RawValue::Document(document));
@@ -144,8 +145,9 @@ impl BucketAuto {
             }
             None => {
                 let greatest = bucket.greatest.clone();
+                let collator = collator(&stage.collation);
                 while let Some(row) =
-                    next.take_if(|row| compare(greatest.as_raw(), row.value.as_raw()).is_eq())
+                    next.take_if(|row| compare_with(greatest.as_raw(), row.value.as_raw(), collator).is_eq())
                 {
                     self.add(&mut bucket, row)?;
                     next = self.pull(context)?;

@@ -9,9 +9,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawValue, Value, doc, encode_value};
+use kilim_bson::{Collator, Document, RawValue, Value, doc, encode_value, encode_value_with};
+use kilim_collation::collator;
 use kilim_error::{Error, Result};
-use kilim_query::expression::{Bindings, Env};
+use kilim_query::expression::{Bindings, Env, Scope, Variables};
 use kilim_query::filter::{Filter, Predicate};
 use kilim_query::stage::{self, Pipeline, Stage, values_at};
 
@@ -45,6 +46,7 @@ enum Source {
     Index {
         probe: Box<IndexProbe>,
         records: u64,
+        collection: Arc<Collection>,
     },
     Scan(Arc<Collection>),
     /// A view, or nothing at all.
@@ -70,9 +72,9 @@ struct Search {
 
 impl Search {
     /// Puts a value among those to look for next, unless it was looked for.
-    fn seek(&mut self, value: RawValue<'_>, next: &mut Vec<Sought>) {
+    fn seek(&mut self, value: RawValue<'_>, next: &mut Vec<Sought>, collator: Option<&dyn Collator>) {
         self.key.clear();
-        encode_value(&mut self.key, value, false);
+        encode_value_with(&mut self.key, value, false, collator);
         if !self.sought.contains(&self.key[..]) {
             let key: Box<[u8]> = self.key[..].into();
             self.bytes += 2 * key.len() + size_of::<Sought>();
@@ -81,7 +83,7 @@ impl Search {
         }
     }
 
-    /// Whether a document is found for the first time.
+    /// Whether a document is found for the first time. As on MongoDB, ids are told apart by their bytes.
     fn is_new(&mut self, id: RawValue<'_>) -> bool {
         self.key.clear();
         encode_value(&mut self.key, id, false);
@@ -106,13 +108,16 @@ impl GraphLookup {
         let source = match reader.collection(&namespace) {
             None => Source::Pipeline,
             Some(collection) if reader.behind(collection).is_some() => Source::Pipeline,
-            Some(collection) => match IndexProbe::choose(collection, &stage.connect_to, reader.snapshot()) {
-                None => Source::Scan(collection.clone()),
-                Some(probe) => {
-                    let counter = reader.snapshot().counter(&layout::counter_key(collection.id))?;
-                    Source::Index { probe: Box::new(probe), records: counter.count.max(0) as u64 }
+            Some(collection) => {
+                match IndexProbe::choose(collection, &stage.connect_to, reader.snapshot(), &stage.collation) {
+                    None => Source::Scan(collection.clone()),
+                    Some(probe) => {
+                        let counter = reader.snapshot().counter(&layout::counter_key(collection.id))?;
+                        let records = counter.count.max(0) as u64;
+                        Source::Index { probe: Box::new(probe), records, collection: collection.clone() }
+                    }
                 }
-            },
+            }
         };
         let restriction = stage.restriction.as_ref().map(|(filter, _)| filter.bind(opening.bindings));
         Ok(GraphLookup {
@@ -133,13 +138,17 @@ impl GraphLookup {
     /// Finds all that a document's references lead to.
     fn search(&mut self, row: &Row, context: &mut ExecContext<'_>) -> Result<()> {
         self.found.clear();
+        let stage = self.stage.clone();
+        let collator = collator(&stage.collation);
         let mut search = Search::default();
         let mut frontier = Vec::new();
         let start = self.stage.start_with.evaluate(&Env::new(row.document(), &self.bindings))?;
         match start.raw() {
             None => {}
-            Some(RawValue::Array(values)) => values.iter().for_each(|it| search.seek(it, &mut frontier)),
-            Some(value) => search.seek(value, &mut frontier),
+            Some(RawValue::Array(values)) => {
+                values.iter().for_each(|it| search.seek(it, &mut frontier, collator));
+            }
+            Some(value) => search.seek(value, &mut frontier, collator),
         }
         let mut depth = 0;
         let mut reached = Vec::new();
@@ -165,7 +174,9 @@ impl GraphLookup {
                 // As on MongoDB, references are read from the document that has its depth.
                 if goes_on {
                     let names = self.stage.connect_from.names();
-                    values_at(row.document(), names, &mut |value| search.seek(value, &mut frontier));
+                    values_at(row.document(), names, &mut |value| {
+                        search.seek(value, &mut frontier, collator)
+                    });
                 }
                 search.bytes += row.document().as_bytes().len();
                 self.found.push(row);
@@ -199,6 +210,19 @@ impl GraphLookup {
         if wanted.is_empty() {
             return Ok(());
         }
+        if let Source::Index { probe, collection, .. } = &self.source {
+            let collection = collection.clone();
+            let (told, texts): (Vec<Sought>, Vec<Sought>) =
+                wanted.into_iter().partition(|sought| probe.may_tell(sought.value.as_raw()));
+            if !texts.is_empty() {
+                let keys: HashSet<&[u8]> = texts.iter().map(|sought| &*sought.key).collect();
+                self.scan(&collection, &keys, reached, context)?;
+            }
+            wanted = told;
+            if wanted.is_empty() {
+                return Ok(());
+            }
+        }
         match &mut self.source {
             Source::Pipeline => self.query(&wanted, reached, context),
             Source::Scan(collection) => {
@@ -206,7 +230,7 @@ impl GraphLookup {
                 let collection = collection.clone();
                 self.scan(&collection, &keys, reached, context)
             }
-            Source::Index { probe, records } if wanted.len() as u64 >= *records / WALK_SHARE => {
+            Source::Index { probe, records, .. } if wanted.len() as u64 >= *records / WALK_SHARE => {
                 let values = wanted.iter().map(|sought| sought.value.as_raw());
                 let start = reached.len();
                 let told = probe.find_all(values, &mut self.examined, reached, context)?;
@@ -263,6 +287,7 @@ impl GraphLookup {
         context: &mut ExecContext<'_>,
     ) -> Result<()> {
         let path = &self.stage.connect_to;
+        let collator = collator(&self.stage.collation);
         self.examined.add_scan();
         let mut key = Vec::new();
         let mut null = Vec::new();
@@ -279,7 +304,7 @@ impl GraphLookup {
                     return;
                 }
                 key.clear();
-                encode_value(&mut key, value, false);
+                encode_value_with(&mut key, value, false, collator);
                 hit = keys.contains(&key[..]);
             });
             // Null finds what is null, not what is missing.
@@ -305,7 +330,8 @@ impl GraphLookup {
         let values: Vec<Value> = wanted.iter().map(|sought| sought.value.clone()).collect();
         let mut condition = Document::new();
         condition.push(self.stage.connect_to.as_str(), doc! {"$in": values});
-        let condition = Filter::parse(condition.as_raw())?;
+        let variables = Variables::default().under(self.stage.collation.clone());
+        let condition = Filter::parse_in(condition.as_raw(), &Scope::new(&variables))?;
         let filter = Filter::And(vec![condition, exists(&self.stage.connect_to)]);
         let filters = [Some(filter), self.restriction.clone()].into_iter().flatten();
         let stages = filters.map(|filter| Stage::Match(stage::Match { filter: Arc::new(filter) })).collect();

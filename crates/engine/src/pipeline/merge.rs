@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, ObjectId, Path, RawDocument, RawValue};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Env, FieldPath, Scope, Variables};
-use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_query::filter::{Comparison, Filter, Operand, Predicate};
 use kilim_query::stage::{self, WhenMatched, WhenNotMatched};
 use kilim_query::update::Update;
 
@@ -32,29 +33,41 @@ pub struct Circumstances<'a> {
     pub now_ms: i64,
     /// The command's variables.
     pub variables: &'a Variables,
+    /// The default of the collection that is written to: under it documents are found and changed.
+    pub collation: Option<Collation>,
 }
 
 /// Refuses fields that no unique index stands for: two documents could have the same.
 pub fn check_merge(unit: &mut Unit<'_>, stage: &stage::Merge) -> Result<()> {
     let namespace = target(stage);
-    if !stage.on_was_given || matches!(&stage.on[..], [only] if only.as_str() == "_id") {
+    if !stage.on_was_given {
         return Ok(());
     }
-    let collection = unit.collection(&namespace)?;
-    match collection.is_some_and(|collection| has_unique_index(&collection, &stage.on)) {
+    let unique = match unit.collection(&namespace)? {
+        Some(collection) => has_unique_index(&collection, stage),
+        None => matches!(&stage.on[..], [only] if only.as_str() == "_id"),
+    };
+    match unique {
         true => Ok(()),
         false => Err(Error::location(51183, "Cannot find index to verify that join fields will be unique")),
     }
 }
 
-fn has_unique_index(collection: &Collection, on: &[FieldPath]) -> bool {
+fn has_unique_index(collection: &Collection, stage: &stage::Merge) -> bool {
+    let on = &stage.on;
     let fits = |index: &Arc<Index>| {
         index.spec.unique
             && index.spec.partial.is_none()
+            && index.spec.collation == stage.collation
             && index.spec.key.len() == on.len()
             && index.spec.key.iter().all(|part| on.iter().any(|path| path.as_str() == part.path.as_str()))
     };
     collection.indexes.iter().any(fits)
+}
+
+/// The collation of the collection that is written to.
+pub fn default_collation(unit: &mut Unit<'_>, stage: &stage::Merge) -> Result<Option<Collation>> {
+    Ok(unit.collection(&target(stage))?.and_then(|collection| collection.collation.clone()))
 }
 
 fn target(stage: &stage::Merge) -> Namespace {
@@ -81,7 +94,7 @@ pub fn merge(
         while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
             let Some(row) = input.next(&mut context)? else { break };
             bytes += row.document().as_bytes().len();
-            batch.push(Statement::new(stage, row.document())?);
+            batch.push(Statement::new(stage, row.document(), &circumstances.collation)?);
         }
         if batch.is_empty() {
             unit.figures.add(context.figures);
@@ -134,7 +147,11 @@ struct Statement<'a> {
 }
 
 impl<'a> Statement<'a> {
-    fn new(stage: &'a stage::Merge, document: RawDocument<'_>) -> Result<Statement<'a>> {
+    fn new(
+        stage: &'a stage::Merge,
+        document: RawDocument<'_>,
+        collation: &Option<Collation>,
+    ) -> Result<Statement<'a>> {
         let by_id = stage.on.iter().any(|path| path.as_str() == "_id");
         let document = match by_id && document.get("_id").is_none() {
             false => document.to_document(),
@@ -146,7 +163,8 @@ impl<'a> Statement<'a> {
         let mut fields = Vec::with_capacity(stage.on.len());
         for path in &stage.on {
             let value = on_value(document.as_raw(), path)?;
-            let predicate = Predicate::Compare(Comparison::Eq, value.to_value().into());
+            let value = Operand::new(value.to_value(), collation);
+            let predicate = Predicate::Compare(Comparison::Eq, value);
             fields.push(Filter::Field { path: Path::parse(path.as_str()), predicate });
         }
         let filter = match fields.len() {
@@ -202,7 +220,7 @@ impl<'a> Statement<'a> {
         namespace: &Namespace,
         circumstances: &Circumstances<'_>,
     ) -> Result<bool> {
-        let mut variables = circumstances.variables.clone();
+        let mut variables = circumstances.variables.clone().under(circumstances.collation.clone());
         let env = Env::new(self.document.as_raw(), Bindings::none());
         for (name, expression) in &pipeline.variables {
             // As on MongoDB, one that has no value is unknown to the pipeline.
@@ -283,6 +301,7 @@ impl<'a> Statement<'a> {
             multi: false,
             upsert,
             hint: None,
+            collation: circumstances.collation.clone(),
             now_ms: circumstances.now_ms,
             statement: 0,
         };

@@ -36,6 +36,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use kilim_bson::{Document, Writer};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Variables};
 use kilim_query::projection::Projection;
@@ -43,7 +44,7 @@ use kilim_query::stage::{self, Pipeline, Stage, check_nesting};
 use kilim_storage::Snapshot;
 
 pub(crate) use budget::Budget;
-pub use merge::{Circumstances, check_merge, merge};
+pub use merge::{Circumstances, check_merge, default_collation, merge};
 pub use out::out;
 pub use telling::Tell;
 
@@ -103,6 +104,8 @@ struct Inner {
     targets: HashMap<Namespace, Target>,
     /// What is pending for the documents of some of them.
     behind: HashMap<CollectionId, Arc<Patches>>,
+    /// How texts compare, in sub-pipelines too.
+    collation: Option<Collation>,
     options: Options,
 }
 
@@ -181,7 +184,8 @@ impl Reader {
             targets.insert(namespace, target);
         }
         let engine = unit.engine.weak();
-        Ok(Reader(Arc::new(Inner { engine, snapshot, targets, behind, options })))
+        let collation = variables.collation().clone();
+        Ok(Reader(Arc::new(Inner { engine, snapshot, targets, behind, collation, options })))
     }
 
     pub fn collection(&self, namespace: &Namespace) -> Option<&Arc<Collection>> {
@@ -293,7 +297,12 @@ impl Reader {
             collection: self.collection(&namespace).cloned(),
             namespace,
             bound: request.filter.uses_bindings_from(0),
-            request: ReadRequest { keys, allow_disk_use: self.0.options.allow_disk_use, ..request },
+            request: ReadRequest {
+                keys,
+                allow_disk_use: self.0.options.allow_disk_use,
+                collation: self.0.collation.clone(),
+                ..request
+            },
             shown,
             stages,
             narrowing,

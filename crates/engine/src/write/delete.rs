@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawValue, doc};
+use kilim_collation::Collation;
 use kilim_error::{Error, Result};
 use kilim_query::filter::Filter;
 
@@ -17,6 +18,8 @@ pub struct DeleteRequest {
     /// Only the first that matches.
     pub one: bool,
     pub hint: Option<Hint>,
+    /// How texts compare in the filter.
+    pub collation: Option<Collation>,
     pub statement: i32,
 }
 
@@ -28,7 +31,7 @@ pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteReques
             _ => Err(Error::bug("a remembered delete lacks n")),
         };
     }
-    let read = matching(&request.filter, None, request.hint.as_ref());
+    let read = matching(&request.filter, None, request.hint.as_ref(), &request.collation);
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(0) };
     let mut removed = 0;
     while let Some(found) = candidates.next(unit)? {

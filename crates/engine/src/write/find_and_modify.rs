@@ -73,7 +73,7 @@ fn modify_first(
     request: &FindAndModifyRequest<'_>,
 ) -> Result<Option<Modified>> {
     let target = &request.target;
-    let read = matching(&target.filter, request.sort.as_ref(), target.hint.as_ref());
+    let read = matching(&target.filter, request.sort.as_ref(), target.hint.as_ref(), &target.collation);
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(None) };
     // One that somebody changed meanwhile and that no longer matches is passed over: the next in order
     // is then the first.

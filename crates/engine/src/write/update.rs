@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, compare, doc};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::sort::Sort;
@@ -25,6 +26,8 @@ pub struct UpdateRequest<'a> {
     pub multi: bool,
     pub upsert: bool,
     pub hint: Option<Hint>,
+    /// How texts compare in the filter.
+    pub collation: Option<Collation>,
     /// Milliseconds since 1970, the same for every document of the statement.
     pub now_ms: i64,
     pub statement: i32,
@@ -136,7 +139,7 @@ fn update_matching(
     request: &UpdateRequest<'_>,
 ) -> Result<UpdateOutcome> {
     let mut outcome = UpdateOutcome::default();
-    let read = matching(&request.filter, None, request.hint.as_ref());
+    let read = matching(&request.filter, None, request.hint.as_ref(), &request.collation);
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(outcome) };
     while let Some(found) = candidates.next(unit)? {
         let record = found.record;
@@ -322,8 +325,14 @@ impl Candidates {
 }
 
 /// A read of what a write may change, in the order it is to be changed.
-pub(super) fn matching(filter: &Arc<Filter>, sort: Option<&Sort>, hint: Option<&Hint>) -> ReadRequest {
-    ReadRequest { sort: sort.cloned(), hint: hint.cloned(), ..ReadRequest::new(filter.clone()) }
+pub(super) fn matching(
+    filter: &Arc<Filter>,
+    sort: Option<&Sort>,
+    hint: Option<&Hint>,
+    collation: &Option<Collation>,
+) -> ReadRequest {
+    let (sort, hint, collation) = (sort.cloned(), hint.cloned(), collation.clone());
+    ReadRequest { sort, hint, collation, ..ReadRequest::new(filter.clone()) }
 }
 
 impl UpdateOutcome {

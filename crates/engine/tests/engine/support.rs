@@ -360,6 +360,7 @@ pub fn update_statement(
         multi: updating == Updating::Many,
         upsert: updating == Updating::Upsert,
         hint: None,
+        collation: None,
         now_ms: 0,
         statement,
     };
@@ -367,7 +368,7 @@ pub fn update_statement(
 }
 
 pub fn delete(unit: &mut Unit<'_>, collection: &str, matching: Document, one: bool) -> Result<u64> {
-    let request = DeleteRequest { filter: filter(matching), one, hint: None, statement: 0 };
+    let request = DeleteRequest { filter: filter(matching), one, hint: None, collation: None, statement: 0 };
     write::delete(unit, &ns(collection), &request)
 }
 
@@ -385,6 +386,7 @@ pub fn find_and_modify(
         multi: false,
         upsert: false,
         hint: None,
+        collation: None,
         now_ms: 0,
         statement: 0,
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Array, Document, RawArray, RawDocument, RawValue, Value, Writer};
+use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::lookup::{parse_variables, variables_document, wrong_type};
@@ -19,6 +20,8 @@ pub struct Merge {
     pub on_was_given: bool,
     pub when_matched: WhenMatched,
     pub when_not_matched: WhenNotMatched,
+    /// How texts compare in the pipeline: an index that makes `on` unique must agree.
+    pub collation: Option<Collation>,
 }
 
 /// What becomes of a document that is there.
@@ -124,6 +127,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         on_was_given,
         when_matched,
         when_not_matched,
+        collation: context.scope.collation().clone(),
     })));
     Ok(())
 }

@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kilim_bson::{Path, RawValue, encode_value};
+use kilim_bson::{Collator, Path, RawValue, compare_with, encode_value_with};
+use kilim_collation::{Collation, collator};
 use kilim_error::Result;
-use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_query::filter::{Comparison, Filter, Operand, Predicate};
 use kilim_storage::Snapshot;
 
 use super::hash_table::{HashTable, KeyOf};
@@ -29,6 +30,8 @@ pub(in crate::pipeline) struct EqualityJoin {
     /// What is pending for the collection's documents.
     behind: Option<Arc<Patches>>,
     path: Path,
+    /// How texts compare.
+    collation: Option<Collation>,
     access: Access,
     memory: Memory,
     keys: Keys,
@@ -57,11 +60,11 @@ struct Keys {
 }
 
 impl Keys {
-    fn fill(&mut self, values: &[RawValue<'_>]) {
+    fn fill(&mut self, values: &[RawValue<'_>], collator: Option<&dyn Collator>) {
         self.bytes.clear();
         self.ends.clear();
         for value in values {
-            encode_value(&mut self.bytes, *value, false);
+            encode_value_with(&mut self.bytes, *value, false, collator);
             self.ends.push(self.bytes.len());
         }
     }
@@ -79,10 +82,11 @@ impl EqualityJoin {
         collection: &Arc<Collection>,
         reader: &Reader,
         path: &Path,
+        collation: &Option<Collation>,
     ) -> Result<EqualityJoin> {
         let snapshot = reader.snapshot();
         let behind = reader.behind(collection).cloned();
-        let access = match IndexProbe::choose(collection, path, snapshot) {
+        let access = match IndexProbe::choose(collection, path, snapshot, collation) {
             // Neither keys nor records say all of them.
             _ if behind.is_some() => Access::Planner,
             Some(probe) => {
@@ -97,6 +101,7 @@ impl EqualityJoin {
             snapshot: snapshot.clone(),
             behind,
             path: path.clone(),
+            collation: collation.clone(),
             access,
             memory: Memory::default(),
             keys: Keys::default(),
@@ -117,10 +122,12 @@ impl EqualityJoin {
         context: &mut ExecContext<'_>,
     ) -> Result<()> {
         if values.len() > 1 {
-            values.sort_by(|a, b| kilim_bson::compare(*a, *b));
-            values.dedup_by(|a, b| kilim_bson::compare(*a, *b).is_eq());
+            let collator = collator(&self.collation);
+            values.sort_by(|a, b| compare_with(*a, *b, collator));
+            values.dedup_by(|a, b| compare_with(*a, *b, collator).is_eq());
         }
-        self.keys.fill(values);
+        self.keys.fill(values, collator(&self.collation));
+        self.leave_silent_index(values)?;
         if let Access::Table(table) = &self.access {
             table.find(self.keys.iter(), found);
             return Ok(());
@@ -166,6 +173,19 @@ impl EqualityJoin {
         Ok(())
     }
 
+    /// Turns away from an index of another collation once a text is looked for.
+    fn leave_silent_index(&mut self, values: &[RawValue<'_>]) -> Result<()> {
+        if let Access::Index { probe, .. } = &self.access
+            && !values.iter().all(|value| probe.may_tell(*value))
+        {
+            self.access = match HashTable::fits(&self.collection, &self.snapshot)? {
+                true => Access::TableLater,
+                false => Access::Planner,
+            };
+        }
+        Ok(())
+    }
+
     /// Makes the table and answers from it; where it does not fit, plans from now on.
     fn tabulate(
         &mut self,
@@ -174,7 +194,14 @@ impl EqualityJoin {
         context: &mut ExecContext<'_>,
     ) -> Result<()> {
         let key_of = KeyOf::Filter(self.path.clone());
-        let table = HashTable::build(&self.collection, &self.snapshot, &key_of, &mut self.examined, context)?;
+        let table = HashTable::build(
+            &self.collection,
+            &self.snapshot,
+            &key_of,
+            &self.collation,
+            &mut self.examined,
+            context,
+        )?;
         self.memory = Memory::default();
         match table {
             Some(table) => {
@@ -196,7 +223,10 @@ impl EqualityJoin {
         found: &mut Vec<Row>,
         context: &mut ExecContext<'_>,
     ) -> Result<()> {
-        let request = ReadRequest::new(Arc::new(equality_filter(&self.path, values)));
+        let request = ReadRequest {
+            collation: self.collation.clone(),
+            ..ReadRequest::new(Arc::new(equality_filter(&self.path, values, &self.collation)))
+        };
         let input = PlannerInput {
             id: self.collection.id,
             indexes: &self.collection.indexes,
@@ -244,10 +274,10 @@ const BYTES_PER_PROBE: i64 = 16 * 1024;
 const PATIENCE_MIN: i64 = 32;
 
 /// `{path: {$in: values}}`, in which regular expressions are values.
-pub(super) fn equality_filter(path: &Path, values: &[RawValue<'_>]) -> Filter {
+pub(super) fn equality_filter(path: &Path, values: &[RawValue<'_>], collation: &Option<Collation>) -> Filter {
     let one = |value: &RawValue<'_>| Filter::Field {
         path: path.clone(),
-        predicate: Predicate::Compare(Comparison::Eq, value.to_value().into()),
+        predicate: Predicate::Compare(Comparison::Eq, Operand::new(value.to_value(), collation)),
     };
     match values {
         [] => Filter::False,

@@ -1,12 +1,13 @@
 //! A whole collection in memory, by the values of one field: what a join without an index reads from.
 //!
 //! Built in one scan, only where the collection fits a bound. Values that are equal have equal bytes, across the
-//! numeric types too, so the table answers as a filter would.
+//! numeric types too and under the collation, so the table answers as a filter would.
 
 use std::collections::HashMap;
 use std::ops::Bound;
 
-use kilim_bson::{Path, RawDocument, RawValue, encode_value};
+use kilim_bson::{Collator, Path, RawDocument, RawValue, encode_value, encode_value_with};
+use kilim_collation::{Collation, collator};
 use kilim_error::Result;
 use kilim_query::expression::FieldPath;
 use kilim_query::stage::foreign_values;
@@ -34,6 +35,8 @@ pub(in crate::pipeline) enum KeyOf {
 pub(in crate::pipeline) struct HashTable {
     rows: Vec<Row>,
     by_value: HashMap<Box<[u8]>, Vec<u32>>,
+    /// Which texts are equal.
+    collation: Option<Collation>,
 }
 
 impl HashTable {
@@ -48,10 +51,12 @@ impl HashTable {
         collection: &Collection,
         snapshot: &Snapshot,
         key_of: &KeyOf,
+        collation: &Option<Collation>,
         examined: &mut Examined,
         context: &mut ExecContext<'_>,
     ) -> Result<Option<HashTable>> {
-        let mut table = HashTable { rows: Vec::new(), by_value: HashMap::new() };
+        let mut table =
+            HashTable { rows: Vec::new(), by_value: HashMap::new(), collation: collation.clone() };
         let mut bytes = 0;
         let mut key = Vec::new();
         examined.scans += 1;
@@ -64,7 +69,7 @@ impl HashTable {
             bytes += row.document().as_bytes().len();
             key_of.visit(row.document(), &mut |value| {
                 key.clear();
-                value.encode(&mut key);
+                value.encode(&mut key, collator(collation));
                 bytes += table.note(&key, position);
             });
             table.rows.push(row);
@@ -99,7 +104,7 @@ impl HashTable {
     /// Appends the records under the value that an expression gave, or under none.
     pub(in crate::pipeline) fn find_value(&self, value: Option<RawValue<'_>>, found: &mut Vec<Row>) {
         let mut key = Vec::new();
-        value.map_or(Key::Missing, Key::Value).encode(&mut key);
+        value.map_or(Key::Missing, Key::Value).encode(&mut key, collator(&self.collation));
         self.find(std::iter::once(&key[..]), found);
     }
 
@@ -146,9 +151,9 @@ enum Key<'a> {
 }
 
 impl Key<'_> {
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>, collator: Option<&dyn Collator>) {
         match self {
-            Key::Value(value) => encode_value(out, *value, false),
+            Key::Value(value) => encode_value_with(out, *value, false, collator),
             Key::Undefined => encode_value(out, RawValue::Null, false),
             // Expressions take nothing for undefined.
             Key::Missing => encode_value(out, RawValue::Undefined, false),
@@ -193,7 +198,7 @@ mod tests {
         let mut keys = Vec::new();
         KeyOf::Filter(Path::parse(path)).visit(document.as_raw(), &mut |key| {
             let mut bytes = Vec::new();
-            key.encode(&mut bytes);
+            key.encode(&mut bytes, None);
             keys.push(bytes);
         });
         keys

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{ArrayBuilder, Path, RawDocument, RawValue, ValueRef};
+use kilim_collation::Collation;
 use kilim_error::Result;
 use kilim_query::expression::{Base, Bindings, Env, Expression, FieldPath, Variable};
 use kilim_query::filter::Filter;
@@ -30,6 +31,8 @@ pub(super) struct InnerJoin {
     source: Source,
     /// The stages behind the source.
     stages: Vec<Stage>,
+    /// How texts compare.
+    collation: Option<Collation>,
     memory: Option<Memory>,
     pub(super) examined: Examined,
 }
@@ -62,6 +65,8 @@ struct Candidates {
     collection: Arc<Collection>,
     /// By which the table has them.
     key_of: KeyOf,
+    /// How texts compare.
+    collation: Option<Collation>,
     /// Until there is a table.
     probe: Option<IndexProbe>,
     table: Option<HashTable>,
@@ -81,10 +86,23 @@ impl Candidates {
         context: &mut ExecContext<'_>,
     ) -> Result<bool> {
         self.openings += 1;
+        // An index of another collation is of no use once a text is looked for.
+        if let (Some(probe), Some(value)) = (&self.probe, value)
+            && !probe.may_tell(value)
+        {
+            self.probe = None;
+            self.patience = HashTable::fits(&self.collection, reader.snapshot())?.then_some(1);
+        }
         if self.table.is_none() && self.patience.is_some_and(|patience| self.openings > patience) {
             self.patience = None;
-            self.table =
-                HashTable::build(&self.collection, reader.snapshot(), &self.key_of, examined, context)?;
+            self.table = HashTable::build(
+                &self.collection,
+                reader.snapshot(),
+                &self.key_of,
+                &self.collation,
+                examined,
+                context,
+            )?;
         }
         match (&self.table, &mut self.probe, value) {
             (Some(table), _, value) => {
@@ -115,7 +133,7 @@ impl InnerJoin {
         let begins_elsewhere = pipeline.stages.first().is_some_and(is_source);
         let (source, stages) = match (&lookup.equality, collection) {
             (Some(equality), Some(collection)) if !begins_elsewhere => {
-                let join = EqualityJoin::new(collection, reader, &equality.foreign)?;
+                let join = EqualityJoin::new(collection, reader, &equality.foreign, &lookup.collation)?;
                 (Source::Equal(Box::new(join)), pipeline.stages.clone())
             }
             (Some(equality), _) => {
@@ -129,7 +147,7 @@ impl InnerJoin {
                 let probe = match pipeline.wants_index_keys() {
                     // A probe keeps no keys.
                     true => None,
-                    false => probe_of(reader, namespace, pipeline)?,
+                    false => probe_of(reader, namespace, pipeline, &lookup.collation)?,
                 };
                 match (fixed, probe) {
                     (0, Some((candidates, value, filter))) => {
@@ -158,6 +176,7 @@ impl InnerJoin {
             namespace,
             source,
             stages,
+            collation: lookup.collation.clone(),
             memory,
             examined: Examined::default(),
         })
@@ -197,7 +216,7 @@ impl InnerJoin {
         let rows = match &mut self.source {
             Source::Planned(prepared) => return drain(prepared.open(bindings, context)?, found, context),
             Source::EqualInView { namespace, path, pipeline } => {
-                let filter = Arc::new(equality_filter(path, values));
+                let filter = Arc::new(equality_filter(path, values, &self.collation));
                 let mut stages = pipeline.stages.clone();
                 let sources = stages.iter().take_while(|stage| is_source(stage)).count();
                 stages.insert(sources, Stage::Match(stage::Match { filter }));
@@ -230,7 +249,7 @@ impl InnerJoin {
                 join.find(values, &mut rows, context)?;
                 if rows_bytes(&rows) > FOUND_BYTES_MAX {
                     // Too much to be held, but the stages may leave less of it.
-                    let filter = Arc::new(equality_filter(join.path(), values));
+                    let filter = Arc::new(equality_filter(join.path(), values, &self.collation));
                     let mut stages = vec![Stage::Match(stage::Match { filter })];
                     stages.extend(self.stages.iter().cloned());
                     let step = self.reader.open(&self.namespace, &Pipeline { stages }, bindings, context)?;
@@ -335,6 +354,7 @@ fn probe_of(
     reader: &Reader,
     namespace: &Namespace,
     pipeline: &Pipeline,
+    collation: &Option<Collation>,
 ) -> Result<Option<(Candidates, Expression, Arc<Filter>)>> {
     let Some(Stage::Match(first)) = pipeline.stages.first() else { return Ok(None) };
     let Some(collection) = reader.collection(namespace) else { return Ok(None) };
@@ -353,6 +373,7 @@ fn probe_of(
     let candidates = |path: &FieldPath, probe, patience| Candidates {
         collection: collection.clone(),
         key_of: KeyOf::Expression(path.clone()),
+        collation: collation.clone(),
         probe,
         table: None,
         openings: 0,
@@ -360,7 +381,8 @@ fn probe_of(
     };
     let snapshot = reader.snapshot();
     for (path, value) in &equalities {
-        if let Some(probe) = IndexProbe::choose(collection, &Path::parse(path.as_str()), snapshot) {
+        if let Some(probe) = IndexProbe::choose(collection, &Path::parse(path.as_str()), snapshot, collation)
+        {
             let patience = patience(collection, snapshot, &probe)?;
             let found = candidates(path, Some(probe), patience);
             return Ok(Some((found, (*value).clone(), first.filter.clone())));

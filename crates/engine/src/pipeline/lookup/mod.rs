@@ -77,7 +77,7 @@ impl Lookup {
                 Finder::Inner(Box::new(InnerJoin::new(reader, &namespace, stage, &inner)?))
             }
             (None, Some(equality), Some(collection)) => {
-                let join = EqualityJoin::new(collection, reader, &equality.foreign)?;
+                let join = EqualityJoin::new(collection, reader, &equality.foreign, &stage.collation)?;
                 Finder::Equality(Box::new(join))
             }
             // A view, or nothing at all.
@@ -198,7 +198,7 @@ impl Lookup {
         if let Some(equality) = &self.stage.equality {
             let mut values = Vec::new();
             equality.local_values(document, &mut |value| values.push(value));
-            let filter = Arc::new(equality_filter(&equality.foreign, &values));
+            let filter = Arc::new(equality_filter(&equality.foreign, &values, &self.stage.collation));
             let sources = stages.iter().take_while(|stage| is_source(stage)).count();
             stages.insert(sources, Stage::Match(stage::Match { filter }));
         }

@@ -2,14 +2,17 @@
 //! its keys.
 //!
 //! Keys alone say what equals a value that is neither null nor an array: an index has a key for every element
-//! and encodes equal values alike. Null and arrays go by the planner.
+//! and encodes equal values alike. Null and arrays go by the planner, and so do texts where the index is of another
+//! collation.
 
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use kilim_bson::{Path, RawValue, encode_value};
+use kilim_bson::{Path, RawValue, encode_value_with};
+use kilim_collation::{Collation, collator};
 use kilim_error::Result;
+use kilim_query::filter::holds_text;
 use kilim_storage::{Direction, Snapshot, Space};
 
 use super::{Examined, FOUND_BYTES_MAX};
@@ -26,17 +29,21 @@ pub(in crate::pipeline) struct IndexProbe {
     collection: CollectionId,
     snapshot: Snapshot,
     pub(in crate::pipeline) index: Arc<Index>,
+    /// The index has texts in the order in which they compare here, so that its keys tell of them too.
+    tells_of_texts: bool,
     /// Where keys are put together.
     lower: Vec<u8>,
     upper: Vec<u8>,
 }
 
 impl IndexProbe {
-    /// By the index that has the least beside this field, if one begins with it and holds every record.
+    /// By the index that has the least beside this field, if one begins with it and holds every record; one of the
+    /// same collation before all others.
     pub(in crate::pipeline) fn choose(
         collection: &Collection,
         path: &Path,
         snapshot: &Snapshot,
+        collation: &Option<Collation>,
     ) -> Option<IndexProbe> {
         // A number in a path is a field name or an array position, and keys are made for both.
         if path.components().iter().any(|component| component.index.is_some()) {
@@ -49,18 +56,22 @@ impl IndexProbe {
                 && index.spec.has_plain_keys()
                 && index.spec.key[0].path == *path
         };
-        let chosen = collection
-            .indexes
-            .iter()
-            .filter(usable)
-            .min_by_key(|index| (index.spec.key.len(), !index.spec.unique));
+        let chosen = collection.indexes.iter().filter(usable).min_by_key(|index| {
+            (index.spec.collation != *collation, index.spec.key.len(), !index.spec.unique)
+        });
         chosen.map(|index| IndexProbe {
             collection: collection.id,
             snapshot: snapshot.clone(),
             index: index.clone(),
+            tells_of_texts: index.spec.collation == *collation,
             lower: Vec::new(),
             upper: Vec::new(),
         })
+    }
+
+    /// Whether keys may tell of a value, as far as texts are concerned.
+    pub(in crate::pipeline) fn may_tell(&self, value: RawValue<'_>) -> bool {
+        self.tells_of_texts || !holds_text(value)
     }
 
     /// Appends the records with that value, or says that keys do not tell. Stops beyond [`FOUND_BYTES_MAX`], which
@@ -164,13 +175,15 @@ impl IndexProbe {
 
     /// Puts the least key of a value into `lower`, unless keys do not tell what equals it.
     fn encode(&mut self, value: RawValue<'_>) -> bool {
-        if matches!(value, RawValue::Null | RawValue::Undefined | RawValue::Array(_)) {
+        let by_keys = !matches!(value, RawValue::Null | RawValue::Undefined | RawValue::Array(_));
+        if !by_keys || !self.may_tell(value) {
             return false;
         }
         self.lower.clear();
         self.lower.extend_from_slice(&layout::index_prefix(self.index.id));
         let start = self.lower.len();
-        encode_value(&mut self.lower, value, self.index.spec.key[0].descending);
+        let spec = &self.index.spec;
+        encode_value_with(&mut self.lower, value, spec.key[0].descending, collator(&spec.collation));
         self.lower.len() - start <= layout::KEY_BYTES_MAX
     }
 

@@ -19,10 +19,11 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let statistics = arguments.flag("--statistics");
     arguments.finish()?;
     let about: &[About] = match only.as_deref() {
-        None => &[About::Commands, About::Pipelines],
+        None => &[About::Commands, About::Pipelines, About::Collations],
         Some("commands") => &[About::Commands],
         Some("pipelines") => &[About::Pipelines],
-        Some(other) => bail!("histories are about commands or pipelines, not {other:?}"),
+        Some("collations") => &[About::Collations],
+        Some(other) => bail!("histories are about commands, pipelines or collations, not {other:?}"),
     };
     let server = match &at {
         Some(_) => None,

@@ -51,7 +51,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "diff",
-        usage: "[--seconds N] [--seed N] [--count N] [--only commands|pipelines] [--statistics] [--at HOST:PORT]",
+        usage: "[--seconds N] [--seed N] [--count N] [--only commands|pipelines|collations] [--statistics] [--at HOST:PORT]",
         help: "send generated commands to Kilim and mongod until they differ",
         run: diff::run,
     },

@@ -7,6 +7,7 @@
 //! document, rows without a sort are compared in any order. So every difference is one, but for those
 //! that [`permitted`] lists, each with its reason.
 
+mod collations;
 mod filters;
 mod history;
 mod permitted;
@@ -34,6 +35,8 @@ pub enum About {
     Commands,
     /// The aggregation language.
     Pipelines,
+    /// Both under a collation.
+    Collations,
 }
 
 /// What to search, and how long.
@@ -98,6 +101,14 @@ pub fn search(task: &Task<'_>) -> Result<Search> {
         let case = match about {
             About::Commands => history::generate(&mut random),
             About::Pipelines => pipeline::generate(&mut random),
+            About::Collations => {
+                let mut case = match seed % 2 {
+                    0 => history::generate(&mut random),
+                    _ => pipeline::generate(&mut random),
+                };
+                collations::collate(&mut random, &mut case);
+                case
+            }
         };
         search.histories += 1;
         search.commands += case.steps.len();
@@ -218,6 +229,17 @@ impl Pair {
             _ => false,
         });
         let view = created.into_iter().find(|command| command.get("viewOn").is_some());
+        let weak = collations::is_weak(case);
+        let comparable = |answer: &Answer| {
+            let mut lines = comparable(answer);
+            if weak {
+                lines.iter_mut().for_each(|line| *line = collations::folded(line));
+                if let Answer::Set(_) = answer {
+                    lines.sort();
+                }
+            }
+            lines
+        };
         for (step, (expected, actual)) in expected.iter().zip(&actual).enumerate() {
             let (Some(expected), Some(actual)) = (expected, actual) else { continue };
             let question = command(case, step);

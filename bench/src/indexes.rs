@@ -1,9 +1,11 @@
-//! Kinds of index beyond one field: a wildcard index, a hashed one, and inserts that keep several.
+//! Kinds of index beyond one field: a wildcard index, a hashed one, one with a collation, and inserts that keep several.
 
-use kilim_bson::doc;
+use kilim_bson::{Document, doc};
 use kilim_testkit::link::{Fault, Link, Template};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
-use crate::data::{DATABASE, create_index, fill};
+use crate::data::{DATABASE, create_index, document, fill, scattered};
 use crate::workload::{
     DOCS_COUNT, MARK, Operation, Place, Target, Workload, counted, document_with_marked_id, durable, found,
     fresh_ids, random,
@@ -11,6 +13,7 @@ use crate::workload::{
 
 const ATTRIBUTES: &str = "attributes";
 const HASHED: &str = "hashed";
+const COLLATED: &str = "collated";
 const INDEXED: &str = "indexed";
 
 pub fn all() -> Vec<Workload> {
@@ -27,6 +30,8 @@ pub fn all() -> Vec<Workload> {
     vec![
         row("find_wildcard", 1, 10_000, 0.5, find_wildcard),
         row("find_wildcard", 16, 30_000, 0.5, find_wildcard),
+        Workload { prepare: prepare_collated, ..row("find_collated", 1, 10_000, 0.5, find_collated) },
+        Workload { prepare: prepare_collated, ..row("find_collated", 16, 30_000, 0.5, find_collated) },
         Workload { prepare: prepare_hashed, ..row("find_hashed", 1, 10_000, 0.5, find_hashed) },
         Workload {
             writes: true,
@@ -63,6 +68,35 @@ fn prepare_hashed(link: &mut Link) -> Result<(), Fault> {
     link.run(DATABASE, doc! {"createIndexes": HASHED, "indexes": [index]}).map(drop)
 }
 
+/// Neither case nor accents count.
+fn collation() -> Document {
+    doc! {"locale": "en", "strength": 1}
+}
+
+/// Four letters for a number, all of one case.
+fn letters(number: u32, first: u8) -> [u8; 4] {
+    [0, 1, 2, 3].map(|place| first + (number / 26u32.pow(place) % 26) as u8)
+}
+
+fn prepare_collated(link: &mut Link) -> Result<(), Fault> {
+    if is_empty(link, COLLATED)? {
+        for start in (0..DOCS_COUNT).step_by(1000) {
+            let documents: Vec<Document> = (start..start + 1000)
+                .map(|id| {
+                    let mut document = document(id, DOCS_COUNT);
+                    let code = letters(scattered(id, DOCS_COUNT), b'a');
+                    let label: String = code.map(char::from).iter().collect();
+                    document.push("label", format!("Résumé of {label}"));
+                    document
+                })
+                .collect();
+            link.run(DATABASE, doc! {"insert": COLLATED, "documents": documents, "ordered": false})?;
+        }
+    }
+    let index = doc! {"key": {"label": 1}, "name": "label", "collation": collation()};
+    link.run(DATABASE, doc! {"createIndexes": COLLATED, "indexes": [index]}).map(drop)
+}
+
 fn prepare_indexed(link: &mut Link) -> Result<(), Fault> {
     ["k", "name", "price"].into_iter().try_for_each(|field| create_index(link, INDEXED, field))
 }
@@ -70,6 +104,24 @@ fn prepare_indexed(link: &mut Link) -> Result<(), Fault> {
 fn find_wildcard(place: Place) -> Operation {
     let find = doc! {"find": ATTRIBUTES, "filter": {"k": MARK}, "limit": 1, "singleBatch": true};
     random(place, DOCS_COUNT, find, |reply| found(reply, 1))
+}
+
+/// The mark's bytes are letters, so it has its place in a text too.
+fn find_collated(place: Place) -> Operation {
+    let mark: String = MARK.to_le_bytes().map(char::from).iter().collect();
+    let find = doc! {
+        "find": COLLATED,
+        "filter": {"label": format!("RESUME OF {mark}")},
+        "collation": collation(),
+        "limit": 1,
+        "singleBatch": true,
+    };
+    let mut template = Template::new(DATABASE, find);
+    let mut rng = StdRng::seed_from_u64((place.turn as u64) << 16 | place.connection as u64);
+    Box::new(move |link| {
+        let code = letters(rng.random_range(0..DOCS_COUNT), b'A');
+        found(link.exchange(template.with(i32::from_le_bytes(code)))?, 1)
+    })
 }
 
 fn find_hashed(place: Place) -> Operation {

@@ -59,13 +59,16 @@ pub(super) fn collate(random: &mut StdRng, case: &mut Case) {
 fn collation(random: &mut StdRng) -> Document {
     let locale = *["en", "en", "de", "sv", "fr", "es"].choose(random).expect("not empty");
     let mut collation = doc! {"locale": locale};
-    if random.random_bool(0.8) {
-        collation.push("strength", random.random_range(1..4));
+    let strength = if random.random_bool(0.8) { random.random_range(1..4) } else { 3 };
+    if strength < 3 {
+        collation.push("strength", strength);
     }
-    if random.random_bool(0.15) {
+    let case_level = random.random_bool(0.15);
+    if case_level {
         collation.push("caseLevel", true);
     }
-    if random.random_bool(0.2) {
+    // Where case does not count, neither of its two sides can come first.
+    if (case_level || strength > 2) && random.random_bool(0.3) {
         collation.push("caseFirst", *["upper", "lower"].choose(random).expect("two"));
     }
     if random.random_bool(0.2) {

@@ -2,6 +2,7 @@
 //! over a store in memory and one on disk. After whatever a test did, `validate` must find nothing.
 
 mod catalog;
+mod collation;
 mod cursor;
 mod expiry;
 mod index_build;

@@ -53,7 +53,7 @@ impl IndexProbe {
             !index.spec.hidden
                 && index.ready_since <= snapshot.commit_time()
                 && index.spec.partial.is_none()
-                && index.spec.has_plain_keys()
+                && index.spec.has_ordered_keys()
                 && index.spec.key[0].path == *path
         };
         let chosen = collection.indexes.iter().filter(usable).min_by_key(|index| {

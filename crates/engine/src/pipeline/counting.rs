@@ -8,9 +8,6 @@ use kilim_query::stage::Group;
 use super::Step;
 use crate::operator::{ExecContext, Executor, Row, StatsTree};
 
-/// More rows than this are in no collection; sums that would not fit for so many are not counted like this.
-const ROWS_MAX: u64 = 1 << 40;
-
 pub(super) struct Counting {
     stage: Arc<Group>,
     executor: Executor,
@@ -20,7 +17,7 @@ pub(super) struct Counting {
 impl Counting {
     /// Whether a group is of that kind.
     pub(super) fn serves(group: &Group) -> bool {
-        group.needs_only_count() && group.of_count(ROWS_MAX).is_some()
+        group.needs_only_count()
     }
 
     pub(super) fn new(stage: &Arc<Group>, executor: Executor) -> Counting {

@@ -156,20 +156,23 @@ impl Group {
         writer.append("_id", id.as_raw());
         for (name, accumulator) in &self.fields {
             let each = accumulator.input.as_constant().filter(|_| accumulator.kind == Kind::Sum)?;
-            let sum = match each {
-                Value::Int32(each) => {
-                    let sum = i64::from(*each).checked_mul(i64::try_from(count).ok()?)?;
-                    i32::try_from(sum).map_or(RawValue::Int64(sum), RawValue::Int32)
-                }
-                Value::Int64(each) => RawValue::Int64(each.checked_mul(i64::try_from(count).ok()?)?),
+            let (each, narrow) = match each {
+                Value::Int32(each) => (i64::from(*each), true),
+                Value::Int64(each) => (*each, false),
                 _ => return None,
+            };
+            let sum = i128::from(each) * i128::from(count);
+            let sum = match (i32::try_from(sum), i64::try_from(sum)) {
+                (Ok(sum), _) if narrow => RawValue::Int32(sum),
+                (_, Ok(sum)) => RawValue::Int64(sum),
+                _ => RawValue::Double(sum as f64),
             };
             writer.append(name, sum);
         }
         Some(writer.finish())
     }
 
-    /// Whether [`Group::of_count`] has an answer, but for counts beyond all reason.
+    /// Whether [`Group::of_count`] has an answer.
     pub fn needs_only_count(&self) -> bool {
         self.of_count(1).is_some()
     }

@@ -296,12 +296,20 @@ impl Pair {
         Ok(differences)
     }
 
-    /// Whether both refuse a command and mongod, too, finds the fault that Kilim names, in a part of it.
+    /// Whether both refuse a command and mongod, too, finds the fault that Kilim names, in a part of it or with one of
+    /// the documents alone.
     fn has_another_fault(&mut self, case: &Case, step: usize, mongod: &Answer, kilim: &Answer) -> bool {
         let (Some(_), Some(fault)) = (fault(mongod), fault(kilim)) else { return false };
         let parts = shrink::parts_of_question(case, step);
         let answers = answers(&mut self.mongod, &parts).unwrap_or_default();
-        answers.iter().flatten().any(|answer| self::fault(answer).as_ref() == Some(&fault))
+        let named = |answer: &Answer| self::fault(answer).as_ref() == Some(&fault);
+        if answers.iter().flatten().any(named) {
+            return true;
+        }
+        shrink::with_single_documents(case, step).iter().any(|case| {
+            let answers = self::answers(&mut self.mongod, case).unwrap_or_default();
+            answers.last().and_then(Option::as_ref).is_some_and(named)
+        })
     }
 
     /// What mongod answers with its older engine.

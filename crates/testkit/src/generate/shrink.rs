@@ -209,6 +209,24 @@ pub(super) fn parts_of_question(case: &Case, step: usize) -> Case {
     parts
 }
 
+/// The question in a world in which one of the collections has one of its documents alone, for each of them.
+pub(super) fn with_single_documents(case: &Case, step: usize) -> Vec<Case> {
+    let mut asked = case.clone();
+    asked.steps.truncate(step + 1);
+    let asked = without_questions(&asked, false);
+    let mut alone = Vec::new();
+    for (at, step) in asked.steps.iter().enumerate() {
+        let Action::Given { collection, documents } = &step.action else { continue };
+        for document in documents.iter().filter(|_| documents.len() > 1) {
+            let mut case = asked.clone();
+            let (collection, documents) = (collection.clone(), vec![document.clone()]);
+            case.steps[at].action = Action::Given { collection, documents };
+            alone.push(case);
+        }
+    }
+    alone
+}
+
 /// Parts of the pipeline by which the view is made.
 fn parts_of_view(case: &Case) -> Vec<Value> {
     let definition = case.steps.iter().find_map(|step| match &step.action {

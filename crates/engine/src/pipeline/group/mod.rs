@@ -242,7 +242,7 @@ impl Step for Group {
         }
         for row in rows {
             context.tick()?;
-            self.take(&row)?;
+            self.take(row)?;
             if self.budget.is_exceeded() {
                 self.spill(context)?;
             }

@@ -71,6 +71,14 @@ fn parse_specification<'a>(name: &str, value: RawValue<'a>) -> Result<Vec<(&'a s
 }
 
 impl Facet {
+    /// Computes what no document influences, as its pipelines do.
+    pub(super) fn fold(&mut self) -> Result<()> {
+        let mut facets = self.facets.to_vec();
+        facets.iter_mut().try_for_each(|(_, pipeline)| pipeline.fold())?;
+        self.facets = facets.into();
+        Ok(())
+    }
+
     /// What all of the pipelines read from, as mongod names it.
     pub fn input() -> Document {
         doc! {"$internalFacetTeeConsumer": {}}

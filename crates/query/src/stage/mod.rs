@@ -365,6 +365,7 @@ impl Pipeline {
             Stage::Redact(stage) => stage.fold(),
             Stage::Group(stage) => group::check_folded(&stage.id, &stage.fields),
             Stage::BucketAuto(stage) => group::check_folded(&stage.group_by, &stage.fields),
+            Stage::Facet(stage) => stage.fold(),
             _ => Ok(()),
         })
     }

@@ -105,6 +105,16 @@ impl Lookup {
         if let Some(equality) = &self.stage.equality {
             equality.local_values(document, &mut |value| values.push(value));
         }
+        let nullish = |value: &RawValue<'_>| matches!(value, RawValue::Null | RawValue::Undefined);
+        // The newer engine does not take undefined for null, as filters do. The older one cannot look for it.
+        let exactly = match self.stage.appended && values.iter().any(nullish) {
+            true => Some(values.clone()),
+            false => None,
+        };
+        match exactly {
+            Some(_) => values.iter_mut().filter(|it| nullish(it)).for_each(|it| *it = RawValue::Null),
+            None => values.retain(|value| !matches!(value, RawValue::Undefined)),
+        }
         match &mut self.finder {
             Finder::Flawed(flaw) => {
                 bindings_for(&self.stage, document, &self.bindings)?;
@@ -112,12 +122,8 @@ impl Lookup {
             }
             Finder::Equality(join) => {
                 join.find(&mut values, &mut self.found, context)?;
-                // The newer engine does not take undefined for null as filters do.
-                if let Some(equality) = &self.stage.equality
-                    && self.stage.appended
-                    && values.iter().any(|value| matches!(value, RawValue::Null))
-                {
-                    self.found.retain(|row| equality.holds(row.document(), &values));
+                if let (Some(equality), Some(values)) = (&self.stage.equality, &exactly) {
+                    self.found.retain(|row| equality.holds(row.document(), values));
                 }
             }
             Finder::Inner(join) => {
@@ -198,6 +204,7 @@ impl Lookup {
         if let Some(equality) = &self.stage.equality {
             let mut values = Vec::new();
             equality.local_values(document, &mut |value| values.push(value));
+            values.retain(|value| !matches!(value, RawValue::Undefined));
             let filter = Arc::new(equality_filter(&equality.foreign, &values, &self.stage.collation));
             let sources = stages.iter().take_while(|stage| is_source(stage)).count();
             stages.insert(sources, Stage::Match(stage::Match { filter }));

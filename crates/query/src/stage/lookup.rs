@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Array, Document, Path, RawArray, RawDocument, RawValue, Value, Writer, parse_index};
-use kilim_collation::Collation;
+use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Behaviour, Beyond, Context, Modified, Paths, Pipeline, Place, Stage};
@@ -352,10 +352,16 @@ impl Equality {
     }
 
     /// Whether a foreign document has one of these values, undefined being none but itself.
-    pub fn holds(&self, document: RawDocument<'_>, values: &[RawValue<'_>]) -> bool {
+    pub fn holds(
+        &self,
+        document: RawDocument<'_>,
+        values: &[RawValue<'_>],
+        collation: &Option<Collation>,
+    ) -> bool {
+        let collator = collator(collation);
         let mut holds = false;
         foreign_values(document, &self.foreign, &mut |found| {
-            holds |= values.iter().any(|value| kilim_bson::compare(*value, found).is_eq());
+            holds |= values.iter().any(|value| kilim_bson::compare_with(*value, found, collator).is_eq());
         });
         holds
     }

@@ -123,7 +123,7 @@ impl Lookup {
             Finder::Equality(join) => {
                 join.find(&mut values, &mut self.found, context)?;
                 if let (Some(equality), Some(values)) = (&self.stage.equality, &exactly) {
-                    self.found.retain(|row| equality.holds(row.document(), values));
+                    self.found.retain(|row| equality.holds(row.document(), values, &self.stage.collation));
                 }
             }
             Finder::Inner(join) => {

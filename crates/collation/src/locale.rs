@@ -144,6 +144,14 @@ const NORMALIZED: &[&str] = &[
     "si", "ta", "te", "th", "vi", "yi", "yo",
 ];
 
+/// Languages whose order mongod has and our data have not: they would be ordered as no language is.
+const WITHOUT_ORDER: &[&str] = &["haw", "kl", "lkt", "ln", "se", "smn", "yi"];
+
+/// Whether the data have the order that a language has of its own.
+pub(crate) fn has_own_order(base: &str) -> bool {
+    !WITHOUT_ORDER.contains(&base)
+}
+
 /// What a locale says where the user said nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Defaults {

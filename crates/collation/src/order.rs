@@ -82,8 +82,12 @@ fn options(spec: &Spec) -> CollatorOptions {
     options
 }
 
+/// What the library is asked for; `None` where it is known not to have it.
 fn preferences(spec: &Spec) -> Option<CollatorPreferences> {
     let (base, variant) = locale::split(&spec.locale);
+    if variant.is_none() && !locale::has_own_order(base) {
+        return None;
+    }
     let locale: Locale = base.replace('_', "-").parse().ok()?;
     let mut preferences = CollatorPreferences::from(&locale);
     preferences.collation_type = match variant {

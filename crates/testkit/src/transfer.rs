@@ -109,6 +109,18 @@ fn load(client: &mut Client) -> Result<()> {
     run(doc! {"createIndexes": "orders", "indexes": indexes})?;
     run(doc! {"insert": "odd/name %41 ü", "documents": [{"_id": 1}]})?;
     run(doc! {"create": "nothing in it"})?;
+    // An index of the simple collation must not come back with the collection's.
+    run(doc! {"create": "words", "collation": {"locale": "en", "strength": 2}})?;
+    let indexes = [
+        doc! {"key": {"t": 1}, "name": "t"},
+        doc! {"key": {"t": 1}, "name": "t_simple", "collation": {"locale": "simple"}},
+        doc! {"key": {"u": (-1)}, "name": "u", "unique": true, "collation": {"locale": "fr_CA", "numericOrdering": true}},
+    ];
+    let indexes = kilim_bson::Array::from_iter(indexes.map(kilim_bson::Value::from));
+    run(doc! {"createIndexes": "words", "indexes": indexes})?;
+    run(
+        doc! {"insert": "words", "documents": [{"_id": "a", "t": "x", "u": "v2"}, {"_id": "b", "t": "X", "u": "v10"}]},
+    )?;
     run(doc! {"create": "late", "viewOn": "orders", "pipeline": [{"$match": {"n": {"$gte": 2000}}}]})?;
     Ok(())
 }

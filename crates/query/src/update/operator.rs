@@ -54,10 +54,12 @@ impl Place<'_, '_> {
     }
 }
 
+/// Takes the path and the argument, and how texts compare.
+type Parse = fn(&str, RawValue<'_>, &Option<Collation>) -> Result<Arc<dyn Operator>>;
+
 pub(super) struct OperatorKind {
     pub name: &'static str,
-    /// Takes the path and the argument, and how texts compare.
-    pub parse: fn(&str, RawValue<'_>, &Option<Collation>) -> Result<Arc<dyn Operator>>,
+    pub parse: Parse,
     /// One line on what it does.
     pub help: &'static str,
 }

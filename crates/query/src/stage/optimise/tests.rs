@@ -1,8 +1,8 @@
 //! Pipelines as written, and as they run: what mongod's explain shows of the same.
 
-use kilim_bson::{Array, Document, Value, doc};
+use kilim_bson::{Array, Document, Value, array, doc};
 
-use super::super::{Context, Pipeline, Place};
+use super::super::{Context, Pipeline, Place, Stage};
 use crate::expression::{Scope, Variables};
 
 fn optimised(stages: Vec<Document>) -> Vec<Document> {
@@ -170,5 +170,27 @@ fn pipelines_are_rewritten_as_on_mongod() {
     ] {
         let shown = format!("{written:?}");
         assert_eq!(optimised(written), expected, "{shown}");
+    }
+}
+
+/// A group has one text for all that are equal to it, so what tells those apart must see the group.
+#[test]
+fn under_a_collation_only_comparisons_go_before_a_group() {
+    let collation = kilim_collation::Collation::parse(doc! {"locale": "en", "strength": 2}.as_raw());
+    let variables = Variables::default().under(collation.expect("a collation"));
+    let scope = Scope::new(&variables);
+    for (condition, passes) in [
+        (doc! {"_id": "x"}, true),
+        (doc! {"_id": {"$in": ["x", 3]}}, true),
+        (doc! {"_id": {"$not": {"$gt": "x"}}}, true),
+        (doc! {"_id": {"$regex": "x"}}, false),
+        (doc! {"_id": {"$in": ["y", Value::Regex { pattern: "x".into(), options: String::new() }]}}, false),
+        (doc! {"$expr": {"$eq": [{"$toUpper": "$_id"}, "X"]}}, false),
+    ] {
+        let stages = array![doc! {"$group": {"_id": "$a"}}, doc! {"$match": condition.clone()}];
+        let context = Context::new(&scope, "test", Place::Collection);
+        let mut pipeline = Pipeline::parse(stages.as_raw(), &context).expect("a pipeline");
+        pipeline.optimise();
+        assert_eq!(matches!(pipeline.stages[0], Stage::Match(_)), passes, "{condition:?}");
     }
 }

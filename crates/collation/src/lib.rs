@@ -9,6 +9,7 @@
 
 mod locale;
 mod order;
+mod recent;
 mod spec;
 
 use std::cmp::Ordering;
@@ -47,9 +48,14 @@ impl Collation {
         if document.is_empty() {
             return Ok(None);
         }
+        if let Some(known) = recent::find(document.as_bytes()) {
+            return Ok(Some(known));
+        }
         let Some(spec) = Spec::parse(document)? else { return Ok(None) };
         let order = Order::new(&spec)?;
-        Ok(Some(Collation(Arc::new(Resolved { spec, order }))))
+        let collation = Collation(Arc::new(Resolved { spec, order }));
+        recent::keep(document.as_bytes(), &collation);
+        Ok(Some(collation))
     }
 
     /// Everything that was said or left to the locale, as `listIndexes` shows it.

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use kilim_bson::{Collator, doc};
+use kilim_bson::{Collator, RawValue, doc};
 use proptest::prelude::*;
 
 use crate::Collation;
@@ -15,6 +15,20 @@ fn collation(document: kilim_bson::Document) -> Collation {
 fn the_simple_collation_is_none() {
     assert_eq!(Collation::parse(doc! {}.as_raw()).unwrap(), None);
     assert_eq!(Collation::parse(doc! {"locale": "simple", "strength": 2}.as_raw()).unwrap(), None);
+}
+
+#[test]
+fn what_was_met_lately_is_what_it_was() {
+    for _ in 0..2 {
+        for strength in 1..=5 {
+            for locale in ["en", "fr", "de"] {
+                let met = collation(doc! {"locale": locale, "strength": strength});
+                let shown = met.to_document();
+                assert!(matches!(shown.get("strength"), Some(RawValue::Int32(shown)) if shown == strength));
+                assert_eq!(met.locale(), locale);
+            }
+        }
+    }
 }
 
 #[test]

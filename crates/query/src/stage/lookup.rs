@@ -167,7 +167,9 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
     let (variables, inner) = match pipeline {
         None => (Variables::default(), None),
         Some(written) => {
-            let definitions = variables.map_or(Ok(Vec::new()), |it| parse_variables(it, context.scope))?;
+            let mut definitions =
+                variables.map_or(Ok(Vec::new()), |it| parse_variables(it, context.scope))?;
+            definitions.iter_mut().for_each(|(_, expression)| *expression = folded(expression.clone()));
             let first = context.scope.bindings();
             let names: Vec<&str> = definitions.iter().map(|(name, _)| &**name).collect();
             let mut pipeline = Pipeline::default();
@@ -210,7 +212,7 @@ pub(super) fn parse_variables(
     let mut variables = Vec::new();
     for (name, value) in definitions {
         check_variable_name(name)?;
-        variables.push((name.into(), folded(Expression::parse(value, scope)?)));
+        variables.push((name.into(), Expression::parse(value, scope)?));
     }
     if variables.len() > VARIABLES_MAX {
         return Err(failed(format!("'let' may define {VARIABLES_MAX} variables at most")));

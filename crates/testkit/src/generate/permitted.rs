@@ -75,6 +75,9 @@ pub(super) fn permitted(
         (Some(_), None) if binds_variables(asked.as_raw()) => {
             Some("mongod folds a $lookup's pipeline with its variables, and fails without a document")
         }
+        (Some(_), None) if has("$lookup") && has("$unionWith") && view.is_some() && names_view(command) => {
+            Some("mongod folds a union with a view in a $lookup's pipeline, and fails without a document")
+        }
         // `[{$project: {z: "$f"}}, {$match: {$expr: "$z"}}]` asks for `z` where only `f` is.
         (_, _) if has_bare_condition(asked.as_raw()) => {
             Some("mongod forgets that a field was renamed where it alone is an $expr")

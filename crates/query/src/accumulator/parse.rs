@@ -220,8 +220,8 @@ pub(crate) fn check_n(value: &Evaluated<'_>) -> Result<u64> {
         Number::Double(n) if n.fract() != 0.0 => return Err(not_whole(5787903, short(n))),
         Number::Double(n) => n as i64,
         Number::Decimal(n) => {
-            let whole = n.to_i64().ok_or_else(|| out_of_range(shown()))?;
-            n.to_i64_exact().filter(|exact| *exact == whole).ok_or_else(|| not_whole(5787903, shown()))?
+            let exact = n.to_i64_exact().filter(|exact| n.to_i64() == Some(*exact));
+            exact.ok_or_else(|| not_whole(5787903, shown()))?
         }
     };
     u64::try_from(n)

@@ -53,7 +53,7 @@ pub(super) fn permitted(
             Some(CONDITIONS)
         }
         (Some(_), Some(_)) => None,
-        (Some(failure), None) if failure.code == 51_156 && has("$replaceAll") => {
+        (Some(failure), None) if [40_095, 51_156].contains(&failure.code) && has("$replaceAll") => {
             Some("mongod's $replaceAll of nothing puts the replacement into characters")
         }
         (Some(failure), None) if failure.message.contains("parallel arrays") && has("$sort") => {

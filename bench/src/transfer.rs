@@ -41,8 +41,8 @@ pub fn run(sides: &Sides, options: &Options) -> Result<Vec<Row>> {
         let folder = place.path().join("dump");
         let tool = |verb: &[&str], server: &Running| -> Result<()> {
             let status = Command::new(sides.binary(0))
-                .args(verb)
-                .args(["--uri", &format!("mongodb://{}", server.address)])
+                .args([verb[0], "--uri", &format!("mongodb://{}", server.address)])
+                .args(&verb[1..])
                 .arg(&folder)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())

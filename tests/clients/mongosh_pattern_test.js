@@ -1,36 +1,8 @@
 // Declared patterns by mongosh: `mongosh URI --file mongosh_pattern_test.js`. One line per check, non-zero exit if one
 // fails. First what people do by hand, as they write it; then the same declared, and broken on purpose.
 
-const assert = require('node:assert/strict');
 const home = `mongosh_pattern_${process.pid}`;
-let failed = 0;
-
-// EJSON makes shell values comparable: numbers, dates and identifiers by what they say.
-const plain = (value) => EJSON.stringify(value, { relaxed: true });
-const equal = (actual, expected) => assert.equal(plain(actual), plain(expected));
-
-function fails(code, work) {
-  try {
-    work();
-  } catch (error) {
-    assert.equal(error.code, code, `${error}`);
-    return error;
-  }
-  assert.fail(`no error, although ${code} was expected`);
-}
-
-function check(name, work) {
-  try {
-    db = db.getSiblingDB(`${home}_${name.replace(/[^a-z]+/g, '_').slice(0, 25)}`);
-    work();
-    print(`ok     ${name}`);
-  } catch (error) {
-    failed += 1;
-    print(`FAILED ${name}\n${error.stack ?? error}`);
-  } finally {
-    db.dropDatabase();
-  }
-}
+load(`${__dirname}/mongosh_checks.js`);
 
 /** Declares, and waits until it is filled. */
 function declare(collection, name, declaration) {

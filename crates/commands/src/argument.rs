@@ -69,7 +69,7 @@ impl<'a> Argument<'a> {
         }
     }
 
-    fn wrong_type(&self, expected: &str) -> Error {
+    pub fn wrong_type(&self, expected: &str) -> Error {
         Error::user(
             ErrorCode::TypeMismatch,
             format!(

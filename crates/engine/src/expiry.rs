@@ -1,6 +1,6 @@
-//! Documents that expire: a TTL index says after how many seconds.
+//! Documents that expire: a TTL index says after how many seconds, or a clustered collection of its own `_id`.
 //!
-//! Once a minute somebody looks into each TTL index for dates that have passed, and deletes what they belong
+//! Once a minute somebody looks into each of them for dates that have passed, and deletes what they belong
 //! to by the same door as everybody else. A pass runs in a thread of its own, one at a time, and ends with
 //! the engine. What it could not do, the next one will.
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kilim_bson::Value;
+use kilim_bson::{Path, RawValue, Value};
 use kilim_error::Result;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use parking_lot::Mutex;
@@ -96,10 +96,16 @@ impl Engine {
         let now = self.now_millis();
         let mut removed = 0;
         for collection in self.catalog().iter() {
+            let before = |seconds: i64| now.saturating_sub(seconds.saturating_mul(1000));
+            if let (true, Some(RawValue::Int64(seconds))) =
+                (collection.clustered, collection.options.get("expireAfterSeconds"))
+            {
+                let passed = passed(Path::parse("_id"), before(seconds));
+                removed += self.remove_passed(operation, collection, passed, None)?;
+            }
             for index in collection.indexes.iter() {
                 if let Some(seconds) = index.spec.expire_after_seconds {
-                    let before = now.saturating_sub(i64::from(seconds) * 1000);
-                    removed += self.expire_by(operation, collection, index, before)?;
+                    removed += self.expire_by(operation, collection, index, before(i64::from(seconds)))?;
                 }
             }
         }
@@ -114,28 +120,35 @@ impl Engine {
         index: &Index,
         before: i64,
     ) -> Result<u64> {
-        // A range of dates matches dates only; of several in an array, the earliest decides.
-        let passed = Filter::Field {
-            path: index.spec.key[0].path.clone(),
-            predicate: Predicate::Compare(Comparison::Lte, Value::DateTime(before).into()),
-        };
+        let passed = passed(index.spec.key[0].path.clone(), before);
         let filter = match &index.spec.partial {
             Some((_, condition)) => Filter::And(vec![passed, condition.clone()]),
             None => passed,
         };
-        let request = DeleteRequest {
-            filter: Arc::new(filter),
-            one: false,
-            collation: None,
-            // A hidden index may not be named, and still counts.
-            hint: (!index.spec.hidden).then(|| Hint::Name(index.spec.name.clone())),
-            statement: 0,
-        };
+        // A hidden index may not be named, and still counts.
+        let hint = (!index.spec.hidden).then(|| Hint::Name(index.spec.name.clone()));
+        self.remove_passed(operation, collection, filter, hint)
+    }
+
+    fn remove_passed(
+        &self,
+        operation: &Arc<Operation>,
+        collection: &Collection,
+        filter: Filter,
+        hint: Option<Hint>,
+    ) -> Result<u64> {
+        let request =
+            DeleteRequest { filter: Arc::new(filter), one: false, hint, collation: None, statement: 0 };
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         let removed = delete(&mut unit, &collection.namespace, &request)?;
         unit.settle()?;
         self.expiry.removed.add(removed);
-        self.metrics.documents_deleted.add(removed);
         Ok(removed)
     }
+}
+
+/// A range of dates matches dates only; of several in an array, the earliest decides.
+fn passed(path: Path, before: i64) -> Filter {
+    let predicate = Predicate::Compare(Comparison::Lte, Value::DateTime(before).into());
+    Filter::Field { path, predicate }
 }

@@ -44,7 +44,7 @@ impl<T> Collection<T> {
 
     /// The first document that matches.
     pub fn find_one(&self, filter: bson::Document) -> FindOne<'_, T> {
-        FindOne::new(self, filter)
+        FindOne::first(self, filter)
     }
 
     /// Runs a pipeline.

@@ -1,6 +1,6 @@
 //! `collMod`: hide or show an index, make it unique, change when documents expire, change a view.
 
-use kilim_bson::{Array, Document, RawDocument};
+use kilim_bson::{Array, Document, RawDocument, RawValue};
 use kilim_engine::Namespace;
 use kilim_engine::catalog::Collection;
 use kilim_engine::index::{Conversion, IndexSpec, KeyPart};
@@ -9,13 +9,16 @@ use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 
-use super::collection_options::CollectionOptions;
+use super::collection_options::{CollectionOptions, Expires};
+use super::expiry::seconds_of_clustered;
+use super::update::now_ms;
 use super::{create, expiry};
-use crate::argument::{arguments, nested};
+use crate::argument::{Argument, arguments, check_not_null, nested};
 use crate::dispatch::Call;
 
 const NAME: &str = "collMod";
 const INDEX: &str = "collMod.index";
+const EXPIRES_TYPES: &str = "types '[string, long']";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
@@ -23,6 +26,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (mut index, mut on, mut pipeline) = (None, None, None);
     let mut conversion = Conversion::Real;
     let mut options = CollectionOptions::default();
+    check_not_null(NAME, call.body, &["expireAfterSeconds"], EXPIRES_TYPES)?;
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "index" => index = Some(argument.document()?),
@@ -31,7 +35,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "viewOn" => on = Some(argument.string()?),
             "pipeline" => pipeline = Some(create::stages(&argument)?),
             _ if options.take(&argument)? => {}
-            "expireAfterSeconds" | "timeseries" | "changeStreamPreAndPostImages" => {
+            "expireAfterSeconds" => options.expires = Some(parse_expires(&argument)?),
+            "timeseries" | "changeStreamPreAndPostImages" => {
                 return Err(argument.unsupported());
             }
             _ => return Err(argument.unknown()),
@@ -56,6 +61,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if options.resizes() && collection.capped.is_none() {
         return Err(invalid("Collection must be capped."));
     }
+    if options.expires.is_some() && !collection.clustered {
+        return Err(invalid("'expireAfterSeconds' option is only supported on collections clustered by _id"));
+    }
     let reply = match index {
         None if conversion == Conversion::DryRun => {
             return Err(invalid("dry run mode requires an valid index modification."));
@@ -67,6 +75,21 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         change_options(call, &namespace, &options)?;
     }
     Ok(reply)
+}
+
+/// After how many seconds the documents of a clustered collection go, or that they stay.
+fn parse_expires(argument: &Argument<'_>) -> Result<Expires> {
+    match argument.value {
+        RawValue::String("off") => Ok(Expires::Never),
+        RawValue::String(other) => Err(invalid(format!(
+            "Invalid string value for the 'clusteredIndex::expireAfterSeconds' option. Got: '{other}'. Accepted value is \
+             'off'"
+        ))),
+        value if value.is_number() => {
+            seconds_of_clustered(argument.integer()?, now_ms()).map(Expires::AfterSeconds)
+        }
+        _ => Err(argument.wrong_type(EXPIRES_TYPES)),
+    }
 }
 
 fn change_index(

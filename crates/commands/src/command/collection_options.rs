@@ -12,10 +12,18 @@ pub struct CollectionOptions<'a> {
     pub size: Option<i64>,
     pub max: Option<i64>,
     pub clustered: Option<Document>,
+    pub expires: Option<Expires>,
     pub collation: Option<Document>,
     pub validator: Option<RawDocument<'a>>,
     pub validation_level: Option<&'a str>,
     pub validation_action: Option<&'a str>,
+}
+
+/// When the documents of a clustered collection go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expires {
+    Never,
+    AfterSeconds(i64),
 }
 
 impl<'a> CollectionOptions<'a> {
@@ -41,7 +49,8 @@ impl<'a> CollectionOptions<'a> {
             (Some(_), ..) => Some("validator"),
             (_, Some(_), _) => Some("validationLevel"),
             (.., Some(_)) => Some("validationAction"),
-            _ => self.resizes().then_some("cappedSize"),
+            _ if self.resizes() => Some("cappedSize"),
+            _ => self.expires.map(|_| "expireAfterSeconds"),
         }
     }
 
@@ -68,6 +77,7 @@ impl<'a> CollectionOptions<'a> {
             size: self.size,
             max: self.max,
             clustered: None,
+            expires: self.expires,
             collation: None,
             validator: self.validator,
             validation_level: or_else(self.validation_level, "validationLevel", "strict"),
@@ -84,6 +94,10 @@ impl<'a> CollectionOptions<'a> {
             "size" => self.size.map(whole),
             "max" => self.max.map(whole),
             "clusteredIndex" => self.clustered.as_ref().map(|spec| RawValue::Document(spec.as_raw())),
+            "expireAfterSeconds" => match self.expires {
+                Some(Expires::AfterSeconds(seconds)) => Some(RawValue::Int64(seconds)),
+                _ => None,
+            },
             "collation" => self.collation.as_ref().map(|collation| RawValue::Document(collation.as_raw())),
             "validator" => self.validator.map(RawValue::Document),
             "validationLevel" => self.validation_level.map(RawValue::String),
@@ -91,6 +105,9 @@ impl<'a> CollectionOptions<'a> {
             _ => None,
         };
         for name in ORDER {
+            if name == "expireAfterSeconds" && self.expires == Some(Expires::Never) {
+                continue;
+            }
             let value = given(name).or_else(|| options.get(name));
             match value {
                 None => {}

@@ -9,7 +9,9 @@ use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 
-use super::collection_options::{CollectionOptions, capped_max, capped_size};
+use super::collection_options::{CollectionOptions, Expires, capped_max, capped_size};
+use super::expiry::seconds_of_clustered;
+use super::update::now_ms;
 use super::write_reply::required;
 use crate::argument::{Argument, arguments, nested};
 use crate::dispatch::Call;
@@ -143,10 +145,7 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
                 unless(false);
             }
             "clusteredIndex" => options.clustered = parse_clustered(argument.value)?,
-            "expireAfterSeconds" => {
-                argument.integer()?;
-                expires = Some(argument);
-            }
+            "expireAfterSeconds" => expires = Some(argument.integer()?),
             // What it once chose has no counterpart here; it never changed what a client sees.
             "flags" => drop(argument.integer()?),
             "temp" => return invalid("the 'temp' field is an invalid option"),
@@ -177,7 +176,9 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
                  option is specified",
             );
         }
-        (Some(_), Some(argument)) => return Err(argument.unsupported()),
+        (Some(_), Some(seconds)) => {
+            options.expires = Some(Expires::AfterSeconds(seconds_of_clustered(seconds, now_ms())?));
+        }
         _ => {}
     }
     match (capped, options.size, options.max) {

@@ -6,6 +6,7 @@ use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::Engine;
 use kilim_engine::catalog::Collection;
 use kilim_engine::index::{BuildProgress, Phase};
+use kilim_engine::maintenance::{Job, JobKind};
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 
@@ -50,6 +51,10 @@ pub fn running(engine: &Engine) -> Vec<Document> {
             "ns": namespace_of(command),
             "command": command.clone(),
         };
+        let check = |job: &&Arc<Job>| job.kind == JobKind::Verify && job.is_run_by(&operation);
+        if let Some(job) = engine.jobs.lock().iter().find(check) {
+            push_progress(&mut document, "Pattern: comparing documents", job.progress());
+        }
         if let Some(session) = command.get("lsid") {
             document.push("lsid", session.to_value());
         }
@@ -101,10 +106,15 @@ fn index_build(collection: &Collection, build: &BuildProgress, specs: Vec<Docume
             return document;
         }
     };
+    push_progress(&mut document, what, (done, total));
+    document
+}
+
+/// How far an operation is, as mongod words it.
+fn push_progress(document: &mut Document, what: &str, (done, total): (u64, u64)) {
     let percent = (done * 100).checked_div(total).unwrap_or(0).min(100);
     document.push("msg", format!("{what} {what}: {done}/{total} {percent}%"));
     document.push("progress", doc! {"done": done as i64, "total": total as i64});
-    document
 }
 
 /// The collection that a command names, or that it is about its database.

@@ -1,6 +1,7 @@
-//! `expireAfterSeconds`, as createIndexes and collMod take it.
+//! `expireAfterSeconds`, as create, createIndexes and collMod take it.
 
 use kilim_bson::RawValue;
+use kilim_error::{Error, ErrorCode, Result as Outcome};
 
 pub const COMPOUND: &str = "TTL indexes are single-field indexes, compound indexes do not support TTL";
 
@@ -27,4 +28,18 @@ pub fn seconds(value: RawValue<'_>) -> Result<i32, String> {
     i32::try_from(whole).map_err(|_| {
         format!("TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number than {whole}")
     })
+}
+
+/// The same for a clustered collection, where a time from before 1970 is none.
+pub fn seconds_of_clustered(seconds: i64, now_ms: i64) -> Outcome<i64> {
+    let invalid = |message: &str| Err(Error::user(ErrorCode::InvalidOptions, message));
+    if seconds < 0 {
+        return invalid("TTL index 'expireAfterSeconds' option cannot be less than 0");
+    }
+    if seconds.saturating_mul(1000) > now_ms {
+        return invalid(
+            "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number",
+        );
+    }
+    Ok(seconds)
 }

@@ -18,13 +18,13 @@ const LIMIT_MAX: u64 = 1000;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (pattern, part, limit) = parse(call, "verifyPattern")?;
-    let found = call.engine.verify_part(&call.operation, &pattern, part, limit)?;
+    let found = call.engine.verify_pattern(&call.operation, &pattern, part, limit)?;
     reply(call, &pattern, found)
 }
 
 pub fn run_repair(call: &mut Call<'_, '_>) -> Result<Document> {
     let (pattern, part, limit) = parse(call, "repairPattern")?;
-    let found = call.engine.repair_part(&call.operation, &pattern, part, limit)?;
+    let found = call.engine.repair_pattern(&call.operation, &pattern, part, limit)?;
     reply(call, &pattern, found)
 }
 

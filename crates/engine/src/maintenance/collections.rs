@@ -16,7 +16,7 @@ use super::definitions::{definitions_of, refuse_change};
 use super::holders::restricted;
 use super::look::find_by_unique;
 use super::sources::{Use, document_of, find_unique, read_newest};
-use super::{Pattern, PatternId, PatternState, Registry};
+use super::{Contended, Pattern, PatternId, PatternState, Registry};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
 use crate::layout;
@@ -26,6 +26,8 @@ use crate::write::{Before, Unit, door};
 
 /// Record ids that are held in memory at once.
 const BATCH: usize = 1000;
+/// How often one commit waits for what other commits left pending, before it takes it for its own.
+const PENDING_ATTEMPTS: u32 = 5;
 
 impl Engine {
     /// Makes ready for a collection to go: those that patterns copy from or count are deleted as documents. The
@@ -196,7 +198,7 @@ impl Engine {
     }
 
     /// Replaces the documents of a collection by those of another, by the door: what is in both is changed, so that
-    /// nobody who refers to it loses it.
+    /// nobody who refers to it loses it. All of it is one commit, begun anew where another writer is in the way.
     pub(crate) fn replace_documents(
         &self,
         operation: &Arc<Operation>,
@@ -213,21 +215,50 @@ impl Engine {
         }
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         unit.lend(&[collection.id]);
+        unit.is_one = true;
         let in_new = |id: RawValue<'_>| find_by_unique(&snapshot, &new, "_id", id);
-        self.walk_records(operation, collection.id, |record| {
-            change(&mut unit, |unit| {
-                let Some(before) = read_newest(unit, &collection, record, Use::Write)? else { return Ok(()) };
-                match before.get("_id").map(in_new).transpose()?.flatten() {
-                    Some(_) => Ok(()),
-                    None => door::delete(unit, &collection, record, Before::of(before.as_raw())),
+        let mut in_the_way_of_itself = 0;
+        loop {
+            let replaced = self
+                .walk_records(operation, collection.id, |record| {
+                    change(&mut unit, |unit| {
+                        let Some(before) = read_newest(unit, &collection, record, Use::Write)? else {
+                            return Ok(());
+                        };
+                        match before.get("_id").map(in_new).transpose()?.flatten() {
+                            Some(_) => Ok(()),
+                            None => door::delete(unit, &collection, record, Before::of(before.as_raw())),
+                        }
+                    })
+                })
+                .and_then(|()| {
+                    scan(&snapshot, new.id, |stored| {
+                        let document = document_of(&new, stored);
+                        change(&mut unit, |unit| put(unit, &collection, document.as_raw()))
+                    })
+                });
+            match replaced {
+                Ok(()) => return unit.settle(),
+                Err(Error::Conflict(_)) => {}
+                Err(error) => return Err(error),
+            }
+            // What is pending may be what this very commit left so: that does not change by waiting.
+            if let Some(Contended::Room(..) | Contended::Pending(..)) = unit.contended {
+                in_the_way_of_itself += 1;
+                if in_the_way_of_itself > PENDING_ATTEMPTS {
+                    return Err(Error::user(
+                        ErrorCode::CommandFailed,
+                        format!(
+                            "{to} cannot be replaced in one commit: too many of its documents concern more than maxSync \
+                             others. Write by $merge, which takes documents one by one"
+                        ),
+                    ));
                 }
-            })
-        })?;
-        scan(&snapshot, new.id, |stored| {
-            let document = document_of(&new, stored);
-            change(&mut unit, |unit| put(unit, &collection, document.as_raw()))
-        })?;
-        unit.settle()
+            }
+            operation.check()?;
+            unit.forget();
+            unit.await_contended()?;
+        }
     }
 
     /// Visits the records of a collection that its holder holds whole, a batch at a time.
@@ -306,7 +337,7 @@ fn change(unit: &mut Unit<'_>, mut attempt: impl FnMut(&mut Unit<'_>) -> Result<
         unit.operation.check()?;
         match attempt(unit) {
             Ok(()) => return unit.written(),
-            Err(error) if unit.can_retry(&error)? => {}
+            Err(error) if !unit.is_one && unit.can_retry(&error)? => {}
             Err(error) => return Err(error),
         }
     }

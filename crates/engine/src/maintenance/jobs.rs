@@ -38,6 +38,8 @@ pub enum JobKind {
     Fill,
     /// Writes what changes of sources left pending.
     FanOut,
+    /// Compares what is maintained with its sources, for somebody who waits for the answer.
+    Verify,
 }
 
 impl JobKind {
@@ -45,6 +47,7 @@ impl JobKind {
         match self {
             JobKind::Fill => "fill",
             JobKind::FanOut => "fanOut",
+            JobKind::Verify => "verify",
         }
     }
 }
@@ -77,6 +80,10 @@ impl Job {
         if self.is_killed() {
             operation.kill();
         }
+    }
+
+    pub fn is_run_by(&self, operation: &Operation) -> bool {
+        self.operation.get().is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), operation))
     }
 
     pub(super) fn check(&self) -> Result<()> {

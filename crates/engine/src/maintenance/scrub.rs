@@ -94,7 +94,7 @@ impl Engine {
         for pattern in self.due_for_scrub(now_millis) {
             let Some(scrub) = pattern.declaration.options.scrub else { continue };
             let part = Part { filter: None, sample: Some(scrub.sample) };
-            let found = self.verify_part(operation, &pattern, part, 0)?;
+            let found = self.verify_pattern(operation, &pattern, part, 0)?;
             self.note_looked(&pattern, now_millis)?;
             self.scrubbing.checks.add(1);
             self.scrubbing.wrong.add(found.wrong);

@@ -13,7 +13,7 @@ use kilim_storage::{Durability, Space};
 use parking_lot::MutexGuard;
 
 use super::definitions::{definitions_of, put_changes};
-use super::{Pattern, PatternId, PatternState, Registry};
+use super::{Job, JobKind, Pattern, PatternId, PatternState, Registry};
 use crate::catalog::Collection;
 use crate::ddl::Held;
 use crate::engine::Engine;
@@ -209,7 +209,9 @@ impl Engine {
     }
 
     pub(crate) fn kill_jobs_of(&self, pattern: PatternId) {
-        self.jobs.lock().iter().filter(|job| job.pattern.id == pattern).for_each(|job| job.kill());
+        // A check ends by itself, and whoever waits for it gets his answer.
+        let works = |job: &&Arc<Job>| job.pattern.id == pattern && job.kind != JobKind::Verify;
+        self.jobs.lock().iter().filter(works).for_each(|job| job.kill());
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value, doc, encode_value};
 use kilim_error::Result;
@@ -57,20 +58,11 @@ impl Engine {
         &self,
         operation: &Arc<Operation>,
         pattern: &Arc<Pattern>,
-        filter: Option<Arc<Filter>>,
+        part: impl Into<Part>,
         limit: usize,
     ) -> Result<Verification> {
-        self.verify_part(operation, pattern, Part { filter, sample: None }, limit)
-    }
-
-    /// The same of a part of the documents.
-    pub fn verify_part(
-        &self,
-        operation: &Arc<Operation>,
-        pattern: &Arc<Pattern>,
-        part: Part,
-        limit: usize,
-    ) -> Result<Verification> {
+        let part = part.into();
+        let _listed = self.list_check(operation, pattern);
         let whole = part.is_whole();
         if whole && pattern.state == PatternState::Unverified {
             return self.try_pattern(operation, pattern, limit);
@@ -111,20 +103,11 @@ impl Engine {
         &self,
         operation: &Arc<Operation>,
         pattern: &Arc<Pattern>,
-        filter: Option<Arc<Filter>>,
+        part: impl Into<Part>,
         limit: usize,
     ) -> Result<Verification> {
-        self.repair_part(operation, pattern, Part { filter, sample: None }, limit)
-    }
-
-    /// The same of a part of the documents.
-    pub fn repair_part(
-        &self,
-        operation: &Arc<Operation>,
-        pattern: &Arc<Pattern>,
-        part: Part,
-        limit: usize,
-    ) -> Result<Verification> {
+        let part = part.into();
+        let _listed = self.list_check(operation, pattern);
         let whole = part.is_whole();
         self.take_up_pending(pattern);
         let partly = "is not filled yet: repair all of it, without a filter or a sample";
@@ -160,6 +143,15 @@ impl Engine {
         pattern.counters.drift.add(found.wrong);
         self.move_pattern(operation, pattern.id, &[before], state)?;
         Ok(found)
+    }
+
+    /// Shows a check among the jobs, with how far it is, until the result is dropped.
+    fn list_check(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Listed<'_> {
+        let id = u64::from(self.next_index_id().0);
+        let job = Arc::new(Job::new(id, JobKind::Verify, pattern.clone()));
+        job.run_by(operation);
+        self.jobs.lock().push(job.clone());
+        Listed { engine: self, job }
     }
 
     /// Goes on filling a pattern where it stopped.
@@ -205,6 +197,18 @@ impl Engine {
     }
 }
 
+/// A check on the list of jobs.
+struct Listed<'e> {
+    engine: &'e Engine,
+    job: Arc<Job>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.engine.jobs.lock().retain(|other| !Arc::ptr_eq(other, &self.job));
+    }
+}
+
 /// What a check puts right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repair {
@@ -223,6 +227,12 @@ pub struct Part {
     pub sample: Option<f64>,
 }
 
+impl From<Option<Arc<Filter>>> for Part {
+    fn from(filter: Option<Arc<Filter>>) -> Part {
+        Part { filter, sample: None }
+    }
+}
+
 impl Part {
     fn is_whole(&self) -> bool {
         self.filter.is_none() && self.sample.is_none()
@@ -238,6 +248,8 @@ struct Check<'c> {
     limit: usize,
     found: Verification,
     repairs: Repair,
+    /// What shows how far it is, where somebody asked for the check.
+    job: Option<Arc<Job>>,
     /// Groups of a rollup collection whose documents a job still makes or removes: nothing stands for those meanwhile.
     late: HashSet<Vec<u8>>,
     /// What repairs are written with.
@@ -267,7 +279,10 @@ impl<'c> Check<'c> {
             true => pending::all_of(&snapshot, pattern.id)?.iter().map(Pending::key_bytes).collect(),
             false => HashSet::new(),
         };
+        let own = |job: &&Arc<Job>| job.kind == JobKind::Verify && job.is_run_by(operation);
+        let job = engine.jobs.lock().iter().find(own).cloned();
         Ok(Check {
+            job,
             late,
             source: pattern.source.as_ref().and_then(|source| engine.collection(source)),
             found: Verification { as_of: snapshot.commit_time(), ..Verification::default() },
@@ -284,6 +299,9 @@ impl<'c> Check<'c> {
 
     fn run(mut self, part: Part) -> Result<Verification> {
         let pattern = self.pattern;
+        if let Some(job) = &self.job {
+            job.total.fetch_add(self.documents_to_see(&part)?, Ordering::Relaxed);
+        }
         match &pattern.declaration.kind {
             Kind::Reference(reference) => self.check_copies(reference, &part)?,
             Kind::Rollup(rollup) => self.check_groups(rollup, &part)?,
@@ -293,6 +311,27 @@ impl<'c> Check<'c> {
             unit.settle()?;
         }
         Ok(self.found)
+    }
+
+    /// How many documents it will look at, at most.
+    fn documents_to_see(&self, part: &Part) -> Result<u64> {
+        let count = |namespace: &Namespace| -> Result<u64> {
+            let Some(collection) = self.engine.collection(namespace) else { return Ok(0) };
+            Ok(self.snapshot.counter(&layout::counter_key(collection.id))?.count.max(0) as u64)
+        };
+        let targets = count(&self.pattern.target)?;
+        match (&self.pattern.declaration.kind, &self.pattern.source) {
+            (Kind::Rollup(_), Some(source)) if part.is_whole() => {
+                Ok(self.parts()?.saturating_mul(targets.saturating_add(count(source)?)))
+            }
+            _ => Ok((targets as f64 * part.sample.unwrap_or(1.0)).ceil() as u64),
+        }
+    }
+
+    fn note_seen(&self) {
+        if let Some(job) = &self.job {
+            job.done.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Visits the documents of a collection, as of the snapshot.
@@ -316,6 +355,7 @@ impl<'c> Check<'c> {
                         None => true,
                     };
                     if wanted {
+                        self.note_seen();
                         visit(self, record, document.as_raw())?;
                     }
                 }
@@ -332,6 +372,7 @@ impl<'c> Check<'c> {
         let mut context = ExecContext::new(&interrupt);
         while let Some(row) = executor.next_record(&mut context)? {
             if part.sample.is_none_or(|share| rand::random::<f64>() < share) {
+                self.note_seen();
                 visit(self, row.record, row.document())?;
             }
         }
@@ -482,11 +523,15 @@ impl<'c> Check<'c> {
         let filter = Filter::Field { path: Path::parse(field), predicate };
         let mut found: Vec<(RecordId, Row)> = Vec::new();
         let part = Part { filter: Some(Arc::new(filter)), sample: None };
-        self.walk(&source, &part, |_, record, child| {
+        // These are seen for the sake of one that counts.
+        let job = self.job.take();
+        let walked = self.walk(&source, &part, |_, record, child| {
             let own = rows(rollup, Some(child)).into_iter().filter(|row| row.key_bytes == key_bytes);
             found.extend(own.map(|row| (record, row)));
             Ok(())
-        })?;
+        });
+        self.job = job;
+        walked?;
         found.sort_by_key(|(record, _)| *record);
         Ok(found.into_iter().map(|(_, row)| row).collect())
     }

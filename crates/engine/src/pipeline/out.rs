@@ -4,7 +4,8 @@
 //! all are written does it take the other's name, in one commit; a failure leaves everything as it was. What a crash
 //! leaves behind is dropped at the next start.
 //!
-//! Where patterns maintain the collection or read from it, its documents are replaced one by one by the door instead.
+//! Where patterns maintain the collection or read from it, its documents are replaced by the door instead, in one commit
+//! as well; one that would be too large is refused.
 
 use std::sync::Arc;
 

@@ -53,6 +53,8 @@ pub struct Unit<'e> {
     pub(crate) commits: bool,
     /// Collections that whoever runs this holds whole: it need not hold them itself.
     lent: Vec<CollectionId>,
+    /// All of it goes in one commit, or none.
+    pub(crate) is_one: bool,
     /// What its writes caused, for the reply.
     pub caused: Caused,
     /// What it did, for whoever wants to know why it took so long.
@@ -106,6 +108,7 @@ impl<'e> Unit<'e> {
             bypass_validation: false,
             commits: false,
             lent: Vec::new(),
+            is_one: false,
             caused: Caused::default(),
             figures: Figures::default(),
         }
@@ -423,10 +426,39 @@ impl<'e> Unit<'e> {
     /// Counts a document that a statement of one document wrote. The next statement must read it, so
     /// batches are large, and are seen through.
     pub(crate) fn written(&mut self) -> Result<()> {
+        if self.is_one {
+            return self.check_one();
+        }
         if self.count_written(limits::STATEMENT_BATCH_DOCUMENTS)? {
             self.settle()?;
         }
         Ok(())
+    }
+
+    /// What goes in one commit has to fit into memory.
+    fn check_one(&mut self) -> Result<()> {
+        match self.transaction().overlay_bytes() <= limits::TRANSACTION_BYTES_MAX {
+            true => Ok(()),
+            false => Err(Error::user(
+                ErrorCode::TransactionTooLarge,
+                format!(
+                    "this would be one commit of more than {} bytes, because patterns concern the collection: write by \
+                     $merge, which takes documents one by one",
+                    limits::TRANSACTION_BYTES_MAX
+                ),
+            )),
+        }
+    }
+
+    /// Forgets what it has written and not handed in, and what it holds for that.
+    pub(crate) fn forget(&mut self) {
+        self.keeps = false;
+        self.maintains = false;
+        self.caused = Caused::default();
+        if let Work::Batch { transaction, documents, held, .. } = &mut self.work {
+            (*transaction, *documents) = (None, 0);
+            held.clear();
+        }
     }
 
     /// Counts a document of a statement that writes many and reads none of them again: batches are

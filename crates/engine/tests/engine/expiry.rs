@@ -35,6 +35,19 @@ fn left(db: &Db) -> Vec<i64> {
 }
 
 #[test]
+fn documents_of_a_clustered_collection_expire_by_their_id() {
+    everywhere(|db| {
+        let options = doc! {"clusteredIndex": {"key": {"_id": 1}, "unique": true}, "expireAfterSeconds": 60i64};
+        db.engine.create_collection(&ns("c"), options).unwrap();
+        let ids = [seconds_ago(61), seconds_ago(30), seconds_ago(-1000), Value::Int32(5), Value::Null];
+        db.insert("c", &ids.map(|id| doc! {"_id": id}));
+        assert_eq!(pass(&db), 1);
+        assert_eq!(db.count("c", doc! {}), 4);
+        assert_eq!(pass(&db), 0);
+    });
+}
+
+#[test]
 fn only_dates_that_have_passed_count() {
     everywhere(|db| {
         build(&db, expiring(doc! {"at": 1}, 60));

@@ -24,6 +24,14 @@ fn average(db: &Db, id: i32) -> Option<f64> {
     }
 }
 
+/// A document for each rating that any review has.
+fn by_rating() -> Document {
+    doc! {"name": "byRating", "computed": {
+        "from": "reviews", "whenNotMatched": "insert",
+        "pipeline": [{"$group": {"_id": "$rating", "count": {"$count": {}}}}],
+    }}
+}
+
 #[test]
 fn r03_an_edited_rating_changes_the_average_and_not_the_count() {
     everywhere(|db| {
@@ -72,11 +80,7 @@ fn r05_two_and_three_patterns_on_one_source() {
     everywhere(|db| {
         shop(&db);
         make(&db, &["ratings"]);
-        let by_rating = doc! {"name": "byRating", "computed": {
-            "from": "reviews", "whenNotMatched": "insert",
-            "pipeline": [{"$group": {"_id": "$rating", "count": {"$count": {}}}}],
-        }};
-        declare(&db, "ratings", by_rating).unwrap();
+        declare(&db, "ratings", by_rating()).unwrap();
         db.insert("reviews", &numbered(0..6, |id| doc! {"product": 1 + id % 2, "rating": id % 3, "at": id}));
         db.update("reviews", doc! {"_id": 0}, doc! {"$set": {"product": 2, "rating": 2, "at": 9}}).unwrap();
         db.delete("reviews", doc! {"_id": 5}).unwrap();
@@ -100,11 +104,7 @@ fn r09_the_last_child_goes() {
     everywhere(|db| {
         shop(&db);
         make(&db, &["ratings"]);
-        let by_rating = doc! {"name": "byRating", "computed": {
-            "from": "reviews", "whenNotMatched": "insert",
-            "pipeline": [{"$group": {"_id": "$rating", "count": {"$count": {}}}}],
-        }};
-        declare(&db, "ratings", by_rating).unwrap();
+        declare(&db, "ratings", by_rating()).unwrap();
         for _ in 0..3 {
             db.insert("reviews", &[doc! {"_id": 1, "product": 1, "rating": 5, "at": 1}]);
             expect_count(&db, 1, 1);
@@ -205,11 +205,7 @@ fn groups_that_go_while_their_pattern_is_paused_leave_no_document() {
     everywhere(|db| {
         make(&db, &["reviews", "ratings"]);
         db.insert("ratings", &[doc! {"_id": 7, "note": "a user's"}]);
-        let by_rating = doc! {"name": "byRating", "computed": {
-            "from": "reviews", "whenNotMatched": "insert",
-            "pipeline": [{"$group": {"_id": "$rating", "count": {"$count": {}}}}],
-        }};
-        declare(&db, "ratings", by_rating).unwrap();
+        declare(&db, "ratings", by_rating()).unwrap();
         wait_until_active(&db, "ratings", "byRating");
         db.insert("reviews", &numbered(0..3, |id| doc! {"rating": id}));
         let operation = Arc::clone(&db.engine.operations.start(1));

@@ -358,7 +358,7 @@ fn a_sample_finds_what_is_wrong_everywhere() {
     let operation = Arc::clone(&db.engine.operations.start(1));
     let sample = |share: f64| {
         let part = Part { filter: None, sample: Some(share) };
-        db.engine.verify_part(&operation, &pattern(&db, "orders", "card"), part, 10).unwrap()
+        db.engine.verify_pattern(&operation, &pattern(&db, "orders", "card"), part, 10).unwrap()
     };
     for share in [0.01, 0.1, 0.5, 1.0] {
         let found = sample(share);

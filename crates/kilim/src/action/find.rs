@@ -14,24 +14,27 @@ use crate::session::Session;
 /// Documents of one batch where nothing else is said: enough to make a batch's cost small, few enough to stream.
 const BATCH_SIZE: u32 = 1000;
 
+/// All documents that match, as a cursor ([`Many`]), or the first ([`FindOne`]).
 #[derive(Debug)]
 #[must_use = "nothing happens before `run`"]
-pub struct Find<'a, T> {
+pub struct Find<'a, T, M = Many> {
     collection: &'a Collection<T>,
     filter: bson::Document,
     options: Options,
-    batch_size: u32,
+    wanted: M,
     session: Option<&'a mut Session>,
 }
 
+/// The first document that matches.
+pub type FindOne<'a, T> = Find<'a, T, One>;
+
 #[derive(Debug)]
-#[must_use = "nothing happens before `run`"]
-pub struct FindOne<'a, T> {
-    collection: &'a Collection<T>,
-    filter: bson::Document,
-    options: Options,
-    session: Option<&'a mut Session>,
+pub struct Many {
+    batch_size: u32,
 }
+
+#[derive(Debug)]
+pub struct One;
 
 #[derive(Debug, Default)]
 struct Options {
@@ -61,11 +64,7 @@ impl Options {
     }
 }
 
-impl<'a, T> Find<'a, T> {
-    pub(crate) fn new(collection: &'a Collection<T>, filter: bson::Document) -> Find<'a, T> {
-        Find { collection, filter, options: Options::default(), batch_size: BATCH_SIZE, session: None }
-    }
-
+impl<'a, T, M> Find<'a, T, M> {
     pub fn sort(mut self, sort: bson::Document) -> Self {
         self.options.sort = Some(sort);
         self
@@ -85,6 +84,24 @@ impl<'a, T> Find<'a, T> {
     pub fn skip(mut self, documents: u64) -> Self {
         self.options.skip = documents;
         self
+    }
+
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.options.max_time = Some(time);
+        self
+    }
+
+    /// In a session's transaction.
+    pub fn session(mut self, session: &'a mut Session) -> Self {
+        self.session = Some(session);
+        self
+    }
+}
+
+impl<'a, T> Find<'a, T> {
+    pub(crate) fn new(collection: &'a Collection<T>, filter: bson::Document) -> Find<'a, T> {
+        let wanted = Many { batch_size: BATCH_SIZE };
+        Find { collection, filter, options: Options::default(), wanted, session: None }
     }
 
     /// At most so many documents; 0 for all.
@@ -95,70 +112,28 @@ impl<'a, T> Find<'a, T> {
 
     /// How many documents are in memory at a time.
     pub fn batch_size(mut self, documents: u32) -> Self {
-        self.batch_size = documents.max(1);
-        self
-    }
-
-    pub fn max_time(mut self, time: Duration) -> Self {
-        self.options.max_time = Some(time);
-        self
-    }
-
-    /// In a session's transaction.
-    pub fn session(mut self, session: &'a mut Session) -> Self {
-        self.session = Some(session);
+        self.wanted.batch_size = documents.max(1);
         self
     }
 
     pub fn run(self) -> Result<Cursor<T>> {
+        let batch_size = self.wanted.batch_size;
         let mut command = self.options.command(self.collection, &self.filter)?;
-        command.set("batchSize", i64::from(self.batch_size));
+        command.set("batchSize", i64::from(batch_size));
         let signature = self.session.and_then(|session| {
             session.sign(&mut command);
             session.signature()
         });
         let database = &self.collection.database;
         let reply = database.run(command)?;
-        Ok(Cursor::new(Batches::of(database.clone(), reply, Some(self.batch_size), signature)))
+        Ok(Cursor::new(Batches::of(database.clone(), reply, Some(batch_size), signature)))
     }
 }
 
 impl<'a, T> FindOne<'a, T> {
-    pub(crate) fn new(collection: &'a Collection<T>, filter: bson::Document) -> FindOne<'a, T> {
+    pub(crate) fn first(collection: &'a Collection<T>, filter: bson::Document) -> FindOne<'a, T> {
         let options = Options { limit: 1, ..Options::default() };
-        FindOne { collection, filter, options, session: None }
-    }
-
-    pub fn sort(mut self, sort: bson::Document) -> Self {
-        self.options.sort = Some(sort);
-        self
-    }
-
-    pub fn projection(mut self, projection: bson::Document) -> Self {
-        self.options.projection = Some(projection);
-        self
-    }
-
-    /// The key of the index to use.
-    pub fn hint(mut self, key: bson::Document) -> Self {
-        self.options.hint = Some(key);
-        self
-    }
-
-    pub fn skip(mut self, documents: u64) -> Self {
-        self.options.skip = documents;
-        self
-    }
-
-    pub fn max_time(mut self, time: Duration) -> Self {
-        self.options.max_time = Some(time);
-        self
-    }
-
-    /// In a session's transaction.
-    pub fn session(mut self, session: &'a mut Session) -> Self {
-        self.session = Some(session);
-        self
+        Find { collection, filter, options, wanted: One, session: None }
     }
 }
 

@@ -12,7 +12,7 @@ mod update;
 pub use aggregate::Aggregate;
 pub use count::{Count, Distinct};
 pub use delete::Delete;
-pub use find::{Find, FindOne};
+pub use find::{Find, FindOne, Many, One};
 pub use find_and_modify::FindAndModify;
 pub(crate) use find_and_modify::Modify;
 pub use index::CreateIndex;

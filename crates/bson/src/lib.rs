@@ -33,7 +33,8 @@ pub use object_id::ObjectId;
 pub use path::{Component, Path, parse_index};
 pub use raw::{ElementType, RawArray, RawDocument, RawElement, RawIter, RawValue};
 pub use sort_key::{
-    CorruptKey, KeyDecoder, KeyEncoder, bracket, component_length, decode_key, encode_value, encode_value_with,
+    CorruptKey, KeyDecoder, KeyEncoder, bracket, component_length, decode_key, encode_value,
+    encode_value_with,
 };
 pub use validate::{DEPTH_MAX, Malformed, STORED_DEPTH_MAX};
 pub use value::{Timestamp, Value};

@@ -48,6 +48,7 @@ pub fn compare(left: RawValue<'_>, right: RawValue<'_>) -> Ordering {
 }
 
 /// Compares two values of any types, texts as the collator has them.
+#[inline]
 pub fn compare_with(left: RawValue<'_>, right: RawValue<'_>, collator: Option<&dyn Collator>) -> Ordering {
     match collator {
         None => compare(left, right),

@@ -68,6 +68,7 @@ impl Collation {
     }
 
     /// As comparisons take it.
+    #[inline]
     pub fn as_collator(&self) -> &dyn Collator {
         self
     }
@@ -98,6 +99,7 @@ impl fmt::Debug for Collation {
 }
 
 /// What comparisons take, of a collation that may be the simple one.
+#[inline]
 pub fn collator(collation: &Option<Collation>) -> Option<&dyn Collator> {
     collation.as_ref().map(Collation::as_collator)
 }

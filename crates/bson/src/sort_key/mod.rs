@@ -141,6 +141,7 @@ pub fn encode_value(out: &mut Vec<u8>, value: RawValue<'_>, descending: bool) {
 }
 
 /// [`encode_value`] with texts as the collator's keys.
+#[inline]
 pub fn encode_value_with(
     out: &mut Vec<u8>,
     value: RawValue<'_>,

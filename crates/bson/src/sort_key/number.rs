@@ -29,6 +29,7 @@ const PLACE_BIAS: i32 = 0x4000;
 /// Two bytes of place, fifteen of digits.
 const MORE_BYTES: usize = 17;
 
+#[inline]
 pub(super) fn encode(out: &mut Vec<u8>, types: &mut TypeBitsWriter, value: RawValue<'_>) {
     match value {
         RawValue::Int32(value) => {

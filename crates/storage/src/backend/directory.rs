@@ -15,7 +15,7 @@
 //!
 //! Invariant: once `finish_creation` has returned, every file of the empty store survives a power loss.
 
-use super::journal;
+use super::{journal, manifest};
 use kilim_error::{Result, StorageError};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write};
@@ -57,6 +57,7 @@ pub(crate) fn prepare(dir: &Path) -> Result<Found> {
         tracing::info!(dir = %dir.display(), "the first start was interrupted and is repeated");
         remove_unfinished(dir).map_err(|error| at(dir, &error))?;
     } else if complete {
+        manifest::check(dir)?;
         journal::cut_torn_tail(dir).map_err(|error| at(dir, &error))?;
         return Ok(Found::Store);
     } else {

@@ -13,6 +13,7 @@ mod directory;
 pub(crate) mod faulty;
 pub(crate) mod fjall;
 mod journal;
+mod manifest;
 pub(crate) mod memory;
 pub(crate) mod memory_disk;
 

@@ -259,7 +259,10 @@ pub(super) fn catch_up_group(
     let parent = parent_of(unit, &mut work, pattern, rollup, key)?;
     show(unit, &mut work, pattern, rollup, key, &state, parent)?;
     work.finish(unit)?;
-    unit.transaction().delete(Space::Meta, &place);
+    // What was written may have changed the group's children by other patterns: then it is pending again.
+    if !work.leaving.has(pattern.id, &key_bytes) {
+        unit.transaction().delete(Space::Meta, &place);
+    }
     Ok(())
 }
 

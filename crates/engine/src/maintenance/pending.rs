@@ -149,6 +149,11 @@ impl Leaving {
         }
     }
 
+    /// Whether it leaves something for this key.
+    pub fn has(&self, pattern: PatternId, key: &[u8]) -> bool {
+        self.records.contains_key(&(pattern, key.to_vec()))
+    }
+
     /// How much it leaves of one pattern.
     fn of(&self, pattern: PatternId) -> usize {
         self.records.keys().filter(|(own, _)| *own == pattern).count()

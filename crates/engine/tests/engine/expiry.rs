@@ -37,7 +37,8 @@ fn left(db: &Db) -> Vec<i64> {
 #[test]
 fn documents_of_a_clustered_collection_expire_by_their_id() {
     everywhere(|db| {
-        let options = doc! {"clusteredIndex": {"key": {"_id": 1}, "unique": true}, "expireAfterSeconds": 60i64};
+        let options =
+            doc! {"clusteredIndex": {"key": {"_id": 1}, "unique": true}, "expireAfterSeconds": 60i64};
         db.engine.create_collection(&ns("c"), options).unwrap();
         let ids = [seconds_ago(61), seconds_ago(30), seconds_ago(-1000), Value::Int32(5), Value::Null];
         db.insert("c", &ids.map(|id| doc! {"_id": id}));

@@ -14,7 +14,7 @@ use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 use kilim_storage::{MemoryDisk, Survivors};
 
-use crate::pattern::{card, declare, make, one};
+use crate::pattern::{card, declare, make, one, wait_until_active};
 use crate::pipeline::run as aggregate;
 use crate::support::{
     Db, Updating, everywhere, filter, find_and_modify, ids, ns, number, numbered, spec, update_with,
@@ -963,4 +963,31 @@ fn who_writes_what_he_saw_is_not_overtaken() {
     assert_eq!(stored_names(&db)[..10], vec!["Ann"; 10]);
     expect_true(&db, "orders", "card");
     db.check();
+}
+
+#[test]
+fn a_job_whose_own_write_changes_the_children_leaves_them_pending() {
+    let db = Db::memory();
+    make(&db, &["products", "reviews"]);
+    db.insert("products", &[doc! {"_id": 0}, doc! {"_id": 1}]);
+    let recent = doc! {"name": "recent", "mode": "async", "subset": {
+        "from": "reviews", "foreignField": "productId", "as": "recent", "sort": {"_id": 1}, "limit": 3,
+        "fields": {"label": "$product.label"},
+    }};
+    let product = doc! {"name": "product", "extendedReference": {
+        "from": "products", "localField": "productId", "as": "product", "fields": {"label": 1},
+    }};
+    declare(&db, "products", recent).unwrap();
+    declare(&db, "reviews", product).unwrap();
+    wait_until_active(&db, "products", "recent");
+    wait_until_active(&db, "reviews", "product");
+    // The second product has no label until somebody writes it, and the job is the first.
+    let label = doc! {"name": "label", "computed": {"set": {"label": {"$toString": "$_id"}}}};
+    declare(&db, "products", slow(label)).unwrap();
+    db.insert("reviews", &[doc! {"_id": 7, "productId": 1}]);
+    wait_until_even(&db, "products", "recent");
+    let product = one(&db, "products", doc! {"_id": 1});
+    let shown = product.get("recent").and_then(RawValue::as_array).unwrap();
+    let expected = doc! {"_id": 7, "label": "1"};
+    assert_eq!(shown.iter().next().and_then(RawValue::as_document).unwrap().as_bytes(), expected.as_bytes());
 }

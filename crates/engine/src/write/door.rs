@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use kilim_bson::{Document, ElementType, RawDocument, RawValue};
+use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Space;
 
@@ -54,27 +54,6 @@ fn check_stored_document(document: RawDocument<'_>) -> Result<()> {
         ));
     }
     document.check_stored_depth()
-}
-
-/// Values that `_id` cannot have.
-pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
-    let refused =
-        matches!(id.element_type(), ElementType::Array | ElementType::Undefined | ElementType::Regex);
-    if refused {
-        return Err(Error::user(
-            ErrorCode::InvalidIdField,
-            format!("The '_id' value cannot be of type {}", id.element_type().name()),
-        ));
-    }
-    if let RawValue::Document(document) = id
-        && let Some((name, _)) = document.iter().find(|(name, _)| name.starts_with('$'))
-    {
-        return Err(Error::user(
-            ErrorCode::DollarPrefixedFieldName,
-            format!("_id fields may not contain '$'-prefixed fields: {name} is not valid for storage."),
-        ));
-    }
-    Ok(())
 }
 
 /// Inserts a document. Where patterns shaped it, the answer tells how it was written. In a capped collection the

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use kilim_bson::{Document, ObjectId, RawDocument, RawValue, Timestamp, Writer, doc};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::update::check_id;
 
 use super::door;
 use super::unit::Unit;
@@ -84,7 +85,7 @@ fn insert_one(
 pub fn prepare_insert(document: RawDocument<'_>, now: u64) -> Result<Cow<'_, [u8]>> {
     let id = document.get("_id");
     if let Some(id) = id {
-        door::check_id(id)?;
+        check_id(id)?;
     }
     let id_is_first = document.iter().next().is_some_and(|(name, _)| name == "_id");
     let empty_timestamp =

@@ -8,7 +8,7 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::sort::Sort;
-use kilim_query::update::{Context, Update};
+use kilim_query::update::{Context, Update, check_id};
 
 use super::door::{self, Before};
 use super::unit::Unit;
@@ -250,7 +250,7 @@ pub(super) fn new_document(unit: &Unit<'_>, request: &UpdateRequest<'_>) -> Resu
     let context = request.context(unit, None, true);
     let document = request.update.document_for_upsert(&request.filter, &context)?;
     if let Some(id) = document.get("_id") {
-        door::check_id(id)?;
+        check_id(id)?;
     }
     Ok(document)
 }

@@ -47,6 +47,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use self::array_filter::ArrayFilter;
 use self::path::{Step, parse_path};
 use self::pipeline::PipelineUpdate;
+pub use self::storage::check_id;
 pub(crate) use self::storage::is_deeper;
 use self::tree::ObjectNode;
 use self::walk::Walk;

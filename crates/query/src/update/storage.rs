@@ -16,7 +16,7 @@ pub(super) fn check_top_level_name(name: &str) -> Result<()> {
 }
 
 /// Refuses what cannot be an `_id`.
-pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
+pub fn check_id(id: RawValue<'_>) -> Result<()> {
     match id {
         RawValue::Array(_) | RawValue::Regex { .. } | RawValue::Undefined => {
             Err(id_of_type(id.element_type().name()))

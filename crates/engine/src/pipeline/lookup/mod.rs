@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 use kilim_bson::{RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::{Bindings, Env};
-use kilim_query::stage::{self, Pipeline, Stage};
+use kilim_query::accumulator::Kind;
+use kilim_query::expression::{Bindings, Dependencies, Env};
+use kilim_query::stage::{self, Behaviour, Pipeline, Stage};
 
 pub(super) use equality::Memory;
 use equality::{EqualityJoin, equality_filter};
@@ -298,17 +299,30 @@ impl Step for Lookup {
     }
 }
 
-/// Marks the lookups at the head of a command's own pipeline whose finds go to the end.
+/// Marks the lookups at the head of a command's own pipeline whose finds go to the end: those that mongod's newer
+/// engine runs, behind groups that it runs.
 pub(super) fn mark_appended(stages: &mut [Stage], reader: &Reader) {
-    for stage in stages {
+    for (at, stage) in stages.iter_mut().enumerate() {
         match stage {
-            Stage::Group(_) => {}
+            Stage::Group(group) if is_by_newer_engine(group, at == 0) => {}
             Stage::Lookup(lookup) if lookup.is_plain() && !reader.is_view(&namespace_of(lookup)) => {
                 Arc::make_mut(lookup).appended = true;
             }
             _ => return,
         }
     }
+}
+
+/// Not one that keeps several values in order, nor one at the head that needs no field of its documents.
+fn is_by_newer_engine(group: &stage::Group, is_first: bool) -> bool {
+    let mut needed = Dependencies::default();
+    group.dependencies(&mut needed);
+    let counts = is_first && !needed.whole_document && needed.fields.is_empty();
+    let keeps_several = |kind: Kind| {
+        use Kind::{Bottom, BottomN, FirstN, LastN, MaxN, MinN, Top, TopN};
+        matches!(kind, FirstN | LastN | MinN | MaxN | Top | TopN | Bottom | BottomN)
+    };
+    !counts && !group.fields.iter().any(|(_, accumulator)| keeps_several(accumulator.kind))
 }
 
 fn namespace_of(stage: &stage::Lookup) -> Namespace {

@@ -315,7 +315,8 @@ fn served_readers_see_what_is_stored() {
     rename(&db, 1, "Zoe");
     let seen = db.count("orders", doc! {"customer.name": "Ann"});
     assert!(seen >= 8, "{seen}");
-    assert_eq!(seen + db.count("orders", doc! {"customer.name": "Zoe"}), 10);
+    // One question, so that no order moves from one name to the other between two.
+    assert_eq!(db.count("orders", doc! {"customer.name": {"$in": ["Ann", "Zoe"]}}), 10);
     // A check says what is wrong, not what is late.
     expect_true(&db, "orders", "card");
     db.check();

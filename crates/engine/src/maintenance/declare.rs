@@ -168,7 +168,7 @@ impl Engine {
                     && !index.spec.sparse
                     && !index.spec.hidden
                     && index.spec.partial.is_none()
-                    && index.spec.collation.is_none()
+                    && index.spec.has_plain_keys()
             };
             let collection = self.collection(namespace);
             !collection.is_some_and(|collection| collection.indexes.iter().any(serves))

@@ -404,7 +404,7 @@ fn reverse_index<'c>(collection: &'c Collection, field: &str) -> Option<&'c Arc<
             && !index.spec.sparse
             && !index.spec.hidden
             && index.spec.partial.is_none()
-            && index.spec.collation.is_none()
+            && index.spec.has_plain_keys()
     })
 }
 

@@ -98,7 +98,7 @@ fn index_for<'c>(
             && !spec.sparse
             && !spec.hidden
             && spec.partial.is_none()
-            && spec.collation.is_none()
+            && spec.has_plain_keys()
             && !index.multikey.is_multikey()
             && !index.multikey.has_long_keys()
             && index.ready_since <= snapshot.commit_time()

@@ -36,7 +36,7 @@ pub(super) fn unique_index<'c>(collection: &'c Collection, field: &str) -> Optio
             && index.spec.key[0].path.as_str() == field
             && !index.spec.sparse
             && index.spec.partial.is_none()
-            && index.spec.collation.is_none()
+            && index.spec.has_plain_keys()
     })
 }
 

@@ -3,35 +3,17 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use kilim_bson::{RawValue, Value, compare_with};
-use kilim_collation::{Collation, collator};
+use kilim_bson::RawValue;
+use kilim_collation::Collation;
 use kilim_error::Result;
 
-use super::change::Change;
-use super::operator::{Missing, Operator, Place};
-
-#[derive(Debug)]
-struct Max {
-    bound: Value,
-    collation: Option<Collation>,
-}
+use super::bound;
+use super::operator::Operator;
 
 pub(super) fn parse(
     _path: &str,
     argument: RawValue<'_>,
     collation: &Option<Collation>,
 ) -> Result<Arc<dyn Operator>> {
-    Ok(Arc::new(Max { bound: argument.to_value(), collation: collation.clone() }))
-}
-
-impl Operator for Max {
-    fn update<'a>(&'a self, value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
-        let bound = self.bound.as_raw();
-        let order = compare_with(bound, value, collator(&self.collation));
-        Ok(if order == Ordering::Greater { Change::Set(bound) } else { Change::Keep })
-    }
-
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
-        Ok(Missing::Create(Change::Set(self.bound.as_raw())))
-    }
+    bound::parse(argument, Ordering::Greater, collation)
 }

@@ -12,6 +12,7 @@ mod arithmetic;
 mod array;
 mod array_filter;
 mod bit;
+mod bound;
 mod change;
 mod current_date;
 mod inc;

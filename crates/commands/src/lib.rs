@@ -3,6 +3,7 @@
 //! [`run`] is the whole interface: a request in, a reply out. Errors become documents in [`reply`] and
 //! nowhere else.
 
+mod about;
 mod argument;
 mod client;
 mod collation;

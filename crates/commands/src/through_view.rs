@@ -1,15 +1,7 @@
 //! Reads of a view: `find`, `count` and `distinct` as the pipelines that they stand for.
 
 use kilim_bson::{Array, ArrayBuilder, Document, RawDocument, RawValue, Value, doc};
-use kilim_engine::view::SYSTEM_VIEWS;
-use kilim_engine::{Engine, Namespace};
 use kilim_error::{Error, ErrorCode, Result};
-
-/// Whether a name is read by a pipeline: a view's, or that of the collection that lists them.
-pub fn is_view(engine: &Engine, namespace: &Namespace) -> bool {
-    engine.collection(namespace).is_none()
-        && (namespace.collection == SYSTEM_VIEWS || engine.view(namespace).is_some())
-}
 
 /// Options of `find` that no pipeline has.
 const NOT_IN_PIPELINES: [&str; 9] = [

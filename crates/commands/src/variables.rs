@@ -5,15 +5,21 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::Variables;
 
+use crate::about::About;
 use crate::argument::Argument;
 use crate::collation;
 use crate::command::update::now_ms;
 use crate::dispatch::Call;
 
 /// The time, how texts compare, and what the command's `let` defines.
-pub fn variables(call: &mut Call<'_, '_>, command: &'static str, body: RawDocument<'_>) -> Result<Variables> {
-    let collation = collation::of_command(call, command, body)?;
-    variables_under(call, command, body, collation)
+pub fn variables(
+    call: &Call<'_, '_>,
+    command: &'static str,
+    body: RawDocument<'_>,
+    about: &About,
+) -> Result<Variables> {
+    let named = collation::named(collation::argument(command, body)?)?;
+    variables_under(call, command, body, about.collation(named)?)
 }
 
 /// The same under the collation of a statement.

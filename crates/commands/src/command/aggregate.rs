@@ -14,6 +14,7 @@ use super::explain;
 use super::find::{check_hint_not_null, parse_hint};
 use super::update::now_ms;
 use super::write_reply::required;
+use crate::about::About;
 use crate::argument::{Argument, arguments, nested};
 use crate::concern::ReadConcern;
 use crate::cursor_reply;
@@ -69,11 +70,12 @@ fn asked<'a>(call: &mut Call<'_, '_>, body: RawDocument<'_>, aggregate: Aggregat
     let (namespace, place) = target(body, call.generic.database)?;
     // Before a look at `let`.
     Pipeline::glance(aggregate.pipeline, &namespace.database)?;
+    let about = About::of(call, &namespace)?;
     Ok(Asked {
         namespace,
         place,
         pipeline: aggregate.pipeline,
-        variables: variables(call, NAME, body)?,
+        variables: variables(call, NAME, body, &about)?,
         hint: aggregate.hint,
         options: aggregate.options,
     })

@@ -14,6 +14,7 @@ use kilim_query::stage::Place;
 use super::aggregate::{self, Asked};
 use super::coll_stats::number;
 use super::find::{check_hint_not_null, parse_hint};
+use crate::about::About;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 use crate::through_view;
@@ -24,9 +25,10 @@ const NAME: &str = "count";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
-    let variables = variables(call, NAME, call.body)?;
+    let about = About::of(call, &namespace)?;
+    let variables = variables(call, NAME, call.body, &about)?;
     let request = parse(call.body, &variables)?;
-    if through_view::is_view(call.engine, &namespace) {
+    if about.is_piped() {
         return run_through_view(call, namespace, variables, request);
     }
     let operation = call.operation.clone();

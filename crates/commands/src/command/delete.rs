@@ -13,6 +13,7 @@ use kilim_query::filter::Filter;
 use super::find::{check_hint_not_null, parse_hint};
 use super::update::own_variables;
 use super::write_reply::{Failures, WriteOptions, check_batch, check_statement_ids, required, statement_id};
+use crate::about::About;
 use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
 use crate::ended::Counts;
@@ -42,7 +43,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for document in documents {
         statements.push(Statement::parse(document)?);
     }
-    let variables = variables(call, NAME, call.body);
+    let about = About::of(call, &namespace);
+    let variables = about.and_then(|about| variables(call, NAME, call.body, &about));
     let mut removed = 0;
     let mut failures = Failures::default();
     for (position, statement) in statements.iter().enumerate() {

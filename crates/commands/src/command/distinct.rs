@@ -18,6 +18,7 @@ use kilim_query::stage::Place;
 use super::aggregate::{self, Asked};
 use super::find::parse_hint;
 use super::write_reply::required;
+use crate::about::About;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
@@ -29,10 +30,11 @@ const NAME: &str = "distinct";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
-    let variables = variables(call, NAME, call.body)?;
+    let about = About::of(call, &namespace)?;
+    let variables = variables(call, NAME, call.body, &about)?;
     let (path, request) = parse(call.body, &variables)?;
     let collation = variables.collation().clone();
-    let mut rows = match through_view::is_view(call.engine, &namespace) {
+    let mut rows = match about.is_piped() {
         false => Rows::Planned(Box::new(read::plan(&mut call.unit, &namespace, request)?.execute())),
         true => {
             let stages = through_view::distinct(call.body);

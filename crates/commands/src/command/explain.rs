@@ -17,6 +17,7 @@ use kilim_query::update::Update;
 
 use super::aggregate::{self, Asked};
 use super::{build_info, count, delete, distinct, find, find_and_modify, update};
+use crate::about::About;
 use crate::argument::{Argument, arguments};
 use crate::collation;
 use crate::dispatch::Call;
@@ -86,23 +87,24 @@ fn piped(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Option<Pre
     }
     let Some(collection) = target.as_str() else { return Ok(None) };
     let Ok(namespace) = Namespace::parse(call.generic.database, collection) else { return Ok(None) };
-    if !through_view::is_view(call.engine, &namespace) {
+    let about = About::of(call, &namespace)?;
+    if !about.is_piped() {
         return Ok(None);
     }
     let (variables, stages, hint) = match name {
         "find" => {
-            let variables = variables(call, find::NAME, command)?;
+            let variables = variables(call, find::NAME, command, &about)?;
             let stages = through_view::find(command)?;
             let hint = arguments(find::NAME, command).find(|argument| argument.name == "hint");
             (variables, stages, hint.map(|hint| find::parse_hint(&hint)).transpose()?.flatten())
         }
         "count" => {
-            let variables = variables(call, "count", command)?;
+            let variables = variables(call, "count", command, &about)?;
             let request = count::parse(command, &variables)?;
             (variables, through_view::count(command, request.limit), request.hint)
         }
         "distinct" => {
-            let variables = variables(call, "distinct", command)?;
+            let variables = variables(call, "distinct", command, &about)?;
             distinct::parse(command, &variables)?;
             (variables, through_view::distinct(command), None)
         }
@@ -201,13 +203,14 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
     let read = |request| {
         Ok(Explained { namespace: namespace()?, request, write: None, update: None, returns: false })
     };
+    let about = About::of_command(call, command)?;
     match name {
-        "find" => read(find::parse(command, &variables(call, find::NAME, command)?)?.request),
-        "count" => read(count::parse(command, &variables(call, "count", command)?)?),
-        "distinct" => read(distinct::parse(command, &variables(call, "distinct", command)?)?.1),
+        "find" => read(find::parse(command, &variables(call, find::NAME, command, &about)?)?.request),
+        "count" => read(count::parse(command, &variables(call, "count", command, &about)?)?),
+        "distinct" => read(distinct::parse(command, &variables(call, "distinct", command, &about)?)?.1),
         "update" => {
             let statement = update::Statement::parse(single(command, "updates")?)?;
-            let variables = statement_variables(call, "update", command, statement.collation)?;
+            let variables = statement_variables(call, "update", command, &about, statement.collation)?;
             let scope = Scope::new(&variables);
             let update = planned_update(statement.update, statement.array_filters, statement.multi, &scope);
             let filter = statement.filter(&scope)?;
@@ -221,7 +224,7 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
         }
         "delete" => {
             let statement = delete::Statement::parse(single(command, "deletes")?)?;
-            let variables = statement_variables(call, "delete", command, statement.collation)?;
+            let variables = statement_variables(call, "delete", command, &about, statement.collation)?;
             let filter = Filter::parse_in(statement.filter, &Scope::new(&variables))?;
             let request = ReadRequest {
                 hint: statement.hint,
@@ -239,7 +242,7 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
         }
         "findAndModify" | "findandmodify" => {
             let options = find_and_modify::Options::parse(command)?;
-            let variables = variables(call, "findAndModify", command)?;
+            let variables = variables(call, "findAndModify", command, &about)?;
             let scope = Scope::new(&variables);
             let update = options
                 .update
@@ -270,14 +273,15 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
 
 /// A write command's variables, under the collation of its statement if that names one.
 fn statement_variables(
-    call: &mut Call<'_, '_>,
+    call: &Call<'_, '_>,
     name: &'static str,
     command: RawDocument<'_>,
+    about: &About,
     collation: Option<RawDocument<'_>>,
 ) -> Result<Variables> {
     match collation::named(collation)? {
         Some(named) => variables_under(call, name, command, named),
-        None => variables(call, name, command),
+        None => variables(call, name, command, about),
     }
 }
 

@@ -16,6 +16,7 @@ use kilim_query::sort::Sort;
 use kilim_query::stage::Place;
 
 use super::aggregate::{self, Asked};
+use crate::about::About;
 use crate::argument::{Argument, arguments, check_not_null};
 use crate::cursor_reply;
 use crate::dispatch::Call;
@@ -48,12 +49,14 @@ pub struct Find {
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     // mongod looks at the options first.
-    let variables = variables(call, NAME, call.body)?;
     let namespace = call.namespace();
-    if let Ok(namespace) = &namespace
-        && through_view::is_view(call.engine, namespace)
-    {
-        return run_through_view(call, namespace.clone(), variables);
+    let about = match &namespace {
+        Ok(namespace) => About::of(call, namespace)?,
+        Err(_) => About::Nothing,
+    };
+    let variables = variables(call, NAME, call.body, &about)?;
+    if about.is_piped() {
+        return run_through_view(call, namespace?, variables);
     }
     let find = parse(call.body, &variables)?;
     let namespace = namespace?;

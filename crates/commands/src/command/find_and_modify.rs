@@ -14,6 +14,7 @@ use kilim_query::update::Update;
 use super::find::{check_hint_not_null, parse_hint, parse_sort};
 use super::update::{now_ms, parse_array_filters};
 use super::write_reply::{check_statement_ids, push_caused, statement_id};
+use crate::about::About;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
@@ -44,7 +45,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if options.upsert {
         namespace.check_creatable()?;
     }
-    let variables = variables(call, NAME, call.body)?;
+    let about = About::of(call, &namespace)?;
+    let variables = variables(call, NAME, call.body, &about)?;
     let scope = Scope::new(&variables);
     // In mongod's order, which decides on the error where several are at fault.
     let nothing = doc! {};

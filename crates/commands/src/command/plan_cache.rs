@@ -11,6 +11,7 @@ use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 
 use super::find::parse_sort;
+use crate::about::About;
 use crate::collation;
 use crate::dispatch::Call;
 
@@ -77,7 +78,8 @@ fn query_of(call: &mut Call<'_, '_>, body: RawDocument<'_>) -> Result<Option<Rea
             false => Ok(None),
         };
     };
-    let collation = collation::of_command(call, "planCacheClear", body)?;
+    let named = collation::named(collation::argument("planCacheClear", body)?)?;
+    let collation = About::of_command(call, body)?.collation(named)?;
     let variables = Variables::default().under(collation.clone());
     let scope = Scope::new(&variables);
     let mut request = ReadRequest::new(Arc::new(Filter::parse_in(query, &scope)?));

@@ -18,6 +18,7 @@ use super::find::{check_hint_not_null, parse_hint};
 use super::write_reply::{
     Failures, WriteOptions, check_batch, check_statement_ids, required, statement_id, upserted_entry,
 };
+use crate::about::About;
 use crate::argument::{Argument, nested};
 use crate::collation;
 use crate::dispatch::Call;
@@ -57,7 +58,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if statements.iter().any(|statement| statement.upsert) {
         namespace.check_creatable()?;
     }
-    let variables = variables(call, NAME, call.body);
+    let about = About::of(call, &namespace);
+    let variables = about.and_then(|about| variables(call, NAME, call.body, &about));
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = Vec::new();
     let mut failures = Failures::default();
@@ -199,7 +201,7 @@ pub fn own_variables(
     collation: Option<RawDocument<'_>>,
 ) -> Result<Option<Result<Variables>>> {
     let Some(named) = collation::named(collation)? else { return Ok(None) };
-    let collation = collation::resolved(call, namespace, Some(named))?;
+    let collation = About::of(call, namespace)?.collation(Some(named))?;
     Ok(Some(variables_under(call, command, call.body, collation)))
 }
 

@@ -12,7 +12,7 @@ use crate::action::{
     Modify, Scope, Update, UpdateModifications,
 };
 use crate::command::{Command, encode};
-use crate::cursor::{Batches, Cursor};
+use crate::cursor::{Batches, Cursor, Paging};
 use crate::database::Database;
 use crate::results::count;
 
@@ -32,6 +32,11 @@ impl<T> Collection<T> {
         &self.name
     }
 
+    /// The database that it is in.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
     /// The same collection, of another type.
     pub fn of_type<U>(&self) -> Collection<U> {
         Collection::new(self.database.clone(), &self.name)
@@ -48,8 +53,8 @@ impl<T> Collection<T> {
     }
 
     /// Runs a pipeline.
-    pub fn aggregate(&self, pipeline: impl IntoIterator<Item = bson::Document>) -> Aggregate<'_, T> {
-        Aggregate::new(self, pipeline.into_iter().collect())
+    pub fn aggregate(&self, pipeline: impl IntoIterator<Item = bson::Document>) -> Aggregate<'_> {
+        Aggregate::new(&self.database, Some(&self.name), pipeline.into_iter().collect())
     }
 
     /// How many documents match.
@@ -131,7 +136,7 @@ impl<T> Collection<T> {
     /// The indexes, as MongoDB describes them.
     pub fn list_indexes(&self) -> Result<Cursor<bson::Document>> {
         let reply = self.database.run(Command::new("listIndexes", self.name()))?;
-        Ok(Cursor::new(Batches::of(self.database.clone(), reply, None, None)))
+        Ok(Cursor::new(Batches::of(self.database.clone(), reply, Paging::default())))
     }
 
     pub fn drop_index(&self, name: &str) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue, ValueRef, Writer};
 use kilim_commands::{Client, Request};
@@ -41,8 +40,10 @@ impl Command {
         Ok(())
     }
 
-    pub fn set_optional(&mut self, name: &str, document: Option<&bson::Document>) -> Result<()> {
-        document.map_or(Ok(()), |document| self.set_document(name, document))
+    /// All fields of a document.
+    pub fn set_all(&mut self, fields: &bson::Document) -> Result<()> {
+        self.body.append_elements(encode(fields)?.as_raw().elements());
+        Ok(())
     }
 
     pub fn set_list(&mut self, name: &str, list: &[bson::Document]) -> Result<()> {
@@ -60,17 +61,13 @@ impl Command {
         self.set(name, list.as_raw());
     }
 
-    pub fn set_time_limit(&mut self, limit: Option<Duration>) {
-        if let Some(limit) = limit {
-            self.set("maxTimeMS", i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
-        }
-    }
-
-    /// Puts a running transaction into it.
+    /// Puts a session into it, and a running transaction.
     pub fn sign(&mut self, signature: Signature) {
         self.set("lsid", signature.logical_id().as_raw());
-        self.set("txnNumber", signature.number());
-        self.set("autocommit", false);
+        if let Some(number) = signature.transaction() {
+            self.set("txnNumber", number);
+            self.set("autocommit", false);
+        }
     }
 
     /// Runs it. A reply with `ok: 0` is an error.

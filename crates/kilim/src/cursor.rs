@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue};
 use serde::de::DeserializeOwned;
@@ -9,6 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::Result;
 use crate::command::Command;
 use crate::database::Database;
+use crate::options::CursorType;
 use crate::session::Signature;
 
 /// The documents that a query finds, in turn. A batch of them is in memory, never all.
@@ -43,28 +45,43 @@ pub(crate) struct Batches {
     /// What more is asked for by; 0 when there is no more.
     id: i64,
     collection: String,
-    batch_size: Option<u32>,
-    /// The transaction that it was opened in.
-    signature: Option<Signature>,
+    paging: Paging,
     reply: Document,
     /// Where documents lie in the reply, last first.
     places: Vec<Range<usize>>,
 }
 
+/// How a cursor goes on.
+#[derive(Debug)]
+pub(crate) struct Paging {
+    pub batch_size: Option<u32>,
+    pub kind: CursorType,
+    /// How long a batch waits for the first document.
+    pub max_await: Option<Duration>,
+    /// The session and the transaction that it was opened in.
+    pub signature: Option<Signature>,
+}
+
+impl Default for Paging {
+    fn default() -> Paging {
+        Paging { batch_size: None, kind: CursorType::NonTailable, max_await: None, signature: None }
+    }
+}
+
+/// The first document of a reply with a cursor.
+pub(crate) fn first_of(reply: &Document) -> Option<RawDocument<'_>> {
+    let cursor = reply.get("cursor").and_then(RawValue::as_document)?;
+    cursor.get("firstBatch").and_then(RawValue::as_array)?.iter().next()?.as_document()
+}
+
 impl Batches {
     /// From a reply with a cursor.
-    pub fn of(
-        database: Database,
-        reply: Document,
-        batch_size: Option<u32>,
-        signature: Option<Signature>,
-    ) -> Batches {
+    pub fn of(database: Database, reply: Document, paging: Paging) -> Batches {
         let mut batches = Batches {
             database,
             id: 0,
             collection: String::new(),
-            batch_size,
-            signature,
+            paging,
             reply: Document::new(),
             places: Vec::new(),
         };
@@ -102,10 +119,13 @@ impl Batches {
 
     /// The next document's bytes.
     pub fn next(&mut self) -> Option<Result<&[u8]>> {
+        let mut asked = false;
         while self.places.is_empty() {
-            if self.id == 0 {
+            let ended = self.id == 0 || (asked && self.paging.kind == CursorType::Tailable);
+            if ended {
                 return None;
             }
+            asked = true;
             if let Err(error) = self.ask_more() {
                 self.id = 0;
                 return Some(Err(error));
@@ -118,10 +138,13 @@ impl Batches {
     fn ask_more(&mut self) -> Result<()> {
         let mut command = Command::new("getMore", self.id);
         command.set("collection", self.collection.as_str());
-        if let Some(size) = self.batch_size {
+        if let Some(size) = self.paging.batch_size {
             command.set("batchSize", i64::from(size));
         }
-        if let Some(signature) = self.signature {
+        if let Some(time) = self.paging.max_await {
+            command.set("maxTimeMS", i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+        }
+        if let Some(signature) = self.paging.signature {
             command.sign(signature);
         }
         let reply = self.database.run(command)?;

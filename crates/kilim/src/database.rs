@@ -9,9 +9,10 @@ use std::time::Duration;
 use kilim_bson::RawValue;
 use kilim_engine::{Engine, EngineOptions};
 
+use crate::action::{Aggregate, CreateCollection};
 use crate::collection::Collection;
 use crate::command::Command;
-use crate::cursor::{Batches, Cursor};
+use crate::cursor::{Batches, Cursor, Paging};
 use crate::session::Session;
 use crate::{Error, Result};
 
@@ -144,12 +145,49 @@ impl Database {
         Collection::new(self.clone(), name)
     }
 
+    /// Makes a collection with options of its own, or a view.
+    ///
+    /// ```
+    /// # use kilim::{Database, bson::{doc, Document}, options::{Collation, CollationStrength}};
+    /// # fn main() -> kilim::Result<()> {
+    /// # let database = Database::in_memory()?;
+    /// let caseless = Collation::new("en").strength(CollationStrength::Secondary);
+    /// database.create_collection("users").collation(caseless).validator(doc! {"name": {"$type": "string"}}).run()?;
+    /// let users = database.collection::<Document>("users");
+    /// users.create_index(doc! {"name": 1}).unique(true).run()?;
+    /// users.insert_one(doc! {"_id": 1, "name": "Ada"}).run()?;
+    /// assert!(users.insert_one(doc! {"name": "ADA"}).run().unwrap_err().is_duplicate_key());
+    /// assert!(users.insert_one(doc! {"name": 7}).run().is_err());
+    /// assert_eq!(users.find_one(doc! {"name": "ada"}).run()?, Some(doc! {"_id": 1, "name": "Ada"}));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_collection(&self, name: impl Into<String>) -> CreateCollection<'_> {
+        CreateCollection::new(self, name.into())
+    }
+
+    /// Runs a pipeline that reads no collection, or several: one that begins with `$documents`, say.
+    ///
+    /// ```
+    /// # use kilim::{Database, bson::{doc, Document}};
+    /// # fn main() -> kilim::Result<()> {
+    /// # let database = Database::in_memory()?;
+    /// let pipeline = [doc! {"$documents": [{"n": 1}, {"n": 2}]}, doc! {"$match": {"$expr": {"$gt": ["$n", "$$least"]}}}];
+    /// let large = database.aggregate(pipeline).let_vars(doc! {"least": 1}).run::<Document>()?;
+    /// assert_eq!(large.collect::<kilim::Result<Vec<_>>>()?, [doc! {"n": 2}]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn aggregate(&self, pipeline: impl IntoIterator<Item = bson::Document>) -> Aggregate<'_> {
+        Aggregate::new(self, None, pipeline.into_iter().collect())
+    }
+
     /// The names of the collections.
     pub fn list_collection_names(&self) -> Result<Vec<String>> {
         let mut command = Command::new("listCollections", 1);
         command.set("nameOnly", true);
         let reply = self.run(command)?;
-        let names: Cursor<bson::Document> = Cursor::new(Batches::of(self.clone(), reply, None, None));
+        let names: Cursor<bson::Document> = Cursor::new(Batches::of(self.clone(), reply, Paging::default()));
         names.map(|one| Ok(one?.get_str("name").unwrap_or_default().to_owned())).collect()
     }
 

@@ -38,6 +38,7 @@ mod command;
 mod cursor;
 mod database;
 mod error;
+pub mod options;
 mod results;
 mod session;
 

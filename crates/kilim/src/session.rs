@@ -10,15 +10,17 @@ use crate::database::Database;
 #[derive(Debug)]
 pub struct Session {
     database: Database,
-    signature: Signature,
+    id: bson::Uuid,
+    /// The number of its latest transaction.
+    number: i64,
     state: State,
 }
 
-/// A session and the number of its transaction, as commands carry them.
+/// A session, and its transaction if it is in one, as commands carry them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signature {
     id: bson::Uuid,
-    number: i64,
+    transaction: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,13 +33,13 @@ enum State {
 
 impl Session {
     pub(crate) fn new(database: Database) -> Session {
-        Session { database, signature: Signature { id: bson::Uuid::new(), number: 0 }, state: State::None }
+        Session { database, id: bson::Uuid::new(), number: 0, state: State::None }
     }
 
     /// Begins a transaction; one that is open is aborted.
     pub fn start_transaction(&mut self) -> Result<()> {
         self.abort_transaction()?;
-        self.signature.number += 1;
+        self.number += 1;
         self.state = State::Starting;
         Ok(())
     }
@@ -62,32 +64,32 @@ impl Session {
             return Ok(());
         }
         let mut command = Command::new(how, 1);
-        command.sign(self.signature);
+        command.sign(Signature { id: self.id, transaction: Some(self.number) });
         command.run(&self.database.shared.engine, "admin").map(drop)
     }
 
-    /// Puts the session into a command, and its transaction.
-    pub(crate) fn sign(&mut self, command: &mut Command) {
-        match self.state {
-            State::None => command.set("lsid", self.signature.logical_id().as_raw()),
-            State::Starting => {
-                command.sign(self.signature);
-                command.set("startTransaction", true);
-                self.state = State::Running;
-            }
-            State::Running => command.sign(self.signature),
+    /// Puts the session into a command, and its transaction. What a cursor goes on with.
+    fn sign(&mut self, command: &mut Command) -> Signature {
+        let transaction = (self.state != State::None).then_some(self.number);
+        let signature = Signature { id: self.id, transaction };
+        command.sign(signature);
+        if self.state == State::Starting {
+            command.set("startTransaction", true);
+            self.state = State::Running;
         }
-    }
-
-    /// What a cursor goes on with, if it was opened in a transaction.
-    pub(crate) fn signature(&self) -> Option<Signature> {
-        (self.state == State::Running).then_some(self.signature)
+        signature
     }
 }
 
+/// Puts a session, if there is one, into a command; what a cursor that it opens goes on with.
+pub(crate) fn sign(session: Option<&mut Session>, command: &mut Command) -> Option<Signature> {
+    Some(session?.sign(command))
+}
+
 impl Signature {
-    pub fn number(&self) -> i64 {
-        self.number
+    /// The number of the transaction.
+    pub fn transaction(&self) -> Option<i64> {
+        self.transaction
     }
 
     pub fn logical_id(&self) -> Document {
@@ -104,7 +106,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         // Nobody is left to tell. What cannot be ended ends by its age.
         let _ = self.abort_transaction();
-        let ids = kilim_bson::Array::from_iter([kilim_bson::Value::from(self.signature.logical_id())]);
+        let signature = Signature { id: self.id, transaction: None };
+        let ids = kilim_bson::Array::from_iter([kilim_bson::Value::from(signature.logical_id())]);
         let _ = Command::new("endSessions", ids.as_raw()).run(&self.database.shared.engine, "admin");
     }
 }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use kilim::bson::{self, Bson, doc};
+use kilim::options::ReturnDocument;
 use kilim::{Database, Error};
 use serde::{Deserialize, Serialize};
 
@@ -92,8 +93,12 @@ fn updates_say_what_they_did() {
     let was =
         orders.find_one_and_update(doc! {"_id": 77}, doc! {"$set": {"note": "n"}}).run().unwrap().unwrap();
     assert_eq!(was, order(77));
-    let is =
-        orders.find_one_and_replace(doc! {"_id": 77}, order(77)).return_new(true).run().unwrap().unwrap();
+    let is = orders
+        .find_one_and_replace(doc! {"_id": 77}, order(77))
+        .return_document(ReturnDocument::After)
+        .run()
+        .unwrap()
+        .unwrap();
     assert_eq!(is, order(77));
     let gone = orders.find_one_and_delete(doc! {}).sort(doc! {"_id": -1}).run().unwrap().unwrap();
     assert_eq!(gone.id, 77);

@@ -1,60 +1,60 @@
 //! `aggregate`.
 
-use std::time::Duration;
+use bson::Bson;
 
+use super::setters::{Options, setters};
 use crate::Result;
-use crate::collection::Collection;
 use crate::command::Command;
-use crate::cursor::{Batches, Cursor};
-use crate::session::Session;
+use crate::cursor::{Batches, Cursor, Paging};
+use crate::database::Database;
+use crate::session::{Session, sign};
 
 #[derive(Debug)]
 #[must_use = "nothing happens before `run`"]
-pub struct Aggregate<'a, T> {
-    collection: &'a Collection<T>,
+pub struct Aggregate<'a> {
+    database: &'a Database,
+    /// None for a pipeline whose first stage reads no collection.
+    collection: Option<&'a str>,
     pipeline: Vec<bson::Document>,
-    allow_disk_use: Option<bool>,
-    max_time: Option<Duration>,
+    batch_size: Option<u32>,
+    options: Options,
     session: Option<&'a mut Session>,
 }
 
-impl<'a, T> Aggregate<'a, T> {
-    pub(crate) fn new(collection: &'a Collection<T>, pipeline: Vec<bson::Document>) -> Aggregate<'a, T> {
-        Aggregate { collection, pipeline, allow_disk_use: None, max_time: None, session: None }
+impl<'a> Aggregate<'a> {
+    pub(crate) fn new(
+        database: &'a Database,
+        collection: Option<&'a str>,
+        pipeline: Vec<bson::Document>,
+    ) -> Aggregate<'a> {
+        let options = Options::default();
+        Aggregate { database, collection, pipeline, batch_size: None, options, session: None }
     }
 
-    /// Whether stages that need more memory than they may have go to disk.
-    pub fn allow_disk_use(mut self, allow: bool) -> Self {
-        self.allow_disk_use = Some(allow);
-        self
-    }
+    setters!(allow_disk_use bypass_document_validation collation comment hint let_vars max_time session);
 
-    pub fn max_time(mut self, time: Duration) -> Self {
-        self.max_time = Some(time);
-        self
-    }
-
-    /// In a session's transaction.
-    pub fn session(mut self, session: &'a mut Session) -> Self {
-        self.session = Some(session);
+    /// How many documents are in memory at a time.
+    pub fn batch_size(mut self, documents: u32) -> Self {
+        self.batch_size = Some(documents.max(1));
         self
     }
 
     /// What comes out has a type of its own.
     pub fn run<R>(self) -> Result<Cursor<R>> {
-        let mut command = Command::new("aggregate", self.collection.name());
+        let mut command = match self.collection {
+            Some(collection) => Command::new("aggregate", collection),
+            None => Command::new("aggregate", 1),
+        };
         command.set_list("pipeline", &self.pipeline)?;
-        command.set("cursor", kilim_bson::Document::new().as_raw());
-        if let Some(allow) = self.allow_disk_use {
-            command.set("allowDiskUse", allow);
+        let mut cursor = bson::Document::new();
+        if let Some(size) = self.batch_size {
+            cursor.insert("batchSize", Bson::Int64(size.into()));
         }
-        command.set_time_limit(self.max_time);
-        let signature = self.session.and_then(|session| {
-            session.sign(&mut command);
-            session.signature()
-        });
-        let database = &self.collection.database;
-        let reply = database.run(command)?;
-        Ok(Cursor::new(Batches::of(database.clone(), reply, None, signature)))
+        command.set_document("cursor", &cursor)?;
+        self.options.put(&mut command)?;
+        let signature = sign(self.session, &mut command);
+        let reply = self.database.run(command)?;
+        let paging = Paging { batch_size: self.batch_size, signature, ..Paging::default() };
+        Ok(Cursor::new(Batches::of(self.database.clone(), reply, paging)))
     }
 }

@@ -4,10 +4,12 @@ use kilim_bson::{Document, RawValue};
 use serde::de::DeserializeOwned;
 
 use super::UpdateModifications;
+use super::setters::{Options, setters};
 use crate::Result;
 use crate::collection::Collection;
 use crate::command::Command;
-use crate::session::Session;
+use crate::options::ReturnDocument;
+use crate::session::{Session, sign};
 
 #[derive(Debug)]
 pub(crate) enum Modify {
@@ -22,10 +24,7 @@ pub struct FindAndModify<'a, T> {
     collection: &'a Collection<T>,
     filter: bson::Document,
     modify: Modify,
-    sort: Option<bson::Document>,
-    projection: Option<bson::Document>,
-    upsert: bool,
-    return_new: bool,
+    options: Options,
     session: Option<&'a mut Session>,
 }
 
@@ -35,36 +34,22 @@ impl<'a, T> FindAndModify<'a, T> {
         filter: bson::Document,
         modify: Modify,
     ) -> FindAndModify<'a, T> {
-        let (sort, projection, upsert, return_new, session) = (None, None, false, false, None);
-        FindAndModify { collection, filter, modify, sort, projection, upsert, return_new, session }
+        FindAndModify { collection, filter, modify, options: Options::default(), session: None }
     }
 
-    /// Which document is the first.
-    pub fn sort(mut self, sort: bson::Document) -> Self {
-        self.sort = Some(sort);
-        self
-    }
+    setters!(
+        array_filters bypass_document_validation collation comment hint let_vars max_time session sort upsert
+    );
 
+    /// Which fields are returned, and what is computed from them.
     pub fn projection(mut self, projection: bson::Document) -> Self {
-        self.projection = Some(projection);
+        self.options.set("fields", projection);
         self
     }
 
-    /// Inserts what the filter and the update say if nothing matches.
-    pub fn upsert(mut self, upsert: bool) -> Self {
-        self.upsert = upsert;
-        self
-    }
-
-    /// Returns the document as it is afterwards, not as it was.
-    pub fn return_new(mut self, new: bool) -> Self {
-        self.return_new = new;
-        self
-    }
-
-    /// In a session's transaction.
-    pub fn session(mut self, session: &'a mut Session) -> Self {
-        self.session = Some(session);
+    /// Returns the document as it was, or as it is afterwards.
+    pub fn return_document(mut self, which: ReturnDocument) -> Self {
+        self.options.set("new", which == ReturnDocument::After);
         self
     }
 }
@@ -78,17 +63,8 @@ impl<T: DeserializeOwned> FindAndModify<'_, T> {
             Modify::Replace(replacement) => command.set("update", replacement?.as_raw()),
             Modify::Delete => command.set("remove", true),
         }
-        command.set_optional("sort", self.sort.as_ref())?;
-        command.set_optional("fields", self.projection.as_ref())?;
-        if self.upsert {
-            command.set("upsert", true);
-        }
-        if self.return_new {
-            command.set("new", true);
-        }
-        if let Some(session) = self.session {
-            session.sign(&mut command);
-        }
+        self.options.put(&mut command)?;
+        sign(self.session, &mut command);
         let reply = self.collection.database.run(command)?;
         match reply.get("value").and_then(RawValue::as_document) {
             Some(document) => Ok(Some(bson::deserialize_from_slice(document.as_bytes())?)),

@@ -3,12 +3,13 @@
 use bson::Bson;
 use kilim_bson::{Document, RawDocument, Writer};
 
+use super::setters::{Options, setters};
 use crate::Result;
 use crate::collection::Collection;
 use crate::command::Command;
 use crate::error::Error;
 use crate::results::{InsertManyResult, InsertOneResult, check_writes, field};
-use crate::session::Session;
+use crate::session::{Session, sign};
 
 /// What one command may carry, as on the wire.
 const BATCH_DOCUMENTS: usize = 100_000;
@@ -19,6 +20,7 @@ const BATCH_BYTES: usize = 48_000_000;
 pub struct InsertOne<'a, T> {
     collection: &'a Collection<T>,
     document: Result<Document>,
+    options: Options,
     session: Option<&'a mut Session>,
 }
 
@@ -28,30 +30,27 @@ pub struct InsertMany<'a, T> {
     collection: &'a Collection<T>,
     documents: Result<Vec<Document>>,
     ordered: bool,
+    options: Options,
     session: Option<&'a mut Session>,
 }
 
 impl<'a, T> InsertOne<'a, T> {
     pub(crate) fn new(collection: &'a Collection<T>, document: Result<Document>) -> InsertOne<'a, T> {
-        InsertOne { collection, document, session: None }
+        InsertOne { collection, document, options: Options::default(), session: None }
     }
 
-    /// In a session's transaction.
-    pub fn session(mut self, session: &'a mut Session) -> Self {
-        self.session = Some(session);
-        self
-    }
+    setters!(bypass_document_validation comment session);
 
     pub fn run(self) -> Result<InsertOneResult> {
         let document = with_id(self.document?);
-        insert(self.collection, std::slice::from_ref(&document), true, self.session)?;
+        insert(self.collection, std::slice::from_ref(&document), true, &self.options, self.session)?;
         Ok(InsertOneResult { inserted_id: field(document.as_raw(), "_id")? })
     }
 }
 
 impl<'a, T> InsertMany<'a, T> {
     pub(crate) fn new(collection: &'a Collection<T>, documents: Result<Vec<Document>>) -> InsertMany<'a, T> {
-        InsertMany { collection, documents, ordered: true, session: None }
+        InsertMany { collection, documents, ordered: true, options: Options::default(), session: None }
     }
 
     /// Whether one that is refused ends the insert: true unless told otherwise.
@@ -60,11 +59,7 @@ impl<'a, T> InsertMany<'a, T> {
         self
     }
 
-    /// In a session's transaction.
-    pub fn session(mut self, session: &'a mut Session) -> Self {
-        self.session = Some(session);
-        self
-    }
+    setters!(bypass_document_validation comment session);
 
     pub fn run(mut self) -> Result<InsertManyResult> {
         let documents: Vec<Document> = self.documents?.into_iter().map(with_id).collect();
@@ -80,7 +75,8 @@ impl<'a, T> InsertMany<'a, T> {
             };
             let count = documents[first..].iter().take(BATCH_DOCUMENTS).take_while(fits).count().max(1);
             let batch = &documents[first..first + count];
-            match insert(self.collection, batch, self.ordered, self.session.as_deref_mut()) {
+            let session = self.session.as_deref_mut();
+            match insert(self.collection, batch, self.ordered, &self.options, session) {
                 Ok(()) => {}
                 Err(Error::Writes(errors)) => {
                     refused.extend(errors.into_iter().map(|mut error| {
@@ -106,13 +102,13 @@ fn insert<T>(
     collection: &Collection<T>,
     documents: &[Document],
     ordered: bool,
+    options: &Options,
     session: Option<&mut Session>,
 ) -> Result<()> {
     let mut command = Command::new("insert", collection.name());
     command.set("ordered", ordered);
-    if let Some(session) = session {
-        session.sign(&mut command);
-    }
+    options.put(&mut command)?;
+    sign(session, &mut command);
     let raw: Vec<RawDocument<'_>> = documents.iter().map(Document::as_raw).collect();
     let database = &collection.database;
     let reply = command.run_with(&database.shared.engine, &database.name, vec![("documents", raw)])?;

@@ -2,15 +2,18 @@
 
 mod aggregate;
 mod count;
+mod create_collection;
 mod delete;
 mod find;
 mod find_and_modify;
 mod index;
 mod insert;
+pub(crate) mod setters;
 mod update;
 
 pub use aggregate::Aggregate;
 pub use count::{Count, Distinct};
+pub use create_collection::CreateCollection;
 pub use delete::Delete;
 pub use find::{Find, FindOne, Many, One};
 pub use find_and_modify::FindAndModify;

@@ -3,11 +3,12 @@
 use kilim_bson::Document;
 
 use super::Scope;
+use super::setters::{Options, setters};
 use crate::Result;
 use crate::collection::Collection;
 use crate::command::{Command, encode};
 use crate::results::UpdateResult;
-use crate::session::Session;
+use crate::session::{Session, sign};
 
 /// What an update does: operators, or a pipeline.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +39,9 @@ impl UpdateModifications {
     }
 }
 
+/// Options of a statement; the others are the command's.
+const OF_STATEMENT: [&str; 4] = ["arrayFilters", "collation", "hint", "upsert"];
+
 #[derive(Debug)]
 #[must_use = "nothing happens before `run`"]
 pub struct Update<'a, T> {
@@ -45,9 +49,7 @@ pub struct Update<'a, T> {
     filter: bson::Document,
     change: Change,
     scope: Scope,
-    upsert: bool,
-    array_filters: Vec<bson::Document>,
-    hint: Option<bson::Document>,
+    options: Options,
     session: Option<&'a mut Session>,
 }
 
@@ -81,51 +83,25 @@ impl<'a, T> Update<'a, T> {
         change: Change,
         scope: Scope,
     ) -> Update<'a, T> {
-        let (upsert, array_filters, hint, session) = (false, Vec::new(), None, None);
-        Update { collection, filter, change, scope, upsert, array_filters, hint, session }
+        Update { collection, filter, change, scope, options: Options::default(), session: None }
     }
 
-    /// Inserts what the filter and the update say if nothing matches.
-    pub fn upsert(mut self, upsert: bool) -> Self {
-        self.upsert = upsert;
-        self
-    }
+    setters!(
+        array_filters bypass_document_validation collation comment hint let_vars session upsert
+    );
 
-    /// Which elements `$[name]` means.
-    pub fn array_filters(mut self, filters: impl IntoIterator<Item = bson::Document>) -> Self {
-        self.array_filters = filters.into_iter().collect();
-        self
-    }
-
-    /// The key of the index to use.
-    pub fn hint(mut self, key: bson::Document) -> Self {
-        self.hint = Some(key);
-        self
-    }
-
-    /// In a session's transaction.
-    pub fn session(mut self, session: &'a mut Session) -> Self {
-        self.session = Some(session);
-        self
-    }
-
-    pub fn run(self) -> Result<UpdateResult> {
+    pub fn run(mut self) -> Result<UpdateResult> {
         let mut statement = Command::new("q", encode(&self.filter)?.as_raw());
         match self.change {
             Change::Modify(update) => update.put("u", &mut statement)?,
             Change::Replace(replacement) => statement.set("u", replacement?.as_raw()),
         }
         statement.set("multi", self.scope == Scope::Many);
-        statement.set("upsert", self.upsert);
-        if !self.array_filters.is_empty() {
-            statement.set_list("arrayFilters", &self.array_filters)?;
-        }
-        statement.set_optional("hint", self.hint.as_ref())?;
+        self.options.put_some(&OF_STATEMENT, &mut statement)?;
         let mut command = Command::new("update", self.collection.name());
         command.set_statements("updates", statement);
-        if let Some(session) = self.session {
-            session.sign(&mut command);
-        }
+        self.options.put(&mut command)?;
+        sign(self.session, &mut command);
         UpdateResult::of(self.collection.database.run(command)?.as_raw())
     }
 }

@@ -6,7 +6,10 @@
 //!
 //! Invariant: keys compare by their bytes as documents compare by the sort.
 
-use kilim_bson::{Array, Collator, Component, Path, RawArray, RawDocument, RawValue, encode_value_with};
+use kilim_bson::{
+    Array, Collator, Component, KeyDecoder, KeyEncoder, Path, RawArray, RawDocument, RawValue, Value,
+    encode_value_with,
+};
 use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -119,12 +122,17 @@ impl Sort {
         }
     }
 
-    /// The values that the document's key is made of, one for each field.
+    /// The values that the document's key is made of, one for each field. Under a collation its keys stand for texts,
+    /// in the form that [`KeyDecoder::next_of`] has for them.
     pub fn values_of(&self, document: RawDocument<'_>) -> Result<Array> {
         let mut smallest =
             Smallest { sort: self, key: None, candidate: Vec::new(), values: Some(Array::new()) };
         smallest.expand(document, self.columns())?;
-        Ok(smallest.values.unwrap_or_default())
+        let values = smallest.values.unwrap_or_default();
+        match self.collator() {
+            None => Ok(values),
+            Some(collator) => values.as_raw().iter().map(|value| collated(value, collator)).collect(),
+        }
     }
 
     fn columns<'a>(&self) -> Vec<Column<'a, '_>> {
@@ -138,6 +146,20 @@ impl Sort {
         out.extend_from_slice(&smallest.key.unwrap_or_default());
         Ok(())
     }
+}
+
+/// A value with the collation's keys in place of its texts.
+fn collated(value: RawValue<'_>, collator: &dyn Collator) -> Result<Value> {
+    match value {
+        RawValue::String(_) | RawValue::Symbol(_) | RawValue::Document(_) | RawValue::Array(_) => {}
+        value => return Ok(value.to_value()),
+    }
+    let mut encoder = KeyEncoder::new();
+    encoder.push_with(value, false, Some(collator));
+    let decoder = KeyDecoder::new(encoder.key(), encoder.type_bits());
+    decoder
+        .and_then(|mut decoder| decoder.next_of(false, true))
+        .map_err(|_| Error::bug("a key that was just made cannot be read"))
 }
 
 fn parse_part(name: &str, value: RawValue<'_>) -> Result<SortPart> {

@@ -6,7 +6,7 @@ use kilim_bson::{Document, RawArray, RawDocument, RawValue, Writer, doc};
 use kilim_engine::planner::Hint;
 use kilim_engine::write::{self, FindAndModifyRequest, Modification, UpdateRequest};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::Scope;
+use kilim_query::expression::{Bindings, Env, Scope};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::update::Update;
@@ -70,12 +70,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "Cannot use a $meta sortKey projection in findAndModify commands.",
         ));
     }
-    if projection.as_ref().is_some_and(Projection::wants_index_key) {
-        return Err(Error::user(
-            ErrorCode::NotImplemented,
-            "{$meta: \"indexKey\"} is not supported in findAndModify",
-        ));
-    }
     let request = FindAndModifyRequest {
         target: UpdateRequest {
             filter: filter.clone(),
@@ -92,6 +86,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             false => Modification::Update { new: options.new },
         },
         sort,
+        tells_key: projection.as_ref().is_some_and(Projection::wants_index_key),
     };
     let executing = |error| while_executing("Plan executor error during findAndModify", error);
     let modified = write::find_and_modify(&mut call.unit, &namespace, &request).map_err(executing)?;
@@ -108,7 +103,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         (Some(value), Some(projection)) => {
             let position = projection.position(&filter, value.as_raw());
             let mut writer = Writer::new();
-            projection.apply(value.as_raw(), position, &mut writer).map_err(executing)?;
+            let mut env = Env::new(value.as_raw(), Bindings::none());
+            env.key = modified.key.as_ref().map(Document::as_raw);
+            projection.apply_in(&env, position, &mut writer).map_err(executing)?;
             reply.push("value", writer.finish());
         }
         (value, _) => reply.push("value", value),

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use kilim_bson::{Document, KeyDecoder, RawValue, component_length, encode_value};
-use kilim_error::{Error, ErrorCode, Result, StorageError};
+use kilim_error::{Error, Result, StorageError};
 use kilim_storage::{Bytes, Direction, Scan, Snapshot, Space};
 
 use super::fetch::read_record;
@@ -130,16 +130,10 @@ impl IndexScanner {
         Ok(Work::Row(Row { record, data: RowData::Key { entry, value }, key }))
     }
 
-    /// The key as a document, by the names of the index's parts.
+    /// The key as a document, by the names of the index's parts. Texts of an index that has a collation are the
+    /// collation's keys, each byte as the character of that number.
     fn told_key(&self, parts: &Entry<'_>) -> Result<Document> {
         let spec = &self.plan.index.spec;
-        // What mongod shows then are the bytes of its own library.
-        if spec.collation.is_some() {
-            return Err(Error::user(
-                ErrorCode::NotImplemented,
-                "the keys of an index that has a collation cannot be shown",
-            ));
-        }
         let values = match parts.is_long {
             false => decode_entry_key(spec, parts.key, parts.type_bits),
             // Only its beginning is stored; the record has the whole.

@@ -1,5 +1,7 @@
 //! `findAndModify`: changes or removes the first match and gives back the document, before or after.
 
+use std::sync::Arc;
+
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, Result};
 use kilim_query::sort::Sort;
@@ -11,12 +13,15 @@ use super::update::{
     matching, new_document,
 };
 use crate::namespace::Namespace;
+use crate::planner::Keys;
 
 pub struct FindAndModifyRequest<'a> {
     /// Its filter, hint and statement serve removal too.
     pub target: UpdateRequest<'a>,
     pub modification: Modification,
     pub sort: Option<Sort>,
+    /// Whether the key of the index is wanted by which the document was found.
+    pub tells_key: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub enum Modification {
 pub struct Modified {
     /// The document to give back, before projection.
     pub value: Option<Document>,
+    /// The key of the index by which it was found, where that was wanted: as it was then.
+    pub key: Option<Document>,
     pub matched: bool,
     pub upserted: Option<Value>,
 }
@@ -73,12 +80,16 @@ fn modify_first(
     request: &FindAndModifyRequest<'_>,
 ) -> Result<Option<Modified>> {
     let target = &request.target;
-    let read = matching(&target.filter, request.sort.as_ref(), target.hint.as_ref(), &target.collation);
+    let mut read = matching(&target.filter, request.sort.as_ref(), target.hint.as_ref(), &target.collation);
+    if request.tells_key {
+        read.keys = Keys::Kept;
+    }
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(None) };
     // One that somebody changed meanwhile and that no longer matches is passed over: the next in order
     // is then the first.
     while let Some(found) = candidates.next(unit)? {
         let record = found.record;
+        let key = found.key.clone();
         let changed =
             change_record(unit, namespace, found, &target.filter, |unit, collection, before, position| {
                 match request.modification {
@@ -92,7 +103,8 @@ fn modify_first(
                 }
             })?;
         if let Some(images) = changed {
-            return Ok(Some(Modified::of(images, request.modification)));
+            let key = key.map(Arc::unwrap_or_clone);
+            return Ok(Some(Modified { key, ..Modified::of(images, request.modification) }));
         }
     }
     Ok(None)
@@ -108,7 +120,7 @@ fn upsert(
         document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
     insert_new(unit, namespace, document.as_raw())?;
     let new = request.modification == Modification::Update { new: true };
-    Ok(Modified { value: new.then_some(document), matched: false, upserted: Some(id) })
+    Ok(Modified { value: new.then_some(document), upserted: Some(id), ..Modified::default() })
 }
 
 impl Modified {
@@ -117,7 +129,7 @@ impl Modified {
             Modification::Update { new: true } => images.after.unwrap_or(images.before),
             _ => images.before,
         };
-        Modified { value: Some(value), matched: true, upserted: None }
+        Modified { value: Some(value), matched: true, ..Modified::default() }
     }
 
     fn encode(&self) -> Document {
@@ -134,6 +146,8 @@ impl Modified {
     fn decode(document: &Document) -> Modified {
         Modified {
             value: document.get("value").and_then(RawValue::as_document).map(RawDocument::to_document),
+            // As on MongoDB, a retry only has the document.
+            key: None,
             matched: matches!(document.get("matched"), Some(RawValue::Bool(true))),
             upserted: document.get("upserted").map(RawValue::to_value),
         }

@@ -287,10 +287,12 @@ pub(super) struct Candidates {
     executor: Executor,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Candidate {
     pub collection: CollectionId,
     pub record: RecordId,
+    /// The key of the index by which it was found, where that is asked for.
+    pub key: Option<Arc<Document>>,
 }
 
 impl Candidates {
@@ -320,7 +322,7 @@ impl Candidates {
         let found = self.executor.next_record(&mut context)?;
         let figures = context.figures;
         unit.figures.add(figures);
-        Ok(found.map(|row| Candidate { collection: self.collection, record: row.record }))
+        Ok(found.map(|row| Candidate { collection: self.collection, record: row.record, key: row.key }))
     }
 }
 

@@ -391,7 +391,12 @@ pub fn find_and_modify(
         statement: 0,
     };
     let sort = sort.map(|sort| Sort::parse(sort.as_raw())).transpose()?;
-    let request = FindAndModifyRequest { target, modification: Modification::Update { new: true }, sort };
+    let request = FindAndModifyRequest {
+        target,
+        modification: Modification::Update { new: true },
+        sort,
+        tells_key: false,
+    };
     write::find_and_modify(unit, &ns(collection), &request)
 }
 

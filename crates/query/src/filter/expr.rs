@@ -13,8 +13,12 @@ use super::{Comparison, Filter, Operand, Predicate, number};
 use crate::expression::{Bindings, Call, Expression, Scope};
 
 impl Filter {
-    pub(super) fn parse_expr(value: RawValue<'_>, scope: &Scope<'_>) -> Result<Filter> {
-        Filter::of_expression(Expression::parse(value, scope)?)
+    pub(super) fn parse_expr(value: RawValue<'_>, scope: &Scope<'_>, in_stage: bool) -> Result<Filter> {
+        let expression = Expression::parse(value, scope)?;
+        if in_stage {
+            expression.check_asks_document_alone()?;
+        }
+        Filter::of_expression(expression)
     }
 
     /// `$sampleRate`: true by chance, which is an expression too.
@@ -31,7 +35,7 @@ impl Filter {
             return Ok(Filter::Expr(Arc::new(Expression::Constant(Value::Bool(rate == 1.0)))));
         }
         let chance = doc! {"$lt": [{"$rand": {}}, {"$const": rate}]};
-        Filter::parse_expr(RawValue::Document(chance.as_raw()), scope)
+        Filter::parse_expr(RawValue::Document(chance.as_raw()), scope, false)
     }
 
     /// The filter that an expression is, with what follows from it.

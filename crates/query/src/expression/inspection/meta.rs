@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{RawValue, Value};
-use kilim_error::{Error, ErrorCode, Result};
+use kilim_error::{Error, Result};
 
 use crate::expression::Arguments::Special;
 use crate::expression::{Call, Env, Evaluated, Expression, Fold, Operator, Scope};
@@ -35,6 +35,16 @@ const SORT_KEY: &str = "sortKey";
 const INDEX_KEY: &str = "indexKey";
 /// The number of the document's record.
 const RECORD_ID: &str = "recordId";
+
+/// What no `$match` can ask for, and what messages call it.
+const BESIDE_DOCUMENTS: [(&str, &str); 6] = [
+    (SORT_KEY, "sort key"),
+    (INDEX_KEY, "index key"),
+    (RECORD_ID, "record ID"),
+    ("randVal", "rand val"),
+    ("timeseriesBucketMinTime", "timeseries bucket min time"),
+    ("timeseriesBucketMaxTime", "timeseries bucket max time"),
+];
 
 fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     match name(call) {
@@ -73,6 +83,17 @@ impl Expression {
         self.wants(INDEX_KEY)
     }
 
+    /// Refuses what a `$match` cannot ask for: it looks at documents alone.
+    pub(crate) fn check_asks_document_alone(&self) -> Result<()> {
+        if let Expression::Call(call) = self
+            && call.operator.name == META.name
+            && let Some((_, what)) = BESIDE_DOCUMENTS.iter().find(|(own, _)| Some(*own) == name(call))
+        {
+            return Err(unavailable(what));
+        }
+        self.children().try_for_each(Expression::check_asks_document_alone)
+    }
+
     fn wants(&self, what: &str) -> bool {
         match self {
             Expression::Call(call) if call.operator.name == META.name => name(call) == Some(what),
@@ -91,22 +112,18 @@ impl Expression {
     }
 }
 
-fn parse(operator: &'static Operator, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<Expression> {
+fn unavailable(what: &str) -> Error {
+    Error::location(40_218, format!("query requires {what} metadata, but it is not available"))
+}
+
+fn parse(operator: &'static Operator, operand: RawValue<'_>, _: &Scope<'_>) -> Result<Expression> {
     let RawValue::String(name) = operand else {
         return Err(Error::location(17_307, "$meta only supports string arguments"));
     };
-    let unavailable = |what: &str| {
-        Err(Error::location(40_218, format!("query requires {what} metadata, but it is not available")))
-    };
     match name {
-        "textScore" => unavailable("text score"),
-        "geoNearDistance" => unavailable("$geoNear distance"),
-        "geoNearPoint" => unavailable("$geoNear point"),
-        // What mongod shows then are the bytes of its own library.
-        SORT_KEY if scope.collation().is_some() => Err(Error::user(
-            ErrorCode::NotImplemented,
-            "{$meta: \"sortKey\"} is not supported under a collation",
-        )),
+        "textScore" => Err(unavailable("text score")),
+        "geoNearDistance" => Err(unavailable("$geoNear distance")),
+        "geoNearPoint" => Err(unavailable("$geoNear point")),
         _ if [SORT_KEY, INDEX_KEY, RECORD_ID].contains(&name) || MISSING.contains(&name) => {
             let arguments = vec![Some(Expression::Constant(name.into()))];
             Ok(Expression::Call(Box::new(Call::new(operator, arguments))))

@@ -34,6 +34,8 @@ pub(super) struct GraphLookup {
     reader: Reader,
     bindings: Bindings,
     restriction: Option<Filter>,
+    /// Why the restriction always fails: with the first document, not before.
+    flaw: Option<Error>,
     namespace: Namespace,
     source: Source,
     memory: Memory,
@@ -119,13 +121,22 @@ impl GraphLookup {
                 }
             }
         };
-        let restriction = stage.restriction.as_ref().map(|(filter, _)| filter.bind(opening.bindings));
+        let bound = |(filter, _): &(Arc<Filter>, Document)| {
+            let filter = filter.bind(opening.bindings)?;
+            filter.check_folded().map_err(|error| error.during("Failed to optimize pipeline"))?;
+            Ok(filter)
+        };
+        let (restriction, flaw) = match stage.restriction.as_ref().map(bound).transpose() {
+            Ok(restriction) => (restriction, None),
+            Err(flaw) => (None, Some(flaw)),
+        };
         Ok(GraphLookup {
             stage: stage.clone(),
             input,
             reader: reader.clone(),
             bindings: opening.bindings.clone(),
-            restriction: restriction.transpose()?,
+            restriction,
+            flaw,
             namespace,
             source,
             memory: Memory::default(),
@@ -143,6 +154,9 @@ impl GraphLookup {
         let mut search = Search::default();
         let mut frontier = Vec::new();
         let start = self.stage.start_with.evaluate(&Env::new(row.document(), &self.bindings))?;
+        if let Some(flaw) = &self.flaw {
+            return Err(flaw.clone());
+        }
         match start.raw() {
             None => {}
             Some(RawValue::Array(values)) => {

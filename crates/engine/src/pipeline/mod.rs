@@ -273,7 +273,7 @@ impl Reader {
     fn prepare_in(&self, namespace: &Namespace, pipeline: &Pipeline, outermost: bool) -> Result<Prepared> {
         let mut pipeline = pipeline.clone();
         let namespace = self.with_views(namespace, &mut pipeline.stages)?;
-        let folded = pipeline.fold().map_err(|error| error.during("Failed to optimize pipeline"));
+        let folded = pipeline.fold();
         // Of a pipeline within another it is told once that is opened.
         let failed = match outermost {
             true => folded.map(|()| None)?,

@@ -39,7 +39,7 @@ impl Expression {
         }
     }
 
-    /// The same, and as it is where a part always fails: that is told once the pipeline is folded.
+    /// The same, and as it is where a part always fails: that is told later, by whoever must tell it.
     pub fn optimised_if_it_can_be(self) -> Expression {
         match self.clone().optimised() {
             Ok(folded) => folded,

@@ -13,12 +13,15 @@ use super::{Comparison, Filter, Operand, Predicate, number};
 use crate::expression::{Bindings, Call, Expression, Scope};
 
 impl Filter {
-    pub(super) fn parse_expr(value: RawValue<'_>, scope: &Scope<'_>, in_stage: bool) -> Result<Filter> {
+    pub(super) fn parse_expr(value: RawValue<'_>, scope: &Scope<'_>) -> Result<Filter> {
+        Filter::of_expression(Expression::parse(value, scope)?)
+    }
+
+    /// The `$expr` of a stage, which asks documents alone. What always fails is told once the pipeline is folded.
+    pub(super) fn parse_expr_of_stage(value: RawValue<'_>, scope: &Scope<'_>) -> Result<Filter> {
         let expression = Expression::parse(value, scope)?;
-        if in_stage {
-            expression.check_asks_document_alone()?;
-        }
-        Filter::of_expression(expression)
+        expression.check_asks_document_alone()?;
+        Ok(Filter::of_folded(expression.optimised_if_it_can_be()))
     }
 
     /// `$sampleRate`: true by chance, which is an expression too.
@@ -35,19 +38,32 @@ impl Filter {
             return Ok(Filter::Expr(Arc::new(Expression::Constant(Value::Bool(rate == 1.0)))));
         }
         let chance = doc! {"$lt": [{"$rand": {}}, {"$const": rate}]};
-        Filter::parse_expr(RawValue::Document(chance.as_raw()), scope, false)
+        Filter::parse_expr(RawValue::Document(chance.as_raw()), scope)
     }
 
     /// The filter that an expression is, with what follows from it.
     fn of_expression(expression: Expression) -> Result<Filter> {
-        let expression =
-            expression.optimised().map_err(|error| error.during("Failed to optimize expression"))?;
+        folded(expression).map(Filter::of_folded)
+    }
+
+    fn of_folded(expression: Expression) -> Filter {
         let implied = implied(&expression);
         let expression = Filter::Expr(Arc::new(expression));
-        Ok(match implied {
+        match implied {
             None => expression,
             Some(implied) => Filter::And(vec![expression, implied]),
-        })
+        }
+    }
+
+    /// Fails where a part of an expression always fails.
+    pub fn check_folded(&self) -> Result<()> {
+        match self {
+            Filter::Expr(expression) => folded((**expression).clone()).map(drop),
+            Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
+                children.iter().try_for_each(Filter::check_folded)
+            }
+            Filter::True | Filter::False | Filter::Field { .. } | Filter::JsonSchema(_) => Ok(()),
+        }
     }
 
     /// Whether variables of a pipeline around are used, from this number on.
@@ -83,6 +99,10 @@ impl Filter {
             other => other.clone(),
         })
     }
+}
+
+fn folded(expression: Expression) -> Result<Expression> {
+    expression.optimised().map_err(|error| error.during("Failed to optimize expression"))
 }
 
 /// What an expression demands of paths, as far as comparisons with constants say it.

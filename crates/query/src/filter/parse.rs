@@ -181,7 +181,10 @@ fn parse_top_level(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<
         "$alwaysTrue" => check_one(name, value).map(|()| Filter::True)?,
         "$alwaysFalse" => check_one(name, value).map(|()| Filter::False)?,
         "$expr" if place.upserts => return Err(place.refuse(name)),
-        "$expr" => Filter::parse_expr(value, place.scope_of(name)?, place.in_stage && !place.validates)?,
+        "$expr" if place.in_stage && !place.validates => {
+            Filter::parse_expr_of_stage(value, place.scope_of(name)?)?
+        }
+        "$expr" => Filter::parse_expr(value, place.scope_of(name)?)?,
         "$sampleRate" => Filter::parse_sample_rate(value, place.scope_of(name)?)?,
         "$jsonSchema" if place.scope.is_some() => {
             let schema = value

@@ -68,7 +68,9 @@ fn parse_fields(specification: RawDocument<'_>, from: &str, context: &Context<'_
     for (name, value) in specification {
         match name {
             "from" => {}
-            "startWith" => start_with = Some(lookup::folded(Expression::parse(value, context.scope)?)),
+            "startWith" => {
+                start_with = Some(Expression::parse(value, context.scope)?.optimised_if_it_can_be())
+            }
             "maxDepth" => depth_max = Some(parse_depth(value)?),
             "restrictSearchWithMatch" => {
                 let RawValue::Document(written) = value else {

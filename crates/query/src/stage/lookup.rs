@@ -167,9 +167,10 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
     let (variables, inner) = match pipeline {
         None => (Variables::default(), None),
         Some(written) => {
-            let mut definitions =
-                variables.map_or(Ok(Vec::new()), |it| parse_variables(it, context.scope))?;
-            definitions.iter_mut().for_each(|(_, expression)| *expression = folded(expression.clone()));
+            let definitions = variables.map_or(Ok(Vec::new()), |it| parse_variables(it, context.scope))?;
+            // What always fails does so once there is a document.
+            let folded = |(name, expression): (_, Expression)| (name, expression.optimised_if_it_can_be());
+            let definitions: Vec<_> = definitions.into_iter().map(folded).collect();
             let first = context.scope.bindings();
             let names: Vec<&str> = definitions.iter().map(|(name, _)| &**name).collect();
             let mut pipeline = Pipeline::default();
@@ -178,7 +179,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
                 pipeline = Pipeline::parse(written, &inside)?;
                 Ok(())
             })?;
-            let flaw = pipeline.fold().err().map(|error| error.during("Failed to optimize pipeline"));
+            let flaw = pipeline.fold().err();
             (Variables { definitions, first }, Some(Inner { pipeline, written: written.to_array(), flaw }))
         }
     };
@@ -218,11 +219,6 @@ pub(super) fn parse_variables(
         return Err(failed(format!("'let' may define {VARIABLES_MAX} variables at most")));
     }
     Ok(variables)
-}
-
-/// The expression with its constant parts computed; what cannot be computed fails once there is a document.
-pub(super) fn folded(expression: Expression) -> Expression {
-    expression.clone().optimised().unwrap_or(expression)
 }
 
 /// Goes on in the scope in which all of these are bound for a pipeline.

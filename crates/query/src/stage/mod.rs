@@ -219,8 +219,6 @@ pub struct Context<'s> {
     pub depth: usize,
     /// The command belongs to a multi-document transaction.
     pub in_transaction: bool,
-    /// A pipeline around belongs to a `$lookup`.
-    pub in_lookup: bool,
 }
 
 /// What a pipeline belongs to.
@@ -241,7 +239,7 @@ pub enum Place {
 
 impl<'s> Context<'s> {
     pub fn new(scope: &'s Scope<'s>, database: &'s str, place: Place) -> Context<'s> {
-        Context { scope, database, place, depth: 0, in_transaction: false, in_lookup: false }
+        Context { scope, database, place, depth: 0, in_transaction: false }
     }
 
     /// The context of a pipeline within this one. Where that has variables of its own, its scope is another:
@@ -253,8 +251,7 @@ impl<'s> Context<'s> {
                 format!("Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}"),
             ));
         }
-        let in_lookup = self.in_lookup || place == Place::Lookup;
-        Ok(Context { place, depth: self.depth + 1, in_lookup, ..*self })
+        Ok(Context { place, depth: self.depth + 1, ..*self })
     }
 }
 
@@ -293,10 +290,6 @@ impl Pipeline {
         }
         table::check_places(&definitions, context)?;
         pipeline.give_sorts()?;
-        // A lookup's pipeline is folded by the lookup: it may fail only once there is a document.
-        if context.depth > 0 && !context.in_lookup {
-            pipeline.fold()?;
-        }
         Ok(pipeline)
     }
 
@@ -355,10 +348,15 @@ impl Pipeline {
         })
     }
 
-    /// Computes what no document influences. Fails where such a part fails; a pipeline that is run all the
-    /// same fails on the first document that comes to it.
+    /// Computes what no document influences, in the pipelines within as well. Fails where such a part fails; a
+    /// pipeline that is run all the same fails on the first document that comes to it. A pipeline of a lookup is
+    /// folded by the lookup, for it may fail only once there is a document.
+    ///
+    /// Not a part of parsing: whatever cannot be parsed, anywhere, is told first.
     pub fn fold(&mut self) -> Result<()> {
-        self.stages.iter_mut().try_for_each(|stage| match stage {
+        let mut stages = self.stages.iter_mut();
+        let folded = stages.try_for_each(|stage| match stage {
+            Stage::Match(stage) => stage.filter.check_folded(),
             Stage::Project(stage) => stage.fold(),
             Stage::AddFields(stage) => stage.fold(),
             Stage::ReplaceRoot(stage) => stage.fold(),
@@ -366,8 +364,10 @@ impl Pipeline {
             Stage::Group(stage) => group::check_folded(&stage.id, &stage.fields),
             Stage::BucketAuto(stage) => group::check_folded(&stage.group_by, &stage.fields),
             Stage::Facet(stage) => stage.fold(),
+            Stage::UnionWith(stage) => stage.fold(),
             _ => Ok(()),
-        })
+        });
+        folded.map_err(|error| error.during("Failed to optimize pipeline"))
     }
 
     /// The collections that it reads beside its own, by database and name; some may come twice.

@@ -108,6 +108,13 @@ fn begins_with_documents(stages: RawArray<'_>) -> bool {
     first.is_some_and(|first| first.get("$documents").is_some())
 }
 
+impl UnionWith {
+    /// Computes what no document influences, as its pipeline does.
+    pub(super) fn fold(&mut self) -> Result<()> {
+        Arc::make_mut(&mut self.pipeline).fold()
+    }
+}
+
 impl Behaviour for UnionWith {
     fn to_document(&self) -> Document {
         let mut spec = Document::new();

@@ -267,8 +267,11 @@ impl Pair {
                             Some(known) => known,
                             None => classic.insert(self.classic_answers(case)?),
                         };
-                        let other = classic.get(step).and_then(Option::as_ref).map(comparable);
-                        (other.as_ref() == Some(&kilim)).then_some(permitted::ENGINES)
+                        let classic = classic.get(step).and_then(Option::as_ref).map(comparable);
+                        let agrees = classic.as_ref() == Some(&kilim)
+                            || self.answer_to_literals(case, step).as_ref().map(comparable).as_ref()
+                                == Some(&kilim);
+                        agrees.then_some(permitted::ENGINES)
                     }
                 };
                 match (reason, &mut search) {
@@ -319,6 +322,35 @@ impl Pair {
         let answers = answers(&mut self.mongod, case).unwrap_or_default();
         self.control.run("admin", force(false))?;
         Ok(answers)
+    }
+
+    /// What mongod answers where a command's variables have their values as literals: what computes them may be all
+    /// that keeps a command from the newer engine.
+    fn answer_to_literals(&mut self, case: &Case, step: usize) -> Option<Answer> {
+        let definitions = command(case, step)?.get("let")?.as_document()?.to_document();
+        let shown: Document =
+            definitions.iter().map(|(name, _)| (name, Value::from(format!("$${name}")))).collect();
+        let ask = doc! {
+            "aggregate": 1, "pipeline": [{"$documents": [{}]}, {"$replaceWith": shown}], "cursor": {}, "let": definitions,
+        };
+        let reply = self.control.run("admin", ask).ok()?;
+        let values =
+            reply.get("cursor")?.as_document()?.get("firstBatch")?.as_array()?.get(0)?.as_document()?;
+        let literal = |value: RawValue<'_>| Value::Document(doc! {"$literal": value.to_value()});
+        let literals: Document = values.iter().map(|(name, value)| (name, literal(value))).collect();
+        let given = |name: &str, value: RawValue<'_>| match name {
+            "let" => Value::Document(literals.clone()),
+            _ => value.to_value(),
+        };
+        let mut case = case.clone();
+        case.steps.truncate(step + 1);
+        match &mut case.steps[step].action {
+            Action::Run(command) | Action::Docs { command, .. } | Action::Error { command, .. } => {
+                *command = command.iter().map(|(name, value)| (name, given(name, value))).collect();
+            }
+            _ => return None,
+        }
+        answers(&mut self.mongod, &case).ok()?.pop()?
     }
 
     /// The history as a spec, with mongod's answers.

@@ -5,9 +5,10 @@
 //!
 //! Histories leave nothing to the choice of a plan: sorts end in `_id`, single updates name their
 //! document, rows without a sort are compared in any order. So every difference is one, but for those
-//! that [`permitted`] lists, each with its reason.
+//! that [`permitted`] lists, each with its reason, and those that mongod explains itself ([`experiment`]).
 
 mod collations;
+mod experiment;
 mod filters;
 mod history;
 mod permitted;
@@ -20,11 +21,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use kilim_bson::{Document, RawValue, Value, Writer, doc};
+use kilim_bson::{Document, RawValue, Value, Writer};
 use kilim_client::Client;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
+use self::experiment::Differing;
 use crate::shell::print_document;
 use crate::spec::{Action, Answer, Case, Runner};
 
@@ -214,7 +216,6 @@ impl Pair {
             }
         };
         let mut differences = Vec::new();
-        let mut classic = None;
         // Set behind a `$merge` that failed midway, for the look at what it wrote.
         let mut unknown_target = false;
         // Set behind an update that may have left fields in another order.
@@ -222,11 +223,6 @@ impl Pair {
         let created = case.steps.iter().filter_map(|step| match &step.action {
             Action::Run(command) => Some(command),
             _ => None,
-        });
-        let sparse = case.steps.iter().any(|step| match &step.action {
-            Action::Run(command) => print_document(command.as_raw()).contains("sparse: true"),
-            Action::Index { options, .. } => options.get("sparse").is_some(),
-            _ => false,
         });
         let view = created.into_iter().find(|command| command.get("viewOn").is_some());
         let weak = collations::is_weak(case);
@@ -256,23 +252,17 @@ impl Pair {
             let (mongod, kilim) = (comparable(expected), comparable(actual));
             if mongod != kilim {
                 let permitted =
-                    question.and_then(|it| permitted::permitted(it, view, expected, actual, ghosts, sparse));
+                    question.and_then(|it| permitted::permitted(it, view, expected, actual, ghosts));
                 let reason = match permitted {
                     Some(reason) => Some(reason),
-                    None if self.has_another_fault(case, step, expected, actual) => {
-                        Some(permitted::SEVERAL_FAULTS)
-                    }
-                    None => {
-                        let classic = match &classic {
-                            Some(known) => known,
-                            None => classic.insert(self.classic_answers(case)?),
-                        };
-                        let classic = classic.get(step).and_then(Option::as_ref).map(comparable);
-                        let agrees = classic.as_ref() == Some(&kilim)
-                            || self.answer_to_literals(case, step).as_ref().map(comparable).as_ref()
-                                == Some(&kilim);
-                        agrees.then_some(permitted::ENGINES)
-                    }
+                    None => self.explained(&Differing {
+                        case,
+                        step,
+                        view,
+                        mongod: expected,
+                        kilim: actual,
+                        comparable: &comparable,
+                    })?,
                 };
                 match (reason, &mut search) {
                     (Some(reason), Some(search)) => *search.permitted.entry(reason).or_default() += 1,
@@ -297,60 +287,6 @@ impl Pair {
             }
         }
         Ok(differences)
-    }
-
-    /// Whether both refuse a command and mongod, too, finds the fault that Kilim names, in a part of it or with one of
-    /// the documents alone.
-    fn has_another_fault(&mut self, case: &Case, step: usize, mongod: &Answer, kilim: &Answer) -> bool {
-        let (Some(_), Some(fault)) = (fault(mongod), fault(kilim)) else { return false };
-        let parts = shrink::parts_of_question(case, step);
-        let answers = answers(&mut self.mongod, &parts).unwrap_or_default();
-        let named = |answer: &Answer| self::fault(answer).as_ref() == Some(&fault);
-        if answers.iter().flatten().any(named) {
-            return true;
-        }
-        shrink::with_single_documents(case, step).iter().any(|case| {
-            let answers = self::answers(&mut self.mongod, case).unwrap_or_default();
-            answers.last().and_then(Option::as_ref).is_some_and(named)
-        })
-    }
-
-    /// What mongod answers with its older engine.
-    fn classic_answers(&mut self, case: &Case) -> Result<Answers> {
-        let force = |classic: bool| doc! {"setParameter": 1, "internalQueryForceClassicEngine": classic};
-        self.control.run("admin", force(true))?;
-        let answers = answers(&mut self.mongod, case).unwrap_or_default();
-        self.control.run("admin", force(false))?;
-        Ok(answers)
-    }
-
-    /// What mongod answers where a command's variables have their values as literals: what computes them may be all
-    /// that keeps a command from the newer engine.
-    fn answer_to_literals(&mut self, case: &Case, step: usize) -> Option<Answer> {
-        let definitions = command(case, step)?.get("let")?.as_document()?.to_document();
-        let shown: Document =
-            definitions.iter().map(|(name, _)| (name, Value::from(format!("$${name}")))).collect();
-        let ask = doc! {
-            "aggregate": 1, "pipeline": [{"$documents": [{}]}, {"$replaceWith": shown}], "cursor": {}, "let": definitions,
-        };
-        let reply = self.control.run("admin", ask).ok()?;
-        let values =
-            reply.get("cursor")?.as_document()?.get("firstBatch")?.as_array()?.get(0)?.as_document()?;
-        let literal = |value: RawValue<'_>| Value::Document(doc! {"$literal": value.to_value()});
-        let literals: Document = values.iter().map(|(name, value)| (name, literal(value))).collect();
-        let given = |name: &str, value: RawValue<'_>| match name {
-            "let" => Value::Document(literals.clone()),
-            _ => value.to_value(),
-        };
-        let mut case = case.clone();
-        case.steps.truncate(step + 1);
-        match &mut case.steps[step].action {
-            Action::Run(command) | Action::Docs { command, .. } | Action::Error { command, .. } => {
-                *command = command.iter().map(|(name, value)| (name, given(name, value))).collect();
-            }
-            _ => return None,
-        }
-        answers(&mut self.mongod, &case).ok()?.pop()?
     }
 
     /// The history as a spec, with mongod's answers.

@@ -3,31 +3,25 @@
 use kilim_bson::{Document, RawValue, Value};
 use kilim_client::Failure;
 
+use super::pipeline::VIEW;
 use crate::spec::Answer;
 
-/// mongod has two engines, and which one runs a pipeline depends on its stages, its expressions and the indexes
-/// of the collection. Where they answer differently, Kilim answers as one of them.
-pub(super) const ENGINES: &str = "mongod's two engines answer differently, and Kilim as one of them";
-
-/// mongod looks at the fields of a projection in an order that differs from process to process, and at
-/// documents in the order of its plan.
-pub(super) const SEVERAL_FAULTS: &str = "of several faults of a command, either may be named";
+/// As mongod begins to tell of what always fails.
+const OPTIMISING: &str = "Failed to optimize pipeline";
 
 const CONDITIONS: &str = "conditions are asked in no certain order, until one fails to hold";
 
 /// Why two answers to the command may differ, if they may. `view` is the definition of the view that it may read;
-/// `ghosts` tells that data may lie in another order already, `sparse` that there is a sparse index.
+/// `ghosts` tells that data may lie in another order already.
 pub(super) fn permitted(
     command: &Document,
     view: Option<&Document>,
     mongod: &Answer,
     kilim: &Answer,
     ghosts: bool,
-    sparse: bool,
 ) -> Option<&'static str> {
     let asked = with_view(command, view);
-    let mut operators = Vec::new();
-    super::pipeline::operators(&asked, &mut operators);
+    let operators = operators(command, view);
     let has = |name: &str| operators.iter().any(|operator| operator == name);
     match (failure(mongod), failure(kilim)) {
         (Some(failure), _) if failure.code == 5_868_001 => {
@@ -62,9 +56,6 @@ pub(super) fn permitted(
         (Some(failure), None) if failure.message.contains("cannot nest $ under $in") && has_join(&has) => {
             Some("a join finds documents whose names begin with $; mongod refuses to look for several")
         }
-        (Some(_), None) if has("$graphLookup") && view.is_some() && names_view(command) => {
-            Some("mongod reads a view for a $graphLookup that begins with nothing, and fails with it")
-        }
         (Some(failure), None) if failure.message.contains("undefined") && has_join(&has) => {
             Some("a join finds nothing by an undefined value; mongod refuses to look for one")
         }
@@ -75,7 +66,9 @@ pub(super) fn permitted(
         (Some(_), None) if binds_variables(asked.as_raw()) => {
             Some("mongod folds a $lookup's pipeline with its variables, and fails without a document")
         }
-        (Some(_), None) if has("$lookup") && has("$unionWith") && view.is_some() && names_view(command) => {
+        (Some(failure), None)
+            if failure.message.contains(OPTIMISING) && unites_view_in_lookup(asked.as_raw()) =>
+        {
             Some("mongod folds a union with a view in a $lookup's pipeline, and fails without a document")
         }
         // `[{$project: {z: "$f"}}, {$match: {$expr: "$z"}}]` asks for `z` where only `f` is.
@@ -96,9 +89,6 @@ pub(super) fn permitted(
         (Some(_), None) | (None, Some(_)) => None,
         (None, None) if has("$pow") && mongod.lines().iter().any(|line| line.contains("0E-6176")) => {
             Some("10 to the power of a decimal zero is 1, and 0 on mongod")
-        }
-        (None, None) if sparse && has("$expr") && (has("$lt") || has("$lte")) => {
-            Some("mongod asks a sparse index for an $expr that holds of documents it lacks")
         }
         (None, None) => {
             let assigned = ghosts || assignments(asked.as_raw()) > 1;
@@ -135,6 +125,13 @@ fn has_join(has: &impl Fn(&str) -> bool) -> bool {
     has("$lookup") || has("$graphLookup")
 }
 
+/// Every operator of what is asked in all.
+pub(super) fn operators(command: &Document, view: Option<&Document>) -> Vec<String> {
+    let mut operators = Vec::new();
+    super::pipeline::operators(&with_view(command, view), &mut operators);
+    operators
+}
+
 /// What is asked in all: the command, and the view if it is read.
 fn with_view(command: &Document, view: Option<&Document>) -> Value {
     let view = view.filter(|_| names_view(command)).map(|view| Value::Document(view.clone()));
@@ -142,7 +139,29 @@ fn with_view(command: &Document, view: Option<&Document>) -> Value {
 }
 
 fn names_view(command: &Document) -> bool {
-    crate::shell::print_document(command.as_raw()).contains("\"view\"")
+    crate::shell::print_document(command.as_raw()).contains(&format!("{VIEW:?}"))
+}
+
+/// Whether a `$graphLookup` searches the view.
+pub(super) fn searches_view(asked: RawValue<'_>) -> bool {
+    let mut found = false;
+    visit_operands(asked, &["$graphLookup"], &mut |stage| {
+        let from = stage.as_document().and_then(|stage| stage.get("from"));
+        found |= from.and_then(RawValue::as_str) == Some(VIEW);
+    });
+    found
+}
+
+/// Whether the pipeline of a `$lookup` has a union with the view.
+fn unites_view_in_lookup(asked: RawValue<'_>) -> bool {
+    let mut found = false;
+    visit_operands(asked, &["$lookup"], &mut |lookup| {
+        visit_operands(lookup, &["$unionWith"], &mut |union| {
+            let united = union.as_document().map_or(Some(union), |union| union.get("coll"));
+            found |= united.and_then(RawValue::as_str) == Some(VIEW);
+        });
+    });
+    found
 }
 
 /// How many conditions stand in filters and joins.

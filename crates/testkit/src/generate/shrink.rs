@@ -365,7 +365,7 @@ fn without(document: &Document, name: &str) -> Document {
         .collect()
 }
 
-fn with(document: &Document, name: &str, replacement: &Value) -> Document {
+pub(super) fn with(document: &Document, name: &str, replacement: &Value) -> Document {
     let fields = document
         .iter()
         .map(|(field, value)| (field, if field == name { replacement.clone() } else { value.to_value() }));

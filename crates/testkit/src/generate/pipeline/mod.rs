@@ -27,7 +27,7 @@ use crate::spec::{Action, Case, Step, Target, default_index_name};
 /// Questions a case: setting up a database costs more than asking.
 const QUESTIONS: usize = 16;
 
-const VIEW: &str = "view";
+pub(super) const VIEW: &str = "view";
 
 pub(super) fn generate(random: &mut StdRng) -> Case {
     let odd = if random.random_bool(0.5) { 0.0 } else { 0.02 };

@@ -67,3 +67,75 @@ pub fn run_kill(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     Ok(Document::new())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use kilim_bson::RawValue;
+    use kilim_engine::{Durability, Engine, EngineOptions};
+
+    use super::*;
+    use crate::{Client, Request};
+
+    fn ask(client: &mut Client, mut command: Document) -> Document {
+        command.push("$db", "test");
+        let body = command.as_raw();
+        let request = Request { body, sequences: Vec::new(), exhaust_allowed: false, legacy_hello: false };
+        let reply = crate::run(client, request).document;
+        assert!(matches!(reply.get("ok"), Some(RawValue::Double(1.0))), "{reply:?}");
+        reply
+    }
+
+    #[test]
+    fn a_check_is_listed_while_somebody_waits_for_it() {
+        let durability = Durability::Relaxed;
+        let options = EngineOptions { data: None, durability, cache_bytes: None, test_commands: false };
+        let engine = Engine::open(options).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut client = Client::new(engine.clone(), 1, address, address);
+        let documents: Vec<Document> = (0..1000).map(|id| doc! {"_id": id, "n": id}).collect();
+        ask(&mut client, doc! {"insert": "c", "documents": documents});
+        let twice = doc! {"set": {"twice": {"$multiply": ["$n", 2]}}};
+        ask(&mut client, doc! {"createPattern": "c", "name": "twice", "computed": twice});
+        ask(&mut client, doc! {"waitPattern": "c", "name": "twice"});
+        let seen = AtomicBool::new(false);
+        let jobs = |client: &mut Client| -> Vec<Document> {
+            let reply = ask(client, doc! {"patternJobs": 1});
+            let batch =
+                reply.get("cursor").and_then(RawValue::as_document).and_then(|it| it.get("firstBatch"));
+            let jobs = batch.and_then(RawValue::as_array).unwrap();
+            jobs.iter().filter_map(RawValue::as_document).map(|job| job.to_document()).collect()
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut other = Client::new(engine.clone(), 2, address, address);
+                while !seen.load(Ordering::Relaxed) {
+                    ask(&mut other, doc! {"verifyPattern": "c", "name": "twice"});
+                }
+            });
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !seen.load(Ordering::Relaxed) {
+                let jobs = jobs(&mut client);
+                // How many there are to do is known soon after it began.
+                let begun = jobs.iter().find(|job| matches!(job.get("total"), Some(RawValue::Int64(1000))));
+                if let Some(job) = begun {
+                    let text = |name: &str| job.get(name).and_then(RawValue::as_str);
+                    assert_eq!(text("kind"), Some("verify"));
+                    assert_eq!((text("pattern"), text("ns")), (Some("twice"), Some("test.c")));
+                    assert_eq!(text("state"), Some("running"));
+                    seen.store(true, Ordering::Relaxed);
+                }
+                if Instant::now() > deadline {
+                    seen.store(true, Ordering::Relaxed);
+                    panic!("never listed");
+                }
+            }
+        });
+        assert!(jobs(&mut client).is_empty());
+        engine.close().unwrap();
+    }
+}

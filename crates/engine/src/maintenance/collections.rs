@@ -216,41 +216,22 @@ impl Engine {
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         unit.lend(&[collection.id]);
         unit.is_one = true;
-        let in_new = |id: RawValue<'_>| find_by_unique(&snapshot, &new, "_id", id);
         let mut in_the_way_of_itself = 0;
         loop {
-            let replaced = self
-                .walk_records(operation, collection.id, |record| {
-                    change(&mut unit, |unit| {
-                        let Some(before) = read_newest(unit, &collection, record, Use::Write)? else {
-                            return Ok(());
-                        };
-                        match before.get("_id").map(in_new).transpose()?.flatten() {
-                            Some(_) => Ok(()),
-                            None => door::delete(unit, &collection, record, Before::of(before.as_raw())),
-                        }
-                    })
-                })
-                .and_then(|()| {
-                    scan(&snapshot, new.id, |stored| {
-                        let document = document_of(&new, stored);
-                        change(&mut unit, |unit| put(unit, &collection, document.as_raw()))
-                    })
-                });
-            match replaced {
+            match self.replace_in(&mut unit, &collection, &new, &snapshot) {
                 Ok(()) => return unit.settle(),
                 Err(Error::Conflict(_)) => {}
                 Err(error) => return Err(error),
             }
             // What is pending may be what this very commit left so: that does not change by waiting.
-            if let Some(Contended::Room(..) | Contended::Pending(..)) = unit.contended {
+            if let Some(Contended::Pending(..)) = unit.contended {
                 in_the_way_of_itself += 1;
                 if in_the_way_of_itself > PENDING_ATTEMPTS {
                     return Err(Error::user(
                         ErrorCode::CommandFailed,
                         format!(
-                            "{to} cannot be replaced in one commit: too many of its documents concern more than maxSync \
-                             others. Write by $merge, which takes documents one by one"
+                            "{to} cannot be replaced in one commit: a new document refers to one that goes, and with that \
+                             go more than maxSync others. Write by $merge, which takes documents one by one"
                         ),
                     ));
                 }
@@ -259,6 +240,31 @@ impl Engine {
             unit.forget();
             unit.await_contended()?;
         }
+    }
+
+    /// One attempt: deletes what is not among the new documents, then puts each of those.
+    fn replace_in(
+        &self,
+        unit: &mut Unit<'_>,
+        collection: &Arc<Collection>,
+        new: &Collection,
+        snapshot: &Snapshot,
+    ) -> Result<()> {
+        let in_new = |id: RawValue<'_>| find_by_unique(snapshot, new, "_id", id);
+        let operation = unit.operation.clone();
+        self.walk_records(&operation, collection.id, |record| {
+            change(unit, |unit| {
+                let Some(before) = read_newest(unit, collection, record, Use::Write)? else { return Ok(()) };
+                match before.get("_id").map(in_new).transpose()?.flatten() {
+                    Some(_) => Ok(()),
+                    None => door::delete(unit, collection, record, Before::of(before.as_raw())),
+                }
+            })
+        })?;
+        scan(snapshot, new.id, |stored| {
+            let document = document_of(new, stored);
+            change(unit, |unit| put(unit, collection, document.as_raw()))
+        })
     }
 
     /// Visits the records of a collection that its holder holds whole, a batch at a time.

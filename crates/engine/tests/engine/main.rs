@@ -16,6 +16,7 @@ mod pattern_counts;
 mod pattern_crash;
 mod pattern_history;
 mod pattern_lifecycle;
+mod pattern_out;
 mod pattern_refill;
 mod pattern_regression;
 mod pattern_why;

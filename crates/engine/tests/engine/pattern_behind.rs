@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kilim_bson::{Document, RawValue, Value, doc};
+use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::maintenance::Verification;
 use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::{Distinct, ReadRequest};
@@ -20,17 +20,13 @@ use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 
 use crate::pattern::{card, declare, make, one};
+use crate::pattern_lifecycle::with;
 use crate::pipeline::run as aggregate;
 use crate::support::{Db, filter, ids, ns, number, numbered};
 
 /// A pattern whose job writes one document and then rests for as long as any test takes.
 fn slow(mut fields: Document) -> Document {
     fields.push("backfill", doc! {"batch": 1, "throttleMs": 60_000});
-    fields
-}
-
-fn with(mut fields: Document, name: &str, value: impl Into<Value>) -> Document {
-    fields.push(name, value.into());
     fields
 }
 

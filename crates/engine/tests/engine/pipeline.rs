@@ -19,7 +19,7 @@ fn nobody(_: &Engine, _: &Namespace, _: &Stage) -> Result<Vec<Document>> {
     Ok(Vec::new())
 }
 
-fn open(db: &Db, collection: &str, list: Vec<Document>, allow_disk_use: bool) -> Result<Box<dyn Step>> {
+pub fn open(db: &Db, collection: &str, list: Vec<Document>, allow_disk_use: bool) -> Result<Box<dyn Step>> {
     let variables = Variables::default();
     let scope = Scope::new(&variables);
     let namespace = ns(collection);

@@ -9,6 +9,8 @@ use crate::spec::Answer;
 /// As mongod begins to tell of what always fails.
 const OPTIMISING: &str = "Failed to optimize pipeline";
 
+const REPLACED_NOTHING: &str = "mongod's $replaceAll of nothing puts the replacement into characters";
+
 const CONDITIONS: &str = "conditions are asked in no certain order, until one fails to hold";
 
 /// Why two answers to the command may differ, if they may. `view` is the definition of the view that it may read;
@@ -48,7 +50,7 @@ pub(super) fn permitted(
         }
         (Some(_), Some(_)) => None,
         (Some(failure), None) if [40_095, 51_156].contains(&failure.code) && has("$replaceAll") => {
-            Some("mongod's $replaceAll of nothing puts the replacement into characters")
+            Some(REPLACED_NOTHING)
         }
         (Some(failure), None) if failure.message.contains("parallel arrays") && has("$sort") => {
             Some("a sort whose order nobody sees is not done, and does not fail")
@@ -90,6 +92,7 @@ pub(super) fn permitted(
         (None, None) if has("$pow") && mongod.lines().iter().any(|line| line.contains("0E-6176")) => {
             Some("10 to the power of a decimal zero is 1, and 0 on mongod")
         }
+        (None, None) if replaces_nothing(asked.as_raw()) => Some(REPLACED_NOTHING),
         (None, None) => {
             let assigned = ghosts || assignments(asked.as_raw()) > 1;
             let same = in_any_field_order(mongod).is_some_and(|it| Some(it) == in_any_field_order(kilim));
@@ -196,6 +199,16 @@ fn binds_variables(value: RawValue<'_>) -> bool {
         RawValue::Array(array) => array.iter().any(binds_variables),
         _ => false,
     }
+}
+
+/// Whether `$replaceAll` looks for an empty text.
+fn replaces_nothing(asked: RawValue<'_>) -> bool {
+    let mut found = false;
+    visit_operands(asked, &["$replaceAll"], &mut |operand| {
+        let sought = operand.as_document().and_then(|operand| operand.get("find"));
+        found |= sought.and_then(RawValue::as_str) == Some("");
+    });
+    found
 }
 
 /// Whether an `$expr` is a field alone.
@@ -318,10 +331,21 @@ fn sorted(value: RawValue<'_>) -> String {
             format!("{{{}}}", fields.join(", "))
         }
         RawValue::Array(array) => {
-            format!("[{}]", array.iter().map(sorted).collect::<Vec<_>>().join(", "))
+            let mut elements: Vec<String> = array.iter().map(sorted).collect();
+            // What `$objectToArray` made of a document has its order.
+            if array.iter().all(is_pair) {
+                elements.sort();
+            }
+            format!("[{}]", elements.join(", "))
         }
         other => crate::shell::print(other),
     }
+}
+
+/// A field and its value as `$objectToArray` shows them.
+fn is_pair(element: RawValue<'_>) -> bool {
+    let names = element.as_document().map(|pair| pair.iter().map(|(name, _)| name).collect::<Vec<_>>());
+    names.is_some_and(|names| names == ["k", "v"])
 }
 
 fn same_in_any_order(one: &Answer, other: &Answer) -> bool {

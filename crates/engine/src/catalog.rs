@@ -166,15 +166,7 @@ impl Catalog {
     /// Reads the catalog as a snapshot has it.
     pub fn load(snapshot: &Snapshot) -> Result<Catalog> {
         let mut catalog = Catalog::default();
-        let lower = [layout::COLLECTION_TAG];
-        let upper = [layout::COLLECTION_TAG + 1];
-        let scan = snapshot.scan(
-            Space::Meta,
-            Bound::Included(&lower[..]),
-            Bound::Excluded(&upper[..]),
-            Direction::Forward,
-        );
-        for entry in scan {
+        for entry in layout::entries_of(snapshot, layout::COLLECTION_TAG) {
             let (key, value) = entry?;
             let id = CollectionId(u32::from_be_bytes(
                 key[1..].try_into().map_err(|_| corrupt("a collection's key has a wrong length"))?,
@@ -187,15 +179,7 @@ impl Catalog {
                 .ok_or_else(|| corrupt("a collection's entry lacks a field"))?;
             catalog.insert(Arc::new(collection));
         }
-        let lower = [layout::VIEW_TAG];
-        let upper = [layout::VIEW_TAG + 1];
-        let scan = snapshot.scan(
-            Space::Meta,
-            Bound::Included(&lower[..]),
-            Bound::Excluded(&upper[..]),
-            Direction::Forward,
-        );
-        for entry in scan {
+        for entry in layout::entries_of(snapshot, layout::VIEW_TAG) {
             let (_, value) = entry?;
             let document = RawDocument::parse(&value).map_err(|_| corrupt("a view's entry is not BSON"))?;
             let view = View::decode(document).ok_or_else(|| corrupt("a view's entry cannot be read"))?;
@@ -398,18 +382,23 @@ fn decode_index(document: RawDocument<'_>) -> Option<Index> {
 impl IndexSpec {
     /// The index on `_id` that every collection has, of the collection's own collation.
     pub fn id(collation: Option<Collation>) -> IndexSpec {
+        IndexSpec { unique: true, collation, ..IndexSpec::over("_id_", doc! {"_id": 1}) }
+    }
+
+    /// An index over a key, without options.
+    pub fn over(name: impl Into<String>, key: Document) -> IndexSpec {
         IndexSpec {
-            name: "_id_".to_owned(),
-            key: vec![KeyPart { path: Path::parse("_id"), descending: false, hashed: false }],
-            key_document: doc! {"_id": 1},
-            unique: true,
+            name: name.into(),
+            key: KeyPart::all_of(key.as_raw()),
+            key_document: key,
+            unique: false,
             prepare_unique: false,
             sparse: false,
             hidden: false,
             expire_after_seconds: None,
             partial: None,
             wildcard: None,
-            collation,
+            collation: None,
         }
     }
 

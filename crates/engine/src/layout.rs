@@ -22,6 +22,10 @@
 //! unique enough to find and to refuse, but no longer ordered, so a reader re-checks the record and
 //! never sorts or covers with it.
 
+use std::ops::Bound;
+
+use kilim_storage::{Direction, Scan, Snapshot, Space};
+
 use crate::catalog::{CollectionId, RecordId};
 use crate::index::IndexId;
 use crate::maintenance::PatternId;
@@ -142,6 +146,13 @@ pub const VIEW_TAG: u8 = b'v';
 pub const PATTERN_TAG: u8 = b'p';
 /// First byte of session records in `meta`.
 pub const SESSION_TAG: u8 = b's';
+
+/// The entries in `meta` that begin with a tag.
+pub fn entries_of(snapshot: &Snapshot, tag: u8) -> Scan {
+    let (lower, upper) = ([tag], [tag + 1]);
+    let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
+    snapshot.scan(Space::Meta, bounds.0, bounds.1, Direction::Forward)
+}
 
 fn tagged(tag: u8, id: u32) -> [u8; 5] {
     let mut key = [tag; 5];

@@ -1,6 +1,6 @@
 //! `aggregate`: run a pipeline.
 
-use kilim_bson::{Document, RawArray, RawDocument, RawValue};
+use kilim_bson::{Array, Document, RawArray, RawDocument, RawValue};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::operator::ExecContext;
@@ -96,7 +96,19 @@ pub fn executing(error: Error) -> Error {
     }
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    /// The pipeline that a read of a view stands for.
+    pub fn of_view(
+        namespace: Namespace,
+        stages: &'a Array,
+        variables: Variables,
+        hint: Option<Hint>,
+        allow_disk_use: Option<bool>,
+    ) -> Asked<'a> {
+        let (place, pipeline, options) = (Place::Collection, stages.as_raw(), options(allow_disk_use));
+        Asked { namespace, place, pipeline, variables, hint, options }
+    }
+
     /// Parses the pipeline and takes up all that it reads.
     pub fn prepare(self, call: &mut Call<'_, '_>) -> Result<Prepared> {
         let scope = Scope::new(&self.variables);

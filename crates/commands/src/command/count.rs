@@ -9,7 +9,6 @@ use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
-use kilim_query::stage::Place;
 
 use super::aggregate::{self, Asked};
 use super::coll_stats::number;
@@ -48,15 +47,7 @@ fn run_through_view(
     request: ReadRequest,
 ) -> Result<Document> {
     let stages = through_view::count(call.body, request.limit);
-    let asked = Asked {
-        namespace,
-        place: Place::Collection,
-        pipeline: stages.as_raw(),
-        variables,
-        hint: request.hint,
-        options: aggregate::options(None),
-    };
-    let mut step = asked.step(call)?;
+    let mut step = Asked::of_view(namespace, &stages, variables, request.hint, None).step(call)?;
     let operation = call.operation.clone();
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);

@@ -13,7 +13,6 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
-use kilim_query::stage::Place;
 
 use super::aggregate::{self, Asked};
 use super::find::parse_hint;
@@ -38,15 +37,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         false => Rows::Planned(Box::new(read::plan(&mut call.unit, &namespace, request)?.execute())),
         true => {
             let stages = through_view::distinct(call.body);
-            let asked = Asked {
-                namespace,
-                place: Place::Collection,
-                pipeline: stages.as_raw(),
-                variables,
-                hint: None,
-                options: aggregate::options(None),
-            };
-            Rows::Piped(asked.step(call)?)
+            Rows::Piped(Asked::of_view(namespace, &stages, variables, None, None).step(call)?)
         }
     };
     let operation = call.operation.clone();

@@ -12,7 +12,6 @@ use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
-use kilim_query::stage::Place;
 use kilim_query::update::Update;
 
 use super::aggregate::{self, Asked};
@@ -113,15 +112,7 @@ fn piped(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Option<Pre
             return Ok(None);
         }
     };
-    let asked = Asked {
-        namespace,
-        place: Place::Collection,
-        pipeline: stages.as_raw(),
-        variables,
-        hint,
-        options: aggregate::options(None),
-    };
-    asked.prepare(call).map(Some)
+    Asked::of_view(namespace, &stages, variables, hint, None).prepare(call).map(Some)
 }
 
 /// Explains a command that is one read, or one read and a write.

@@ -13,7 +13,6 @@ use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
-use kilim_query::stage::Place;
 
 use super::aggregate::{self, Asked};
 use crate::about::About;
@@ -133,15 +132,7 @@ fn run_through_view(call: &mut Call<'_, '_>, namespace: Namespace, variables: Va
     }
     call.describe("query");
     call.engine.metrics.queried.add(1);
-    let asked = Asked {
-        namespace,
-        place: Place::Collection,
-        pipeline: stages.as_raw(),
-        variables,
-        hint,
-        options: aggregate::options(allow_disk_use),
-    };
-    let cursor = asked.open(call)?;
+    let cursor = Asked::of_view(namespace, &stages, variables, hint, allow_disk_use).open(call)?;
     cursor_reply::first_batch(call, cursor, Batch::first(batch_size), false).map_err(aggregate::executing)
 }
 

@@ -537,15 +537,8 @@ fn reclaim(transaction: &mut Transaction, id: IndexId) {
 
 /// Gives back what builds had written when the process ended.
 pub(crate) fn reclaim_unfinished(store: &Store) -> Result<()> {
-    let (lower, upper) = ([layout::BUILDING_TAG], [layout::BUILDING_TAG + 1]);
-    let marks = store.snapshot().scan(
-        Space::Meta,
-        Bound::Included(&lower[..]),
-        Bound::Excluded(&upper[..]),
-        Direction::Forward,
-    );
     let mut transaction = store.begin();
-    for mark in marks {
+    for mark in layout::entries_of(&store.snapshot(), layout::BUILDING_TAG) {
         let (key, _) = mark?;
         if let Ok(id) = key[1..].try_into() {
             reclaim(&mut transaction, IndexId(u32::from_be_bytes(id)));

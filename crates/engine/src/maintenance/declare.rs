@@ -188,7 +188,7 @@ impl Engine {
             let mut names =
                 (1..).map(|number| format!("{INDEX_PREFIX}{}_{number}", pattern.declaration.name));
             let name = names.find(|name| !taken(name)).unwrap_or_default();
-            self.build_indexes(operation, namespace, vec![index_over(name, key, false)])?;
+            self.build_indexes(operation, namespace, vec![IndexSpec::over(name, key)])?;
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Engine {
             {
                 let mut key = Document::new();
                 key.push(field, 1);
-                specs.push(index_over(format!("{field}_1"), key, true));
+                specs.push(IndexSpec { unique: true, ..IndexSpec::over(format!("{field}_1"), key) });
             }
             if !pattern.declaration.options.create_indexes {
                 continue;
@@ -220,7 +220,7 @@ impl Engine {
             let own = pattern.wanted_indexes().into_iter().filter(|(place, _)| *place == namespace);
             for (number, (_, key)) in own.enumerate() {
                 let name = format!("{INDEX_PREFIX}{}_{}", pattern.declaration.name, number + 1);
-                specs.push(index_over(name, key, false));
+                specs.push(IndexSpec::over(name, key));
             }
         }
         // Two patterns may want the same.
@@ -333,22 +333,6 @@ fn has_collation(namespace: &Namespace) -> Error {
              collections of the simple collation"
         ),
     )
-}
-
-fn index_over(name: String, key: Document, unique: bool) -> IndexSpec {
-    IndexSpec {
-        name,
-        key: KeyPart::all_of(key.as_raw()),
-        key_document: key,
-        unique,
-        prepare_unique: false,
-        sparse: false,
-        hidden: false,
-        expire_after_seconds: None,
-        partial: None,
-        wildcard: None,
-        collation: None,
-    }
 }
 
 /// Refuses a path that a user names and a pattern maintains.

@@ -132,9 +132,7 @@ fn state_of(document: RawDocument<'_>) -> Option<PatternState> {
 pub(crate) fn load(snapshot: &Snapshot, catalog: &Catalog, ids: &mut Ids) -> Result<Registry> {
     let corrupt = |what: &str| Error::Storage(StorageError::Corrupt(what.to_owned()));
     let mut known = HashMap::new();
-    let (lower, upper) = ([layout::PATTERN_TAG], [layout::PATTERN_TAG + 1]);
-    let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
-    for entry in snapshot.scan(Space::Meta, bounds.0, bounds.1, Direction::Forward) {
+    for entry in layout::entries_of(snapshot, layout::PATTERN_TAG) {
         let (key, value) = entry?;
         let place = RawDocument::parse(&value).ok().and_then(|place| {
             let text = |name: &str| Some(place.get(name)?.as_str()?.to_owned());

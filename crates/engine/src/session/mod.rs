@@ -8,12 +8,11 @@ mod retry;
 mod transaction;
 
 use std::collections::HashMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{CommitTime, Direction, Durability, Snapshot, Space, Store};
+use kilim_storage::{CommitTime, Durability, Snapshot, Space, Store};
 use parking_lot::Mutex;
 
 pub use retry::{Retry, Statements};
@@ -380,15 +379,8 @@ impl Sessions {
 
     /// Notes the sessions that a former run left on disk: they have as long as any to come back.
     pub(crate) fn note_stored(&self, snapshot: &Snapshot, now: Instant) -> Result<()> {
-        let (lower, upper) = ([layout::SESSION_TAG], [layout::SESSION_TAG + 1]);
-        let records = snapshot.scan(
-            Space::Meta,
-            Bound::Included(&lower[..]),
-            Bound::Excluded(&upper[..]),
-            Direction::Forward,
-        );
         let mut stored = Vec::new();
-        for record in records {
+        for record in layout::entries_of(snapshot, layout::SESSION_TAG) {
             if let Ok(id) = record?.0[1..].try_into() {
                 stored.push(SessionId(id));
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
-use kilim_engine::index::{IndexSpec, KeyPart};
+use kilim_engine::index::IndexSpec;
 use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::{Hint, Purpose, ReadRequest};
 use kilim_engine::session::{Session, SessionId, TransactionNumber};
@@ -45,19 +45,7 @@ pub fn spec(key: Document) -> IndexSpec {
         .iter()
         .map(|(path, direction)| format!("{path}_{}", if descends(direction) { -1 } else { 1 }))
         .collect();
-    IndexSpec {
-        name: parts.join("_"),
-        key: KeyPart::all_of(key.as_raw()),
-        key_document: key,
-        unique: false,
-        prepare_unique: false,
-        sparse: false,
-        hidden: false,
-        expire_after_seconds: None,
-        partial: None,
-        wildcard: None,
-        collation: None,
-    }
+    IndexSpec::over(parts.join("_"), key)
 }
 
 fn descends(direction: RawValue<'_>) -> bool {

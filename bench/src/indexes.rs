@@ -1,4 +1,5 @@
-//! Kinds of index beyond one field: a wildcard index, a hashed one, one with a collation, and inserts that keep several.
+//! Kinds of index beyond one field: a wildcard index, a hashed one, one with a collation, two for one query, and inserts
+//! that keep several.
 
 use kilim_bson::{Document, doc};
 use kilim_testkit::link::{Fault, Link, Template};
@@ -15,6 +16,7 @@ const ATTRIBUTES: &str = "attributes";
 const HASHED: &str = "hashed";
 const COLLATED: &str = "collated";
 const INDEXED: &str = "indexed";
+const INTERSECTED: &str = "intersected";
 
 pub fn all() -> Vec<Workload> {
     let row = |name, connections, operations, cpu, make| Workload {
@@ -33,6 +35,8 @@ pub fn all() -> Vec<Workload> {
         Workload { prepare: prepare_collated, ..row("find_collated", 1, 10_000, 0.5, find_collated) },
         Workload { prepare: prepare_collated, ..row("find_collated", 16, 30_000, 0.5, find_collated) },
         Workload { prepare: prepare_hashed, ..row("find_hashed", 1, 10_000, 0.5, find_hashed) },
+        Workload { prepare: prepare_intersected, ..row("find_intersected", 1, 200, 1.0, find_intersected) },
+        Workload { prepare: prepare_intersected, ..row("count_intersected", 1, 200, 1.0, count_intersected) },
         Workload {
             writes: true,
             prepare: prepare_indexed,
@@ -97,6 +101,25 @@ fn prepare_collated(link: &mut Link) -> Result<(), Fault> {
     link.run(DATABASE, doc! {"createIndexes": COLLATED, "indexes": [index]}).map(drop)
 }
 
+/// Two fields of ten values each: a tenth has one of them, a hundredth both.
+fn prepare_intersected(link: &mut Link) -> Result<(), Fault> {
+    if is_empty(link, INTERSECTED)? {
+        for start in (0..DOCS_COUNT).step_by(1000) {
+            let documents: Vec<Document> = (start..start + 1000)
+                .map(|id| {
+                    let mut document = document(id, DOCS_COUNT);
+                    let place = scattered(id, DOCS_COUNT);
+                    document.push("region", (place % 10) as i32);
+                    document.push("kind", (place / 10 % 10) as i32);
+                    document
+                })
+                .collect();
+            link.run(DATABASE, doc! {"insert": INTERSECTED, "documents": documents, "ordered": false})?;
+        }
+    }
+    ["region", "kind"].into_iter().try_for_each(|field| create_index(link, INTERSECTED, field))
+}
+
 fn prepare_indexed(link: &mut Link) -> Result<(), Fault> {
     ["k", "name", "price"].into_iter().try_for_each(|field| create_index(link, INDEXED, field))
 }
@@ -127,6 +150,22 @@ fn find_collated(place: Place) -> Operation {
 fn find_hashed(place: Place) -> Operation {
     let find = doc! {"find": HASHED, "filter": {"k": MARK}, "limit": 1, "singleBatch": true};
     random(place, DOCS_COUNT, find, |reply| found(reply, 1))
+}
+
+fn find_intersected(place: Place) -> Operation {
+    let find = doc! {
+        "find": INTERSECTED,
+        "filter": {"region": MARK, "kind": 3},
+        "projection": {"_id": 1},
+        "batchSize": 1001,
+        "singleBatch": true,
+    };
+    random(place, 10, find, |reply| found(reply, 1000))
+}
+
+fn count_intersected(place: Place) -> Operation {
+    let count = doc! {"count": INTERSECTED, "query": {"region": MARK, "kind": 3}};
+    random(place, 10, count, |reply| counted(reply, 1000))
 }
 
 fn insert_indexed(place: Place) -> Operation {

@@ -41,8 +41,8 @@ struct Skip {
     stepped: u32,
 }
 
-/// A seek costs about as much as this many steps.
-const STEPS_PER_SEEK: u32 = 16;
+/// A seek costs about as much as this many steps: 4.6 us, and 0.28 us for a step.
+pub(crate) const STEPS_PER_SEEK: u32 = 16;
 
 impl IndexScanner {
     pub(super) fn new(plan: Arc<IndexScan>, source: &Source<'_>) -> IndexScanner {
@@ -55,7 +55,8 @@ impl IndexScanner {
             _ => None,
         };
         IndexScanner {
-            seen: plan.repeats_records().then(HashSet::new),
+            // Of equal keys a record has one.
+            seen: (plan.repeats_records() && !plan.is_in_record_order()).then(HashSet::new),
             skip: plan.skipping.map(|skipping| Skip { skipping, last: None, stepped: 0 }),
             collection: source.collection,
             snapshot: source.snapshot.clone(),
@@ -101,6 +102,8 @@ impl IndexScanner {
                 stats.dups_dropped += 1;
                 return Ok(Work::NeedTime);
             }
+        } else if self.plan.index.multikey.is_multikey() {
+            stats.dups_tested += 1;
         }
         let matches = if parts.is_long {
             stats.docs_examined += 1;
@@ -177,6 +180,21 @@ impl IndexScanner {
             }
             KeyRanges::Empty => {}
         }
+    }
+
+    /// Goes on at a record, or the first behind it. All keys are equal, and nothing follows them but record ids.
+    pub(super) fn seek_record(&mut self, stats: &mut Stats, record: RecordId) {
+        let KeyRanges::One(range) = &self.ranges else { return };
+        stats.seeks += 1;
+        let mut target = Vec::with_capacity(range.lower.len() + size_of::<RecordId>());
+        target.extend_from_slice(&range.lower);
+        target.extend_from_slice(&record.0.to_be_bytes());
+        self.scan = Some(self.snapshot.scan(
+            Space::Index,
+            Bound::Included(&target[..]),
+            Bound::Excluded(&range.upper[..]),
+            direction(false),
+        ));
     }
 
     fn next_entry(&mut self, stats: &mut Stats) -> Result<Option<(Bytes, Bytes)>> {

@@ -11,6 +11,7 @@ mod executor;
 mod fetch;
 mod id_lookup;
 mod index_scan;
+mod intersection;
 mod key_ranges;
 mod project;
 mod return_key;
@@ -29,12 +30,13 @@ use kilim_storage::{Bytes, Snapshot};
 
 pub use executor::{Executor, execute};
 pub(crate) use fetch::read_record;
+pub(crate) use index_scan::STEPS_PER_SEEK;
 pub(crate) use row::document_of;
 pub use row::{Row, RowData};
 pub use sort_buffer::SORT_BYTES_MAX;
 pub(crate) use sort_buffer::SortBuffer;
 
-use crate::catalog::CollectionId;
+use crate::catalog::{CollectionId, RecordId};
 use crate::figures::Figures;
 use crate::maintenance::Patches;
 use crate::planner::Node;
@@ -43,6 +45,8 @@ use crate::planner::Node;
 pub struct ExecContext<'a> {
     pub(crate) interrupt: &'a dyn Fn() -> Result<()>,
     works: u32,
+    /// Times that a scan of an intersection went on elsewhere.
+    pub(crate) seeks: u64,
     /// What was done in it.
     pub figures: Figures,
 }
@@ -52,7 +56,7 @@ const WORKS_PER_CHECK: u32 = 128;
 
 impl<'a> ExecContext<'a> {
     pub fn new(interrupt: &'a dyn Fn() -> Result<()>) -> ExecContext<'a> {
-        ExecContext { interrupt, works: 0, figures: Figures::default() }
+        ExecContext { interrupt, works: 0, seeks: 0, figures: Figures::default() }
     }
 
     pub(crate) fn tick(&mut self) -> Result<()> {
@@ -86,6 +90,8 @@ pub struct Stats {
     pub already_had_document: u64,
     /// What remains to be skipped.
     pub skip_left: u64,
+    /// Of an intersection: how often each input did not have what the other had.
+    pub failed: [u64; 2],
 }
 
 /// The counts of an operator and of its inputs, shaped like the plan.
@@ -128,6 +134,7 @@ enum Kind {
     CountScan(Box<count_scan::CountScan>),
     Fetch(fetch::Fetch),
     Union(union::Union),
+    Intersection(Box<intersection::Intersection>),
     SortMerge(sort_merge::SortMerge),
     Sort(Box<sort::Sorter>),
     Skip(window::Skip),
@@ -185,6 +192,9 @@ impl Operator {
             Node::Or { inputs } => Kind::Union(union::Union::new(
                 inputs.iter().map(|node| Operator::new(node, source)).collect(),
             )),
+            Node::Intersection { inputs } => Kind::Intersection(Box::new(intersection::Intersection::new(
+                inputs.each_ref().map(|node| Operator::new(node, source)),
+            ))),
             Node::SortMerge { inputs, sort, apart } => {
                 let running = inputs.iter().map(|node| Operator::new(node, source)).collect();
                 Kind::SortMerge(sort_merge::SortMerge::new(inputs, running, sort.clone(), *apart))
@@ -232,6 +242,7 @@ impl Operator {
             Kind::CountScan(scan) => scan.work(stats, context)?,
             Kind::Fetch(fetch) => fetch.work(stats, context)?,
             Kind::Union(union) => union.work(stats, context)?,
+            Kind::Intersection(both) => both.work(stats, context)?,
             Kind::SortMerge(merge) => merge.work(stats, context)?,
             Kind::Sort(sorter) => sorter.work(stats, context)?,
             Kind::Skip(skip) => skip.work(stats, context)?,
@@ -248,6 +259,13 @@ impl Operator {
             Work::Eof => stats.is_eof = true,
         }
         Ok(work)
+    }
+
+    /// Has an index scan in the order of record ids go on at a record, or the first behind it.
+    fn seek_record(&mut self, record: RecordId) {
+        if let Kind::IndexScan(scan) = &mut self.kind {
+            scan.seek_record(&mut self.stats, record);
+        }
     }
 
     /// Works until there is a row.
@@ -271,6 +289,7 @@ impl Operator {
             | Kind::CountScan(_) => Vec::new(),
             Kind::Fetch(fetch) => vec![fetch.input.stats()],
             Kind::Union(union) => union.inputs.iter().map(Operator::stats).collect(),
+            Kind::Intersection(both) => both.inputs.iter().map(Operator::stats).collect(),
             Kind::SortMerge(merge) => merge.inputs.iter().map(Operator::stats).collect(),
             Kind::Sort(sorter) => vec![sorter.input.stats()],
             Kind::Skip(skip) => vec![skip.input.stats()],

@@ -28,6 +28,8 @@ pub struct Access {
     pub residual: Vec<usize>,
     /// Conjuncts that can be tested on the key: the part and the conjunct.
     pub on_key: Vec<(usize, usize)>,
+    /// The leaves that the bounds come from, as bits; those from the 64th on have none.
+    pub leaves: u64,
 }
 
 impl Access {
@@ -38,6 +40,7 @@ impl Access {
             bounds: vec![IntervalList::full(); index.spec.key.len()],
             residual: (0..conjuncts).collect(),
             on_key: Vec::new(),
+            leaves: 0,
         }
     }
 }
@@ -99,6 +102,8 @@ fn accesses_from(index: &Arc<Index>, conjuncts: &[Filter], leading: usize, texts
 struct Assignable<'l, 'f> {
     part: usize,
     leaf: &'l Leaf<'f>,
+    /// Which of the conjunction's leaves it is.
+    number: usize,
     bounds: Bounds,
 }
 
@@ -121,11 +126,12 @@ fn assignable_to<'l, 'f>(
     };
     leaves
         .iter()
-        .filter(|leaf| *leaf.path == *path)
-        .filter_map(|leaf| {
+        .enumerate()
+        .filter(|(_, leaf)| *leaf.path == *path)
+        .filter_map(|(number, leaf)| {
             if index.spec.key[part].hashed {
                 let bounds = hashed_bounds(leaf.predicate, traits(leaf))?;
-                return Some(Assignable { part, leaf, bounds });
+                return Some(Assignable { part, leaf, number, bounds });
             }
             let mut bounds = bounds_of(leaf.predicate, traits(leaf))?;
             if index.spec.wildcard.is_some() {
@@ -138,7 +144,7 @@ fn assignable_to<'l, 'f>(
                 }
                 bounds.tightness = Tightness::InexactFetch;
             }
-            Some(Assignable { part, leaf, bounds })
+            Some(Assignable { part, leaf, number, bounds })
         })
         .collect()
 }
@@ -182,7 +188,8 @@ fn build<'a, 'l: 'a, 'f: 'l + 'a>(
 ) -> Access {
     let mut access = Access::full(index, conjuncts);
     let mut narrowed = vec![false; access.bounds.len()];
-    for Assignable { part, leaf, bounds } in chosen {
+    for Assignable { part, leaf, number, bounds } in chosen {
+        access.leaves |= u32::try_from(*number).ok().and_then(|bit| 1u64.checked_shl(bit)).unwrap_or(0);
         access.bounds[*part] = if narrowed[*part] {
             access.bounds[*part].intersection(&bounds.intervals)
         } else {

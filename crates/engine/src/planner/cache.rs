@@ -256,6 +256,7 @@ fn push_node(text: &mut String, node: &Node) {
         }
         Node::Fetch { filter, .. } => text.push_str(if filter.is_some() { "test" } else { "fetch" }),
         Node::Or { .. } => text.push_str("or"),
+        Node::Intersection { .. } => text.push_str("and"),
         Node::SortMerge { .. } => text.push_str("merge"),
         Node::Sort { .. } => text.push_str("sort"),
         Node::Skip { .. } => text.push_str("skip"),

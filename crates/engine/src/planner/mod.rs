@@ -19,6 +19,7 @@ mod followed;
 mod hashed;
 mod hint;
 mod implication;
+mod intersection;
 mod interval;
 mod leaf;
 mod node;

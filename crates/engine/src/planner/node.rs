@@ -40,6 +40,11 @@ pub enum Node {
     Or {
         inputs: Vec<Node>,
     },
+    /// The records that two index scans have in common. Each gives its records in the order of their ids: see
+    /// [`IndexScan::is_in_record_order`].
+    Intersection {
+        inputs: Box<[Node; 2]>,
+    },
     /// Inputs that are each in the sort's order, merged.
     SortMerge {
         inputs: Vec<Node>,
@@ -159,6 +164,7 @@ impl Node {
             | Node::IndexScan(_)
             | Node::CountScan(_) => Vec::new(),
             Node::Or { inputs } | Node::SortMerge { inputs, .. } => inputs.iter().collect(),
+            Node::Intersection { inputs } => inputs.iter().collect(),
             Node::Fetch { input, .. }
             | Node::Sort { input, .. }
             | Node::Skip { input, .. }
@@ -182,6 +188,16 @@ impl IndexScan {
     pub fn repeats_records(&self) -> bool {
         let several_paths = self.index.spec.wildcard.is_some() && !self.bounds[0].is_point();
         several_paths || self.index.multikey.is_multikey()
+    }
+
+    /// All of the keys are equal, so that only the record ids behind them are left to order the entries. A unique
+    /// index has no ids there, and no more than one entry.
+    pub fn is_in_record_order(&self) -> bool {
+        self.range.is_none()
+            && !self.backward
+            && !self.index.spec.unique
+            && !self.index.multikey.has_long_keys()
+            && self.bounds.iter().all(IntervalList::is_point)
     }
 
     /// One range of keys: points, then one interval, then parts without bounds.

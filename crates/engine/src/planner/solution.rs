@@ -77,7 +77,12 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
     }
     let usable: Vec<&Arc<Index>> =
         input.indexes.iter().filter(|index| !index.spec.hidden && index.ready_since <= time).collect();
-    let planner = Solver { request, conjuncts: conjuncts_of(&request.filter), reads_records: removes };
+    let planner = Solver {
+        request,
+        conjuncts: conjuncts_of(&request.filter),
+        reads_records: removes,
+        intersects: request.hint.is_none() && request.keys == Keys::Hidden,
+    };
     let paths = match usable.iter().any(|index| index.spec.wildcard.is_some()) {
         true => wildcard::paths_of(&request.filter),
         false => Vec::new(),
@@ -205,7 +210,7 @@ pub(super) fn conjuncts_of(filter: &Filter) -> &[Filter] {
     }
 }
 
-fn conjunction(conjuncts: impl IntoIterator<Item = Filter>) -> Option<Filter> {
+pub(super) fn conjunction(conjuncts: impl IntoIterator<Item = Filter>) -> Option<Filter> {
     let mut conjuncts: Vec<Filter> = conjuncts.into_iter().collect();
     match conjuncts.len() {
         0 => None,
@@ -214,11 +219,13 @@ fn conjunction(conjuncts: impl IntoIterator<Item = Filter>) -> Option<Filter> {
     }
 }
 
-struct Solver<'r> {
-    request: &'r ReadRequest,
-    conjuncts: &'r [Filter],
+pub(super) struct Solver<'r> {
+    pub(super) request: &'r ReadRequest,
+    pub(super) conjuncts: &'r [Filter],
     /// A key does not say that there is a document.
     reads_records: bool,
+    /// Two scans may find the records together: no index is asked for, nor the key of one.
+    intersects: bool,
 }
 
 impl Solver<'_> {
@@ -239,12 +246,9 @@ impl Solver<'_> {
                 None => true,
             })
             .collect();
-        let mut found = Vec::new();
-        for index in &complete {
-            for access in accesses(index, self.conjuncts, self.collation()) {
-                found.push(self.access_plan(&access));
-            }
-        }
+        let ways: Vec<Access> =
+            complete.iter().flat_map(|index| accesses(index, self.conjuncts, self.collation())).collect();
+        let mut found: Vec<Node> = ways.iter().map(|access| self.access_plan(access)).collect();
         for (at, conjunct) in self.conjuncts.iter().enumerate() {
             if let Filter::Or(branches) = conjunct {
                 found.extend(self.or_plan(indexes, at, branches));
@@ -260,6 +264,10 @@ impl Solver<'_> {
                     found.push(self.access_plan(&access));
                 }
             }
+        }
+        // Last, since of equals the first is taken.
+        if self.intersects {
+            found.extend(self.intersections(&ways));
         }
         found.truncate(SOLUTIONS_MAX);
         found
@@ -304,6 +312,16 @@ impl Solver<'_> {
         conjuncts: &[Filter],
         recheck: Arc<Filter>,
     ) -> Node {
+        Node::IndexScan(Arc::new(self.scan_of(access, backward, conjuncts, recheck)))
+    }
+
+    pub(super) fn scan_of(
+        &self,
+        access: &Access,
+        backward: bool,
+        conjuncts: &[Filter],
+        recheck: Arc<Filter>,
+    ) -> IndexScan {
         let on_key: Vec<KeyTest> = access
             .on_key
             .iter()
@@ -315,7 +333,7 @@ impl Solver<'_> {
                 _ => None,
             })
             .collect();
-        Node::IndexScan(Arc::new(IndexScan {
+        IndexScan {
             index: access.index.clone(),
             bounds: access.bounds.clone(),
             backward,
@@ -325,7 +343,7 @@ impl Solver<'_> {
             skipping: None,
             tells_key: self.request.keys != Keys::Hidden,
             range: None,
-        }))
+        }
     }
 
     /// `$or`: each branch by its own index. The other conjuncts help where they bound further key parts.
@@ -446,7 +464,7 @@ impl Solver<'_> {
     }
 
     /// Puts the rest of the request around an access.
-    fn finish(
+    pub(super) fn finish(
         &self,
         access: Node,
         residual: Option<Filter>,
@@ -649,7 +667,7 @@ pub(super) fn by_candidates(
     let usable: Vec<&Arc<Index>> =
         input.indexes.iter().filter(|index| !index.spec.hidden && index.ready_since <= time).collect();
     let conjuncts = conjuncts_of(&wanted.filter);
-    let solver = Solver { request: &wanted, conjuncts, reads_records: true };
+    let solver = Solver { request: &wanted, conjuncts, reads_records: true, intersects: false };
     let found = solver.with_indexes(&usable).into_iter().next()?;
     let filter = Some(request.filter.clone());
     let found = match found {

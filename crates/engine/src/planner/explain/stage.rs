@@ -40,7 +40,7 @@ pub(super) fn write(out: &mut Writer, node: &Node, run: Option<&StatsTree>, styl
     let children = node.children();
     let below = |at: usize| run.and_then(|run| run.inputs.get(at));
     match node {
-        Node::Or { .. } | Node::SortMerge { .. } => {
+        Node::Or { .. } | Node::SortMerge { .. } | Node::Intersection { .. } => {
             out.open_array("inputStages");
             for (at, child) in children.into_iter().enumerate() {
                 out.open_document_at(at);
@@ -91,6 +91,7 @@ fn name(node: &Node) -> &'static str {
         Node::CountScan(_) => "COUNT_SCAN",
         Node::Fetch { .. } => "FETCH",
         Node::Or { .. } => "OR",
+        Node::Intersection { .. } => "AND_SORTED",
         Node::SortMerge { .. } => "SORT_MERGE",
         Node::Sort { .. } => "SORT",
         Node::Skip { .. } => "SKIP",
@@ -167,6 +168,11 @@ fn write_own_counts(out: &mut Writer, node: &Node, stats: &Stats) {
         Node::Or { .. } | Node::SortMerge { .. } => {
             append_number(out, "dupsTested", stats.dups_tested);
             append_number(out, "dupsDropped", stats.dups_dropped);
+        }
+        Node::Intersection { .. } => {
+            for (at, failed) in stats.failed.into_iter().enumerate() {
+                append_number(out, &format!("failedAnd_{at}"), failed);
+            }
         }
         Node::Sort { .. } => {
             append_number(out, "totalDataSizeSorted", stats.sorted_bytes);

@@ -14,6 +14,7 @@ use crate::index::{Index, IndexId, IndexSpec, KeyPart, KeySet, Multikey, Usage, 
 use crate::layout;
 use crate::operator::{ExecContext, execute};
 use crate::planner::explain::{Subject, Verbosity};
+use crate::planner::solution::solutions;
 use crate::planner::{Plan, PlanCache, PlannerInput, ReadRequest, explain, plan};
 
 pub(super) struct Fixture {
@@ -123,16 +124,25 @@ impl Fixture {
         self.store.snapshot()
     }
 
-    pub(super) fn plan(&self, request: ReadRequest) -> Result<Plan> {
-        let input = PlannerInput {
+    fn input(&self) -> PlannerInput<'_> {
+        PlannerInput {
             id: COLLECTION,
             indexes: &self.indexes,
             cache: &self.cache,
             clustered: false,
             behind: None,
             interrupt: &|| Ok(()),
-        };
-        plan(&input, request, &self.snapshot())
+        }
+    }
+
+    pub(super) fn plan(&self, request: ReadRequest) -> Result<Plan> {
+        plan(&self.input(), request, &self.snapshot())
+    }
+
+    /// All plans from which one is chosen, each to be run.
+    pub(super) fn candidates(&self, request: &ReadRequest) -> Result<Vec<Plan>> {
+        let nodes = solutions(&self.input(), request, self.snapshot().commit_time())?;
+        Ok(nodes.into_iter().map(|node| Plan::of(COLLECTION, &self.indexes, node, request.clone())).collect())
     }
 
     pub(super) fn explain(
@@ -157,7 +167,11 @@ impl Fixture {
 
     /// Record ids and documents, in the order of the answer.
     pub(super) fn read(&self, request: ReadRequest) -> Result<Vec<(RecordId, Document)>> {
-        let mut executor = execute(self.plan(request)?, self.snapshot());
+        self.run(self.plan(request)?)
+    }
+
+    pub(super) fn run(&self, plan: Plan) -> Result<Vec<(RecordId, Document)>> {
+        let mut executor = execute(plan, self.snapshot());
         let mut context = ExecContext::new(&|| Ok(()));
         let mut rows = Vec::new();
         while let Some(row) = executor.next_document(&mut context)? {
@@ -167,7 +181,11 @@ impl Fixture {
     }
 
     pub(super) fn count(&self, request: ReadRequest) -> Result<u64> {
-        let mut executor = execute(self.plan(request)?, self.snapshot());
+        self.run_count(self.plan(request)?)
+    }
+
+    pub(super) fn run_count(&self, plan: Plan) -> Result<u64> {
+        let mut executor = execute(plan, self.snapshot());
         executor.count(&mut ExecContext::new(&|| Ok(())))
     }
 }

@@ -18,7 +18,7 @@ use crate::index::{Index, IndexSpec};
 use crate::planner::{Distinct, Hint, Purpose, ReadRequest};
 
 /// Few different values, so that equality, order and arrays meet often.
-fn scalar(random: &mut SmallRng) -> Value {
+pub(super) fn scalar(random: &mut SmallRng) -> Value {
     match random.random_range(0..16) {
         0 => Value::Null,
         1 => Value::Bool(random.random()),
@@ -67,7 +67,7 @@ fn path(random: &mut SmallRng) -> &'static str {
 }
 
 /// None, or one of two that see texts differently.
-fn collation(random: &mut SmallRng) -> Option<Document> {
+pub(super) fn collation(random: &mut SmallRng) -> Option<Document> {
     match random.random_range(0..4) {
         0 => Some(doc! {"locale": "en", "strength": 2}),
         1 => Some(doc! {"locale": "fr_CA", "strength": 2, "numericOrdering": true, "backwards": true}),
@@ -75,7 +75,7 @@ fn collation(random: &mut SmallRng) -> Option<Document> {
     }
 }
 
-fn with_collation(mut options: Document, random: &mut SmallRng) -> Document {
+pub(super) fn with_collation(mut options: Document, random: &mut SmallRng) -> Document {
     if let Some(collation) = collation(random) {
         options.push("collation", collation);
     }
@@ -126,7 +126,7 @@ fn indexes(random: &mut SmallRng) -> Vec<IndexSpec> {
 }
 
 /// All paths, those below one, or what a projection takes or leaves out.
-fn wildcard(random: &mut SmallRng) -> IndexSpec {
+pub(super) fn wildcard(random: &mut SmallRng) -> IndexSpec {
     let all = doc! {"$**": 1};
     let none = Document::new();
     let (key, options) = match random.random_range(0..8) {
@@ -220,7 +220,7 @@ fn expression(random: &mut SmallRng, depth: u32) -> Document {
     document
 }
 
-fn sort(random: &mut SmallRng) -> Option<Document> {
+pub(super) fn sort(random: &mut SmallRng) -> Option<Document> {
     if random.random() {
         return None;
     }
@@ -286,6 +286,7 @@ fn check_collection(seed: u64) {
         };
         let found = fixture.read(request.clone()).unwrap_or_else(|error| panic!("{error}: {}", what()));
         check_same(&expected, &found, request.sort.as_ref(), &what);
+        check_candidates(&fixture, &request, &expected, &what);
         let whole = |index: &&Arc<Index>| !index.spec.leaves_out_missing() && index.spec.partial.is_none();
         for index in fixture.indexes.iter().filter(whole) {
             let mut hinted = request.clone();
@@ -301,6 +302,28 @@ fn check_collection(seed: u64) {
         check_window(&fixture, &request, &expected, random, &what);
         check_projection(&fixture, &request, &expected, random, &what);
         check_distinct(&fixture, &request, &expected, random, &what);
+    }
+}
+
+/// The plans that lose, and those that would win over more documents.
+pub(super) fn check_candidates(
+    fixture: &Fixture,
+    request: &ReadRequest,
+    expected: &[(crate::catalog::RecordId, Document)],
+    what: &dyn Fn() -> String,
+) {
+    let mut counted = request.clone();
+    counted.purpose = Purpose::Count;
+    for plan in fixture.candidates(request).unwrap_or_else(|error| panic!("{error}: {}", what())) {
+        let node = plan.root.clone();
+        let what = || format!("{} by {node:?}", what());
+        let found = fixture.run(plan).unwrap_or_else(|error| panic!("{error}: {}", what()));
+        check_same(expected, &found, request.sort.as_ref(), &what);
+    }
+    for plan in fixture.candidates(&counted).unwrap_or_else(|error| panic!("{error}: {}", what())) {
+        let node = plan.root.clone();
+        let found = fixture.run_count(plan).unwrap_or_else(|error| panic!("{error}: {}", what()));
+        assert_eq!(found, expected.len() as u64, "count of {} by {node:?}", what());
     }
 }
 

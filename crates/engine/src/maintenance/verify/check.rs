@@ -1,0 +1,253 @@
+//! One look at what a pattern maintains, as of one snapshot: the documents, one by one, and what is wrong with them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_error::Result;
+use kilim_patterns::{Derived, Kind, Reference};
+use kilim_query::filter::Filter;
+use kilim_storage::{Durability, Snapshot, Space};
+
+use super::{Part, Repair, Verification};
+use crate::catalog::{Collection, RecordId};
+use crate::engine::Engine;
+use crate::layout;
+use crate::maintenance::fill::{Refresh, refresh};
+use crate::maintenance::look::{count_of, find_by_unique};
+use crate::maintenance::pending::{self, Pending};
+use crate::maintenance::sample::{SCANNED_SHARE, chosen};
+use crate::maintenance::sources::document_of;
+use crate::maintenance::{Audience, Job, JobKind, Pattern};
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::operator::{self, ExecContext};
+use crate::planner::ReadRequest;
+use crate::write::Unit;
+
+pub(super) struct Check<'c> {
+    pub(super) engine: &'c Engine,
+    operation: &'c Arc<Operation>,
+    pub(super) pattern: &'c Arc<Pattern>,
+    pub(super) snapshot: Snapshot,
+    pub(super) source: Option<Arc<Collection>>,
+    limit: usize,
+    pub(super) found: Verification,
+    pub(super) repairs: Repair,
+    /// What shows how far it is, where somebody asked for the check.
+    pub(super) job: Option<Arc<Job>>,
+    /// Groups of a rollup collection whose documents a job still makes or removes: nothing stands for those meanwhile.
+    pub(super) late: HashSet<Vec<u8>>,
+    /// What repairs are written with.
+    repair: Option<Unit<'c>>,
+}
+
+impl<'c> Check<'c> {
+    pub(super) fn new(
+        engine: &'c Engine,
+        operation: &'c Arc<Operation>,
+        pattern: &'c Arc<Pattern>,
+        limit: usize,
+        repairs: Repair,
+    ) -> Result<Check<'c>> {
+        engine.store.settle(Durability::Relaxed)?;
+        let snapshot = engine.store.snapshot();
+        let late = match pattern.inserts_parents() {
+            true => pending::all_of(&snapshot, pattern.id)?.iter().map(Pending::key_bytes).collect(),
+            false => HashSet::new(),
+        };
+        let own = |job: &&Arc<Job>| job.kind == JobKind::Verify && job.is_run_by(operation);
+        let job = engine.jobs.lock().iter().find(own).cloned();
+        Ok(Check {
+            job,
+            late,
+            source: pattern.source.as_ref().and_then(|source| engine.collection(source)),
+            found: Verification { as_of: snapshot.commit_time(), ..Verification::default() },
+            repair: (repairs != Repair::Nothing)
+                .then(|| Unit::new(engine, operation.clone(), engine.options.durability)),
+            repairs,
+            engine,
+            operation,
+            pattern,
+            snapshot,
+            limit,
+        })
+    }
+
+    pub(super) fn run(mut self, part: Part) -> Result<Verification> {
+        let pattern = self.pattern;
+        if let Some(job) = &self.job {
+            job.total.fetch_add(self.documents_to_see(&part)?, Ordering::Relaxed);
+        }
+        match &pattern.declaration.kind {
+            Kind::Reference(reference) => self.check_copies(reference, &part)?,
+            Kind::Rollup(rollup) => self.check_groups(rollup, &part)?,
+            Kind::Derived(derived) => self.check_derived(derived, &part)?,
+        }
+        if let Some(unit) = &mut self.repair {
+            unit.settle()?;
+        }
+        Ok(self.found)
+    }
+
+    /// How many documents it will look at, at most.
+    fn documents_to_see(&self, part: &Part) -> Result<u64> {
+        let count = |namespace: &Namespace| match self.engine.collection(namespace) {
+            Some(collection) => count_of(&self.snapshot, &collection),
+            None => Ok(0),
+        };
+        let targets = count(&self.pattern.target)?;
+        match (&self.pattern.declaration.kind, &self.pattern.source) {
+            (Kind::Rollup(_), Some(source)) if part.is_whole() => {
+                Ok(self.parts()?.saturating_mul(targets.saturating_add(count(source)?)))
+            }
+            _ => Ok((targets as f64 * part.sample.unwrap_or(1.0)).ceil() as u64),
+        }
+    }
+
+    fn note_seen(&self) {
+        if let Some(job) = &self.job {
+            job.done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Visits the documents of a collection, as of the snapshot.
+    pub(super) fn walk(
+        &mut self,
+        namespace: &Namespace,
+        part: &Part,
+        mut visit: impl FnMut(&mut Check<'c>, RecordId, RawDocument<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(collection) = self.engine.collection(namespace) else { return Ok(()) };
+        let operation = self.operation.clone();
+        if let Some(share) = part.sample.filter(|share| *share < SCANNED_SHARE) {
+            for record in chosen(&collection, &self.snapshot, share)? {
+                operation.check()?;
+                let key = layout::record_key(collection.id, record);
+                let Some(stored) = self.snapshot.get(Space::Records, &key)? else { continue };
+                let document = document_of(&collection, &stored);
+                let wanted = match &part.filter {
+                    Some(filter) => filter.matches(document.as_raw())?,
+                    None => true,
+                };
+                if wanted {
+                    self.note_seen();
+                    visit(self, record, document.as_raw())?;
+                }
+            }
+            return Ok(());
+        }
+        let unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
+        let request = ReadRequest::new(part.filter.clone().unwrap_or_else(|| Arc::new(Filter::True)));
+        let plan =
+            crate::read::plan_for(&unit, &collection, request, &self.snapshot, Audience::Verification)?;
+        let mut executor = operator::execute(plan, self.snapshot.clone());
+        let interrupt = || operation.check();
+        let mut context = ExecContext::new(&interrupt);
+        while let Some(row) = executor.next_record(&mut context)? {
+            if part.sample.is_none_or(|share| rand::random::<f64>() < share) {
+                self.note_seen();
+                visit(self, row.record, row.document())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_copies(&mut self, reference: &Reference, part: &Part) -> Result<()> {
+        let pattern = self.pattern;
+        self.walk(&pattern.target, part, |check, record, holder| {
+            check.found.checked += 1;
+            let expected = reference.corrected(holder, &mut |key| check.source_of(reference, key))?;
+            match expected {
+                Some(expected) => check.note_wrong(record, holder, &expected),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// The source with this key.
+    fn source_of(&self, reference: &Reference, key: RawValue<'_>) -> Result<Option<Document>> {
+        match &self.source {
+            Some(source) => find_by_unique(&self.snapshot, source, &reference.foreign_field, key),
+            None => Ok(None),
+        }
+    }
+
+    fn check_derived(&mut self, derived: &Derived, part: &Part) -> Result<()> {
+        let pattern = self.pattern;
+        self.walk(&pattern.target, part, |check, record, document| {
+            check.found.checked += 1;
+            match derived.apply(document) {
+                Some(expected) => check.note_wrong(record, document, &expected),
+                None => Ok(()),
+            }
+        })
+    }
+
+    pub(super) fn note_wrong(
+        &mut self,
+        record: RecordId,
+        stored: RawDocument<'_>,
+        expected: &Document,
+    ) -> Result<()> {
+        self.found.wrong += 1;
+        for path in self.pattern.declaration.maintained_paths() {
+            let (is, should) = (value_at(stored, &path), value_at(expected.as_raw(), &path));
+            let bytes = |value: &Option<Value>| value.clone().map(|value| doc! {"": value}.into_bytes());
+            if bytes(&is) != bytes(&should) {
+                self.note(
+                    stored.get("_id"),
+                    &path,
+                    is.as_ref().map(Value::as_raw),
+                    should.as_ref().map(Value::as_raw),
+                );
+            }
+        }
+        let pattern = self.pattern;
+        self.refresh(&pattern.target, record)
+    }
+
+    pub(super) fn note(
+        &mut self,
+        id: Option<RawValue<'_>>,
+        path: &str,
+        stored: Option<RawValue<'_>>,
+        expected: Option<RawValue<'_>>,
+    ) {
+        if self.found.examples.len() >= self.limit {
+            return;
+        }
+        let mut example = Document::new();
+        example.push("_id", id.map_or(Value::Null, RawValue::to_value));
+        example.push("path", path);
+        for (name, value) in [("stored", stored), ("expected", expected)] {
+            if let Some(value) = value {
+                example.push(name, value.to_value());
+            }
+        }
+        self.found.examples.push(example);
+    }
+
+    pub(super) fn refresh(&mut self, namespace: &Namespace, record: RecordId) -> Result<()> {
+        self.refresh_as(namespace, record, Refresh::All)
+    }
+
+    pub(super) fn refresh_as(&mut self, namespace: &Namespace, record: RecordId, how: Refresh) -> Result<()> {
+        match &mut self.repair {
+            Some(unit) => refresh(unit, self.pattern, namespace, record, how).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What lies at a path; where it leads into an array, the array.
+fn value_at(document: RawDocument<'_>, path: &str) -> Option<Value> {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    match (document.get(first)?, rest) {
+        (RawValue::Document(nested), Some(rest)) => value_at(nested, rest),
+        (RawValue::Array(array), Some(_)) => Some(RawValue::Array(array).to_value()),
+        (_, Some(_)) => None,
+        (value, None) => Some(value.to_value()),
+    }
+}

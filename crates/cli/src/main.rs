@@ -81,9 +81,18 @@ fn main() -> ExitCode {
         Command::Dump(dump) => dump.run(),
         Command::Restore(restore) => restore.run(),
         Command::Import(import) => import.run(),
-        Command::Export(export) => export.run(),
-        Command::Completions(completions) => completions.run(Arguments::command()),
-        Command::Man(manual) => manual.run(Arguments::command()),
+        Command::Export(export) => {
+            end_with_the_reader();
+            export.run()
+        }
+        Command::Completions(completions) => {
+            end_with_the_reader();
+            completions.run(Arguments::command())
+        }
+        Command::Man(manual) => {
+            end_with_the_reader();
+            manual.run(Arguments::command())
+        }
     };
     match result {
         Ok(code) => code,

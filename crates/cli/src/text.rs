@@ -3,6 +3,7 @@
 //! Both directions go through extended JSON where YAML has no word for a type: a date is
 //! `{$date: "2024-03-01T00:00:00Z"}` in either.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -19,11 +20,65 @@ pub(crate) fn parse_values(text: &str) -> Result<Vec<Value>> {
     {
         return Ok(vec![Value::Document(document)]);
     }
-    let parsed = YamlLoader::load_from_str(text).map_err(|error| {
+    let spaced = with_spaces_behind_names(text);
+    let parsed = YamlLoader::load_from_str(&spaced).map_err(|error| {
         let at = error.marker();
         anyhow!("line {}, column {}: {}", at.line(), at.col() + 1, error.info())
     })?;
     parsed.iter().filter(|value| **value != Yaml::Null).map(value_of).collect()
+}
+
+/// `{a:1}` with the space that YAML wants behind a name: without it, `a:1` would be a name with no value, and a
+/// filter would ask for something else than was written. Only what begins with a brace is written so; there a bare
+/// name ends at its first colon, as it does in the shell.
+fn with_spaces_behind_names(text: &str) -> Cow<'_, str> {
+    if !text.trim_start().starts_with('{') {
+        return Cow::Borrowed(text);
+    }
+    /// What may come next inside the innermost bracket.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Next {
+        Name,
+        Value,
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut open: Vec<char> = Vec::new();
+    let mut next = Next::Value;
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        out.push(character);
+        match character {
+            '"' | '\'' => {
+                // A quote inside a bare word is a letter of it.
+                let begins = out[..out.len() - 1].trim_end().ends_with(['{', '[', ',', ':']);
+                while begins && let Some(inner) = characters.next() {
+                    out.push(inner);
+                    match inner {
+                        '\\' if character == '"' => out.extend(characters.next()),
+                        _ if inner == character => break,
+                        _ => {}
+                    }
+                }
+            }
+            '{' | '[' => {
+                open.push(character);
+                next = if character == '{' { Next::Name } else { Next::Value };
+            }
+            '}' | ']' => {
+                open.pop();
+                next = Next::Value;
+            }
+            ',' => next = if open.last() == Some(&'{') { Next::Name } else { Next::Value },
+            ':' if next == Next::Name => {
+                next = Next::Value;
+                if characters.peek().is_some_and(|after| !after.is_whitespace()) {
+                    out.push(' ');
+                }
+            }
+            _ => {}
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// The one document of a text.
@@ -210,6 +265,21 @@ mod tests {
         ] {
             assert_eq!(parse_document(text).unwrap(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn names_need_no_space_behind_their_colon() {
+        let expected =
+            doc! {"a": 1, "b": {"$gt": "x:y", "n": [1, {"c": "it's"}]}, "d.e": "http://k", "f": -1};
+        for text in [
+            r#"{a:1,b:{$gt:"x:y",n:[1,{c:"it's"}]},'d.e':"http://k",f:-1}"#,
+            r#"{ "a":1, b: {$gt:'x:y', n: [1,{c: it's}]}, d.e: http://k, f:-1 }"#,
+            "{a: 1,\n b:\n  {$gt:\t'x:y',n:[1,{c:it's}]},d.e:http://k, f: -1}",
+        ] {
+            assert_eq!(parse_document(text).unwrap(), expected, "{text}");
+        }
+        assert_eq!(parse_document("{}").unwrap(), doc! {});
+        assert_eq!(parse_document("{_id:-1}").unwrap(), doc! {"_id": -1});
     }
 
     #[test]

@@ -114,6 +114,7 @@ pub(crate) struct ExportArguments {
     #[command(flatten)]
     server: Server,
 
+    /// The collection to write.
     #[arg(long, value_name = "NAME")]
     collection: String,
 
@@ -133,12 +134,15 @@ pub(crate) struct ExportArguments {
     #[arg(long, value_name = "FILTER")]
     query: Option<String>,
 
+    /// Order of the documents, as in '{total: -1}'.
     #[arg(long, value_name = "KEYS")]
     sort: Option<String>,
 
+    /// Leave out the first so many.
     #[arg(long, value_name = "N", default_value_t = 0)]
     skip: u64,
 
+    /// At most so many; 0 is all.
     #[arg(long, value_name = "N", default_value_t = 0)]
     limit: u64,
 
@@ -168,6 +172,7 @@ pub(crate) struct ImportArguments {
     #[command(flatten)]
     server: Server,
 
+    /// The collection to write into; made if it does not exist.
     #[arg(long, value_name = "NAME")]
     collection: String,
 
@@ -212,7 +217,9 @@ pub(crate) struct ImportArguments {
 enum TextKind {
     /// Extended JSON.
     Json,
+    /// Cells between commas.
     Csv,
+    /// Cells between tabs.
     Tsv,
 }
 
@@ -282,7 +289,7 @@ impl RestoreArguments {
             grouped(restored.indexes as i64),
             grouped(restored.collections as i64)
         );
-        Ok(told(&restored.refused))
+        Ok(told("refused", &restored.refused))
     }
 }
 
@@ -364,7 +371,7 @@ impl ImportArguments {
         };
         let (written, refused) = import.run(&mut self.server.connect()?, &mut Bar::default())?;
         println!("{} documents imported", grouped(written as i64));
-        Ok(told(&refused))
+        Ok(told("documents were refused", &refused))
     }
 }
 
@@ -387,11 +394,11 @@ fn columns(text: &str) -> Result<Vec<Column>> {
 }
 
 /// Says what was refused; that is a failure.
-fn told(refused: &Refused) -> ExitCode {
+fn told(what: &str, refused: &Refused) -> ExitCode {
     if refused.count == 0 {
         return ExitCode::SUCCESS;
     }
-    eprintln!("{} documents were refused:", grouped(refused.count as i64));
+    eprintln!("{} {what}:", grouped(refused.count as i64));
     for message in &refused.messages {
         eprintln!("  {message}");
     }

@@ -1,6 +1,7 @@
 //! A dump's files: `<db>/<collection>.bson` and `<db>/<collection>.metadata.json`, each perhaps with `.gz`.
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -119,7 +120,13 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A collection's name as a file's: what a file system may not take is written as in a URL, as mongodump does.
+/// A file's name may have 255 bytes, of which `.metadata.json.gz` needs 17.
+const NAME_BYTES_MAX: usize = 238;
+/// What is kept of a name that is too long, as mongodump has it.
+const NAME_BYTES_KEPT: usize = 208;
+
+/// A collection's name as a file's: what a file system may not take is written as in a URL, as mongodump does. Of a name
+/// that is too long the beginning stays, with a hash; the metadata know the whole.
 pub(crate) fn escaped(collection: &str) -> String {
     let mut name = String::with_capacity(collection.len());
     for character in collection.chars() {
@@ -129,6 +136,12 @@ pub(crate) fn escaped(collection: &str) -> String {
             }
             other => name.push(other),
         }
+    }
+    if name.len() > NAME_BYTES_MAX {
+        let mut hasher = DefaultHasher::new();
+        collection.hash(&mut hasher);
+        name.truncate(name.floor_char_boundary(NAME_BYTES_KEPT));
+        name.push_str(&format!("%24{:016x}", hasher.finish()));
     }
     name
 }
@@ -163,6 +176,16 @@ mod tests {
             let file = escaped(name);
             assert!(!file.contains('/'), "{file}");
             assert_eq!(unescaped(&file), name);
+        }
+    }
+
+    #[test]
+    fn long_names_fit_into_files() {
+        for letter in ["x", "ü", "/"] {
+            let (one, other) = (letter.repeat(120) + "1", letter.repeat(120) + "2");
+            let long = [escaped(&one.repeat(2)), escaped(&other.repeat(2))];
+            assert!(long.iter().all(|file| file.len() <= NAME_BYTES_MAX), "{long:?}");
+            assert_ne!(long[0], long[1]);
         }
     }
 }

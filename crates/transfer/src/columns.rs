@@ -5,7 +5,8 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use kilim_bson::{
-    Document, JsonFormat, RawDocument, RawValue, Value, doc, parse_extended_json, value_to_extended_json,
+    Document, JsonFormat, RawDocument, RawValue, Value, calendar, doc, parse_extended_json,
+    value_to_extended_json,
 };
 use kilim_query::expression::{Bindings, Env, Expression, Scope, Variables};
 
@@ -102,7 +103,10 @@ impl ColumnKind {
             ColumnKind::Decimal => extended(&format!("{{\"$numberDecimal\":{}}}", quoted(text.trim())))
                 .context("is no decimal")?,
             ColumnKind::ObjectId => {
-                extended(&format!("{{\"$oid\":{}}}", quoted(text))).context("is no ObjectId")?
+                // As an export writes it, or the digits alone.
+                let digits = text.strip_prefix("ObjectId(").and_then(|text| text.strip_suffix(')'));
+                extended(&format!("{{\"$oid\":{}}}", quoted(digits.unwrap_or(text))))
+                    .context("is no ObjectId")?
             }
             ColumnKind::Binary(BinaryText::Base64) => binary(text).context("is no base64")?,
             ColumnKind::Binary(BinaryText::Hex) => {
@@ -246,18 +250,55 @@ pub(crate) fn cell(document: RawDocument<'_>, path: &[String]) -> String {
         None | Some(RawValue::Null | RawValue::Undefined) => String::new(),
         Some(RawValue::String(text)) => text.to_owned(),
         Some(RawValue::ObjectId(id)) => format!("ObjectId({id})"),
-        Some(date @ RawValue::DateTime(_)) => {
-            let json = value_to_extended_json(date, JsonFormat::Relaxed);
-            // {"$date":"…"}: the text alone, or where it has none in this range, the number.
-            json.split('"').nth(3).filter(|text| text.contains('T')).map_or(json.clone(), str::to_owned)
+        Some(RawValue::DateTime(millis)) => iso_text(millis),
+        Some(RawValue::Decimal128(decimal)) => decimal.to_string(),
+        Some(RawValue::Double(number)) if number.is_nan() => "NaN".to_owned(),
+        Some(RawValue::Double(number)) if number.is_infinite() => {
+            if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned()
         }
         Some(value) => value_to_extended_json(value, JsonFormat::Relaxed),
     }
 }
 
+/// A date as `date()` reads it. Where its year has no four digits, the number of milliseconds.
+fn iso_text(millis: i64) -> String {
+    const DAY: i64 = 86_400_000;
+    let (year, month, day) = calendar::civil(millis.div_euclid(DAY));
+    if !(0..=9999).contains(&year) {
+        return millis.to_string();
+    }
+    let time = millis.rem_euclid(DAY);
+    let (hour, minute) = (time / 3_600_000, time / 60_000 % 60);
+    let (second, fraction) = (time / 1000 % 60, time % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:03}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_holds_what_its_type_reads() {
+        let json = r#"{"id": {"$oid": "0123456789abcdef01234567"}, "old": {"$date": {"$numberLong": "-1"}},
+            "new": {"$date": {"$numberLong": "1577836800000"}}, "price": {"$numberDecimal": "1.50"},
+            "nan": {"$numberDouble": "NaN"}, "n": {"$numberDouble": "1.5"}}"#;
+        let document = parse_extended_json(json).unwrap();
+        for (column, text) in [
+            ("id.objectId()", "ObjectId(0123456789abcdef01234567)"),
+            ("old.date()", "1969-12-31T23:59:59.999Z"),
+            ("new.date()", "2020-01-01T00:00:00.000Z"),
+            ("price.decimal()", "1.50"),
+            ("nan.double()", "NaN"),
+            ("n.double()", "1.5"),
+        ] {
+            let column = Column::typed(column).unwrap();
+            let cell = cell(document.as_raw(), &column.path);
+            assert_eq!(cell, text);
+            let read = column.value(&cell).unwrap();
+            let stored = document.get(&column.path[0]).unwrap();
+            assert_eq!(format!("{:?}", read.as_raw()), format!("{stored:?}"), "{text}");
+        }
+    }
 
     fn of(columns: &[&str], cells: &[&str]) -> Result<Document> {
         let columns: Vec<Column> = columns.iter().map(|text| Column::typed(text)).collect::<Result<_>>()?;

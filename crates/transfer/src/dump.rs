@@ -1,7 +1,8 @@
 //! `dump`: collections to files, as of one moment.
 //!
 //! All cursors are opened first, at one cluster time, so that whatever is written meanwhile is in none of them. A
-//! server that cannot read at a time (a standalone mongod) is dumped collection by collection, and says so.
+//! server that cannot read at a time (a standalone mongod) is dumped collection by collection, and says so; so are the
+//! capped collections of a mongod, which has no snapshots of them.
 
 use std::fs;
 use std::io::Write;
@@ -15,6 +16,8 @@ use crate::Watch;
 use crate::archive::{Out, escaped};
 use crate::metadata::Metadata;
 
+/// What mongod answers where a capped collection is to be read as of a moment.
+const SNAPSHOT_UNAVAILABLE: i32 = 246;
 /// How the names of collections begin that are the server's own.
 const SYSTEM: &str = "system.";
 
@@ -59,16 +62,26 @@ struct Batch {
 impl Dump {
     pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<Dumped> {
         let mut sources = self.sources(client)?;
-        if let (Some(collection), true) = (&self.collection, sources.is_empty()) {
-            bail!("there is no collection {}.{collection}", self.database.as_deref().unwrap_or_default());
+        match (&self.database, &self.collection) {
+            (Some(database), Some(collection)) if sources.is_empty() => {
+                bail!("there is no collection {database}.{collection}")
+            }
+            // A backup of nothing under a name that was mistyped would look like one.
+            (Some(database), None) if sources.is_empty() => bail!("there is no database {database}"),
+            _ => {}
         }
         let hello = client.hello()?;
         let at_once = hello.get("setName").is_some();
         if !at_once {
             watch.warn("the server cannot read as of one moment: what is written meanwhile may be in the dump in part");
         }
-        let session = self.open_cursors(client, &mut sources, at_once)?;
-        let mut dumped = Dumped { of_one_moment: at_once, ..Dumped::default() };
+        let (session, later) = self.open_cursors(client, &mut sources, at_once)?;
+        for name in &later {
+            watch.warn(&format!(
+                "{name} is capped, and the server cannot read it as of the moment of the others"
+            ));
+        }
+        let mut dumped = Dumped { of_one_moment: at_once && later.is_empty(), ..Dumped::default() };
         for source in sources {
             dumped.documents += self.write(client, &session, source, watch)?;
             dumped.collections += 1;
@@ -110,14 +123,20 @@ impl Dump {
         Ok(sources)
     }
 
-    /// Opens a cursor for each collection, in a session: its cursors end with it, should this program die.
-    fn open_cursors(&self, client: &mut Client, sources: &mut [Source], at_once: bool) -> Result<Document> {
+    /// Opens a cursor for each collection, in a session: its cursors end with it, should this program die. Says which
+    /// collections could not be read as of the moment of the others.
+    fn open_cursors(
+        &self,
+        client: &mut Client,
+        sources: &mut [Source],
+        at_once: bool,
+    ) -> Result<(Document, Vec<String>)> {
         let session = client.run("admin", doc! {"startSession": 1})?;
         let session =
             session.get("id").and_then(RawValue::as_document).context("the server gave no session")?;
         let mut session_id = Document::new();
         session_id.push("id", session.get("id").context("the server gave no session")?);
-        let mut time = None;
+        let (mut time, mut later) = (None, Vec::new());
         for source in sources.iter_mut().filter(|source| !source.metadata.is_view) {
             let mut find =
                 doc! {"find": &*source.collection, "noCursorTimeout": true, "lsid": session_id.clone()};
@@ -126,6 +145,7 @@ impl Dump {
             }
             // The cursors of many collections wait for their turn with nothing in memory.
             find.push("batchSize", 0);
+            let anytime = find.clone();
             if at_once {
                 let mut concern = doc! {"level": "snapshot"};
                 if let Some(time) = time {
@@ -133,7 +153,13 @@ impl Dump {
                 }
                 find.push("readConcern", concern.as_raw());
             }
-            let reply = client.run(&source.database, find)?;
+            let reply = match client.run(&source.database, find) {
+                Err(fault) if fault.code() == Some(SNAPSHOT_UNAVAILABLE) && source.is_capped() => {
+                    later.push(format!("{}.{}", source.database, source.collection));
+                    client.run(&source.database, anytime)?
+                }
+                reply => reply?,
+            };
             let cursor =
                 reply.get("cursor").and_then(RawValue::as_document).context("the reply holds no cursor")?;
             if let (None, Some(RawValue::Timestamp(at))) = (time, cursor.get("atClusterTime")) {
@@ -141,7 +167,7 @@ impl Dump {
             }
             source.cursor = Some(Batch::of(reply, "firstBatch")?);
         }
-        Ok(session_id)
+        Ok((session_id, later))
     }
 
     /// Writes a collection's files; how many documents.
@@ -176,6 +202,12 @@ impl Dump {
         }
         data.finish().with_context(|| format!("cannot write {shown}"))?;
         Ok(documents)
+    }
+}
+
+impl Source {
+    fn is_capped(&self) -> bool {
+        matches!(self.metadata.options.get("capped"), Some(RawValue::Bool(true)))
     }
 }
 

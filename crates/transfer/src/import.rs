@@ -109,8 +109,19 @@ impl Import {
     ) -> Result<()> {
         let mut pieces = Pieces::new(input);
         let mut number = 0u64;
-        // Where the text itself is broken, nobody knows where the next document begins: that ends it.
-        while let Some(piece) = pieces.next().with_context(|| format!("behind document {number}"))? {
+        loop {
+            let piece = match pieces.next() {
+                Ok(Some(piece)) => piece,
+                Ok(None) => return Ok(()),
+                // Where the text itself is broken, nobody knows where the next document begins: that ends it.
+                Err(error) => {
+                    sink.flush()?;
+                    let written = sink.written;
+                    return Err(error).with_context(|| {
+                        format!("behind document {number}, with {written} documents written")
+                    });
+                }
+            };
             number += 1;
             match parse_extended_json(&piece) {
                 Ok(document) => sink.push(document)?,
@@ -120,7 +131,6 @@ impl Import {
                 watch.moved(&self.collection, pieces.read, total);
             }
         }
-        Ok(())
     }
 
     fn read_table(
@@ -135,7 +145,7 @@ impl Import {
             .delimiter(separator)
             .has_headers(false)
             .flexible(true)
-            .from_reader(without_mark(input)?);
+            .from_reader(Quotes::new(without_mark(input)?, separator));
         let mut rows = reader.into_records();
         let columns = match given {
             Some(columns) => columns.to_vec(),
@@ -148,7 +158,11 @@ impl Import {
         while let Some(row) = rows.next() {
             let place = rows.reader().position();
             let (line, read) = (place.line(), place.byte());
+            let is_open = rows.reader().get_ref().ends_open();
             let made = row.map_err(anyhow::Error::from).and_then(|row| {
+                if is_open {
+                    bail!("a quoted cell has no end");
+                }
                 if row.len() > columns.len() {
                     bail!("{} cells for {} columns", row.len(), columns.len());
                 }
@@ -173,6 +187,55 @@ impl Import {
         }
         sink.refused.add(message);
         Ok(())
+    }
+}
+
+/// A table on its way to the reader, which takes a cell whose quote is never closed for one that reaches to the end of
+/// the file. Here it is seen.
+struct Quotes<R> {
+    input: R,
+    separator: u8,
+    state: Quoting,
+    ended: bool,
+}
+
+/// Where in a cell the last byte was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quoting {
+    /// A cell may begin with a quote.
+    Begin,
+    Bare,
+    Quoted,
+    /// Behind a quote inside quotes: the end, or with another one, a quote.
+    Behind,
+}
+
+impl<R> Quotes<R> {
+    fn new(input: R, separator: u8) -> Quotes<R> {
+        Quotes { input, separator, state: Quoting::Begin, ended: false }
+    }
+
+    /// Whether the table has ended within quotes.
+    fn ends_open(&self) -> bool {
+        self.ended && self.state == Quoting::Quoted
+    }
+}
+
+impl<R: Read> Read for Quotes<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(into)?;
+        self.ended = read == 0;
+        for &byte in &into[..read] {
+            self.state = match (self.state, byte) {
+                (Quoting::Begin | Quoting::Behind, b'"') => Quoting::Quoted,
+                (Quoting::Quoted, b'"') => Quoting::Behind,
+                (Quoting::Quoted, _) => Quoting::Quoted,
+                (_, b'\r' | b'\n') => Quoting::Begin,
+                (_, byte) if byte == self.separator => Quoting::Begin,
+                (_, _) => Quoting::Bare,
+            };
+        }
+        Ok(read)
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Metadata {
     pub options: Document,
     pub indexes: Vec<Document>,
     pub is_view: bool,
+    /// Where a file says it: its own name may be shortened.
+    pub collection: Option<String>,
 }
 
 impl Metadata {
@@ -25,6 +27,7 @@ impl Metadata {
             options: options.map(RawDocument::to_document).unwrap_or_default(),
             indexes,
             is_view: entry.get("type").and_then(RawValue::as_str) == Some("view"),
+            collection: None,
         }
     }
 
@@ -49,6 +52,7 @@ impl Metadata {
         let indexes = indexes.into_iter().flat_map(|list| list.iter().filter_map(RawValue::as_document));
         Ok(Metadata {
             indexes: indexes.map(RawDocument::to_document).collect(),
+            collection: document.get("collectionName").and_then(RawValue::as_str).map(str::to_owned),
             ..Metadata::of_entry(document.as_raw(), Vec::new())
         })
     }

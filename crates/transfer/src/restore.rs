@@ -2,6 +2,10 @@
 //!
 //! Collections with their options first, then documents, then indexes: an index over what is there is built faster
 //! than it is kept. Declarations of patterns come last, when the data that they speak of is there.
+//!
+//! A restore gives back what was there: documents that the collection's validator would refuse today are written all
+//! the same. A collection or an index that the server refuses (of a kind that it does not have) is told, and the rest
+//! goes on.
 
 use std::fs;
 use std::io::Read;
@@ -44,22 +48,24 @@ pub struct Restored {
 impl Restore {
     pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<Restored> {
         let mut entries = archive::entries(&self.folder)?;
-        entries.retain(|entry| {
-            self.database.as_ref().is_none_or(|asked| *asked == entry.database)
-                && self.collection.as_ref().is_none_or(|asked| *asked == entry.collection)
-        });
-        if entries.is_empty() {
+        entries.retain(|entry| self.database.as_ref().is_none_or(|asked| *asked == entry.database));
+        // Views behind what they are over, declarations behind everything.
+        let mut restored = Restored::default();
+        let mut read: Vec<(Entry, Metadata)> = Vec::new();
+        for mut entry in entries {
+            let metadata = entry.metadata.as_deref().map(Metadata::read).transpose()?.unwrap_or_default();
+            if let Some(collection) = &metadata.collection {
+                entry.collection.clone_from(collection);
+            }
+            if self.collection.as_ref().is_none_or(|asked| *asked == entry.collection) {
+                read.push((entry, metadata));
+            }
+        }
+        if read.is_empty() {
             bail!(
                 "{} holds nothing to restore: it should have a folder for each database, with .bson files",
                 self.folder.display()
             );
-        }
-        // Views behind what they are over, declarations behind everything.
-        let mut restored = Restored::default();
-        let mut read: Vec<(Entry, Metadata)> = Vec::new();
-        for entry in entries {
-            let metadata = entry.metadata.as_deref().map(Metadata::read).transpose()?;
-            read.push((entry, metadata.unwrap_or_default()));
         }
         read.sort_by_key(|(entry, metadata)| (entry.collection == PATTERNS, metadata.is_view));
         for (entry, metadata) in &read {
@@ -91,6 +97,10 @@ impl Restore {
             Err(fault) if fault.code() == Some(NAMESPACE_EXISTS) => {
                 watch.warn(&format!("{shown} exists: documents are added to it (--drop would replace it)"));
             }
+            Err(Fault::Refused(why)) => {
+                restored.refused.add(format!("cannot create {shown}: {}", why.message));
+                return Ok(());
+            }
             Err(fault) => return Err(fault).with_context(|| format!("cannot create {shown}")),
         }
         restored.collections += 1;
@@ -106,10 +116,41 @@ impl Restore {
         let wanted: Vec<Document> = wanted.map(|index| index_for_creation(index, collated)).collect();
         if !wanted.is_empty() {
             watch.moved(&format!("{shown}: indexes"), 0, wanted.len() as u64);
-            let list: Array = wanted.iter().map(|index| index.clone().into()).collect();
-            let command = doc! {"createIndexes": &**collection, "indexes": list};
-            client.run(database, command).with_context(|| format!("cannot make the indexes of {shown}"))?;
-            restored.indexes += wanted.len() as u64;
+            self.make_indexes(client, entry, &wanted, restored)?;
+        }
+        Ok(())
+    }
+
+    /// All in one go; if one of them is refused, one by one, so that the others are there.
+    fn make_indexes(
+        &self,
+        client: &mut Client,
+        Entry { database, collection, .. }: &Entry,
+        wanted: &[Document],
+        restored: &mut Restored,
+    ) -> Result<()> {
+        let mut make = |indexes: &[Document]| {
+            let list: Array = indexes.iter().map(|index| index.clone().into()).collect();
+            client.run(database, doc! {"createIndexes": &**collection, "indexes": list}).map(drop)
+        };
+        match make(wanted) {
+            Ok(()) => restored.indexes += wanted.len() as u64,
+            Err(Fault::Refused(_)) => {
+                for index in wanted {
+                    match make(std::slice::from_ref(index)) {
+                        Ok(()) => restored.indexes += 1,
+                        Err(Fault::Refused(why)) => {
+                            let name = index.get("name").and_then(RawValue::as_str).unwrap_or_default();
+                            restored.refused.add(format!(
+                                "cannot make the index {name} of {database}.{collection}: {}",
+                                why.message
+                            ));
+                        }
+                        Err(lost) => return Err(lost.into()),
+                    }
+                }
+            }
+            Err(lost) => return Err(lost.into()),
         }
         Ok(())
     }
@@ -156,7 +197,7 @@ fn insert_file(
     let shown = format!("{database}.{collection}");
     let total = fs::metadata(path).map_or(0, |file| file.len());
     let mut file = archive::open(path)?;
-    let mut sink = Sink::new(client, database, collection, Write::Insert, false);
+    let mut sink = Sink::new(client, database, collection, Write::Insert, false).past_validators();
     let mut done = 0;
     while let Some(document) =
         next_document(&mut file).with_context(|| format!("{} is damaged", path.display()))?

@@ -61,6 +61,8 @@ pub(crate) struct Sink<'s> {
     write: Write<'s>,
     /// Ends at the first that is refused.
     ordered: bool,
+    /// What a validator says does not count.
+    bypass: bool,
     waiting: Vec<Document>,
     bytes: usize,
     pub written: u64,
@@ -76,7 +78,14 @@ impl<'s> Sink<'s> {
         ordered: bool,
     ) -> Sink<'s> {
         let (waiting, bytes, written, refused) = (Vec::new(), 0, 0, Refused::default());
-        Sink { client, database, collection, write, ordered, waiting, bytes, written, refused }
+        let bypass = false;
+        Sink { client, database, collection, write, ordered, bypass, waiting, bytes, written, refused }
+    }
+
+    /// Documents are written whatever the collection's validator says of them.
+    pub fn past_validators(mut self) -> Sink<'s> {
+        self.bypass = true;
+        self
     }
 
     pub fn push(&mut self, document: Document) -> Result<()> {
@@ -113,6 +122,9 @@ impl<'s> Sink<'s> {
         let mut body = Document::new();
         body.push(command, self.collection);
         body.push("ordered", self.ordered);
+        if self.bypass {
+            body.push("bypassDocumentValidation", true);
+        }
         let raw = statements.iter().map(Document::as_raw).collect();
         let reply = self.client.reply_to_many(self.database, body.as_raw(), sequence, raw)?;
         self.count(&reply, statements.len())

@@ -6,3 +6,4 @@ mod demo;
 mod pattern;
 mod running;
 mod serve;
+mod transfer;

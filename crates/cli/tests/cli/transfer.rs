@@ -1,0 +1,144 @@
+//! `kilim dump`, `restore`, `import` and `export` as people type them, right and wrong.
+
+use std::fs;
+use std::path::Path;
+
+use kilim_bson::{Document, RawValue, doc};
+use kilim_client::{Client, Uri};
+
+use crate::running::{Running, output, output_with};
+
+struct Place {
+    _server: Running,
+    uri: String,
+    client: Client,
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn open() -> Place {
+        let server = Running::start(&["serve", "--ephemeral", "--port", "0"]);
+        let uri = format!("mongodb://{}/shop", server.address);
+        let client = Client::connect(uri.parse::<Uri>().unwrap().address()).unwrap();
+        Place { _server: server, uri, client, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn ask(&mut self, command: Document) -> Document {
+        self.client.run("shop", command).unwrap()
+    }
+
+    fn count(&mut self, collection: &str) -> i64 {
+        kilim_client::whole(self.ask(doc! {"count": collection}).get("n")).unwrap()
+    }
+
+    fn kilim(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        output(&[arguments, &["--uri", &self.uri]].concat())
+    }
+
+    fn import(&self, text: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+        output_with(text, &[&["import", "--uri", &self.uri, "--collection", "c"], arguments].concat())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+}
+
+#[test]
+fn a_filter_needs_no_spaces() {
+    let mut place = Place::open();
+    place.ask(doc! {"insert": "c", "documents": [{"_id": 1, "s": "open"}, {"_id": 2, "s": "done"}, {"_id": 3, "s": "open"}]});
+    let arguments = ["export", "--collection", "c", "--query", r#"{s:"open"}"#, "--sort", "{_id:-1}"];
+    let (code, shown, message) = place.kilim(&arguments);
+    assert_eq!(code, Some(0), "{message}");
+    assert_eq!(shown, "{\"_id\":3,\"s\":\"open\"}\n{\"_id\":1,\"s\":\"open\"}\n");
+}
+
+#[test]
+fn what_a_validator_refuses_today_is_restored_all_the_same() {
+    let mut place = Place::open();
+    place.ask(doc! {"insert": "c", "documents": [{"_id": 1, "a": "old"}]});
+    place.ask(doc! {"collMod": "c", "validator": {"a": {"$type": "int"}}});
+    let dump = place.path("dump");
+    assert_eq!(place.kilim(&["dump", "--out", &dump]).0, Some(0));
+    let (code, shown, message) = place.kilim(&["restore", &dump, "--drop"]);
+    assert_eq!((code, place.count("c")), (Some(0), 1), "{shown}{message}");
+}
+
+#[test]
+fn one_index_that_is_refused_leaves_the_others() {
+    let mut place = Place::open();
+    let dump = place.path("dump");
+    let folder = Path::new(&dump).join("shop");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("c.bson"), doc! {"_id": 1, "a": 5}.as_bytes()).unwrap();
+    let metadata = r#"{"options": {}, "indexes": [{"v": 2, "key": {"_id": 1}, "name": "_id_"},
+        {"v": 2, "key": {"at": "2dsphere"}, "name": "place", "2dsphereIndexVersion": 3},
+        {"v": 2, "key": {"a": 1}, "name": "a_1"}], "collectionName": "c", "type": "collection"}"#;
+    fs::write(folder.join("c.metadata.json"), metadata).unwrap();
+    fs::write(folder.join("d.bson"), doc! {"_id": 1}.as_bytes()).unwrap();
+    fs::write(
+        folder.join("d.metadata.json"),
+        r#"{"options": {"timeseries": {"timeField": "t"}}, "indexes": []}"#,
+    )
+    .unwrap();
+    fs::write(folder.join("e.bson"), doc! {"_id": 1}.as_bytes()).unwrap();
+    let (code, shown, message) = place.kilim(&["restore", &dump]);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(
+        message.contains("2 refused") && message.contains("place") && message.contains("timeseries"),
+        "{message}"
+    );
+    assert_eq!((place.count("c"), place.count("d"), place.count("e")), (1, 0, 1));
+    let indexes = place.ask(doc! {"listIndexes": "c"});
+    let cursor = indexes.get("cursor").and_then(RawValue::as_document).unwrap();
+    let names = cursor.get("firstBatch").and_then(RawValue::as_array).unwrap();
+    assert_eq!(names.iter().count(), 2);
+}
+
+#[test]
+fn long_and_odd_names_come_back() {
+    let mut place = Place::open();
+    let names = ["x".repeat(240), "ü/".repeat(60), "a%2Fb".to_owned(), "new\nline".to_owned()];
+    for name in &names {
+        place.ask(doc! {"insert": &**name, "documents": [{"_id": 1}]});
+    }
+    let dump = place.path("dump");
+    for gzip in [&["--gzip"][..], &[]] {
+        let (code, _, message) = place.kilim(&[&["dump", "--out", &dump], gzip].concat());
+        assert_eq!(code, Some(0), "{message}");
+        let (code, _, message) = place.kilim(&["restore", &dump, "--drop"]);
+        assert_eq!(code, Some(0), "{message}");
+        fs::remove_dir_all(&dump).unwrap();
+        for name in &names {
+            assert_eq!(place.count(name), 1, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_database_that_is_not_there_is_no_backup() {
+    let place = Place::open();
+    let (code, _, message) = place.kilim(&["dump", "--db", "shpo", "--out", &place.path("dump")]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("there is no database shpo"), "{message}");
+}
+
+#[test]
+fn a_quote_that_is_never_closed_swallows_no_table() {
+    let mut place = Place::open();
+    let (code, _, message) = place.import("a,b\n1,2\n\"open,3\n4,5\n", &["--type", "csv"]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("a quoted cell has no end"), "{message}");
+    assert_eq!(place.count("c"), 1);
+    let (code, _, message) = place.import("a,b\n\"x\n\"\"y\"\"\",5\" pipe\n", &["--type", "csv"]);
+    assert_eq!((code, place.count("c")), (Some(0), 2), "{message}");
+}
+
+#[test]
+fn text_that_breaks_off_says_how_much_was_written() {
+    let mut place = Place::open();
+    let (code, _, message) = place.import("{\"a\": 1}\n{\"a\": ", &[]);
+    assert_eq!((code, place.count("c")), (Some(1), 1));
+    assert!(message.contains("with 1 documents written"), "{message}");
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use kilim_engine::metrics::Listening;
 use kilim_engine::{Engine, EngineOptions};
 use kilim_server::{Commands, Limits, Listener, MetricsEndpoint, Signals};
 use tracing::info;
@@ -42,7 +43,7 @@ pub(crate) struct Serve {
     cache_bytes: Option<u64>,
 
     /// Connections beyond this are refused.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max, value_parser = at_least_one)]
     max_connections: usize,
 
     /// Allow an address that other machines reach, although there is no authentication yet.
@@ -89,6 +90,15 @@ Examples:
   kilim serve --bind 0.0.0.0 --insecure --log-format json
       Reachable from other machines, in a network that is safe in itself.";
 
+/// A server that nobody may connect to is a mistake.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("a server needs room for one connection at least".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         logging::start(self.log_format, self.log_level);
@@ -112,8 +122,11 @@ impl Serve {
             }
             None => None,
         };
-        let limits = Limits { connections_max: self.max_connections, ..Limits::default() };
+        let limits = Limits { connections_max: self.max_connections, ..Limits::default() }.within_reach();
         let address = listener.address();
+        let listening = Listening { port: address.port(), connections_max: limits.connections_max };
+        // Set once: this process has one engine and one listener.
+        let _ = engine.metrics.server.set(listening);
         let mut server =
             listener.serve(Commands { engine: engine.clone() }, limits).context("cannot start the server")?;
 

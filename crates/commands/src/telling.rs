@@ -8,7 +8,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::{CollStats, Stage};
 
 use crate::command::aggregate::DATABASE_CURSOR;
-use crate::command::build_info::host_name;
+use crate::command::build_info::host;
 use crate::command::update::now_ms;
 use crate::command::{coll_stats, current_op};
 
@@ -45,7 +45,7 @@ fn collection(engine: &Engine, namespace: &Namespace, stage: CollStats) -> Resul
     };
     let mut document = doc! {
         "ns": namespace.to_string(),
-        "host": host_name(),
+        "host": host(engine),
         "localTime": Value::DateTime(now_ms()),
     };
     if let Some(latencies) = stage.latency {
@@ -105,7 +105,7 @@ fn indexes(engine: &Engine, namespace: &Namespace) -> Vec<Document> {
         doc! {
             "name": &index.spec.name,
             "key": index.spec.key_document.clone(),
-            "host": host_name(),
+            "host": host(engine),
             "accesses": {
                 "ops": index.usage.uses() as i64,
                 "since": Value::DateTime(now_ms() - index.usage.age().as_millis() as i64),
@@ -118,7 +118,9 @@ fn indexes(engine: &Engine, namespace: &Namespace) -> Vec<Document> {
         told.push("building", true);
         told
     });
-    collection.indexes.iter().map(|index| tell(index)).chain(building).collect()
+    // The order of a clustered collection is no index of it.
+    let own = collection.indexes.iter().skip(usize::from(collection.clustered));
+    own.map(|index| tell(index)).chain(building).collect()
 }
 
 /// The patterns of a collection, or of the whole database.
@@ -151,7 +153,7 @@ fn plans(engine: &Engine, namespace: &Namespace) -> Result<Vec<Document>> {
                 "creationExecStats": executions,
                 "candidatePlanScores": scores,
                 "indexFilterSet": false,
-                "host": host_name(),
+                "host": host(engine),
             }
         })
         .collect())

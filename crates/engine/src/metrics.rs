@@ -17,6 +17,11 @@ pub struct Metrics {
     pub documents_updated: Counter,
     pub documents_deleted: Counter,
     pub documents_examined: Counter,
+    /// Keys of indexes and documents that commands looked at.
+    pub keys_examined: Counter,
+    pub documents_read: Counter,
+    /// Commands that sorted by themselves, no index having the order.
+    pub sorted: Counter,
     pub write_conflicts: Counter,
     pub connections_current: Counter,
     pub connections_total: Counter,
@@ -29,8 +34,17 @@ pub struct Metrics {
     pub reads: Latency,
     pub writes: Latency,
     pub other_commands: Latency,
+    /// Where a server listens, and for how many; nothing in a program that has the database within itself.
+    pub server: OnceLock<Listening>,
     by_command: OnceLock<Box<[CommandCount]>>,
     slow: SlowLimit,
+}
+
+/// What a server knows of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    pub port: u16,
+    pub connections_max: usize,
 }
 
 /// How many operations of a kind, and how long they took together.

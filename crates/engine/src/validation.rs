@@ -94,7 +94,7 @@ pub(crate) fn check_valid(
     let explanation = validation.validator.explain(after, now(engine));
     if validation.action == Action::Warn {
         let rule = explanation.details.get("operatorName").and_then(RawValue::as_str).unwrap_or_default();
-        tracing::warn!(namespace = %collection.namespace, rule, "a document would fail validation");
+        tracing::warn!(namespace = %collection.namespace, rule, "Document would fail validation");
         return Ok(());
     }
     Err(failure(after, explanation))

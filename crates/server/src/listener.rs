@@ -61,8 +61,8 @@ impl Listener {
         SocketAddr::new(ip, self.address.port())
     }
 
-    pub fn serve<S: Service>(self, service: S, mut limits: Limits) -> io::Result<Server<S>> {
-        limits.connections_max = limits.connections_max.min(connections_possible());
+    pub fn serve<S: Service>(self, service: S, limits: Limits) -> io::Result<Server<S>> {
+        let limits = limits.within_reach();
         let address = self.address();
         let shared = Arc::new(Shared {
             service,
@@ -282,6 +282,13 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     #[cfg(target_os = "macos")]
     set(libc::IPPROTO_TCP, libc::TCP_KEEPALIVE, KEEP_ALIVE_SECONDS)?;
     Ok(())
+}
+
+impl Limits {
+    /// With no more connections than the system has file descriptors for.
+    pub fn within_reach(self) -> Limits {
+        Limits { connections_max: self.connections_max.min(connections_possible()), ..self }
+    }
 }
 
 /// Raises the limit of file descriptors as far as allowed, and says how many connections fit below it.

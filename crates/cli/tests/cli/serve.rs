@@ -94,6 +94,50 @@ fn metrics_are_served_on_a_port_of_their_own() {
 }
 
 #[test]
+fn server_status_tells_of_this_server() {
+    let running = Running::start(&["serve", "--ephemeral", "--port", "0", "--max-connections", "10"]);
+    let mut client = kilim_client::Client::connect(running.address.as_str()).unwrap();
+    let mut status = || client.run("admin", kilim_bson::doc! {"serverStatus": 1}).unwrap();
+    let figure = |status: &kilim_bson::Document, path: &[&str]| {
+        let (last, parents) = path.split_last().unwrap();
+        let mut at = status.as_raw();
+        for name in parents {
+            at = at.get(name).and_then(|inner| inner.as_document()).unwrap_or_else(|| panic!("{path:?}"));
+        }
+        kilim_client::whole(at.get(last)).unwrap_or_else(|| panic!("{path:?}"))
+    };
+    let before = status();
+    let port = running.address.rsplit_once(':').unwrap().1;
+    let host = before.get("host").and_then(|host| host.as_str()).unwrap();
+    assert!(host.ends_with(&format!(":{port}")), "{host}");
+    let connections = |name| figure(&before, &["connections", name]);
+    assert_eq!(connections("current") + connections("available"), 10);
+    let mut client = kilim_client::Client::connect(running.address.as_str()).unwrap();
+    let mut run = |command| client.run("shop", command).unwrap();
+    run(kilim_bson::doc! {"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]});
+    run(kilim_bson::doc! {"find": "c", "filter": {"a": 1}, "sort": {"b": 1}});
+    run(kilim_bson::doc! {"find": "c", "filter": {"_id": {"$gte": 2}}});
+    let after = status();
+    let grown = |path: &[&str]| figure(&after, path) - figure(&before, path);
+    assert_eq!(grown(&["opcounters", "insert"]), 3);
+    assert_eq!(grown(&["opcounters", "query"]), 2);
+    // What has a counter of its own is not counted twice: this is serverStatus and the driver's greeting.
+    assert!(grown(&["opcounters", "command"]) <= 2);
+    assert_eq!(grown(&["metrics", "queryExecutor", "scanned"]), 2);
+    assert_eq!(grown(&["metrics", "queryExecutor", "scannedObjects"]), 5);
+    assert_eq!(grown(&["metrics", "operation", "scanAndOrder"]), 1);
+    assert_eq!(grown(&["catalogStats", "collections"]), 1);
+    assert!(figure(&after, &["extra_info", "page_reclaims"]) > 0);
+}
+
+#[test]
+fn a_server_has_room_for_a_connection() {
+    let (code, _, message) = output(&["serve", "--ephemeral", "--port", "0", "--max-connections", "0"]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("room for one connection"), "{message}");
+}
+
+#[test]
 fn slow_commands_are_told_with_mongods_keys() {
     let options = ["serve", "--ephemeral", "--port", "0", "--slow-ms", "0", "--log-format", "mongod"];
     let running = Running::start(&options);
@@ -106,6 +150,11 @@ fn slow_commands_are_told_with_mongods_keys() {
     assert_eq!(names, ["t", "s", "c", "id", "ctx", "msg", "attr"]);
     let attributes = line.get("attr").and_then(|attributes| attributes.as_document()).unwrap();
     assert_eq!(attributes.get("ns").and_then(|ns| ns.as_str()), Some("shop.orders"));
+    // What tools of mongod's logs look for.
+    assert_eq!(kilim_client::whole(line.get("id")), Some(51803));
+    assert_eq!(attributes.get("type").and_then(|kind| kind.as_str()), Some("command"));
+    let command = attributes.get("command").and_then(|command| command.as_document()).unwrap();
+    assert_eq!(command.get("find").and_then(|collection| collection.as_str()), Some("orders"));
     assert!(!log.contains("secret"), "the log must not tell what is asked for: {log}");
 }
 

@@ -1,7 +1,7 @@
 //! `buildInfo`: which version this is.
 
 use kilim_bson::{Document, Value, array, doc};
-use kilim_engine::limits;
+use kilim_engine::{Engine, limits};
 use kilim_error::Result;
 
 use crate::dispatch::Call;
@@ -28,8 +28,17 @@ pub fn run(_: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 /// What explain says of the server.
-pub fn server_info() -> Document {
-    doc! {"host": host_name(), "port": 0, "version": MONGODB_VERSION, "gitVersion": "unknown"}
+pub fn server_info(engine: &Engine) -> Document {
+    let port = engine.metrics.server.get().map_or(0, |server| i32::from(server.port));
+    doc! {"host": host_name(), "port": port, "version": MONGODB_VERSION, "gitVersion": "unknown"}
+}
+
+/// This machine and the port that is listened to, by which monitoring tells servers apart.
+pub fn host(engine: &Engine) -> String {
+    match engine.metrics.server.get() {
+        Some(server) => format!("{}:{}", host_name(), server.port),
+        None => host_name(),
+    }
 }
 
 pub fn host_name() -> String {

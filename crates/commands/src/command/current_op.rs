@@ -10,7 +10,7 @@ use kilim_engine::maintenance::{Job, JobKind};
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 
-use super::build_info::host_name;
+use super::build_info::host;
 use crate::dispatch::Call;
 use crate::request::is_generic;
 
@@ -40,7 +40,7 @@ pub fn running(engine: &Engine) -> Vec<Document> {
         let running = operation.started.elapsed();
         let mut document = doc! {
             "type": "op",
-            "host": host_name(),
+            "host": host(engine),
             "desc": format!("conn{}", operation.connection),
             "connectionId": operation.connection as i64,
             "active": true,
@@ -74,18 +74,23 @@ fn index_builds(engine: &Engine) -> Vec<Document> {
             while let Some(next) = building.next_if(|next| Arc::ptr_eq(&next.build, &first.build)) {
                 specs.push(next.index.spec.to_document());
             }
-            builds.push(index_build(collection, &first.build, specs));
+            builds.push(index_build(engine, collection, &first.build, specs));
         }
     }
     builds
 }
 
-fn index_build(collection: &Collection, build: &BuildProgress, specs: Vec<Document>) -> Document {
+fn index_build(
+    engine: &Engine,
+    collection: &Collection,
+    build: &BuildProgress,
+    specs: Vec<Document>,
+) -> Document {
     let (phase, done, total) = build.now();
     let running = build.started.elapsed();
     let mut document = doc! {
         "type": "op",
-        "host": host_name(),
+        "host": host(engine),
         "desc": "IndexBuildsCoordinator",
         "active": true,
         "secs_running": running.as_secs() as i64,

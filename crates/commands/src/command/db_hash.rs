@@ -12,7 +12,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::digest::Md5;
 use kilim_query::filter::Filter;
 
-use super::build_info::host_name;
+use super::build_info::host;
 use super::coll_stats::number;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
@@ -48,7 +48,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     Ok(doc! {
-        "host": host_name(),
+        "host": host(call.engine),
         "collections": digests,
         "capped": capped,
         "uuids": uuids,

@@ -74,7 +74,7 @@ pub fn finish(call: &Call<'_, '_>, command: RawDocument<'_>, reply: &mut Documen
     let mut shown = command.to_document();
     shown.push("$db", call.generic.database);
     reply.push("command", shown);
-    reply.push("serverInfo", build_info::server_info());
+    reply.push("serverInfo", build_info::server_info(call.engine));
     reply.push("serverParameters", Document::new());
 }
 

@@ -1,17 +1,18 @@
 //! `serverStatus`: counters that monitoring reads.
 
+use std::sync::Arc;
+
 use kilim_bson::{Document, Value, doc};
+use kilim_engine::catalog::Collection;
 use kilim_engine::metrics::{Counter, Latency, Metrics};
+use kilim_engine::{Engine, Namespace};
 use kilim_error::Result;
 
-use super::build_info::{MONGODB_VERSION, host_name};
+use super::build_info::{MONGODB_VERSION, host};
 use super::hello::{SET_NAME, WIRE_VERSION_MAX};
 use super::update::now_ms;
 use crate::dispatch::Call;
 use crate::registry::COMMANDS;
-
-/// What a server takes at once unless it is told otherwise.
-const CONNECTIONS_MAX: i32 = 20_000;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let engine = call.engine;
@@ -24,9 +25,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         - metrics.transactions_committed.get() as i64
         - metrics.transactions_aborted.get() as i64;
     let running = engine.operations.list();
+    let connections_max = metrics.server.get().map_or(0, |server| server.connections_max as i32);
     let connections = metrics.connections_current.get() as i32;
     Ok(doc! {
-        "host": host_name(),
+        "host": host(engine),
         "version": MONGODB_VERSION,
         "process": "kilim",
         "pid": i64::from(std::process::id()),
@@ -34,9 +36,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         "uptimeMillis": uptime.as_millis() as i64,
         "uptimeEstimate": uptime.as_secs() as i64,
         "localTime": Value::DateTime(now_ms()),
+        "activeIndexBuilds": {"total": builds(engine)},
+        "catalogStats": catalog_stats(engine),
+        "extra_info": process_info(),
         "connections": {
             "current": connections,
-            "available": (CONNECTIONS_MAX - connections).max(0),
+            "available": (connections_max - connections).max(0),
             "totalCreated": metrics.connections_total.get() as i32,
             "active": running.len() as i32,
         },
@@ -77,7 +82,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                 "returned": count(&metrics.documents_returned),
                 "updated": count(&metrics.documents_updated),
             },
-            "operation": {"writeConflicts": count(&metrics.write_conflicts)},
+            "operation": {
+                "scanAndOrder": count(&metrics.sorted),
+                "writeConflicts": count(&metrics.write_conflicts),
+            },
+            "queryExecutor": {
+                "scanned": count(&metrics.keys_examined),
+                "scannedObjects": count(&metrics.documents_read),
+            },
             "ttl": {
                 "deletedDocuments": count(&engine.expiry.removed),
                 "passes": count(&engine.expiry.passes),
@@ -109,6 +121,60 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         },
         "wireVersion": {"minWireVersion": 0, "maxWireVersion": WIRE_VERSION_MAX},
     })
+}
+
+/// How many collections of which kind there are.
+fn catalog_stats(engine: &Engine) -> Document {
+    const OWN: [&str; 3] = ["admin", "config", "local"];
+    let catalog = engine.catalog();
+    let is_own = |namespace: &Namespace| OWN.contains(&namespace.database.as_str());
+    let count = |wanted: &dyn Fn(&Collection) -> bool| {
+        catalog.iter().filter(|collection| wanted(collection)).count() as i32
+    };
+    let views = catalog.views().filter(|view| !is_own(&view.namespace)).count() as i32;
+    doc! {
+        "collections": count(&|one| !is_own(&one.namespace)),
+        "capped": count(&|one| !is_own(&one.namespace) && one.capped.is_some()),
+        "clustered": count(&|one| !is_own(&one.namespace) && one.clustered),
+        "timeseries": 0,
+        "views": views,
+        "internalCollections": count(&|one| is_own(&one.namespace)),
+        "internalViews": catalog.views().count() as i32 - views,
+    }
+}
+
+/// Builds that run; one may be of several indexes.
+fn builds(engine: &Engine) -> i32 {
+    let mut builds = 0;
+    for collection in engine.catalog().iter() {
+        let begins = |at: usize| match at.checked_sub(1) {
+            None => true,
+            Some(before) => !Arc::ptr_eq(&collection.building[before].build, &collection.building[at].build),
+        };
+        builds += (0..collection.building.len()).filter(|at| begins(*at)).count() as i32;
+    }
+    builds
+}
+
+/// What the operating system counts of this process. Times are as fine as its clock, a hundredth of a second.
+fn process_info() -> Document {
+    const TICK_US: i64 = 10_000;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name in parentheses may hold anything; the third field comes behind it.
+    let fields: Vec<i64> = stat
+        .rsplit_once(')')
+        .map_or("", |(_, behind)| behind)
+        .split_whitespace()
+        .map(|field| field.parse().unwrap_or(0))
+        .collect();
+    let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0);
+    doc! {
+        "note": "fields vary by platform",
+        "user_time_us": field(14) * TICK_US,
+        "system_time_us": field(15) * TICK_US,
+        "page_reclaims": field(10),
+        "page_faults": field(12),
+    }
 }
 
 fn latency(latency: &Latency) -> Document {

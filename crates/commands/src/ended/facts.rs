@@ -30,6 +30,11 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
+    /// Whether something was sorted that no index had in order.
+    pub(super) fn sorts(figures: &Figures) -> bool {
+        figures.sorted || figures.plan.as_deref().is_some_and(|plan| plan.has_sort())
+    }
+
     pub(super) fn of_command(ended: &Ended<'a>, time: Duration) -> Facts<'a> {
         let name = ended.spec.name;
         let (kind, is_profiled) = match name {
@@ -141,7 +146,7 @@ impl<'a> Facts<'a> {
         }
         let plan = figures.plan.as_deref();
         let flag = |is: bool| is.then_some(Value::Bool(true));
-        self.add("hasSortStage", flag(figures.sorted || plan.is_some_and(|plan| plan.has_sort())));
+        self.add("hasSortStage", flag(Facts::sorts(figures)));
         self.add("usedDisk", flag(figures.used_disk));
         self.add("fromMultiPlanner", flag(plan.is_some_and(|plan| plan.from_trial)));
     }

@@ -19,7 +19,7 @@ pub(super) fn write(ended: &Ended<'_>, facts: &Facts<'_>) {
         _ => None,
     };
     info!(
-        kind = if facts.is_statement { facts.kind } else { "command" },
+        "type" = if facts.is_statement { facts.kind } else { "command" },
         ns = facts.namespace,
         command = ended.spec.name,
         connection = ended.client.id,

@@ -90,6 +90,10 @@ impl Ended<'_> {
             "insert" | "update" | "delete" | "findAndModify" => metrics.writes.add(time),
             _ => metrics.other_commands.add(time),
         }
+        let figures = &self.trace.figures;
+        metrics.keys_examined.add(figures.keys_examined);
+        metrics.documents_read.add(figures.docs_examined);
+        metrics.sorted.add(u64::from(Facts::sorts(figures)));
         let Some(RawValue::String(database)) = self.request.body.get("$db") else { return };
         let collection = self.collection();
         if let (Some(what), Some(collection)) = (use_of(name), collection) {
@@ -110,7 +114,13 @@ impl Ended<'_> {
         let wanted =
             self.engine.profiler.wants(database, facts.time, slow, || entry::entry(self, facts, true));
         // A command that waits for news is not slow.
-        let waits = matches!(self.spec.name, "hello" | "isMaster" | "waitPattern" | "getMore");
+        let waits = match self.spec.name {
+            "getMore" => {
+                let opened = self.trace.originating.as_ref();
+                opened.is_some_and(|opened| matches!(opened.get("awaitData"), Some(RawValue::Bool(true))))
+            }
+            name => matches!(name, "hello" | "isMaster" | "waitPattern"),
+        };
         if wanted.log && !waits {
             log::write(self, facts);
         }

@@ -26,7 +26,7 @@ use crate::index::{BuildingIndex, Index, IndexId, IndexSpec, KeyPart, Multikey, 
 use crate::layout;
 use crate::metrics::Counter;
 use crate::namespace::Namespace;
-use crate::planner::{Node, PlanCache};
+use crate::planner::{Hint, Node, PlanCache};
 use crate::shape::Shape;
 use crate::validation::Validation;
 use crate::view::View;
@@ -261,9 +261,40 @@ impl Shared {
     }
 }
 
+/// The name of the index that every collection has.
+const ID_INDEX: &str = "_id_";
+
 impl Collection {
     pub fn index_named(&self, name: &str) -> Option<&Arc<Index>> {
+        let name = self.own_index_name(name)?;
         self.indexes.iter().find(|index| index.spec.name == name)
+    }
+
+    /// What users call the order of a clustered collection.
+    pub fn clustered_name(&self) -> Option<&str> {
+        let spec = self.options.get("clusteredIndex")?.as_document()?;
+        spec.get("name").and_then(RawValue::as_str)
+    }
+
+    /// An index's name in the catalog, where the order of a clustered collection is always `_id_`. None where users
+    /// call that otherwise, and nothing `_id_`.
+    fn own_index_name<'n>(&self, name: &'n str) -> Option<&'n str> {
+        match self.clustered_name() {
+            Some(order) if order == name => Some(ID_INDEX),
+            Some(_) if name == ID_INDEX => None,
+            _ => Some(name),
+        }
+    }
+
+    /// A hint in the catalog's names.
+    pub(crate) fn own_hint(&self, hint: Option<Hint>) -> Option<Hint> {
+        match hint {
+            // Where there is none of that name, the hint is of nothing that exists.
+            Some(Hint::Name(name)) if self.clustered => {
+                Some(Hint::Name(self.own_index_name(&name).unwrap_or_default().to_owned()))
+            }
+            other => other,
+        }
     }
 
     /// Widens what is known of an index's arrays.

@@ -167,7 +167,26 @@ pub struct Cursors {
 /// Kept in place while a getMore runs, so that killCursors finds it.
 enum Slot {
     Idle(Box<Cursor>),
-    InUse { owner: Owner, killed: bool },
+    InUse { owner: Owner, end: End },
+}
+
+/// How a cursor that is in use will end when it is put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It will not.
+    Open,
+    /// With what it belongs to: the batch at hand is still given.
+    Closed,
+    /// By a client's word, which the reader is told.
+    Killed,
+}
+
+/// What became of a cursor that was put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutBack {
+    Kept,
+    Closed,
+    Killed,
 }
 
 /// What a cursor ends with.
@@ -211,7 +230,7 @@ impl Cursors {
             Slot::Idle(cursor) => Owner::of(cursor),
             Slot::InUse { owner, .. } => *owner,
         };
-        match std::mem::replace(slot, Slot::InUse { owner, killed: false }) {
+        match std::mem::replace(slot, Slot::InUse { owner, end: End::Open }) {
             Slot::Idle(cursor) => Ok(cursor),
             in_use => {
                 *slot = in_use;
@@ -220,15 +239,28 @@ impl Cursors {
         }
     }
 
-    pub fn put_back(&self, id: i64, mut cursor: Box<Cursor>) {
+    pub fn put_back(&self, id: i64, mut cursor: Box<Cursor>) -> PutBack {
         cursor.last_use = Instant::now();
         let mut open = self.open.lock();
         match open.get_mut(&id) {
-            Some(Slot::InUse { killed: true, .. }) | None => {
+            Some(Slot::InUse { end: End::Killed, .. }) => {
                 open.remove(&id);
+                PutBack::Killed
             }
-            Some(slot) => *slot = Slot::Idle(cursor),
+            Some(Slot::InUse { end: End::Closed, .. }) | None => {
+                open.remove(&id);
+                PutBack::Closed
+            }
+            Some(slot) => {
+                *slot = Slot::Idle(cursor);
+                PutBack::Kept
+            }
         }
+    }
+
+    /// Whether a cursor that is in use was killed meanwhile.
+    pub fn is_killed(&self, id: i64) -> bool {
+        matches!(self.open.lock().get(&id), Some(Slot::InUse { end: End::Killed, .. }))
     }
 
     /// Forgets a cursor that was taken and is exhausted.
@@ -240,8 +272,8 @@ impl Cursors {
     pub fn kill(&self, id: i64) -> bool {
         let mut open = self.open.lock();
         match open.get_mut(&id) {
-            Some(Slot::InUse { killed, .. }) => {
-                *killed = true;
+            Some(Slot::InUse { end, .. }) => {
+                *end = End::Killed;
                 true
             }
             Some(Slot::Idle(_)) => {
@@ -296,7 +328,8 @@ impl Cursors {
         let ids: Vec<i64> = open.iter().filter(|(_, slot)| ends(slot)).map(|(&id, _)| id).collect();
         for id in ids {
             match open.get_mut(&id) {
-                Some(Slot::InUse { killed, .. }) => *killed = true,
+                Some(Slot::InUse { end, .. }) if *end == End::Open => *end = End::Closed,
+                Some(Slot::InUse { .. }) => {}
                 _ => closed.extend(open.remove(&id)),
             }
         }

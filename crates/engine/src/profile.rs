@@ -73,6 +73,11 @@ impl Profiler {
         self.active.load(Ordering::Relaxed)
     }
 
+    /// What a database asked for goes with it.
+    pub fn forget(&self, database: &str) {
+        self.change(database, |asked| *asked = Asked::default());
+    }
+
     pub fn level(&self, database: &str) -> ProfileLevel {
         self.asked(database).level
     }

@@ -51,10 +51,11 @@ pub(crate) fn plan_collection(
 pub(crate) fn plan_for(
     unit: &Unit<'_>,
     collection: &Collection,
-    request: ReadRequest,
+    mut request: ReadRequest,
     snapshot: &Snapshot,
     audience: Audience,
 ) -> Result<Plan> {
+    request.hint = collection.own_hint(request.hint);
     let behind = Patches::of(unit.engine, &collection.namespace, snapshot, audience)?;
     let input = PlannerInput {
         id: collection.id,

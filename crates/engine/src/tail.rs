@@ -6,8 +6,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use kilim_bson::Writer;
+use kilim_bson::{Document, Writer};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Bindings, Env};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_storage::{Direction, Scan, Snapshot, Space};
@@ -18,12 +19,16 @@ use crate::layout;
 use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row, RowData};
-use crate::planner::ReadRequest;
+use crate::planner::{Hint, Keys, ReadRequest};
 
 pub struct Tail {
     collection: CollectionId,
     filter: Arc<Filter>,
     projection: Option<Projection>,
+    /// `returnKey`: no index is read, so that nothing is shown.
+    keys_only: bool,
+    /// Hinted to go against the order of insertion. It then ends at the first record, and what arrives is never seen.
+    backwards: bool,
     skip: u64,
     /// How many may still be given, where there is a limit.
     left: Option<u64>,
@@ -40,6 +45,8 @@ impl Tail {
             collection,
             filter: request.filter,
             projection: request.projection,
+            keys_only: matches!(request.keys, Keys::Returned { .. }),
+            backwards: matches!(request.hint, Some(Hint::Natural { backward: true })),
             skip: request.skip,
             left: request.limit,
             last: None,
@@ -51,8 +58,9 @@ impl Tail {
     /// Goes on in a newer state.
     pub fn go_on(&mut self, engine: &Engine, namespace: &Namespace, snapshot: &Snapshot) -> Result<()> {
         self.behind = Patches::of(engine, namespace, snapshot, Audience::User)?;
-        let lower = match self.last {
-            None => RecordId(0),
+        let (mut lower, mut upper) = (RecordId(0), RecordId(u64::MAX));
+        match self.last {
+            None => {}
             Some(last) => {
                 if snapshot.get(Space::Records, &layout::record_key(self.collection, last))?.is_none() {
                     return Err(Error::user(
@@ -64,16 +72,19 @@ impl Tail {
                         ),
                     ));
                 }
-                RecordId(last.0 + 1)
+                match self.backwards {
+                    false => lower = RecordId(last.0 + 1),
+                    true => upper = RecordId(last.0.saturating_sub(1)),
+                }
             }
-        };
+        }
         let lower = layout::record_key(self.collection, lower);
-        let upper = layout::record_key(self.collection, RecordId(u64::MAX));
+        let upper = layout::record_key(self.collection, upper);
         self.scan = Some(snapshot.scan(
             Space::Records,
             Bound::Included(&lower[..]),
             Bound::Included(&upper[..]),
-            Direction::Forward,
+            if self.backwards { Direction::Backward } else { Direction::Forward },
         ));
         Ok(())
     }
@@ -113,12 +124,17 @@ impl Tail {
                 continue;
             }
             self.left = self.left.map(|left| left - 1);
+            if self.keys_only {
+                return Ok(Some(Row::new(record, RowData::Document(Document::new()))));
+            }
             return match &self.projection {
                 None => Ok(Some(row)),
                 Some(projection) => {
                     let position = projection.position(&self.filter, row.document());
                     let mut out = Writer::new();
-                    projection.apply(row.document(), position, &mut out)?;
+                    let mut env = Env::new(row.document(), Bindings::none());
+                    row.describe(&mut env);
+                    projection.apply_in(&env, position, &mut out)?;
                     Ok(Some(Row::new(record, RowData::Document(out.finish()))))
                 }
             };

@@ -22,6 +22,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let to = Namespace::parse(call.generic.database, to)?;
     call.describe("command");
     let capped = capped_options(call, NAME)?;
+    if call.engine.view(&from).is_some() {
+        return Err(Error::user(
+            ErrorCode::CommandNotSupportedOnView,
+            format!("Namespace {from} is a view, not a collection"),
+        ));
+    }
     let Some(source) = call.engine.collection(&from) else {
         return Err(source_missing(&from.to_string()));
     };

@@ -106,12 +106,24 @@ fn change_index(
             let parts = KeyPart::all_of(key);
             (collection.indexes.iter().find(|index| index.spec.key == parts), shell_text(key))
         }
-        _ => return Err(invalid("Must specify either index name or key pattern.")),
+        (Some(_), Some(_)) => return Err(invalid("Cannot specify both key pattern and name.")),
+        (None, None) => return Err(invalid("Must specify either index name or key pattern.")),
     };
     let Some(found) = found else {
         let message = format!("cannot find index {what} for ns {namespace}");
         return Err(Error::user(ErrorCode::IndexNotFound, message));
     };
+    if collection.clustered && found.is_id() {
+        return Err(match change.hidden {
+            Some(_) => {
+                Error::location(6_011_800, "The 'hidden' option is not supported for a clusteredIndex")
+            }
+            None => {
+                let message = format!("cannot find index {what} for ns {namespace}");
+                Error::user(ErrorCode::IndexNotFound, message)
+            }
+        });
+    }
     let reply = change.reply(&found.spec)?;
     if conversion == Conversion::DryRun && !change.unique {
         return Err(invalid("dry run mode requires an index modification with unique: true."));
@@ -196,7 +208,8 @@ impl<'a> Change<'a> {
                 "hidden" => change.hidden = Some(argument.boolean()?),
                 "expireAfterSeconds" => {
                     argument.double()?;
-                    change.expire_after_seconds = Some(expiry::seconds(argument.value).map_err(invalid)?);
+                    change.expire_after_seconds =
+                        Some(expiry::at_most_ever(argument.value).map_err(invalid)?);
                 }
                 "prepareUnique" => change.prepare_unique = Some(argument.boolean()?),
                 "unique" => {

@@ -44,13 +44,15 @@ pub fn stats(engine: &Engine, namespace: &Namespace, scale: i64) -> Result<Docum
         reply.push("max", number(capped.documents_max.unwrap_or(0)));
         reply.push("maxSize", number(capped.bytes_max / scale));
     }
-    reply.push("nindexes", collection.indexes.len() as i32);
+    // The order of a clustered collection is no index of it.
+    let indexes = &collection.indexes[usize::from(collection.clustered)..];
+    reply.push("nindexes", indexes.len() as i32);
     reply.push("indexDetails", Document::new());
     let building = collection.building.iter().map(|building| building.index.spec.name.as_str().into());
     reply.push("indexBuilds", building.collect::<Vec<Value>>());
     let mut sizes = Document::new();
     let mut total = 0;
-    for index in collection.indexes.iter() {
+    for index in indexes {
         let size = engine.index_bytes(&collection, index)? as i64;
         total += size;
         sizes.push(&index.spec.name, number(size / scale));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_collation::Collation;
 use kilim_engine::catalog::Collection;
-use kilim_engine::index::{Index, IndexSpec, KeyPart, Wildcard, check_index_count, new_specs};
+use kilim_engine::index::{
+    Index, IndexSpec, KeyPart, Wildcard, check_for_new_collection, check_index_count, new_specs,
+};
 use kilim_engine::write::shell_text;
 use kilim_engine::{Namespace, layout};
 use kilim_error::{Error, ErrorCode, Result};
@@ -23,11 +25,13 @@ const SPEC: &str = "createIndexes.indexes";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
-    let default = call.unit.collection(&namespace)?.and_then(|collection| collection.collation.clone());
-    let specs = parse(call, &default)?;
+    let present = call.unit.collection(&namespace)?;
+    let specs = parse(call, present.as_deref())?;
     let (created, collection) = match call.unit.collection(&namespace)? {
         Some(collection) => (false, collection),
         None => {
+            // What cannot be made leaves no empty collection behind.
+            check_for_new_collection(&namespace, &specs)?;
             call.unit.create(&namespace, Document::new())?;
             let made = call.unit.collection(&namespace)?;
             (true, made.ok_or_else(|| Error::bug("a collection just made is not there"))?)
@@ -47,14 +51,15 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     // The order of a clustered collection is no index of it.
     let before = before - usize::from(collection.clustered);
     let mut reply = doc! {"numIndexesBefore": before as i32, "numIndexesAfter": (before + added) as i32};
-    if added == 0 {
-        reply.push("note", "all indexes already exist");
+    match added {
+        0 => reply.push("note", "all indexes already exist"),
+        _ if added < asked => reply.push("note", "index already exists"),
+        _ => {}
+    }
+    if added == 0 && !created {
         return Ok(reply);
     }
     reply.push("createdCollectionAutomatically", created);
-    if added < asked {
-        reply.push("note", "index already exists");
-    }
     match call.body.get("commitQuorum") {
         Some(quorum) => reply.push("commitQuorum", quorum.to_value()),
         None => reply.push("commitQuorum", "votingMembers"),
@@ -62,8 +67,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     Ok(reply)
 }
 
-/// `default` is the collation of indexes that say nothing of it.
-fn parse(call: &Call<'_, '_>, default: &Option<Collation>) -> Result<Vec<IndexSpec>> {
+/// The indexes that are asked of a collection, whose collation is theirs if they say nothing of it.
+fn parse(call: &Call<'_, '_>, collection: Option<&Collection>) -> Result<Vec<IndexSpec>> {
     let mut lenient = false;
     for argument in arguments(NAME, call.body) {
         match argument.name {
@@ -77,7 +82,70 @@ fn parse(call: &Call<'_, '_>, default: &Option<Collation>) -> Result<Vec<IndexSp
     if documents.is_empty() {
         return Err(Error::user(ErrorCode::BadValue, "Must specify at least one index to create"));
     }
-    documents.into_iter().map(|document| parse_spec(document, lenient, default)).collect()
+    let default = collection.and_then(|collection| collection.collation.clone());
+    let parse_one = |document: RawDocument<'_>| {
+        if let Some(value) = document.get("clustered") {
+            return parse_clustered(document, value, collection, lenient, &default);
+        }
+        let spec = parse_spec(document, lenient, &default)?;
+        check_not_clustered(&spec, document, collection)?;
+        Ok(spec)
+    };
+    documents.into_iter().map(parse_one).collect()
+}
+
+/// `clustered` asks for an order that only `create` can give: it is there, or the request is refused.
+fn parse_clustered(
+    document: RawDocument<'_>,
+    value: RawValue<'_>,
+    collection: Option<&Collection>,
+    lenient: bool,
+    default: &Option<Collation>,
+) -> Result<IndexSpec> {
+    let in_spec = |error: Error| error.during(&format!("Error in specification {}", shell_text(document)));
+    if !(Argument { command: SPEC, name: "clustered", value }).boolean()? {
+        return Err(in_spec(Error::location(6_492_800, "Value 'false' for field 'clustered' is invalid")));
+    }
+    if document.get("unique").is_none() {
+        let message = "The 'unique' field is required when 'clustered' is specified";
+        return Err(in_spec(cannot_create(message)));
+    }
+    let Some(collection) = collection else {
+        return Err(Error::location(
+            6_100_900,
+            "Cannot implicitly create a new collection with createIndex 'clustered' option",
+        ));
+    };
+    let others = document.iter().filter(|(name, _)| !matches!(*name, "clustered" | "unique"));
+    let others: Document = others.map(|(name, value)| (name, value.to_value())).collect();
+    let spec = parse_spec(others.as_raw(), lenient, default)?;
+    if !collection.clustered || spec.name != "_id_" {
+        return Err(in_spec(Error::location(
+            6_243_700,
+            "Cannot create index with option 'clustered' that does not match an existing clustered index",
+        )));
+    }
+    Ok(spec)
+}
+
+/// The name of a clustered collection's order is taken.
+fn check_not_clustered(
+    spec: &IndexSpec,
+    document: RawDocument<'_>,
+    collection: Option<&Collection>,
+) -> Result<()> {
+    let taken = collection.and_then(Collection::clustered_name);
+    if spec.name == "_id_" || taken != Some(spec.name.as_str()) {
+        return Ok(());
+    }
+    Err(Error::location(
+        6_100_906,
+        format!(
+            "Error in specification {} :: caused by :: Cannot create an index where the name matches the clusteredIndex \
+             but the key does not",
+            shell_text(document)
+        ),
+    ))
 }
 
 /// One voter: every quorum that can be met is.
@@ -144,8 +212,7 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool, default: &Option<Collati
             | "bits"
             | "min"
             | "max"
-            | "bucketSize"
-            | "clustered" => return Err(argument.unsupported()),
+            | "bucketSize" => return Err(argument.unsupported()),
             "dropDups" => drop(argument.boolean()?),
             _ if lenient => {}
             other => {
@@ -158,9 +225,20 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool, default: &Option<Collati
     }
     let key = key.ok_or_else(|| missing("key"))?;
     let in_spec = |error: Error| error.during(&format!("Error in specification {}", shell_text(document)));
+    if key.iter().count() > 32 {
+        return Err(Error::location(13103, "too many compound keys"));
+    }
     check_key(key).map_err(in_spec)?;
     let name = required(name, SPEC, "name").map_err(|_| missing("name"))?;
     check_name(name)?;
+    if unique && prepare_unique {
+        let shown = shell_text(document);
+        return Err(cannot_create(format!(
+            "Invalid index specification {shown}; cannot create an index with the 'unique' option and the \
+             'prepareUnique' option"
+        ))
+        .during(&format!("Error in specification {shown}")));
+    }
     if sparse && partial.is_some() {
         return Err(cannot_create("cannot mix \"partialFilterExpression\" and \"sparse\" options"));
     }
@@ -303,9 +381,6 @@ fn check_key(key: RawDocument<'_>) -> Result<()> {
     if key.is_empty() {
         return Err(cannot_create("Index keys cannot be an empty object"));
     }
-    if key.iter().count() > 32 {
-        return Err(Error::location(13103, "too many compound keys"));
-    }
     index_kind::check_wildcard_key(key)?;
     for (position, (path, direction)) in key.iter().enumerate() {
         if key.iter().take(position).any(|(earlier, _)| earlier == path) {
@@ -401,7 +476,7 @@ fn create_in_transaction(
     if number == 0 {
         return Ok((before, 0));
     }
-    check_index_count(collection, number)?;
+    check_index_count(collection, &specs)?;
     let count = call.unit.snapshot().counter(&layout::counter_key(collection.id))?.count;
     let empty = count == 0;
     let ids: Vec<_> = specs.iter().map(|_| call.engine.next_index_id()).collect();

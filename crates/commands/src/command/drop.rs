@@ -1,7 +1,9 @@
 //! `drop`: drop a collection.
 
 use kilim_bson::{Document, doc};
-use kilim_error::Result;
+use kilim_engine::Namespace;
+use kilim_engine::profile::ProfileLevel;
+use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::arguments;
 use crate::dispatch::Call;
@@ -14,6 +16,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "collectionUUID" => argument.unsupported(),
             _ => argument.unknown(),
         });
+    }
+    if namespace.collection == Namespace::PROFILE
+        && call.engine.profiler.level(&namespace.database) != ProfileLevel::Off
+    {
+        return Err(Error::user(
+            ErrorCode::IllegalOperation,
+            "turn off profiling before dropping system.profile collection",
+        ));
     }
     if call.engine.drop_view(&namespace)? {
         return Ok(doc! {"ns": namespace.to_string()});

@@ -22,6 +22,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if let Some(argument) = arguments("dropDatabase", call.body).next() {
         return Err(argument.unknown());
     }
+    // Before the collections: this command would be written down in a new profile.
+    call.engine.profiler.forget(name);
     call.engine.drop_database(&call.operation, name)?;
     Ok(Document::new())
 }

@@ -7,6 +7,18 @@ pub const COMPOUND: &str = "TTL indexes are single-field indexes, compound index
 
 /// The number of seconds, or what is wrong with it.
 pub fn seconds(value: RawValue<'_>) -> Result<i32, String> {
+    let whole = whole(value)?;
+    i32::try_from(whole).map_err(|_| {
+        format!("TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number than {whole}")
+    })
+}
+
+/// The same for collMod, which takes what is too much for the most there is.
+pub fn at_most_ever(value: RawValue<'_>) -> Result<i32, String> {
+    Ok(i32::try_from(whole(value)?).unwrap_or(i32::MAX))
+}
+
+fn whole(value: RawValue<'_>) -> Result<i64, String> {
     let whole = match value {
         RawValue::Int32(seconds) => i64::from(seconds),
         RawValue::Int64(seconds) => seconds,
@@ -14,7 +26,8 @@ pub fn seconds(value: RawValue<'_>) -> Result<i32, String> {
         RawValue::Double(seconds) if seconds.is_nan() => i64::from(i32::MAX),
         RawValue::Double(seconds) => seconds as i64,
         RawValue::Decimal128(seconds) if seconds.is_nan() => i64::from(i32::MAX),
-        RawValue::Decimal128(seconds) => seconds.to_f64() as i64,
+        // A double loses its fraction, a decimal is rounded.
+        RawValue::Decimal128(seconds) => seconds.to_f64().round_ties_even() as i64,
         other => {
             return Err(format!(
                 "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{}'",
@@ -25,9 +38,7 @@ pub fn seconds(value: RawValue<'_>) -> Result<i32, String> {
     if whole < 0 {
         return Err("TTL index 'expireAfterSeconds' option cannot be less than 0".to_owned());
     }
-    i32::try_from(whole).map_err(|_| {
-        format!("TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number than {whole}")
-    })
+    Ok(whole)
 }
 
 /// The same for a clustered collection, where a time from before 1970 is none.

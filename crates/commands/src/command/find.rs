@@ -17,6 +17,7 @@ use kilim_query::sort::Sort;
 use super::aggregate::{self, Asked};
 use crate::about::About;
 use crate::argument::{Argument, arguments, check_not_null};
+use crate::concern::ReadConcern;
 use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
@@ -66,6 +67,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if find.tailable
         && let Some(collection) = call.unit.collection(&namespace)?
     {
+        check_tailable(call)?;
         return run_tailable(call, namespace, &collection, find).map_err(executing);
     }
     let reading =
@@ -80,6 +82,23 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     cursor.immortal = find.immortal;
     cursor_reply::first_batch(call, cursor, Batch::first(find.batch_size), find.single_batch)
         .map_err(executing)
+}
+
+/// A tailable cursor reads on in newer states.
+fn check_tailable(call: &Call<'_, '_>) -> Result<()> {
+    if call.unit.is_transaction() {
+        return Err(Error::user(
+            ErrorCode::InvalidOptions,
+            "It is illegal to open a tailable cursor in a transaction",
+        ));
+    }
+    if let Some(ReadConcern::Snapshot { .. }) = call.generic.read_concern {
+        return Err(Error::user(
+            ErrorCode::SnapshotUnavailable,
+            "Reading from capped collections with readConcern snapshot is not supported",
+        ));
+    }
+    Ok(())
 }
 
 /// A tailable cursor, which stays open at the end of a capped collection.
@@ -214,12 +233,6 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
         return Err(Error::user(
             ErrorCode::FailedToParse,
             "Cannot set 'awaitData' without also setting 'tailable'",
-        ));
-    }
-    if tailable && return_key {
-        return Err(Error::user(
-            ErrorCode::NotImplemented,
-            "find: option 'returnKey' is not supported by Kilim with a tailable cursor",
         ));
     }
     if tailable && single_batch {

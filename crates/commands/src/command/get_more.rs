@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, Writer};
 use kilim_engine::Namespace;
-use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::cursor::{Batch, Cursor, PutBack, Source};
 use kilim_engine::operator::ExecContext;
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -60,13 +60,15 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Err(error);
     }
     call.trace.originating = cursor.originating.clone();
-    match next_batch(call, &mut cursor, batch_size) {
+    match next_batch(call, id, &mut cursor, batch_size) {
         Ok((writer, exhausted)) => {
             if exhausted {
                 call.engine.cursors.forget(id);
                 return cursor_reply::finish(writer, 0, &namespace);
             }
-            call.engine.cursors.put_back(id, cursor);
+            if call.engine.cursors.put_back(id, cursor) == PutBack::Killed {
+                return Err(killed());
+            }
             if call.request.exhaust_allowed {
                 call.exhaust_next = Some(call.body.to_document());
             }
@@ -80,7 +82,19 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
 }
 
-fn next_batch(call: &mut Call<'_, '_>, cursor: &mut Cursor, size: Option<usize>) -> Result<(Writer, bool)> {
+fn killed() -> Error {
+    while_executing(
+        "Executor error during getMore",
+        Error::user(ErrorCode::CursorKilled, "operation was interrupted"),
+    )
+}
+
+fn next_batch(
+    call: &mut Call<'_, '_>,
+    id: i64,
+    cursor: &mut Cursor,
+    size: Option<usize>,
+) -> Result<(Writer, bool)> {
     let before = cursor.returned;
     let mut writer = Writer::with_capacity(4096);
     writer.open_document("cursor");
@@ -94,7 +108,7 @@ fn next_batch(call: &mut Call<'_, '_>, cursor: &mut Cursor, size: Option<usize>)
             .map_err(|error| while_executing("Executor error during getMore", error))
     };
     let exhausted = match cursor.source {
-        Source::Tail(_) => wait_for_more(call, cursor, fill)?,
+        Source::Tail(_) => wait_for_more(call, id, cursor, fill)?,
         _ => fill(cursor)?,
     };
     writer.close();
@@ -111,12 +125,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// The next batch of a tailable cursor: what has arrived, waited for if it was asked to.
 fn wait_for_more(
     call: &Call<'_, '_>,
+    id: i64,
     cursor: &mut Cursor,
     mut fill: impl FnMut(&mut Cursor) -> Result<bool>,
 ) -> Result<bool> {
     // Here `maxTimeMS` bounds the waiting, and is no reason to fail.
     call.operation.set_time_limit(None);
-    let until = Instant::now() + call.generic.time_limit.unwrap_or(AWAIT);
+    let waits = match call.body.get("maxTimeMS") {
+        None => AWAIT,
+        // Unlike elsewhere, 0 is no time at all.
+        Some(_) => call.generic.time_limit.unwrap_or(Duration::ZERO),
+    };
+    let until = Instant::now() + waits;
     let returned = cursor.returned;
     loop {
         let snapshot = call.engine.store.snapshot();
@@ -144,6 +164,9 @@ fn wait_for_more(
                 return Ok(exhausted);
             }
             call.operation.check()?;
+            if call.engine.cursors.is_killed(id) {
+                return Err(killed());
+            }
             std::thread::sleep(LOOK_EVERY);
         }
         if cursor.returned != returned || !cursor.awaits || Instant::now() >= until {
@@ -154,7 +177,7 @@ fn wait_for_more(
 
 /// A cursor is read on by its own session, in its own transaction, under its own name.
 fn check_owner(call: &Call<'_, '_>, cursor: &Cursor, namespace: &Namespace, id: i64) -> Result<()> {
-    if call.generic.time_limit.is_some() && !cursor.awaits {
+    if call.body.get("maxTimeMS").is_some() && !cursor.awaits {
         return Err(Error::user(
             ErrorCode::BadValue,
             "cannot set maxTimeMS on getMore command for a non-awaitData cursor",

@@ -9,6 +9,8 @@ use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 
 const NAME: &str = "renameCollection";
+/// The database that each member of a set has for itself.
+const LOCAL: &str = "local";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (_, value) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
@@ -40,6 +42,18 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let to = required(to, NAME, "to")?;
+    for (side, namespace) in [("source", &from), ("target", &to)] {
+        if matches!(namespace.collection.as_str(), Namespace::PROFILE | "system.views") {
+            let message = format!("error with {side} namespace: cannot write to {namespace}");
+            return Err(Error::user(ErrorCode::IllegalOperation, message));
+        }
+    }
+    if (from.database == LOCAL) != (to.database == LOCAL) {
+        return Err(Error::user(
+            ErrorCode::IllegalOperation,
+            "Cannot rename collections between a replicated and an unreplicated database",
+        ));
+    }
     to.check_creatable().map_err(|error| Error::user(ErrorCode::IllegalOperation, error.to_string()))?;
     call.describe("command");
     call.engine.rename_collection(&call.operation, &from, &to, drop_target)?;

@@ -14,13 +14,22 @@ const NAME: &str = "validate";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
+    let (mut full, mut background) = (false, false);
     for argument in arguments(NAME, call.body) {
         match argument.name {
             // It is always full, and always beside writers.
-            "full" | "background" | "checkBSONConformance" | "scandata" => drop(argument.boolean()?),
+            "full" => full = argument.boolean()?,
+            "background" => background = argument.boolean()?,
+            "checkBSONConformance" | "scandata" => drop(argument.boolean()?),
             "repair" | "metadata" | "enforceFastCount" => argument.only_off()?,
             _ => return Err(argument.unknown()),
         }
+    }
+    if full && background {
+        return Err(Error::user(
+            ErrorCode::InvalidOptions,
+            "Running the validate command with both { background: true } and { full: true } is not supported.",
+        ));
     }
     let (snapshot, catalog) = call.engine.reading();
     if catalog.view(&namespace).is_some() {

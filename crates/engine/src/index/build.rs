@@ -198,7 +198,7 @@ impl<'e> Build<'e> {
             return Ok(Beginning::Nothing { before: collection.indexes.len() });
         }
         if replaced.is_none() {
-            check_index_count(&collection, specs.len())?;
+            check_index_count(&collection, &specs)?;
         }
         let progress = Arc::new(BuildProgress::new(specs.iter().map(|spec| spec.name.clone()).collect()));
         let building: Vec<Arc<BuildingIndex>> = {

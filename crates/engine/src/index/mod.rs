@@ -14,6 +14,6 @@ pub(crate) use build::reclaim_unfinished;
 pub use building::{BuildProgress, BuildingIndex, Phase};
 pub use convert::{Conversion, Violations};
 pub use keys::{KeySet, decode_entry_key, hash_of, keys_of};
-pub use request::{check_index_count, new_specs};
+pub use request::{check_for_new_collection, check_index_count, new_specs};
 pub use spec::{Index, IndexId, IndexSpec, KeyPart, Multikey, NESTED, Usage};
 pub use wildcard::Wildcard;

@@ -4,6 +4,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::IndexSpec;
 use crate::catalog::Collection;
+use crate::namespace::Namespace;
 use crate::write::shell_text;
 
 /// Leaves out what exists already; refuses what exists differently.
@@ -89,14 +90,32 @@ fn shell(spec: &IndexSpec) -> String {
     shell_text(spec.to_document().as_raw())
 }
 
-/// Refuses specs beyond what one collection may have.
-pub fn check_index_count(collection: &Collection, added: usize) -> Result<()> {
-    let count = collection.indexes.len() + collection.building.len() + added;
-    if count > crate::limits::INDEXES_MAX {
-        return Err(Error::user(
-            ErrorCode::CannotCreateIndex,
-            format!("add index fails, too many indexes for {}", collection.namespace),
-        ));
+/// Refuses what no collection could have side by side, before one is made for it.
+pub fn check_for_new_collection(namespace: &Namespace, specs: &[IndexSpec]) -> Result<()> {
+    for (at, spec) in specs.iter().enumerate() {
+        for other in &specs[..at] {
+            same(spec, other)?;
+        }
     }
-    Ok(())
+    // Beside these it has the one on `_id`.
+    check_room(namespace, 1, &specs.iter().filter(|spec| spec.name != "_id_").collect::<Vec<_>>())
+}
+
+/// Refuses specs beyond what one collection may have.
+pub fn check_index_count(collection: &Collection, added: &[IndexSpec]) -> Result<()> {
+    let present = collection.indexes.len() + collection.building.len();
+    check_room(&collection.namespace, present, &added.iter().collect::<Vec<_>>())
+}
+
+fn check_room(namespace: &Namespace, present: usize, added: &[&IndexSpec]) -> Result<()> {
+    match added.get(crate::limits::INDEXES_MAX.saturating_sub(present)) {
+        None => Ok(()),
+        Some(first) => Err(Error::user(
+            ErrorCode::CannotCreateIndex,
+            format!(
+                "add index fails, too many indexes for {namespace} key:{}",
+                shell_text(first.key_document.as_raw())
+            ),
+        )),
+    }
 }

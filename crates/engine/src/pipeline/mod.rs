@@ -398,6 +398,7 @@ impl Prepared {
             request.filter = Arc::new(request.filter.bind(bindings)?);
         }
         let Some(collection) = &self.collection else { return Ok(planner::plan_nothing(&request)) };
+        request.hint = collection.own_hint(request.hint);
         let input = PlannerInput {
             id: collection.id,
             indexes: &collection.indexes,

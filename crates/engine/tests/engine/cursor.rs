@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawDocument, Writer, doc};
-use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::cursor::{Batch, Cursor, PutBack, Source};
 use kilim_engine::limits;
 use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::ReadRequest;
@@ -83,8 +83,10 @@ fn a_cursor_in_use_is_nobody_elses_and_can_be_killed() {
     let id = cursors.open(db.run(|unit| open(unit, "c", doc! {})).unwrap()).unwrap();
     let taken = cursors.take(id).unwrap();
     assert_eq!(cursors.take(id).err().unwrap().code(), ErrorCode::CursorInUse);
+    assert!(!cursors.is_killed(id));
     assert!(cursors.kill(id));
-    cursors.put_back(id, taken);
+    assert!(cursors.is_killed(id), "whoever waits with it is to see that");
+    assert_eq!(cursors.put_back(id, taken), PutBack::Killed);
     assert_eq!(cursors.take(id).err().unwrap().code(), ErrorCode::CursorNotFound);
     assert!(!cursors.kill(id));
 }
@@ -124,7 +126,7 @@ fn the_end_of_a_session_closes_its_cursors_in_use_or_not() {
         (open_in(Some(session)), open_in(Some(session)), open_in(Some(SessionId([4; 16]))), open_in(None));
     let taken = cursors.take(in_use).unwrap();
     db.engine.sessions.end(&db.engine, session);
-    cursors.put_back(in_use, taken);
+    assert_eq!(cursors.put_back(in_use, taken), PutBack::Closed);
     for gone in [idle, in_use] {
         assert_eq!(cursors.take(gone).err().unwrap().code(), ErrorCode::CursorNotFound);
     }

@@ -104,18 +104,10 @@ fn check(filter: &Filter) -> Result<()> {
         Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
             children.iter().try_for_each(check)
         }
-        Filter::Expr(expression) if is_sample_rate(expression) => Ok(()),
         Filter::Expr(expression) => check_expression(expression),
         Filter::Field { predicate: Predicate::ElemMatchObject(filter), .. } => check(filter),
         _ => Ok(()),
     }
-}
-
-/// `$sampleRate` is a comparison with chance, and mongod allows it.
-fn is_sample_rate(expression: &Expression) -> bool {
-    let Expression::Call(call) = expression else { return false };
-    let rand = |at: usize| matches!(call.expression(at), Some(Expression::Call(call)) if call.operator.name == "$rand");
-    call.operator.name == "$lt" && rand(0)
 }
 
 fn check_expression(expression: &Expression) -> Result<()> {

@@ -132,15 +132,20 @@ const UNSUPPORTED: [&str; 6] = ["$ref", "$schema", "default", "definitions", "fo
 
 /// `bsonType`: one alias or several.
 pub(super) fn parse_types(keyword: &str, value: RawValue<'_>) -> Result<TypeSet> {
-    parse_type_names(keyword, value, |name| Ok(name))
+    parse_type_names(keyword, value, |name| match name {
+        "integer" => Err(failed(NO_INTEGER)),
+        _ => Ok(name),
+    })
 }
+
+const NO_INTEGER: &str = "$jsonSchema type 'integer' is not currently supported.";
 
 /// `type`: the names of JSON's types.
 pub(super) fn parse_json_types(value: RawValue<'_>) -> Result<TypeSet> {
     parse_type_names("type", value, |name| match name {
         "array" | "object" | "number" | "string" | "null" => Ok(name),
         "boolean" => Ok("bool"),
-        "integer" => Err(failed("$jsonSchema type 'integer' is not currently supported.")),
+        "integer" => Err(failed(NO_INTEGER)),
         _ => Err(Error::user(ErrorCode::BadValue, format!("Unknown type name alias: {name}"))),
     })
 }

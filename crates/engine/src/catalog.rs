@@ -504,10 +504,17 @@ impl IndexSpec {
 }
 
 impl KeyPart {
-    /// The parts of a checked `key` document. A wildcard index has two: the path, then the value there.
+    /// The parts of a checked `key` document. A wildcard makes two: the path, then the value there.
     pub fn all_of(key: RawDocument<'_>) -> Vec<KeyPart> {
-        let wildcard = key.iter().any(|(path, _)| Wildcard::is_wildcard(path));
-        let path_part = wildcard.then(KeyPart::path_part);
+        let mut parts = KeyPart::fields_of(key);
+        if let Some(at) = parts.iter().position(|part| Wildcard::is_wildcard(part.path.as_str())) {
+            parts.insert(at, KeyPart::path_part());
+        }
+        parts
+    }
+
+    /// The fields of a checked `key` document.
+    pub fn fields_of(key: RawDocument<'_>) -> Vec<KeyPart> {
         let parts = key.iter().map(|(path, direction)| KeyPart {
             path: Path::parse(path),
             hashed: matches!(direction, RawValue::String("hashed")),
@@ -519,10 +526,10 @@ impl KeyPart {
                 _ => false,
             },
         });
-        path_part.into_iter().chain(parts).collect()
+        parts.collect()
     }
 
-    /// The first part of a wildcard index's keys.
+    /// The part of a wildcard index's keys that holds the path.
     pub fn path_part() -> KeyPart {
         KeyPart { path: Path::parse("$_path"), descending: false, hashed: false }
     }

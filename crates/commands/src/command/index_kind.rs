@@ -1,11 +1,13 @@
 //! Hashed and wildcard indexes as `createIndexes` is asked for them: what they take, what they refuse.
 
-use kilim_bson::{RawDocument, RawValue};
-use kilim_engine::index::Wildcard;
+use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_engine::index::{Wildcard, projected_paths};
 use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::projection::Projection;
+
+use super::compound_wildcard;
 
 /// Options that some kinds of index refuse.
 #[derive(Default)]
@@ -30,16 +32,10 @@ pub(super) fn check_wildcard_key(key: RawDocument<'_>) -> Result<()> {
                 return refuse("Index key contains an illegal field name: field name starts with '$'.");
             }
             RawValue::String(_) => continue,
-            _ if key.iter().count() > 1 => return refuse("wildcard indexes do not allow compounding"),
-            RawValue::Int32(value) if value < 0 => {}
-            RawValue::Int64(value) if value < 0 => {}
-            RawValue::Double(value) if value < 0.0 => {}
-            RawValue::Decimal128(value) if value.is_negative() => {}
-            _ => continue,
+            _ => {}
         }
-        return refuse("A numeric value in a $** index key pattern must be positive.");
     }
-    Ok(())
+    compound_wildcard::check_key(key)
 }
 
 /// What kind of index it is to be, and whether it takes its options.
@@ -82,7 +78,10 @@ pub(super) fn check_kind(
         Options { sparse: true, .. } => "does not support the sparse option",
         Options { unique: true, .. } => "does not support the unique option",
         Options { expires: true, .. } => "cannot be a TTL index",
-        _ => return Ok(Wildcard::of(key, projection)),
+        _ => {
+            compound_wildcard::check_projection(key, projection).map_err(in_spec)?;
+            return Ok(Wildcard::of(key, projection));
+        }
     };
     let mut shown = spec.to_document();
     if spec.get("v").is_none() {
@@ -121,19 +120,37 @@ fn check_projection<'a>(
         let message = "The 'wildcardProjection' field can't be an empty object";
         return Err(Error::user(ErrorCode::FailedToParse, message));
     }
+    compound_wildcard::check_mixture(key, projection)?;
     check_fields(projection).map_err(|error| error.during("Failed to parse: wildcardProjection"))?;
     Ok(projection)
 }
 
 /// Fields are taken or left out, nothing is computed.
 fn check_fields(projection: RawDocument<'_>) -> Result<()> {
-    let plain = |value: RawValue<'_>| value.is_number() || matches!(value, RawValue::Bool(_));
-    if !projection.iter().all(|(_, value)| plain(value)) {
-        return Err(Error::location(
-            51271,
-            "Bad projection specification, cannot use computed fields when parsing a spec in kBanComputedFields mode",
-        ));
+    let mut fields = Document::new();
+    for (path, value) in projected_paths(projection) {
+        match value {
+            RawValue::Document(_) => {
+                let message = "An empty sub-projection is not a valid value. Found empty object at path";
+                return Err(Error::location(51270, message));
+            }
+            RawValue::Bool(_) => {}
+            value if value.is_number() => {}
+            _ => return Err(computed()),
+        }
+        // An operator, though its operand is a number.
+        if path.split('.').skip(1).any(|name| name.starts_with('$') && name != "$") {
+            return Err(computed());
+        }
+        fields.push(&path, value.to_value());
     }
     let variables = Variables::default();
-    Projection::parse_stage(projection, &Scope::new(&variables)).map(drop)
+    Projection::parse_stage(fields.as_raw(), &Scope::new(&variables)).map(drop)
+}
+
+fn computed() -> Error {
+    Error::location(
+        51271,
+        "Bad projection specification, cannot use computed fields when parsing a spec in kBanComputedFields mode",
+    )
 }

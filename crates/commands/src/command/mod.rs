@@ -9,6 +9,7 @@ pub mod coll_stats;
 pub mod collection_options;
 pub mod commit_transaction;
 pub mod compact;
+mod compound_wildcard;
 pub mod configure_fail_point;
 pub mod connection_status;
 pub mod convert_to_capped;

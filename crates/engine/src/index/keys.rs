@@ -77,30 +77,32 @@ impl KeySet {
         self.encoder.clear();
         let collator = spec.collator();
         for (part, value) in spec.key.iter().zip(values) {
-            if collator.is_some() {
-                check_no_symbol(part.path.as_str(), value)?;
-            }
+            check_collatable(part.path.as_str(), value, collator)?;
             self.encoder.push_with(value, part.descending, collator);
         }
         self.take_encoded();
         Ok(())
     }
 
-    /// The key of a wildcard index.
+    /// The key of a wildcard index, of values that can be collated.
     pub(super) fn push_pair(
         &mut self,
-        path: &str,
+        around: &Around<'_>,
+        path: RawValue<'_>,
         value: RawValue<'_>,
         collator: Option<&dyn Collator>,
-    ) -> Result<()> {
-        if collator.is_some() {
-            check_no_symbol(path, value)?;
-        }
+    ) {
         self.encoder.clear();
-        self.encoder.push(RawValue::String(path), false);
-        self.encoder.push_with(value, false, collator);
+        for &(value, descending) in &around.before {
+            self.encoder.push_with(value, descending, collator);
+        }
+        // Paths are always in the order of their bytes.
+        self.encoder.push(path, false);
+        self.encoder.push_with(value, around.descending, collator);
+        for &(value, descending) in &around.after {
+            self.encoder.push_with(value, descending, collator);
+        }
         self.take_encoded();
-        Ok(())
     }
 
     fn take_encoded(&mut self) {
@@ -117,6 +119,14 @@ impl KeySet {
         entries.sort_by(|left, right| bytes[left.key.clone()].cmp(&bytes[right.key.clone()]));
         entries.dedup_by(|later, earlier| bytes[later.key.clone()] == bytes[earlier.key.clone()]);
     }
+}
+
+/// What all keys of a document in a wildcard index have in common: values and whether they descend.
+pub(super) struct Around<'a> {
+    pub before: Vec<(RawValue<'a>, bool)>,
+    /// Whether the values at the paths descend.
+    pub descending: bool,
+    pub after: Vec<(RawValue<'a>, bool)>,
 }
 
 /// Replaces what `out` holds by the document's keys, and tells which components of the paths met
@@ -163,13 +173,10 @@ pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) ->
 fn push_hashed(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) -> Result<()> {
     let mut values = Vec::with_capacity(spec.key.len());
     for part in &spec.key {
-        let components = part.path.components();
-        let (found, next) = match document.get(&components[0].name) {
-            Some(value) => follow_value(value, &part.path, 1),
-            None => (None, 0),
-        };
+        let (found, next) = follow(document, &part.path);
         if let Some(RawValue::Array(_)) = found {
-            let names: Vec<&str> = components[..next].iter().map(|component| &*component.name).collect();
+            let names: Vec<&str> =
+                part.path.components()[..next].iter().map(|component| &*component.name).collect();
             return Err(Error::location(
                 16766,
                 format!(
@@ -205,6 +212,15 @@ pub fn hash_of(value: RawValue<'_>, collator: Option<&dyn Collator>) -> i64 {
         }
         (value, _) => hashed_key(value),
     }
+}
+
+/// Refuses what an index of a collation cannot hold.
+pub(super) fn check_collatable(
+    path: &str,
+    value: RawValue<'_>,
+    collator: Option<&dyn Collator>,
+) -> Result<()> {
+    if collator.is_some() { check_no_symbol(path, value) } else { Ok(()) }
 }
 
 /// What a collation makes of a symbol nobody has said.
@@ -455,6 +471,19 @@ impl<'a> Field<'a> {
             }
             (None, None) => Ok((None, false)),
         }
+    }
+}
+
+/// The value at a path, or the first array on the way to it.
+pub(super) fn value_at<'a>(document: RawDocument<'a>, path: &Path) -> Option<RawValue<'a>> {
+    follow(document, path).0
+}
+
+/// Follows a path to its end, or to the first array. The second result is the component to look up from there.
+fn follow<'a>(document: RawDocument<'a>, path: &Path) -> (Option<RawValue<'a>>, usize) {
+    match document.get(&path.components()[0].name) {
+        Some(value) => follow_value(value, path, 1),
+        None => (None, 0),
     }
 }
 

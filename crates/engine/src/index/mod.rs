@@ -16,4 +16,4 @@ pub use convert::{Conversion, Violations};
 pub use keys::{KeySet, decode_entry_key, hash_of, keys_of};
 pub use request::{check_for_new_collection, check_index_count, new_specs};
 pub use spec::{Index, IndexId, IndexSpec, KeyPart, Multikey, NESTED, Usage};
-pub use wildcard::Wildcard;
+pub use wildcard::{Wildcard, projected_paths, takes};

@@ -41,7 +41,7 @@ pub struct IndexSpec {
     pub expire_after_seconds: Option<i32>,
     /// `partialFilterExpression`, as given and parsed.
     pub partial: Option<(Document, Filter)>,
-    /// Which paths a wildcard index has keys for. Its key is the path, then the value.
+    /// Which paths a wildcard index has keys for. Its key has the path, then the value.
     pub wildcard: Option<Wildcard>,
     /// How its texts compare: their keys are the collation's. `None` is the simple collation.
     pub collation: Option<Collation>,
@@ -202,10 +202,21 @@ impl IndexSpec {
         self.sparse || self.wildcard.is_some()
     }
 
+    /// Whether documents without a value at this part of the key are not in the index.
+    pub fn leaves_out_missing_at(&self, part: usize) -> bool {
+        match &self.wildcard {
+            Some(wildcard) => part == wildcard.value_part(),
+            None => self.sparse,
+        }
+    }
+
     /// Whether keys may change where some of the paths changed that `touched` tells.
     pub fn depends_on(&self, touched: impl Fn(&Path) -> bool) -> bool {
         match &self.wildcard {
-            Some(wildcard) => wildcard.root().is_none_or(touched),
+            Some(wildcard) => {
+                let mut others = wildcard.before().iter().chain(wildcard.after());
+                wildcard.root().is_none_or(&touched) || others.any(|part| touched(&part.path))
+            }
             None => self.key.iter().any(|part| touched(&part.path)),
         }
     }
@@ -227,7 +238,8 @@ impl IndexSpec {
 
     /// Whether texts in this part of a key are the collation's keys. The path in a wildcard index's never is.
     pub fn is_collated(&self, part: usize) -> bool {
-        self.collation.is_some() && (part > 0 || self.wildcard.is_none())
+        let is_path = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.path_part() == part);
+        self.collation.is_some() && !is_path
     }
 
     /// As comparisons take it.

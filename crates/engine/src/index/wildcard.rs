@@ -8,13 +8,18 @@
 //! A field whose name has a dot cannot be asked for, yet its document exists: one key below the document's own
 //! path says so, under a name that no path has.
 //!
-//! Invariant: a document that has a value at a path that the index covers has a key at it or below it.
+//! In a compound index the values of other fields stand before the path and behind the value. They hold no arrays, so
+//! that every key of a document has the same ones. A document without any path still has one key, with the least
+//! value in place of path and value: those who only ask for what stands before the path find it.
+//!
+//! Invariant: a document that has a value at a path that the index covers has a key at it or below it; in a compound
+//! index every document has a key.
 
 use kilim_bson::{Collator, Document, Path, RawArray, RawDocument, RawValue};
-use kilim_error::Result;
+use kilim_error::{Error, Result};
 
-use super::keys::KeySet;
-use super::{Multikey, NESTED};
+use super::keys::{Around, KeySet, value_at};
+use super::{KeyPart, Multikey, NESTED};
 
 /// Which paths a wildcard index has keys for.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +29,10 @@ pub struct Wildcard {
     /// `wildcardProjection` as it was given.
     projection: Option<Document>,
     selection: Selection,
+    descending: bool,
+    /// The parts of a compound key before the path and behind the value.
+    before: Vec<KeyPart>,
+    after: Vec<KeyPart>,
 }
 
 /// Names that are taken, or left out, by level.
@@ -56,7 +65,11 @@ impl Wildcard {
 
     /// Of a checked `key` document and a checked projection; none where the index is another.
     pub fn of(key: RawDocument<'_>, projection: Option<RawDocument<'_>>) -> Option<Wildcard> {
-        let (path, _) = key.iter().find(|(path, _)| Wildcard::is_wildcard(path))?;
+        let mut parts = KeyPart::fields_of(key);
+        let at = parts.iter().position(|part| Wildcard::is_wildcard(part.path.as_str()))?;
+        let after = parts.split_off(at + 1);
+        let KeyPart { path, descending, .. } = parts.pop()?;
+        let path = path.as_str();
         let root = path.strip_suffix(".$**").map(Path::parse);
         let selection = match (&root, projection) {
             (Some(root), _) => {
@@ -67,7 +80,36 @@ impl Wildcard {
             (None, Some(projection)) => Selection::parse(projection),
             (None, None) => Selection::AllBut(vec![("_id".into(), Name::Whole)]),
         };
-        Some(Wildcard { root, projection: projection.map(|given| given.to_document()), selection })
+        let projection = projection.map(|given| given.to_document());
+        Some(Wildcard { root, projection, selection, descending, before: parts, after })
+    }
+
+    /// The part of the key that holds the path; the value's is the next.
+    pub fn path_part(&self) -> usize {
+        self.before.len()
+    }
+
+    pub fn value_part(&self) -> usize {
+        self.before.len() + 1
+    }
+
+    /// Whether values stand from the greatest to the least.
+    pub fn is_descending(&self) -> bool {
+        self.descending
+    }
+
+    /// The parts before the path.
+    pub fn before(&self) -> &[KeyPart] {
+        &self.before
+    }
+
+    /// The parts behind the value.
+    pub fn after(&self) -> &[KeyPart] {
+        &self.after
+    }
+
+    pub fn is_compound(&self) -> bool {
+        !self.before.is_empty() || !self.after.is_empty()
     }
 
     pub fn root(&self) -> Option<&Path> {
@@ -109,24 +151,80 @@ impl Wildcard {
         collator: Option<&dyn Collator>,
         out: &mut KeySet,
     ) -> Result<Multikey> {
-        let mut walk = Walk { out, collator, path: String::with_capacity(64), multikey: Multikey::default() };
+        let around = Around {
+            before: values_of(&self.before, document, collator)?,
+            descending: self.descending,
+            after: values_of(&self.after, document, collator)?,
+        };
+        let path = String::with_capacity(64);
+        let mut walk = Walk { out, around, collator, path, multikey: Multikey::default() };
         walk.fields(document, self.taken())?;
-        Ok(walk.multikey)
+        let Walk { out, around, multikey, .. } = walk;
+        if out.is_empty() && self.is_compound() {
+            out.push_pair(&around, RawValue::MinKey, RawValue::MinKey, collator);
+        }
+        Ok(multikey)
+    }
+}
+
+/// The values of a compound key's other parts, each with its direction.
+fn values_of<'a>(
+    parts: &[KeyPart],
+    document: RawDocument<'a>,
+    collator: Option<&dyn Collator>,
+) -> Result<Vec<(RawValue<'a>, bool)>> {
+    let value = |part: &KeyPart| match value_at(document, &part.path) {
+        Some(RawValue::Array(_)) => Err(Error::location(
+            7_246_301,
+            format!(
+                "a compound wildcard index takes arrays at the paths of its wildcard only. Found an array at path: {}",
+                part.path
+            ),
+        )),
+        value => {
+            let value = value.unwrap_or(RawValue::Null);
+            super::keys::check_collatable(part.path.as_str(), value, collator)?;
+            Ok((value, part.descending))
+        }
+    };
+    parts.iter().map(value).collect()
+}
+
+/// The paths of a `wildcardProjection`, however they are nested, and the values there.
+pub fn projected_paths(projection: RawDocument<'_>) -> Vec<(String, RawValue<'_>)> {
+    let mut paths = Vec::new();
+    collect_paths("", projection, &mut paths);
+    paths
+}
+
+/// Recursion is bounded by the depth of a document.
+fn collect_paths<'p>(above: &str, projection: RawDocument<'p>, out: &mut Vec<(String, RawValue<'p>)>) {
+    for (name, value) in projection {
+        let path = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
+        match value {
+            RawValue::Document(below) if !below.is_empty() => collect_paths(&path, below, out),
+            value => out.push((path, value)),
+        }
+    }
+}
+
+/// Whether a value of a projection takes its path.
+pub fn takes(value: RawValue<'_>) -> bool {
+    match value {
+        RawValue::Bool(value) => value,
+        value => kilim_bson::compare(value, RawValue::Int32(0)).is_ne(),
     }
 }
 
 impl Selection {
     /// `_id` is left out unless it is asked for.
     fn parse(projection: RawDocument<'_>) -> Selection {
-        let is_zero = |value: RawValue<'_>| match value {
-            RawValue::Bool(value) => !value,
-            value => kilim_bson::compare(value, RawValue::Int32(0)).is_eq(),
-        };
-        let only = projection.iter().any(|(path, value)| path != "_id" && !is_zero(value))
-            || projection.iter().all(|(path, value)| path == "_id" && !is_zero(value));
-        let takes_id = projection.get("_id").is_some_and(|value| !is_zero(value));
+        let paths = projected_paths(projection);
+        let only = paths.iter().any(|(path, value)| path != "_id" && takes(*value))
+            || paths.iter().all(|(path, value)| path == "_id" && takes(*value));
+        let takes_id = paths.iter().any(|(path, value)| path == "_id" && takes(*value));
         let mut names = Names::new();
-        for (path, _) in projection.iter().filter(|(path, _)| *path != "_id") {
+        for (path, _) in paths.iter().filter(|(path, _)| path != "_id") {
             add_name(&mut names, &Path::parse(path));
         }
         if takes_id == only {
@@ -172,16 +270,19 @@ impl<'w> Taken<'w> {
     }
 }
 
-struct Walk<'o> {
+struct Walk<'o, 'd> {
     out: &'o mut KeySet,
+    around: Around<'d>,
     collator: Option<&'o dyn Collator>,
     path: String,
     multikey: Multikey,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     fn push(&mut self, value: RawValue<'_>) -> Result<()> {
-        self.out.push_pair(&self.path, value, self.collator)
+        super::keys::check_collatable(&self.path, value, self.collator)?;
+        self.out.push_pair(&self.around, RawValue::String(&self.path), value, self.collator);
+        Ok(())
     }
 
     /// The fields of a document; whether any were taken.
@@ -306,6 +407,44 @@ mod tests {
     }
 
     #[test]
+    fn in_a_compound_index_other_values_stand_around() {
+        let around = spec(doc! {"t": -1, "a.$**": -1, "z": 1}, None);
+        let shown = |document: Document| -> Vec<String> {
+            let mut set = KeySet::default();
+            keys_of(&around, document.as_raw(), &mut set).unwrap();
+            let values = |(key, bits)| decode_entry_key(&around, key, bits);
+            let shown = |value: &Value| format!("{:?}", value.as_raw());
+            set.iter().map(|key| values(key).iter().map(shown).collect::<Vec<_>>().join(" ")).collect()
+        };
+        assert_eq!(
+            shown(doc! {"t": 1, "a": {"b": array![1, 2], "c": 3}, "z": 4}),
+            [
+                "Int32(1) String(\"a.b\") Int32(2) Int32(4)",
+                "Int32(1) String(\"a.b\") Int32(1) Int32(4)",
+                "Int32(1) String(\"a.c\") Int32(3) Int32(4)",
+            ],
+            "values descend, paths do not"
+        );
+        assert_eq!(shown(doc! {"t": 1, "b": 1}), ["Int32(1) MinKey MinKey Null"]);
+        let mut set = KeySet::default();
+        for document in [doc! {"t": array![1], "a": 1}, doc! {"t": 1, "z": array![]}] {
+            assert!(
+                keys_of(&around, document.as_raw(), &mut set).is_err(),
+                "{document:?} has an array elsewhere"
+            );
+        }
+    }
+
+    #[test]
+    fn a_compound_index_depends_on_all_its_fields() {
+        let depends =
+            |key: Document, touched: &str| spec(key, None).depends_on(|path| path.as_str() == touched);
+        let key = || doc! {"t": 1, "a.$**": 1, "z": 1};
+        assert!(depends(key(), "t") && depends(key(), "a") && depends(key(), "z"));
+        assert!(!depends(key(), "b"));
+    }
+
+    #[test]
     fn a_projection_takes_or_leaves_out() {
         let document = || doc! {"_id": 1, "a": 1, "b": {"c": 2, "d": 3}, "e": array![{"c": 1}, 7]};
         let check = |projection: Document, expected: &[&str]| {
@@ -318,6 +457,11 @@ mod tests {
         check(doc! {"_id": 1, "a": 0, "b": 0}, &["_id=Int32(1)", "e=Int32(7)", "e.c=Int32(1)"]);
         check(doc! {"e.c": 0, "b": 0}, &["a=Int32(1)", "e=Int32(7)", "e=Document({})"]);
         check(doc! {"e.d": 1}, &["e=Document({})"]);
+        check(doc! {"b": {"c": 1}, "a": true}, &["a=Int32(1)", "b.c=Int32(2)"]);
+        check(
+            doc! {"b": {"c": 0}, "e": {"c": false}},
+            &["a=Int32(1)", "b.d=Int32(3)", "e=Int32(7)", "e=Document({})"],
+        );
         assert_eq!(keys(&spec(doc! {"b.$**": 1}, None), document()), ["b.c=Int32(2)", "b.d=Int32(3)"]);
     }
 

@@ -35,7 +35,7 @@ impl CountScan {
             _ => None,
         };
         CountScan {
-            seen: plan.index.multikey.is_multikey().then(HashSet::new),
+            seen: plan.repeats_records().then(HashSet::new),
             collection: source.collection,
             snapshot: source.snapshot.clone(),
             scan,

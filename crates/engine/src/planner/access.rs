@@ -53,25 +53,29 @@ impl Index {
 }
 
 /// All ways to use `index` for the conjunction; none where nothing bounds its first part. Of a wildcard index,
-/// the view for one path is meant, whose first part follows from the second.
+/// a view is meant: one for a path needs bounds on the value there too, from which those of the path follow.
 pub fn accesses(index: &Arc<Index>, conjuncts: &[Filter], collation: Option<&Collation>) -> Vec<Access> {
     let texts = Texts::new(index, collation);
-    if index.spec.wildcard.is_none() {
+    let Some(value) = wildcard::value_part(index) else {
         return accesses_from(index, conjuncts, 0, texts);
-    }
-    let mut found = accesses_from(index, conjuncts, wildcard::VALUE_PART, texts);
+    };
+    let mut found = accesses_from(index, conjuncts, value, texts);
     for access in &mut found {
-        access.bounds[0] = wildcard::path_bounds(index, &access.bounds[wildcard::VALUE_PART]);
+        access.bounds[value - 1] = wildcard::path_bounds(index, value, &access.bounds[value]);
     }
     found
 }
 
+/// Each access takes one of the predicates on the part that leads, which is the only one with arrays where it is not the
+/// first.
 fn accesses_from(index: &Arc<Index>, conjuncts: &[Filter], leading: usize, texts: Texts<'_>) -> Vec<Access> {
     let leaves = leaves_of(conjuncts);
     let assignable: Vec<Vec<Assignable<'_, '_>>> =
         (0..index.spec.key.len()).map(|part| assignable_to(index, part, &leaves, texts)).collect();
+    // The path of a wildcard index is bounded by itself.
+    let first = if leading == 1 { 1 } else { 0 };
     let leading = &assignable[leading];
-    if leading.is_empty() {
+    if leading.is_empty() || assignable[first].is_empty() {
         return Vec::new();
     }
     if !index.multikey.is_multikey() {
@@ -120,7 +124,7 @@ fn assignable_to<'l, 'f>(
         texts,
         multikey: index.array_bits(part) != 0,
         dotted: path.components().len() > 1,
-        sparse: index.spec.leaves_out_missing(),
+        sparse: index.spec.leaves_out_missing_at(part),
         single: index.spec.key.len() == 1,
         element: leaf.elements.last().is_some_and(|&(length, _)| length == path.components().len()),
     };
@@ -134,8 +138,8 @@ fn assignable_to<'l, 'f>(
                 return Some(Assignable { part, leaf, number, bounds });
             }
             let mut bounds = bounds_of(leaf.predicate, traits(leaf))?;
-            if index.spec.wildcard.is_some() {
-                bounds = wildcard::adapt(index, leaf.predicate, bounds)?;
+            if wildcard::value_part(index) == Some(part) {
+                bounds = wildcard::adapt(index, path, leaf.predicate, bounds)?;
             } else if positional {
                 // What a position holds may be missing in one reading and there in the other.
                 let whole = matches!(leaf.predicate, Predicate::Not(_) | Predicate::Expr(..));

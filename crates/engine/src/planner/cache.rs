@@ -16,7 +16,7 @@ use kilim_query::filter::{Filter, Predicate};
 use parking_lot::Mutex;
 
 use super::node::Node;
-use super::{Purpose, ReadRequest, Trial};
+use super::{Purpose, ReadRequest, Trial, wildcard};
 
 /// Shapes remembered per collection. An application has dozens; one that builds queries from user input
 /// may have any number.
@@ -250,8 +250,8 @@ fn push_node(text: &mut String, node: &Node) {
         Node::IndexScan(scan) | Node::CountScan(scan) => {
             let _ = write!(text, "ix{}{}", scan.index.id.0, if scan.backward { "-" } else { "+" });
             text.extend(scan.bounds.iter().map(|list| if list.is_full() { '.' } else { '#' }));
-            if scan.index.spec.wildcard.is_some() {
-                text.extend(scan.index.spec.key.last().map(|part| part.path.as_str()));
+            if let Some(part) = wildcard::value_part(&scan.index) {
+                text.push_str(scan.index.spec.key[part].path.as_str());
             }
         }
         Node::Fetch { filter, .. } => text.push_str(if filter.is_some() { "test" } else { "fetch" }),

@@ -8,6 +8,7 @@ use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 
 use super::interval::IntervalList;
+use super::wildcard;
 use crate::index::Index;
 
 #[derive(Debug, Clone)]
@@ -186,8 +187,7 @@ impl Node {
 impl IndexScan {
     /// A record may have several keys within the bounds.
     pub fn repeats_records(&self) -> bool {
-        let several_paths = self.index.spec.wildcard.is_some() && !self.bounds[0].is_point();
-        several_paths || self.index.multikey.is_multikey()
+        wildcard::meets_several_paths(&self.index, &self.bounds) || self.index.multikey.is_multikey()
     }
 
     /// All of the keys are equal, so that only the record ids behind them are left to order the entries. A unique

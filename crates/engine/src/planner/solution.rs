@@ -127,12 +127,15 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
     }
 }
 
-/// The indexes, and in place of a wildcard index one on each path that it serves.
+/// The indexes, and in place of a wildcard index one on each path that it serves, and on what stands before its paths.
 fn views_of(indexes: &[&Arc<Index>], paths: &[Path]) -> Vec<Arc<Index>> {
     let mut views = Vec::with_capacity(indexes.len());
     for &index in indexes {
         match index.spec.wildcard {
-            Some(_) => views.extend(paths.iter().filter_map(|path| wildcard::view(index, path))),
+            Some(_) => {
+                views.extend(paths.iter().filter_map(|path| wildcard::view(index, path)));
+                views.extend(wildcard::beginning(index));
+            }
             None => views.push(index.clone()),
         }
     }
@@ -296,7 +299,7 @@ impl Solver<'_> {
             self.index_scan(access, backward.unwrap_or(false), self.conjuncts, self.request.filter.clone());
         let cover = match &self.request.projection {
             // Keys of paths below another do not tell what is there.
-            Some(_) if access.index.spec.wildcard.is_some() && !access.bounds[0].is_point() => None,
+            Some(_) if wildcard::meets_several_paths(&access.index, &access.bounds) => None,
             Some(projection) if residual.is_none() && backward.is_some() && !self.reads_records => {
                 cover(&access.index, &access.bounds, projection)
             }
@@ -567,7 +570,8 @@ pub(super) fn cover(
         if index.spec.is_collated(part) && may_hold_texts(&bounds[part]) {
             return None;
         }
-        if path.components().len() > 1 && index.spec.wildcard.is_none() && takes_null(&bounds[part]) {
+        let wild = wildcard::value_part(index) == Some(part);
+        if path.components().len() > 1 && !wild && takes_null(&bounds[part]) {
             return None;
         }
         parts.push((part, path.as_str().to_owned()));

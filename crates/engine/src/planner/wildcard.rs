@@ -1,9 +1,12 @@
 //! Wildcard indexes seen as what they are to a query: for each path that it names, an index on that path.
 //!
-//! The view of an index for one path has two key parts, the path and the value there, and knows which components
-//! of the path met arrays. Its first part is bounded by the path; where the value may be a document, also by all
+//! The view of an index for one path has the path and the value there among its key parts, and knows which components
+//! of the path met arrays. The one is bounded by the path; where the value may be a document, also by all
 //! paths below, since documents have no key of their own. A number in the path that follows an array may be a
 //! position, which keys do not have: then the path without it is looked at too, and the record decides.
+//!
+//! What stands before the path in a compound index serves those who ask for nothing else: a view that ends with the
+//! path, and has all of them.
 //!
 //! Invariant: the view's bounds hold a key of every document in the index that satisfies the predicates.
 
@@ -16,9 +19,6 @@ use super::bounds::{Bounds, Tightness};
 use super::interval::{Cut, Interval, IntervalList};
 use super::leaf::leaves_of;
 use crate::index::{Index, IndexSpec, KeyPart, Multikey};
-
-/// The part of a wildcard index's key that holds the value.
-pub const VALUE_PART: usize = 1;
 
 /// Positions in a path beyond this number are not looked at, as on MongoDB: each doubles the paths.
 const POSITIONS_MAX: usize = 8;
@@ -55,15 +55,38 @@ pub fn view(index: &Arc<Index>, path: &Path) -> Option<Arc<Index>> {
     if !stored.paths.iter().all(|path| wildcard.covers(path)) {
         return None;
     }
-    let long = index.multikey.bits.first().copied().unwrap_or(0);
+    let value = KeyPart { path: path.clone(), descending: wildcard.is_descending(), hashed: false };
+    let key = wildcard.before().iter().cloned().chain([KeyPart::path_part(), value]);
+    let key: Vec<KeyPart> = key.chain(wildcard.after().iter().cloned()).collect();
+    let mut bits = vec![0; key.len()];
+    bits[wildcard.value_part()] = stored.array_bits;
+    Some(seen_as(index, key, bits))
+}
+
+/// A compound index as one on what stands before its path; none where that is nothing.
+pub fn beginning(index: &Arc<Index>) -> Option<Arc<Index>> {
+    let wildcard = index.spec.wildcard.as_ref().filter(|wildcard| !wildcard.before().is_empty())?;
+    let key: Vec<KeyPart> = wildcard.before().iter().cloned().chain([KeyPart::path_part()]).collect();
+    let bits = vec![0; key.len()];
+    Some(seen_as(index, key, bits))
+}
+
+/// The view of a wildcard index with other parts, and with what is known of their arrays.
+fn seen_as(index: &Arc<Index>, key: Vec<KeyPart>, mut bits: Vec<u64>) -> Arc<Index> {
+    // Of the index itself, only whether it has long keys.
+    bits[0] |= index.multikey.bits.first().copied().unwrap_or(0);
     let mut key_document = Document::new();
-    key_document.push("$_path", 1);
-    key_document.push(path.as_str(), 1);
-    Some(Arc::new(Index {
+    for part in &key {
+        let given = index.spec.key_document.get(part.path.as_str());
+        let direction = if part.descending { -1 } else { 1 };
+        key_document
+            .push(part.path.as_str(), given.map_or(Value::Int32(direction), |given| given.to_value()));
+    }
+    Arc::new(Index {
         id: index.id,
         spec: IndexSpec {
             name: index.spec.name.clone(),
-            key: vec![KeyPart::path_part(), KeyPart { path: path.clone(), descending: false, hashed: false }],
+            key,
             key_document,
             unique: false,
             prepare_unique: false,
@@ -71,13 +94,26 @@ pub fn view(index: &Arc<Index>, path: &Path) -> Option<Arc<Index>> {
             hidden: false,
             expire_after_seconds: None,
             partial: index.spec.partial.clone(),
-            wildcard: Some(wildcard.clone()),
+            wildcard: index.spec.wildcard.clone(),
             collation: index.spec.collation.clone(),
         },
-        multikey: index.multikey.with_bits(vec![long, stored.array_bits]),
+        multikey: index.multikey.with_bits(bits),
         usage: index.usage.clone(),
         ready_since: index.ready_since,
-    }))
+    })
+}
+
+/// The part of a view that holds the value at its path, if it has one.
+pub fn value_part(index: &Index) -> Option<usize> {
+    let part = index.spec.wildcard.as_ref()?.value_part();
+    (part < index.spec.key.len()).then_some(part)
+}
+
+/// Whether a scan of a wildcard index may meet more than one path, hence a document several times, and keys that do not
+/// tell what is at the path. Keys that were cut off do not show theirs.
+pub fn meets_several_paths(index: &Index, bounds: &[IntervalList]) -> bool {
+    let open = |part: usize| !bounds[part].is_point() || index.multikey.has_long_keys();
+    index.spec.wildcard.as_ref().is_some_and(|wildcard| open(wildcard.path_part()))
 }
 
 /// The paths under which keys may stand for a path of a query.
@@ -131,9 +167,9 @@ impl StoredPaths {
     }
 }
 
-/// The bounds of the first part, given those of the value.
-pub fn path_bounds(index: &Index, values: &IntervalList) -> IntervalList {
-    let path = &index.spec.key[VALUE_PART].path;
+/// The bounds of the path, given the part of the value and its bounds.
+pub fn path_bounds(index: &Index, value_part: usize, values: &IntervalList) -> IntervalList {
+    let path = &index.spec.key[value_part].path;
     let stored = StoredPaths::of(path, &index.multikey).map_or_else(Vec::new, |stored| stored.paths);
     let below = overlaps_documents(values);
     let mut intervals = Vec::with_capacity(stored.len() * 2);
@@ -148,8 +184,8 @@ pub fn path_bounds(index: &Index, values: &IntervalList) -> IntervalList {
     IntervalList::union_of(intervals)
 }
 
-/// Makes the bounds of a predicate such that keys of leaves are enough for them; none where they are not.
-pub fn adapt(index: &Index, predicate: &Predicate, bounds: Bounds) -> Option<Bounds> {
+/// Makes the bounds of a predicate on the value at the path such that keys of leaves are enough for them; none where they are not.
+pub fn adapt(index: &Index, path: &Path, predicate: &Predicate, bounds: Bounds) -> Option<Bounds> {
     if !is_supported(predicate) {
         return None;
     }
@@ -165,7 +201,7 @@ pub fn adapt(index: &Index, predicate: &Predicate, bounds: Bounds) -> Option<Bou
     if projected && !intervals.intersection(&IntervalList::point(empty)).is_empty() {
         tightness = if intervals.is_full() { tightness } else { Tightness::InexactFetch };
     }
-    let stored = StoredPaths::of(&index.spec.key[VALUE_PART].path, &index.multikey)?;
+    let stored = StoredPaths::of(path, &index.multikey)?;
     if stored.are_several() {
         tightness = Tightness::InexactFetch;
     }

@@ -33,7 +33,7 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
         .map(|(name, direction)| {
             format!(
                 "{name}_{}",
-                if KeyPart::all_of(doc_of(name, direction).as_raw())[0].descending { -1 } else { 1 }
+                if KeyPart::fields_of(doc_of(name, direction).as_raw())[0].descending { -1 } else { 1 }
             )
         })
         .collect();

@@ -170,68 +170,16 @@ fn check_quorum(argument: &Argument<'_>) -> Result<()> {
 }
 
 fn parse_spec(document: RawDocument<'_>, lenient: bool, default: &Option<Collation>) -> Result<IndexSpec> {
-    let (mut key, mut name, mut partial) = (None, None, None);
-    let (mut unique, mut prepare_unique, mut sparse, mut hidden) = (false, false, false, false);
-    let (mut expire_after_seconds, mut version, mut projection) = (None, 2, None);
-    // Other options may be null and mean nothing then; this one deletes.
-    if let Some(null @ RawValue::Null) = document.get("expireAfterSeconds") {
-        let problem = expiry::seconds(null).err().unwrap_or_default();
-        return Err(cannot_create(format!("{problem}. Index spec: {}", shell_text(document))));
-    }
-    for argument in nested(SPEC, document) {
-        match argument.name {
-            "key" => key = Some(argument.document()?),
-            "name" => name = Some(argument.string()?),
-            "unique" => unique = argument.boolean()?,
-            "sparse" => sparse = argument.boolean()?,
-            "hidden" => hidden = argument.strict_boolean()?,
-            "prepareUnique" => prepare_unique = argument.boolean()?,
-            "partialFilterExpression" => partial = Some(argument.document()?),
-            "v" => {
-                version = argument.integer()?;
-                check_version(version)?;
-            }
-            "wildcardProjection" => projection = Some(argument.value),
-            // Read below: it may not be null.
-            "collation" => {}
-            // Builds never block, whatever was asked; the namespace is the command's.
-            "background" => drop(argument.boolean()?),
-            "ns" => {}
-            "expireAfterSeconds" => {
-                let seconds = expiry::seconds(argument.value);
-                let shown = shell_text(document);
-                let with_spec = |problem| cannot_create(format!("{problem}. Index spec: {shown}"));
-                expire_after_seconds = Some(seconds.map_err(with_spec)?);
-            }
-            "storageEngine"
-            | "weights"
-            | "default_language"
-            | "language_override"
-            | "textIndexVersion"
-            | "2dsphereIndexVersion"
-            | "bits"
-            | "min"
-            | "max"
-            | "bucketSize" => return Err(argument.unsupported()),
-            "dropDups" => drop(argument.boolean()?),
-            _ if lenient => {}
-            other => {
-                return Err(Error::user(
-                    ErrorCode::InvalidIndexSpecificationOption,
-                    format!("The field '{other}' is not valid for an index specification."),
-                ));
-            }
-        }
-    }
-    let key = key.ok_or_else(|| missing("key"))?;
+    let written = Written::parse(document, lenient)?;
+    let key = written.key.ok_or_else(|| missing("key"))?;
     let in_spec = |error: Error| error.during(&format!("Error in specification {}", shell_text(document)));
     if key.iter().count() > 32 {
         return Err(Error::location(13103, "too many compound keys"));
     }
     check_key(key).map_err(in_spec)?;
-    let name = required(name, SPEC, "name").map_err(|_| missing("name"))?;
+    let name = required(written.name, SPEC, "name").map_err(|_| missing("name"))?;
     check_name(name)?;
-    if unique && prepare_unique {
+    if written.unique && written.prepare_unique {
         let shown = shell_text(document);
         return Err(cannot_create(format!(
             "Invalid index specification {shown}; cannot create an index with the 'unique' option and the \
@@ -239,76 +187,173 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool, default: &Option<Collati
         ))
         .during(&format!("Error in specification {shown}")));
     }
-    if sparse && partial.is_some() {
+    if written.sparse && written.partial.is_some() {
         return Err(cannot_create("cannot mix \"partialFilterExpression\" and \"sparse\" options"));
     }
     let collation = match document.get("collation") {
-        Some(value) => parse_collation(value, version, document)?,
+        Some(value) => parse_collation(value, written.version, document)?,
         None => default.clone(),
     };
     // The filter is asked of documents as the index compares.
-    let partial = match partial {
+    let partial = match written.partial {
         Some(filter) => Some((filter.to_document(), parse_partial(filter, &collation).map_err(in_spec)?)),
         None => None,
     };
     let is_id = matches!(key.iter().next(), Some(("_id", direction)) if direction.is_number())
         && key.iter().count() == 1;
-    if is_id && KeyPart::all_of(key).iter().any(|part| part.descending) {
-        return Err(Error::user(ErrorCode::BadValue, "The field 'key' for an _id index must be {_id: 1}"));
-    }
-    if !is_id && name == "_id_" {
+    if is_id {
+        written.check_id(key, document, &collation, default)?;
+    } else if name == "_id_" {
         return Err(Error::user(
             ErrorCode::BadValue,
             "The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}",
         ));
     }
-    if is_id && collation != *default {
-        return Err(Error::user(
-            ErrorCode::BadValue,
-            format!(
-                "The _id index must have the same collation as the collection. Index collation: {}, collection \
-                 collation: {}",
-                shown_collation(&collation),
-                shown_collation(default)
-            ),
-        ));
-    }
-    if is_id && expire_after_seconds.is_some() {
-        let mut shown = document.to_document();
-        shown.push("v", 2);
-        return Err(Error::user(
-            ErrorCode::InvalidIndexSpecificationOption,
-            format!(
-                "The field 'expireAfterSeconds' is not valid for an _id index specification. Specification: {}",
-                shell_text(shown.as_raw())
-            ),
-        ));
-    }
-    if expire_after_seconds.is_some() && key.iter().count() > 1 {
+    let expires = written.expire_after_seconds.is_some();
+    if expires && key.iter().count() > 1 {
         return Err(cannot_create(format!("{}. Index spec: {}", expiry::COMPOUND, shell_text(document))));
     }
-    if is_id && (sparse || partial.is_some() || hidden || unique) {
-        return Err(Error::user(
-            ErrorCode::InvalidIndexSpecificationOption,
-            "an _id index specification has a key and a name, and no further options",
-        ));
-    }
-    let expires = expire_after_seconds.is_some();
+    let Written { unique, sparse, version, projection, .. } = written;
     let options = index_kind::Options { unique, sparse, expires, version, projection };
     let wildcard = index_kind::check_kind(key, &options, document)?;
     Ok(IndexSpec {
-        name: if is_id { "_id_".to_owned() } else { name.to_owned() },
-        key: KeyPart::all_of(key),
-        key_document: key.to_document(),
         unique: unique || is_id,
-        prepare_unique: prepare_unique && !unique,
+        prepare_unique: written.prepare_unique,
         sparse,
-        hidden,
-        expire_after_seconds,
+        hidden: written.hidden,
+        expire_after_seconds: written.expire_after_seconds,
         partial,
         wildcard,
         collation,
+        ..IndexSpec::over(if is_id { "_id_" } else { name }, key.to_document())
     })
+}
+
+/// The fields of a specification, each by itself.
+struct Written<'a> {
+    key: Option<RawDocument<'a>>,
+    name: Option<&'a str>,
+    unique: bool,
+    prepare_unique: bool,
+    sparse: bool,
+    hidden: bool,
+    partial: Option<RawDocument<'a>>,
+    expire_after_seconds: Option<i32>,
+    version: i64,
+    projection: Option<RawValue<'a>>,
+}
+
+impl<'a> Written<'a> {
+    /// Whoever is lenient passes over fields that mean nothing.
+    fn parse(document: RawDocument<'a>, lenient: bool) -> Result<Written<'a>> {
+        let expiring = |value: RawValue<'_>| {
+            let with_spec =
+                |problem| cannot_create(format!("{problem}. Index spec: {}", shell_text(document)));
+            expiry::seconds(value).map_err(with_spec)
+        };
+        // Other options may be null and mean nothing then; this one deletes.
+        if let Some(null @ RawValue::Null) = document.get("expireAfterSeconds") {
+            expiring(null)?;
+        }
+        let mut written = Written {
+            key: None,
+            name: None,
+            unique: false,
+            prepare_unique: false,
+            sparse: false,
+            hidden: false,
+            partial: None,
+            expire_after_seconds: None,
+            version: 2,
+            projection: None,
+        };
+        for argument in nested(SPEC, document) {
+            match argument.name {
+                "key" => written.key = Some(argument.document()?),
+                "name" => written.name = Some(argument.string()?),
+                "unique" => written.unique = argument.boolean()?,
+                "sparse" => written.sparse = argument.boolean()?,
+                "hidden" => written.hidden = argument.strict_boolean()?,
+                "prepareUnique" => written.prepare_unique = argument.boolean()?,
+                "partialFilterExpression" => written.partial = Some(argument.document()?),
+                "v" => {
+                    written.version = argument.integer()?;
+                    check_version(written.version)?;
+                }
+                "wildcardProjection" => written.projection = Some(argument.value),
+                // Read by itself: it may not be null.
+                "collation" => {}
+                // Builds never block, whatever was asked; the namespace is the command's.
+                "background" => drop(argument.boolean()?),
+                "ns" => {}
+                "expireAfterSeconds" => written.expire_after_seconds = Some(expiring(argument.value)?),
+                "storageEngine"
+                | "weights"
+                | "default_language"
+                | "language_override"
+                | "textIndexVersion"
+                | "2dsphereIndexVersion"
+                | "bits"
+                | "min"
+                | "max"
+                | "bucketSize" => return Err(argument.unsupported()),
+                "dropDups" => drop(argument.boolean()?),
+                _ if lenient => {}
+                other => {
+                    return Err(Error::user(
+                        ErrorCode::InvalidIndexSpecificationOption,
+                        format!("The field '{other}' is not valid for an index specification."),
+                    ));
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// Refuses what the index on `_id` cannot be.
+    fn check_id(
+        &self,
+        key: RawDocument<'_>,
+        document: RawDocument<'_>,
+        collation: &Option<Collation>,
+        default: &Option<Collation>,
+    ) -> Result<()> {
+        if KeyPart::all_of(key).iter().any(|part| part.descending) {
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                "The field 'key' for an _id index must be {_id: 1}",
+            ));
+        }
+        if collation != default {
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                format!(
+                    "The _id index must have the same collation as the collection. Index collation: {}, collection \
+                     collation: {}",
+                    shown_collation(collation),
+                    shown_collation(default)
+                ),
+            ));
+        }
+        if self.expire_after_seconds.is_some() {
+            let mut shown = document.to_document();
+            shown.push("v", 2);
+            return Err(Error::user(
+                ErrorCode::InvalidIndexSpecificationOption,
+                format!(
+                    "The field 'expireAfterSeconds' is not valid for an _id index specification. Specification: {}",
+                    shell_text(shown.as_raw())
+                ),
+            ));
+        }
+        if self.sparse || self.partial.is_some() || self.hidden || self.unique {
+            return Err(Error::user(
+                ErrorCode::InvalidIndexSpecificationOption,
+                "an _id index specification has a key and a name, and no further options",
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// An index's own collation, which is more than a command's: it may be neither null nor empty.

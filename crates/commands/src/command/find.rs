@@ -156,103 +156,20 @@ fn run_through_view(call: &mut Call<'_, '_>, namespace: Namespace, variables: Va
 }
 
 pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
-    let mut filter = RawDocument::empty();
-    let mut projection = RawDocument::empty();
-    let mut sort = RawDocument::empty();
-    let (mut skip, mut limit, mut batch_size, mut hint) = (0, 0, None, None);
-    // As on MongoDB, a sort that needs more memory than it may have goes to disk unless told not to.
-    let (mut single_batch, mut immortal, mut allow_disk_use) = (false, false, true);
-    let (mut tailable, mut await_data, mut show_record_id) = (false, false, false);
-    let mut range = KeyRange::default();
-    for name in ["filter", "projection", "sort"] {
-        // Unlike elsewhere, null is not absent here.
-        if body.get(name).is_some_and(|value| value.as_document().is_none()) {
-            return Err(Error::user(
-                ErrorCode::TypeMismatch,
-                format!("Expected field {name}to be of type object"),
-            ));
-        }
-    }
-    check_not_null(NAME, body, &FLAGS, "type 'bool'")?;
-    let return_key = match body.get("returnKey") {
-        None => false,
-        Some(RawValue::Bool(wanted)) => wanted,
-        Some(other) => {
-            let found = other.element_type().name();
-            let message = format!("Field 'returnKey' should be a boolean value, but found: {found}");
-            return Err(Error::user(ErrorCode::TypeMismatch, message));
-        }
-    };
-    check_hint_not_null(body)?;
-    for argument in arguments(NAME, body) {
-        match argument.name {
-            "filter" => filter = argument.document()?,
-            "projection" => projection = argument.document()?,
-            "sort" => sort = argument.document()?,
-            "skip" => skip = argument.not_negative()?,
-            "limit" => limit = argument.not_negative()?,
-            "batchSize" => batch_size = Some(argument.not_negative()? as usize),
-            "hint" => hint = parse_hint(&argument)?,
-            "singleBatch" => single_batch = argument.strict_boolean()?,
-            "noCursorTimeout" => immortal = argument.strict_boolean()?,
-            "allowDiskUse" => allow_disk_use = argument.strict_boolean()?,
-            // Among the variables by now.
-            "let" => drop(argument.document()?),
-            "collation" => {}
-            // One node, no shards: there is nothing partial to allow, no log to replay.
-            "allowPartialResults" | "oplogReplay" => drop(argument.strict_boolean()?),
-            "tailable" => tailable = argument.strict_boolean()?,
-            "awaitData" => await_data = argument.strict_boolean()?,
-            "showRecordId" => show_record_id = argument.strict_boolean()?,
-            // Looked at above.
-            "returnKey" => {}
-            "mirrored" => match argument.strict_boolean()? {
-                false => {}
-                true => return Err(argument.unsupported()),
-            },
-            "min" | "max" if !argument.document()?.is_empty() => {
-                let end = Some(argument.document()?.to_document());
-                if argument.name == "min" { range.min = end } else { range.max = end }
-            }
-            "min" | "max" | "readOnce" | "runtimeConstants" | "legacyRuntimeConstants" => {
-                match argument.value {
-                    RawValue::Document(document) if document.is_empty() => {}
-                    RawValue::Bool(false) => {}
-                    _ => return Err(argument.unsupported()),
-                }
-            }
-            _ => return Err(argument.unknown()),
-        }
-    }
-    if let (Some(min), Some(max)) = (&range.min, &range.max)
-        && !min.iter().map(|(name, _)| name).eq(max.iter().map(|(name, _)| name))
-    {
-        return Err(Error::location(51176, "min and max must have the same field names"));
-    }
-    if await_data && !tailable {
-        return Err(Error::user(
-            ErrorCode::FailedToParse,
-            "Cannot set 'awaitData' without also setting 'tailable'",
-        ));
-    }
-    if tailable && single_batch {
-        return Err(Error::user(
-            ErrorCode::BadValue,
-            "cannot use tailable option with the 'singleBatch' option",
-        ));
-    }
+    let written = Written::parse(body)?;
+    written.check()?;
     let scope = Scope::new(variables);
-    let filter = Arc::new(Filter::parse_in(filter, &scope)?);
-    let mut projection = match projection.is_empty() {
+    let filter = Arc::new(Filter::parse_in(written.filter, &scope)?);
+    let mut projection = match written.projection.is_empty() {
         true => None,
-        false => Some(Projection::parse_in(projection, &scope)?),
+        false => Some(Projection::parse_in(written.projection, &scope)?),
     };
-    if show_record_id {
+    if written.show_record_id {
         projection = Some(Projection::showing_record_id(projection)?);
     }
-    let sort = parse_sort(sort, &scope)?;
+    let sort = parse_sort(written.sort, &scope)?;
     let forwards = |sort: &Sort| sort.is_natural() && sort.parts().iter().all(|part| !part.descending);
-    if tailable && sort.as_ref().is_some_and(|sort| !forwards(sort)) {
+    if written.tailable && sort.as_ref().is_some_and(|sort| !forwards(sort)) {
         return Err(Error::user(
             ErrorCode::BadValue,
             "cannot use tailable option with a sort other than {$natural: 1}",
@@ -266,7 +183,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     }
     let keys = match &projection {
         // All else that is asked to be shown is not.
-        _ if return_key => {
+        _ if written.return_key => {
             let sort_keys = projection.take().map_or(Vec::new(), |projection| projection.sort_key_fields());
             Keys::Returned { sort_keys }
         }
@@ -278,20 +195,155 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             sort,
             projection,
             keys,
-            skip,
-            limit: (limit > 0).then_some(limit),
-            hint,
-            range: (range != KeyRange::default()).then_some(range),
+            skip: written.skip,
+            limit: (written.limit > 0).then_some(written.limit),
+            hint: written.hint,
+            range: (written.range != KeyRange::default()).then_some(written.range),
             collation: variables.collation().clone(),
-            allow_disk_use,
+            allow_disk_use: written.allow_disk_use,
             ..ReadRequest::new(filter)
         },
-        batch_size,
-        single_batch,
-        immortal,
-        tailable,
-        awaits: await_data,
+        batch_size: written.batch_size,
+        single_batch: written.single_batch,
+        immortal: written.immortal,
+        tailable: written.tailable,
+        awaits: written.await_data,
     })
+}
+
+/// The fields of a `find`, each by itself.
+struct Written<'a> {
+    filter: RawDocument<'a>,
+    projection: RawDocument<'a>,
+    sort: RawDocument<'a>,
+    skip: u64,
+    limit: u64,
+    batch_size: Option<usize>,
+    hint: Option<Hint>,
+    range: KeyRange,
+    single_batch: bool,
+    immortal: bool,
+    allow_disk_use: bool,
+    tailable: bool,
+    await_data: bool,
+    show_record_id: bool,
+    return_key: bool,
+}
+
+impl<'a> Written<'a> {
+    fn parse(body: RawDocument<'a>) -> Result<Written<'a>> {
+        for name in ["filter", "projection", "sort"] {
+            // Unlike elsewhere, null is not absent here.
+            if body.get(name).is_some_and(|value| value.as_document().is_none()) {
+                return Err(Error::user(
+                    ErrorCode::TypeMismatch,
+                    format!("Expected field {name}to be of type object"),
+                ));
+            }
+        }
+        check_not_null(NAME, body, &FLAGS, "type 'bool'")?;
+        let mut written = Written {
+            filter: RawDocument::empty(),
+            projection: RawDocument::empty(),
+            sort: RawDocument::empty(),
+            skip: 0,
+            limit: 0,
+            batch_size: None,
+            hint: None,
+            range: KeyRange::default(),
+            single_batch: false,
+            immortal: false,
+            // As on MongoDB, a sort that needs more memory than it may have goes to disk unless told not to.
+            allow_disk_use: true,
+            tailable: false,
+            await_data: false,
+            show_record_id: false,
+            return_key: parse_return_key(body)?,
+        };
+        check_hint_not_null(body)?;
+        for argument in arguments(NAME, body) {
+            written.take(&argument)?;
+        }
+        Ok(written)
+    }
+
+    fn take(&mut self, argument: &Argument<'a>) -> Result<()> {
+        match argument.name {
+            "filter" => self.filter = argument.document()?,
+            "projection" => self.projection = argument.document()?,
+            "sort" => self.sort = argument.document()?,
+            "skip" => self.skip = argument.not_negative()?,
+            "limit" => self.limit = argument.not_negative()?,
+            "batchSize" => self.batch_size = Some(argument.not_negative()? as usize),
+            "hint" => self.hint = parse_hint(argument)?,
+            "singleBatch" => self.single_batch = argument.strict_boolean()?,
+            "noCursorTimeout" => self.immortal = argument.strict_boolean()?,
+            "allowDiskUse" => self.allow_disk_use = argument.strict_boolean()?,
+            // Among the variables by now.
+            "let" => drop(argument.document()?),
+            "collation" => {}
+            // One node, no shards: there is nothing partial to allow, no log to replay.
+            "allowPartialResults" | "oplogReplay" => drop(argument.strict_boolean()?),
+            "tailable" => self.tailable = argument.strict_boolean()?,
+            "awaitData" => self.await_data = argument.strict_boolean()?,
+            "showRecordId" => self.show_record_id = argument.strict_boolean()?,
+            // Looked at before.
+            "returnKey" => {}
+            "mirrored" => match argument.strict_boolean()? {
+                false => {}
+                true => return Err(argument.unsupported()),
+            },
+            "min" if !argument.document()?.is_empty() => {
+                self.range.min = Some(argument.document()?.to_document());
+            }
+            "max" if !argument.document()?.is_empty() => {
+                self.range.max = Some(argument.document()?.to_document());
+            }
+            "min" | "max" | "readOnce" | "runtimeConstants" | "legacyRuntimeConstants" => {
+                match argument.value {
+                    RawValue::Document(document) if document.is_empty() => {}
+                    RawValue::Bool(false) => {}
+                    _ => return Err(argument.unsupported()),
+                }
+            }
+            _ => return Err(argument.unknown()),
+        }
+        Ok(())
+    }
+
+    /// Refuses fields that do not go together.
+    fn check(&self) -> Result<()> {
+        if let (Some(min), Some(max)) = (&self.range.min, &self.range.max)
+            && !min.iter().map(|(name, _)| name).eq(max.iter().map(|(name, _)| name))
+        {
+            return Err(Error::location(51176, "min and max must have the same field names"));
+        }
+        if self.await_data && !self.tailable {
+            return Err(Error::user(
+                ErrorCode::FailedToParse,
+                "Cannot set 'awaitData' without also setting 'tailable'",
+            ));
+        }
+        if self.tailable && self.single_batch {
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                "cannot use tailable option with the 'singleBatch' option",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn parse_return_key(body: RawDocument<'_>) -> Result<bool> {
+    match body.get("returnKey") {
+        None => Ok(false),
+        Some(RawValue::Bool(wanted)) => Ok(wanted),
+        Some(other) => {
+            let found = other.element_type().name();
+            let message = format!("Field 'returnKey' should be a boolean value, but found: {found}");
+            Err(Error::user(ErrorCode::TypeMismatch, message))
+        }
+    }
 }
 
 pub fn parse_sort(sort: RawDocument<'_>, scope: &Scope<'_>) -> Result<Option<Sort>> {

@@ -50,7 +50,7 @@ pub fn validate(
         .filter(|index| index.ready_since <= snapshot.commit_time())
         .map(|index| &**index)
         .collect();
-    let mut expected = vec![0u64; indexes.len()];
+    let mut expected = vec![0; indexes.len()];
     let lower = layout::record_key(collection.id, RecordId(0));
     let upper = layout::record_key(collection.id, RecordId(u64::MAX));
     let records =
@@ -72,41 +72,65 @@ pub fn validate(
             }
         };
         found.bytes += document.as_bytes().len() as u64;
+        let document = collection.shape.to_logical(document);
         if let Some(validation) = &collection.validation
             && !validation.is_off()
-            && !validation.complies(engine, collection.shape.to_logical(document))?
+            && !validation.complies(engine, document)?
         {
             found.non_compliant += 1;
         }
-        for (position, index) in indexes.iter().enumerate() {
-            keys.clear();
-            let Ok(seen) = keys_of(&index.spec, collection.shape.to_logical(document), &mut keys) else {
-                found.note(format!("index {} cannot hold record {}", index.spec.name, record.0));
-                continue;
-            };
-            if !index.multikey.covers(&seen) {
-                found.note(format!(
-                    "index {} is not marked multikey for record {}",
-                    index.spec.name, record.0
-                ));
-            }
-            for (key, type_bits) in keys.iter() {
-                expected[position] += 1;
-                let (entry, value) = index_entry(index, key, type_bits, record);
-                match snapshot.get(Space::Index, &entry)? {
-                    Some(stored) if *stored == value[..] => {}
-                    Some(_) => found.note(format!(
-                        "an entry of index {} differs for record {}",
-                        index.spec.name, record.0
-                    )),
-                    None => {
-                        found.note(format!("index {} lacks an entry of record {}", index.spec.name, record.0))
-                    }
-                }
-            }
+        for (index, expected) in indexes.iter().zip(&mut expected) {
+            *expected += found.check_entries_of(record, document, index, &mut keys, snapshot)?;
         }
     }
     for (index, expected) in indexes.iter().zip(expected) {
+        found.check_entries_in(index, expected, snapshot, operation)?;
+    }
+    found.check_compliance(collection);
+    found.check_counts(collection, snapshot)?;
+    Ok(found)
+}
+
+impl Validation {
+    /// Whether a record has its entries in an index; how many they are.
+    fn check_entries_of(
+        &mut self,
+        record: RecordId,
+        document: RawDocument<'_>,
+        index: &Index,
+        keys: &mut KeySet,
+        snapshot: &Snapshot,
+    ) -> Result<u64> {
+        let name = &index.spec.name;
+        keys.clear();
+        let Ok(seen) = keys_of(&index.spec, document, keys) else {
+            self.note(format!("index {name} cannot hold record {}", record.0));
+            return Ok(0);
+        };
+        if !index.multikey.covers(&seen) {
+            self.note(format!("index {name} is not marked multikey for record {}", record.0));
+        }
+        let mut entries = 0;
+        for (key, type_bits) in keys.iter() {
+            entries += 1;
+            let (entry, value) = index_entry(index, key, type_bits, record);
+            match snapshot.get(Space::Index, &entry)? {
+                Some(stored) if *stored == value[..] => {}
+                Some(_) => self.note(format!("an entry of index {name} differs for record {}", record.0)),
+                None => self.note(format!("index {name} lacks an entry of record {}", record.0)),
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Whether an index has no entries but those that records have in it.
+    fn check_entries_in(
+        &mut self,
+        index: &Index,
+        expected: u64,
+        snapshot: &Snapshot,
+        operation: &Operation,
+    ) -> Result<()> {
         let lower = layout::index_prefix(index.id);
         let upper = (index.id.0 + 1).to_be_bytes();
         let entries =
@@ -120,28 +144,34 @@ pub fn validate(
             }
         }
         if count != expected {
-            found.note(format!("index {} has {count} entries, {expected} expected", index.spec.name));
+            self.note(format!("index {} has {count} entries, {expected} expected", index.spec.name));
         }
-        found.entries.push(count);
+        self.entries.push(count);
+        Ok(())
     }
-    if found.non_compliant > 0 {
-        let told = "Detected one or more documents not compliant with the collection's schema.".to_owned();
-        match collection.validation.as_ref().is_some_and(|validation| validation.warns()) {
-            true => found.warnings.push(told),
-            false => found.note(told),
-        }
-    }
-    let counted = snapshot.counter(&layout::counter_key(collection.id))?;
-    if counted.count != found.records as i64 {
-        found.note(format!("the stored count is {}, there are {} records", counted.count, found.records));
-    }
-    if counted.bytes != found.bytes as i64 && found.invalid_records == 0 {
-        found.note(format!("the stored size is {}, the records have {} bytes", counted.bytes, found.bytes));
-    }
-    Ok(found)
-}
 
-impl Validation {
+    fn check_compliance(&mut self, collection: &Collection) {
+        if self.non_compliant > 0 {
+            let told =
+                "Detected one or more documents not compliant with the collection's schema.".to_owned();
+            match collection.validation.as_ref().is_some_and(|validation| validation.warns()) {
+                true => self.warnings.push(told),
+                false => self.note(told),
+            }
+        }
+    }
+
+    fn check_counts(&mut self, collection: &Collection, snapshot: &Snapshot) -> Result<()> {
+        let counted = snapshot.counter(&layout::counter_key(collection.id))?;
+        if counted.count != self.records as i64 {
+            self.note(format!("the stored count is {}, there are {} records", counted.count, self.records));
+        }
+        if counted.bytes != self.bytes as i64 && self.invalid_records == 0 {
+            self.note(format!("the stored size is {}, the records have {} bytes", counted.bytes, self.bytes));
+        }
+        Ok(())
+    }
+
     fn note(&mut self, error: String) {
         if self.errors.len() < ERRORS_MAX {
             self.errors.push(error);

@@ -95,98 +95,20 @@ fn from_nowhere() -> Error {
 }
 
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
-    let specification = specification(value)?;
-    let (mut from, mut target, mut local, mut foreign) = (None, "", "", "");
-    let (mut variables, mut pipeline) = (None, None);
-    for (name, value) in specification {
-        match name {
-            "pipeline" => pipeline = Some(parse_array(value)?),
-            "let" => match value {
-                RawValue::Document(definitions) => variables = Some(definitions),
-                _ => {
-                    return Err(failed(format!(
-                        "$lookup argument '{}' must be an object, is type {}",
-                        text::element(name, value),
-                        value.element_type().name()
-                    )));
-                }
-            },
-            "from" => from = Some(parse_from("$lookup", value)?),
-            _ => {
-                let RawValue::String(text) = value else {
-                    return Err(failed(format!(
-                        "$lookup argument '{name}' must be a string, found {}: {}",
-                        text::element(name, value),
-                        value.element_type().name()
-                    )));
-                };
-                match name {
-                    "as" => target = text,
-                    "localField" => local = text,
-                    "foreignField" => foreign = text,
-                    _ => return Err(failed(format!("unknown argument to $lookup: {name}"))),
-                }
-            }
-        }
-    }
-    match from {
-        None if pipeline.is_none() => return Err(from_nowhere()),
-        None => {}
-        Some(name) => check_from("$lookup", context.database, name)?,
-    }
-    if target.is_empty() {
-        return Err(failed("must specify 'as' field for a $lookup".to_owned()));
-    }
-    let (some, both) = (!local.is_empty() || !foreign.is_empty(), !local.is_empty() && !foreign.is_empty());
-    match pipeline {
-        Some(_) if some && !both => {
-            return Err(failed(
-                "$lookup requires both or neither of 'localField' and 'foreignField' to be specified"
-                    .to_owned(),
-            ));
-        }
-        None if !both => {
-            return Err(failed(
-                "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified"
-                    .to_owned(),
-            ));
-        }
-        None if variables.is_some() => {
-            return Err(failed("$lookup with a 'let' argument must also specify 'pipeline'".to_owned()));
-        }
-        _ => {}
-    }
-    if from.is_none() && !pipeline.is_some_and(begins_with_documents) {
-        return Err(failed(
-            "$lookup stage without explicit collection must have a pipeline with $documents as first stage"
-                .to_owned(),
-        ));
-    }
-    let target = FieldPath::parse(target)?;
-    let equality = both.then(|| Equality::parse(local, foreign)).transpose()?;
-    let (variables, inner) = match pipeline {
+    let written = Written::parse(specification(value)?)?;
+    written.check(context.database)?;
+    let target = FieldPath::parse(written.target)?;
+    let equality = written.joins().then(|| Equality::parse(written.local, written.foreign)).transpose()?;
+    let (variables, inner) = match written.pipeline {
         None => (Variables::default(), None),
-        Some(written) => {
-            let definitions = variables.map_or(Ok(Vec::new()), |it| parse_variables(it, context.scope))?;
-            // What always fails does so once there is a document.
-            let folded = |(name, expression): (_, Expression)| (name, expression.optimised_if_it_can_be());
-            let definitions: Vec<_> = definitions.into_iter().map(folded).collect();
-            let first = context.scope.bindings();
-            let names: Vec<&str> = definitions.iter().map(|(name, _)| &**name).collect();
-            let mut pipeline = Pipeline::default();
-            with_variables(context.scope, &names, &mut |scope| {
-                let inside = Context { scope, ..context.within(Place::Lookup)? };
-                pipeline = Pipeline::parse(written, &inside)?;
-                Ok(())
-            })?;
-            let flaw = pipeline.fold().err();
-            (Variables { definitions, first }, Some(Inner { pipeline, written: written.to_array(), flaw }))
+        Some(stages) => {
+            let (variables, inner) = parse_inner(stages, written.variables, context)?;
+            (variables, Some(inner))
         }
     };
-    let from = from.map(Into::into);
     out.push(Stage::Lookup(Arc::new(Lookup {
         database: context.database.into(),
-        from,
+        from: written.from.map(Into::into),
         target,
         equality,
         variables,
@@ -197,6 +119,120 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         collation: context.scope.collation().clone(),
     })));
     Ok(())
+}
+
+/// The fields of a stage, each by itself. A text that is empty is none.
+#[derive(Default)]
+struct Written<'a> {
+    from: Option<&'a str>,
+    target: &'a str,
+    local: &'a str,
+    foreign: &'a str,
+    variables: Option<RawDocument<'a>>,
+    pipeline: Option<RawArray<'a>>,
+}
+
+impl<'a> Written<'a> {
+    fn parse(specification: RawDocument<'a>) -> Result<Written<'a>> {
+        let mut written = Written::default();
+        for (name, value) in specification {
+            match name {
+                "pipeline" => written.pipeline = Some(parse_array(value)?),
+                "let" => match value {
+                    RawValue::Document(definitions) => written.variables = Some(definitions),
+                    _ => {
+                        return Err(failed(format!(
+                            "$lookup argument '{}' must be an object, is type {}",
+                            text::element(name, value),
+                            value.element_type().name()
+                        )));
+                    }
+                },
+                "from" => written.from = Some(parse_from("$lookup", value)?),
+                _ => {
+                    let RawValue::String(text) = value else {
+                        return Err(failed(format!(
+                            "$lookup argument '{name}' must be a string, found {}: {}",
+                            text::element(name, value),
+                            value.element_type().name()
+                        )));
+                    };
+                    match name {
+                        "as" => written.target = text,
+                        "localField" => written.local = text,
+                        "foreignField" => written.foreign = text,
+                        _ => return Err(failed(format!("unknown argument to $lookup: {name}"))),
+                    }
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// Whether it looks for equal values of two fields.
+    fn joins(&self) -> bool {
+        !self.local.is_empty() && !self.foreign.is_empty()
+    }
+
+    /// Refuses fields that do not go together, and a stage that lacks some.
+    fn check(&self, database: &str) -> Result<()> {
+        match self.from {
+            None if self.pipeline.is_none() => return Err(from_nowhere()),
+            None => {}
+            Some(name) => check_from("$lookup", database, name)?,
+        }
+        if self.target.is_empty() {
+            return Err(failed("must specify 'as' field for a $lookup".to_owned()));
+        }
+        let names_one = self.local.is_empty() != self.foreign.is_empty();
+        match self.pipeline {
+            Some(_) if names_one => {
+                return Err(failed(
+                    "$lookup requires both or neither of 'localField' and 'foreignField' to be specified"
+                        .to_owned(),
+                ));
+            }
+            None if !self.joins() => {
+                return Err(failed(
+                    "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified"
+                        .to_owned(),
+                ));
+            }
+            None if self.variables.is_some() => {
+                return Err(failed("$lookup with a 'let' argument must also specify 'pipeline'".to_owned()));
+            }
+            _ => {}
+        }
+        if self.from.is_none() && !self.pipeline.is_some_and(begins_with_documents) {
+            return Err(failed(
+                "$lookup stage without explicit collection must have a pipeline with $documents as first stage"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The pipeline of a stage, and the variables that it knows. What always fails in either does so once there is a
+/// document.
+fn parse_inner(
+    stages: RawArray<'_>,
+    variables: Option<RawDocument<'_>>,
+    context: &Context<'_>,
+) -> Result<(Variables, Inner)> {
+    let definitions = variables.map_or(Ok(Vec::new()), |it| parse_variables(it, context.scope))?;
+    let folded = |(name, expression): (_, Expression)| (name, expression.optimised_if_it_can_be());
+    let definitions: Vec<_> = definitions.into_iter().map(folded).collect();
+    let first = context.scope.bindings();
+    let names: Vec<&str> = definitions.iter().map(|(name, _)| &**name).collect();
+    let mut pipeline = Pipeline::default();
+    with_variables(context.scope, &names, &mut |scope| {
+        let inside = Context { scope, ..context.within(Place::Lookup)? };
+        pipeline = Pipeline::parse(stages, &inside)?;
+        Ok(())
+    })?;
+    let flaw = pipeline.fold().err();
+    Ok((Variables { definitions, first }, Inner { pipeline, written: stages.to_array(), flaw }))
 }
 
 fn parse_array(value: RawValue<'_>) -> Result<RawArray<'_>> {

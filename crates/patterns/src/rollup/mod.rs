@@ -206,12 +206,8 @@ impl Rollup {
     /// The keys of the groups that a child's rows are in, as bytes.
     pub fn groups_of(&self, child: RawDocument<'_>) -> Result<Vec<Vec<u8>>> {
         if self.keeps_shape() {
-            let mut key = Vec::new();
             return Ok(match self.passes(child)? {
-                true => {
-                    self.group.key_of(&Env::new(child, Bindings::none()), &mut key)?;
-                    vec![key]
-                }
+                true => vec![Rollup::key_bytes(self.key_of(child)?.as_raw())],
                 false => Vec::new(),
             });
         }
@@ -235,14 +231,18 @@ impl Rollup {
     }
 
     fn row(&self, child: RawDocument<'_>, document: Document) -> Result<Row> {
-        let env = Env::new(document.as_raw(), Bindings::none());
-        let mut key_bytes = Vec::new();
-        self.group.key_of(&env, &mut key_bytes)?;
-        let mut out = kilim_bson::Writer::new();
-        self.group.append_id(&env, &mut out)?;
-        let key = out.finish().get("_id").map_or(Value::Null, RawValue::to_value);
+        let key = self.key_of(document.as_raw())?;
         let child = child.get("_id").map_or(Value::Null, RawValue::to_value);
+        // Of the key as a parent has it: a group is found from either side.
+        let key_bytes = Rollup::key_bytes(key.as_raw());
         Ok(Row { key, key_bytes, child, document })
+    }
+
+    /// The group's `_id` that a row leads to.
+    fn key_of(&self, row: RawDocument<'_>) -> Result<Value> {
+        let mut out = kilim_bson::Writer::new();
+        self.group.append_id(&Env::new(row, Bindings::none()), &mut out)?;
+        Ok(out.finish().get("_id").map_or(Value::Null, RawValue::to_value))
     }
 
     /// Whether two children give the same rows, as far as accumulators look.

@@ -12,6 +12,7 @@ use super::behind::{await_deletion, frozen_as};
 use super::declare::read_only;
 use super::drop::without_fields;
 use super::fill::Refresh;
+use super::group::{Group, Groups};
 use super::pending::Leaving;
 use super::refusal::about;
 use super::sources::{Newest, Use, find_unique, read_newest};
@@ -83,7 +84,7 @@ pub(super) struct Work {
     pub touched: Vec<Touched>,
     /// Where touched records stand.
     by_record: HashMap<(CollectionId, RecordId), usize>,
-    pub groups: groups::Groups,
+    pub groups: Groups,
     /// What it leaves to jobs.
     pub leaving: Leaving,
     /// The user's document as it is stored, where he saw another because its pattern is behind.
@@ -200,7 +201,7 @@ impl Work {
             patterns,
             touched: Vec::new(),
             by_record: HashMap::new(),
-            groups: groups::Groups::default(),
+            groups: Groups::default(),
             leaving: Leaving::default(),
             stored: None,
             defers: false,
@@ -352,7 +353,7 @@ impl Work {
                     rollup.restored(RawDocument::empty(), after.as_raw())
                 }
                 (_, Some(key)) => {
-                    let state = groups::state_of(unit, self, pattern, rollup, key.as_raw())?;
+                    let state = Group::new(pattern, rollup, key.as_raw()).state(unit, self)?;
                     let touched = &self.touched[at];
                     let after = touched.after.as_ref().map_or(RawDocument::empty(), Document::as_raw);
                     let made = rollup.merged(after, key.as_raw(), &state)?;

@@ -13,11 +13,12 @@ use kilim_error::Result;
 use kilim_patterns::{Kind, Reference, Rollup};
 use kilim_storage::{Durability, Space};
 
+use super::group::Group;
 use super::holder_walk::HolderWalk;
 use super::holders::{Becomes, becomes, catch_up_holder};
 use super::pending::{self, Pending};
 use super::sources::document_of;
-use super::{Job, JobKind, Pattern, groups};
+use super::{Job, JobKind, Pattern};
 use crate::catalog::RecordId;
 use crate::engine::Engine;
 use crate::layout;
@@ -174,7 +175,7 @@ impl CatchUp<'_> {
                 loop {
                     self.check()?;
                     unit.enter(&self.pattern.target)?;
-                    match groups::catch_up_group(&mut unit, self.pattern, rollup, pending.key.as_raw()) {
+                    match Group::new(self.pattern, rollup, pending.key.as_raw()).catch_up(&mut unit) {
                         Ok(()) => break,
                         Err(error) if unit.can_retry(&error)? => {}
                         Err(error) => return Err(error),

@@ -21,6 +21,7 @@ mod drop;
 mod estimate;
 mod fill;
 mod forecast;
+mod group;
 mod groups;
 mod holder_walk;
 mod holders;

@@ -4,11 +4,11 @@ use std::ops::Bound;
 
 use kilim_bson::{RawValue, encode_value};
 use kilim_error::Result;
-use kilim_patterns::{GroupState, Rollup, Walk};
+use kilim_patterns::{GroupState, Walk};
 use kilim_storage::{Direction, Snapshot, Space};
 
-use super::Pattern;
 use super::carry::{Side, Work};
+use super::group::Group;
 use super::groups::rows;
 use super::sources::document_of;
 use crate::catalog::Collection;
@@ -19,65 +19,67 @@ use crate::write::Unit;
 /// Behind all keys that begin with the same parts.
 const BEHIND: u8 = 0xFF;
 
-/// Makes the shares of some accumulators of a group again, of its children on one side of the change; false where an index
-/// for one of them is missing. The group is held.
-#[expect(clippy::too_many_arguments)]
-pub(super) fn refill(
-    unit: &mut Unit<'_>,
-    work: &Work,
-    pattern: &Pattern,
-    rollup: &Rollup,
-    key: RawValue<'_>,
-    state: &mut GroupState,
-    parts: &[usize],
-    side: Side,
-) -> Result<bool> {
-    let (Some(source), Some(field)) = (&pattern.source, rollup.key_field()) else { return Ok(false) };
-    let Some(collection) = unit.join(source)? else { return Ok(false) };
-    // What is queued is published first: this group's children are, since the group is held.
-    let snapshot = unit.newest_snapshot()?;
-    let key_bytes = Rollup::key_bytes(key);
-    for part in parts {
-        let (Some(walk), Some(mut refill)) = (rollup.walk(*part), rollup.refill(key, *part)?) else {
+impl Group<'_> {
+    /// Makes the shares of some accumulators again, of its children on one side of the change; false where an index
+    /// for one of them is missing. It is held.
+    pub fn refill(
+        &self,
+        unit: &mut Unit<'_>,
+        work: &Work,
+        state: &mut GroupState,
+        parts: &[usize],
+        side: Side,
+    ) -> Result<bool> {
+        let (Some(source), Some(field)) = (&self.pattern.source, self.rollup.key_field()) else {
             return Ok(false);
         };
-        let Some(index) = index_for(&collection, field, walk, &snapshot) else { return Ok(false) };
-        'walk: for (lower, upper) in ranges(index, walk, key) {
-            let direction = if walk.backward { Direction::Backward } else { Direction::Forward };
-            let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
-            for entry in snapshot.scan(Space::Index, bounds.0, bounds.1, direction) {
-                unit.operation.check()?;
-                let (entry, value) = entry?;
-                let record = match index.spec.unique {
-                    true => layout::record_id_of(&value[..8]),
-                    false => layout::record_id_of(&entry),
-                };
-                if work.place_of(&collection, record).is_some() {
-                    continue;
-                }
-                let stored = snapshot.get(Space::Records, &layout::record_key(collection.id, record))?;
-                let Some(stored) = stored else { continue };
-                unit.engine.metrics.documents_examined.add(1);
-                let child = document_of(&collection, &stored);
-                for row in rows(rollup, Some(child.as_raw())) {
-                    if row.key_bytes == key_bytes && refill.offer(record.0, row)? {
-                        break 'walk;
+        let Some(collection) = unit.join(source)? else { return Ok(false) };
+        // What is queued is published first: this group's children are, since the group is held.
+        let snapshot = unit.newest_snapshot()?;
+        for part in parts {
+            let (Some(walk), Some(mut refill)) =
+                (self.rollup.walk(*part), self.rollup.refill(self.key, *part)?)
+            else {
+                return Ok(false);
+            };
+            let Some(index) = index_for(&collection, field, walk, &snapshot) else { return Ok(false) };
+            'walk: for (lower, upper) in ranges(index, walk, self.key) {
+                let direction = if walk.backward { Direction::Backward } else { Direction::Forward };
+                let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
+                for entry in snapshot.scan(Space::Index, bounds.0, bounds.1, direction) {
+                    unit.operation.check()?;
+                    let (entry, value) = entry?;
+                    let record = match index.spec.unique {
+                        true => layout::record_id_of(&value[..8]),
+                        false => layout::record_id_of(&entry),
+                    };
+                    if work.place_of(&collection, record).is_some() {
+                        continue;
+                    }
+                    let stored = snapshot.get(Space::Records, &layout::record_key(collection.id, record))?;
+                    let Some(stored) = stored else { continue };
+                    unit.engine.metrics.documents_examined.add(1);
+                    let child = document_of(&collection, &stored);
+                    for row in rows(self.rollup, Some(child.as_raw())) {
+                        if row.key_bytes == self.key_bytes && refill.offer(record.0, row)? {
+                            break 'walk;
+                        }
                     }
                 }
             }
-        }
-        for at in work.places(source) {
-            let touched = &work.touched[at];
-            let came = touched.record.map_or(u64::MAX, |record| record.0);
-            for row in rows(rollup, touched.on(side)) {
-                if row.key_bytes == key_bytes {
-                    refill.add(came, row);
+            for at in work.places(source) {
+                let touched = &work.touched[at];
+                let came = touched.record.map_or(u64::MAX, |record| record.0);
+                for row in rows(self.rollup, touched.on(side)) {
+                    if row.key_bytes == self.key_bytes {
+                        refill.add(came, row);
+                    }
                 }
             }
+            refill.finish(self.key, state)?;
         }
-        refill.finish(key, state)?;
+        Ok(true)
     }
-    Ok(true)
 }
 
 /// An index whose entries are in the order of the walk. One that met an array is not: there a child has several entries.

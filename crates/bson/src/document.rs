@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{RawArray, RawDocument, RawValue, Value};
+use crate::{Decimal128, ObjectId, RawArray, RawDocument, RawValue, Timestamp, Value};
 
 /// A document that owns its validated bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -70,8 +70,36 @@ pub enum ValueRef<'v> {
     Raw(RawValue<'v>),
 }
 
-impl<'v, T: Into<Value>> From<T> for ValueRef<'v> {
-    fn from(value: T) -> ValueRef<'v> {
+macro_rules! value_ref_from {
+    (borrowed: $($from:ty => $kind:ident),*; owned: $($owned:ty),* $(,)?) => {
+        $(impl<'v> From<$from> for ValueRef<'v> {
+            fn from(value: $from) -> ValueRef<'v> {
+                ValueRef::Raw(RawValue::$kind(value))
+            }
+        })*
+        $(impl From<$owned> for ValueRef<'_> {
+            fn from(value: $owned) -> Self {
+                ValueRef::Owned(value.into())
+            }
+        })*
+    };
+}
+
+value_ref_from! {
+    borrowed: &'v str => String, &'v String => String, RawDocument<'v> => Document, RawArray<'v> => Array,
+        f64 => Double, i32 => Int32, i64 => Int64, bool => Bool,
+        ObjectId => ObjectId, Timestamp => Timestamp, Decimal128 => Decimal128;
+    owned: Value, String, Document, Array, Vec<Value>, Vec<Document>,
+}
+
+impl<'v> From<RawValue<'v>> for ValueRef<'v> {
+    fn from(value: RawValue<'v>) -> ValueRef<'v> {
+        ValueRef::Raw(value)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for ValueRef<'_> {
+    fn from(value: Option<T>) -> Self {
         ValueRef::Owned(value.into())
     }
 }

@@ -20,7 +20,10 @@ pub struct Component {
 impl Path {
     pub fn parse(text: &str) -> Path {
         let component = |name: &str| Component { name: name.into(), index: parse_index(name) };
-        Path { text: text.into(), components: text.split('.').map(component).collect() }
+        // As many as there are, so that nothing is moved again.
+        let mut components = Vec::with_capacity(1 + memchr::memchr_iter(b'.', text.as_bytes()).count());
+        components.extend(text.split('.').map(component));
+        Path { text: text.into(), components: components.into() }
     }
 
     pub fn as_str(&self) -> &str {

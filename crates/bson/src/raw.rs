@@ -33,6 +33,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
+    #[inline]
     pub fn from_byte(byte: u8) -> Option<ElementType> {
         use ElementType::*;
         Some(match byte {
@@ -440,23 +441,52 @@ fn length(bytes: &[u8]) -> usize {
     int32(bytes) as usize
 }
 
+/// How long values are, by their type's byte: so many bytes, or [`PREFIXED`] and so many beside the length that
+/// they begin with, or [`TEXTS`]. A table, since walking over values is what reading a document mostly is.
+static LENGTHS: [u8; 256] = {
+    use ElementType::*;
+    let mut lengths = [0; 256];
+    let mut known: &[(ElementType, u8)] = &[
+        (Double, 8),
+        (DateTime, 8),
+        (Timestamp, 8),
+        (Int64, 8),
+        (Int32, 4),
+        (Bool, 1),
+        (ObjectId, 12),
+        (Decimal128, 16),
+        (String, PREFIXED + 4),
+        (JavaScript, PREFIXED + 4),
+        (Symbol, PREFIXED + 4),
+        (Document, PREFIXED),
+        (Array, PREFIXED),
+        (JavaScriptWithScope, PREFIXED),
+        (Binary, PREFIXED + 5),
+        (DbPointer, PREFIXED + 16),
+        (Regex, TEXTS),
+    ];
+    while let [(kind, length), rest @ ..] = known {
+        lengths[*kind as usize] = *length;
+        known = rest;
+    }
+    lengths
+};
+
+const PREFIXED: u8 = 0x80;
+
+/// Two texts, each up to its zero byte.
+const TEXTS: u8 = 0xFF;
+
+#[inline]
 fn value_length(kind: ElementType, bytes: &[u8]) -> usize {
-    match kind {
-        ElementType::Double | ElementType::DateTime | ElementType::Timestamp | ElementType::Int64 => 8,
-        ElementType::String | ElementType::JavaScript | ElementType::Symbol => 4 + length(bytes),
-        ElementType::Document | ElementType::Array | ElementType::JavaScriptWithScope => length(bytes),
-        ElementType::Binary => 5 + length(bytes),
-        ElementType::Undefined | ElementType::Null | ElementType::MaxKey | ElementType::MinKey => 0,
-        ElementType::ObjectId => 12,
-        ElementType::Bool => 1,
-        ElementType::Regex => {
+    match LENGTHS[kind as usize] {
+        TEXTS => {
             let zero = |from| memchr::memchr(0, &bytes[from..]).expect("validated texts end in a zero byte");
             let pattern = zero(0) + 1;
             pattern + zero(pattern) + 1
         }
-        ElementType::DbPointer => 4 + length(bytes) + 12,
-        ElementType::Int32 => 4,
-        ElementType::Decimal128 => 16,
+        prefixed @ PREFIXED.. => usize::from(prefixed - PREFIXED) + length(bytes),
+        fixed => usize::from(fixed),
     }
 }
 

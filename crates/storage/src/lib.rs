@@ -21,6 +21,7 @@ mod format;
 mod free_space;
 mod intents;
 mod overlay;
+mod points;
 mod queue;
 mod reclaim;
 mod runs;

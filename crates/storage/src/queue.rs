@@ -478,11 +478,11 @@ fn apply(shared: &Shared, members: &[Arc<Member>]) -> Result<(), StorageError> {
         kilim_error::Error::Storage(error) => error,
         other => StorageError::Io(other.to_string()),
     })?;
-    let runs = shared.published().runs.clone();
-    if let Some(runs) = &runs {
-        runs.end(members.iter().flat_map(|member| &member.writes), last.commit_time);
+    let kept = shared.published().kept.clone();
+    if let Some(kept) = &kept {
+        kept.end(members.iter().flat_map(|member| &member.writes), last.commit_time);
     }
-    shared.publish(Published { view: shared.backend.view(), commit_time: last.commit_time, runs });
+    shared.publish(Published { view: shared.backend.view(), commit_time: last.commit_time, kept });
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use crate::backend::Rows;
 use crate::clock::CommitTime;
 use crate::snapshot::{Direction, Published};
 use crate::space::{Bytes, Space, Write};
+use foldhash::fast::RandomState;
 use kilim_error::Result;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -50,7 +51,7 @@ pub(crate) struct Runs {
 
 #[derive(Default)]
 struct Shard {
-    slots: HashMap<Prefix, Slot>,
+    slots: HashMap<Prefix, Slot, RandomState>,
     /// Runs in the order in which they are looked at for eviction.
     order: VecDeque<Prefix>,
     bytes: usize,
@@ -209,8 +210,17 @@ impl Shard {
 
 impl Run {
     fn get(&self, last: u8) -> Option<Bytes> {
-        let at = self.rows.binary_search_by_key(&last, |(last, _)| *last).ok()?;
-        Some(self.rows[at].1.clone())
+        let (first, _) = self.rows.first()?;
+        // Where nothing was deleted, records follow each other; where something was, this one comes before.
+        let at = usize::from(last.checked_sub(*first)?);
+        if let Some((found, value)) = self.rows.get(at)
+            && *found == last
+        {
+            return Some(value.clone());
+        }
+        let before = &self.rows[..at.min(self.rows.len())];
+        let at = before.binary_search_by_key(&last, |(last, _)| *last).ok()?;
+        Some(before[at].1.clone())
     }
 }
 

@@ -12,8 +12,9 @@ use crate::clock::CommitTime;
 use crate::counter::Counter;
 use crate::format;
 use crate::overlay::Overlay;
+use crate::points::Points;
 use crate::runs::{self, Known, RunRows, Runs};
-use crate::space::{Bytes, Space};
+use crate::space::{Bytes, Space, Write};
 use kilim_error::Result;
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -23,28 +24,67 @@ use std::sync::Arc;
 pub(crate) struct Published {
     pub(crate) view: View,
     pub(crate) commit_time: CommitTime,
-    /// Records kept decoded, where the backend's own lookups cost more.
-    pub(crate) runs: Option<Arc<Runs>>,
+    /// What was read before, where the backend's own lookups cost more.
+    pub(crate) kept: Option<Kept>,
+}
+
+/// What earlier reads leave to later ones.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) points: Arc<Points>,
+}
+
+impl Kept {
+    pub(crate) fn new(bytes_max: u64) -> Kept {
+        // An index entry takes little beside the record that it leads to.
+        let points = bytes_max / 16;
+        Kept { runs: Arc::new(Runs::new(bytes_max - points)), points: Arc::new(Points::new(points)) }
+    }
+
+    /// Drops what is written. Called before a state with these writes is published.
+    pub(crate) fn end<'w>(&self, writes: impl Iterator<Item = &'w Write> + Clone, time: CommitTime) {
+        self.runs.end(writes.clone(), time);
+        self.points.end(writes, time);
+    }
+
+    /// Forgets a space, after a load that went past the commit queue.
+    pub(crate) fn clear(&self, space: Space, time: CommitTime) {
+        match space {
+            Space::Records => self.runs.clear(time),
+            Space::Index => self.points.clear(time),
+            Space::Meta | Space::Changes => {}
+        }
+    }
 }
 
 impl Published {
     pub(crate) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
-        if space == Space::Records
-            && let Some(runs) = &self.runs
-        {
-            match runs.get(key, self.commit_time) {
+        match (space, &self.kept) {
+            (Space::Records, Some(Kept { runs, .. })) => match runs.get(key, self.commit_time) {
                 Known::Row(row) => return Ok(row),
                 Known::Hot => runs::load(self, runs, key)?,
                 Known::Nothing => {}
+            },
+            (Space::Index, Some(Kept { points, .. })) => {
+                if let Some(value) = points.get(key, self.commit_time) {
+                    return Ok(Some(value));
+                }
+                let found = self.view.get(space, key)?;
+                if let Some(value) = &found {
+                    points.offer(key, value, self.commit_time);
+                }
+                return Ok(found);
             }
+            _ => {}
         }
         self.view.get(space, key)
     }
 
     /// [`Published::get`] for a writer, who is about to end the run that many of his kind would otherwise make.
     pub(crate) fn get_to_write(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
-        match &self.runs {
-            Some(runs) if space == Space::Records => match runs.peek(key, self.commit_time) {
+        match &self.kept {
+            Some(Kept { runs, .. }) if space == Space::Records => match runs.peek(key, self.commit_time) {
                 Some(row) => Ok(row),
                 None => self.view.get(space, key),
             },
@@ -61,7 +101,7 @@ impl Published {
     ) -> Rows {
         if space == Space::Records
             && direction == Direction::Forward
-            && let Some(runs) = &self.runs
+            && let Some(Kept { runs, .. }) = &self.kept
             && let Some(rows) = RunRows::new(self, runs, lower, upper)
         {
             return Rows::Runs(Box::new(rows));

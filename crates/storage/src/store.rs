@@ -12,8 +12,7 @@ use crate::format;
 use crate::free_space::FreeSpace;
 use crate::intents::Intents;
 use crate::queue::CommitQueue;
-use crate::runs::Runs;
-use crate::snapshot::{Published, Snapshot};
+use crate::snapshot::{Kept, Published, Snapshot};
 use crate::space::{Bytes, Space, Write};
 use crate::transaction::{Durability, Transaction};
 use kilim_error::{Error, Result};
@@ -25,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How a store uses memory and disk.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Memory for decoded blocks of all spaces and for runs of records.
+    /// Memory for decoded blocks of all spaces, and for records and index entries that were read.
     pub cache_bytes: u64,
     /// Writes are refused while the disk has less than this free.
     pub free_space_reserve_bytes: u64,
@@ -96,12 +95,12 @@ pub(crate) struct Shared {
 impl Store {
     /// Opens the store in a directory, or makes one there. The directory is locked while the store is open.
     pub fn open(dir: &Path, mut options: Options) -> Result<Store> {
-        // A quarter of the cache holds runs, the rest the backend's blocks.
-        let runs = Arc::new(Runs::new(options.cache_bytes / 4));
+        // A quarter of the cache holds what was read, the rest the backend's blocks.
+        let kept = Kept::new(options.cache_bytes / 4);
         options.cache_bytes -= options.cache_bytes / 4;
         let backend = FjallBackend::open(dir, &options)?;
         let free_space = FreeSpace::of_directory(dir, options.free_space_reserve_bytes);
-        Store::over(Box::new(backend), free_space, Some(runs))
+        Store::over(Box::new(backend), free_space, Some(kept))
     }
 
     /// A store that lives in memory and ends with the process.
@@ -119,10 +118,10 @@ impl Store {
     pub(crate) fn over(
         backend: Box<dyn Backend>,
         free_space: FreeSpace,
-        runs: Option<Arc<Runs>>,
+        kept: Option<Kept>,
     ) -> Result<Store> {
         let commit_time = recover(&*backend)?;
-        let published = Published { view: backend.view(), commit_time, runs };
+        let published = Published { view: backend.view(), commit_time, kept };
         let shared = Arc::new(Shared {
             backend,
             queue: CommitQueue::new(commit_time),
@@ -209,11 +208,11 @@ impl Store {
                 // No batch is under way, so the view holds the newest published commit and the load.
                 let commit_time = shared.published().commit_time;
                 let before = shared.published();
-                if let (Space::Records, Some(runs)) = (space, &before.runs) {
-                    runs.clear(commit_time);
+                let kept = before.kept.clone();
+                if let Some(kept) = &kept {
+                    kept.clear(space, commit_time);
                 }
-                let runs = before.runs.clone();
-                shared.publish(Published { view: shared.backend.view(), commit_time, runs });
+                shared.publish(Published { view: shared.backend.view(), commit_time, kept });
                 Ok(())
             })
         })

@@ -12,6 +12,8 @@ use super::{Base, Evaluated, Expression, FieldPath, Slot, Variable};
 /// filter, an expression, a sort or an update knows by itself how it compares, and nobody can forget to say.
 #[derive(Debug, Clone, Default)]
 pub struct Variables {
+    /// `$$NOW` and `$$CLUSTER_TIME`.
+    time: Option<(Value, Value)>,
     /// None where the expression of a command's variable gave nothing.
     values: Vec<(Box<str>, Option<Value>)>,
     collation: Option<Collation>,
@@ -20,10 +22,8 @@ pub struct Variables {
 impl Variables {
     /// `$$NOW` and `$$CLUSTER_TIME`: the same for all of a command.
     pub fn at(now_millis: i64, cluster_time: Timestamp) -> Variables {
-        let mut variables = Variables::default();
-        variables.define("NOW", Value::DateTime(now_millis));
-        variables.define("CLUSTER_TIME", Value::Timestamp(cluster_time));
-        variables
+        let time = (Value::DateTime(now_millis), Value::Timestamp(cluster_time));
+        Variables { time: Some(time), ..Variables::default() }
     }
 
     /// The same where texts compare like this.
@@ -70,7 +70,14 @@ impl Variables {
     }
 
     fn get(&self, name: &str) -> Option<Option<&Value>> {
-        self.values.iter().rev().find(|(known, _)| **known == *name).map(|(_, value)| value.as_ref())
+        if let Some((_, value)) = self.values.iter().rev().find(|(known, _)| **known == *name) {
+            return Some(value.as_ref());
+        }
+        match (name, &self.time) {
+            ("NOW", Some((now, _))) => Some(Some(now)),
+            ("CLUSTER_TIME", Some((_, time))) => Some(Some(time)),
+            _ => None,
+        }
     }
 }
 

@@ -24,7 +24,8 @@ impl ElementFilter {
                 Ok(ElementFilter::Document(Filter::parse_for_elements(document, collation)?))
             }
             RawValue::Document(_) | RawValue::Regex { .. } => {
-                let predicates = parse_field(&Path::parse(""), condition, Place::elements(collation))?;
+                let mut predicates = Vec::new();
+                parse_field(Path::parse(""), condition, Place::elements(collation), &mut predicates)?;
                 Ok(ElementFilter::Operators(Filter::And(predicates).simplified()))
             }
             other => Ok(ElementFilter::Equal(Operand::new(other.to_value(), collation))),

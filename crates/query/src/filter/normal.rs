@@ -52,7 +52,11 @@ fn simplified_not(path: Path, inner: Predicate) -> Filter {
     }
 }
 
-fn simplified_and(children: Vec<Filter>) -> Filter {
+fn simplified_and(mut children: Vec<Filter>) -> Filter {
+    // What most filters are: one field.
+    if let [Filter::Field { .. }] = children[..] {
+        return children.remove(0).simplified();
+    }
     // Nested lists come last, as on mongod; positional projections can tell.
     let (mut flat, mut absorbed) = (Vec::with_capacity(children.len()), Vec::new());
     for child in children {

@@ -149,13 +149,11 @@ fn unsupported(operator: &str) -> Error {
 }
 
 fn parse_document(filter: RawDocument<'_>, place: Place<'_>) -> Result<Filter> {
-    let mut children = Vec::new();
+    let mut children = Vec::with_capacity(1);
     for (name, value) in filter.iter() {
         match name.strip_prefix('$') {
             // The parts of a DBRef are ordinary fields.
-            None | Some("ref" | "id" | "db") => {
-                children.extend(parse_field(&parse_path(name)?, value, place)?)
-            }
+            None | Some("ref" | "id" | "db") => parse_field(parse_path(name)?, value, place, &mut children)?,
             Some(_) => children.extend(parse_top_level(name, value, place)?),
         }
     }
@@ -285,23 +283,28 @@ pub(crate) fn is_operator_document(document: RawDocument<'_>) -> bool {
     first && !(document.get("$ref").is_some() && document.get("$id").is_some())
 }
 
-/// `{path: value}`, where the value may hold several operators.
-pub(crate) fn parse_field(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Vec<Filter>> {
-    let predicates = match value {
+/// `{path: value}`, where the value may hold several operators: so many filters more.
+pub(crate) fn parse_field(
+    path: Path,
+    value: RawValue<'_>,
+    place: Place<'_>,
+    filters: &mut Vec<Filter>,
+) -> Result<()> {
+    let predicate = match value {
         RawValue::Document(document) if is_operator_document(document) => {
-            parse_operators(path, document, place)?
+            let field = |predicate| Filter::Field { path: path.clone(), predicate };
+            let predicates = parse_operators(&path, document, place)?;
+            filters.extend(predicates.into_iter().map(|predicate| match predicate {
+                Predicate::All(list) => Filter::And(list.into_iter().map(field).collect()),
+                other => field(other),
+            }));
+            return Ok(());
         }
-        RawValue::Regex { pattern, options } => vec![Predicate::Regex(Regex::new(pattern, options)?)],
-        value => vec![parse_comparison(path, Comparison::Eq, value, place)?],
+        RawValue::Regex { pattern, options } => Predicate::Regex(Regex::new(pattern, options)?),
+        value => parse_comparison(&path, Comparison::Eq, value, place)?,
     };
-    let field = |predicate| Filter::Field { path: path.clone(), predicate };
-    Ok(predicates
-        .into_iter()
-        .map(|predicate| match predicate {
-            Predicate::All(list) => Filter::And(list.into_iter().map(field).collect()),
-            other => field(other),
-        })
-        .collect())
+    filters.push(Filter::Field { path, predicate });
+    Ok(())
 }
 
 fn parse_operators(path: &Path, document: RawDocument<'_>, place: Place<'_>) -> Result<Vec<Predicate>> {

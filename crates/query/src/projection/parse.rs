@@ -312,7 +312,8 @@ impl Parser<'_> {
         }
         self.elem_match = true;
         let place = Place::elements(self.scope.collation());
-        let predicates = parse_field(&Path::parse(name), RawValue::Document(value), place)?;
+        let mut predicates = Vec::new();
+        parse_field(Path::parse(name), RawValue::Document(value), place, &mut predicates)?;
         let filter = Filter::And(predicates).simplified();
         insert(branch, name, name, Node::ElemMatch(Box::new(filter)))
     }

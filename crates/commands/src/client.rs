@@ -1,6 +1,6 @@
 //! What is known of one connection.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use kilim_bson::Document;
@@ -15,13 +15,23 @@ pub struct Client {
     /// What the driver told of itself in its first hello.
     pub metadata: Option<Document>,
     pub app_name: Option<String>,
+    /// A part of this very process, for whom replies need not tell the cluster's time: there is no other node.
+    pub in_process: bool,
 }
 
 impl Client {
     pub fn new(engine: Arc<Engine>, id: u64, peer: SocketAddr, local: SocketAddr) -> Client {
         engine.metrics.connections_total.add(1);
         engine.metrics.connections_current.add(1);
-        Client { engine, id, peer, local, metadata: None, app_name: None }
+        Client { engine, id, peer, local, metadata: None, app_name: None, in_process: false }
+    }
+
+    /// Somebody in this process, without a connection.
+    pub fn in_process(engine: Arc<Engine>) -> Client {
+        let nowhere = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        let mut client = Client::new(engine, 0, nowhere, nowhere);
+        client.in_process = true;
+        client
     }
 }
 

@@ -17,8 +17,8 @@ pub fn named(document: Option<RawDocument<'_>>) -> Result<Option<Option<Collatio
 }
 
 /// A command's `collation`, as a document.
-pub fn argument<'a>(command: &'static str, body: RawDocument<'a>) -> Result<Option<RawDocument<'a>>> {
-    match body.get("collation") {
+pub fn argument<'a>(command: &'static str, value: Option<RawValue<'a>>) -> Result<Option<RawDocument<'a>>> {
+    match value {
         None => Ok(None),
         // Alone among commands, find takes null for a value here, and words the error like this.
         Some(value) if command == find::NAME => value.as_document().map(Some).ok_or_else(|| {

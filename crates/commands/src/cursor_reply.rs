@@ -17,7 +17,8 @@ pub fn first_batch(
     batch: Batch,
     single: bool,
 ) -> Result<Document> {
-    let mut writer = Writer::with_capacity(1024);
+    // A little less than the kilobyte up to which allocators are quick.
+    let mut writer = Writer::with_capacity(960);
     writer.open_document("cursor");
     writer.open_array("firstBatch");
     let operation = call.operation.clone();
@@ -46,7 +47,7 @@ pub fn at_cluster_time(call: &Call<'_, '_>) -> Option<Timestamp> {
 /// Closes the `cursor` document that an open batch array lies in.
 pub fn finish(mut writer: Writer, id: i64, namespace: &Namespace) -> Result<Document> {
     writer.append("id", RawValue::Int64(id));
-    writer.append("ns", RawValue::String(&namespace.to_string()));
+    writer.append("ns", RawValue::String(&namespace.full_name()));
     writer.close();
     Ok(writer.finish())
 }

@@ -117,7 +117,7 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
     if let Some(error) = outcome.write_concern_error {
         document.push("writeConcernError", error);
     }
-    if !request.legacy_hello {
+    if !request.legacy_hello && !client.in_process {
         let now = engine.store.now();
         let newest = [outcome.committed, engine.store.last_commit_time(), now];
         let operation_time = newest.into_iter().find(|&time| time > 0).unwrap_or(now);
@@ -131,6 +131,7 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
             request: &request,
             spec: &COMMANDS[place],
             place,
+            database: outcome.database.or_else(|| request.body.get("$db").and_then(RawValue::as_str)),
             trace: &outcome.trace,
             error: error.as_ref(),
             reply: document.as_raw(),
@@ -142,7 +143,9 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
 
 /// What the reply must know beside the command's own result.
 #[derive(Default)]
-pub struct Outcome {
+pub struct Outcome<'r> {
+    /// The database, once it is known.
+    pub database: Option<&'r str>,
     pub in_transaction: bool,
     pub committing: bool,
     pub retryable: bool,
@@ -155,7 +158,7 @@ pub struct Outcome {
     pub trace: Trace,
 }
 
-impl Outcome {
+impl Outcome<'_> {
     /// Drivers repeat a retryable write after these.
     fn retryable_label(&self, code: ErrorCode) -> Option<&'static str> {
         const RETRYABLE: [i32; 12] = [6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
@@ -181,19 +184,20 @@ fn find(engine: &Engine, request: &Request<'_>) -> Result<usize> {
     Ok(place)
 }
 
-fn run_found(
+fn run_found<'r>(
     client: &mut Client,
     engine: &Arc<Engine>,
     operation: Arc<Operation>,
-    request: &Request<'_>,
+    request: &Request<'r>,
     spec: &'static CommandSpec,
-    outcome: &mut Outcome,
+    outcome: &mut Outcome<'r>,
 ) -> Result<Document> {
     // As on mongod, what has a counter of its own is no "command".
     if !matches!(spec.name, "find" | "getMore" | "insert" | "update" | "delete") {
         engine.metrics.commands.add(1);
     }
     let generic = Generic::parse(spec, request)?;
+    outcome.database = Some(generic.database);
     if spec.admin_only && generic.database != "admin" {
         return Err(Error::user(
             ErrorCode::Unauthorized,
@@ -304,7 +308,12 @@ fn check_in_transaction(
 }
 
 /// Acts out a configured `failCommand`.
-fn fail_if_asked(client: &Client, engine: &Engine, spec: &CommandSpec, outcome: &mut Outcome) -> Result<()> {
+fn fail_if_asked(
+    client: &Client,
+    engine: &Engine,
+    spec: &CommandSpec,
+    outcome: &mut Outcome<'_>,
+) -> Result<()> {
     if !engine.options.test_commands || spec.name == "configureFailPoint" {
         return Ok(());
     }

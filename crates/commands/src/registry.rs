@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use foldhash::fast::RandomState;
 use kilim_bson::Document;
 use kilim_error::Result;
 
@@ -210,7 +211,7 @@ pub static COMMANDS: &[CommandSpec] = &[
 
 /// A command's place in the table.
 pub fn place(name: &str) -> Option<usize> {
-    static BY_NAME: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();
+    static BY_NAME: OnceLock<HashMap<&'static str, usize, RandomState>> = OnceLock::new();
     let by_name = BY_NAME.get_or_init(|| {
         let names = |(place, spec): (usize, &'static CommandSpec)| {
             std::iter::once(spec.name).chain(spec.aliases.iter().copied()).map(move |name| (name, place))

@@ -69,7 +69,7 @@ pub fn end(
     call: Call<'_, '_>,
     state: Option<&mut State>,
     result: Result<Document>,
-    outcome: &mut Outcome,
+    outcome: &mut Outcome<'_>,
 ) -> Result<Document> {
     let Call { engine, mut unit, generic, statement_failed, .. } = call;
     if unit.is_transaction() {

@@ -18,8 +18,24 @@ pub fn variables(
     body: RawDocument<'_>,
     about: &About,
 ) -> Result<Variables> {
-    let named = collation::named(collation::argument(command, body)?)?;
-    variables_under(call, command, body, about.collation(named)?)
+    let (collation, definitions) = options(body);
+    let named = collation::named(collation::argument(command, collation)?)?;
+    define(call, command, definitions, about.collation(named)?)
+}
+
+/// `collation` and `let`, found in one look at the command.
+fn options<'a>(body: RawDocument<'a>) -> (Option<RawValue<'a>>, Option<RawValue<'a>>) {
+    let (mut collation, mut definitions) = (None, None);
+    let mut elements = body.iter();
+    while let Some(element) = elements.next_element() {
+        let option = match element.name {
+            "collation" => &mut collation,
+            "let" => &mut definitions,
+            _ => continue,
+        };
+        option.get_or_insert_with(|| element.value());
+    }
+    (collation, definitions)
 }
 
 /// The same under the collation of a statement.
@@ -29,9 +45,18 @@ pub fn variables_under(
     body: RawDocument<'_>,
     collation: Option<Collation>,
 ) -> Result<Variables> {
+    define(call, command, body.get("let"), collation)
+}
+
+fn define(
+    call: &Call<'_, '_>,
+    command: &'static str,
+    definitions: Option<RawValue<'_>>,
+    collation: Option<Collation>,
+) -> Result<Variables> {
     let now = Timestamp::from_bits(call.engine.store.now());
     let mut variables = Variables::at(now_ms(), now).under(collation);
-    match body.get("let") {
+    match definitions {
         None | Some(RawValue::Null | RawValue::Undefined) => {}
         Some(value) => {
             let definitions = Argument { command, name: "let", value }.document()?;

@@ -38,7 +38,6 @@ pub struct Cursor {
     pub awaits: bool,
     /// The command that opened it.
     pub originating: Option<Arc<Document>>,
-    last_use: Instant,
 }
 
 /// Where a cursor's documents come from.
@@ -98,7 +97,6 @@ impl Cursor {
             immortal: false,
             awaits: false,
             originating: None,
-            last_use: Instant::now(),
         }
     }
 
@@ -166,7 +164,7 @@ pub struct Cursors {
 
 /// Kept in place while a getMore runs, so that killCursors finds it.
 enum Slot {
-    Idle(Box<Cursor>),
+    Idle { cursor: Box<Cursor>, since: Instant },
     InUse { owner: Owner, end: End },
 }
 
@@ -187,6 +185,12 @@ pub enum PutBack {
     Kept,
     Closed,
     Killed,
+}
+
+impl Slot {
+    fn idle(cursor: Box<Cursor>) -> Slot {
+        Slot::Idle { cursor, since: Instant::now() }
+    }
 }
 
 /// What a cursor ends with.
@@ -216,7 +220,7 @@ impl Cursors {
         loop {
             let id = rand::random::<i64>() & i64::MAX;
             if id != 0 && !open.contains_key(&id) {
-                open.insert(id, Slot::Idle(Box::new(cursor)));
+                open.insert(id, Slot::idle(Box::new(cursor)));
                 return Ok(id);
             }
         }
@@ -227,11 +231,11 @@ impl Cursors {
         let mut open = self.open.lock();
         let slot = open.get_mut(&id).ok_or_else(|| not_found(id))?;
         let owner = match slot {
-            Slot::Idle(cursor) => Owner::of(cursor),
+            Slot::Idle { cursor, .. } => Owner::of(cursor),
             Slot::InUse { owner, .. } => *owner,
         };
         match std::mem::replace(slot, Slot::InUse { owner, end: End::Open }) {
-            Slot::Idle(cursor) => Ok(cursor),
+            Slot::Idle { cursor, .. } => Ok(cursor),
             in_use => {
                 *slot = in_use;
                 Err(Error::user(ErrorCode::CursorInUse, format!("cursor id {id} is already in use")))
@@ -239,8 +243,7 @@ impl Cursors {
         }
     }
 
-    pub fn put_back(&self, id: i64, mut cursor: Box<Cursor>) -> PutBack {
-        cursor.last_use = Instant::now();
+    pub fn put_back(&self, id: i64, cursor: Box<Cursor>) -> PutBack {
         let mut open = self.open.lock();
         match open.get_mut(&id) {
             Some(Slot::InUse { end: End::Killed, .. }) => {
@@ -252,7 +255,7 @@ impl Cursors {
                 PutBack::Closed
             }
             Some(slot) => {
-                *slot = Slot::Idle(cursor);
+                *slot = Slot::idle(cursor);
                 PutBack::Kept
             }
         }
@@ -276,7 +279,7 @@ impl Cursors {
                 *end = End::Killed;
                 true
             }
-            Some(Slot::Idle(_)) => {
+            Some(Slot::Idle { .. }) => {
                 open.remove(&id);
                 true
             }
@@ -290,8 +293,8 @@ impl Cursors {
 
     pub fn close_idle(&self, now: Instant) {
         self.close(|slot| match slot {
-            Slot::Idle(cursor) => {
-                !cursor.immortal && now.duration_since(cursor.last_use) >= limits::CURSOR_IDLE
+            Slot::Idle { cursor, since } => {
+                !cursor.immortal && now.duration_since(*since) >= limits::CURSOR_IDLE
             }
             Slot::InUse { .. } => false,
         });
@@ -315,7 +318,7 @@ impl Cursors {
 
     fn close_of(&self, ends: impl Fn(Owner) -> bool) {
         self.close(|slot| match slot {
-            Slot::Idle(cursor) => ends(Owner::of(cursor)),
+            Slot::Idle { cursor, .. } => ends(Owner::of(cursor)),
             Slot::InUse { owner, .. } => ends(*owner),
         });
     }

@@ -31,6 +31,11 @@ impl Namespace {
         Ok(Namespace { database: database.to_owned(), collection: collection.to_owned() })
     }
 
+    /// The full name as one text.
+    pub fn full_name(&self) -> String {
+        [&self.database, ".", &self.collection].concat()
+    }
+
     /// What a find refuses although it could only find nothing.
     pub fn check_readable(&self) -> Result<()> {
         match self.collection.contains('$') {

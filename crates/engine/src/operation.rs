@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt::Interrupt;
@@ -85,7 +86,7 @@ pub struct Operations {
     ending: AtomicBool,
     stopping: Arc<AtomicBool>,
     /// Hashed, since that keeps its memory when the last one is through.
-    running: Mutex<HashMap<i64, Arc<Operation>>>,
+    running: Mutex<HashMap<i64, Arc<Operation>, RandomState>>,
 }
 
 /// Takes the operation off the list when the command is done.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use parking_lot::RwLock;
 
 use crate::metrics::{Histogram, Latency};
@@ -45,7 +46,7 @@ pub struct Usage {
 #[derive(Debug, Default)]
 pub struct Top {
     /// By database, then by collection.
-    used: RwLock<HashMap<String, HashMap<String, Usage>>>,
+    used: RwLock<HashMap<String, HashMap<String, Usage, RandomState>, RandomState>>,
 }
 
 impl Top {
@@ -58,7 +59,7 @@ impl Top {
             }
         }
         let mut used = self.used.write();
-        if used.values().map(HashMap::len).sum::<usize>() >= COLLECTIONS_MAX {
+        if used.values().map(|collections| collections.len()).sum::<usize>() >= COLLECTIONS_MAX {
             return;
         }
         let collections = used.entry(database.to_owned()).or_default();

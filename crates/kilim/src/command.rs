@@ -1,6 +1,5 @@
 //! Commands made and run, without a wire between.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, ValueRef, Writer};
@@ -84,8 +83,7 @@ impl Command {
     ) -> Result<Document> {
         self.body.append("$db", RawValue::String(database));
         let body = self.body.finish();
-        let nowhere = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-        let mut client = Client::new(engine.clone(), 0, nowhere, nowhere);
+        let mut client = Client::in_process(engine.clone());
         let request = Request { body: body.as_raw(), sequences, exhaust_allowed: false, legacy_hello: false };
         let reply = kilim_commands::run(&mut client, request).document;
         match reply.get("ok") {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_bson::{Document, ElementType, RawDocument, RawValue};
 use kilim_engine::catalog::Collection;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::planner::{Hint, KeyRange, Keys, ReadRequest};
@@ -232,16 +232,7 @@ struct Written<'a> {
 
 impl<'a> Written<'a> {
     fn parse(body: RawDocument<'a>) -> Result<Written<'a>> {
-        for name in ["filter", "projection", "sort"] {
-            // Unlike elsewhere, null is not absent here.
-            if body.get(name).is_some_and(|value| value.as_document().is_none()) {
-                return Err(Error::user(
-                    ErrorCode::TypeMismatch,
-                    format!("Expected field {name}to be of type object"),
-                ));
-            }
-        }
-        check_not_null(NAME, body, &FLAGS, "type 'bool'")?;
+        check_types(body)?;
         let mut written = Written {
             filter: RawDocument::empty(),
             projection: RawDocument::empty(),
@@ -258,9 +249,8 @@ impl<'a> Written<'a> {
             tailable: false,
             await_data: false,
             show_record_id: false,
-            return_key: parse_return_key(body)?,
+            return_key: false,
         };
-        check_hint_not_null(body)?;
         for argument in arguments(NAME, body) {
             written.take(&argument)?;
         }
@@ -287,8 +277,7 @@ impl<'a> Written<'a> {
             "tailable" => self.tailable = argument.strict_boolean()?,
             "awaitData" => self.await_data = argument.strict_boolean()?,
             "showRecordId" => self.show_record_id = argument.strict_boolean()?,
-            // Looked at before.
-            "returnKey" => {}
+            "returnKey" => self.return_key = argument.strict_boolean()?,
             "mirrored" => match argument.strict_boolean()? {
                 false => {}
                 true => return Err(argument.unsupported()),
@@ -334,16 +323,36 @@ impl<'a> Written<'a> {
     }
 }
 
-fn parse_return_key(body: RawDocument<'_>) -> Result<bool> {
-    match body.get("returnKey") {
-        None => Ok(false),
-        Some(RawValue::Bool(wanted)) => Ok(wanted),
-        Some(other) => {
-            let found = other.element_type().name();
-            let message = format!("Field 'returnKey' should be a boolean value, but found: {found}");
-            Err(Error::user(ErrorCode::TypeMismatch, message))
+/// Refuses what mongod refuses before it looks at anything else: unlike elsewhere, null is not absent here.
+fn check_types(body: RawDocument<'_>) -> Result<()> {
+    // Hardly any command has one of these, and one look at all fields tells.
+    let mut elements = body.iter();
+    let mut is_refused = false;
+    while let Some(element) = elements.next_element() {
+        is_refused |= match (element.name, element.element_type()) {
+            ("filter" | "projection" | "sort", kind) => kind != ElementType::Document,
+            ("returnKey", kind) => kind != ElementType::Bool,
+            (_, kind) => kind == ElementType::Null,
+        };
+    }
+    if !is_refused {
+        return Ok(());
+    }
+    for name in ["filter", "projection", "sort"] {
+        if body.get(name).is_some_and(|value| value.as_document().is_none()) {
+            return Err(Error::user(
+                ErrorCode::TypeMismatch,
+                format!("Expected field {name}to be of type object"),
+            ));
         }
     }
+    check_not_null(NAME, body, &FLAGS, "type 'bool'")?;
+    if let Some(value) = body.get("returnKey").filter(|value| value.as_bool().is_none()) {
+        let found = value.element_type().name();
+        let message = format!("Field 'returnKey' should be a boolean value, but found: {found}");
+        return Err(Error::user(ErrorCode::TypeMismatch, message));
+    }
+    check_hint_not_null(body)
 }
 
 pub fn parse_sort(sort: RawDocument<'_>, scope: &Scope<'_>) -> Result<Option<Sort>> {

@@ -78,7 +78,7 @@ fn query_of(call: &mut Call<'_, '_>, body: RawDocument<'_>) -> Result<Option<Rea
             false => Ok(None),
         };
     };
-    let named = collation::named(collation::argument("planCacheClear", body)?)?;
+    let named = collation::named(collation::argument("planCacheClear", body.get("collation"))?)?;
     let collation = About::of_command(call, body)?.collation(named)?;
     let variables = Variables::default().under(collation.clone());
     let scope = Scope::new(&variables);

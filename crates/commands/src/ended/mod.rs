@@ -71,6 +71,7 @@ pub struct Ended<'a> {
     pub spec: &'a CommandSpec,
     /// Where the command stands in the table.
     pub place: usize,
+    pub database: Option<&'a str>,
     pub trace: &'a Trace,
     pub error: Option<&'a Error>,
     /// The whole reply.
@@ -94,7 +95,7 @@ impl Ended<'_> {
         metrics.keys_examined.add(figures.keys_examined);
         metrics.documents_read.add(figures.docs_examined);
         metrics.sorted.add(u64::from(Facts::sorts(figures)));
-        let Some(RawValue::String(database)) = self.request.body.get("$db") else { return };
+        let Some(database) = self.database else { return };
         let collection = self.collection();
         if let (Some(what), Some(collection)) = (use_of(name), collection) {
             self.engine.top.note(database, collection, what, time);

@@ -6,6 +6,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
@@ -81,7 +82,11 @@ pub(crate) fn make_room(
     if !capped.is_exceeded_by(bytes, documents) {
         return Ok(oldest);
     }
-    let lower = layout::record_key(collection.id, RecordId(0));
+    // With nothing written yet, the unit sees what is published: the first record there is the oldest for good, since
+    // new ones come behind and the counter is held.
+    let publishes = unit.transaction().is_empty();
+    let known = &collection.shared.oldest_record;
+    let lower = layout::record_key(collection.id, RecordId(known.load(Ordering::Relaxed)));
     let upper = layout::record_key(collection.id, RecordId(u64::MAX));
     let scan = snapshot.scan(
         Space::Records,
@@ -94,6 +99,9 @@ pub(crate) fn make_room(
             break;
         }
         let record = layout::record_id_of(&entry?.0);
+        if publishes && oldest.is_empty() {
+            known.fetch_max(record.0, Ordering::Relaxed);
+        }
         let Some(newest) = unit.lock_record(collection.id, record)? else { continue };
         // SAFETY: records hold documents that passed validation.
         let stored = unsafe { RawDocument::from_validated(&newest[layout::STAMP_BYTES..]) };
@@ -190,6 +198,7 @@ impl Engine {
             catalog.insert(Arc::new(renamed));
         });
         self.cursors.close_of_collection(old.id);
+        old.end_builds();
         Ok(())
     }
 }

@@ -67,6 +67,9 @@ pub struct Shared {
     /// Writers hold it shared for as long as their transaction lives; a schema change holds it whole.
     pub lock: Arc<RwLock<()>>,
     pub next_record: AtomicU64,
+    /// No record of a capped collection before this one is left in what is published, nor ever will be. Whoever looks
+    /// for the oldest need not pass all that have gone before it.
+    pub oldest_record: AtomicU64,
     pub plan_cache: PlanCache,
     pub scans: Scans,
 }
@@ -255,6 +258,7 @@ impl Shared {
         Shared {
             lock: Arc::new(RwLock::new(())),
             next_record: AtomicU64::new(last_record + 1),
+            oldest_record: AtomicU64::new(0),
             plan_cache: PlanCache::default(),
             scans: Scans::default(),
         }
@@ -268,6 +272,11 @@ impl Collection {
     pub fn index_named(&self, name: &str) -> Option<&Arc<Index>> {
         let name = self.own_index_name(name)?;
         self.indexes.iter().find(|index| index.spec.name == name)
+    }
+
+    /// Ends the builds of a collection that is gone: nobody will see what they make.
+    pub(crate) fn end_builds(&self) {
+        self.building.iter().for_each(|building| building.build.abort());
     }
 
     /// What users call the order of a clustered collection.

@@ -230,6 +230,7 @@ impl Engine {
         drop(ids);
         ended.iter().for_each(|id| self.kill_jobs_of(*id));
         self.cursors.close_of_collection(collection.id);
+        collection.end_builds();
         Ok(collection)
     }
 
@@ -341,6 +342,7 @@ impl Engine {
                 catalog.insert(renamed);
             });
             drop(ids);
+            displaced.iter().for_each(|displaced| displaced.end_builds());
             ended.iter().for_each(|id| self.kill_jobs_of(*id));
             for pattern in self.patterns().iter().filter(|pattern| filled.contains(&pattern.id)) {
                 self.begin_filling(pattern);

@@ -76,6 +76,8 @@ fn answer(mut stream: TcpStream, engine: &Engine) -> io::Result<()> {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|byte| *byte == b' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    // Whoever scrapes may be told to ask with parameters, which mean nothing here.
+    let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
     let (status, body) = match (method, path) {
         (b"GET", b"/metrics") => ("200 OK", text(engine)),
         (b"GET", _) => ("404 Not Found", "the figures are at /metrics\n".to_owned()),

@@ -87,6 +87,7 @@ fn metrics_are_served_on_a_port_of_their_own() {
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
     assert!(page.contains("kilim_documents_total{what=\"inserted\"} 2\n"), "{page}");
     assert!(page.contains("kilim_commands_total{command=\"insert\"} 1\n"), "{page}");
+    assert!(ask("GET /metrics?from=a HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
     assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
     let (code, _) = running.end(libc::SIGTERM);

@@ -28,6 +28,7 @@ const NAME: &str = "distinct";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
+    namespace.check_readable()?;
     call.describe("command");
     let about = About::of(call, &namespace)?;
     let variables = variables(call, NAME, call.body, &about)?;

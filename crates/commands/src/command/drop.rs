@@ -31,6 +31,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let dropped = call.engine.drop_collection(&call.operation, &namespace)?;
     call.engine.top.forget(&namespace.database, &namespace.collection);
     // The order of a clustered collection is no index of it.
-    let indexes = dropped.indexes.len() - usize::from(dropped.clustered);
+    let indexes = dropped.indexes.len() + dropped.building.len() - usize::from(dropped.clustered);
     Ok(doc! {"nIndexesWas": indexes as i32, "ns": namespace.to_string()})
 }

@@ -37,6 +37,7 @@ pub struct Options<'a> {
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
+    namespace.check_readable()?;
     call.describe("command");
     let options = Options::parse(call.body)?;
     namespace.check_writable()?;

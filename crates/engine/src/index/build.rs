@@ -269,7 +269,7 @@ impl<'e> Build<'e> {
         if self.progress.is_aborted() {
             return Err(Error::user(
                 ErrorCode::IndexBuildAborted,
-                "Index build failed: the index was dropped during the index build",
+                "Index build failed: the index or its collection was dropped during the index build",
             ));
         }
         self.operation.check()

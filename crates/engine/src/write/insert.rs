@@ -68,16 +68,20 @@ fn insert_one(
     let document = prepare_insert(document, unit.engine.store.now())?;
     // SAFETY: `prepare_insert` gives back the validated document or one made by `Writer`.
     let document = unsafe { RawDocument::from_validated(&document) };
-    loop {
+    let capped = loop {
         let collection = unit.enter_or_create(namespace)?;
         match door::insert(unit, &collection, document) {
-            Ok(_) => break,
+            Ok(_) => break collection.capped.is_some(),
             Err(error) if unit.can_retry(&error)? => {}
             Err(error) => return Err(error),
         }
-    }
+    };
     unit.record_statement(statement, doc! {"n": 1});
-    unit.streamed()
+    match capped {
+        false => unit.streamed(),
+        // Each looks for the oldest in what is published, and so waits for the batch before: few, large ones.
+        true => unit.written(),
+    }
 }
 
 /// The document as it will be stored: `_id` first, made where it is missing; an empty timestamp at the

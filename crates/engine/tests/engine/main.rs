@@ -1,6 +1,7 @@
 //! The engine as commands use it, without commands: schema changes, writes, transactions, retries and cursors,
 //! over a store in memory and one on disk. After whatever a test did, `validate` must find nothing.
 
+mod capped;
 mod catalog;
 mod collation;
 mod cursor;

@@ -13,7 +13,7 @@ use kilim_storage::{CommitTime, Durability, Snapshot, Space, Transaction};
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 
 use crate::capped::Capped;
-use crate::catalog::{Catalog, Collection, CollectionId, Shared, default_collation};
+use crate::catalog::{Collection, CollectionId, Shared, default_collation};
 use crate::engine::Engine;
 use crate::index::{Index, IndexId, IndexSpec, Multikey, Usage};
 use crate::layout;
@@ -482,11 +482,4 @@ pub fn new_uuid() -> [u8; 16] {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     bytes
-}
-
-impl Catalog {
-    /// Whether a database has any collection or view.
-    pub fn has_database(&self, name: &str) -> bool {
-        self.database(name).next().is_some() || self.database_views(name).next().is_some()
-    }
 }

@@ -36,20 +36,6 @@ impl Compressor {
             Compressor::Zstd => 3,
         }
     }
-
-    /// The name in the `compression` list of hello.
-    pub fn name(self) -> &'static str {
-        match self {
-            Compressor::Noop => "noop",
-            Compressor::Snappy => "snappy",
-            Compressor::Zlib => "zlib",
-            Compressor::Zstd => "zstd",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Compressor> {
-        (0..=3).filter_map(Compressor::from_id).find(|compressor| compressor.name() == name)
-    }
 }
 
 /// MongoDB's own levels: what it costs to answer matters more than the last few percent of bytes.

@@ -107,15 +107,6 @@ impl KeyEncoder {
         }
     }
 
-    /// Appends the component that sorts before (or, descending, behind) every other.
-    pub fn push_min(&mut self, descending: bool) {
-        self.push(RawValue::MinKey, descending);
-    }
-
-    pub fn push_max(&mut self, descending: bool) {
-        self.push(RawValue::MaxKey, descending);
-    }
-
     pub fn key(&self) -> &[u8] {
         &self.key
     }

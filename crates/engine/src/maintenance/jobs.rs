@@ -159,11 +159,6 @@ impl Engine {
         }
     }
 
-    /// Whether a job fills a pattern.
-    pub fn is_filling(&self, pattern: &Pattern) -> bool {
-        self.filling(pattern).is_some()
-    }
-
     /// The job that fills a pattern.
     pub fn filling(&self, pattern: &Pattern) -> Option<Arc<Job>> {
         let own = |job: &&Arc<Job>| job.kind == JobKind::Fill && job.pattern.id == pattern.id;

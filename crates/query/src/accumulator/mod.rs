@@ -175,9 +175,4 @@ impl Accumulator {
     pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
         std::iter::once(&self.input).chain(&self.n)
     }
-
-    /// The same for those that rewrite.
-    pub fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expression> {
-        std::iter::once(&mut self.input).chain(&mut self.n)
-    }
 }

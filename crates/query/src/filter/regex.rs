@@ -121,51 +121,6 @@ impl Regex {
             _ => false,
         }
     }
-
-    /// The text with which every matching string begins, and whether every string that begins so matches.
-    /// Nothing where the pattern is not anchored, ignores case, or begins with no literal.
-    pub fn literal_prefix(&self) -> Option<(String, bool)> {
-        let (rest, any_line) = match self.pattern.strip_prefix("\\A") {
-            Some(rest) => (rest, true),
-            None => (self.pattern.strip_prefix('^')?, false),
-        };
-        let extended = self.options.contains('x');
-        let anchored = !self.options.contains('m') || any_line;
-        if !anchored || self.options.contains('i') || rest.contains('|') {
-            return None;
-        }
-        let mut prefix = String::new();
-        let mut chars = rest.chars().peekable();
-        let mut exact = true;
-        while let Some(next) = chars.next() {
-            match next {
-                '*' | '?' | '{' => {
-                    // The character before is optional.
-                    prefix.pop();
-                    exact = false;
-                    break;
-                }
-                '\\' => match chars.next() {
-                    Some(escaped) if !escaped.is_ascii_alphanumeric() => prefix.push(escaped),
-                    _ => {
-                        exact = false;
-                        break;
-                    }
-                },
-                '^' | '$' | '.' | '[' | '(' | ')' | '+' => {
-                    exact = false;
-                    break;
-                }
-                '#' if extended => {
-                    exact = false;
-                    break;
-                }
-                space if extended && space.is_ascii_whitespace() => {}
-                literal => prefix.push(literal),
-            }
-        }
-        (!prefix.is_empty()).then_some((prefix, exact))
-    }
 }
 
 /// The first of the options that MongoDB does not know.
@@ -207,32 +162,5 @@ mod tests {
         }
         assert!(Regex::new("^b", "").unwrap().find_at("ab", 1).unwrap().is_none());
         assert_eq!(Regex::new("(?<=a)b", "").unwrap().find_at("ab", 1).unwrap().unwrap().whole, 1..2);
-    }
-
-    #[test]
-    fn anchored_literals_are_known_to_the_planner() {
-        for (pattern, options, expected) in [
-            ("^abc", "", Some(("abc", true))),
-            ("^abc", "s", Some(("abc", true))),
-            ("\\Aabc", "m", Some(("abc", true))),
-            ("^abc", "m", None),
-            ("^abc", "i", None),
-            ("abc", "", None),
-            ("^ab?", "", Some(("a", false))),
-            ("^ab*c", "", Some(("a", false))),
-            ("^ab{0,1}", "", Some(("a", false))),
-            ("^ab+c", "", Some(("ab", false))),
-            ("^a.c", "", Some(("a", false))),
-            ("^a\\.c", "", Some(("a.c", true))),
-            ("^a\\dc", "", Some(("a", false))),
-            ("^abc$", "", Some(("abc", false))),
-            ("^a|b", "", None),
-            ("^a b#c\n", "x", Some(("ab", false))),
-            ("^", "", None),
-        ] {
-            let regex = Regex::new(pattern, options).unwrap();
-            let expected = expected.map(|(text, exact)| (text.to_owned(), exact));
-            assert_eq!(regex.literal_prefix(), expected, "{regex:?}");
-        }
     }
 }

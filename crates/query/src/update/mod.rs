@@ -136,10 +136,6 @@ impl Update {
         matches!(self.kind, Kind::Operators { .. })
     }
 
-    pub fn is_replacement(&self) -> bool {
-        matches!(self.kind, Kind::Replacement(_))
-    }
-
     /// Whether a path holds `$`, so that the filter's match must be known.
     pub fn requires_position(&self) -> bool {
         matches!(self.kind, Kind::Operators { positional: true, .. })

@@ -106,7 +106,7 @@ fn what_is_no_update_is_refused() {
 #[test]
 fn an_update_knows_its_kind_its_position_and_what_it_may_touch() {
     let update = parse(&doc! {"$set": {"a.$.b": 1, "c.0.d": 1}, "$rename": {"e": "f.g"}}).unwrap();
-    assert!(!update.is_replacement() && update.requires_position());
+    assert!(update.is_operators() && update.requires_position());
     let touched: Vec<String> = update.touched_paths().unwrap().iter().map(Path::to_string).collect();
     assert_eq!(touched, ["a.b", "c.d", "e", "f.g"]);
     for (path, expected) in [
@@ -126,7 +126,7 @@ fn an_update_knows_its_kind_its_position_and_what_it_may_touch() {
         assert_eq!(update.may_touch(&Path::parse(path)), expected, "{path}");
     }
     let replacement = parse(&doc! {"a": 1}).unwrap();
-    assert!(replacement.is_replacement() && !replacement.requires_position());
+    assert!(!replacement.is_operators() && !replacement.requires_position());
     assert!(replacement.touched_paths().is_none() && replacement.may_touch(&Path::parse("z")));
 }
 

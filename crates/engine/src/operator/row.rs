@@ -69,6 +69,11 @@ impl Row {
     /// Tells expressions what is known of the row beside its document.
     pub fn describe<'a>(&'a self, env: &mut Env<'a>) {
         env.record = (self.record.0 != 0).then_some(self.record.0 as i64);
+        self.describe_key(env);
+    }
+
+    /// The same, for stages to whose expressions MongoDB tells the key alone.
+    pub fn describe_key<'a>(&'a self, env: &mut Env<'a>) {
         env.key = self.key.as_deref().map(Document::as_raw);
     }
 

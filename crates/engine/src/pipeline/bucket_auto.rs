@@ -72,7 +72,9 @@ impl BucketAuto {
         while let Some(row) = self.input.next(context)? {
             context.tick()?;
             let document = row.document();
-            let value = self.stage.group_by.evaluate(&Env::new(document, &self.bindings))?;
+            let mut env = Env::new(document, &self.bindings);
+            row.describe_key(&mut env);
+            let value = self.stage.group_by.evaluate(&env)?;
             if self.stage.granularity.is_some() {
                 stage::check_granularity(value.raw())?;
             }
@@ -81,7 +83,8 @@ impl BucketAuto {
             let mut writer = Writer::with_capacity(document.as_bytes().len() + 64);
             writer.append("value", value.raw_or_null());
             writer.append("document", RawValue::Document(document));
-            self.buffer.push(&key, Row::of(writer.finish()))?;
+            let wrapped = Row { key: row.key.clone(), ..Row::of(writer.finish()) };
+            self.buffer.push(&key, wrapped)?;
             self.rows += 1;
         }
         Ok(())
@@ -95,7 +98,8 @@ impl BucketAuto {
     }
 
     fn add(&self, bucket: &mut Bucket, sorted: Sorted) -> Result<()> {
-        let env = Env::new(sorted.document()?, &self.bindings);
+        let mut env = Env::new(sorted.document()?, &self.bindings);
+        sorted.row.describe_key(&mut env);
         for ((_, accumulator), state) in self.stage.fields.iter().zip(&mut bucket.states) {
             accumulator.accumulate(state, &env)?;
         }

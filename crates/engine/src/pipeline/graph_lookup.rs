@@ -153,7 +153,9 @@ impl GraphLookup {
         let collator = collator(&stage.collation);
         let mut search = Search::default();
         let mut frontier = Vec::new();
-        let start = self.stage.start_with.evaluate(&Env::new(row.document(), &self.bindings))?;
+        let mut env = Env::new(row.document(), &self.bindings);
+        row.describe_key(&mut env);
+        let start = self.stage.start_with.evaluate(&env)?;
         if let Some(flaw) = &self.flaw {
             return Err(flaw.clone());
         }

@@ -23,7 +23,9 @@ impl Step for Redact {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         while let Some(row) = self.input.next(context)? {
             context.tick()?;
-            match self.stage.apply(&Env::new(row.document(), &self.bindings))? {
+            let mut env = Env::new(row.document(), &self.bindings);
+            row.describe_key(&mut env);
+            match self.stage.apply(&env)? {
                 Redacted::Kept => return Ok(Some(row)),
                 Redacted::Pruned => {}
                 Redacted::Changed(document) => {

@@ -83,13 +83,13 @@ pub(super) fn check_folded(id: &Expression, fields: &[(Box<str>, Accumulator)]) 
     all.try_for_each(|expression| expression.clone().optimised().map(drop))
 }
 
-impl Group {
-    /// Whether it looks at the keys by which its documents were found.
-    pub(super) fn wants_index_key(&self) -> bool {
-        let accumulated = self.fields.iter().flat_map(|(_, accumulator)| accumulator.expressions());
-        std::iter::once(&self.id).chain(accumulated).any(Expression::wants_index_key)
-    }
+/// Whether the keys are looked at by which the documents of groups were found.
+pub(super) fn want_index_key(id: &Expression, fields: &[(Box<str>, Accumulator)]) -> bool {
+    let accumulated = fields.iter().flat_map(|(_, accumulator)| accumulator.expressions());
+    std::iter::once(id).chain(accumulated).any(Expression::wants_index_key)
+}
 
+impl Group {
     pub(super) fn collator(&self) -> Option<&dyn Collator> {
         collator(&self.collation)
     }

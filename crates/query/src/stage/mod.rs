@@ -343,7 +343,11 @@ impl Pipeline {
             Stage::Project(stage) => stage.projection.wants_index_key(),
             Stage::AddFields(stage) => stage.projection.wants_index_key(),
             Stage::ReplaceRoot(stage) => stage.expression.wants_index_key(),
-            Stage::Group(stage) => stage.wants_index_key(),
+            Stage::Group(stage) => group::want_index_key(&stage.id, &stage.fields),
+            Stage::BucketAuto(stage) => group::want_index_key(&stage.group_by, &stage.fields),
+            Stage::Redact(stage) => stage.expression.wants_index_key(),
+            Stage::Lookup(stage) => stage.variables.definitions.iter().any(|(_, it)| it.wants_index_key()),
+            Stage::GraphLookup(stage) => stage.start_with.wants_index_key(),
             _ => false,
         })
     }

@@ -118,7 +118,7 @@ impl Lookup {
         }
         match &mut self.finder {
             Finder::Flawed(flaw) => {
-                bindings_for(&self.stage, document, &self.bindings)?;
+                bindings_for(&self.stage, row, &self.bindings)?;
                 return Err(flaw.clone());
             }
             Finder::Equality(join) => {
@@ -129,7 +129,7 @@ impl Lookup {
             }
             Finder::Inner(join) => {
                 let definitions = &self.stage.variables.definitions;
-                let bindings = bindings_for(&self.stage, document, &self.bindings)?;
+                let bindings = bindings_for(&self.stage, row, &self.bindings)?;
                 join.find(&mut values, definitions.len(), &bindings, &mut self.found, context)?;
             }
         }
@@ -213,7 +213,7 @@ impl Lookup {
         if let Some(filter) = &self.stage.matching {
             stages.push(Stage::Match(stage::Match { filter: filter.clone() }));
         }
-        let bindings = bindings_for(&self.stage, document, &self.bindings)?;
+        let bindings = bindings_for(&self.stage, row, &self.bindings)?;
         self.reader.open(&namespace_of(&self.stage), &Pipeline { stages }, &bindings, context)
     }
 
@@ -237,12 +237,13 @@ fn with_matching(stage: &stage::Lookup, mut inner: stage::Inner) -> stage::Inner
 }
 
 /// The variables around, and behind them what the document gives to the stage's own.
-fn bindings_for(stage: &stage::Lookup, document: RawDocument<'_>, around: &Bindings) -> Result<Bindings> {
+fn bindings_for(stage: &stage::Lookup, row: &Row, around: &Bindings) -> Result<Bindings> {
     let definitions = &stage.variables.definitions;
     if definitions.is_empty() {
         return Ok(around.clone());
     }
-    let env = Env::new(document, around);
+    let mut env = Env::new(row.document(), around);
+    row.describe_key(&mut env);
     let mut own = Vec::with_capacity(definitions.len());
     for (_, expression) in definitions {
         own.push(expression.evaluate(&env)?.into_value());

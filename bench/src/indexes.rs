@@ -36,6 +36,10 @@ pub fn all() -> Vec<Workload> {
         Workload { prepare: prepare_collated, ..row("find_collated", 16, 30_000, 0.5, find_collated) },
         Workload { prepare: prepare_hashed, ..row("find_hashed", 1, 10_000, 0.5, find_hashed) },
         Workload { prepare: prepare_intersected, ..row("find_intersected", 1, 200, 1.0, find_intersected) },
+        Workload {
+            prepare: prepare_intersected,
+            ..row("find_intersected_hint", 1, 200, 1.0, find_by_one_of_two)
+        },
         Workload { prepare: prepare_intersected, ..row("count_intersected", 1, 200, 1.0, count_intersected) },
         Workload {
             writes: true,
@@ -152,14 +156,23 @@ fn find_hashed(place: Place) -> Operation {
     random(place, DOCS_COUNT, find, |reply| found(reply, 1))
 }
 
-fn find_intersected(place: Place) -> Operation {
-    let find = doc! {
+fn by_two_fields() -> Document {
+    doc! {
         "find": INTERSECTED,
         "filter": {"region": MARK, "kind": 3},
         "projection": {"_id": 1},
         "batchSize": 1001,
         "singleBatch": true,
-    };
+    }
+}
+
+fn find_intersected(place: Place) -> Operation {
+    random(place, 10, by_two_fields(), |reply| found(reply, 1000))
+}
+
+fn find_by_one_of_two(place: Place) -> Operation {
+    let mut find = by_two_fields();
+    find.push("hint", "region_1");
     random(place, 10, find, |reply| found(reply, 1000))
 }
 

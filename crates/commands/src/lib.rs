@@ -1,6 +1,6 @@
 //! MongoDB's commands over the engine: one file a command, one table of commands.
 //!
-//! [`run`] is the whole interface: a request in, a reply out. Errors become documents in [`reply`] and
+//! [`run`] is the whole interface: a request in, a reply out. Errors become documents in `reply` and
 //! nowhere else.
 
 mod about;

@@ -40,7 +40,7 @@ pub(crate) fn put(document: RawDocument<'_>, names: &[Box<str>], value: Option<R
     out.finish()
 }
 
-/// [`put`] for those who have the path as a text.
+/// `put` for those who have the path as a text.
 pub fn with_value(document: RawDocument<'_>, path: &str, value: Option<RawValue<'_>>) -> Document {
     put(document, &names(path), value)
 }

@@ -1,12 +1,12 @@
 //! Maintenance: declared patterns kept true by the write that would break them.
 //!
-//! The door hands every change of a document that patterns concern to [`carry`]. It runs the database's patterns
+//! The door hands every change of a document that patterns concern to `carry`. It runs the database's patterns
 //! in the order of their graph over the documents touched so far: those that keep fields of a touched document
 //! shape its after-image, those that read from it touch others. At the end every touched document is written
 //! once, and everything goes in one commit.
 //!
 //! What a pattern relies on may not change before that commit. So it shares the source documents that it copies
-//! from, holds the groups that it changes alone, and reads both as of the newest commit: see [`locks`].
+//! from, holds the groups that it changes alone, and reads both as of the newest commit: see `locks`.
 //!
 //! Invariant: nothing is written before everything that can fail has succeeded.
 

@@ -2,7 +2,7 @@
 //!
 //! Steps pull rows from each other, one at a time. Rows flow as raw bytes; a step that keeps a document
 //! as it is passes the row on. The head of a pipeline is absorbed into a read of its collection, so that
-//! indexes do what they can (`absorb`); each stage behind becomes a step ([`step`]), and there is one file
+//! indexes do what they can (`absorb`); each stage behind becomes a step (`step`), and there is one file
 //! for each kind.
 //!
 //! Steps own what they need: the snapshot, the stage's payload, their input. So a pipeline can wait in a
@@ -60,7 +60,7 @@ use crate::write::Unit;
 /// What runs for a stage.
 pub trait Step: Send {
     /// The next row, or none once there are no more; whoever got none does not ask again, unless it is a `$facet`
-    /// that has more for the step ([`facet`]).
+    /// that has more for the step (`facet`).
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>>;
 
     /// Takes in what its input has for now, more being expected, and says whether it can: only a step that gives

@@ -2,7 +2,7 @@
 //!
 //! A statement (`insert`, `update`, `delete`, `find_and_modify`) finds its candidates by a plan, then
 //! for each: takes the record's intent, reads its newest version, matches again, and hands the change
-//! to the [`door`], which writes record, index keys and counts. A [`Unit`] collects the changes and
+//! to the `door`, which writes record, index keys and counts. A [`Unit`] collects the changes and
 //! gives them to the commit queue in batches; a multi-statement transaction collects them until its end.
 
 mod delete;

@@ -5,7 +5,7 @@
 //!
 //! Histories leave nothing to the choice of a plan: sorts end in `_id`, single updates name their
 //! document, rows without a sort are compared in any order. So every difference is one, but for those
-//! that [`permitted`] lists, each with its reason, and those that mongod explains itself ([`experiment`]).
+//! that `permitted` lists, each with its reason, and those that mongod explains itself (`experiment`).
 
 mod collations;
 mod experiment;

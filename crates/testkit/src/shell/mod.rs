@@ -1,7 +1,7 @@
 //! The shell's relaxed syntax for BSON, both ways: what specs are written in and reports are printed in.
 //!
 //! `{_id: 1, at: ISODate("2024-01-15T10:00:00Z"), price: NumberDecimal("9.90")}`. The two directions
-//! agree: what [`print`] writes, [`parse`] reads back to the same bytes, so types show in the text
+//! agree: what [`print`](print()) writes, [`parse`](parse()) reads back to the same bytes, so types show in the text
 //! (`5` is an int, `5.0` a double, `Long(5)` a long).
 //!
 //! Three placeholders exist beside the values. `<any>` stands for one value, `<cursor>` for an open

@@ -6,7 +6,6 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
@@ -85,8 +84,7 @@ pub(crate) fn make_room(
     // With nothing written yet, the unit sees what is published: the first record there is the oldest for good, since
     // new ones come behind and the counter is held.
     let publishes = unit.transaction().is_empty();
-    let known = &collection.shared.oldest_record;
-    let lower = layout::record_key(collection.id, RecordId(known.load(Ordering::Relaxed)));
+    let lower = layout::record_key(collection.id, collection.oldest_in(&snapshot));
     let upper = layout::record_key(collection.id, RecordId(u64::MAX));
     let scan = snapshot.scan(
         Space::Records,
@@ -100,7 +98,7 @@ pub(crate) fn make_room(
         }
         let record = layout::record_id_of(&entry?.0);
         if publishes && oldest.is_empty() {
-            known.fetch_max(record.0, Ordering::Relaxed);
+            collection.note_oldest(record, snapshot.commit_time());
         }
         let Some(newest) = unit.lock_record(collection.id, record)? else { continue };
         // SAFETY: records hold documents that passed validation.

@@ -18,8 +18,8 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
-use kilim_storage::{Direction, Snapshot, Space};
-use parking_lot::RwLock;
+use kilim_storage::{CommitTime, Direction, Snapshot, Space};
+use parking_lot::{Mutex, RwLock};
 
 use crate::capped::Capped;
 use crate::index::{BuildingIndex, Index, IndexId, IndexSpec, KeyPart, Multikey, Usage, Wildcard};
@@ -67,11 +67,17 @@ pub struct Shared {
     /// Writers hold it shared for as long as their transaction lives; a schema change holds it whole.
     pub lock: Arc<RwLock<()>>,
     pub next_record: AtomicU64,
-    /// No record of a capped collection before this one is left in what is published, nor ever will be. Whoever looks
-    /// for the oldest need not pass all that have gone before it.
-    pub oldest_record: AtomicU64,
+    oldest: Mutex<Oldest>,
     pub plan_cache: PlanCache,
     pub scans: Scans,
+}
+
+/// No record of a capped collection before this one is left in states from a time on, nor ever will be: whoever reads
+/// from the first need not pass all that have gone.
+#[derive(Debug, Clone, Copy, Default)]
+struct Oldest {
+    record: u64,
+    since: CommitTime,
 }
 
 /// How often all records were read, one after the other.
@@ -258,7 +264,7 @@ impl Shared {
         Shared {
             lock: Arc::new(RwLock::new(())),
             next_record: AtomicU64::new(last_record + 1),
-            oldest_record: AtomicU64::new(0),
+            oldest: Mutex::default(),
             plan_cache: PlanCache::default(),
             scans: Scans::default(),
         }
@@ -272,6 +278,23 @@ impl Collection {
     pub fn index_named(&self, name: &str) -> Option<&Arc<Index>> {
         let name = self.own_index_name(name)?;
         self.indexes.iter().find(|index| index.spec.name == name)
+    }
+
+    /// Notes the first record that a capped collection has in a published state.
+    pub(crate) fn note_oldest(&self, record: RecordId, since: CommitTime) {
+        let mut oldest = self.shared.oldest.lock();
+        if record.0 > oldest.record {
+            *oldest = Oldest { record: record.0, since };
+        }
+    }
+
+    /// Before this record there is none in a state.
+    pub(crate) fn oldest_in(&self, snapshot: &Snapshot) -> RecordId {
+        if self.capped.is_none() {
+            return RecordId(0);
+        }
+        let oldest = *self.shared.oldest.lock();
+        RecordId(if snapshot.commit_time() >= oldest.since { oldest.record } else { 0 })
     }
 
     /// Ends the builds of a collection that is gone: nobody will see what they make.

@@ -62,6 +62,7 @@ pub(crate) fn plan_for(
         indexes: &collection.indexes,
         cache: &collection.shared.plan_cache,
         clustered: collection.clustered,
+        oldest: collection.oldest_in(snapshot),
         behind: behind.as_ref(),
         interrupt: &|| unit.operation.check(),
     };

@@ -60,6 +60,11 @@ impl Tail {
         self.behind = Patches::of(engine, namespace, snapshot, Audience::User)?;
         let (mut lower, mut upper) = (RecordId(0), RecordId(u64::MAX));
         match self.last {
+            // It need not pass all that have gone.
+            None if !self.backwards => {
+                let collection = engine.catalog().by_id(self.collection).cloned();
+                lower = collection.map_or(lower, |collection| collection.oldest_in(snapshot));
+            }
             None => {}
             Some(last) => {
                 if snapshot.get(Space::Records, &layout::record_key(self.collection, last))?.is_none() {

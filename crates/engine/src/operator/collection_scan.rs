@@ -26,6 +26,7 @@ pub(super) struct CollectionScan {
 
 impl CollectionScan {
     pub(super) fn new(
+        from: RecordId,
         filter: Option<Arc<Filter>>,
         backward: bool,
         order: Option<&Index>,
@@ -39,7 +40,7 @@ impl CollectionScan {
                 let (lower, upper) = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
                 return source.snapshot.scan(Space::Index, lower, upper, direction);
             }
-            let lower = layout::record_key(source.collection, RecordId(0));
+            let lower = layout::record_key(source.collection, from);
             let upper = layout::record_key(source.collection, RecordId(u64::MAX));
             source.snapshot.scan(
                 Space::Records,

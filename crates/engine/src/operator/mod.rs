@@ -171,9 +171,10 @@ impl Operator {
                 Kind::RecordCount(count::RecordCount::new(*skip, *limit, source))
             }
             Node::IdLookup { index, id } => Kind::IdLookup(id_lookup::IdLookup::new(index, id, source)),
-            Node::CollectionScan { filter, backward, ordered_by } => {
+            Node::CollectionScan { from, filter, backward, ordered_by } => {
                 let order = ordered_by.as_deref();
                 Kind::CollectionScan(collection_scan::CollectionScan::new(
+                    *from,
                     filter.clone(),
                     *backward,
                     order,

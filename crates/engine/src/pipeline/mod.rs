@@ -404,6 +404,7 @@ impl Prepared {
             indexes: &collection.indexes,
             cache: &collection.shared.plan_cache,
             clustered: collection.clustered,
+            oldest: collection.oldest_in(self.reader.snapshot()),
             behind: self.reader.behind(collection),
             interrupt: context.interrupt,
         };

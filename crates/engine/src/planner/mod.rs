@@ -53,7 +53,7 @@ pub use node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind, Skippin
 pub(crate) use solution::range_key;
 pub use trial::Trial;
 
-use crate::catalog::CollectionId;
+use crate::catalog::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::maintenance::Patches;
 use crate::operator::{Operator, Row};
@@ -129,6 +129,8 @@ pub struct PlannerInput<'a> {
     pub cache: &'a PlanCache,
     /// Records come in the order of `_id`.
     pub clustered: bool,
+    /// Before this record there is none in the snapshot.
+    pub oldest: RecordId,
     /// What is pending for its documents, as of the snapshot.
     pub(crate) behind: Option<&'a Arc<Patches>>,
     /// Called while candidates are tried; an error ends the planning.

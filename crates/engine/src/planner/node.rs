@@ -9,6 +9,7 @@ use kilim_query::sort::Sort;
 
 use super::interval::IntervalList;
 use super::wildcard;
+use crate::catalog::RecordId;
 use crate::index::Index;
 
 #[derive(Debug, Clone)]
@@ -26,6 +27,8 @@ pub enum Node {
         id: Value,
     },
     CollectionScan {
+        /// Before this record there is none.
+        from: RecordId,
         filter: Option<Arc<Filter>>,
         backward: bool,
         /// The index whose order is the collection's own, where that is not insertion.

@@ -655,7 +655,7 @@ fn project(request: &ReadRequest, input: Node) -> Node {
 fn collection_scan(input: &PlannerInput<'_>, request: &ReadRequest, backward: bool) -> Node {
     let filter = (!request.filter.is_trivial()).then(|| request.filter.clone());
     let ordered_by = input.indexes.first().filter(|_| input.clustered).cloned();
-    around(request, Node::CollectionScan { filter, backward, ordered_by })
+    around(request, Node::CollectionScan { from: input.oldest, filter, backward, ordered_by })
 }
 
 /// By the indexes of a filter's branches, which together find all candidates, and the filter again on what is seen of

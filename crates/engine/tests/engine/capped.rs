@@ -65,3 +65,18 @@ fn many_writers_share_the_bounds() {
         db.check();
     });
 }
+
+#[test]
+fn a_state_from_before_still_shows_what_has_gone_since() {
+    everywhere(|db| {
+        capped(&db, 10);
+        db.insert("c", &numbered(0..300, |_| doc! {}));
+        let mut transaction = db.transaction(1, 1);
+        assert_eq!(ids(&transaction.find("c", doc! {}).unwrap()), (290..300).collect::<Vec<i64>>());
+        db.insert("c", &numbered(300..600, |_| doc! {}));
+        assert_eq!(left(&db), (590..600).collect::<Vec<i64>>());
+        assert_eq!(ids(&transaction.find("c", doc! {}).unwrap()), (290..300).collect::<Vec<i64>>());
+        transaction.commit().unwrap();
+        db.check();
+    });
+}

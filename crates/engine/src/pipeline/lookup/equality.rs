@@ -232,6 +232,7 @@ impl EqualityJoin {
             indexes: &self.collection.indexes,
             cache: &self.collection.shared.plan_cache,
             clustered: self.collection.clustered,
+            oldest: self.collection.oldest_in(&self.snapshot),
             behind: self.behind.as_ref(),
             interrupt: context.interrupt,
         };

@@ -130,6 +130,7 @@ impl Fixture {
             indexes: &self.indexes,
             cache: &self.cache,
             clustered: false,
+            oldest: RecordId(0),
             behind: None,
             interrupt: &|| Ok(()),
         }

@@ -126,7 +126,7 @@ impl World {
         let mut expected: Vec<(Value, Vec<&Value>, i32)> = Vec::new();
         let ratings: Vec<Value> = self.reviews.iter().filter_map(|review| at(review, "rating")).collect();
         for rating in &ratings {
-            let key = match rating {
+            let rest = match rating {
                 Value::Null => Value::Null,
                 Value::Int32(number) => Value::Int32(number % 3),
                 Value::Int64(number) => Value::Int64(number % 3),
@@ -134,6 +134,7 @@ impl World {
                 // No remainder, no group.
                 _ => continue,
             };
+            let key = Value::Document(doc! {"rest": rest, "isNumber": rating.as_raw().is_number()});
             let at = expected.iter().position(|(known, _, _)| equal(known, &key)).unwrap_or_else(|| {
                 expected.push((key, Vec::new(), 0));
                 expected.len() - 1

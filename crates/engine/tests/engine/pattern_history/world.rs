@@ -104,7 +104,8 @@ pub fn declarations(seed: u64) -> Vec<(&'static str, Document)> {
             doc! {"name": "byRating", "computed": {
                 "from": "reviews", "whenNotMatched": "insert",
                 "pipeline": [{"$group": {
-                    "_id": {"$mod": ["$rating", 3]}, "count": {"$count": {}}, "sum": {"$sum": "$rating"},
+                    "_id": {"rest": {"$mod": ["$rating", 3]}, "isNumber": {"$isNumber": "$rating"}},
+                    "count": {"$count": {}}, "sum": {"$sum": "$rating"},
                 }}],
             }},
         ),

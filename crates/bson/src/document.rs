@@ -190,9 +190,12 @@ pub struct Writer {
     bytes: Vec<u8>,
     /// Where the document's own length bytes are.
     start: usize,
-    /// Where those of each open container are; flat documents need no memory for it.
-    open: Vec<usize>,
+    /// Where those of the innermost open container are, or [`NONE_OPEN`]. Until it is closed they hold where those of
+    /// the one around it are.
+    innermost: u32,
 }
+
+const NONE_OPEN: u32 = u32::MAX;
 
 impl Writer {
     pub fn new() -> Writer {
@@ -206,7 +209,7 @@ impl Writer {
     /// Writes behind what `prefix` holds already; get all of it back with [`Writer::finish_bytes`].
     pub fn after(prefix: Vec<u8>) -> Writer {
         let start = prefix.len();
-        let mut writer = Writer { bytes: prefix, start, open: Vec::new() };
+        let mut writer = Writer { bytes: prefix, start, innermost: NONE_OPEN };
         writer.bytes.extend_from_slice(&[0; 4]);
         writer
     }
@@ -215,7 +218,7 @@ impl Writer {
     pub fn resume(document: Document) -> Writer {
         let mut bytes = document.bytes;
         bytes.pop();
-        Writer { bytes, start: 0, open: Vec::new() }
+        Writer { bytes, start: 0, innermost: NONE_OPEN }
     }
 
     /// Bytes written so far, open containers included.
@@ -266,7 +269,10 @@ impl Writer {
 
     /// Closes the innermost open container.
     pub fn close(&mut self) {
-        let start = self.open.pop().expect("close answers an open");
+        assert_ne!(self.innermost, NONE_OPEN, "close answers an open");
+        let start = self.innermost as usize;
+        let around = self.bytes[start..start + 4].try_into().expect("four bytes");
+        self.innermost = u32::from_le_bytes(around);
         self.end(start);
     }
 
@@ -282,14 +288,15 @@ impl Writer {
 
     /// The document's bytes behind the prefix that [`Writer::after`] was given.
     pub fn finish_bytes(mut self) -> Vec<u8> {
-        debug_assert!(self.open.is_empty(), "every opened container is closed");
+        debug_assert_eq!(self.innermost, NONE_OPEN, "every opened container is closed");
         self.end(self.start);
         self.bytes
     }
 
     fn open_length(&mut self) {
-        self.open.push(self.bytes.len());
-        self.bytes.extend_from_slice(&[0; 4]);
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(&self.innermost.to_le_bytes());
+        self.innermost = start;
     }
 
     fn header(&mut self, kind: u8, name: &str) {

@@ -28,14 +28,14 @@ pub fn first_batch(
     call.unit.figures.add(context.figures);
     writer.close();
     call.engine.metrics.documents_returned.add(cursor.returned);
-    let namespace = cursor.namespace.clone();
-    let id = match exhausted || single {
-        true => 0,
-        false => call.engine.cursors.open(owned_by(call, cursor))?,
-    };
     if let Some(time) = at_cluster_time(call) {
         writer.append("atClusterTime", RawValue::Timestamp(time));
     }
+    if exhausted || single {
+        return finish(writer, 0, &cursor.namespace);
+    }
+    let namespace = cursor.namespace.clone();
+    let id = call.engine.cursors.open(owned_by(call, cursor))?;
     finish(writer, id, &namespace)
 }
 

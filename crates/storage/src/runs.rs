@@ -65,13 +65,12 @@ struct Slot {
     heat: u8,
     used: bool,
     run: Option<Arc<Run>>,
+    /// What the run takes, if there is one.
+    bytes: usize,
 }
 
 /// Rows by the last byte of their key.
-pub(crate) struct Run {
-    rows: Vec<(u8, Bytes)>,
-    bytes: usize,
-}
+type Run = [(u8, Bytes)];
 
 /// What is known of a key without asking the backend.
 pub(crate) enum Known {
@@ -95,7 +94,7 @@ impl Runs {
         match &slot.run {
             Some(run) if at >= slot.modified => {
                 slot.used = true;
-                Known::Row(run.get(last))
+                Known::Row(row_of(run, last))
             }
             Some(_) => Known::Nothing,
             None => {
@@ -110,7 +109,7 @@ impl Runs {
         let (prefix, last) = split(key)?;
         let shard = self.shard(&prefix).lock();
         let slot = shard.slots.get(&prefix).filter(|slot| at >= slot.modified)?;
-        slot.run.as_ref().map(|run| run.get(last))
+        slot.run.as_ref().map(|run| row_of(run, last))
     }
 
     fn find(&self, prefix: &Prefix, at: CommitTime) -> Option<Arc<Run>> {
@@ -132,7 +131,8 @@ impl Runs {
         if at < slot.modified || slot.run.is_some() {
             return;
         }
-        slot.run = Some(Arc::new(Run { rows, bytes }));
+        slot.run = Some(rows.into());
+        slot.bytes = bytes;
         slot.used = false;
         shard.bytes += bytes;
         shard.order.push_back(prefix);
@@ -170,8 +170,8 @@ impl Shard {
         let slot = self.slots.entry(prefix).or_default();
         slot.modified = time;
         slot.heat = 0;
-        if let Some(run) = slot.run.take() {
-            self.bytes -= run.bytes;
+        if slot.run.take().is_some() {
+            self.bytes -= slot.bytes;
         }
         if self.slots.len() > SLOTS_MAX {
             let mut floor = self.floor;
@@ -192,9 +192,9 @@ impl Shard {
             let Some(slot) = self.slots.get_mut(&prefix) else { continue };
             if std::mem::take(&mut slot.used) {
                 self.order.push_back(prefix);
-            } else if let Some(run) = slot.run.take() {
+            } else if slot.run.take().is_some() {
                 slot.heat = 0;
-                self.bytes -= run.bytes;
+                self.bytes -= slot.bytes;
             }
         }
         // A run that ended and came back stands here twice.
@@ -208,20 +208,18 @@ impl Shard {
     }
 }
 
-impl Run {
-    fn get(&self, last: u8) -> Option<Bytes> {
-        let (first, _) = self.rows.first()?;
-        // Where nothing was deleted, records follow each other; where something was, this one comes before.
-        let at = usize::from(last.checked_sub(*first)?);
-        if let Some((found, value)) = self.rows.get(at)
-            && *found == last
-        {
-            return Some(value.clone());
-        }
-        let before = &self.rows[..at.min(self.rows.len())];
-        let at = before.binary_search_by_key(&last, |(last, _)| *last).ok()?;
-        Some(before[at].1.clone())
+fn row_of(run: &Run, last: u8) -> Option<Bytes> {
+    let (first, _) = run.first()?;
+    // Where nothing was deleted, records follow each other; where something was, this one comes before.
+    let at = usize::from(last.checked_sub(*first)?);
+    if let Some((found, value)) = run.get(at)
+        && *found == last
+    {
+        return Some(value.clone());
     }
+    let before = &run[..at.min(run.len())];
+    let at = before.binary_search_by_key(&last, |(last, _)| *last).ok()?;
+    Some(before[at].1.clone())
 }
 
 fn split(key: &[u8]) -> Option<(Prefix, u8)> {
@@ -319,10 +317,10 @@ impl RunRows {
 
     /// Goes on from a run, at the row of `last` or the first behind it.
     fn enter(&self, prefix: Prefix, run: Arc<Run>, last: u8) -> From {
-        let next = run.rows.partition_point(|(each, _)| *each < last);
+        let next = run.partition_point(|(each, _)| *each < last);
         let end = match self.ends_before(&join(&prefix, u8::MAX)) {
-            true => run.rows.partition_point(|(each, _)| !self.ends_before(&join(&prefix, *each))),
-            false => run.rows.len(),
+            true => run.partition_point(|(each, _)| !self.ends_before(&join(&prefix, *each))),
+            false => run.len(),
         };
         From::Run { prefix, run, next, end }
     }
@@ -374,11 +372,11 @@ impl Iterator for RunRows {
                 }
                 From::Run { prefix, run, next, end } => {
                     if *next < *end {
-                        let (last, value) = &run.rows[*next];
+                        let (last, value) = &run[*next];
                         *next += 1;
                         return Some(Ok((Bytes::from(join(prefix, *last)), value.clone())));
                     }
-                    let cut = *end < run.rows.len();
+                    let cut = *end < run.len();
                     self.from = match after(prefix) {
                         Some(following) if !cut => From::Key(join(&following, 0)),
                         _ => From::Nowhere,

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use kilim::bson::{Document, RawDocumentBuf, doc};
 use kilim::{Collection, Database};
-use kilim_storage::{Durability, Options, Space, Store};
+use kilim_storage::{Durability, Options, Space, Store, Transaction};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use serde::Deserialize;
 
 const DOCUMENTS: u32 = 100_000;
 const READ_TURNS: u32 = 10;
@@ -32,16 +33,24 @@ fn main() -> Result<()> {
     }
 
     let mut random = SmallRng::seed_from_u64(1);
-    let raw_documents = documents.of_type::<RawDocumentBuf>();
-    let (mut typed, mut raw) = (Turns::default(), Turns::default());
+    let (structs, raw_documents) = (documents.of_type::<Item>(), documents.of_type::<RawDocumentBuf>());
+    let (mut as_document, mut as_struct, mut raw) = (Turns::default(), Turns::default(), Turns::default());
     for _ in 0..READ_TURNS {
-        typed.push(reads(&documents, count, &mut random)?);
+        as_document.push(reads(&documents, count, &mut random)?);
+        as_struct.push(reads(&structs, count, &mut random)?);
         raw.push(reads(&raw_documents, count, &mut random)?);
     }
-    println!("point read, as Document         {typed}");
+    println!("point read, as Document         {as_document}");
+    println!("point read, as a struct         {as_struct}");
     println!("point read, as RawDocumentBuf   {raw}");
 
+    // As full as the library's, so that both write into the same sizes of trees.
     let store = Store::open(&directory.join("storage"), Options::default())?;
+    for first in (0..count).step_by(1000) {
+        let mut transaction = store.begin();
+        (first..count.min(first + 1000)).try_for_each(|id| put(&mut transaction, id))?;
+        transaction.commit(Durability::Durable)?;
+    }
     let (mut library, mut storage) = (Turns::default(), Turns::default());
     for turn in 0..INSERT_TURNS {
         let first = count + turn * INSERTS_A_TURN;
@@ -51,7 +60,14 @@ fn main() -> Result<()> {
                 Ok(())
             })
         };
-        let by_storage = || timed(INSERTS_A_TURN, |n| put(&store, first + n));
+        let by_storage = || {
+            timed(INSERTS_A_TURN, |n| {
+                let mut transaction = store.begin();
+                put(&mut transaction, first + n)?;
+                transaction.commit(Durability::Durable)?;
+                Ok(())
+            })
+        };
         if turn % 2 == 0 {
             library.push(by_library()?);
             storage.push(by_storage()?);
@@ -76,6 +92,18 @@ fn document(id: u32) -> Document {
     doc! {"_id": id, "name": format!("document {id}"), "group": id % 100, "price": f64::from(id) / 3.0, "text": "x".repeat(400)}
 }
 
+/// The same for those who know what is in it.
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "what counts is that it was read")]
+struct Item {
+    #[serde(rename = "_id")]
+    id: i32,
+    name: String,
+    group: i32,
+    price: f64,
+    text: String,
+}
+
 /// As many reads as there are documents.
 fn reads<T: serde::de::DeserializeOwned>(
     documents: &Collection<T>,
@@ -89,14 +117,12 @@ fn reads<T: serde::de::DeserializeOwned>(
 }
 
 /// What an insert puts into storage: the record, the key of `_id`, the count.
-fn put(store: &Store, id: u32) -> Result<()> {
+fn put(transaction: &mut Transaction, id: u32) -> Result<()> {
     let bytes = kilim::bson::serialize_to_vec(&document(id))?;
-    let mut transaction = store.begin();
     let key = id.to_be_bytes();
     transaction.add(b"count", 1, bytes.len() as i64);
     transaction.put(Space::Records, key.to_vec(), bytes);
     transaction.put(Space::Index, key.to_vec(), key.to_vec());
-    transaction.commit(Durability::Durable)?;
     Ok(())
 }
 

@@ -26,17 +26,25 @@ impl Client {
         Client { engine, id, peer, local, metadata: None, app_name: None, in_process: false }
     }
 
-    /// Somebody in this process, without a connection.
+    /// Somebody in this process, who is no connection and not counted as one.
     pub fn in_process(engine: Arc<Engine>) -> Client {
         let nowhere = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-        let mut client = Client::new(engine, 0, nowhere, nowhere);
-        client.in_process = true;
-        client
+        Client {
+            engine,
+            id: 0,
+            peer: nowhere,
+            local: nowhere,
+            metadata: None,
+            app_name: None,
+            in_process: true,
+        }
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.engine.metrics.connections_current.subtract(1);
+        if !self.in_process {
+            self.engine.metrics.connections_current.subtract(1);
+        }
     }
 }

@@ -15,6 +15,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Deserialize;
 
+/// What the server uses. A program that embeds the library chooses its own, and a read makes some thirty small
+/// allocations.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const DOCUMENTS: u32 = 100_000;
 const READ_TURNS: u32 = 10;
 const INSERT_TURNS: u32 = 100;

@@ -27,13 +27,19 @@ pub(super) struct IdLookup {
 
 impl IdLookup {
     pub(super) fn new(index: &Arc<Index>, id: &Value, source: &Source<'_>) -> IdLookup {
-        let mut key = Vec::with_capacity(24);
-        encode_value_with(&mut key, id.as_raw(), index.spec.key[0].descending, index.spec.collator());
+        let mut entry = Vec::with_capacity(32);
+        entry.extend_from_slice(&layout::index_prefix(index.id));
+        let key_at = entry.len();
+        encode_value_with(&mut entry, id.as_raw(), index.spec.key[0].descending, index.spec.collator());
+        let is_long = entry.len() - key_at > layout::KEY_BYTES_MAX;
+        if is_long {
+            entry = layout::unique_entry(index.id, &entry[key_at..]);
+        }
         IdLookup {
             collection: source.collection,
             snapshot: source.snapshot.clone(),
-            entry: layout::unique_entry(index.id, &key),
-            recheck: (key.len() > layout::KEY_BYTES_MAX).then(|| (id.clone(), index.clone())),
+            entry,
+            recheck: is_long.then(|| (id.clone(), index.clone())),
             done: false,
             behind: source.behind.cloned(),
         }

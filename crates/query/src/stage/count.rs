@@ -25,6 +25,9 @@ pub(super) fn parse(
     if name.starts_with('$') {
         return Err(Error::location(40158, "the count field cannot be a $-prefixed path"));
     }
+    if name.contains('\0') {
+        return Err(Error::location(40159, "the count field cannot contain a null byte"));
+    }
     if name.contains('.') {
         return Err(Error::location(40160, "the count field cannot contain '.'"));
     }

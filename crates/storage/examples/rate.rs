@@ -58,10 +58,7 @@ fn main() {
 }
 
 fn open(dir: &std::path::Path) -> Store {
-    let mut options = Options { cache_bytes: 2 << 30, ..Options::default() };
-    if let Some(threads) = std::env::var("RATE_WORKERS").ok().and_then(|threads| threads.parse().ok()) {
-        options.worker_threads = threads;
-    }
+    let options = Options { cache_bytes: 2 << 30, ..Options::default() };
     match Store::open(dir, options) {
         Ok(store) => store,
         Err(error) => {

@@ -1,8 +1,8 @@
-//! The store's own threads: the syncer and the reclaimer.
+//! The store's own threads: the syncer, the keeper and the reclaimer.
 //!
-//! The syncer puts relaxed commits on disk within 100 ms, commits tickets that nobody waits for, and gives the
-//! backend its upkeep. The reclaimer gives back the space of dropped collections; it may wait long for a
-//! compaction, hence a thread of its own.
+//! The syncer puts relaxed commits on disk within 100 ms and commits tickets that nobody waits for. The keeper gives
+//! the backend its upkeep, checkpoints above all. The reclaimer gives back the space of dropped collections; it
+//! may wait long for a checkpoint, hence a thread of its own.
 
 use crate::reclaim;
 use crate::store::Shared;
@@ -23,6 +23,7 @@ pub(crate) struct Background {
     errands: Mutex<Errands>,
     to_syncer: Condvar,
     to_reclaimer: Condvar,
+    to_keeper: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -40,8 +41,9 @@ impl Background {
         // Marks of the last run.
         shared.background.errands.lock().reclaim = true;
         let mut threads = shared.background.threads.lock();
-        for (name, run) in [("kilim-sync", run_syncer as fn(&Arc<Shared>)), ("kilim-reclaim", run_reclaimer)]
-        {
+        let all: [(&str, fn(&Arc<Shared>)); 3] =
+            [("kilim-sync", run_syncer), ("kilim-keep", run_keeper), ("kilim-reclaim", run_reclaimer)];
+        for (name, run) in all {
             let shared = shared.clone();
             let spawned = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
             threads
@@ -55,6 +57,7 @@ impl Background {
         self.errands.lock().stop = true;
         self.to_syncer.notify_all();
         self.to_reclaimer.notify_all();
+        self.to_keeper.notify_all();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread of the store panicked");
@@ -82,6 +85,10 @@ impl Background {
         }
     }
 
+    pub(crate) fn keep_soon(&self) {
+        self.to_keeper.notify_one();
+    }
+
     pub(crate) fn reclaim_soon(&self) {
         self.errands.lock().reclaim = true;
         self.to_reclaimer.notify_one();
@@ -90,21 +97,21 @@ impl Background {
 
 fn run_syncer(shared: &Arc<Shared>) {
     let background = &shared.background;
-    let mut upkeep_at = Instant::now() + UPKEEP_EVERY;
     loop {
         let (drain, sync) = {
             let mut errands = background.errands.lock();
             loop {
-                let now = Instant::now();
-                let due = errands.sync_at.is_some_and(|at| at <= now);
                 if errands.stop {
                     return;
                 }
-                if errands.drain || due || upkeep_at <= now {
+                let due = errands.sync_at.is_some_and(|at| at <= Instant::now());
+                if errands.drain || due {
                     break;
                 }
-                let until = errands.sync_at.map_or(upkeep_at, |at| at.min(upkeep_at));
-                background.to_syncer.wait_until(&mut errands, until);
+                match errands.sync_at {
+                    Some(at) => drop(background.to_syncer.wait_until(&mut errands, at)),
+                    None => background.to_syncer.wait(&mut errands),
+                }
             }
             let due = errands.sync_at.is_some_and(|at| at <= Instant::now());
             if due {
@@ -122,11 +129,31 @@ fn run_syncer(shared: &Arc<Shared>) {
         if let Err(error) = outcome {
             tracing::warn!(%error, "a background sync failed");
         }
-        if Instant::now() >= upkeep_at {
-            if let Err(error) = shared.backend.maintain() {
-                tracing::warn!(%error, "the backend's upkeep failed");
+    }
+}
+
+fn run_keeper(shared: &Arc<Shared>) {
+    let background = &shared.background;
+    let mut last_warning = None;
+    loop {
+        {
+            let mut errands = background.errands.lock();
+            if !errands.stop {
+                background.to_keeper.wait_for(&mut errands, UPKEEP_EVERY);
             }
-            upkeep_at = Instant::now() + UPKEEP_EVERY;
+            if errands.stop {
+                return;
+            }
+        }
+        if let Err(error) = shared.backend.maintain(&mut |step| shared.exclusively(step)) {
+            // Tried again and again, said once.
+            let warning = error.to_string();
+            if last_warning.as_ref() != Some(&warning) {
+                tracing::warn!(%error, "the store's upkeep failed");
+                last_warning = Some(warning);
+            }
+        } else {
+            last_warning = None;
         }
     }
 }

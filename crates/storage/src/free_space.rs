@@ -1,15 +1,21 @@
 //! The free-space reserve: writes are refused while the disk has less than this, reads go on.
 //!
-//! The backend never recovers from a write that meets a full disk, so the store stops before. The reading is
-//! cached for 100 ms, because it costs a system call; what can be written within that time has to fit the
-//! reserve.
+//! The reserve is what deletions and checkpoints work with when they have to make room. The reading is cached for
+//! 100 ms, because it costs a system call; what can be written within that time has to fit the reserve.
 
+use crate::disk::Disk;
 use kilim_error::{Result, StorageError};
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const READING_VALID: Duration = Duration::from_millis(100);
+
+/// The reserve is this part of the file system, within bounds: a small disk must be usable, and a large one has no
+/// use for more than a checkpoint can need at once.
+const RESERVE_PART: u64 = 50;
+const RESERVE_BYTES_MIN: u64 = 8 << 20;
+const RESERVE_BYTES_MAX: u64 = 512 << 20;
 
 pub(crate) struct FreeSpace {
     probe: Option<Box<dyn Fn() -> Option<u64> + Send + Sync>>,
@@ -21,14 +27,14 @@ pub(crate) struct FreeSpace {
 }
 
 impl FreeSpace {
-    pub(crate) fn of_directory(dir: &Path, reserve_bytes: u64) -> FreeSpace {
-        let path = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes()).ok();
-        FreeSpace::probed_by(
-            path.map(|path| -> Box<dyn Fn() -> Option<u64> + Send + Sync> {
-                Box::new(move || free_bytes_at(&path))
-            }),
-            reserve_bytes,
-        )
+    /// Without a reserve given, it follows the size of the file system.
+    pub(crate) fn of_disk(disk: Arc<dyn Disk>, reserve_bytes: Option<u64>) -> FreeSpace {
+        let reserve_bytes = reserve_bytes.unwrap_or_else(|| {
+            let total = disk.space().map_or(u64::MAX, |space| space.total_bytes);
+            (total / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+        });
+        let probe = move || disk.space().map(|space| space.free_bytes);
+        FreeSpace::probed_by(Some(Box::new(probe)), reserve_bytes)
     }
 
     /// For a store that lives in memory.
@@ -49,7 +55,16 @@ impl FreeSpace {
         }
     }
 
+    /// For writes that free something: the reserve is there for them, but for its last quarter.
+    pub(crate) fn check_little(&self) -> Result<()> {
+        self.check_against(self.reserve_bytes / 4)
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_against(self.reserve_bytes)
+    }
+
+    fn check_against(&self, reserve_bytes: u64) -> Result<()> {
         let Some(probe) = &self.probe else { return Ok(()) };
         let now_ms = self.started.elapsed().as_millis() as u64 + 1;
         if now_ms > self.valid_until_ms.load(Ordering::Relaxed) {
@@ -58,29 +73,16 @@ impl FreeSpace {
             self.valid_until_ms.store(now_ms + READING_VALID.as_millis() as u64, Ordering::Relaxed);
         }
         let free_bytes = self.free_bytes.load(Ordering::Relaxed);
-        if free_bytes < self.reserve_bytes {
-            return Err(StorageError::OutOfSpace { free_bytes, reserve_bytes: self.reserve_bytes }.into());
+        if free_bytes < reserve_bytes {
+            return Err(StorageError::OutOfSpace { free_bytes, reserve_bytes }.into());
         }
         Ok(())
     }
 }
 
-fn free_bytes_at(path: &std::ffi::CStr) -> Option<u64> {
-    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: `path` ends in NUL, and `stat` is read only after the call says that it was filled.
-    let stat = unsafe {
-        if libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) != 0 {
-            return None;
-        }
-        stat.assume_init()
-    };
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn writes_are_refused_below_the_reserve_and_resume_above() {
@@ -91,11 +93,5 @@ mod tests {
         free.store(100, Ordering::Relaxed);
         std::thread::sleep(READING_VALID + Duration::from_millis(20));
         assert!(guard.check().is_ok());
-    }
-
-    #[test]
-    fn a_directory_has_some_free_space() {
-        assert!(FreeSpace::of_directory(Path::new("/"), 1).check().is_ok());
-        assert!(FreeSpace::of_directory(Path::new("/"), u64::MAX).check().is_err());
     }
 }

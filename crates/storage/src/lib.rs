@@ -1,14 +1,14 @@
 //! Ordered bytes: snapshots, transactions, group commit and recovery.
 //!
-//! A [`Store`] holds four ordered maps from bytes to bytes, the [`Space`]s. Readers take a [`Snapshot`], an
+//! A [`Store`] holds three ordered maps from bytes to bytes, the [`Space`]s. Readers take a [`Snapshot`], an
 //! immutable view that costs an `Arc` clone. Writers take a [`Transaction`]: a snapshot, an overlay of its own
 //! writes, and write intents that make the first writer win. A transaction ends in the commit queue, where
 //! leaders merge waiting write sets into one batch and one sync (`queue.rs`).
 //!
-//! What the bytes mean is for the engine to say: no BSON and no collections here. Two layouts only are shared
-//! with it, because the commit time is known here alone: a `Records` value begins with its commit time (8
-//! bytes, little-endian) and a `Changes` key with it (8 bytes, big-endian, so that it sorts). Both are written
-//! as zeros and filled in when the transaction enters the queue.
+//! What the bytes mean is for the engine to say: no BSON and no collections here. Two things only are shared
+//! with it. A `Records` value begins with its commit time (8 bytes, little-endian), which is written as zeros and
+//! filled in when the transaction enters the queue, because it is known there alone. And the first four bytes of a
+//! key in `Records` and `Index` name the tree that it lies in.
 //!
 //! Invariant: a snapshot shows whole transactions, in commit order, without holes, and a transaction
 //! acknowledged as [`Durability::Durable`] is in every snapshot of every later run.
@@ -17,9 +17,13 @@ mod backend;
 mod background;
 mod clock;
 mod counter;
+mod disk;
+mod extents;
 mod format;
 mod free_space;
 mod intents;
+mod journal;
+mod memtable;
 mod overlay;
 mod points;
 mod queue;
@@ -29,6 +33,7 @@ mod snapshot;
 mod space;
 mod store;
 mod transaction;
+mod tree;
 
 pub use backend::memory_disk::{MemoryDisk, Survivors};
 pub use clock::CommitTime;

@@ -20,12 +20,10 @@
 
 use crate::clock::{self, CommitTime};
 use crate::counter::{Counter, CounterChange};
-use crate::format;
 use crate::snapshot::Published;
 use crate::space::{Bytes, Space, Write};
 use crate::store::Shared;
-use byteview::ByteView;
-use kilim_error::{Result, StorageError};
+use kilim_error::{Error, Result, StorageError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -62,6 +60,9 @@ struct State {
     /// The newest value of each counter touched so far, queued ones included.
     counters: HashMap<Bytes, Counter>,
     poisoned: Option<String>,
+    /// How many batches found no room. A transaction that is older than the last of them may have seen what was
+    /// never committed.
+    refusals: u64,
     batches: u64,
     commits: u64,
 }
@@ -106,6 +107,8 @@ pub(crate) struct WriteSet {
     pub(crate) bytes: usize,
     pub(crate) durable: bool,
     pub(crate) reclaims: bool,
+    /// [`CommitQueue::refusals`] when the transaction began.
+    pub(crate) refusals: u64,
 }
 
 /// A commit on its way. Dropped, it is committed all the same.
@@ -152,6 +155,7 @@ impl CommitQueue {
                 recent_bytes: 0,
                 counters: HashMap::new(),
                 poisoned: None,
+                refusals: 0,
                 batches: 0,
                 commits: 0,
             }),
@@ -162,6 +166,9 @@ impl CommitQueue {
     pub(crate) fn enqueue(&self, shared: &Arc<Shared>, mut set: WriteSet) -> Result<Ticket> {
         let mut state = self.state.lock();
         state.check_healthy()?;
+        if set.refusals != state.refusals {
+            return Err(Error::Conflict("a commit that the transaction may have seen found no room on disk"));
+        }
         let counters = state.apply_counters(shared, &set.counters)?;
         let commit_time = clock::next(state.last);
         state.last = commit_time;
@@ -236,14 +243,25 @@ impl CommitQueue {
         }
         let result = publish();
         let mut state = self.state.lock();
-        // What is published past the queue may be anything.
-        state.recent.clear();
-        state.recent_bytes = 0;
-        if let Err(kilim_error::Error::Storage(error)) = &result {
+        if let Err(Error::Storage(error)) = &result
+            && !is_passing(error)
+        {
             state.poison(error);
         }
         self.hand_over(shared, state);
         result
+    }
+
+    /// Forgets what was written lately to `Meta`, after a load that went past the queue.
+    pub(crate) fn forget_recent(&self) {
+        let mut state = self.state.lock();
+        state.recent.clear();
+        state.recent_bytes = 0;
+    }
+
+    /// How many batches found no room so far.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.state.lock().refusals
     }
 
     /// Refuses all writes from now on.
@@ -306,6 +324,7 @@ impl CommitQueue {
                     state.forget(member);
                 }
             }
+            Err(error) if is_passing(error) => state.refuse(error),
             Err(error) => state.poison(error),
         }
         self.hand_over(shared, state);
@@ -440,13 +459,25 @@ impl State {
         };
         tracing::error!(%why, "writes are refused from now on");
         let poisoned = self.poisoned.get_or_insert(why).clone();
+        self.fail_queued(&StorageError::Poisoned(poisoned));
+    }
+
+    /// A batch was not written and left no trace. What is queued behind it may rest on it, so all of it fails;
+    /// later transactions may succeed.
+    fn refuse(&mut self, error: &StorageError) {
+        self.refusals += 1;
+        self.fail_queued(error);
+    }
+
+    fn fail_queued(&mut self, error: &StorageError) {
         for member in self.queued.drain(..) {
             // One that was just given the lead will find itself done instead.
-            let led = member.finish(Err(StorageError::Poisoned(poisoned.clone())));
+            let led = member.finish(Err(error.clone()));
             self.leading &= !led;
         }
         self.pending = Default::default();
         self.recent.clear();
+        self.recent_bytes = 0;
         self.counters.clear();
     }
 }
@@ -463,19 +494,25 @@ impl Member {
     }
 }
 
+/// Whether a failed write left no trace and a later one may succeed.
+fn is_passing(error: &StorageError) -> bool {
+    matches!(error, StorageError::OutOfSpace { .. })
+}
+
 /// Writes a batch and publishes the state after it.
 fn apply(shared: &Shared, members: &[Arc<Member>]) -> Result<(), StorageError> {
     let Some(last) = members.last() else { return Ok(()) };
     let sync = members.iter().any(|member| member.durable);
-    let own = own_writes(members, last.commit_time);
+    let own = own_writes(members);
     let written = if members.len() > 1 && members.iter().any(|member| member.overlaps) {
         let newest = newest_writes(members);
-        shared.apply(&mut newest.into_iter().chain(&own), sync)
+        shared.apply(&mut newest.into_iter().chain(&own), last.commit_time, sync)
     } else {
-        shared.apply(&mut members.iter().flat_map(|member| &member.writes).chain(&own), sync)
+        let writes = members.iter().flat_map(|member| &member.writes);
+        shared.apply(&mut writes.chain(&own), last.commit_time, sync)
     };
     written.map_err(|error| match error {
-        kilim_error::Error::Storage(error) => error,
+        Error::Storage(error) => error,
         other => StorageError::Io(other.to_string()),
     })?;
     let kept = shared.published().kept.clone();
@@ -486,8 +523,8 @@ fn apply(shared: &Shared, members: &[Arc<Member>]) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// What the batch as a whole writes: the counters' last values and the commit time.
-fn own_writes(members: &[Arc<Member>], commit_time: CommitTime) -> Vec<Write> {
+/// What the batch as a whole writes: the counters' last values.
+fn own_writes(members: &[Arc<Member>]) -> Vec<Write> {
     let mut own: Vec<Write> = Vec::with_capacity(4);
     for (key, counter) in members.iter().rev().flat_map(|member| &member.counters) {
         // A batch touches few counters, so looking through them beats hashing.
@@ -495,15 +532,10 @@ fn own_writes(members: &[Arc<Member>], commit_time: CommitTime) -> Vec<Write> {
             own.push(Write { space: Space::Meta, key: key.clone(), value: Some(counter.encode()) });
         }
     }
-    own.push(Write {
-        space: Space::Meta,
-        key: Bytes::from(format::COMMIT_TIME_KEY),
-        value: Some(Bytes::from(commit_time.to_le_bytes())),
-    });
     own
 }
 
-/// The newest write of each key. A backend batch has one sequence number, so it may hold a key once only.
+/// The newest write of each key: a batch may hold a key once only.
 fn newest_writes(members: &[Arc<Member>]) -> Vec<&Write> {
     let count = members.iter().map(|member| member.writes.len()).sum();
     let mut seen = HashSet::with_capacity(count);
@@ -524,8 +556,7 @@ fn stamp(write: &mut Write, commit_time: CommitTime) {
                 fill(value, commit_time.to_le_bytes());
             }
         }
-        Space::Changes if write.value.is_some() => fill(&mut write.key, commit_time.to_be_bytes()),
-        Space::Meta | Space::Index | Space::Changes => {}
+        Space::Meta | Space::Index => {}
     }
 }
 
@@ -534,16 +565,16 @@ fn fill(bytes: &mut Bytes, stamp: [u8; 8]) {
         debug_assert!(false, "a stamped value or key begins with 8 bytes for the commit time");
         return;
     }
-    let mut owned = ByteView::from(std::mem::replace(bytes, Bytes::empty()));
+    let mut owned = std::mem::take(bytes);
     if let Some(mut inner) = owned.get_mut() {
         inner[..8].copy_from_slice(&stamp);
     } else {
         // A view of the transaction still holds the value.
         let mut copy = owned.to_vec();
         copy[..8].copy_from_slice(&stamp);
-        owned = ByteView::from(copy);
+        owned = Bytes::from(copy);
     }
-    *bytes = Bytes::from(owned);
+    *bytes = owned;
 }
 
 #[cfg(test)]

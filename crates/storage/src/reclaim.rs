@@ -1,12 +1,11 @@
 //! Giving back the space of dropped collections and indexes.
 //!
 //! A dead prefix is a key in `Meta`, written in the commit that drops its owner, so it survives restarts. The
-//! reclaimer thread first lets the backend drop whole files that hold nothing else, which reads nothing; what
-//! is left stands in files shared with neighbours and in memory, and is deleted in small commits. When nothing
-//! is found any more the mark goes too.
+//! reclaimer thread has the backend give up the trees of all dead prefixes at once, which takes a checkpoint and
+//! no reading of rows; then the marks go. A prefix within `Meta` is no tree of its own: its rows are deleted in
+//! small commits.
 //!
-//! Ids are never reused, so nobody can write under a dead prefix. Older snapshots keep the files and versions
-//! that they see.
+//! Ids are never reused, so nobody can write under a dead prefix. Older snapshots keep what they see.
 
 use crate::backend::prefix_end;
 use crate::format;
@@ -41,27 +40,38 @@ pub(crate) fn reclaim_all(shared: &Arc<Shared>) -> Result<()> {
     let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let marks =
         published.view.rows(Space::Meta, Bound::Included(&format::DEAD_PREFIX), upper, Direction::Forward);
+    let (mut trees, mut tree_marks) = (Vec::new(), Vec::new());
     for mark in marks {
         let (key, _) = mark?;
         let Some((space, prefix)) = decode_dead_key(&key) else { continue };
-        reclaim(shared, space, prefix, &key)?;
+        match <[u8; 4]>::try_from(prefix) {
+            Ok(prefix) if space != Space::Meta => {
+                trees.push((space, prefix));
+                tree_marks.push(key);
+            }
+            _ => delete_rows(shared, space, prefix, &key)?,
+        }
         if shared.background.is_stopping() {
-            break;
+            return Ok(());
         }
     }
-    Ok(())
+    // Readers of this state would keep the trees.
+    drop(published);
+    if trees.is_empty() {
+        return Ok(());
+    }
+    shared.backend.drop_trees(&trees, &mut |step| shared.exclusively(step))?;
+    commit(shared, tree_marks.into_iter().map(|key| Write { space: Space::Meta, key, value: None }).collect())
 }
 
-fn reclaim(shared: &Arc<Shared>, space: Space, prefix: &[u8], mark: &Bytes) -> Result<()> {
-    shared.backend.drop_files(space, prefix)?;
+fn delete_rows(shared: &Arc<Shared>, space: Space, prefix: &[u8], mark: &Bytes) -> Result<()> {
     loop {
         let end = prefix_end(prefix);
         let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        // A fresh view: the published one may be older than what was just dropped.
-        let view = shared.backend.view();
+        let published = shared.published();
+        let rows = published.view.rows(space, Bound::Included(prefix), upper, Direction::Forward);
         let mut writes = Vec::new();
-        for row in view.rows(space, Bound::Included(prefix), upper, Direction::Forward).take(ROWS_PER_COMMIT)
-        {
+        for row in rows.take(ROWS_PER_COMMIT) {
             let (key, _) = row?;
             writes.push(Write { space, key, value: None });
         }
@@ -69,13 +79,18 @@ fn reclaim(shared: &Arc<Shared>, space: Space, prefix: &[u8], mark: &Bytes) -> R
         if done {
             writes.push(Write { space: Space::Meta, key: mark.clone(), value: None });
         }
-        let bytes = writes.iter().map(Write::bytes).sum();
-        let set = WriteSet { writes, counters: Arc::default(), bytes, durable: false, reclaims: false };
-        shared.queue.enqueue(shared, set)?.wait()?;
+        commit(shared, writes)?;
         if done || shared.background.is_stopping() {
             return Ok(());
         }
     }
+}
+
+fn commit(shared: &Arc<Shared>, writes: Vec<Write>) -> Result<()> {
+    let bytes = writes.iter().map(Write::bytes).sum();
+    let (counters, refusals) = (Arc::default(), shared.queue.refusals());
+    let set = WriteSet { writes, counters, bytes, durable: false, reclaims: false, refusals };
+    shared.queue.enqueue(shared, set)?.wait().map(drop)
 }
 
 #[cfg(test)]

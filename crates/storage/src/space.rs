@@ -1,10 +1,10 @@
-//! The fixed keyspaces, and what a write to one of them is.
+//! The spaces, and what a write to one of them is.
 //!
-//! There are a few keyspaces and never one per collection: a keyspace costs files, memory and a place in every
-//! journal, and a thousand of them take a minute to create. Collections and indexes are key prefixes.
+//! Collections and indexes are key prefixes: the first four bytes of a key in `Records` and `Index` say which. The
+//! backend keeps a tree for each of them, which costs nothing while it is empty.
 
 /// A slice of bytes that is cheap to clone; short ones live inline.
-pub type Bytes = fjall::Slice;
+pub type Bytes = byteview::ByteView;
 
 /// One of the store's ordered maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,25 +16,22 @@ pub enum Space {
     Records = 1,
     /// Index keys.
     Index = 2,
-    /// The change log. A key begins with its commit time, 8 bytes big-endian; the oldest fall away by size.
-    Changes = 3,
 }
 
 impl Space {
-    pub const COUNT: usize = 4;
-    pub const ALL: [Space; Space::COUNT] = [Space::Meta, Space::Records, Space::Index, Space::Changes];
+    pub const COUNT: usize = 3;
+    pub const ALL: [Space; Space::COUNT] = [Space::Meta, Space::Records, Space::Index];
 
     pub(crate) fn at(self) -> usize {
         self as usize
     }
 
-    /// On disk: the keyspace's name.
+    /// What messages call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Space::Meta => "meta",
             Space::Records => "records",
             Space::Index => "index",
-            Space::Changes => "changes",
         }
     }
 }

@@ -4,11 +4,12 @@
 //! transactions keep the state they need alive by themselves.
 
 use crate::backend::Backend;
-use crate::backend::fjall::FjallBackend;
 use crate::backend::memory::MemoryBackend;
+use crate::backend::tree::{Memory, TreeBackend};
 use crate::background::Background;
 use crate::clock::{self, CommitTime};
-use crate::format;
+use crate::disk::Disk;
+use crate::disk::directory::{self, Directory};
 use crate::free_space::FreeSpace;
 use crate::intents::Intents;
 use crate::queue::CommitQueue;
@@ -20,33 +21,32 @@ use parking_lot::RwLock;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// How a store uses memory and disk.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Memory for decoded blocks of all spaces, and for records and index entries that were read.
+    /// Memory for decoded pages, for rows that are not in the trees yet, and for what was read lately.
     pub cache_bytes: u64,
-    /// Writes are refused while the disk has less than this free.
-    pub free_space_reserve_bytes: u64,
-    /// Size at which the change log loses its oldest part. Binds when the store is made.
-    pub change_log_bytes: u64,
-    /// Threads for flushes and compaction.
-    pub worker_threads: usize,
+    /// Writes are refused while the disk has less than this free; by default it follows the disk's size.
+    pub free_space_reserve_bytes: Option<u64>,
+    /// How long [`Store::close`] may work on a checkpoint, so that the next start has nothing to replay.
+    pub close_within: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
             cache_bytes: default_cache_bytes(),
-            // Several times what can be written between two readings of the free space, with room for the
-            // compactions that give space back.
-            free_space_reserve_bytes: 512 << 20,
-            change_log_bytes: 1 << 30,
-            // With more, fjall's first worker spins for as long as another compacts, which takes a core.
-            worker_threads: 1,
+            free_space_reserve_bytes: None,
+            close_within: Duration::from_secs(5),
         }
     }
 }
+
+/// Rows in memory before a checkpoint: an eighth of the cache. More makes for fewer checkpoints, less for a
+/// quicker start after a crash, which replays as much.
+const TABLES_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=128 << 20;
 
 /// A quarter of the memory: the page cache serves what the block cache does not hold, and documents in flight
 /// need room too.
@@ -85,6 +85,7 @@ pub(crate) struct Shared {
     pub(crate) intents: Intents,
     pub(crate) free_space: FreeSpace,
     pub(crate) background: Background,
+    close_within: Duration,
     published: RwLock<Arc<Published>>,
     transactions: AtomicU64,
     /// Batches applied without a sync, and how many of them a later sync has covered.
@@ -94,13 +95,27 @@ pub(crate) struct Shared {
 
 impl Store {
     /// Opens the store in a directory, or makes one there. The directory is locked while the store is open.
-    pub fn open(dir: &Path, mut options: Options) -> Result<Store> {
-        // A quarter of the cache holds what was read, the rest the backend's blocks.
+    pub fn open(dir: &Path, options: Options) -> Result<Store> {
+        let lock = directory::lock(dir)?;
+        let disk: Arc<dyn Disk> = Arc::new(Directory::open(dir)?);
+        Store::open_on(disk, options, Some(lock))
+    }
+
+    pub(crate) fn open_on(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        lock: Option<std::fs::File>,
+    ) -> Result<Store> {
+        // A quarter of the cache holds what was read, the rest the backend's pages.
         let kept = Kept::new(options.cache_bytes / 4);
-        options.cache_bytes -= options.cache_bytes / 4;
-        let backend = FjallBackend::open(dir, &options)?;
-        let free_space = FreeSpace::of_directory(dir, options.free_space_reserve_bytes);
-        Store::over(Box::new(backend), free_space, Some(kept))
+        let tables = (options.cache_bytes / 8).clamp(*TABLES_BYTES.start(), *TABLES_BYTES.end());
+        let memory = Memory {
+            cache_bytes: options.cache_bytes.saturating_sub(options.cache_bytes / 4 + tables),
+            tables_bytes_max: tables as usize,
+        };
+        let free_space = FreeSpace::of_disk(disk.clone(), options.free_space_reserve_bytes);
+        let backend = TreeBackend::open(disk, memory, lock)?;
+        Store::over(Box::new(backend), free_space, Some(kept), options.close_within)
     }
 
     /// A store that lives in memory and ends with the process.
@@ -108,8 +123,9 @@ impl Store {
     /// # Panics
     ///
     /// If the system gives no threads, the one thing that can fail here.
-    pub fn in_memory(_options: Options) -> Store {
-        match Store::over(Box::new(MemoryBackend::default()), FreeSpace::unbounded(), None) {
+    pub fn in_memory(options: Options) -> Store {
+        let backend = Box::new(MemoryBackend::default());
+        match Store::over(backend, FreeSpace::unbounded(), None, options.close_within) {
             Ok(store) => store,
             Err(error) => panic!("{error}"),
         }
@@ -119,8 +135,9 @@ impl Store {
         backend: Box<dyn Backend>,
         free_space: FreeSpace,
         kept: Option<Kept>,
+        close_within: Duration,
     ) -> Result<Store> {
-        let commit_time = recover(&*backend)?;
+        let commit_time = backend.commit_time();
         let published = Published { view: backend.view(), commit_time, kept };
         let shared = Arc::new(Shared {
             backend,
@@ -128,6 +145,7 @@ impl Store {
             intents: Intents::new(),
             free_space,
             background: Background::default(),
+            close_within,
             published: RwLock::new(Arc::new(published)),
             transactions: AtomicU64::new(1),
             unsynced: AtomicU64::new(0),
@@ -203,18 +221,17 @@ impl Store {
             Ok((key, value))
         });
         shared.backend.ingest(space, &mut rows, &mut |finish| {
-            shared.queue.exclusively(shared, || {
+            shared.exclusively(&mut || {
                 finish()?;
-                // No batch is under way, so the view holds the newest published commit and the load.
-                let commit_time = shared.published().commit_time;
-                let before = shared.published();
-                let kept = before.kept.clone();
-                if let Some(kept) = &kept {
-                    kept.clear(space, commit_time);
+                // What was read before the load may not be true behind it.
+                let published = shared.published();
+                if let Some(kept) = &published.kept {
+                    kept.clear(space, published.commit_time);
                 }
-                shared.publish(Published { view: shared.backend.view(), commit_time, kept });
                 Ok(())
-            })
+            })?;
+            shared.queue.forget_recent();
+            Ok(())
         })
     }
 
@@ -239,9 +256,23 @@ impl Store {
         Stats { commits, batches, disk_bytes: self.disk_bytes() }
     }
 
-    /// Syncs and ends the background work. Snapshots that live on keep the directory locked.
+    /// Merges what is in memory into the trees and gives free space back.
+    pub fn checkpoint(&self) -> Result<()> {
+        let shared = self.shared();
+        shared.queue.drain(shared)?;
+        shared.backend.checkpoint(&mut |step| shared.exclusively(step))
+    }
+
+    /// Ends the background work and makes a checkpoint, so that the next start has nothing to replay; if there is
+    /// no time for that, a sync is enough. Snapshots that live on keep the directory locked.
     pub fn close(self) -> Result<()> {
-        self.sync()
+        let shared = self.shared();
+        shared.queue.drain(shared)?;
+        shared.queue.check_healthy()?;
+        shared.backend.end_by(Instant::now() + shared.close_within);
+        shared.background.stop();
+        shared.sync()?;
+        shared.backend.close(&mut |step| shared.exclusively(step))
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -294,41 +325,38 @@ impl Shared {
         Ok(())
     }
 
+    /// Runs a step of the backend with no batch under way, and shows readers the state after it.
+    pub(crate) fn exclusively(&self, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.queue.exclusively(self, || {
+            step()?;
+            // No batch is under way, so the view holds the newest published commit and nothing else.
+            let before = self.published();
+            let (commit_time, kept) = (before.commit_time, before.kept.clone());
+            self.publish(Published { view: self.backend.view(), commit_time, kept });
+            Ok(())
+        })
+    }
+
     /// Applies a batch and notes whether a sync is still due. The commit queue's leader alone does so.
-    pub(crate) fn apply(&self, batch: &mut dyn Iterator<Item = &Write>, sync: bool) -> Result<()> {
+    pub(crate) fn apply(
+        &self,
+        batch: &mut dyn Iterator<Item = &Write>,
+        commit_time: CommitTime,
+        sync: bool,
+    ) -> Result<()> {
         if !sync {
             // Before the batch can be seen, so that nobody relies on it without knowing.
             self.unsynced.fetch_add(1, Ordering::SeqCst);
-            return self.backend.apply(batch, false);
+            return self.backend.apply(batch, commit_time, false);
         }
         let unsynced = self.unsynced.load(Ordering::SeqCst);
-        self.backend.apply(batch, true)?;
+        self.backend.apply(batch, commit_time, true)?;
         self.covered.fetch_max(unsynced, Ordering::SeqCst);
         Ok(())
     }
 
     fn has_unsynced(&self) -> bool {
         self.covered.load(Ordering::SeqCst) < self.unsynced.load(Ordering::SeqCst)
-    }
-}
-
-/// Checks the format, or writes it to a fresh store, and finds the newest commit time.
-fn recover(backend: &dyn Backend) -> Result<CommitTime> {
-    let view = backend.view();
-    match view.get(Space::Meta, &format::VERSION_KEY)? {
-        Some(stored) => format::check_version(&stored)?,
-        None => {
-            let version = Write {
-                space: Space::Meta,
-                key: Bytes::from(format::VERSION_KEY),
-                value: Some(format::encode_version()),
-            };
-            backend.apply(&mut [version].iter(), true)?;
-        }
-    }
-    match view.get(Space::Meta, &format::COMMIT_TIME_KEY)? {
-        Some(stored) => format::decode_commit_time(&stored),
-        None => Ok(0),
     }
 }
 

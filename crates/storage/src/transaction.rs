@@ -14,11 +14,9 @@ use crate::queue::{Ticket, WriteSet};
 use crate::snapshot::{Published, Snapshot};
 use crate::space::{Bytes, Space, Write};
 use crate::store::Shared;
+use crate::tree::page::KEY_BYTES_MAX;
 use kilim_error::{Error, Result};
 use std::sync::Arc;
-
-/// On disk: the backend stores a key's length in 16 bits and panics beyond.
-const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
 /// When a commit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +35,8 @@ pub struct Transaction {
     overlay: Overlay,
     held: Vec<(Space, Bytes)>,
     reclaims: bool,
+    /// What the commit queue had refused when it began.
+    refusals: u64,
 }
 
 /// A transaction's writes at some moment.
@@ -44,8 +44,11 @@ pub struct Savepoint(Overlay);
 
 impl Transaction {
     pub(crate) fn new(shared: Arc<Shared>, id: TransactionId) -> Transaction {
+        // First, so that what is refused later is known to be.
+        let refusals = shared.queue.refusals();
         let base = shared.published();
-        Transaction { shared, id, base, overlay: Overlay::default(), held: Vec::new(), reclaims: false }
+        let (overlay, held) = (Overlay::default(), Vec::new());
+        Transaction { shared, id, base, overlay, held, reclaims: false, refusals }
     }
 
     /// The transaction's view as of now; later writes do not change it.
@@ -133,8 +136,7 @@ impl Transaction {
         if unchanged { Ok(()) } else { Err(CHANGED) }
     }
 
-    /// Writes a key. A `Records` value and a `Changes` key begin with 8 zero bytes, where the commit puts its
-    /// time.
+    /// Writes a key. A `Records` value begins with 8 zero bytes, where the commit puts its time.
     pub fn put(&mut self, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         let (key, value) = (key.into(), value.into());
         debug_assert!(
@@ -173,7 +175,7 @@ impl Transaction {
     /// back once no older snapshot lives. Such a commit is let through below the free-space reserve.
     pub fn reclaim(&mut self, space: Space, prefix: &[u8]) {
         let key = crate::reclaim::dead_key(space, prefix);
-        self.overlay.set(Write { space: Space::Meta, key, value: Some(Bytes::empty()) });
+        self.overlay.set(Write { space: Space::Meta, key, value: Some(Bytes::default()) });
         self.reclaims = true;
     }
 
@@ -191,24 +193,54 @@ impl Transaction {
         if self.overlay.is_empty() {
             return Ok(Ticket::empty(self.shared.published().commit_time));
         }
-        if !self.reclaims {
-            self.shared.free_space.check()?;
-        }
         let bytes = self.overlay.bytes();
         let (writes, counters) = std::mem::take(&mut self.overlay).into_parts();
+        self.shared.backend.await_room(&|| self.shared.background.keep_soon());
+        if !self.reclaims {
+            match Need::of(&writes) {
+                Need::Nothing => {}
+                Need::Little => self.shared.free_space.check_little()?,
+                Need::Room => {
+                    self.shared.free_space.check()?;
+                    self.shared.backend.check_writable()?;
+                }
+            }
+        }
         if let Some(write) =
             writes.iter().find(|write| write.key.is_empty() || write.key.len() > KEY_BYTES_MAX)
         {
             return Err(Error::bug(format!("a key of {} bytes in {}", write.key.len(), write.space.name())));
         }
         let durable = durability == Durability::Durable;
-        let set = WriteSet { writes, counters, bytes, durable, reclaims: self.reclaims };
+        let (reclaims, refusals) = (self.reclaims, self.refusals);
+        let set = WriteSet { writes, counters, bytes, durable, reclaims, refusals };
         self.shared.queue.enqueue(&self.shared, set)
         // The intents end as `self` is dropped, after the queue has the writes.
     }
 
     pub fn commit(self, durability: Durability) -> Result<CommitTime> {
         self.enqueue(durability)?.wait()
+    }
+}
+
+/// What a commit asks of a disk that is nearly full.
+enum Need {
+    /// It frees more than it takes.
+    Nothing,
+    /// It frees something, and writes elsewhere for that, as a maintained sum does.
+    Little,
+    Room,
+}
+
+impl Need {
+    fn of(writes: &[Write]) -> Need {
+        let deletes = writes.iter().any(|write| write.space == Space::Records && write.value.is_none());
+        let puts = writes.iter().any(|write| write.space != Space::Meta && write.value.is_some());
+        match (deletes, puts) {
+            (true, false) => Need::Nothing,
+            (true, true) => Need::Little,
+            (false, _) => Need::Room,
+        }
     }
 }
 

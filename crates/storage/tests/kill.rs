@@ -14,8 +14,11 @@ const CHILD_DIR: &str = "KILIM_STORAGE_KILL_DIR";
 const WRITERS: u64 = 4;
 
 fn open(dir: &Path) -> Store {
-    Store::open(dir, Options { cache_bytes: 16 << 20, free_space_reserve_bytes: 0, ..Options::default() })
-        .unwrap()
+    Store::open(
+        dir,
+        Options { cache_bytes: 16 << 20, free_space_reserve_bytes: Some(0), ..Options::default() },
+    )
+    .unwrap()
 }
 
 /// A writer's number as a record and as an index entry, which only ever come together.

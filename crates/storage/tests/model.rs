@@ -241,7 +241,7 @@ fn run(steps: Vec<Step>, mut store: Store, reopen: impl Fn() -> Option<Store>) {
 }
 
 fn small() -> Options {
-    Options { cache_bytes: 8 << 20, free_space_reserve_bytes: 0, ..Options::default() }
+    Options { cache_bytes: 8 << 20, free_space_reserve_bytes: Some(0), ..Options::default() }
 }
 
 proptest! {

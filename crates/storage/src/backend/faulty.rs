@@ -2,6 +2,7 @@
 
 use super::memory::MemoryBackend;
 use super::{Backend, Exclusively, Sorted, View};
+use crate::clock::CommitTime;
 use crate::free_space::FreeSpace;
 use crate::space::{Space, Write};
 use crate::store::Store;
@@ -10,6 +11,7 @@ use kilim_error::{Error, Result, StorageError};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 #[derive(Default)]
 struct Disk {
@@ -41,12 +43,21 @@ impl Backend for FaultyBackend {
         self.inner.view()
     }
 
-    fn apply(&self, batch: &mut dyn Iterator<Item = &Write>, sync: bool) -> Result<()> {
+    fn commit_time(&self) -> CommitTime {
+        self.inner.commit_time()
+    }
+
+    fn apply(
+        &self,
+        batch: &mut dyn Iterator<Item = &Write>,
+        commit_time: CommitTime,
+        sync: bool,
+    ) -> Result<()> {
         self.disk.check()?;
         if sync {
             self.disk.syncs.fetch_add(1, Ordering::SeqCst);
         }
-        self.inner.apply(batch, sync)
+        self.inner.apply(batch, commit_time, sync)
     }
 
     fn sync(&self) -> Result<()> {
@@ -59,12 +70,8 @@ impl Backend for FaultyBackend {
         self.inner.ingest(space, rows, exclusively)
     }
 
-    fn drop_files(&self, space: Space, prefix: &[u8]) -> Result<()> {
-        self.inner.drop_files(space, prefix)
-    }
-
-    fn maintain(&self) -> Result<()> {
-        Ok(())
+    fn drop_trees(&self, prefixes: &[(Space, [u8; 4])], exclusively: &mut Exclusively) -> Result<()> {
+        self.inner.drop_trees(prefixes, exclusively)
     }
 
     fn disk_bytes(&self) -> u64 {
@@ -75,7 +82,7 @@ impl Backend for FaultyBackend {
 fn store() -> (Arc<Disk>, Store) {
     let disk = Arc::new(Disk::default());
     let backend = FaultyBackend { disk: disk.clone(), inner: MemoryBackend::default() };
-    (disk, Store::over(Box::new(backend), FreeSpace::unbounded(), None).unwrap())
+    (disk, Store::over(Box::new(backend), FreeSpace::unbounded(), None, Duration::from_secs(5)).unwrap())
 }
 
 fn put(store: &Store, key: u8) -> Transaction {

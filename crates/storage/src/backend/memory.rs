@@ -4,6 +4,7 @@
 //! iterator that borrowed the map could not live in a server cursor.
 
 use super::{Backend, Exclusively, Sorted, View};
+use crate::clock::CommitTime;
 use crate::snapshot::Direction;
 use crate::space::{Bytes, Space, Write};
 use kilim_error::Result;
@@ -27,6 +28,7 @@ pub(crate) struct MemoryView {
     maps: [Map; Space::COUNT],
     /// Sum of key and value lengths.
     bytes: u64,
+    commit_time: CommitTime,
 }
 
 impl MemoryBackend {
@@ -135,9 +137,19 @@ impl Backend for MemoryBackend {
         View::Memory(self.state.lock().clone())
     }
 
-    fn apply(&self, batch: &mut dyn Iterator<Item = &Write>, _sync: bool) -> Result<()> {
+    fn commit_time(&self) -> CommitTime {
+        self.state.lock().commit_time
+    }
+
+    fn apply(
+        &self,
+        batch: &mut dyn Iterator<Item = &Write>,
+        commit_time: CommitTime,
+        _sync: bool,
+    ) -> Result<()> {
         let mut state = self.state.lock();
         batch.for_each(|write| state.set(write));
+        state.commit_time = commit_time;
         Ok(())
     }
 
@@ -158,12 +170,19 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn drop_files(&self, _space: Space, _prefix: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn maintain(&self) -> Result<()> {
-        Ok(())
+    fn drop_trees(&self, prefixes: &[(Space, [u8; 4])], exclusively: &mut Exclusively) -> Result<()> {
+        exclusively(&mut || {
+            let mut state = self.state.lock();
+            for (space, prefix) in prefixes {
+                let end = super::prefix_end(prefix);
+                let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+                let rows = state.rows(*space, Bound::Included(prefix), upper, Direction::Forward);
+                for (key, _) in rows {
+                    state.set(&Write { space: *space, key, value: None });
+                }
+            }
+            Ok(())
+        })
     }
 
     fn disk_bytes(&self) -> u64 {

@@ -5,12 +5,14 @@
 //! failed writes from then on, also after the power is back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kilim_error::{Result, StorageError};
 use parking_lot::Mutex;
 
 use super::memory::{MemoryBackend, MemoryView};
 use super::{Backend, Exclusively, Sorted, View};
+use crate::clock::CommitTime;
 use crate::free_space::FreeSpace;
 use crate::space::{Space, Write};
 use crate::store::Store;
@@ -53,7 +55,7 @@ impl MemoryDisk {
             (platter.life, platter.written.clone())
         };
         let backend = MortalBackend { disk: self.clone(), life, inner: MemoryBackend::of(view) };
-        Store::over(Box::new(backend), FreeSpace::unbounded(), None)
+        Store::over(Box::new(backend), FreeSpace::unbounded(), None, Duration::from_secs(5))
     }
 
     /// Commits until now.
@@ -122,8 +124,17 @@ impl Backend for MortalBackend {
         self.inner.view()
     }
 
-    fn apply(&self, batch: &mut dyn Iterator<Item = &Write>, sync: bool) -> Result<()> {
-        self.write(true, || self.inner.apply(batch, sync).map(|()| sync))
+    fn commit_time(&self) -> CommitTime {
+        self.inner.commit_time()
+    }
+
+    fn apply(
+        &self,
+        batch: &mut dyn Iterator<Item = &Write>,
+        commit_time: CommitTime,
+        sync: bool,
+    ) -> Result<()> {
+        self.write(true, || self.inner.apply(batch, commit_time, sync).map(|()| sync))
     }
 
     fn sync(&self) -> Result<()> {
@@ -141,12 +152,10 @@ impl Backend for MortalBackend {
         })
     }
 
-    fn drop_files(&self, space: Space, prefix: &[u8]) -> Result<()> {
-        self.inner.drop_files(space, prefix)
-    }
-
-    fn maintain(&self) -> Result<()> {
-        Ok(())
+    fn drop_trees(&self, prefixes: &[(Space, [u8; 4])], exclusively: &mut Exclusively) -> Result<()> {
+        exclusively(&mut || {
+            self.write(true, || self.inner.drop_trees(prefixes, &mut |step| step()).map(|()| true))
+        })
     }
 
     fn disk_bytes(&self) -> u64 {

@@ -8,41 +8,74 @@
 //! Invariant: a view shows whole batches. A batch is on disk entirely or not at all after a crash, and no
 //! batch is there without those before it.
 
-mod directory;
 #[cfg(test)]
 pub(crate) mod faulty;
-pub(crate) mod fjall;
-mod journal;
-mod manifest;
 pub(crate) mod memory;
 pub(crate) mod memory_disk;
+pub(crate) mod tree;
 
+use crate::clock::CommitTime;
 use crate::runs::RunRows;
 use crate::snapshot::Direction;
 use crate::space::{Bytes, Space, Write};
 use kilim_error::Result;
 use std::ops::Bound;
+use std::time::Instant;
 
 pub(crate) trait Backend: Send + Sync {
     /// Everything applied so far.
     fn view(&self) -> View;
 
-    /// Applies a batch, in which no key occurs twice; on disk on return if `sync`.
-    fn apply(&self, batch: &mut dyn Iterator<Item = &Write>, sync: bool) -> Result<()>;
+    /// The time of the newest batch.
+    fn commit_time(&self) -> CommitTime;
+
+    /// Applies a batch, in which no key occurs twice; on disk on return if `sync`. An error that says
+    /// `OutOfSpace` means that nothing was written and that a later batch may be; any other leaves the disk in
+    /// an unknown state.
+    fn apply(
+        &self,
+        batch: &mut dyn Iterator<Item = &Write>,
+        commit_time: CommitTime,
+        sync: bool,
+    ) -> Result<()>;
 
     /// Puts everything applied so far on disk.
     fn sync(&self) -> Result<()>;
+
+    /// Refuses if there is no place for more rows at the moment. What frees space need not ask.
+    fn check_writable(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits while too much is in memory, for upkeep that `ask` asks for. Never called by who applies a batch.
+    fn await_room(&self, _ask: &dyn Fn()) {}
 
     /// Loads rows with ascending keys, none of which exists. The last step, which makes them part of later
     /// views and puts them on disk, is run by `exclusively` while no batch is under way; before it, nothing is
     /// visible, and an error leaves nothing.
     fn ingest(&self, space: Space, rows: &mut Sorted, exclusively: &mut Exclusively) -> Result<()>;
 
-    /// Gives back what it can of a dead prefix without reading it; views that exist keep seeing it.
-    fn drop_files(&self, space: Space, prefix: &[u8]) -> Result<()>;
+    /// Gives up all rows under some prefixes, which nobody reads or writes any more; views that exist keep
+    /// seeing them.
+    fn drop_trees(&self, prefixes: &[(Space, [u8; 4])], exclusively: &mut Exclusively) -> Result<()>;
 
-    /// Upkeep between batches, about ten times a second.
-    fn maintain(&self) -> Result<()>;
+    /// Upkeep, about ten times a second.
+    fn maintain(&self, _exclusively: &mut Exclusively) -> Result<()> {
+        Ok(())
+    }
+
+    /// Puts what is in memory where a start finds it without replaying anything, and gives space back.
+    fn checkpoint(&self, _exclusively: &mut Exclusively) -> Result<()> {
+        Ok(())
+    }
+
+    /// Checkpoints give up past this time, because the store is being closed.
+    fn end_by(&self, _deadline: Instant) {}
+
+    /// Leaves the disk as the next start likes it best.
+    fn close(&self, _exclusively: &mut Exclusively) -> Result<()> {
+        self.sync()
+    }
 
     fn disk_bytes(&self) -> u64;
 }
@@ -50,19 +83,19 @@ pub(crate) trait Backend: Send + Sync {
 /// Rows in ascending key order, or what went wrong while making them.
 pub(crate) type Sorted<'a> = dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> + 'a;
 
-/// Runs a step with no batch under way.
+/// Runs a step with no batch under way, and shows readers the state after it.
 pub(crate) type Exclusively<'a> = dyn FnMut(&mut dyn FnMut() -> Result<()>) -> Result<()> + 'a;
 
 /// An immutable state of all spaces.
 pub(crate) enum View {
-    Fjall(fjall::FjallView),
+    Tree(tree::TreeView),
     Memory(memory::MemoryView),
 }
 
 impl View {
     pub(crate) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
         match self {
-            View::Fjall(view) => view.get(space, key),
+            View::Tree(view) => view.get(space, key),
             View::Memory(view) => Ok(view.get(space, key)),
         }
     }
@@ -78,7 +111,7 @@ impl View {
             return Rows::None;
         }
         match self {
-            View::Fjall(view) => Rows::Fjall(view.rows(space, lower, upper, direction)),
+            View::Tree(view) => Rows::Tree(Box::new(view.rows(space, lower, upper, direction))),
             View::Memory(view) => Rows::Memory(view.rows(space, lower, upper, direction)),
         }
     }
@@ -89,7 +122,7 @@ pub(crate) enum Rows {
     None,
     /// Records, from runs and the backend in turns.
     Runs(Box<RunRows>),
-    Fjall(fjall::FjallRows),
+    Tree(Box<tree::TreeRows>),
     Memory(memory::MemoryRows),
 }
 
@@ -100,7 +133,7 @@ impl Iterator for Rows {
         match self {
             Rows::None => None,
             Rows::Runs(rows) => rows.next(),
-            Rows::Fjall(rows) => rows.next(),
+            Rows::Tree(rows) => rows.next(),
             Rows::Memory(rows) => rows.next().map(Ok),
         }
     }

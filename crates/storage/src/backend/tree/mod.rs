@@ -1,0 +1,338 @@
+//! The disk backend: a journal, tables in memory, and trees in one file.
+//!
+//! A batch goes to the journal, then to the active tables. When these are large enough, or old enough, a
+//! checkpoint (`checkpoint.rs`) freezes them, merges them into the trees, and lets the journal's part that they
+//! came from go. So a deletion costs a row in memory until the next checkpoint, and nothing afterwards.
+//!
+//! ```text
+//! lock        held while the store is open
+//! kilim.db    the trees
+//! journal.N   what the trees do not have yet
+//! creating    only while the store is being made: it becomes kilim.db
+//! ```
+//! A directory that lacks something, or has something that is not listed here, is refused, and nothing in it is
+//! changed.
+//!
+//! Invariant: the newest superblock's trees and the journal from the place that it names are the state after the
+//! last batch that is on disk.
+
+mod checkpoint;
+mod ingest;
+mod open;
+mod view;
+
+use super::{Backend, Exclusively, Sorted, View};
+use crate::clock::CommitTime;
+use crate::disk::Disk;
+use crate::journal::{AppendError, Journal, Start};
+use crate::memtable::Memtable;
+use crate::space::{Bytes, Space, Write};
+use crate::tree::TreeName;
+use crate::tree::blocks::Blocks;
+use crate::tree::file::PageFile;
+use crate::tree::forest::{Epochs, Forest};
+use crate::tree::superblock::Superblock;
+use kilim_error::{Error, Result, StorageError};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) use open::Memory;
+pub(crate) use view::{TreeRows, TreeView};
+
+/// Scans that passed this many deletions in the active tables have a checkpoint made, which ends them.
+const SKIPPED_MAX: u64 = 100_000;
+
+/// Tables are frozen after this time, so that space comes back and little is left to replay; earlier if much is
+/// in them.
+const AGE_MAX: Duration = Duration::from_secs(60);
+const AGE_MAX_LARGE: Duration = Duration::from_secs(15);
+const LARGE_BYTES: usize = 1 << 20;
+
+/// After a checkpoint that failed, until the next try.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+pub(crate) struct TreeBackend {
+    disk: Arc<dyn Disk>,
+    file: Arc<PageFile>,
+    journal: Journal,
+    blocks: Mutex<Blocks>,
+    epochs: Arc<Epochs>,
+    /// The newest epoch that was given to somebody who writes pages.
+    last_epoch: AtomicU64,
+    state: RwLock<State>,
+    /// Held by whoever makes a new state of the file.
+    turn: Mutex<Turn>,
+    /// Trees that the next checkpoint gives up.
+    dead: Mutex<BTreeSet<TreeName>>,
+    /// Why the last checkpoint failed, until one succeeds.
+    trouble: Mutex<Option<Trouble>>,
+    /// Tells a writer that waits for room in the tables.
+    checkpointed: Condvar,
+    waiting: Mutex<()>,
+    /// Checkpoints give up past this time, because the store is being closed.
+    deadline: Mutex<Option<Instant>>,
+    payload: Mutex<Vec<u8>>,
+    tables_bytes_max: usize,
+}
+
+/// What a view is taken from.
+struct State {
+    active: Arc<Tables>,
+    frozen: Option<Arc<Frozen>>,
+    forest: Arc<Forest>,
+    /// The newest batch.
+    sequence: u64,
+    commit_time: CommitTime,
+}
+
+/// Rows in memory, by space.
+struct Tables {
+    spaces: [Arc<Memtable>; Space::COUNT],
+    made: Instant,
+    /// Deletions that scans had to pass.
+    skipped: AtomicU64,
+}
+
+/// Tables that a checkpoint writes, and where the journal goes on behind them.
+struct Frozen {
+    tables: Arc<Tables>,
+    journal: Start,
+    commit_time: CommitTime,
+}
+
+/// The state of the file on disk.
+struct Turn {
+    durable: Superblock,
+    /// A superblock may or may not be on disk: nothing can be written any more.
+    broken: bool,
+}
+
+struct Trouble {
+    error: StorageError,
+    at: Instant,
+}
+
+impl Tables {
+    fn new() -> Arc<Tables> {
+        let spaces = std::array::from_fn(|_| Arc::new(Memtable::new()));
+        Arc::new(Tables { spaces, made: Instant::now(), skipped: AtomicU64::new(0) })
+    }
+
+    fn space(&self, space: Space) -> &Arc<Memtable> {
+        &self.spaces[space.at()]
+    }
+
+    fn bytes(&self) -> usize {
+        self.spaces.iter().map(|table| table.bytes()).sum()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.spaces.iter().all(|table| table.is_empty())
+    }
+
+    fn insert<'w>(&self, batch: impl Iterator<Item = &'w Write>, sequence: u64) {
+        let mut writers = Space::ALL.map(|space| self.space(space).writer());
+        for write in batch {
+            writers[write.space.at()].set(&write.key, write.value.clone(), sequence);
+        }
+    }
+}
+
+impl TreeBackend {
+    fn next_epoch(&self) -> u64 {
+        self.last_epoch.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn tree_view(&self) -> TreeView {
+        let state = self.state.read();
+        TreeView {
+            active: state.active.clone(),
+            sequence: state.sequence,
+            frozen: state.frozen.clone(),
+            forest: state.forest.clone(),
+            file: self.file.clone(),
+        }
+    }
+
+    /// Whether the tables are so far over their size that writers should wait for a checkpoint that can be
+    /// expected to end.
+    fn is_full(&self) -> bool {
+        self.state.read().active.bytes() > 2 * self.tables_bytes_max
+            && self.trouble.lock().is_none()
+            && self.deadline.lock().is_none()
+    }
+
+    /// Whether a checkpoint is due.
+    fn is_due(&self) -> bool {
+        if let Some(trouble) = &*self.trouble.lock() {
+            // What was damaged stays damaged, until its tree is dropped; space may come back any time.
+            let patience = match trouble.error {
+                StorageError::OutOfSpace { .. } => RETRY_AFTER,
+                _ => 30 * RETRY_AFTER,
+            };
+            return trouble.at.elapsed() > patience;
+        }
+        let state = self.state.read();
+        let bytes = state.active.bytes();
+        let age = state.active.made.elapsed();
+        state.frozen.is_some()
+            || bytes >= self.tables_bytes_max
+            || state.active.skipped.load(Ordering::Relaxed) >= SKIPPED_MAX
+            || (age >= AGE_MAX_LARGE && bytes >= LARGE_BYTES)
+            || (age >= AGE_MAX && !state.active.is_empty())
+    }
+}
+
+impl Backend for TreeBackend {
+    fn view(&self) -> View {
+        View::Tree(self.tree_view())
+    }
+
+    fn commit_time(&self) -> CommitTime {
+        self.state.read().commit_time
+    }
+
+    fn apply(
+        &self,
+        batch: &mut dyn Iterator<Item = &Write>,
+        commit_time: CommitTime,
+        sync: bool,
+    ) -> Result<()> {
+        let batch: Vec<&Write> = batch.collect();
+        let (active, sequence) = {
+            let state = self.state.read();
+            (state.active.clone(), state.sequence + 1)
+        };
+        {
+            let mut payload = self.payload.lock();
+            payload.clear();
+            batch.iter().for_each(|write| encode(write, &mut payload));
+            self.journal.append(sequence, commit_time, &[&payload], sync).map_err(from_append)?;
+            // A rare large batch leaves no large buffer behind.
+            if payload.capacity() > 4 << 20 {
+                *payload = Vec::new();
+            }
+        }
+        active.insert(batch.into_iter(), sequence);
+        let mut state = self.state.write();
+        state.sequence = sequence;
+        state.commit_time = commit_time;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.journal.sync()
+    }
+
+    fn await_room(&self, ask: &dyn Fn()) {
+        let mut waiting = self.waiting.lock();
+        while self.is_full() {
+            ask();
+            self.checkpointed.wait_for(&mut waiting, Duration::from_millis(50));
+        }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match &*self.trouble.lock() {
+            // Short of space, the tables still take what fits them.
+            Some(Trouble { error: StorageError::OutOfSpace { .. }, .. })
+                if self.state.read().active.bytes() < self.tables_bytes_max / 2 =>
+            {
+                Ok(())
+            }
+            Some(trouble) => Err(trouble.error.clone().into()),
+            None => Ok(()),
+        }
+    }
+
+    fn ingest(&self, space: Space, rows: &mut Sorted, exclusively: &mut Exclusively) -> Result<()> {
+        self.ingest_rows(space, rows, exclusively)
+    }
+
+    fn drop_trees(&self, prefixes: &[(Space, [u8; 4])], exclusively: &mut Exclusively) -> Result<()> {
+        let names = prefixes.iter().map(|(space, prefix)| TreeName::of(*space, prefix));
+        self.dead.lock().extend(names);
+        self.checkpoint(exclusively)
+    }
+
+    fn maintain(&self, exclusively: &mut Exclusively) -> Result<()> {
+        self.journal.prepare_spare()?;
+        if self.is_due() {
+            return self.checkpoint(exclusively);
+        }
+        self.give_space_back()
+    }
+
+    fn checkpoint(&self, exclusively: &mut Exclusively) -> Result<()> {
+        self.make_checkpoint(exclusively)
+    }
+
+    fn end_by(&self, deadline: Instant) {
+        *self.deadline.lock() = Some(deadline);
+        self.checkpointed.notify_all();
+    }
+
+    fn close(&self, exclusively: &mut Exclusively) -> Result<()> {
+        if let Err(error) = self.checkpoint(exclusively) {
+            tracing::warn!(%error, "the store is closed without a checkpoint; the journal is replayed at the next start");
+            return self.journal.close();
+        }
+        Ok(())
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.file.file.allocated_bytes().unwrap_or(0) + self.journal.bytes_on_disk()
+    }
+}
+
+/// On disk, in the journal: the space's number with the highest bit set for a deletion, the lengths of key (u16)
+/// and value (u32, not for a deletion), key, value.
+fn encode(write: &Write, out: &mut Vec<u8>) {
+    let deletion = if write.value.is_none() { DELETION } else { 0 };
+    out.push(write.space as u8 | deletion);
+    out.extend_from_slice(&(write.key.len() as u16).to_le_bytes());
+    if let Some(value) = &write.value {
+        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+    }
+    out.extend_from_slice(&write.key);
+    if let Some(value) = &write.value {
+        out.extend_from_slice(value);
+    }
+}
+
+/// On disk.
+const DELETION: u8 = 1 << 7;
+
+/// The writes of a batch, or `None` if it is not one that [`encode`] makes.
+fn decode(mut payload: &[u8]) -> Option<Vec<Write>> {
+    let mut writes = Vec::new();
+    while let Some((&tag, rest)) = payload.split_first() {
+        let space = *Space::ALL.get(usize::from(tag & !DELETION))?;
+        let (key_bytes, mut rest) = rest.split_first_chunk::<2>()?;
+        let mut value_bytes = None;
+        if tag & DELETION == 0 {
+            let (bytes, behind) = rest.split_first_chunk::<4>()?;
+            value_bytes = Some(u32::from_le_bytes(*bytes) as usize);
+            rest = behind;
+        }
+        let (key, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*key_bytes)))?;
+        let (value, rest) = rest.split_at_checked(value_bytes.unwrap_or(0))?;
+        writes.push(Write { space, key: Bytes::from(key), value: value_bytes.map(|_| Bytes::from(value)) });
+        payload = rest;
+    }
+    Some(writes)
+}
+
+/// No room for a segment: nothing was written, and room may come back.
+fn from_append(error: AppendError) -> Error {
+    match error {
+        AppendError::Unchanged(Error::Storage(error)) => {
+            tracing::warn!(%error, "the journal cannot grow");
+            StorageError::OutOfSpace { free_bytes: 0, reserve_bytes: 0 }.into()
+        }
+        AppendError::Unchanged(error) | AppendError::Poisoning(error) => error,
+    }
+}

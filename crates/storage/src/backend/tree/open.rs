@@ -1,0 +1,216 @@
+//! Opening a store: what must be there, what must not, and how a new one is made.
+//!
+//! Nothing on disk is changed before all of it was found whole: the superblock, the directory, the free-space map,
+//! the journal. A store is made under the name `creating`, which becomes `kilim.db` when all of it is on disk; a
+//! start that finds `creating` begins anew, because nobody was told of a write in it.
+
+use super::{State, Tables, TreeBackend, Turn, decode};
+use crate::disk::Disk;
+use crate::extents::FreeMap;
+use crate::journal::Journal;
+use crate::snapshot::Direction;
+use crate::tree::blocks::Blocks;
+use crate::tree::builder::Edit;
+use crate::tree::cursor::Cursor;
+use crate::tree::file::{FREE_MAP_LEVEL, Kind, PageFile};
+use crate::tree::forest::{Epochs, Forest};
+use crate::tree::superblock::{SUPERBLOCKS, Superblock};
+use crate::tree::{BLOCK_BYTES, DIRECTORY, Root, TreeName};
+use kilim_error::{Error, Result, StorageError};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+pub(crate) const TREES: &str = "kilim.db";
+pub(crate) const CREATING: &str = "creating";
+pub(crate) const LOCK: &str = "lock";
+
+/// How a store uses memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) cache_bytes: u64,
+    /// Rows in memory beyond which a checkpoint is due.
+    pub(crate) tables_bytes_max: usize,
+}
+
+impl TreeBackend {
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        memory: Memory,
+        lock: Option<std::fs::File>,
+    ) -> Result<TreeBackend> {
+        let names = disk.list().map_err(|error| at(&*disk, &error))?;
+        check_names(&*disk, &names)?;
+        if !names.iter().any(|name| name == TREES) {
+            create(&disk, &names)?;
+        }
+        let file = disk.open(TREES).map_err(|error| at(&*disk, &error))?;
+        let superblock = Superblock::read(&*file, TREES)?;
+        let len = file.len().map_err(|error| at(&*disk, &error))?;
+        if len < superblock.end * BLOCK_BYTES {
+            let missing = superblock.end * BLOCK_BYTES - len;
+            return Err(corrupt(&*disk, format!("{TREES} was cut: its last {missing} bytes are missing")));
+        }
+        let file = Arc::new(PageFile::new(file, TREES.to_owned(), memory.cache_bytes, lock));
+        let free = read_free_map(&file, &superblock)?;
+        let roots = read_directory(&file, &superblock)?;
+
+        let active = Tables::new();
+        let mut sequence = superblock.journal.sequence.wrapping_sub(1);
+        let mut commit_time = superblock.commit_time;
+        let recovered = Journal::recover(
+            disk.clone(),
+            superblock.store,
+            superblock.journal,
+            &mut |batch, time, payload| {
+                let Some(writes) = decode(payload) else {
+                    return Err(corrupt(&*disk, format!("the journal's batch {batch} makes no sense")));
+                };
+                active.insert(writes.iter(), batch);
+                sequence = batch;
+                commit_time = commit_time.max(time);
+                Ok(())
+            },
+        )?;
+        if let Some(cut) = &recovered.cut {
+            tracing::warn!(
+                position = cut.position,
+                bytes = cut.bytes,
+                commit_time,
+                "the journal ends in the middle of something that was not acknowledged as on disk; it is cut there"
+            );
+        }
+        // From here on the store is known to be whole, and is written to.
+        recovered.journal.resume()?;
+        let epochs = Arc::new(Epochs::default());
+        let forest = Arc::new(Forest::new(superblock.epoch, roots, &epochs));
+        Ok(TreeBackend {
+            disk,
+            file,
+            journal: recovered.journal,
+            blocks: Mutex::new(Blocks::new(free)),
+            epochs,
+            last_epoch: AtomicU64::new(superblock.epoch),
+            state: RwLock::new(State { active, frozen: None, forest, sequence, commit_time }),
+            turn: Mutex::new(Turn { durable: superblock, broken: false }),
+            dead: Mutex::default(),
+            trouble: Mutex::default(),
+            checkpointed: Condvar::new(),
+            waiting: Mutex::new(()),
+            deadline: Mutex::new(None),
+            payload: Mutex::default(),
+            tables_bytes_max: memory.tables_bytes_max,
+        })
+    }
+}
+
+/// Refuses a directory that is not exactly a store's, or nothing yet.
+fn check_names(disk: &dyn Disk, names: &[String]) -> Result<()> {
+    let has = |name: &str| names.iter().any(|each| each == name);
+    if has("keyspaces") && has("version") && !has(TREES) {
+        return Err(corrupt(
+            disk,
+            "it has the format of an earlier Kilim; `kilim migrate` makes a new directory of it".into(),
+        ));
+    }
+    let foreign = names.iter().find(|name| {
+        // A file system's own folder, and files that a desktop leaves everywhere.
+        let harmless = name.starts_with('.') || *name == "lost+found";
+        !harmless && ![TREES, CREATING, LOCK].contains(&&***name) && !Journal::is_slot(name)
+    });
+    if let Some(name) = foreign {
+        return Err(corrupt(disk, format!("it holds {name}, which is not Kilim's; nothing was changed")));
+    }
+    if has(TREES) && has(CREATING) {
+        return Err(corrupt(disk, format!("it holds {CREATING} beside {TREES}; nothing was changed")));
+    }
+    if !has(TREES)
+        && !has(CREATING)
+        && let Some(name) = names.iter().find(|name| Journal::is_slot(name))
+    {
+        return Err(corrupt(disk, format!("it holds {name} but no {TREES}; nothing was changed")));
+    }
+    Ok(())
+}
+
+/// Makes an empty store.
+fn create(disk: &Arc<dyn Disk>, names: &[String]) -> Result<()> {
+    let io = |error: std::io::Error| at(&**disk, &error);
+    if names.iter().any(|name| name == CREATING) {
+        tracing::info!(place = disk.name(), "the first start was interrupted and is repeated");
+        // The mark goes last.
+        for name in names.iter().filter(|name| Journal::is_slot(name)) {
+            disk.remove(name).map_err(io)?;
+        }
+        disk.sync_directory().map_err(io)?;
+        disk.remove(CREATING).map_err(io)?;
+    }
+    let file = disk.create(CREATING).map_err(io)?;
+    disk.sync_directory().map_err(io)?;
+    let store = new_store_id();
+    let (_, journal) = Journal::create(disk.clone(), store)?;
+
+    let file = PageFile::new(file, CREATING.to_owned(), 0, None);
+    let blocks = Mutex::new(Blocks::new(FreeMap::new(SUPERBLOCKS)));
+    let mut edit = Edit::new(&file, &blocks, 1);
+    let (free_map, end) = edit.write_free_map()?;
+    let first =
+        Superblock { place: 1, store, epoch: 1, directory: None, free_map, end, journal, commit_time: 0 };
+    file.file.set_len(end * BLOCK_BYTES).map_err(io)?;
+    file.sync()?;
+    first.write(&file)?;
+    disk.rename(CREATING, TREES).map_err(io)?;
+    disk.sync_directory().map_err(io)
+}
+
+/// Sixteen bytes that no other store has.
+fn new_store_id() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
+    // Two states with keys from the system's source of randomness.
+    let half = || RandomState::new().hash_one((nanos, std::process::id())).to_le_bytes();
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&half());
+    id[8..].copy_from_slice(&half());
+    id
+}
+
+fn read_free_map(file: &PageFile, superblock: &Superblock) -> Result<FreeMap> {
+    let kind = Kind { tree: DIRECTORY, level: FREE_MAP_LEVEL };
+    let raw = file.read(superblock.free_map, kind)?;
+    let broken = |how: String| file.damaged(superblock.free_map, kind, &how);
+    let (len, rest) = raw.split_first_chunk::<4>().ok_or_else(|| broken("it is empty".into()))?;
+    let encoded = rest.get(..u32::from_le_bytes(*len) as usize);
+    let encoded = encoded.ok_or_else(|| broken("it is shorter than it says".into()))?;
+    let map = FreeMap::decode(encoded).map_err(|error| broken(error.to_string()))?;
+    if map.end() != superblock.end {
+        return Err(broken("it is of another length than the file".into()));
+    }
+    Ok(map)
+}
+
+fn read_directory(file: &Arc<PageFile>, superblock: &Superblock) -> Result<BTreeMap<TreeName, Root>> {
+    let mut roots = BTreeMap::new();
+    let Some((page, level)) = superblock.directory else { return Ok(roots) };
+    let root = Root { page, level, rows: 0, blocks: 0, overflows: 0 };
+    let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
+    let mut cursor = Cursor::new(file, DIRECTORY, &root, lower, upper, Direction::Forward)?;
+    while let Some(row) = cursor.take() {
+        let (key, value) = row?;
+        let (Some(name), Some(root)) = (TreeName::decode(&key), Root::decode(&value)) else {
+            return Err(StorageError::Corrupt(format!("{TREES}: a root in the directory is none")).into());
+        };
+        roots.insert(name, root);
+    }
+    Ok(roots)
+}
+
+fn corrupt(disk: &dyn Disk, what: String) -> Error {
+    StorageError::Corrupt(format!("{}: {what}", disk.name())).into()
+}
+
+fn at(disk: &dyn Disk, error: &std::io::Error) -> Error {
+    StorageError::Io(format!("{}: {error}", disk.name())).into()
+}

@@ -1,0 +1,1075 @@
+//! The memtable: a versioned ordered map in memory, written by one and read by many without locks.
+//!
+//! It is a skip list. Each key has one node; a node holds the versions of its key, newest first, and the one
+//! it was made with lies inside it, so that the usual scan step touches one allocation. A reader at sequence
+//! `at` sees of each key the newest version whose sequence is at most `at`. Nodes and versions are never
+//! changed nor freed before the whole list is dropped; only the pointers between them move.
+//!
+//! The one writer holds a mutex, so its stores need no compare-and-swap. It remembers where it wrote last
+//! (the finger), so keys that come in order or in clusters are placed without a search from the top.
+//!
+//! # Why a reader sees a consistent state while the writer goes on
+//!
+//! The reader got `at` and the table through a publication (a lock, a channel) that came after every write
+//! with a sequence up to `at`. Call those writes old and all others new; sequences never decrease, so no old
+//! write comes later.
+//!
+//! - What is reached is whole. A node or version is filled in before the Release store that links it, and all
+//!   links are read with Acquire, so whoever reaches it sees its contents and its own links at least as they
+//!   were when it was linked. That also holds for a new node that so far hangs in some levels only: the
+//!   levels above merely lack a short cut, and its own tower is filled in up to the top.
+//! - No old node is passed over going forward. A link of level 0 only ever changes to a node between its
+//!   owner and its former target. A reader sees each old link at least as new as the last old write left it,
+//!   thus its target is the next old node or a new node before that; and a new node's link was aimed, when it
+//!   was made, at the node then following, so from new nodes the walk comes to the same next old node. Links
+//!   of higher levels are used to come closer to a key from below only, and the rest of the way is walked on
+//!   level 0.
+//! - The same holds going backward. `prev` of a node only ever changes to a node between its former target
+//!   and its owner, and a new node's `prev` is set before it is linked. The writer links a node forward first
+//!   and turns its successor's `prev` to it afterwards, so for a moment a walk backward misses a node that a
+//!   walk forward finds; that node is new, and of old nodes both links were set before the publication.
+//! - New nodes and versions change nothing. A new node has versions above `at` only, so the reader steps over
+//!   it. A new version stands before the old ones in the chain, and the reader walks past it.
+//!
+//! Invariant: on each level keys strictly ascend, each level holds a subset of the level below, and in a
+//! chain of versions the sequences do not ascend from newest to oldest.
+
+use crate::snapshot::Direction;
+use crate::space::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
+
+pub(crate) struct Memtable {
+    /// Comes before all keys and has all levels. Its key and version are never looked at.
+    head: NonNull<Node>,
+    /// Levels in use. Readers take it as a hint where to begin, so an outdated value only costs steps.
+    levels: AtomicUsize,
+    bytes: AtomicUsize,
+    writing: Mutex<Writing>,
+}
+
+/// The right to write into a table, held by one at a time.
+pub(crate) struct Writer<'t> {
+    table: &'t Memtable,
+    writing: MutexGuard<'t, Writing>,
+}
+
+/// Goes over a range of a table as of one sequence. Owns its share of the table.
+pub(crate) struct Cursor {
+    table: Arc<Memtable>,
+    at: u64,
+    direction: Direction,
+    /// The far end of the range in the cursor's direction.
+    limit: Bound<Bytes>,
+    place: Option<Place>,
+}
+
+impl Memtable {
+    pub(crate) fn new() -> Memtable {
+        let head = Node::allocate(Bytes::new(&[]), Version { sequence: u64::MAX, value: None }, MAX_LEVELS);
+        Memtable {
+            head,
+            levels: AtomicUsize::new(1),
+            bytes: AtomicUsize::new(0),
+            writing: Mutex::new(Writing { fingers: [head; MAX_LEVELS], sequence: 0, random: RANDOM_SEED }),
+        }
+    }
+
+    /// The one writer; others wait for it.
+    pub(crate) fn writer(&self) -> Writer<'_> {
+        Writer { table: self, writing: self.writing.lock() }
+    }
+
+    /// The newest version at or before `at`; `Some(None)` is a deletion.
+    pub(crate) fn get(&self, key: &[u8], at: u64) -> Option<&Option<Bytes>> {
+        let mut node = self.head();
+        let mut passed = None;
+        for level in (0..self.levels.load(Relaxed)).rev() {
+            while let Some(next) = node.next(level).filter(|next| Some(*next) != passed) {
+                match next.key().as_ref().cmp(key) {
+                    Less => node = next,
+                    Equal => return next.visible(at),
+                    Greater => {
+                        passed = Some(next);
+                        break;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The newest versions of all keys from `from` on, in order, deletions included. For a table that is no
+    /// longer written.
+    pub(crate) fn newest(&self, from: Bound<&[u8]>) -> impl Iterator<Item = (&Bytes, Option<&Bytes>)> + '_ {
+        std::iter::successors(self.first_from(from), |node| node.following())
+            .filter_map(|node| Some((node.key(), node.visible(u64::MAX)?.as_ref())))
+    }
+
+    /// What the table holds: keys, values, nodes and versions, superseded ones too.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head().following().is_none()
+    }
+
+    fn head(&self) -> NodeRef<'_> {
+        // SAFETY: the head is made with the table, is whole from the start and is freed by the table's drop
+        // only, which the borrow of `self` excludes.
+        unsafe { NodeRef::new(self.head) }
+    }
+
+    fn first_from(&self, lower: Bound<&[u8]>) -> Option<NodeRef<'_>> {
+        match lower {
+            Bound::Unbounded => self.head().following(),
+            Bound::Included(key) => self.search(self.head(), self.levels.load(Relaxed), key, false).1,
+            Bound::Excluded(key) => self.search(self.head(), self.levels.load(Relaxed), key, true).1,
+        }
+    }
+
+    fn last_until(&self, upper: Bound<&[u8]>) -> Option<NodeRef<'_>> {
+        let levels = self.levels.load(Relaxed);
+        let node = match upper {
+            Bound::Included(key) => self.search(self.head(), levels, key, true).0,
+            Bound::Excluded(key) => self.search(self.head(), levels, key, false).0,
+            Bound::Unbounded => {
+                let mut node = self.head();
+                for level in (0..levels).rev() {
+                    while let Some(next) = node.next(level) {
+                        node = next;
+                    }
+                }
+                node
+            }
+        };
+        (node != self.head()).then_some(node)
+    }
+
+    /// The last node before `key` and the one after it, where a node of the very key counts as before it if
+    /// `equal_is_before`. Begins at `node`, which is before the key, and goes down from below level `levels`.
+    fn search<'t>(
+        &'t self,
+        mut node: NodeRef<'t>,
+        levels: usize,
+        key: &[u8],
+        equal_is_before: bool,
+    ) -> (NodeRef<'t>, Option<NodeRef<'t>>) {
+        // The levels often end at the same node, which need not be compared again.
+        let mut passed = None;
+        for level in (0..levels).rev() {
+            while let Some(next) = node.next(level).filter(|next| Some(*next) != passed) {
+                if next.is_before(key, equal_is_before) {
+                    node = next;
+                } else {
+                    passed = Some(next);
+                    break;
+                }
+            }
+        }
+        // Not `node.next(0)`, which may have become a node before the key by now.
+        (node, passed)
+    }
+}
+
+impl Writer<'_> {
+    /// Sequences never decrease, and a key is written once per sequence.
+    pub(crate) fn set(&mut self, key: &Bytes, value: Option<Bytes>, sequence: u64) {
+        debug_assert!(sequence >= self.writing.sequence, "the sequence went back to {sequence}");
+        self.writing.sequence = sequence;
+        let version = Version { sequence, value };
+        let content = version.value.as_ref().map_or(0, |value| value.len());
+        let added = match self.find(key) {
+            Some(node) => {
+                node.push(version);
+                content + size_of::<Later>()
+            }
+            None => {
+                let levels = self.writing.random_levels();
+                self.insert(key, version, levels);
+                content + key.len() + Node::layout(levels).size()
+            }
+        };
+        // Nobody else writes it, so this needs no atomic addition.
+        self.table.bytes.store(self.table.bytes.load(Relaxed) + added, Relaxed);
+    }
+
+    /// The node of `key`. If there is none, the fingers are left at its predecessors.
+    ///
+    /// The fingers stand at a cut of the list: each is the last node of its level before the cut. So if the
+    /// key belongs between the finger and its successor on one level, it does so on all levels above, and it
+    /// suffices to climb to the first such level and to search below it.
+    fn find(&mut self, key: &[u8]) -> Option<NodeRef<'_>> {
+        let table = self.table;
+        // SAFETY: fingers are the head or were linked by `insert`, so they are whole nodes of this table,
+        // which is borrowed for as long as the reference is used.
+        let finger = |fingers: &Fingers, level: usize| unsafe { table.own(fingers[level]) };
+        let fingers = &mut self.writing.fingers;
+        let head = table.head();
+        let last = finger(fingers, 0);
+        let order = if last == head { Greater } else { key.cmp(last.key()) };
+
+        // The node to search from, the levels to search below, the node known to be not before the key.
+        let mut from = last;
+        let mut level = 0;
+        let mut passed = None;
+        let mut found = None;
+        match order {
+            Equal => return Some(last),
+            // All fingers are before the key. Climb until a successor is not.
+            Greater => {
+                while level < MAX_LEVELS {
+                    let Some(next) = finger(fingers, level).next(level) else { break };
+                    if next != from {
+                        let order = next.key().as_ref().cmp(key);
+                        if order != Less {
+                            passed = Some(next);
+                            found = (order == Equal).then_some(next);
+                            break;
+                        }
+                        from = next;
+                    }
+                    level += 1;
+                }
+            }
+            // All successors are past the key. Climb until a finger is before it.
+            Less => loop {
+                level += 1;
+                let node = if level < MAX_LEVELS { finger(fingers, level) } else { head };
+                if node == from {
+                    continue;
+                }
+                let order = if node == head { Less } else { node.key().as_ref().cmp(key) };
+                match order {
+                    Less => {
+                        passed = Some(from);
+                        from = node;
+                        break;
+                    }
+                    Equal => return Some(node),
+                    Greater => from = node,
+                }
+            },
+        }
+
+        for level in (0..level).rev() {
+            while let Some(next) = from.next(level).filter(|next| Some(*next) != passed) {
+                let order = next.key().as_ref().cmp(key);
+                if order == Less {
+                    from = next;
+                    continue;
+                }
+                passed = Some(next);
+                found = (order == Equal).then_some(next);
+                break;
+            }
+            fingers[level] = from.node;
+        }
+        found
+    }
+
+    /// Links a new node behind the fingers and moves them onto it.
+    fn insert(&mut self, key: &Bytes, version: Version, levels: usize) {
+        let table = self.table;
+        let node = Node::allocate(key.clone(), version, levels);
+        // SAFETY: `allocate` returned a whole node with `levels` levels, and from here on it belongs to the
+        // table: it is linked below, and level 0, by which drop finds it, is linked first.
+        let node = unsafe { table.own(node) };
+        // SAFETY: fingers are the head or nodes linked earlier.
+        let before = self.writing.fingers.map(|finger| unsafe { table.own(finger) });
+        let after = before[0].following();
+
+        // Nobody sees the node yet: the Release stores that link it publish these too.
+        for (level, before) in before.iter().enumerate().take(levels) {
+            node.link(level).store(before.link(level).load(Relaxed), Relaxed);
+        }
+        let prev = if before[0] == table.head() { ptr::null_mut() } else { before[0].node.as_ptr() };
+        node.header().prev.store(prev, Relaxed);
+
+        for (level, before) in before.iter().enumerate().take(levels) {
+            before.link(level).store(node.node.as_ptr(), Release);
+            self.writing.fingers[level] = node.node;
+        }
+        if let Some(after) = after {
+            after.header().prev.store(node.node.as_ptr(), Release);
+        }
+        if levels > table.levels.load(Relaxed) {
+            table.levels.store(levels, Relaxed);
+        }
+    }
+}
+
+impl Cursor {
+    pub(crate) fn new(
+        table: &Arc<Memtable>,
+        at: u64,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Cursor {
+        let (start, limit) = match direction {
+            Direction::Forward => (table.first_from(lower), upper),
+            Direction::Backward => (table.last_until(upper), lower),
+        };
+        let limit = limit.map(Bytes::from);
+        let mut cursor = Cursor { table: table.clone(), at, direction, limit, place: None };
+        cursor.place = cursor.settle(start);
+        cursor
+    }
+
+    /// The entry it stands on, `None` past the end. Deletions are shown too, as entries without value.
+    pub(crate) fn peek(&self) -> Option<(&Bytes, Option<&Bytes>)> {
+        let place = self.place.as_ref()?;
+        // SAFETY: the node and the version were found in this table, which never changes or frees either
+        // before it is dropped, and the cursor's share keeps it for as long as `self` is borrowed.
+        let (key, value) = unsafe { (&(*place.node.as_ptr()).key, place.value.as_ref()) };
+        Some((key, value.as_ref()))
+    }
+
+    pub(crate) fn advance(&mut self) {
+        self.place = self.here().and_then(|node| self.settle(self.step(node)));
+    }
+
+    /// Goes on, in its direction, to the first entry at or past `key`; never back.
+    pub(crate) fn seek(&mut self, key: &[u8]) {
+        let Some(node) = self.here() else { return };
+        let to = match self.direction {
+            Direction::Forward => {
+                if !node.is_before(key, false) {
+                    return;
+                }
+                // Climb along ever taller nodes as long as they are before the key, then search down. So a
+                // near key is found in few steps.
+                let mut near = node;
+                while let Some(next) = near.next(near.levels() - 1).filter(|next| next.is_before(key, false))
+                {
+                    near = next;
+                }
+                self.table.search(near, near.levels(), key, false).1
+            }
+            Direction::Backward => {
+                if node.is_before(key, true) {
+                    return;
+                }
+                // There is no way up backward, so a key that is not near is searched from the top.
+                let mut near = node.preceding();
+                for _ in 0..SEEK_STEPS {
+                    match near {
+                        Some(node) if !node.is_before(key, true) => near = node.preceding(),
+                        _ => break,
+                    }
+                }
+                match near {
+                    Some(node) if !node.is_before(key, true) => self.table.last_until(Bound::Included(key)),
+                    near => near,
+                }
+            }
+        };
+        self.place = self.settle(to);
+    }
+
+    /// The first entry visible to this cursor from `node` on, within the range.
+    fn settle(&self, mut node: Option<NodeRef<'_>>) -> Option<Place> {
+        while let Some(at) = node {
+            // The limit comes first, lest a crowd of new nodes behind it be walked through.
+            if !self.within(at.key()) {
+                return None;
+            }
+            if let Some(value) = at.visible(self.at) {
+                return Some(Place { node: at.node, value: NonNull::from(value) });
+            }
+            node = self.step(at);
+        }
+        None
+    }
+
+    fn step<'t>(&self, node: NodeRef<'t>) -> Option<NodeRef<'t>> {
+        match self.direction {
+            Direction::Forward => node.following(),
+            Direction::Backward => node.preceding(),
+        }
+    }
+
+    fn within(&self, key: &[u8]) -> bool {
+        match (&self.limit, self.direction) {
+            (Bound::Unbounded, _) => true,
+            (Bound::Included(limit), Direction::Forward) => key <= limit.as_ref(),
+            (Bound::Excluded(limit), Direction::Forward) => key < limit.as_ref(),
+            (Bound::Included(limit), Direction::Backward) => key >= limit.as_ref(),
+            (Bound::Excluded(limit), Direction::Backward) => key > limit.as_ref(),
+        }
+    }
+
+    fn here(&self) -> Option<NodeRef<'_>> {
+        // SAFETY: `settle` took the node from this cursor's table, whose share it holds.
+        self.place.as_ref().map(|place| unsafe { self.table.own(place.node) })
+    }
+}
+
+/// A quarter of a level's nodes reach the next one, so this serves some 16 million keys without slowing down.
+const MAX_LEVELS: usize = 12;
+
+/// How many entries a seek backward tries before it searches from the top.
+const SEEK_STEPS: usize = 8;
+
+/// Any odd number. Heights need not be secret: keys are placed by one writer and a table lives briefly.
+const RANDOM_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+type Fingers = [NonNull<Node>; MAX_LEVELS];
+
+/// What only the writer needs.
+struct Writing {
+    /// Of each level the last node before a cut, which is where the last write was.
+    fingers: Fingers,
+    sequence: u64,
+    random: u64,
+}
+
+/// Where a cursor stands.
+struct Place {
+    node: NonNull<Node>,
+    value: NonNull<Option<Bytes>>,
+}
+
+struct Version {
+    sequence: u64,
+    value: Option<Bytes>,
+}
+
+/// A version that came after the one in the node.
+struct Later {
+    version: Version,
+    /// Null if the next older one is that in the node.
+    older: *mut Later,
+}
+
+/// A node's fixed part. Its allocation goes on with `levels` links, of which `tower` is the place. A search
+/// looks at the key and then at a link, so these are neighbours and mostly share a cache line.
+#[repr(C)]
+struct Node {
+    first: Version,
+    /// Null as long as there is only the first version.
+    newest: AtomicPtr<Later>,
+    /// Null if the head comes before it.
+    prev: AtomicPtr<Node>,
+    levels: usize,
+    key: Bytes,
+    tower: [AtomicPtr<Node>; 0],
+}
+
+/// A whole node of a table that is borrowed for `'t`. Kept as a pointer because a reference to [`Node`] would
+/// not reach its tower.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct NodeRef<'t> {
+    node: NonNull<Node>,
+    table: PhantomData<&'t Memtable>,
+}
+
+// SAFETY: the pointers lead to nodes and versions that the table alone owns and that hold `Bytes`, which are
+// Send. Nothing in them is tied to a thread.
+unsafe impl Send for Memtable {}
+// SAFETY: through a shared table, threads read keys and versions that do not change once linked, follow
+// atomic links as argued in the header, and write under the mutex only. The contents, `Bytes`, are Sync.
+unsafe impl Sync for Memtable {}
+// SAFETY: the pointers lead into the table whose share moves along with them, and that table is Send and
+// Sync.
+unsafe impl Send for Cursor {}
+
+impl Memtable {
+    /// # Safety
+    /// The node was allocated whole, and belongs to this table and to no other owner.
+    unsafe fn own(&self, node: NonNull<Node>) -> NodeRef<'_> {
+        // SAFETY: a node of the table lives until the table is dropped, which the borrow of `self` excludes.
+        unsafe { NodeRef::new(node) }
+    }
+}
+
+impl Writing {
+    /// One level, and with a chance of a quarter each time one more.
+    fn random_levels(&mut self) -> usize {
+        // Marsaglia's xorshift.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let stop = 1 << (2 * (MAX_LEVELS - 1));
+        (self.random | stop).trailing_zeros() as usize / 2 + 1
+    }
+}
+
+impl Node {
+    fn layout(levels: usize) -> Layout {
+        let tower = Layout::array::<AtomicPtr<Node>>(levels).expect("a tower has few levels");
+        let (layout, offset) = Layout::new::<Node>().extend(tower).expect("a node is small");
+        debug_assert_eq!(offset, std::mem::offset_of!(Node, tower));
+        layout
+    }
+
+    /// A node that is linked to nothing. The caller owns it.
+    fn allocate(key: Bytes, first: Version, levels: usize) -> NonNull<Node> {
+        debug_assert!((1..=MAX_LEVELS).contains(&levels));
+        let layout = Node::layout(levels);
+        // SAFETY: the layout is not empty, since `Node` has fields.
+        let Some(node) = NonNull::new(unsafe { alloc(layout) }.cast::<Node>()) else {
+            handle_alloc_error(layout)
+        };
+        let fixed =
+            Node { key, first, newest: AtomicPtr::default(), prev: AtomicPtr::default(), levels, tower: [] };
+        // SAFETY: the allocation is fresh, aligned for and as large as a `Node` followed by `levels` links,
+        // which begin at `tower` as the type is repr(C) and ends with it. So all writes are within it, and
+        // with them all of it is initialised.
+        unsafe {
+            node.write(fixed);
+            let tower = (&raw mut (*node.as_ptr()).tower).cast::<AtomicPtr<Node>>();
+            for level in 0..levels {
+                tower.add(level).write(AtomicPtr::default());
+            }
+        }
+        node
+    }
+
+    /// Frees a node and its versions, one after the other: a chain may be longer than the stack is deep.
+    ///
+    /// # Safety
+    /// The node came from [`Node::allocate`] and nobody uses it or its versions any more.
+    unsafe fn free(node: NonNull<Node>) {
+        // SAFETY: by the contract the node is whole and ours alone. Later versions were made by
+        // `Box::into_raw` in `push` and are in one chain only, so each is turned back once. The layout is
+        // that of the allocation, as `levels` never changes. Links need no drop.
+        unsafe {
+            let mut later = *(*node.as_ptr()).newest.get_mut();
+            while !later.is_null() {
+                later = Box::from_raw(later).older;
+            }
+            let layout = Node::layout((*node.as_ptr()).levels);
+            node.drop_in_place();
+            dealloc(node.as_ptr().cast(), layout);
+        }
+    }
+}
+
+impl<'t> NodeRef<'t> {
+    /// # Safety
+    /// The node came from [`Node::allocate`] and is freed only after `'t`.
+    unsafe fn new(node: NonNull<Node>) -> NodeRef<'t> {
+        NodeRef { node, table: PhantomData }
+    }
+
+    fn header(self) -> &'t Node {
+        // SAFETY: by the type's contract the node is initialised and lives for `'t`. It is only ever shared:
+        // what changes in it are atomics.
+        unsafe { self.node.as_ref() }
+    }
+
+    fn key(self) -> &'t Bytes {
+        &self.header().key
+    }
+
+    fn levels(self) -> usize {
+        self.header().levels
+    }
+
+    fn is_before(self, key: &[u8], equal_is_before: bool) -> bool {
+        match self.key().as_ref().cmp(key) {
+            Less => true,
+            Equal => equal_is_before,
+            Greater => false,
+        }
+    }
+
+    fn link(self, level: usize) -> &'t AtomicPtr<Node> {
+        assert!(level < self.levels());
+        // SAFETY: `level` is checked, so the link is within the allocation, where `allocate` initialised it.
+        // The pointer comes from `self.node`, which was made from the whole allocation, not from a reference
+        // to the fixed part. It lives for `'t` and is only ever shared.
+        unsafe { &*(&raw const (*self.node.as_ptr()).tower).cast::<AtomicPtr<Node>>().add(level) }
+    }
+
+    fn next(self, level: usize) -> Option<NodeRef<'t>> {
+        let next = NonNull::new(self.link(level).load(Acquire))?;
+        // SAFETY: links lead to whole nodes of the same table (Acquire pairs with the Release in `insert`),
+        // and all nodes of a table live until it is dropped, so at least as long as this one is borrowed.
+        Some(unsafe { NodeRef::new(next) })
+    }
+
+    /// The next node in key order.
+    fn following(self) -> Option<NodeRef<'t>> {
+        self.next(0)
+    }
+
+    /// The node before this one in key order, the head excluded.
+    fn preceding(self) -> Option<NodeRef<'t>> {
+        let prev = NonNull::new(self.header().prev.load(Acquire))?;
+        // SAFETY: as in `next`.
+        Some(unsafe { NodeRef::new(prev) })
+    }
+
+    /// The newest version at or before `at`.
+    fn visible(self, at: u64) -> Option<&'t Option<Bytes>> {
+        let node = self.header();
+        let mut later = node.newest.load(Acquire).cast_const();
+        // SAFETY: a version in the chain is whole (Acquire pairs with the Release in `push`, and `older` was
+        // in the chain before), does not change, and is freed with the node only, thus after `'t`.
+        while let Some(version) = unsafe { later.as_ref::<'t>() } {
+            if version.version.sequence <= at {
+                return Some(&version.version.value);
+            }
+            later = version.older;
+        }
+        (node.first.sequence <= at).then_some(&node.first.value)
+    }
+
+    /// Adds a version that is newer than all others. Only the writer may.
+    fn push(self, version: Version) {
+        let node = self.header();
+        let older = node.newest.load(Relaxed);
+        // SAFETY: as in `visible`.
+        let newest = unsafe { older.as_ref() }.map_or(node.first.sequence, |older| older.version.sequence);
+        debug_assert!(newest < version.sequence, "a key is written once per sequence");
+        node.newest.store(Box::into_raw(Box::new(Later { version, older })), Release);
+    }
+}
+
+impl Drop for Memtable {
+    fn drop(&mut self) {
+        let mut next = Some(self.head);
+        while let Some(node) = next {
+            // SAFETY: level 0 leads to each node of the table once, and the link is read before its node is
+            // freed. `&mut self` says that no reader and no writer is left: cursors hold a share of the
+            // table, all else borrows it.
+            unsafe {
+                next = NonNull::new(NodeRef::new(node).link(0).load(Relaxed));
+                Node::free(node);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::RwLock;
+    use proptest::prelude::*;
+    use rand::seq::SliceRandom;
+    use rand::{Rng, SeedableRng, rngs::SmallRng};
+    use std::collections::BTreeMap;
+    use std::hint::black_box;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    type Entries = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+    type Limit = Bound<Vec<u8>>;
+    type Versions = Vec<(u64, Option<Vec<u8>>)>;
+
+    /// All versions of each key, oldest first.
+    #[derive(Debug, Default)]
+    struct Model(BTreeMap<Vec<u8>, Versions>);
+
+    impl Model {
+        fn get(&self, key: &[u8], at: u64) -> Option<Option<Vec<u8>>> {
+            self.0.get(key)?.iter().rfind(|(sequence, _)| *sequence <= at).map(|(_, value)| value.clone())
+        }
+
+        fn range(&self, at: u64, lower: &Limit, upper: &Limit, direction: Direction) -> Entries {
+            let after = |key: &[u8]| match lower {
+                Bound::Unbounded => true,
+                Bound::Included(lower) => key >= &lower[..],
+                Bound::Excluded(lower) => key > &lower[..],
+            };
+            let before = |key: &[u8]| match upper {
+                Bound::Unbounded => true,
+                Bound::Included(upper) => key <= &upper[..],
+                Bound::Excluded(upper) => key < &upper[..],
+            };
+            let keys = self.0.keys().filter(|key| after(key) && before(key));
+            let mut entries: Entries =
+                keys.filter_map(|key| Some((key.clone(), self.get(key, at)?))).collect();
+            if direction == Direction::Backward {
+                entries.reverse();
+            }
+            entries
+        }
+    }
+
+    fn as_bound(limit: &Limit) -> Bound<&[u8]> {
+        match limit {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(key) => Bound::Included(key),
+            Bound::Excluded(key) => Bound::Excluded(key),
+        }
+    }
+
+    fn owned((key, value): (&Bytes, Option<&Bytes>)) -> (Vec<u8>, Option<Vec<u8>>) {
+        (key.to_vec(), value.map(|value| value.to_vec()))
+    }
+
+    fn rest(mut cursor: Cursor) -> Entries {
+        let mut entries = Entries::new();
+        while let Some(entry) = cursor.peek() {
+            entries.push(owned(entry));
+            cursor.advance();
+        }
+        cursor.advance();
+        assert!(cursor.peek().is_none(), "the end is the end");
+        entries
+    }
+
+    fn everything(table: &Arc<Memtable>, at: u64, direction: Direction) -> Entries {
+        rest(Cursor::new(table, at, Bound::Unbounded, Bound::Unbounded, direction))
+    }
+
+    fn key(number: u64) -> Bytes {
+        let mut key = *b"kkkk\0\0\0\0\0\0\0\0";
+        key[4..].copy_from_slice(&number.to_be_bytes());
+        Bytes::new(&key)
+    }
+
+    /// Keys that are inline and keys that are not, some the beginning of others.
+    fn any_key() -> impl Strategy<Value = Vec<u8>> {
+        (prop::collection::vec(0u8..4, 0..4), prop::bool::weighted(0.2)).prop_map(|(mut key, long)| {
+            if long {
+                key.extend([7; 30]);
+            }
+            key
+        })
+    }
+
+    fn any_limit() -> impl Strategy<Value = Limit> {
+        prop_oneof![
+            Just(Bound::Unbounded),
+            any_key().prop_map(Bound::Included),
+            any_key().prop_map(Bound::Excluded)
+        ]
+    }
+
+    fn any_direction() -> impl Strategy<Value = Direction> {
+        prop_oneof![Just(Direction::Forward), Just(Direction::Backward)]
+    }
+
+    type Scan = (u64, Limit, Limit, Direction, Vec<(usize, Vec<u8>)>);
+
+    /// A sequence to look from, a range, and seeks each after some steps.
+    fn any_scan() -> impl Strategy<Value = Scan> {
+        let seeks = prop::collection::vec((0usize..4, any_key()), 0..5);
+        (0u64..160, any_limit(), any_limit(), any_direction(), seeks)
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_does_what_a_map_of_versions_does(
+            writes in prop::collection::vec((any_key(), prop::option::weighted(0.8, any_key())), 0..150),
+            scans in prop::collection::vec(any_scan(), 1..12),
+        ) {
+            let table = Arc::new(Memtable::new());
+            let mut model = Model::default();
+            let mut earlier = Vec::new();
+            prop_assert!(table.is_empty());
+            for (index, (key, value)) in writes.iter().enumerate() {
+                let sequence = index as u64 + 1;
+                let bytes = table.bytes();
+                table.writer().set(&Bytes::new(key), value.as_ref().map(|it| Bytes::new(it)), sequence);
+                prop_assert!(table.bytes() > bytes && !table.is_empty());
+                model.0.entry(key.clone()).or_default().push((sequence, value.clone()));
+                if index % 16 == 0 {
+                    // These stay open while more is written.
+                    for direction in [Direction::Forward, Direction::Backward] {
+                        let cursor =
+                            Cursor::new(&table, sequence, Bound::Unbounded, Bound::Unbounded, direction);
+                        let expected = model.range(sequence, &Bound::Unbounded, &Bound::Unbounded, direction);
+                        earlier.push((cursor, expected));
+                    }
+                }
+            }
+            for (cursor, expected) in earlier {
+                prop_assert_eq!(rest(cursor), expected);
+            }
+            for (at, lower, upper, direction, seeks) in scans {
+                let open = || Cursor::new(&table, at, as_bound(&lower), as_bound(&upper), direction);
+                let mut expected = model.range(at, &lower, &upper, direction);
+                prop_assert_eq!(rest(open()), expected.clone());
+                let mut cursor = open();
+                for (steps, to) in seeks {
+                    for _ in 0..steps {
+                        cursor.advance();
+                    }
+                    expected.drain(..steps.min(expected.len()));
+                    cursor.seek(&to);
+                    expected.retain(|(key, _)| match direction {
+                        Direction::Forward => *key >= to,
+                        Direction::Backward => *key <= to,
+                    });
+                    prop_assert_eq!(cursor.peek().map(owned), expected.first().cloned());
+                    prop_assert_eq!(
+                        table.get(&to, at).map(|value| value.as_ref().map(|value| value.to_vec())),
+                        model.get(&to, at)
+                    );
+                }
+                prop_assert_eq!(rest(cursor), expected);
+                let newest: Entries = table.newest(as_bound(&lower)).map(owned).collect();
+                let expected = model.range(u64::MAX, &lower, &Bound::Unbounded, Direction::Forward);
+                prop_assert_eq!(newest, expected);
+            }
+        }
+
+        #[test]
+        fn any_order_of_writing_leaves_each_level_in_order(numbers in prop::collection::vec(0u64..3000, 0..600)) {
+            let table = Memtable::new();
+            for (sequence, number) in numbers.iter().enumerate() {
+                // Clusters, so that the fingers serve near and far, ahead and behind.
+                for near in [0, 5, 1, 3] {
+                    table.writer().set(&key(number + near), None, sequence as u64);
+                }
+            }
+            let mut below: Vec<Bytes> = Vec::new();
+            for level in 0..MAX_LEVELS {
+                let nodes = std::iter::successors(table.head().next(level), |node| node.next(level));
+                let keys: Vec<Bytes> = nodes.map(|node| node.key().clone()).collect();
+                prop_assert!(keys.is_sorted_by(|a, b| a < b));
+                prop_assert!(level == 0 || keys.iter().all(|key| below.binary_search(key).is_ok()));
+                below = keys;
+            }
+        }
+    }
+
+    #[test]
+    fn far_seeks_land_where_near_ones_do() {
+        let table = Arc::new(Memtable::new());
+        for number in 0..20_000 {
+            table.writer().set(&key(number * 2), None, 1);
+        }
+        for distance in [1, 2, 3, 15, 16, 17, 18, 100, 5_000, 30_000] {
+            let open = |direction| Cursor::new(&table, 1, Bound::Unbounded, Bound::Unbounded, direction);
+            let mut cursor = open(Direction::Forward);
+            cursor.seek(&key(distance));
+            assert_eq!(cursor.peek().unwrap().0, &key(distance.next_multiple_of(2)));
+            let mut cursor = open(Direction::Backward);
+            cursor.seek(&key(39_998 - distance));
+            assert_eq!(cursor.peek().unwrap().0, &key((39_998 - distance) / 2 * 2));
+        }
+    }
+
+    #[test]
+    fn a_range_that_is_empty_or_inverted_has_no_entries() {
+        let table = Arc::new(Memtable::new());
+        for number in 0..10 {
+            table.writer().set(&key(number), None, 1);
+        }
+        let (three, five) = (key(3), key(5));
+        for direction in [Direction::Forward, Direction::Backward] {
+            for (lower, upper) in [
+                (Bound::Included(&five), Bound::Included(&three)),
+                (Bound::Excluded(&three), Bound::Excluded(&three)),
+                (Bound::Included(&three), Bound::Excluded(&three)),
+                (Bound::Excluded(&five), Bound::Included(&three)),
+            ] {
+                let bound = |bound: Bound<&Bytes>| bound.map(|key| key.to_vec());
+                let (lower, upper) = (bound(lower), bound(upper));
+                let mut cursor = Cursor::new(&table, 1, as_bound(&lower), as_bound(&upper), direction);
+                assert!(cursor.peek().is_none());
+                cursor.seek(&three);
+                cursor.advance();
+                assert!(cursor.peek().is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_cursor_goes_to_another_thread_and_outlives_the_last_handle() {
+        let table = Arc::new(Memtable::new());
+        table.writer().set(&key(1), Some(Bytes::new(&[1; 100])), 1);
+        let cursor = Cursor::new(&table, 1, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+        drop(table);
+        let entries = std::thread::spawn(move || rest(cursor)).join().unwrap();
+        assert_eq!(entries, [(key(1).to_vec(), Some(vec![1; 100]))]);
+    }
+
+    #[test]
+    fn a_long_chain_of_versions_is_dropped_without_a_deep_stack() {
+        let versions = if cfg!(miri) { 1_000 } else { 1_000_000 };
+        let table = Memtable::new();
+        let mut writer = table.writer();
+        for sequence in 0..versions {
+            writer.set(&key(1), Some(key(sequence)), sequence);
+        }
+        drop(writer);
+        assert_eq!(table.get(&key(1), 0), Some(&Some(key(0))));
+        assert_eq!(table.get(&key(1), u64::MAX), Some(&Some(key(versions - 1))));
+        drop(table);
+    }
+
+    /// Every value tells its key and sequence. Each batch writes a pair of keys, so that half a batch would
+    /// show.
+    #[test]
+    fn a_snapshot_never_changes_while_the_writer_goes_on() {
+        let time = Duration::from_millis(if cfg!(miri) { 300 } else { 1500 });
+        let published = RwLock::new((Arc::new(Memtable::new()), 0u64));
+        let done = AtomicBool::new(false);
+        const PAIR: u64 = 1 << 20;
+        let read = |seed: u64| {
+            let mut random = SmallRng::seed_from_u64(seed);
+            let mut rounds = 0;
+            while !done.load(Relaxed) {
+                let (table, at) = published.read().clone();
+                let forward = everything(&table, at, Direction::Forward);
+                let mut backward = everything(&table, at, Direction::Backward);
+                backward.reverse();
+                assert_eq!(forward, backward);
+                assert_eq!(forward, everything(&table, at, Direction::Forward));
+                assert!(forward.is_sorted_by(|a, b| a.0 < b.0));
+                assert_eq!(forward.len() % 2, 0);
+                let (low, high) = forward.split_at(forward.len() / 2);
+                assert!(low.iter().zip(high).all(|(low, high)| low.1 == high.1), "half a batch is seen");
+                for _ in 0..50 {
+                    let number = random.random_range(0..600);
+                    let found = forward.binary_search_by(|(it, _)| it[..].cmp(&key(number)));
+                    let value = table.get(&key(number), at);
+                    assert_eq!(value.is_some(), found.is_ok());
+                    if let (Some(value), Ok(index)) = (value, found) {
+                        assert_eq!(value.as_ref().map(|value| value.to_vec()), forward[index].1);
+                    }
+                    // What is seeked to is what the scan saw, in both directions.
+                    let all = (Bound::Unbounded, Bound::Unbounded);
+                    let mut cursor = Cursor::new(&table, at, all.0, all.1, Direction::Forward);
+                    cursor.seek(&key(number));
+                    let from = forward.partition_point(|(it, _)| it[..] < key(number)[..]);
+                    assert_eq!(cursor.peek().map(owned), forward.get(from).cloned());
+                    let mut cursor = Cursor::new(&table, at, all.0, all.1, Direction::Backward);
+                    cursor.seek(&key(number));
+                    let until = forward.partition_point(|(it, _)| it[..] <= key(number)[..]);
+                    assert_eq!(
+                        cursor.peek().map(owned),
+                        until.checked_sub(1).map(|index| forward[index].clone())
+                    );
+                }
+                rounds += 1;
+            }
+            rounds
+        };
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..3).map(|seed| scope.spawn(move || read(seed))).collect();
+            let mut random = SmallRng::seed_from_u64(99);
+            let start = Instant::now();
+            let mut sequence = 0;
+            while start.elapsed() < time {
+                let table = published.read().0.clone();
+                for _ in 0..3_000 {
+                    sequence += 1;
+                    let number = random.random_range(0..600);
+                    let value = random.random_ratio(4, 5).then(|| Bytes::new(&[sequence as u8; 30]));
+                    let mut writer = table.writer();
+                    writer.set(&key(number), value.clone(), sequence);
+                    writer.set(&key(number + PAIR), value, sequence);
+                    drop(writer);
+                    published.write().1 = sequence;
+                }
+                // A new table now and then: new nodes are where the links move.
+                published.write().0 = Arc::new(Memtable::new());
+            }
+            done.store(true, Relaxed);
+            for reader in readers {
+                assert!(reader.join().unwrap() > 0);
+            }
+        });
+    }
+
+    /// `cargo test --release -- --ignored --nocapture figures`
+    #[test]
+    #[ignore]
+    fn figures_of_the_memtable() {
+        const COUNT: u64 = 400_000;
+        let each = |what: &str, run: &mut dyn FnMut()| {
+            let start = Instant::now();
+            run();
+            println!("{what}: {:.0} ns", start.elapsed().as_nanos() as f64 / COUNT as f64);
+        };
+        println!(
+            "a node of one level: {} bytes, a later version: {}",
+            Node::layout(1).size(),
+            size_of::<Later>()
+        );
+        let value = Some(Bytes::new(&[1; 100]));
+        let ascending: Vec<Bytes> = (0..COUNT).map(key).collect();
+        let mut random = ascending.clone();
+        random.shuffle(&mut SmallRng::seed_from_u64(5));
+        let mut map = BTreeMap::new();
+        each("for comparison, a BTreeMap: insert at random", &mut || {
+            random.iter().for_each(|key| drop(map.insert(key.clone(), (1u64, value.clone()))));
+        });
+        each("for comparison, a BTreeMap: get at random", &mut || {
+            random.iter().for_each(|key| assert!(map.contains_key(key)));
+        });
+        for (order, keys) in [("ascending", &ascending), ("random", &random)] {
+            let table = Arc::new(Memtable::new());
+            each(&format!("set, {order}"), &mut || {
+                let mut writer = table.writer();
+                keys.iter().for_each(|key| writer.set(key, value.clone(), 1));
+            });
+            each(&format!("get, at random, of {order}"), &mut || {
+                random.iter().for_each(|key| assert!(table.get(key, 1).is_some()));
+            });
+            each(&format!("get, in order, of {order}"), &mut || {
+                ascending.iter().for_each(|key| assert!(table.get(key, 1).is_some()));
+            });
+            let last = key(COUNT);
+            for direction in [Direction::Forward, Direction::Backward] {
+                each(&format!("step {direction:?} of {order}"), &mut || {
+                    let zero = key(0);
+                    let (lower, upper) = (Bound::Included(&zero[..]), Bound::Included(&last[..]));
+                    let mut cursor = Cursor::new(&table, 1, lower, upper, direction);
+                    while let Some(entry) = cursor.peek() {
+                        black_box(entry);
+                        cursor.advance();
+                    }
+                });
+            }
+            each(&format!("newest of {order}"), &mut || {
+                assert_eq!(table.newest(Bound::Unbounded).count(), COUNT as usize)
+            });
+            each(&format!("open a cursor on a random key of {order}"), &mut || {
+                for key in &random {
+                    let range = Bound::Included(&key[..]);
+                    black_box(Cursor::new(&table, 1, range, range, Direction::Forward).peek());
+                }
+            });
+            let mut cursor = Cursor::new(&table, 1, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+            each(&format!("seek by one of {order}"), &mut || {
+                ascending.iter().for_each(|key| cursor.seek(key))
+            });
+            each(&format!("set again, {order}"), &mut || {
+                let mut writer = table.writer();
+                keys.iter().for_each(|key| writer.set(key, value.clone(), 2));
+            });
+            println!("bytes: {}", table.bytes());
+            let table = std::cell::Cell::new(Some(table));
+            drop(cursor);
+            each(&format!("drop, {order}"), &mut || drop(table.take()));
+        }
+        // Small enough for the cache.
+        let table = Arc::new(Memtable::new());
+        (0..1_000).for_each(|number| table.writer().set(&key(number), value.clone(), 1));
+        each("step in cache", &mut || {
+            for _ in 0..COUNT / 1_000 {
+                let upper = key(1_000);
+                let (lower, upper) = (Bound::Unbounded, Bound::Excluded(&upper[..]));
+                let mut cursor = Cursor::new(&table, 1, lower, upper, Direction::Forward);
+                while let Some(entry) = cursor.peek() {
+                    black_box(entry);
+                    cursor.advance();
+                }
+            }
+        });
+        let keys: Vec<Bytes> = (0..COUNT).map(|number| key(number % 100 * COUNT + number)).collect();
+        let table = Memtable::new();
+        each("set, ascending in 100 places by turns", &mut || {
+            let mut writer = table.writer();
+            keys.iter().for_each(|key| writer.set(key, value.clone(), 1));
+        });
+    }
+}

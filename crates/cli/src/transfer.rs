@@ -14,6 +14,7 @@ use kilim_transfer::{
     Column, Dump, Export, ExportFormat, Import, ImportFormat, ImportMode, Refused, Restore, Watch,
 };
 
+use crate::output::{complain, say, stdout};
 use crate::progress::Progress;
 use crate::text::{grouped, parse_document};
 
@@ -264,12 +265,12 @@ impl DumpArguments {
             self.server.required_database()?;
         }
         let dumped = dump.run(&mut self.server.connect()?, &mut Bar::default())?;
-        println!(
+        say!(
             "{} documents of {} collections in {}",
             grouped(dumped.documents as i64),
             grouped(dumped.collections as i64),
             dump.folder.display()
-        );
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -283,12 +284,12 @@ impl RestoreArguments {
             drop: self.drop,
         };
         let restored = restore.run(&mut self.server.connect()?, &mut Bar::default())?;
-        println!(
+        say!(
             "{} documents and {} indexes of {} collections restored",
             grouped(restored.documents as i64),
             grouped(restored.indexes as i64),
             grouped(restored.collections as i64)
-        );
+        )?;
         Ok(told("refused", &restored.refused))
     }
 }
@@ -331,11 +332,11 @@ impl ExportArguments {
                 file.flush().and_then(|()| file.get_ref().sync_all())?;
                 written
             }
-            None => export.run(&mut client, &mut BufWriter::new(std::io::stdout().lock()), &mut bar)?,
+            None => export.run(&mut client, &mut BufWriter::new(stdout()), &mut bar)?,
         };
         drop(bar);
         // Standard output may be the documents themselves.
-        eprintln!("{} documents exported", grouped(written as i64));
+        complain!("{} documents exported", grouped(written as i64));
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -370,7 +371,7 @@ impl ImportArguments {
             drop: self.drop,
         };
         let (written, refused) = import.run(&mut self.server.connect()?, &mut Bar::default())?;
-        println!("{} documents imported", grouped(written as i64));
+        say!("{} documents imported", grouped(written as i64))?;
         Ok(told("documents were refused", &refused))
     }
 }
@@ -398,9 +399,9 @@ fn told(what: &str, refused: &Refused) -> ExitCode {
     if refused.count == 0 {
         return ExitCode::SUCCESS;
     }
-    eprintln!("{} {what}:", grouped(refused.count as i64));
+    complain!("{} {what}:", grouped(refused.count as i64));
     for message in &refused.messages {
-        eprintln!("  {message}");
+        complain!("  {message}");
     }
     ExitCode::FAILURE
 }
@@ -434,6 +435,6 @@ impl Watch for Bar {
     fn warn(&mut self, message: &str) {
         self.progress = None;
         self.shown.clear();
-        eprintln!("kilim: {message}");
+        complain!("kilim: {message}");
     }
 }

@@ -17,6 +17,7 @@ use kilim_client::Fault;
 use self::plan::{Plan, Step, What};
 use crate::confirm::confirmed;
 use crate::connect::{Place, Session, explained};
+use crate::output::{say, show};
 use crate::pattern::{FOUND, declarations, place_of, read, waiting};
 use crate::text::{json, parse_values};
 
@@ -82,10 +83,10 @@ impl Apply {
         let existing = session.patterns(None)?;
         let plan = Plan::make(declared, &existing, self.prune).with_context(|| place_of(&self.file))?;
         if self.json {
-            println!("{}", json(&plan.to_document(session.database())));
+            say!("{}", json(&plan.to_document(session.database())))?;
         } else {
-            println!("Patterns of {} at {}:", session.database(), self.place.uri.server());
-            print!("{plan}");
+            say!("Patterns of {} at {}:", session.database(), self.place.uri.server())?;
+            show!("{plan}")?;
         }
         if let Some(Step { what: What::Impossible { reason, .. }, .. }) = plan.impossible() {
             bail!("{reason}. Nothing was changed");
@@ -94,7 +95,7 @@ impl Apply {
             return Ok(if plan.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) });
         }
         if plan.is_empty() {
-            self.say("Nothing to do.");
+            self.say("Nothing to do.")?;
             return Ok(ExitCode::SUCCESS);
         }
         if !self.yes && !confirmed("Apply?")? {
@@ -106,7 +107,7 @@ impl Apply {
                 format!("cannot {step}; of {total} steps {done} were done before. Run it again to go on")
             })?;
         }
-        self.say(&format!("Done: {total} {}.", if total == 1 { "step" } else { "steps" }));
+        self.say(&format!("Done: {total} {}.", if total == 1 { "step" } else { "steps" }))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -125,14 +126,14 @@ impl Apply {
             state = waiting::until_filled(session, collection, name, None)?;
             state = format!(", {state} after {:.1} s", started.elapsed().as_secs_f64());
         }
-        self.say(&format!("{verb} {collection}.{name}{state}"));
-        Ok(())
+        self.say(&format!("{verb} {collection}.{name}{state}"))
     }
 
-    fn say(&self, line: &str) {
+    fn say(&self, line: &str) -> Result<()> {
         if !self.json {
-            println!("{line}");
+            say!("{line}")?;
         }
+        Ok(())
     }
 }
 

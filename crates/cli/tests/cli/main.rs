@@ -3,7 +3,9 @@
 mod client;
 mod completions;
 mod demo;
+mod logs;
 mod pattern;
 mod running;
 mod serve;
+
 mod transfer;

@@ -8,13 +8,13 @@ use std::io;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Has `act` run when the process is interrupted, in a thread of its own; then the process ends.
-pub(crate) fn catch(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
+/// Has `act` run when the process is interrupted, in a thread of its own. It is given what ends the process.
+pub(crate) fn catch(act: impl FnOnce(&dyn Fn()) + Send + 'static) -> io::Result<()> {
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(wanted)?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            act();
+            act(&|| end_by(signal));
             end_by(signal);
         }
     })?;
@@ -22,7 +22,7 @@ pub(crate) fn catch(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// Ends the process as the signal would have.
-pub(crate) fn end_by(signal: i32) -> ! {
+fn end_by(signal: i32) -> ! {
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     // The signal is blocked: the exit code that a shell would show.
     std::process::exit(128 + signal)

@@ -26,7 +26,7 @@ impl CleanUp {
     pub(super) fn prepare() -> Result<CleanUp> {
         let left = Arc::new(Mutex::new(Left::default()));
         let own = left.clone();
-        interruption::catch(move || {
+        interruption::catch(move |_| {
             // The databases are gone with the directory, if it is our own server.
             if let Err(error) = own.lock().unwrap_or_else(PoisonError::into_inner).remove() {
                 complain!("\nkilim: {error:#}");

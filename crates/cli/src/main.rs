@@ -12,6 +12,7 @@ mod output;
 mod pattern;
 mod progress;
 mod serve;
+mod shell;
 mod size;
 mod table;
 mod text;

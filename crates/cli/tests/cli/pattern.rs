@@ -100,6 +100,23 @@ fn verify_tells_by_its_exit_code() {
 }
 
 #[test]
+fn declarations_and_filters_understand_the_literals_of_the_shell() {
+    let shop = Shop::open();
+    let spec = r#"{set: {isOld: {$lt: ["$at", ISODate("2024-03-01")]}}}"#;
+    shop.succeeds(&["pattern", "create", "orders", "old", "computed", spec]);
+    let text = "- createPattern: orders\n  name: old\n  computed: {set: {isOld: {$lt: [$at, ISODate(\"2024-03-01\")]}}}\n";
+    let (code, shown, message) = output_with(text, &["apply", "-", "--check", "--uri", &shop.uri]);
+    assert!(code == Some(0) && shown.contains("= unchanged"), "{shown}{message}");
+    shop.succeeds(&["pattern", "verify", "orders", "--filter", "{_id: {$gt: NumberLong(3)}}"]);
+    let (code, _, message) = shop.kilim(&["pattern", "verify", "orders", "--filter", "{_id: Lnog(3)}"]);
+    assert!(code == Some(1) && message.contains("line 1, column 7"), "{message}");
+    // The listing is still such a file.
+    let listed = shop.succeeds(&["pattern", "list", "--yaml"]);
+    let (code, shown, message) = output_with(&listed, &["apply", "-", "--check", "--uri", &shop.uri]);
+    assert!(code == Some(0) && shown.contains("= unchanged"), "{shown}{message}");
+}
+
+#[test]
 fn mistakes_end_with_advice() {
     let shop = Shop::open();
     shop.declare();

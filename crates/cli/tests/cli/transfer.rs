@@ -55,6 +55,47 @@ fn a_filter_needs_no_spaces() {
 }
 
 #[test]
+fn a_query_understands_the_literals_of_the_shell() {
+    let mut place = Place::open();
+    let document = r#"{"_id": {"$oid": "0123456789abcdef01234567"}, "at": {"$date": "2024-03-01T00:00:00Z"}, "s": "abc",
+        "u": {"$uuid": "c8edabc3-f738-4ca3-b68d-ab92a91478a3"}, "n": {"$numberDecimal": "1.5"},
+        "t": {"$timestamp": {"t": 5, "i": 1}}, "b": {"$binary": {"base64": "AAEC", "subType": "00"}}}"#;
+    place.ask(
+        doc! {"insert": "c", "documents": [kilim_bson::parse_extended_json(document).unwrap(), {"_id": 2}]},
+    );
+    for query in [
+        r#"{at: {$gt: ISODate("2024-02-29")}}"#,
+        r#"{at: {$lt: new Date()}}"#,
+        r#"{_id: ObjectId("0123456789abcdef01234567")}"#,
+        "{s: /^A/i}",
+        "{n: {$gt: NumberInt(1), $lt: NumberLong(2), $ne: NumberDecimal(\"7\")}}",
+        r#"{u: UUID("c8edabc3-f738-4ca3-b68d-ab92a91478a3")}"#,
+        "{t: Timestamp(5, 1)}",
+        r#"{b: BinData(0, "AAEC")}"#,
+        "{s: {$gt: MinKey, $lt: MaxKey, $exists: true}}",
+        "{s: abc}",
+        r#"at: {$gt: ISODate("2024-02-29")}"#,
+    ] {
+        for verb in [&["export"][..], &["dump", "--replace", "--out", &place.path("dump")]] {
+            let (code, shown, message) =
+                place.kilim(&[verb, &["--collection", "c", "--query", query]].concat());
+            assert_eq!(code, Some(0), "{query}: {message}");
+            let found = shown.lines().count() == 1 && !shown.starts_with("0 documents");
+            assert!(found, "{verb:?} {query}: {shown}{message}");
+        }
+    }
+    for (query, place_in_it) in [
+        (r#"{at: {$gt: IsoDate("2024-02-29")}}"#, "line 1, column 12"),
+        ("{at: {$gt: 2024-02-29}}", "line 1, column 12"),
+        ("{_id: ObjectId(5)}", "line 1, column 7"),
+    ] {
+        let (code, shown, message) = place.kilim(&["export", "--collection", "c", "--query", query]);
+        assert_eq!((code, &*shown), (Some(1), ""), "{query}");
+        assert!(message.contains("--query") && message.contains(place_in_it), "{query}: {message}");
+    }
+}
+
+#[test]
 fn what_a_validator_refuses_today_is_restored_all_the_same() {
     let mut place = Place::open();
     place.ask(doc! {"insert": "c", "documents": [{"_id": 1, "a": "old"}]});

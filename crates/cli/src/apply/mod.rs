@@ -21,6 +21,7 @@ use crate::output::{say, show};
 use crate::pattern::{FOUND, declarations, place_of, read, waiting};
 use crate::text::{json, parse_values};
 
+const NAMESPACE_EXISTS: i32 = 48;
 const NOT_IMPLEMENTED: i32 = 238;
 
 #[derive(Debug, Args)]
@@ -81,7 +82,9 @@ impl Apply {
         let (database, declared) = read_file(&self.file)?;
         let mut session = self.place.open(database.as_deref())?;
         let existing = session.patterns(None)?;
-        let plan = Plan::make(declared, &existing, self.prune).with_context(|| place_of(&self.file))?;
+        let collections = session.collections()?;
+        let plan = Plan::make(declared, &existing, &collections, self.prune)
+            .with_context(|| place_of(&self.file))?;
         if self.json {
             say!("{}", json(&plan.to_document(session.database())))?;
         } else {
@@ -115,18 +118,23 @@ impl Apply {
         let Step { collection, name, what } = step;
         let started = Instant::now();
         let (command, verb) = match what {
+            What::Source { .. } => (doc! {"create": &**collection}, "created"),
             What::Create { command, .. } => (command.clone(), "created"),
             What::Modify { command, .. } => (command.clone(), "modified"),
             What::Drop => (doc! {"dropPattern": &**collection, "name": &**name}, "dropped"),
             What::Unchanged { .. } | What::Impossible { .. } | What::LeftAlone => return Ok(()),
         };
-        session.run(command).map_err(|fault| refused(what, fault))?;
+        match session.run(command) {
+            // Somebody else was faster.
+            Err(fault) if matches!(what, What::Source { .. }) && fault.code() == Some(NAMESPACE_EXISTS) => {}
+            result => drop(result.map_err(|fault| refused(what, fault))?),
+        }
         let mut state = String::new();
-        if !self.no_wait && !matches!(what, What::Drop) {
+        if !self.no_wait && !matches!(what, What::Drop | What::Source { .. }) {
             state = waiting::until_filled(session, collection, name, None)?;
             state = format!(", {state} after {:.1} s", started.elapsed().as_secs_f64());
         }
-        self.say(&format!("{verb} {collection}.{name}{state}"))
+        self.say(&format!("{verb} {}{state}", step.subject()))
     }
 
     fn say(&self, line: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use kilim_bson::{Document, RawValue, doc};
 use kilim_client::whole;
@@ -49,6 +49,9 @@ impl Check {
             (Some(collection), Some(name)) => vec![session.pattern(collection, name)?],
             (collection, _) => session.patterns(collection.as_deref())?,
         };
+        if chosen.is_empty() {
+            self.check_place(session)?;
+        }
         let mut replies = Vec::new();
         for pattern in &chosen {
             let mut command = doc! {command: collection(pattern), "name": text(pattern, "name"), "limit": i64::from(self.limit)};
@@ -69,6 +72,17 @@ impl Check {
             false => self.print(command, &replies)?,
         }
         Ok(if wrong > 0 && command == "verifyPattern" { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+    }
+
+    /// Refuses a collection or a database that is not there: that nothing is wrong with it would be true of any name.
+    fn check_place(&self, session: &mut Session) -> Result<()> {
+        let collections = session.collections()?;
+        let database = session.database();
+        ensure!(!collections.is_empty(), "there is no database {database}");
+        if let Some(asked) = &self.collection {
+            ensure!(collections.contains(asked), "there is no collection {database}.{asked}");
+        }
+        Ok(())
     }
 
     /// Runs the command while a second connection looks how far it is.

@@ -381,9 +381,18 @@ impl ImportArguments {
             stop_on_error: self.stop_on_error,
             drop: self.drop,
         };
-        let (written, refused) = import.run(&mut self.server.connect()?, &mut Bar::default())?;
-        say!("{} documents imported", grouped(written as i64))?;
-        Ok(told("documents were refused", &refused))
+        let imported = import.run(&mut self.server.connect()?, &mut Bar::default())?;
+        let verb = match self.mode {
+            Mode::Insert | Mode::Upsert => "imported",
+            Mode::Merge => "merged",
+            Mode::Delete => "deleted",
+        };
+        let missing = match imported.missing {
+            0 => String::new(),
+            missing => format!(", {} were not there", grouped(missing as i64)),
+        };
+        say!("{} documents {verb}{missing}", grouped(imported.written as i64))?;
+        Ok(told("documents were refused", &imported.refused))
     }
 }
 

@@ -19,7 +19,7 @@ mod unfinished;
 pub use columns::{Column, ColumnKind};
 pub use dump::{Dump, Dumped};
 pub use export::{Export, ExportFormat};
-pub use import::{Import, ImportFormat, ImportMode};
+pub use import::{Import, ImportFormat, ImportMode, Imported};
 pub use restore::{Restore, Restored};
 pub use sink::Refused;
 pub use unfinished::Unfinished;

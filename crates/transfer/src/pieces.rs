@@ -13,11 +13,15 @@ pub(crate) struct Pieces<R> {
     input: R,
     /// Bytes read so far.
     pub read: u64,
+    /// The line that comes next.
+    line: u64,
+    /// Where the last piece began, or the line that is at fault.
+    pub begun: u64,
 }
 
 impl<R: BufRead> Pieces<R> {
     pub fn new(input: R) -> Pieces<R> {
-        Pieces { input, read: 0 }
+        Pieces { input, read: 0, line: 1, begun: 1 }
     }
 
     /// The next document's text.
@@ -36,7 +40,9 @@ impl<R: BufRead> Pieces<R> {
             let mut complete = false;
             for &byte in buffer {
                 used += 1;
+                self.line += u64::from(byte == b'\n');
                 if depth == 0 {
+                    self.begun = self.line;
                     match byte {
                         b'{' => depth = 1,
                         // A byte order mark may come first.
@@ -101,6 +107,17 @@ mod tests {
             }
         }
         assert!(pieces(" [ ] ", 2).is_empty());
+    }
+
+    #[test]
+    fn a_piece_knows_its_line() {
+        let mut pieces = Pieces::new("\n[{\"a\":\n1},\n\n{}]\n{".as_bytes());
+        for expected in [2, 5] {
+            pieces.next().unwrap();
+            assert_eq!(pieces.begun, expected);
+        }
+        assert!(pieces.next().is_err());
+        assert_eq!(pieces.begun, 6);
     }
 
     #[test]

@@ -216,7 +216,7 @@ fn insert_file(
         next_document(&mut file).with_context(|| format!("{} is damaged", path.display()))?
     {
         done += document.as_bytes().len() as u64;
-        sink.push(document)?;
+        sink.push(document, None)?;
         // A compressed file holds more than its length.
         watch.moved(&shown, done, total.max(done));
     }

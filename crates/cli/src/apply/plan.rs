@@ -91,7 +91,7 @@ impl Plan {
                 .map_or_else(|| creation(command, &declaration), |found| comparison(found, &declaration));
             if let (true, Some(source)) = (what.is_work(), declaration.source())
                 && !collections.iter().any(|known| **known == *source)
-                && !steps.iter().any(|step: &Step| step.is_for_source(&source))
+                && !steps.iter().any(|step: &Step| step.is_for_source(source))
             {
                 let reader = format!("{target}.{}", declaration.name);
                 let (collection, name) = (source.to_string(), String::new());

@@ -183,3 +183,73 @@ fn text_that_breaks_off_says_how_much_was_written() {
     assert_eq!((code, place.count("c")), (Some(1), 1));
     assert!(message.contains("with 1 documents written"), "{message}");
 }
+
+#[test]
+fn an_import_names_the_line_that_is_at_fault() {
+    let mut place = Place::open();
+    place.ask(doc! {"insert": "c", "documents": [{"_id": 1}]});
+    let table = "_id,n\r\n\r\n2,\"two\nlines\"\r\n3,x,y\r\n1,again\r\n\n\"4,open\n";
+    let types = ["--type", "csv"];
+    let (code, _, message) = place.import(table, &types);
+    assert_eq!((code, place.count("c")), (Some(1), 2), "{message}");
+    assert!(message.contains("line 5: 3 cells for 2 columns"), "{message}");
+    assert!(message.contains("line 6: E11000"), "{message}");
+    assert!(message.contains("line 8: a quoted cell has no end"), "{message}");
+    let (code, _, message) = place.import("_id\n\n5\nx\n", &["--type", "csv", "--columns", "_id.int32()"]);
+    assert_eq!((code, place.count("c")), (Some(1), 3), "{message}");
+    assert!(
+        message.contains("line 1: column '_id'") && message.contains("line 4: column '_id'"),
+        "{message}"
+    );
+    let (code, _, message) = place.import("a,a..b\n1,2\n", &types);
+    assert!(code == Some(1) && message.contains("line 1"), "{message}");
+
+    let lines = "\n{\"_id\": 6}\n{\"_id\": 7,\n \"a\": tru}\n[{\"_id\": 1},\n{\"_id\": {\"$oid\": 5}}]\n{\"_id\": 8} x";
+    let (code, _, message) = place.import(lines, &[]);
+    assert_eq!((code, place.count("c")), (Some(1), 5), "{message}");
+    assert!(message.contains("line 7"), "{message}");
+    let (code, _, message) = place.import(&lines[..lines.len() - 2], &["--drop"]);
+    assert_eq!((code, place.count("c")), (Some(1), 3), "{message}");
+    assert!(message.contains("line 4, column 7: ") && message.contains("line 6: "), "{message}");
+    let (code, _, message) = place.import("{\"_id\": 9}\n{\"_id\": 8}\n", &["--stop-on-error"]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("line 2: E11000") && message.contains("1 documents were written"), "{message}");
+}
+
+#[test]
+fn a_merge_gives_a_new_document_the_id_that_is_given() {
+    let mut place = Place::open();
+    place.ask(doc! {"insert": "c", "documents": [{"_id": 1, "sku": "a", "old": true}]});
+    let text = r#"{"_id": 7, "sku": "a", "n": 1} {"_id": 8, "sku": "b", "n": 2} {"sku": "c"}"#;
+    let (code, shown, message) = place.import(text, &["--mode", "merge", "--by", "sku"]);
+    assert_eq!((code, shown.trim()), (Some(0), "3 documents merged"), "{message}");
+    let found = place.client.all("shop", doc! {"find": "c", "sort": {"sku": 1}}).unwrap();
+    assert_eq!(found[0], doc! {"_id": 1, "sku": "a", "old": true, "n": 1});
+    assert_eq!(found[1].get("_id").and_then(|id| kilim_client::whole(Some(id))), Some(8));
+    assert_eq!(found.len(), 3);
+    let (code, shown, message) = place.import(r#"{"_id": 8, "n": 3} {"_id": 9}"#, &["--mode", "merge"]);
+    assert_eq!((code, shown.trim()), (Some(0), "2 documents merged"), "{message}");
+    assert_eq!(place.count("c"), 4);
+}
+
+#[test]
+fn a_delete_says_what_was_deleted() {
+    let mut place = Place::open();
+    place.ask(doc! {"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]});
+    let (code, shown, message) = place.import(r#"{"_id": 1} {"_id": 2} {"_id": 9}"#, &["--mode", "delete"]);
+    assert_eq!((code, shown.trim()), (Some(0), "2 documents deleted, 1 were not there"), "{message}");
+    let (code, shown, message) = place.import("{\"a\": 1}\n{\"_id\": 3}\n", &["--mode", "delete"]);
+    assert_eq!((code, shown.trim(), place.count("c")), (Some(1), "1 documents deleted", 0), "{message}");
+    assert!(message.contains("line 1: a document has no '_id'"), "{message}");
+}
+
+#[test]
+fn what_cannot_be_read_as_a_table_ends_the_import() {
+    let place = Place::open();
+    let folder = place.path("");
+    for kind in ["csv", "tsv", "json"] {
+        let (code, _, message) = place.kilim(&["import", "--collection", "c", "--type", kind, &folder]);
+        assert_eq!(code, Some(1), "{message}");
+        assert!(message.contains("directory"), "{message}");
+    }
+}

@@ -71,7 +71,7 @@ pub(crate) struct DumpArguments {
     #[arg(long, value_name = "NAME")]
     collection: Option<String>,
 
-    /// Only documents of the collection that match, as extended JSON.
+    /// Only documents of the collection that match, as in the shell: '{at: {$gt: ISODate("2024-03-01")}}'.
     #[arg(long, value_name = "FILTER", requires = "collection")]
     query: Option<String>,
 
@@ -138,7 +138,7 @@ pub(crate) struct ExportArguments {
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     fields: Vec<String>,
 
-    /// Only documents that match, as extended JSON.
+    /// Only documents that match, as in the shell: '{at: {$gt: ISODate("2024-03-01")}}'.
     #[arg(long, value_name = "FILTER")]
     query: Option<String>,
 

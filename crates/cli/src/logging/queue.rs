@@ -58,7 +58,10 @@ impl LogQueue {
     /// A queue whose lines a thread of its own writes to standard error.
     pub(super) fn to_stderr() -> io::Result<LogQueue> {
         // Not through `std::io::Stderr`: its lock would be held as long as a write blocks.
-        let stderr = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+        LogQueue::to(File::from(io::stderr().as_fd().try_clone_to_owned()?))
+    }
+
+    fn to(out: File) -> io::Result<LogQueue> {
         let queue = LogQueue {
             shared: Arc::new(Shared {
                 state: Mutex::default(),
@@ -67,7 +70,7 @@ impl LogQueue {
             }),
         };
         let shared = queue.shared.clone();
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || shared.write_lines(stderr))?;
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || shared.write_lines(out))?;
         Ok(queue)
     }
 
@@ -177,4 +180,35 @@ fn has_room(out: &File) -> bool {
     let mut asked = libc::pollfd { fd: out.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
     // SAFETY: one descriptor, which is open as long as the file is.
     unsafe { libc::poll(&mut asked, 1, BUSY_MS_MAX) > 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut queue = LogQueue::to(File::from(OwnedFd::from(writer))).unwrap();
+        let line = [b'x'; 1023].iter().chain(b"\n").copied().collect::<Vec<u8>>();
+        for _ in 0..8 * 1024 {
+            queue.write_all(&line).unwrap();
+        }
+        queue.flush(Duration::from_millis(1));
+        let lost = {
+            let state = queue.shared.lock();
+            assert!(state.writing && state.bytes <= WAITING_BYTES_MAX);
+            state.lost
+        };
+        assert!(lost > 3000, "{lost}");
+        // Whoever reads at last gets what was kept, in whole lines.
+        let mut kept = vec![0; (8 * 1024 - lost as usize) * line.len()];
+        reader.read_exact(&mut kept).unwrap();
+        assert!(kept.chunks(line.len()).all(|read| read == line));
+        queue.flush(Duration::from_secs(20));
+        assert_eq!(queue.shared.lock().waiting.len(), 0);
+    }
 }

@@ -314,6 +314,101 @@ mod tests {
     }
 
     #[test]
+    fn texts_that_look_like_literals_read_back_as_texts() {
+        for text in [
+            "MinKey",
+            "maxkey",
+            "NaN",
+            "-Infinity",
+            "undefined",
+            "/a/",
+            "/usr/bin",
+            "new Date()",
+            "ISODate(1)",
+            "f(x)",
+            "2024-03-01",
+            "5",
+            "0x10",
+            "~",
+            "null",
+            "{}",
+            "a: b",
+            "# a",
+            "it's",
+            "\\d",
+            "\"",
+            "two\nlines",
+            "",
+        ] {
+            let document = doc! {"name": text, "nested": {"list": [text, {"deep": text}]}};
+            let mut block = String::new();
+            write_yaml(document.as_raw(), 0, &mut block);
+            assert_eq!(parse_document(&block).unwrap(), document, "{block}");
+            let line = flow(RawValue::Document(document.as_raw()));
+            assert_eq!(parse_document(&line).unwrap(), document, "{line}");
+        }
+    }
+
+    #[test]
+    fn no_text_makes_the_readers_panic() {
+        use rand::seq::IndexedRandom;
+        use rand::{Rng, SeedableRng};
+        let pieces = [
+            "{",
+            "}",
+            "[",
+            "]",
+            "(",
+            ")",
+            ":",
+            ": ",
+            ",",
+            "\"",
+            "'",
+            "/",
+            "\\",
+            "\n",
+            "\r",
+            " ",
+            "#",
+            "-",
+            "- ",
+            "---",
+            "new ",
+            "Date",
+            "ISODate",
+            "ObjectId",
+            "Timestamp",
+            "MinKey",
+            "$date",
+            "a",
+            "é",
+            "😀",
+            "5",
+            "0x",
+            "//",
+            "/*",
+            "*/",
+            "*",
+            "&",
+            "!",
+            "|",
+            ">",
+            "~",
+            "\u{2028}",
+            "\u{feff}",
+            "\t",
+        ];
+        let mut random = rand::rngs::StdRng::seed_from_u64(1);
+        for _ in 0..20_000 {
+            let length = random.random_range(1..24);
+            let text: String = (0..length).map(|_| *pieces.choose(&mut random).unwrap()).collect();
+            let _ = parse_values(&text);
+            let _ = parse_values(&format!("{{a: {text}}}"));
+        }
+    }
+
+    #[test]
     fn yaml_knows_the_literals_of_the_shell() {
         let expected = doc! {"at": Value::DateTime(1_709_251_200_000), "list": [Value::MinKey, "MinKey", "/usr/bin"],
         "ü": {"t": Value::Timestamp(kilim_bson::Timestamp { seconds: 1, increment: 2 }), "n": 5_i64},

@@ -110,3 +110,19 @@ fn a_message_that_cannot_be_written_changes_no_exit_code() {
         assert_eq!(wait(&mut child), Some(code), "{arguments:?}");
     }
 }
+
+#[test]
+fn a_server_that_hangs_up_is_told() {
+    let uri = crate::fake::serve(|_| None) + "/shop";
+    let shop = Shop::open();
+    let folder = shop.folder.path().to_str().unwrap().to_owned();
+    for command in commands(&uri, &folder).iter().filter(|command| command.contains(&uri)) {
+        let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
+        let mut child = kilim(&arguments).spawn().unwrap();
+        let code = wait(&mut child);
+        let message = read(child.stderr.take());
+        assert_eq!(code, Some(1), "{command:?}: {message}");
+        assert!(message.contains("kilim: ") && !message.contains("panic"), "{command:?}: {message}");
+    }
+    assert!(!std::path::Path::new(&folder).join("written").exists());
+}

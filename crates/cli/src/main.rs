@@ -12,7 +12,6 @@ mod output;
 mod pattern;
 mod progress;
 mod serve;
-mod shell;
 mod size;
 mod table;
 mod text;

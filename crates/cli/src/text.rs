@@ -10,11 +10,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use kilim_bson::{
     Document, JsonFormat, RawDocument, RawValue, Value, parse_extended_json, value_to_extended_json,
 };
+use kilim_client::shell;
 use yaml_rust2::parser::{Event, MarkedEventReceiver, Parser};
 use yaml_rust2::scanner::{Marker, TScalarStyle};
 use yaml_rust2::{Yaml, YamlLoader};
-
-use crate::shell;
 
 /// All documents of a text: as the shell writes them where it begins with a bracket, else YAML. It may hold several.
 pub(crate) fn parse_values(text: &str) -> Result<Vec<Value>> {

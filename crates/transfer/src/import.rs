@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use kilim_bson::{doc, parse_extended_json};
 use kilim_client::Client;
+use kilim_client::shell::{self, Mistake};
 
 use crate::Watch;
 use crate::columns::{self, Column};
@@ -35,7 +36,7 @@ pub struct Import {
 
 #[derive(Debug, Clone)]
 pub enum ImportFormat {
-    /// Extended JSON: lines, or an array.
+    /// Extended JSON, or what the shell writes: lines, or an array.
     Json,
     /// A table. Columns that are not given are the first line's.
     Table {
@@ -126,16 +127,18 @@ impl Import {
                 // Where the text itself is broken, nobody knows where the next document begins: that ends it.
                 Err(error) => {
                     sink.flush()?;
-                    let (line, written) = (pieces.begun, sink.written);
+                    let ((line, _), written) = (pieces.begun, sink.written);
                     return Err(error).with_context(|| {
                         format!("line {line}, behind document {number}, with {written} documents written")
                     });
                 }
             };
             number += 1;
-            match parse_extended_json(&piece) {
-                Ok(document) => sink.push(document, Some(pieces.begun))?,
-                Err(error) => self.skip(sink, fault(&piece, pieces.begun, &error.to_string()))?,
+            // What is no JSON may still be what the shell writes.
+            let read = parse_extended_json(&piece).or_else(|_| shell::read_document(&piece));
+            match read {
+                Ok(document) => sink.push(document, Some(pieces.begun.0))?,
+                Err(mistake) => self.skip(sink, fault(&piece, pieces.begun, &mistake))?,
             }
             if number.is_multiple_of(STEPS) {
                 watch.moved(&self.collection, pieces.read, total);
@@ -209,22 +212,13 @@ impl Import {
     }
 }
 
-/// What is wrong with a document's text, and on which line. The parser counts bytes from the document's beginning.
-fn fault(piece: &str, begun: u64, message: &str) -> String {
-    let parts = message.strip_prefix("invalid JSON at byte ").and_then(|rest| rest.split_once(": "));
-    let place = parts.and_then(|(byte, what)| Some((piece.get(..byte.parse::<usize>().ok()?)?, what)));
-    match place {
-        Some((before, what)) => {
-            let line = begun + before.matches('\n').count() as u64;
-            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            // Where the first line of a document begins, is not known here.
-            match line == begun {
-                true => format!("line {line}: {what}, {column} characters into the document"),
-                false => format!("line {line}, column {column}: {what}"),
-            }
-        }
-        None => format!("line {begun}: {message}"),
-    }
+/// What is wrong with a document's text, and where that is in the file.
+fn fault(piece: &str, (line, column): (u64, u64), mistake: &Mistake) -> String {
+    let place = match mistake.place(piece) {
+        (1, within) => (line, column + within - 1),
+        (below, within) => (line + below - 1, within),
+    };
+    format!("line {}, column {}: {mistake}", place.0, place.1)
 }
 
 /// The reader's errors count lines in a way of their own.

@@ -210,10 +210,22 @@ fn an_import_names_the_line_that_is_at_fault() {
     assert!(message.contains("line 7"), "{message}");
     let (code, _, message) = place.import(&lines[..lines.len() - 2], &["--drop"]);
     assert_eq!((code, place.count("c")), (Some(1), 3), "{message}");
-    assert!(message.contains("line 4, column 7: ") && message.contains("line 6: "), "{message}");
+    assert!(message.contains("line 4, column 7: ") && message.contains("line 6, column 9: "), "{message}");
     let (code, _, message) = place.import("{\"_id\": 9}\n{\"_id\": 8}\n", &["--stop-on-error"]);
     assert_eq!(code, Some(1));
     assert!(message.contains("line 2: E11000") && message.contains("1 documents were written"), "{message}");
+}
+
+#[test]
+fn an_import_understands_the_literals_of_the_shell() {
+    let mut place = Place::open();
+    let text = "[{_id: ObjectId(\"0123456789abcdef01234567\"), at: ISODate(\"2024-03-01\"), s: 'a {'},\n{_id: open}]";
+    let (code, _, message) = place.import(text, &[]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("line 2, column 7: 'open' is no value"), "{message}");
+    let json = r#"{"_id": {"$oid": "0123456789abcdef01234567"}, "at": {"$date": "2024-03-01T00:00:00Z"}, "s": "a {"}"#;
+    let found = place.client.all("shop", doc! {"find": "c"}).unwrap();
+    assert_eq!(found, [kilim_bson::parse_extended_json(json).unwrap()]);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Names need no quotes, and neither do words, as in YAML. Beside JSON there are the shell's constructors and regular
 //! expressions. Everything is turned into extended JSON, which has a word for each type; what is none of this is a mistake
 //! at a place. A filter that was read as something else than its author meant would match nothing, and say nothing.
+//!
+//! Data are read the same way, as mongoimport reads them, but for plain words: there `tru` is a mistake and no text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,24 +13,28 @@ use kilim_bson::{
     Decimal128, Document, JsonFormat, ObjectId, RawValue, Timestamp, Value, doc, parse_extended_json,
     value_to_extended_json,
 };
-use yaml_rust2::Yaml;
 
 /// Brackets inside each other; a document has fewer levels.
 const DEPTH_MAX: usize = 250;
 
 /// What is wrong, and at which byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mistake {
-    pub(crate) at: usize,
+pub struct Mistake {
+    pub at: usize,
     message: String,
 }
 
 impl Mistake {
-    /// With the line and the column in the text that was read.
-    pub(crate) fn in_text(&self, text: &str) -> String {
+    /// The line and the column in the text that was read, both from 1.
+    pub fn place(&self, text: &str) -> (u64, u64) {
         let before = &text[..text.floor_char_boundary(self.at)];
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count();
+        (before.matches('\n').count() as u64 + 1, column as u64 + 1)
+    }
+
+    /// With its place in the text that was read.
+    pub fn in_text(&self, text: &str) -> String {
+        let (line, column) = self.place(text);
         format!("line {line}, column {column}: {}", self.message)
     }
 }
@@ -42,8 +48,8 @@ impl fmt::Display for Mistake {
 type Result<T> = std::result::Result<T, Mistake>;
 
 /// The documents and lists of a text, each as extended JSON. Several are separated by `---`, as in YAML.
-pub(crate) fn read_all(text: &str) -> Result<Vec<String>> {
-    let mut reader = Reader { text, at: 0, depth: 0 };
+pub fn read_all(text: &str) -> Result<Vec<String>> {
+    let mut reader = Reader { text, at: 0, depth: 0, takes_words: true };
     let mut found = Vec::new();
     loop {
         found.push(reader.value()?);
@@ -57,9 +63,20 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<String>> {
     }
 }
 
+/// The document of a text that is data: every text is in quotes.
+pub fn read_document(text: &str) -> Result<Document> {
+    let mut reader = Reader { text, at: 0, depth: 0, takes_words: false };
+    let json = reader.value()?;
+    reader.skip();
+    if !reader.rest().is_empty() {
+        return reader.fail("expected nothing more");
+    }
+    parse_extended_json(&json).map_err(|error| Mistake { at: 0, message: error.to_string() })
+}
+
 /// The literal that stands at a place of a YAML text, as extended JSON, and where it ends. None if it is plain text.
-pub(crate) fn literal_in_yaml(text: &str, at: usize) -> Result<Option<(String, usize)>> {
-    let mut reader = Reader { text, at, depth: 0 };
+pub fn literal_in_yaml(text: &str, at: usize) -> Result<Option<(String, usize)>> {
+    let mut reader = Reader { text, at, depth: 0, takes_words: true };
     let is_regex = reader.rest().starts_with('/');
     let json = match reader.literal() {
         Ok(Some(json)) => json,
@@ -77,7 +94,7 @@ pub(crate) fn literal_in_yaml(text: &str, at: usize) -> Result<Option<(String, u
 }
 
 /// Whether a bare word of YAML may be a literal of the shell.
-pub(crate) fn may_be_literal(word: &str) -> bool {
+pub fn may_be_literal(word: &str) -> bool {
     let call = word.strip_prefix("new ").map_or(word, str::trim_start);
     let name = identifier(call);
     word.starts_with('/')
@@ -111,6 +128,8 @@ struct Reader<'t> {
     text: &'t str,
     at: usize,
     depth: usize,
+    /// Whether a plain word is a text.
+    takes_words: bool,
 }
 
 impl<'t> Reader<'t> {
@@ -309,22 +328,14 @@ impl<'t> Reader<'t> {
             );
         }
         self.at += word.len();
-        let as_yaml = Yaml::from_str(word);
-        Ok(match &as_yaml {
-            Yaml::Null => "null".to_owned(),
-            Yaml::Boolean(value) => value.to_string(),
-            Yaml::Integer(value) => value.to_string(),
-            Yaml::Real(_) => json_of(Value::Double(as_yaml.as_f64().unwrap_or(f64::NAN))),
-            _ if word.starts_with(|first: char| first.is_alphabetic() || matches!(first, '_' | '$')) => {
-                quoted(word)
-            }
-            _ => {
-                return fail(
-                    start,
-                    format!("'{word}' is no number: text that begins so is written in quotes"),
-                );
-            }
-        })
+        if let Some(json) = plain(word) {
+            return Ok(json);
+        }
+        match word.starts_with(|first: char| first.is_alphabetic() || matches!(first, '_' | '$')) {
+            true if self.takes_words => Ok(quoted(word)),
+            true => fail(start, format!("'{word}' is no value: text is written in quotes")),
+            false => fail(start, format!("'{word}' is no number: text that begins so is written in quotes")),
+        }
     }
 
     /// What stands here up to a comma, a bracket, a comment or the line's end.
@@ -455,6 +466,31 @@ fn fail<T>(at: usize, message: impl Into<String>) -> Result<T> {
 
 fn is_bracket(character: char) -> bool {
     matches!(character, '{' | '}' | '[' | ']' | '(' | ')')
+}
+
+/// A number, a truth value or null, in the words of YAML.
+fn plain(word: &str) -> Option<String> {
+    let radix =
+        |prefix, radix| word.strip_prefix(prefix).and_then(|digits| i64::from_str_radix(digits, radix).ok());
+    let whole = radix("0x", 16).or_else(|| radix("0o", 8)).or_else(|| word.parse().ok());
+    if let Some(whole) = whole {
+        return Some(whole.to_string());
+    }
+    Some(match word {
+        "~" | "null" => "null".to_owned(),
+        "true" | "True" | "TRUE" => "true".to_owned(),
+        "false" | "False" | "FALSE" => "false".to_owned(),
+        ".nan" | ".NaN" | ".NAN" => json_of(Value::Double(f64::NAN)),
+        ".inf" | "+.inf" => json_of(Value::Double(f64::INFINITY)),
+        "-.inf" => json_of(Value::Double(f64::NEG_INFINITY)),
+        // Rust reads "inf" and "nan", too, which are words.
+        _ if word.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first))
+            && word.contains(|digit: char| digit.is_ascii_digit()) =>
+        {
+            json_of(Value::Double(word.parse().ok()?))
+        }
+        _ => return None,
+    })
 }
 
 fn quoted(text: &str) -> String {
@@ -666,6 +702,21 @@ mod tests {
         }
         assert!(read_all("{at: {$lt: new Date}}").is_ok());
         assert_eq!(read_all("{a: 1}\n---\n[{b: 2}]\n---\n").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn data_hold_no_text_without_quotes() {
+        let read = read_document(
+            r#"{_id: ObjectId("0123456789abcdef01234567"), "n": NumberLong(5), 'r': /a/, t: true}"#,
+        );
+        let json = r#"{"_id": {"$oid": "0123456789abcdef01234567"}, "n": {"$numberLong": "5"},
+            "r": {"$regularExpression": {"pattern": "a", "options": ""}}, "t": true}"#;
+        assert_eq!(read.unwrap(), parse_extended_json(json).unwrap());
+        for (text, place) in
+            [("{a: tru}", (1, 5)), ("{a: 1}\n x", (2, 2)), ("[1]", (1, 1)), ("{a: [b]}", (1, 6))]
+        {
+            assert_eq!(read_document(text).expect_err(text).place(text), place, "{text}");
+        }
     }
 
     #[test]

@@ -85,6 +85,10 @@ impl Export {
 
     /// Nothing, exported from under a name that was mistyped, would look like an empty collection.
     fn check_collection(&self, client: &mut Client) -> Result<()> {
+        // The server's own collections can be read and are not always listed.
+        if self.collection.starts_with("system.") {
+            return Ok(());
+        }
         let list = doc! {"listCollections": 1, "nameOnly": true, "filter": {"name": &*self.collection}};
         match client.all(&self.database, list)?.is_empty() {
             true => bail!("there is no collection {}.{}", self.database, self.collection),

@@ -38,13 +38,17 @@ impl<'p> Place<'p> {
                 old.retain(|path| listed.contains(&*archive::name_in(folder, path)));
             }
             let found = match () {
-                () if folder.join(MANIFEST).exists() => Some(MANIFEST.to_owned()),
-                () if unfinished.exists() => Some(UNFINISHED.to_owned()),
-                () => old.first().map(|path| archive::name_in(folder, path)),
+                () if folder.join(MANIFEST).exists() => Some(format!("a dump already ({MANIFEST} is there)")),
+                () if unfinished.exists() => {
+                    Some(format!("a dump that was not finished, or is being written ({UNFINISHED} is there)"))
+                }
+                () => old
+                    .first()
+                    .map(|path| format!("a dump already ({} is there)", archive::name_in(folder, path))),
             };
             if let (Some(found), false) = (found, replace) {
                 bail!(
-                    "{} holds a dump already ({found} is there): name another folder, or replace that dump with --replace",
+                    "{} holds {found}: name another folder, or replace that dump with --replace",
                     folder.display()
                 );
             }

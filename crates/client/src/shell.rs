@@ -334,7 +334,10 @@ impl<'t> Reader<'t> {
         match word.starts_with(|first: char| first.is_alphabetic() || matches!(first, '_' | '$')) {
             true if self.takes_words => Ok(quoted(word)),
             true => fail(start, format!("'{word}' is no value: text is written in quotes")),
-            false => fail(start, format!("'{word}' is no number: text that begins so is written in quotes")),
+            false => fail(
+                start,
+                format!("'{word}' is neither a number nor a plain word: such text is written in quotes"),
+            ),
         }
     }
 

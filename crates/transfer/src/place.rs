@@ -5,7 +5,7 @@
 //! was until the new one is complete.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,9 @@ use crate::Unfinished;
 use crate::archive::{self, UNFINISHED};
 use crate::manifest::{MANIFEST, Manifest};
 
+/// Beside the folders of databases, whose names have no dot.
+const LOCK: &str = "kilim-dump.lock";
+
 pub(crate) struct Place<'p> {
     folder: &'p Path,
     /// Where files are until they are complete.
@@ -23,6 +26,8 @@ pub(crate) struct Place<'p> {
     /// The files of the dump that is there, which go when the new one is complete.
     old: Vec<PathBuf>,
     made: &'p Unfinished,
+    /// Held as long as the dump is being written.
+    _lock: File,
 }
 
 impl<'p> Place<'p> {
@@ -56,10 +61,15 @@ impl<'p> Place<'p> {
         let unwritable = || format!("cannot write to {}", folder.display());
         made.make_folder(folder).with_context(unwritable)?;
         if replace && unfinished.exists() {
+            if is_locked(&unfinished.join(LOCK)) {
+                bail!("another process is writing a dump to {}", folder.display());
+            }
             fs::remove_dir_all(&unfinished).with_context(unwritable)?;
         }
         made.make_tree(&unfinished).with_context(unwritable)?;
-        Ok(Place { folder, unfinished, old, made })
+        let lock = File::create_new(unfinished.join(LOCK)).with_context(unwritable)?;
+        lock.lock().with_context(unwritable)?;
+        Ok(Place { folder, unfinished, old, made, _lock: lock })
     }
 
     /// Moves all files to their places, and the manifest last.
@@ -99,6 +109,11 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.made.remove();
     }
+}
+
+/// Whether a process holds a lock file. One that died holds none.
+fn is_locked(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {

@@ -126,6 +126,34 @@ fn an_interrupted_dump_or_export_leaves_nothing() {
     assert_eq!(fs::read_to_string(path("kept.json")).unwrap(), "old");
 }
 
+#[test]
+fn a_dump_that_is_being_written_is_not_replaced() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("dump").display().to_string();
+    let slow = || {
+        std::thread::sleep(Duration::from_secs(60));
+        None
+    };
+    let dump = |uri: &str| kilim(&["dump", "--replace", "--out", &folder, "--uri", uri]).spawn().unwrap();
+    let mut first = dump(&one_collection("shop", "c", slow));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !files(place.path()).iter().any(|file| file.ends_with("c.bson")) {
+        assert!(Instant::now() < deadline && first.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let quick = one_collection("shop", "c", the_end);
+    let mut second = dump(&quick);
+    assert_eq!(wait(&mut second), Some(1));
+    let message = crate::running::read(second.stderr.take());
+    assert!(message.contains("another process is writing"), "{message}");
+    // One that was killed holds nothing.
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(wait(&mut dump(&quick)), Some(0));
+    let written = files(place.path());
+    assert_eq!(written, ["dump/kilim-dump.json", "dump/shop/c.bson", "dump/shop/c.metadata.json"]);
+}
+
 struct Shop {
     _server: Running,
     uri: String,

@@ -31,5 +31,5 @@ pub mod view;
 pub mod write;
 
 pub use engine::{Engine, EngineOptions};
-pub use kilim_storage::{CommitTime, Durability, Snapshot};
+pub use kilim_storage::{CommitTime, Durability, Options as StorageOptions, Snapshot};
 pub use namespace::{Namespace, check_database};

@@ -55,7 +55,6 @@ pub const INDEXES_MAX: usize = 64;
 
 /// `db.collection` in bytes, as on MongoDB.
 pub const NAMESPACE_BYTES_MAX: usize = 255;
-pub const DATABASE_NAME_BYTES_MAX: usize = 63;
 
 /// Children that a check of groups holds in memory at once.
 pub const VERIFY_PART_DOCUMENTS: u64 = 100_000;

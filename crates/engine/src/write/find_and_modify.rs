@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_bson::{Document, Value, doc};
 use kilim_error::{Error, Result};
 use kilim_query::sort::Sort;
 
+use super::done::{Kind, of_kind};
 use super::door;
 use super::unit::Unit;
 use super::update::{
@@ -49,7 +50,7 @@ pub fn find_and_modify(
     request: &FindAndModifyRequest<'_>,
 ) -> Result<Modified> {
     if let Some(done) = unit.answered(request.target.statement) {
-        return Ok(Modified::decode(&done));
+        return done.as_find_and_modify(request.modification, request.target.upsert);
     }
     if let Modification::Update { .. } = request.modification {
         check_maintained(unit, namespace, request.target.update)?;
@@ -68,7 +69,7 @@ pub fn find_and_modify(
         }
     };
     if modified.matched || modified.upserted.is_some() {
-        unit.record_statement(request.target.statement, modified.encode());
+        unit.record_statement(request.target.statement, modified.encode(request.modification));
         unit.written()?;
     }
     Ok(modified)
@@ -132,7 +133,7 @@ impl Modified {
         Modified { value: Some(value), matched: true, ..Modified::default() }
     }
 
-    fn encode(&self) -> Document {
+    fn encode(&self, modification: Modification) -> Document {
         let mut document = doc! {"matched": self.matched};
         if let Some(value) = &self.value {
             document.push("value", value.clone());
@@ -140,16 +141,11 @@ impl Modified {
         if let Some(id) = &self.upserted {
             document.push("upserted", id.clone());
         }
-        document
-    }
-
-    fn decode(document: &Document) -> Modified {
-        Modified {
-            value: document.get("value").and_then(RawValue::as_document).map(RawDocument::to_document),
-            // As on MongoDB, a retry only has the document.
-            key: None,
-            matched: matches!(document.get("matched"), Some(RawValue::Bool(true))),
-            upserted: document.get("upserted").map(RawValue::to_value),
-        }
+        let kind = match modification {
+            _ if self.upserted.is_some() => Kind::Insert,
+            Modification::Remove => Kind::Delete,
+            Modification::Update { .. } => Kind::Update,
+        };
+        of_kind(kind, document)
     }
 }

@@ -248,7 +248,7 @@ fn bindings_for(stage: &stage::Lookup, row: &Row, around: &Bindings) -> Result<B
     for (_, expression) in definitions {
         own.push(expression.evaluate(&env)?.into_value());
     }
-    Ok(around.extended(own))
+    around.extended(own)
 }
 
 /// A document with one of its finds, and with that one's index if it is asked for.

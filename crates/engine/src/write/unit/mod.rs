@@ -214,9 +214,9 @@ impl<'e> Unit<'e> {
     }
 
     /// A transaction's bounds, checked after each statement.
-    pub fn check_transaction_limits(&self) -> Result<()> {
-        match &self.work {
-            Work::Transaction(transaction) => transaction.check_limits(),
+    pub fn check_transaction_limits(&mut self) -> Result<()> {
+        match &mut self.work {
+            Work::Transaction(transaction) => transaction.check_limits(self.engine),
             Work::Batch { .. } => Ok(()),
         }
     }

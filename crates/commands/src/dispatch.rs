@@ -206,6 +206,9 @@ fn run_found<'r>(
     }
     check_times(engine, &generic)?;
     operation.describe(shown(request.body));
+    if ends_with_client(spec, request.body) {
+        operation.end_with_client();
+    }
     operation.set_time_limit(generic.time_limit);
     let named = generic.transaction()?;
     outcome.in_transaction = named.is_some();
@@ -255,6 +258,24 @@ fn run_found<'r>(
     outcome.trace = std::mem::take(&mut call.trace);
     outcome.trace.figures.add(std::mem::take(&mut call.unit.figures));
     session::end(call, state.as_deref_mut(), result, outcome)
+}
+
+/// Whether a command is of no use once nobody reads its reply. A write is done also for a client that does not wait.
+fn ends_with_client(spec: &CommandSpec, body: RawDocument<'_>) -> bool {
+    let writes = |stage: RawValue<'_>| {
+        let name = stage.as_document().and_then(|stage| stage.iter().next()).map(|(name, _)| name);
+        matches!(name, Some("$out" | "$merge"))
+    };
+    match spec.name {
+        "aggregate" => {
+            let stages = body.get("pipeline").and_then(RawValue::as_array);
+            !stages.is_some_and(|stages| stages.iter().any(writes))
+        }
+        "find" | "getMore" | "count" | "distinct" | "explain" | "hello" | "isMaster" | "dbHash"
+        | "dataSize" | "collStats" | "dbStats" | "validate" | "waitPattern" | "listCollections"
+        | "listIndexes" => true,
+        _ => false,
+    }
 }
 
 /// A client's clock may be no further ahead than this, as on MongoDB.

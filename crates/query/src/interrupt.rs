@@ -19,12 +19,17 @@ pub trait Interrupt: Send + Sync {
 /// Loop passes between two checks: noticed within microseconds, at no cost that shows.
 const TICKS_PER_CHECK: u32 = 256;
 
+/// Bytes that are copied or looked at in the time of one pass of a simple loop.
+pub(crate) const BYTES_PER_TICK: usize = 4096;
+
 thread_local! {
     static CURRENT: RefCell<Option<Arc<dyn Interrupt>>> = const { RefCell::new(None) };
     static TICKS: Cell<u32> = const { Cell::new(0) };
     /// Whether [`goes_on`] has kept an error.
     static STOPPED: Cell<bool> = const { Cell::new(false) };
     static KEPT: RefCell<Option<Error>> = const { RefCell::new(None) };
+    /// Bytes that the command has set aside for as long as it runs.
+    static SET_ASIDE: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Puts the former check back when it goes.
@@ -46,7 +51,15 @@ impl Drop for Installed {
     }
 }
 
+/// Counts bytes that the command keeps until it ends; how many it has counted so far.
+pub(crate) fn set_aside(bytes: usize) -> usize {
+    let all = SET_ASIDE.get().saturating_add(bytes);
+    SET_ASIDE.set(all);
+    all
+}
+
 fn forget_kept() {
+    SET_ASIDE.set(0);
     STOPPED.set(false);
     KEPT.take();
 }
@@ -68,6 +81,12 @@ pub fn spend(passes: usize) -> Result<()> {
     TICKS.set(0);
     settled()?;
     CURRENT.with(|current| current.borrow().as_ref().map_or(Ok(()), |interrupt| interrupt.check()))
+}
+
+/// So many bytes were copied.
+#[inline]
+pub fn copied(bytes: usize) -> Result<()> {
+    spend(1 + bytes / BYTES_PER_TICK)
 }
 
 /// One pass of a loop that has no place for an error; whether it is to go on.

@@ -118,8 +118,12 @@ impl Done {
                 false => refuse(40_608, unfitting),
             };
         }
-        let found =
-            |value: &Document| Modified { value: Some(value.clone()), matched: true, ..Modified::default() };
+        let found = |value: &Document| Modified {
+            value: Some(value.clone()),
+            matched: true,
+            removes: self.kind.map_or(removes, |kind| kind == Kind::Delete),
+            ..Modified::default()
+        };
         match (self.kind, &self.value) {
             (Some(Kind::Insert), _) => refuse(40_608, unfitting),
             (Some(Kind::Delete), _) if !removes => refuse(40_606, unfitting),

@@ -41,6 +41,8 @@ pub struct Modified {
     /// The key of the index by which it was found, where that was wanted: as it was then.
     pub key: Option<Document>,
     pub matched: bool,
+    /// It is, or was when this is its retry, a removal.
+    pub removes: bool,
     pub upserted: Option<Value>,
 }
 
@@ -56,7 +58,7 @@ pub fn find_and_modify(
         check_maintained(unit, namespace, request.target.update)?;
     }
     let mut race = UpsertRace::default();
-    let modified = loop {
+    let mut modified = loop {
         if let Some(modified) = modify_first(unit, namespace, request)? {
             break modified;
         }
@@ -68,6 +70,7 @@ pub fn find_and_modify(
             Err(error) => race.look_again(unit, &request.target.filter, error)?,
         }
     };
+    modified.removes = request.modification == Modification::Remove;
     if modified.matched || modified.upserted.is_some() {
         unit.record_statement(request.target.statement, modified.encode(request.modification));
         unit.written()?;

@@ -13,7 +13,7 @@ use kilim_bson::RawValue;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::Evaluated;
-use crate::interrupt;
+use crate::interrupt::{self, BYTES_PER_TICK};
 
 /// The largest value that an expression or a stage may make. A document is refused far below when it leaves the pipeline.
 /// This keeps intermediate results, which a few operators or stages can double again and again, from taking all memory.
@@ -23,8 +23,8 @@ pub const VALUE_BYTES_MAX: usize = 128 << 20;
 /// What one evaluation may hold in all its values.
 const EVALUATION_BYTES_MAX: usize = 256 << 20;
 
-/// Bytes that are made or looked at in the time of one pass of a loop.
-const BYTES_PER_TICK: usize = 4096;
+/// What one command may keep of values that were computed before the first document.
+const FOLDED_BYTES_MAX: usize = 32 << 20;
 
 #[derive(Clone, Copy)]
 struct Held {
@@ -64,6 +64,11 @@ pub(super) fn counted<'a>(make: impl FnOnce() -> Result<Evaluated<'a>>) -> Resul
         return Err(exceeded(format!("an expression cannot hold more than {EVALUATION_BYTES_MAX} bytes")));
     }
     made
+}
+
+/// Whether a value that no document influences may be kept; otherwise it is computed for each document again.
+pub(super) fn may_keep(value: RawValue<'_>) -> bool {
+    interrupt::set_aside(payload(value)) <= FOLDED_BYTES_MAX
 }
 
 /// What is held when a loop begins.

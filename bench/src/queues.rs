@@ -107,7 +107,11 @@ fn prepare_ranges(link: &mut Link) -> Result<(), Fault> {
     link.run(DATABASE, doc! {"createIndexes": DOCS, "indexes": [index]}).map(drop)
 }
 
-fn ask(place: Place, command: fn(&mut StdRng) -> Document, check: fn(RawDocument<'_>) -> Result<(), Fault>) -> Operation {
+fn ask(
+    place: Place,
+    command: fn(&mut StdRng) -> Document,
+    check: fn(RawDocument<'_>) -> Result<(), Fault>,
+) -> Operation {
     let mut rng = StdRng::seed_from_u64(place.turn as u64);
     Box::new(move |link| {
         let mut command = command(&mut rng);

@@ -71,7 +71,11 @@ impl Superblock {
                 Ok(_) => {}
                 // A newer program's format is worth more than "damaged".
                 Err(Some(error)) => refused = Some(error),
-                Err(None) => tracing::warn!(file = name, block = place, "a superblock is damaged; the other one counts"),
+                Err(None) => tracing::warn!(
+                    file = name,
+                    block = place,
+                    "a superblock is damaged; the other one counts"
+                ),
             }
         }
         match (newest, refused) {

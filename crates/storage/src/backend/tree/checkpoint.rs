@@ -230,6 +230,10 @@ impl TreeBackend {
 
     /// What a checkpoint may write before it has to give something back.
     fn portion_bytes(&self) -> u64 {
+        #[cfg(test)]
+        if let (Some(space), Some(small)) = (self.disk.space(), crate::small::sizes()) {
+            return (space.free_bytes / 4).max(small.portion_bytes_min);
+        }
         match self.disk.space() {
             Some(space) if space.free_bytes < SCARCE_BYTES => (space.free_bytes / 4).max(PORTION_BYTES_MIN),
             _ => u64::MAX,
@@ -343,10 +347,13 @@ impl TreeBackend {
         }
         let allocated = self.file.file.allocated_bytes().map_err(io)?;
         let used = (blocks.end() - blocks.free().free_blocks()) * BLOCK_BYTES;
-        if allocated.saturating_sub(used) <= SLACK_BYTES.max(used / 2) {
+        let slack_bytes = SLACK_BYTES;
+        #[cfg(test)]
+        let slack_bytes = crate::small::sizes().map_or(slack_bytes, |small| small.slack_bytes);
+        if allocated.saturating_sub(used) <= slack_bytes.max(used / 2) {
             return Ok(());
         }
-        let mut excess = allocated.saturating_sub(used + (SLACK_BYTES / 2).max(used / 4));
+        let mut excess = allocated.saturating_sub(used + (slack_bytes / 2).max(used / 4));
         let holes: Vec<_> = blocks.free().iter().filter(|(_, blocks)| *blocks >= HOLE_BLOCKS_MIN).collect();
         // From the end, because blocks at the front are used again first.
         for (first, blocks) in holes.into_iter().rev() {

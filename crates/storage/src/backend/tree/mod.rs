@@ -19,6 +19,8 @@
 mod checkpoint;
 mod ingest;
 mod open;
+#[cfg(test)]
+mod simulation;
 mod view;
 
 use super::{Backend, Exclusively, Sorted, View};

@@ -130,6 +130,7 @@ impl<'e> Edit<'e> {
         let undone = self.written.split_off(written);
         self.given_up.truncate(given_up);
         self.take_grown();
+        undone.iter().for_each(|extent| self.file.forget(extent.first, self.epoch));
         self.blocks.lock().discard(&undone)
     }
 }

@@ -1,9 +1,9 @@
 //! The two blocks that say which state of the file is the newest.
 //!
-//! They lie at the front of the file and are written in turns. Everything that a superblock refers to is on disk before it is written, so a torn one leaves
-//! the other, whose pages and journal are still there. The journal's part that only the older one needs goes once
-//! the newer one is on disk; if that is damaged later, the older one finds its journal gone, and the store is
-//! refused instead of opened in an earlier state.
+//! They lie at the front of the file and are written in turns. Everything that a superblock refers to is on disk
+//! before it is written, so a torn one leaves the other, whose pages and journal are still there. Once the newer one
+//! is on disk, the journal notes its epoch; if it is damaged later, the older one finds that note, or its journal
+//! gone, and the store is refused instead of opened in an earlier state.
 //!
 //! ```text
 //!  0 checksum u64: xxh3 of the rest of the block     48 directory: page 20 bytes, level u8 (no page: zeros)
@@ -49,8 +49,8 @@ impl Superblock {
         let offset = self.place * BLOCK_BYTES;
         file.file
             .write_at(&self.encode(), offset)
-            .and_then(|()| file.file.sync())
-            .map_err(|error| StorageError::Io(format!("the superblock: {error}")).into())
+            .map_err(|error| StorageError::Io(format!("the superblock: {error}")))?;
+        file.sync()
     }
 
     /// The newest one that is whole.

@@ -16,7 +16,7 @@
 use super::{Frozen, Tables, TreeBackend, Trouble, Turn};
 use crate::backend::Exclusively;
 use crate::clock::CommitTime;
-use crate::journal::Start;
+use crate::journal::{AppendError, Start};
 use crate::space::{Bytes, Space};
 use crate::tree::builder::Edit;
 use crate::tree::file::{FREE_MAP_LEVEL, HEADER_BYTES, Kind};
@@ -80,10 +80,15 @@ impl TreeBackend {
             return Err(StorageError::Poisoned("a superblock could not be written".into()).into());
         }
         let dead = self.dead.lock().clone();
-        let result = self.freeze(&dead, exclusively).and_then(|frozen| match frozen {
+        // What an earlier checkpoint that failed has frozen is merged first, then what came since.
+        let rounds = if self.state.read().frozen.is_some() { 2 } else { 1 };
+        let result = (0..rounds).try_for_each(|_| match self.freeze(&dead, exclusively)? {
             Some(frozen) => self.merge_all(&mut turn, &frozen, &dead, exclusively),
             None => Ok(()),
         });
+        if result.is_ok() {
+            self.dead.lock().retain(|name| !dead.contains(name));
+        }
         let mut trouble = self.trouble.lock();
         match &result {
             Ok(()) => *trouble = None,
@@ -138,14 +143,14 @@ impl TreeBackend {
             let mut edit = Edit::new(&self.file, &self.blocks, commit.epoch);
             edit.deadline = *self.deadline.lock();
             let forest = self.state.read().forest.clone();
-            for name in std::mem::take(&mut dead_left) {
-                if let Some(root) = forest.roots.get(&name) {
-                    walk::give_up(&mut edit, name, root);
-                    commit.roots.insert(name, None);
-                }
-            }
+            let given_up = std::mem::take(&mut dead_left).into_iter().try_for_each(|name| {
+                let Some(root) = forest.roots.get(&name) else { return Ok(()) };
+                commit.roots.insert(name, None);
+                walk::give_up(&mut edit, name, root)
+            });
             drop(forest);
-            let portion = self.portion(&mut edit, &mut commit, frozen, dead, from, &mut damaged);
+            let portion = given_up
+                .and_then(|()| self.portion(&mut edit, &mut commit, frozen, dead, from, &mut damaged));
             progress = match portion {
                 Ok(progress) => progress,
                 Err(error) => {
@@ -162,16 +167,14 @@ impl TreeBackend {
             if last {
                 self.state.write().frozen = None;
             }
-            exclusively(&mut || Ok(()))?;
+            exclusively(&mut || self.note_epoch(turn.durable.epoch))?;
             self.settle(turn)?;
         }
         if let Some(error) = damaged {
             return Err(error);
         }
         let idle = self.state.read().active.is_empty();
-        self.journal.release_before(&frozen.journal, idle)?;
-        self.dead.lock().retain(|name| !dead.contains(name));
-        Ok(())
+        self.journal.release_before(&frozen.journal, idle)
     }
 
     /// Merges what fits a portion; says where the next one begins.
@@ -253,7 +256,10 @@ impl TreeBackend {
         }
         edit.deadline = None;
         edit.adopts = adopted.as_ref().map(|loaded| loaded.epoch);
-        let written = self.write_state(&mut edit, turn, &commit);
+        let written = match turn.broken {
+            true => Err(StorageError::Poisoned("a superblock could not be written".into()).into()),
+            false => self.write_state(&mut edit, turn, &commit),
+        };
         let (directory, free_map, end) = match written.and_then(|written| self.file.sync().map(|()| written))
         {
             Ok(written) => written,
@@ -296,6 +302,28 @@ impl TreeBackend {
         }
         state.forest = Arc::new(Forest::new(commit.epoch, roots, &self.epochs));
         Ok(())
+    }
+
+    /// Notes in the journal which state the file has reached. What a load or a drop changed is in the file only, so
+    /// without the note a damaged superblock, or an older file put in place, would bring an earlier state back that
+    /// fits the journal. Called with no batch under way.
+    pub(super) fn note_epoch(&self, epoch: u64) -> Result<()> {
+        let (sequence, commit_time) = {
+            let state = self.state.read();
+            (state.sequence + 1, state.commit_time)
+        };
+        match self.journal.append(sequence, commit_time, &[&super::encode_epoch(epoch)], true) {
+            Ok(_) => {
+                self.state.write().sequence = sequence;
+                Ok(())
+            }
+            Err(AppendError::Poisoning(error)) => Err(error),
+            // The state itself is on disk; only the protection against later damage is missing.
+            Err(AppendError::Unchanged(error)) => {
+                tracing::warn!(%error, epoch, "the journal has no room to note the file's state");
+                Ok(())
+            }
+        }
     }
 
     /// Writes the directory and the map of free blocks.

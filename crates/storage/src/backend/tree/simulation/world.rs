@@ -149,7 +149,7 @@ impl World {
 
     fn is_poisoned(&self) -> bool {
         let store = self.store();
-        store.journal.is_poisoned() || store.turn.lock().broken
+        store.journal.is_poisoned() || store.turn.lock().broken || store.file.has_failed()
     }
 
     fn step(&mut self) {

@@ -4,6 +4,7 @@
 //! file, [`corruption`] the damage. The tests here are short, for every run; `cargo xtask trust --seconds N` runs
 //! the same code for long, from a seed of choice. A seed that found something becomes a named test.
 
+mod corruption;
 mod model;
 mod structure;
 mod world;
@@ -14,6 +15,10 @@ use world::World;
 /// The lives of the short form.
 const SHORT: u64 = 150;
 
+/// The stores that the short form damages, and how often it damages each.
+const SHORT_SUBJECTS: u64 = 20;
+const DAMAGES: u64 = 25;
+
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
@@ -22,6 +27,13 @@ fn number(variable: &str) -> Option<u64> {
 fn a_store_keeps_its_promises_whatever_happens_to_its_disk() {
     for seed in 0..SHORT {
         World::new(seed).run();
+    }
+}
+
+#[test]
+fn damage_to_a_file_is_found_or_harmless() {
+    for seed in 0..SHORT_SUBJECTS {
+        corruption::check(seed, DAMAGES);
     }
 }
 
@@ -46,5 +58,25 @@ fn trust_lives() {
         seed += 1;
     }
     println!("{} lives from seed {first}: {checkpoints} checkpoints, {starts} starts", seed - first);
+    assert!(failed.is_empty(), "these seeds failed: {failed:?}");
+}
+
+/// `cargo xtask trust --cases N --seed N`
+#[test]
+#[ignore = "the long form, run by `cargo xtask trust`"]
+fn trust_damage() {
+    let cases = number("KILIM_TRUST_CASES").unwrap_or(10_000);
+    let first = number("KILIM_TRUST_SEED").unwrap_or(1_000_000);
+    let (mut total, mut failed) = (corruption::Tally::default(), Vec::new());
+    for seed in first..first + cases.div_ceil(DAMAGES) {
+        match std::panic::catch_unwind(|| corruption::check(seed, DAMAGES)) {
+            Ok(tally) => total.add(tally),
+            Err(_) => failed.push(seed),
+        }
+        if failed.len() == 10 {
+            break;
+        }
+    }
+    println!("damage from seed {first}: {total:?}");
     assert!(failed.is_empty(), "these seeds failed: {failed:?}");
 }

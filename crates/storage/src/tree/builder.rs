@@ -29,8 +29,8 @@ const LEAF_BYTES: usize = 16 << 10;
 
 const INNER_BYTES: usize = 16 << 10;
 
-/// An inner page has at least this many children, however long their keys are, but for those at the right edge of
-/// its level. With one child a page, a level would be as long as the one below, and the tree would grow without end.
+/// An inner page is full with at least this many children, however long their keys are. With one child a page, a level
+/// would be as long as the one below, and the tree would grow without end.
 const CHILDREN_MIN: usize = 4;
 
 /// Longer values get pages of their own, so that a leaf's neighbours can change without rewriting them.

@@ -1,10 +1,11 @@
 //! Attacks on the tree backend: random lives under mishaps, and damage to its files.
 //!
 //! [`world`] is a life that follows from a seed, [`model`] what it should lead to, [`structure`] a full check of the
-//! file, [`corruption`] the damage. The tests here are short, for every run; `cargo xtask trust --seconds N` runs
+//! file, [`corruption`] the damage, [`findings`] what all of it has found. The tests here are short, for every run; `cargo xtask trust --seconds N` runs
 //! the same code for long, from a seed of choice. A seed that found something becomes a named test.
 
 mod corruption;
+mod findings;
 mod model;
 mod structure;
 mod world;

@@ -552,7 +552,7 @@ impl World {
             // Now and then something happens to the start as well.
             match self.roll(6) {
                 0 => {
-                    let (changes, tear) = (1 + self.roll(12), self.roll(u64::MAX));
+                    let (changes, tear) = (1 + self.roll(25), self.roll(u64::MAX));
                     self.disk.die_after(changes, tear);
                 }
                 1 => self.disk.set_room(Some(0)),

@@ -168,7 +168,16 @@ impl Builder {
             None => (leaf_bytes, inner_bytes, overflow_bytes_min),
         };
         let levels = vec![PageRows::default()];
-        Builder { tree, leaf_bytes, inner_bytes, overflow_bytes_min, levels, last: None, rows: 0, overflows: 0 }
+        Builder {
+            tree,
+            leaf_bytes,
+            inner_bytes,
+            overflow_bytes_min,
+            levels,
+            last: None,
+            rows: 0,
+            overflows: 0,
+        }
     }
 
     /// A row whose value is given.

@@ -215,7 +215,10 @@ pub(super) fn read_free_map(file: &PageFile, superblock: &Superblock) -> Result<
     Ok(map)
 }
 
-pub(super) fn read_directory(file: &Arc<PageFile>, superblock: &Superblock) -> Result<BTreeMap<TreeName, Root>> {
+pub(super) fn read_directory(
+    file: &Arc<PageFile>,
+    superblock: &Superblock,
+) -> Result<BTreeMap<TreeName, Root>> {
     let mut roots = BTreeMap::new();
     let Some((page, level)) = superblock.directory else { return Ok(roots) };
     let root = Root { page, level, rows: 0, blocks: 0, overflows: 0 };

@@ -197,7 +197,8 @@ impl Subject {
             }
             _ => {
                 let copy = bytes.clone();
-                let free = (0..).map(|index| format!("journal.{index}")).find(|name| !files.contains_key(name));
+                let free =
+                    (0..).map(|index| format!("journal.{index}")).find(|name| !files.contains_key(name));
                 let other = match dice.roll(4) {
                     0 => "creating".to_owned(),
                     1 => format!("{name}.old"),
@@ -345,8 +346,11 @@ fn a_store_that_finds_a_damaged_tree_writes_the_others_right() {
     drop(store);
     // The last leaf, so that a merge has written some before it comes there.
     let file = disk.bytes(TREES);
-    let is_leaf = |block: &[u8]| crate::tree::file::look(block, 0).is_none() && block[8..12] == *b"KPag" && block[12] == 0;
-    let leaf = file.chunks(4096).rposition(|block| is_leaf(block) && block[14] == Space::Records as u8).unwrap();
+    let is_leaf = |block: &[u8]| {
+        crate::tree::file::look(block, 0).is_none() && block[8..12] == *b"KPag" && block[12] == 0
+    };
+    let leaf =
+        file.chunks(4096).rposition(|block| is_leaf(block) && block[14] == Space::Records as u8).unwrap();
     disk.damage(TREES, |bytes| bytes[leaf * 4096 + 100] ^= 1);
 
     let store = open(&disk).unwrap();

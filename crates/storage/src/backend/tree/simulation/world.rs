@@ -237,7 +237,10 @@ impl World {
                 self.explain("a batch", &error);
                 if !matches!(error, Error::Storage(StorageError::OutOfSpace { .. })) {
                     self.model.doubtful(batch);
-                    assert!(self.disk.is_dead() || self.is_poisoned(), "a batch is in doubt, yet more may come");
+                    assert!(
+                        self.disk.is_dead() || self.is_poisoned(),
+                        "a batch is in doubt, yet more may come"
+                    );
                 }
             }
         }
@@ -351,7 +354,8 @@ impl World {
     }
 
     fn drop_trees(&mut self) {
-        let droppable: Vec<usize> = (0..self.trees.len()).filter(|at| self.trees[*at].0 != Space::Meta).collect();
+        let droppable: Vec<usize> =
+            (0..self.trees.len()).filter(|at| self.trees[*at].0 != Space::Meta).collect();
         if droppable.len() < 4 {
             return;
         }
@@ -414,7 +418,13 @@ impl World {
 
     fn try_read(&mut self, view: &View, rows: &Rows) -> Result<()> {
         let all = model::contents(view)?;
-        assert!(all == *rows, "seed {}: a state differs: {} rows, expected {}", self.seed, all.len(), rows.len());
+        assert!(
+            all == *rows,
+            "seed {}: a state differs: {} rows, expected {}",
+            self.seed,
+            all.len(),
+            rows.len()
+        );
         for _ in 0..4 {
             let (space, one) = self.key();
             let (_, two) = self.key();
@@ -535,7 +545,12 @@ impl World {
         let mut cut = self.roll(2) == 0;
         let closes = self.store.is_some() && self.roll(2) == 0;
         if closes && self.mishap == Mishap::None && !self.disk.is_dead() && !self.is_poisoned() {
-            self.note("close".into());
+            // Now and then there is no time for a checkpoint, and the journal is closed instead.
+            let in_haste = self.roll(3) == 0;
+            if in_haste {
+                self.store().end_by(std::time::Instant::now());
+            }
+            self.note(format!("close, in haste {in_haste}"));
             self.store().close(&mut |step| step()).unwrap_or_else(|error| panic!("a close failed: {error}"));
             self.model.durable = self.model.applied;
         }

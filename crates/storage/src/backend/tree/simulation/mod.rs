@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use world::World;
 
 /// The lives of the short form.
-const SHORT: u64 = 150;
+const SHORT: u64 = 100;
 
 /// The stores that the short form damages, and how often it damages each.
 const SHORT_SUBJECTS: u64 = 20;

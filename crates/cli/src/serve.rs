@@ -1,6 +1,5 @@
 //! `kilim serve`: opens the engine, listens, and ends in order when asked to.
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,12 +7,15 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kilim_engine::metrics::Listening;
-use kilim_engine::{Engine, EngineOptions};
+use kilim_engine::{Engine, EngineOptions, StorageOptions};
 use kilim_server::{Commands, Limits, Listener, MetricsEndpoint, Signals};
-use tracing::info;
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
+use tracing::{info, warn};
 
+use crate::data_directory;
 use crate::logging::{self, LogFormat, LogLevel};
-use crate::size::parse_size;
+use crate::output::say;
+use crate::size::{parse_cache_size, parse_size};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -39,8 +41,16 @@ pub(crate) struct Serve {
     ephemeral: bool,
 
     /// Memory for the storage cache, such as 512MB or 2GB [default: chosen from the machine's memory]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_cache_size)]
     cache_bytes: Option<u64>,
+
+    /// Writes are refused while the disk has less than this free [default: a fiftieth of the disk, 8MB to 512MB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    reserve_bytes: Option<u64>,
+
+    /// How long a stop may take to put everything in its final place, so that the next start has nothing to replay.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    stop_within: u64,
 
     /// Connections beyond this are refused.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max, value_parser = at_least_one)]
@@ -101,15 +111,20 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        logging::start(self.log_format, self.log_level);
+        // Dropped last, so that the last lines are written.
+        let _log = logging::start(self.log_format, self.log_level).context("cannot start the log")?;
         // Before anything is open, so that a signal at any time from here on ends in order.
         let mut signals = Signals::catch().context("cannot catch signals")?;
+        ignore_other_signals().context("cannot catch signals")?;
         // The port before the data: a second server is told about the port, and clients may knock
         // while the engine recovers.
         let listener = Listener::bind(SocketAddr::new(self.bind, self.port), self.insecure)?;
 
         let options = self.engine_options();
         let place = options.data.as_ref().map_or("memory".into(), |data| data.display().to_string());
+        if let Some(data) = &options.data {
+            data_directory::check(data)?;
+        }
         let engine = Engine::open(options).with_context(|| format!("cannot open the database in {place}"))?;
         engine.metrics.set_slow_limit(Duration::from_millis(self.slow_ms));
         let metrics = match self.metrics_port {
@@ -131,8 +146,7 @@ impl Serve {
             listener.serve(Commands { engine: engine.clone() }, limits).context("cannot start the server")?;
 
         info!(version = env!("CARGO_PKG_VERSION"), %address, data = place, "ready");
-        println!("kilim is ready: mongodb://{address}");
-        std::io::stdout().flush().context("cannot write to standard output")?;
+        announce(address);
 
         let signal = signals.wait();
         info!(signal, "stopping");
@@ -143,6 +157,18 @@ impl Serve {
         Ok(())
     }
 
+    fn storage_options(&self) -> StorageOptions {
+        let mut options = StorageOptions {
+            free_space_reserve_bytes: self.reserve_bytes,
+            close_within: Duration::from_secs(self.stop_within),
+            ..StorageOptions::default()
+        };
+        if let Some(bytes) = self.cache_bytes {
+            options.cache_bytes = bytes;
+        }
+        options
+    }
+
     fn engine_options(&self) -> EngineOptions {
         EngineOptions {
             data: (!self.ephemeral).then(|| self.data.clone()),
@@ -150,8 +176,38 @@ impl Serve {
                 Durability::Durable => kilim_engine::Durability::Durable,
                 Durability::Relaxed => kilim_engine::Durability::Relaxed,
             },
-            cache_bytes: self.cache_bytes,
+            storage: self.storage_options(),
             test_commands: self.test_commands,
         }
     }
+}
+
+/// Says on standard output where the server is. It serves whether or not anybody can read that: the line may fail, and
+/// it may block, which is why it has a thread of its own.
+fn announce(address: SocketAddr) {
+    let said = std::thread::Builder::new().name("ready".to_owned()).spawn(move || {
+        if let Err(error) = say!("kilim is ready: mongodb://{address}") {
+            warn!(%error, "the ready line is not written");
+        }
+    });
+    if let Err(error) = said {
+        warn!(%error, "the ready line is not written");
+    }
+}
+
+/// Signals that end other programs, and that mongod goes on after: a closed terminal, and what tools send to have logs
+/// rotated. The log is standard error, which is whoever reads it to rotate.
+fn ignore_other_signals() -> std::io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGUSR1, SIGUSR2])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            let signal = match signal {
+                SIGHUP => "SIGHUP",
+                SIGUSR1 => "SIGUSR1",
+                _ => "SIGUSR2",
+            };
+            info!(signal, "ignored");
+        }
+    })?;
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kilim_error::Result;
-use kilim_storage::{Direction, Durability, Options, Snapshot, Space, Store};
+use kilim_storage::{Direction, Durability, Options as StorageOptions, Snapshot, Space, Store};
 use parking_lot::{Mutex, RwLock};
 
 use crate::catalog::{Catalog, Collection};
@@ -33,7 +33,8 @@ pub struct EngineOptions {
     pub data: Option<PathBuf>,
     /// What a write without a write concern of its own waits for.
     pub durability: Durability,
-    pub cache_bytes: Option<u64>,
+    /// How the store uses memory and disk.
+    pub storage: StorageOptions,
     /// Enables `configureFailPoint`.
     pub test_commands: bool,
 }
@@ -70,13 +71,9 @@ pub struct Engine {
 
 impl Engine {
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>> {
-        let mut storage = Options::default();
-        if let Some(bytes) = options.cache_bytes {
-            storage.cache_bytes = bytes;
-        }
         let store = match &options.data {
-            Some(directory) => Store::open(directory, storage)?,
-            None => Store::in_memory(storage),
+            Some(directory) => Store::open(directory, options.storage.clone())?,
+            None => Store::in_memory(options.storage.clone()),
         };
         Engine::over(store, options)
     }
@@ -125,7 +122,7 @@ impl Engine {
         self.await_jobs();
         self.cursors.clear();
         self.sessions.abort_all();
-        self.store.sync()
+        self.store.clone().close()
     }
 
     pub(crate) fn weak(&self) -> Weak<Engine> {

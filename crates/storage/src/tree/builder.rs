@@ -295,9 +295,9 @@ impl Builder {
     }
 
     fn push_child(&mut self, edit: &mut Edit, level: usize, key: &[u8], page: PagePtr) -> Result<()> {
-        // A subtree that is kept before any row comes in above levels that do not exist yet.
-        if self.levels.len() <= level {
-            self.levels.resize_with(level + 1, PageRows::default);
+        // A kept subtree may be the first thing in its level and in those below.
+        while self.levels.len() <= level {
+            self.levels.push(PageRows::default());
         }
         let rows = &mut self.levels[level];
         rows.push(key, &page.encode(), false);

@@ -79,16 +79,7 @@ impl TreeBackend {
         if turn.broken {
             return Err(StorageError::Poisoned("a superblock could not be written".into()).into());
         }
-        let dead = self.dead.lock().clone();
-        // What an earlier checkpoint that failed has frozen is merged first, then what came since.
-        let rounds = if self.state.read().frozen.is_some() { 2 } else { 1 };
-        let result = (0..rounds).try_for_each(|_| match self.freeze(&dead, exclusively)? {
-            Some(frozen) => self.merge_all(&mut turn, &frozen, &dead, exclusively),
-            None => Ok(()),
-        });
-        if result.is_ok() {
-            self.dead.lock().retain(|name| !dead.contains(name));
-        }
+        let result = self.merge_tables(&mut turn, exclusively);
         let mut trouble = self.trouble.lock();
         match &result {
             Ok(()) => *trouble = None,
@@ -100,6 +91,21 @@ impl TreeBackend {
         drop(trouble);
         self.checkpointed.notify_all();
         result
+    }
+
+    fn merge_tables(&self, turn: &mut Turn, exclusively: &mut Exclusively) -> Result<()> {
+        let dead = self.dead.lock().clone();
+        loop {
+            // Tables that an earlier try has frozen are not all: the active ones may have rows of dead trees too.
+            let again = self.state.read().frozen.is_some();
+            let Some(frozen) = self.freeze(&dead, exclusively)? else { break };
+            self.merge_all(turn, &frozen, &dead, exclusively)?;
+            if !again {
+                break;
+            }
+        }
+        self.dead.lock().retain(|name| !dead.contains(name));
+        Ok(())
     }
 
     /// Freezes the active tables, if there is something to write and no others are frozen.

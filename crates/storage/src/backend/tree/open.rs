@@ -179,8 +179,6 @@ fn create(disk: &Arc<dyn Disk>, names: &[String]) -> Result<()> {
     let first =
         Superblock { place: 1, store, epoch: 1, directory: None, free_map, end, journal, commit_time: 0 };
     file.file.set_len(end * BLOCK_BYTES).map_err(io)?;
-    // The other superblock gets its block now, so that the first checkpoint needs no room for it.
-    file.file.write_at(&[0; BLOCK_BYTES as usize], 0).map_err(io)?;
     file.sync()?;
     first.write(&file)?;
     // The journal's name, before there is a store that needs it.

@@ -30,6 +30,8 @@ mod points;
 mod queue;
 mod reclaim;
 mod runs;
+#[cfg(test)]
+mod small;
 mod snapshot;
 mod space;
 mod store;

@@ -22,6 +22,8 @@ pub(crate) mod file;
 pub(crate) mod forest;
 pub(crate) mod merge;
 pub(crate) mod page;
+#[cfg(test)]
+mod properties;
 pub(crate) mod superblock;
 pub(crate) mod walk;
 

@@ -56,6 +56,7 @@ impl Journal {
             spares: Vec::new(),
             taken: BTreeSet::from([0]),
             unusable: Vec::new(),
+            ends_clean: true,
             commit_time: 0,
             buffer: Vec::new(),
         };
@@ -125,7 +126,8 @@ impl Journal {
 
     /// After a recovery, and once the rest of the store was found whole: begins a new segment behind what was
     /// replayed, so that bytes left behind a cut can never be taken for its continuation. Nothing may be
-    /// appended before.
+    /// appended before. A segment without batches and without anything behind goes on, and so does any that ends
+    /// clean if a full disk has no room for another: deletions must be possible then.
     pub(crate) fn resume(&self) -> Result<()> {
         let mut state = self.state.lock();
         self.check_not_poisoned()?;
@@ -134,7 +136,14 @@ impl Journal {
         }
         self.write_again(&state)?;
         self.sync_active()?;
-        self.begin_segment(&mut state, 0)?;
+        if state.used() > 0 || !state.ends_clean {
+            match self.begin_segment(&mut state, 0) {
+                Err(AppendError::Unchanged(error)) if state.ends_clean => {
+                    tracing::warn!(%error, "no room for a new journal segment; the last one goes on");
+                }
+                begun => begun?,
+            }
+        }
         state.phase = Phase::Open;
         for index in std::mem::take(&mut state.unusable) {
             let name = slot::slot_name(index);

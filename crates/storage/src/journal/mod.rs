@@ -150,6 +150,8 @@ struct State {
     taken: BTreeSet<u64>,
     /// The indexes of slots that a recovery found unusable; they are removed when the journal is resumed.
     unusable: Vec<u64>,
+    /// Whether a recovery found nothing of this segment behind its end, so that it may go on there.
+    ends_clean: bool,
     /// Of the next batch.
     position: u64,
     sequence: u64,

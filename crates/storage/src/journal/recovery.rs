@@ -75,6 +75,7 @@ impl Journal {
             spares: inventory.spares,
             taken: inventory.taken,
             unusable: inventory.unusable,
+            ends_clean: progress.cut.is_none() && !progress.closed,
             position: progress.position,
             sequence: progress.sequence,
             commit_time: progress.commit_time.unwrap_or(0),

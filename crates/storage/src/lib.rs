@@ -15,7 +15,9 @@
 
 mod backend;
 mod background;
+pub mod check;
 mod clock;
+mod compact;
 mod counter;
 mod disk;
 mod extents;
@@ -29,6 +31,7 @@ mod points;
 mod queue;
 mod reclaim;
 mod runs;
+mod scrub;
 mod snapshot;
 mod space;
 mod store;
@@ -37,6 +40,7 @@ mod tree;
 
 pub use backend::memory_disk::{MemoryDisk, Survivors};
 pub use clock::CommitTime;
+pub use compact::Compacted;
 pub use counter::Counter;
 pub use intents::{Locked, Wait};
 pub use queue::Ticket;

@@ -275,7 +275,7 @@ impl Store {
         shared.backend.close(&mut |step| shared.exclusively(step))
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 }

@@ -104,7 +104,7 @@ impl Superblock {
     }
 
     /// The inner `None` says that it is damaged.
-    fn decode(
+    pub(crate) fn decode(
         block: &[u8; BLOCK_BYTES as usize],
         place: u64,
     ) -> Result<Superblock, Option<kilim_error::Error>> {

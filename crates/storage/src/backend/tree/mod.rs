@@ -17,11 +17,13 @@
 //! last batch that is on disk.
 
 mod checkpoint;
+mod compact;
 mod ingest;
-mod open;
+pub(crate) mod open;
+mod pages;
 mod view;
 
-use super::{Backend, Exclusively, Sorted, View};
+use super::{Backend, Exclusively, Pace, Sorted, View};
 use crate::clock::CommitTime;
 use crate::disk::Disk;
 use crate::journal::{AppendError, Journal, Start};
@@ -283,6 +285,15 @@ impl Backend for TreeBackend {
         Ok(())
     }
 
+    fn compact(
+        &self,
+        prefixes: &[(Space, [u8; 4])],
+        exclusively: &mut Exclusively,
+        pace: &mut Pace,
+    ) -> Result<()> {
+        self.compact_trees(prefixes, exclusively, pace)
+    }
+
     fn disk_bytes(&self) -> u64 {
         self.file.file.allocated_bytes().unwrap_or(0) + self.journal.bytes_on_disk()
     }
@@ -307,7 +318,7 @@ fn encode(write: &Write, out: &mut Vec<u8>) {
 const DELETION: u8 = 1 << 7;
 
 /// The writes of a batch, or `None` if it is not one that [`encode`] makes.
-fn decode(mut payload: &[u8]) -> Option<Vec<Write>> {
+pub(crate) fn decode(mut payload: &[u8]) -> Option<Vec<Write>> {
     let mut writes = Vec::new();
     while let Some((&tag, rest)) = payload.split_first() {
         let space = *Space::ALL.get(usize::from(tag & !DELETION))?;

@@ -107,7 +107,7 @@ impl TreeBackend {
 }
 
 /// Refuses a directory that is not exactly a store's, or nothing yet.
-fn check_names(disk: &dyn Disk, names: &[String]) -> Result<()> {
+pub(crate) fn check_names(disk: &dyn Disk, names: &[String]) -> Result<()> {
     let has = |name: &str| names.iter().any(|each| each == name);
     if has("keyspaces") && has("version") && !has(TREES) {
         return Err(corrupt(
@@ -177,7 +177,7 @@ fn new_store_id() -> [u8; 16] {
     id
 }
 
-fn read_free_map(file: &PageFile, superblock: &Superblock) -> Result<FreeMap> {
+pub(crate) fn read_free_map(file: &PageFile, superblock: &Superblock) -> Result<FreeMap> {
     let kind = Kind { tree: DIRECTORY, level: FREE_MAP_LEVEL };
     let raw = file.read(superblock.free_map, kind)?;
     let broken = |how: String| file.damaged(superblock.free_map, kind, &how);
@@ -191,7 +191,10 @@ fn read_free_map(file: &PageFile, superblock: &Superblock) -> Result<FreeMap> {
     Ok(map)
 }
 
-fn read_directory(file: &Arc<PageFile>, superblock: &Superblock) -> Result<BTreeMap<TreeName, Root>> {
+pub(crate) fn read_directory(
+    file: &Arc<PageFile>,
+    superblock: &Superblock,
+) -> Result<BTreeMap<TreeName, Root>> {
     let mut roots = BTreeMap::new();
     let Some((page, level)) = superblock.directory else { return Ok(roots) };
     let root = Root { page, level, rows: 0, blocks: 0, overflows: 0 };

@@ -104,6 +104,12 @@ impl Session {
         self.all(command).map_err(explained)
     }
 
+    /// The names of the database's collections; none if there is no such database.
+    pub(crate) fn collections(&mut self) -> Result<Vec<String>> {
+        let listed = self.all(doc! {"listCollections": 1, "nameOnly": true}).map_err(explained)?;
+        Ok(listed.iter().map(|entry| text(entry, "name").to_owned()).collect())
+    }
+
     /// One pattern.
     pub(crate) fn pattern(&mut self, collection: &str, name: &str) -> Result<Document> {
         let patterns = self.patterns(Some(collection))?;

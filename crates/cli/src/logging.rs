@@ -1,12 +1,20 @@
 //! Structured logs on standard error. They name connections, codes and places, never what documents hold.
 
 mod mongod;
+mod queue;
 
+use std::io;
 use std::panic::PanicHookInfo;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use tracing::error;
 use tracing_subscriber::EnvFilter;
+
+use self::queue::LogQueue;
+
+/// How long an ending process waits for its last lines: a log that nobody reads must not keep it.
+const LAST_LINES: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -27,7 +35,18 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
-pub(crate) fn start(format: LogFormat, level: LogLevel) {
+/// Writes the last lines when it goes.
+pub(crate) struct Log {
+    queue: LogQueue,
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.queue.flush(LAST_LINES);
+    }
+}
+
+pub(crate) fn start(format: LogFormat, level: LogLevel) -> io::Result<Log> {
     let level = match level {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn",
@@ -38,18 +57,25 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) {
     // A directive counts for every target that begins with its name, so for all crates of ours;
     // libraries speak only when something is wrong.
     let filter = if level == "error" { level.to_string() } else { format!("warn,kilim={level}") };
+    let queue = LogQueue::to_stderr()?;
     let subscriber = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(queue.clone())
         .with_env_filter(EnvFilter::new(filter))
         .with_thread_names(false);
     match format {
         LogFormat::Text => {
-            subscriber.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init();
+            subscriber.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init();
         }
         LogFormat::Json => subscriber.json().flatten_event(true).init(),
         LogFormat::Mongod => subscriber.event_format(mongod::Format).init(),
     }
-    std::panic::set_hook(Box::new(log_panic));
+    let log = Log { queue: queue.clone() };
+    std::panic::set_hook(Box::new(move |panic| {
+        log_panic(panic);
+        // The process may be about to abort.
+        queue.flush(LAST_LINES);
+    }));
+    Ok(log)
 }
 
 /// A panic's place is always told, its message only if it is a literal: one that was formatted may

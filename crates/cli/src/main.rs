@@ -3,9 +3,12 @@
 mod apply;
 mod confirm;
 mod connect;
+mod data_directory;
 mod demo;
+mod interruption;
 mod logging;
 mod manual;
+mod output;
 mod pattern;
 mod progress;
 mod serve;
@@ -14,9 +17,12 @@ mod table;
 mod text;
 mod transfer;
 
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::output::{complain, show};
 
 // A document database allocates in small pieces from many threads, which this allocator is made for.
 #[global_allocator]
@@ -67,50 +73,49 @@ Then connect with any MongoDB client:
   mongosh mongodb://127.0.0.1:27017";
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS),
-        Command::Pattern(pattern) => {
-            end_with_the_reader();
-            pattern.run()
-        }
-        Command::Apply(apply) => {
-            end_with_the_reader();
-            apply.run()
-        }
-        Command::Demo(demo) => demo.run(),
-        Command::Dump(dump) => dump.run(),
-        Command::Restore(restore) => restore.run(),
-        Command::Import(import) => import.run(),
-        Command::Export(export) => {
-            end_with_the_reader();
-            export.run()
-        }
-        Command::Completions(completions) => {
-            end_with_the_reader();
-            completions.run(Arguments::command())
-        }
-        Command::Man(manual) => {
-            end_with_the_reader();
-            manual.run(Arguments::command())
-        }
-    };
-    match result {
+    match run() {
         Ok(code) => code,
+        Err(error) if output::is_closed(&error) => output::end_with_the_reader(),
         Err(error) => {
             // The first line says what failed, those below why, each nearer to the cause.
             let mut reasons = error.chain();
-            eprintln!("kilim: {}", reasons.next().map_or_else(String::new, ToString::to_string));
-            reasons.for_each(|reason| eprintln!("  {reason}"));
+            complain!("kilim: {}", reasons.next().map_or_else(String::new, ToString::to_string));
+            reasons.for_each(|reason| complain!("  {reason}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// `kilim pattern list | head -1` ends quietly when `head` does. Not for commands that serve: their clients
-/// may hang up.
-fn end_with_the_reader() {
-    // SAFETY: no thread has been started, and the default action is always valid.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+fn run() -> anyhow::Result<ExitCode> {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => error.exit(),
+        // Help and the version are what was asked for, so they must arrive.
+        Err(help) => {
+            match std::io::stdout().is_terminal() {
+                true => help.print()?,
+                false => show!("{}", help.render())?,
+            }
+            output::stdout().flush()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let code = match arguments.command {
+        // Whether anybody read where it listens says nothing of how it went.
+        Command::Serve(serve) => return serve.run().map(|()| ExitCode::SUCCESS),
+        Command::Pattern(pattern) => pattern.run(),
+        Command::Apply(apply) => apply.run(),
+        Command::Demo(demo) => demo.run(),
+        Command::Dump(dump) => dump.run(),
+        Command::Restore(restore) => restore.run(),
+        Command::Import(import) => import.run(),
+        Command::Export(export) => export.run(),
+        Command::Completions(completions) => completions.run(Arguments::command()),
+        Command::Man(manual) => manual.run(Arguments::command()),
+    }?;
+    // What is still buffered may fail, too, and would do so unseen.
+    output::stdout().flush()?;
+    Ok(code)
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use anyhow::{Result, anyhow};
 use clap::{Args, Command};
 use clap_complete::Shell;
 
+use crate::output::stdout;
+
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS)]
 pub(crate) struct Completions {
@@ -60,10 +62,7 @@ impl Manual {
     }
 }
 
-/// A reader that stops early, such as `head`, is no failure.
 fn print(bytes: &[u8]) -> Result<ExitCode> {
-    match std::io::stdout().write_all(bytes) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    stdout().write_all(bytes)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,5 @@
 //! `kilim serve`: opens the engine, listens, and ends in order when asked to.
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +9,13 @@ use clap::{Args, ValueEnum};
 use kilim_engine::metrics::Listening;
 use kilim_engine::{Engine, EngineOptions};
 use kilim_server::{Commands, Limits, Listener, MetricsEndpoint, Signals};
-use tracing::info;
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
+use tracing::{info, warn};
 
+use crate::data_directory;
 use crate::logging::{self, LogFormat, LogLevel};
-use crate::size::parse_size;
+use crate::output::say;
+use crate::size::parse_cache_size;
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -39,7 +41,7 @@ pub(crate) struct Serve {
     ephemeral: bool,
 
     /// Memory for the storage cache, such as 512MB or 2GB [default: chosen from the machine's memory]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_cache_size)]
     cache_bytes: Option<u64>,
 
     /// Connections beyond this are refused.
@@ -101,15 +103,20 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        logging::start(self.log_format, self.log_level);
+        // Dropped last, so that the last lines are written.
+        let _log = logging::start(self.log_format, self.log_level).context("cannot start the log")?;
         // Before anything is open, so that a signal at any time from here on ends in order.
         let mut signals = Signals::catch().context("cannot catch signals")?;
+        ignore_other_signals().context("cannot catch signals")?;
         // The port before the data: a second server is told about the port, and clients may knock
         // while the engine recovers.
         let listener = Listener::bind(SocketAddr::new(self.bind, self.port), self.insecure)?;
 
         let options = self.engine_options();
         let place = options.data.as_ref().map_or("memory".into(), |data| data.display().to_string());
+        if let Some(data) = &options.data {
+            data_directory::check(data)?;
+        }
         let engine = Engine::open(options).with_context(|| format!("cannot open the database in {place}"))?;
         engine.metrics.set_slow_limit(Duration::from_millis(self.slow_ms));
         let metrics = match self.metrics_port {
@@ -131,8 +138,7 @@ impl Serve {
             listener.serve(Commands { engine: engine.clone() }, limits).context("cannot start the server")?;
 
         info!(version = env!("CARGO_PKG_VERSION"), %address, data = place, "ready");
-        println!("kilim is ready: mongodb://{address}");
-        std::io::stdout().flush().context("cannot write to standard output")?;
+        announce(address);
 
         let signal = signals.wait();
         info!(signal, "stopping");
@@ -154,4 +160,34 @@ impl Serve {
             test_commands: self.test_commands,
         }
     }
+}
+
+/// Says on standard output where the server is. It serves whether or not anybody can read that: the line may fail, and
+/// it may block, which is why it has a thread of its own.
+fn announce(address: SocketAddr) {
+    let said = std::thread::Builder::new().name("ready".to_owned()).spawn(move || {
+        if let Err(error) = say!("kilim is ready: mongodb://{address}") {
+            warn!(%error, "the ready line is not written");
+        }
+    });
+    if let Err(error) = said {
+        warn!(%error, "the ready line is not written");
+    }
+}
+
+/// Signals that end other programs, and that mongod goes on after: a closed terminal, and what tools send to have logs
+/// rotated. The log is standard error, which is whoever reads it to rotate.
+fn ignore_other_signals() -> std::io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGUSR1, SIGUSR2])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            let signal = match signal {
+                SIGHUP => "SIGHUP",
+                SIGUSR1 => "SIGUSR1",
+                _ => "SIGUSR2",
+            };
+            info!(signal, "ignored");
+        }
+    })?;
+    Ok(())
 }

@@ -1,7 +1,9 @@
 //! Tables with aligned columns; on a terminal too narrow for them, a few lines a row.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
+
+use crate::output::show;
 
 /// Columns narrower than this say nothing.
 const NARROWEST: usize = 12;
@@ -30,8 +32,8 @@ impl Table {
     }
 
     /// For standard output as it is.
-    pub(crate) fn print(&self) {
-        print!("{}", self.render(terminal_columns()));
+    pub(crate) fn print(&self) -> io::Result<()> {
+        show!("{}", self.render(terminal_columns()))
     }
 
     /// As text, at most `columns` wide if that is given.

@@ -1,7 +1,7 @@
-//! Documents as people write them: YAML or JSON in, YAML and short values out.
+//! Documents as people write them: the shell's way, YAML or JSON in, YAML and short values out.
 //!
 //! Both directions go through extended JSON where YAML has no word for a type: a date is
-//! `{$date: "2024-03-01T00:00:00Z"}` in either.
+//! `{$date: "2024-03-01T00:00:00Z"}` in either. The shell's literals (`ISODate("2024-03-01")`) are read, too.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -10,75 +10,74 @@ use anyhow::{Context, Result, anyhow, bail};
 use kilim_bson::{
     Document, JsonFormat, RawDocument, RawValue, Value, parse_extended_json, value_to_extended_json,
 };
+use kilim_client::shell;
+use yaml_rust2::parser::{Event, MarkedEventReceiver, Parser};
+use yaml_rust2::scanner::{Marker, TScalarStyle};
 use yaml_rust2::{Yaml, YamlLoader};
 
-/// All documents of a text: a JSON object, or YAML, which may hold several.
+/// All documents of a text: as the shell writes them where it begins with a bracket, else YAML. It may hold several.
 pub(crate) fn parse_values(text: &str) -> Result<Vec<Value>> {
-    // JSON is YAML but for tabs and long keys, so it is tried as what it looks like first.
-    if text.trim_start().starts_with('{')
-        && let Ok(document) = parse_extended_json(text)
-    {
-        return Ok(vec![Value::Document(document)]);
+    if text.trim_start().starts_with(['{', '[']) {
+        let found = shell::read_all(text).map_err(|mistake| anyhow!("{}", mistake.in_text(text)))?;
+        return found.iter().map(|json| of_json(json)).collect();
     }
-    let spaced = with_spaces_behind_names(text);
-    let parsed = YamlLoader::load_from_str(&spaced).map_err(|error| {
+    let text = with_literals(text)?;
+    let parsed = YamlLoader::load_from_str(&text).map_err(|error| {
         let at = error.marker();
         anyhow!("line {}, column {}: {}", at.line(), at.col() + 1, error.info())
     })?;
     parsed.iter().filter(|value| **value != Yaml::Null).map(value_of).collect()
 }
 
-/// `{a:1}` with the space that YAML wants behind a name: without it, `a:1` would be a name with no value, and a
-/// filter would ask for something else than was written. Only what begins with a brace is written so; there a bare
-/// name ends at its first colon, as it does in the shell.
-fn with_spaces_behind_names(text: &str) -> Cow<'_, str> {
-    if !text.trim_start().starts_with('{') {
-        return Cow::Borrowed(text);
-    }
-    /// What may come next inside the innermost bracket.
-    #[derive(Clone, Copy, PartialEq)]
-    enum Next {
-        Name,
-        Value,
-    }
-    let mut out = String::with_capacity(text.len() + 8);
-    let mut open: Vec<char> = Vec::new();
-    let mut next = Next::Value;
-    let mut characters = text.chars().peekable();
-    while let Some(character) = characters.next() {
-        out.push(character);
-        match character {
-            '"' | '\'' => {
-                // A quote inside a bare word is a letter of it.
-                let begins = out[..out.len() - 1].trim_end().ends_with(['{', '[', ',', ':']);
-                while begins && let Some(inner) = characters.next() {
-                    out.push(inner);
-                    match inner {
-                        '\\' if character == '"' => out.extend(characters.next()),
-                        _ if inner == character => break,
-                        _ => {}
-                    }
-                }
+/// A YAML text with the shell's literals, such as `ISODate("2024-03-01")`, turned into extended JSON, which YAML can read.
+/// YAML alone would take them for text. In quotes they are text.
+fn with_literals(text: &str) -> Result<Cow<'_, str>> {
+    let mut changed = Cow::Borrowed(text);
+    // What is in front of this has been looked at.
+    let mut done = 0;
+    loop {
+        // One at a time: behind a comma within a literal, YAML sees things that are not there.
+        let mut words = BareWords::default();
+        // Mistakes are told by whoever reads the whole.
+        let _ = Parser::new_from_str(&changed).load(&mut words, true);
+        let places = words.places.iter().map(|at| offset(&changed, *at));
+        let Some(at) = places.filter(|at| *at >= done).min() else { return Ok(changed) };
+        let literal = shell::literal_in_yaml(&changed, at).map_err(|mut mistake| {
+            // All changes so far are in front of it.
+            mistake.at = (mistake.at + text.len()).saturating_sub(changed.len());
+            anyhow!("{}", mistake.in_text(text))
+        })?;
+        match literal {
+            Some((json, end)) => {
+                changed.to_mut().replace_range(at..end, &json);
+                done = at + json.len();
             }
-            '{' | '[' => {
-                open.push(character);
-                next = if character == '{' { Next::Name } else { Next::Value };
-            }
-            '}' | ']' => {
-                open.pop();
-                next = Next::Value;
-            }
-            ',' => next = if open.last() == Some(&'{') { Next::Name } else { Next::Value },
-            ':' if next == Next::Name => {
-                next = Next::Value;
-                if characters.peek().is_some_and(|after| !after.is_whitespace()) {
-                    out.push(' ');
-                }
-            }
-            _ => {}
+            None => done = at + 1,
         }
     }
-    Cow::Owned(out)
+}
+
+/// Where words stand that may be literals: their lines and columns.
+#[derive(Default)]
+struct BareWords {
+    places: Vec<(usize, usize)>,
+}
+
+impl MarkedEventReceiver for BareWords {
+    fn on_event(&mut self, event: Event, mark: Marker) {
+        if let Event::Scalar(word, TScalarStyle::Plain, _, None) = event
+            && shell::may_be_literal(&word)
+        {
+            self.places.push((mark.line(), mark.col()));
+        }
+    }
+}
+
+/// The byte of a line and a column; lines count from 1, columns from 0.
+fn offset(text: &str, (line, column): (usize, usize)) -> usize {
+    let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let rest = &text[start..];
+    start + rest.char_indices().nth(column).map_or(rest.len(), |(at, _)| at)
 }
 
 /// The one document of a text.
@@ -99,10 +98,15 @@ pub(crate) fn parse_value(text: &str) -> Result<Value> {
 }
 
 fn value_of(yaml: &Yaml) -> Result<Value> {
-    let mut json = String::from("{\"value\":");
+    let mut json = String::new();
     write_json(yaml, &mut json)?;
-    json.push('}');
-    let document = parse_extended_json(&json).map_err(|error| anyhow!("{error}"))?;
+    of_json(&json)
+}
+
+/// A value as extended JSON.
+fn of_json(json: &str) -> Result<Value> {
+    let document =
+        parse_extended_json(&format!("{{\"value\":{json}}}")).map_err(|error| anyhow!("{error}"))?;
     document.get("value").map(RawValue::to_value).context("a value was written")
 }
 
@@ -210,7 +214,23 @@ fn write_flow(value: RawValue<'_>, out: &mut String) {
 
 /// Bare where nothing else could be meant, quoted otherwise.
 fn write_word(text: &str, out: &mut String) {
-    const TAKEN: [&str; 11] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"];
+    const TAKEN: [&str; 15] = [
+        "true",
+        "false",
+        "null",
+        "yes",
+        "no",
+        "on",
+        "off",
+        "y",
+        "n",
+        "nan",
+        "inf",
+        "infinity",
+        "minkey",
+        "maxkey",
+        "undefined",
+    ];
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '$')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_$.".contains(c))
         // `on` is a field of `computed`, and only YAML 1.1 takes it for a truth value.
@@ -290,6 +310,121 @@ mod tests {
         let mut text = String::new();
         write_yaml(document.as_raw(), 0, &mut text);
         assert_eq!(parse_document(&text).unwrap(), document, "{text}");
+    }
+
+    #[test]
+    fn texts_that_look_like_literals_read_back_as_texts() {
+        for text in [
+            "MinKey",
+            "maxkey",
+            "NaN",
+            "-Infinity",
+            "undefined",
+            "/a/",
+            "/usr/bin",
+            "new Date()",
+            "ISODate(1)",
+            "f(x)",
+            "2024-03-01",
+            "5",
+            "0x10",
+            "~",
+            "null",
+            "{}",
+            "a: b",
+            "# a",
+            "it's",
+            "\\d",
+            "\"",
+            "two\nlines",
+            "",
+        ] {
+            let document = doc! {"name": text, "nested": {"list": [text, {"deep": text}]}};
+            let mut block = String::new();
+            write_yaml(document.as_raw(), 0, &mut block);
+            assert_eq!(parse_document(&block).unwrap(), document, "{block}");
+            let line = flow(RawValue::Document(document.as_raw()));
+            assert_eq!(parse_document(&line).unwrap(), document, "{line}");
+        }
+    }
+
+    #[test]
+    fn no_text_makes_the_readers_panic() {
+        use rand::seq::IndexedRandom;
+        use rand::{Rng, SeedableRng};
+        let pieces = [
+            "{",
+            "}",
+            "[",
+            "]",
+            "(",
+            ")",
+            ":",
+            ": ",
+            ",",
+            "\"",
+            "'",
+            "/",
+            "\\",
+            "\n",
+            "\r",
+            " ",
+            "#",
+            "-",
+            "- ",
+            "---",
+            "new ",
+            "Date",
+            "ISODate",
+            "ObjectId",
+            "Timestamp",
+            "MinKey",
+            "$date",
+            "a",
+            "é",
+            "😀",
+            "5",
+            "0x",
+            "//",
+            "/*",
+            "*/",
+            "*",
+            "&",
+            "!",
+            "|",
+            ">",
+            "~",
+            "\u{2028}",
+            "\u{feff}",
+            "\t",
+        ];
+        let mut random = rand::rngs::StdRng::seed_from_u64(1);
+        for _ in 0..20_000 {
+            let length = random.random_range(1..24);
+            let text: String = (0..length).map(|_| *pieces.choose(&mut random).unwrap()).collect();
+            let _ = parse_values(&text);
+            let _ = parse_values(&format!("{{a: {text}}}"));
+        }
+    }
+
+    #[test]
+    fn yaml_knows_the_literals_of_the_shell() {
+        let expected = doc! {"at": Value::DateTime(1_709_251_200_000), "list": [Value::MinKey, "MinKey", "/usr/bin"],
+        "ü": {"t": Value::Timestamp(kilim_bson::Timestamp { seconds: 1, increment: 2 }), "n": 5_i64},
+        "r": Value::Regex { pattern: "a{2,3}".into(), options: "i".into() }, "text": "ISODate(\"2024-03-01\")",
+        "say": "call f(x) now"};
+        let text = "at: ISODate(\"2024-03-01\")\nlist: [MinKey, 'MinKey', /usr/bin]\n\
+            ü: {t: Timestamp(1, 2), n: NumberLong(5)} # so\nr: /a{2,3}/i\n\
+            text: 'ISODate(\"2024-03-01\")'\nsay: call f(x) now\n";
+        assert_eq!(parse_document(text).unwrap(), expected);
+        for (text, place) in [
+            ("a: 1\nb: ISODte(\"2024-03-01\")", "line 2, column 4: "),
+            ("b: {c: MinKey, d: ObjectId(1)}", "line 1, column 19: "),
+            ("b: ISODate(\"2024-03-01\") + 1", "line 1, column 25: "),
+        ] {
+            let error = parse_document(text).unwrap_err().to_string();
+            assert!(error.starts_with(place), "{text}: {error}");
+        }
     }
 
     #[test]

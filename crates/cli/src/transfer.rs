@@ -1,8 +1,8 @@
 //! `kilim dump`, `restore`, `import` and `export`: data in and out, of any server.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IntoInnerError, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,11 @@ use clap::{Args, ValueEnum};
 use kilim_bson::{Document, JsonFormat};
 use kilim_client::{Client, Uri};
 use kilim_transfer::{
-    Column, Dump, Export, ExportFormat, Import, ImportFormat, ImportMode, Refused, Restore, Watch,
+    Column, Dump, Export, ExportFormat, Import, ImportFormat, ImportMode, Refused, Restore, Unfinished, Watch,
 };
 
+use crate::interruption;
+use crate::output::{complain, say, stdout};
 use crate::progress::Progress;
 use crate::text::{grouped, parse_document};
 
@@ -58,7 +60,9 @@ Examples:
   kilim dump --db shop --gzip --out backup      one database, compressed
   kilim dump --db shop --collection orders --query '{status: \"open\"}'
 
-The layout is mongodump's: DB/COLLECTION.bson and DB/COLLECTION.metadata.json.")]
+The layout is mongodump's: DB/COLLECTION.bson and DB/COLLECTION.metadata.json. Beside them kilim-dump.json says what
+belongs to the dump, with counts and checksums; it is written when all is there, and `kilim restore` checks it.
+A folder that has a dump is refused, unless --replace is given.")]
 pub(crate) struct DumpArguments {
     #[command(flatten)]
     server: Server,
@@ -67,7 +71,7 @@ pub(crate) struct DumpArguments {
     #[arg(long, value_name = "NAME")]
     collection: Option<String>,
 
-    /// Only documents of the collection that match, as extended JSON.
+    /// Only documents of the collection that match, as in the shell: '{at: {$gt: ISODate("2024-03-01")}}'.
     #[arg(long, value_name = "FILTER", requires = "collection")]
     query: Option<String>,
 
@@ -78,6 +82,10 @@ pub(crate) struct DumpArguments {
     /// Compress the files.
     #[arg(long)]
     gzip: bool,
+
+    /// Replace the dump that is in the folder, once the new one is complete.
+    #[arg(long)]
+    replace: bool,
 }
 
 /// Read what `dump` wrote, or mongodump.
@@ -130,7 +138,7 @@ pub(crate) struct ExportArguments {
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     fields: Vec<String>,
 
-    /// Only documents that match, as extended JSON.
+    /// Only documents that match, as in the shell: '{at: {$gt: ISODate("2024-03-01")}}'.
     #[arg(long, value_name = "FILTER")]
     query: Option<String>,
 
@@ -259,17 +267,19 @@ impl DumpArguments {
             query: self.query.as_deref().map(parse_document).transpose().context("--query")?,
             folder: self.out,
             gzip: self.gzip,
+            replace: self.replace,
+            unfinished: interruptible()?,
         };
         if dump.collection.is_some() {
             self.server.required_database()?;
         }
         let dumped = dump.run(&mut self.server.connect()?, &mut Bar::default())?;
-        println!(
+        say!(
             "{} documents of {} collections in {}",
             grouped(dumped.documents as i64),
             grouped(dumped.collections as i64),
             dump.folder.display()
-        );
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -283,12 +293,12 @@ impl RestoreArguments {
             drop: self.drop,
         };
         let restored = restore.run(&mut self.server.connect()?, &mut Bar::default())?;
-        println!(
+        say!(
             "{} documents and {} indexes of {} collections restored",
             grouped(restored.documents as i64),
             grouped(restored.indexes as i64),
             grouped(restored.collections as i64)
-        );
+        )?;
         Ok(told("refused", &restored.refused))
     }
 }
@@ -325,17 +335,19 @@ impl ExportArguments {
         let mut bar = Bar::default();
         let written = match &self.out {
             Some(path) => {
-                let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+                let unwritable = || format!("cannot write {}", path.display());
+                let file = OutFile::create(path).with_context(unwritable)?;
                 let mut file = BufWriter::new(file);
                 let written = export.run(&mut client, &mut file, &mut bar)?;
-                file.flush().and_then(|()| file.get_ref().sync_all())?;
+                let file = file.into_inner().map_err(IntoInnerError::into_error)?;
+                file.finish().with_context(unwritable)?;
                 written
             }
-            None => export.run(&mut client, &mut BufWriter::new(std::io::stdout().lock()), &mut bar)?,
+            None => export.run(&mut client, &mut BufWriter::new(stdout()), &mut bar)?,
         };
         drop(bar);
         // Standard output may be the documents themselves.
-        eprintln!("{} documents exported", grouped(written as i64));
+        complain!("{} documents exported", grouped(written as i64));
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -369,9 +381,18 @@ impl ImportArguments {
             stop_on_error: self.stop_on_error,
             drop: self.drop,
         };
-        let (written, refused) = import.run(&mut self.server.connect()?, &mut Bar::default())?;
-        println!("{} documents imported", grouped(written as i64));
-        Ok(told("documents were refused", &refused))
+        let imported = import.run(&mut self.server.connect()?, &mut Bar::default())?;
+        let verb = match self.mode {
+            Mode::Insert | Mode::Upsert => "imported",
+            Mode::Merge => "merged",
+            Mode::Delete => "deleted",
+        };
+        let missing = match imported.missing {
+            0 => String::new(),
+            missing => format!(", {} were not there", grouped(missing as i64)),
+        };
+        say!("{} documents {verb}{missing}", grouped(imported.written as i64))?;
+        Ok(told("documents were refused", &imported.refused))
     }
 }
 
@@ -393,14 +414,81 @@ fn columns(text: &str) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
+/// What is unfinished is removed when the command is interrupted.
+fn interruptible() -> Result<Unfinished> {
+    let unfinished = Unfinished::default();
+    let own = unfinished.clone();
+    interruption::catch(move |end| own.remove_and(end)).context("cannot catch signals")?;
+    Ok(unfinished)
+}
+
+/// A file that has its name only once it is complete. What is no plain file, such as a pipe, is written as it is.
+struct OutFile {
+    file: File,
+    /// As the user named it.
+    shown: String,
+    /// What the file is called, and is to be called.
+    names: Option<(PathBuf, PathBuf)>,
+    unfinished: Unfinished,
+}
+
+impl OutFile {
+    fn create(path: &Path) -> Result<OutFile> {
+        let unfinished = interruptible()?;
+        let shown = path.display().to_string();
+        let existing = fs::metadata(path).ok();
+        if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
+            let file = File::options().write(true).open(path)?;
+            return Ok(OutFile { file, shown, names: None, unfinished });
+        }
+        // A link stays a link: what it leads to is replaced.
+        let path = if existing.is_some() { path.canonicalize()? } else { path.to_owned() };
+        let mut name = path.file_name().context("it names no file")?.to_owned();
+        name.push(format!(".unfinished-{}", std::process::id()));
+        let temporary = path.with_file_name(name);
+        let file = unfinished.make_file(&temporary)?;
+        if let Some(existing) = existing {
+            file.set_permissions(existing.permissions())?;
+        }
+        Ok(OutFile { file, shown, names: Some((temporary, path)), unfinished })
+    }
+
+    fn finish(self) -> Result<()> {
+        if let Some((temporary, path)) = &self.names {
+            self.file.sync_all()?;
+            self.unfinished.finish(|| fs::rename(temporary, path))?;
+        }
+        Ok(())
+    }
+}
+
+impl Write for OutFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file
+            .write(bytes)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", self.shown)))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for OutFile {
+    /// After `finish` nothing is unfinished.
+    fn drop(&mut self) {
+        self.unfinished.remove();
+    }
+}
+
 /// Says what was refused; that is a failure.
 fn told(what: &str, refused: &Refused) -> ExitCode {
     if refused.count == 0 {
         return ExitCode::SUCCESS;
     }
-    eprintln!("{} {what}:", grouped(refused.count as i64));
+    complain!("{} {what}:", grouped(refused.count as i64));
     for message in &refused.messages {
-        eprintln!("  {message}");
+        complain!("  {message}");
     }
     ExitCode::FAILURE
 }
@@ -434,6 +522,6 @@ impl Watch for Bar {
     fn warn(&mut self, message: &str) {
         self.progress = None;
         self.shown.clear();
-        eprintln!("kilim: {message}");
+        complain!("kilim: {message}");
     }
 }

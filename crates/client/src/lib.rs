@@ -20,6 +20,7 @@
 mod client;
 mod cursor;
 mod fault;
+pub mod shell;
 mod uri;
 
 pub use client::{Client, message};

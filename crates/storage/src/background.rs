@@ -8,6 +8,7 @@ use crate::reclaim;
 use crate::store::Shared;
 use kilim_error::{Result, StorageError};
 use parking_lot::{Condvar, Mutex};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -145,7 +146,14 @@ fn run_keeper(shared: &Arc<Shared>) {
                 return;
             }
         }
-        if let Err(error) = shared.backend.maintain(&mut |step| shared.exclusively(step)) {
+        let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            shared.backend.maintain(&mut |step| shared.exclusively(step))
+        }));
+        let Ok(kept) = kept else {
+            // Without checkpoints the journal would grow for ever and writers wait for ever.
+            return shared.queue.poison(&StorageError::Io("a checkpoint ended in a panic".into()));
+        };
+        if let Err(error) = kept {
             // Tried again and again, said once.
             let warning = error.to_string();
             if last_warning.as_ref() != Some(&warning) {

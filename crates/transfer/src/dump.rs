@@ -3,6 +3,8 @@
 //! All cursors are opened first, at one cluster time, so that whatever is written meanwhile is in none of them. A
 //! server that cannot read at a time (a standalone mongod) is dumped collection by collection, and says so; so are the
 //! capped collections of a mongod, which has no snapshots of them.
+//!
+//! Nothing has its final name before all of it is written ([`crate::place`]).
 
 use std::fs;
 use std::io::Write;
@@ -12,9 +14,11 @@ use anyhow::{Context, Result, bail};
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_client::{Client, whole};
 
-use crate::Watch;
-use crate::archive::{Out, escaped};
+use crate::archive::{Out, file_name, folder_name};
+use crate::manifest::{Listed, Manifest};
 use crate::metadata::Metadata;
+use crate::place::Place;
+use crate::{Unfinished, Watch};
 
 /// What mongod answers where a capped collection is to be read as of a moment.
 const SNAPSHOT_UNAVAILABLE: i32 = 246;
@@ -31,6 +35,10 @@ pub struct Dump {
     /// Which documents, of the one collection that is named.
     pub query: Option<Document>,
     pub gzip: bool,
+    /// A dump that is in the folder goes when this one is complete.
+    pub replace: bool,
+    /// What is to be removed if the program ends early.
+    pub unfinished: Unfinished,
 }
 
 /// What was dumped.
@@ -61,6 +69,7 @@ struct Batch {
 
 impl Dump {
     pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<Dumped> {
+        let place = Place::prepare(&self.folder, self.replace, &self.unfinished)?;
         let mut sources = self.sources(client)?;
         match (&self.database, &self.collection) {
             (Some(database), Some(collection)) if sources.is_empty() => {
@@ -81,12 +90,16 @@ impl Dump {
                 "{name} is capped, and the server cannot read it as of the moment of the others"
             ));
         }
-        let mut dumped = Dumped { of_one_moment: at_once && later.is_empty(), ..Dumped::default() };
+        let mut manifest = Manifest { of_one_moment: at_once && later.is_empty(), collections: Vec::new() };
         for source in sources {
-            dumped.documents += self.write(client, &session, source, watch)?;
-            dumped.collections += 1;
+            manifest.collections.push(self.write(client, &session, source, &place, watch)?);
         }
-        Ok(dumped)
+        place.publish(&manifest)?;
+        Ok(Dumped {
+            collections: manifest.collections.len() as u64,
+            documents: manifest.collections.iter().map(|listed| listed.documents).sum(),
+            of_one_moment: manifest.of_one_moment,
+        })
     }
 
     fn sources(&self, client: &mut Client) -> Result<Vec<Source>> {
@@ -96,12 +109,14 @@ impl Dump {
         };
         let mut sources = Vec::new();
         for database in databases {
+            folder_name(&database)?;
             for entry in client.all(&database, doc! {"listCollections": 1})? {
                 let name = entry.get("name").and_then(RawValue::as_str).unwrap_or_default().to_owned();
                 let asked = self.collection.as_ref().is_none_or(|asked| *asked == name);
                 if !asked || name.starts_with(SYSTEM) {
                     continue;
                 }
+                file_name(&name)?;
                 let is_view = entry.get("type").and_then(RawValue::as_str) == Some("view");
                 let indexes = match is_view {
                     true => Vec::new(),
@@ -170,38 +185,47 @@ impl Dump {
         Ok((session_id, later))
     }
 
-    /// Writes a collection's files; how many documents.
+    /// Writes a collection's files; what the manifest says of them.
     fn write(
         &self,
         client: &mut Client,
         session: &Document,
         mut source: Source,
+        place: &Place<'_>,
         watch: &mut dyn Watch,
-    ) -> Result<u64> {
-        let folder = self.folder.join(&source.database);
+    ) -> Result<Listed> {
+        let database = folder_name(&source.database)?;
+        let folder = place.unfinished.join(database);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let file = escaped(&source.collection);
-        let mut metadata = Out::create(&folder, &format!("{file}.metadata.json"), self.gzip)?;
-        source.metadata.write(&source.collection, &mut metadata)?;
-        metadata.finish()?;
-        let Some(mut batch) = source.cursor.take() else { return Ok(0) };
+        let file = file_name(&source.collection)?;
         let shown = format!("{}.{}", source.database, source.collection);
-        let mut data = Out::create(&folder, &format!("{file}.bson"), self.gzip)?;
-        let mut documents = 0;
+        let unwritable = || format!("cannot write {shown}");
+        let (mut metadata, name) = Out::create(&folder, &format!("{file}.metadata.json"), self.gzip)?;
+        source.metadata.write(&source.collection, &mut metadata).with_context(unwritable)?;
+        let sum = metadata.finish().with_context(unwritable)?;
+        let mut listed = Listed {
+            database: source.database.clone(),
+            collection: source.collection.clone(),
+            documents: 0,
+            files: vec![(format!("{database}/{name}"), sum)],
+        };
+        let Some(mut batch) = source.cursor.take() else { return Ok(listed) };
+        let (mut data, name) = Out::create(&folder, &format!("{file}.bson"), self.gzip)?;
         loop {
             for document in batch.documents() {
-                data.write_all(document.as_bytes())?;
-                documents += 1;
+                data.write_all(document.as_bytes()).with_context(unwritable)?;
+                listed.documents += 1;
             }
-            watch.moved(&shown, documents, source.total);
+            watch.moved(&shown, listed.documents, source.total);
             if batch.id == 0 {
                 break;
             }
             let more = doc! {"getMore": batch.id, "collection": &*source.collection, "lsid": session.clone()};
             batch = Batch::of(client.run(&source.database, more)?, "nextBatch")?;
         }
-        data.finish().with_context(|| format!("cannot write {shown}"))?;
-        Ok(documents)
+        let sum = data.finish().with_context(unwritable)?;
+        listed.files.push((format!("{database}/{name}"), sum));
+        Ok(listed)
     }
 }
 

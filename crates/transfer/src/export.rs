@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use kilim_bson::{Document, JsonFormat, doc, to_extended_json};
 use kilim_client::{Client, whole};
 
@@ -39,6 +39,7 @@ pub enum ExportFormat {
 impl Export {
     /// Writes the documents; how many.
     pub fn run(&self, client: &mut Client, out: &mut dyn Write, watch: &mut dyn Watch) -> Result<u64> {
+        self.check_collection(client)?;
         let total = self.total(client)?;
         let mut find = doc! {"find": &*self.collection, "filter": self.query.clone()};
         if let Some(sort) = &self.sort {
@@ -80,6 +81,19 @@ impl Export {
         }
         out.flush()?;
         Ok(written)
+    }
+
+    /// Nothing, exported from under a name that was mistyped, would look like an empty collection.
+    fn check_collection(&self, client: &mut Client) -> Result<()> {
+        // The server's own collections can be read and are not always listed.
+        if self.collection.starts_with("system.") {
+            return Ok(());
+        }
+        let list = doc! {"listCollections": 1, "nameOnly": true, "filter": {"name": &*self.collection}};
+        match client.all(&self.database, list)?.is_empty() {
+            true => bail!("there is no collection {}.{}", self.database, self.collection),
+            false => Ok(()),
+        }
     }
 
     fn begin(&self, out: &mut dyn Write) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `import`: text into a collection.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use kilim_bson::{doc, parse_extended_json};
 use kilim_client::Client;
+use kilim_client::shell::{self, Mistake};
 
 use crate::Watch;
 use crate::columns::{self, Column};
@@ -34,7 +36,7 @@ pub struct Import {
 
 #[derive(Debug, Clone)]
 pub enum ImportFormat {
-    /// Extended JSON: lines, or an array.
+    /// Extended JSON, or what the shell writes: lines, or an array.
     Json,
     /// A table. Columns that are not given are the first line's.
     Table {
@@ -58,9 +60,18 @@ pub enum ImportMode {
     Delete,
 }
 
+/// What became of the documents.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Written, or deleted where that was asked for.
+    pub written: u64,
+    /// To be deleted, and not there.
+    pub missing: u64,
+    pub refused: Refused,
+}
+
 impl Import {
-    /// Runs it: how many documents were written, and what was refused.
-    pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<(u64, Refused)> {
+    pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<Imported> {
         if self.drop {
             match client.run(&self.database, doc! {"drop": &*self.collection}) {
                 Err(fault) if fault.code() != Some(NAMESPACE_NOT_FOUND) => return Err(fault.into()),
@@ -86,7 +97,7 @@ impl Import {
             )?,
         }
         sink.flush()?;
-        Ok((sink.written, sink.refused))
+        Ok(Imported { written: sink.written, missing: sink.missing, refused: sink.refused })
     }
 
     fn input(&self) -> Result<(Box<dyn BufRead>, u64)> {
@@ -116,16 +127,18 @@ impl Import {
                 // Where the text itself is broken, nobody knows where the next document begins: that ends it.
                 Err(error) => {
                     sink.flush()?;
-                    let written = sink.written;
+                    let ((line, _), written) = (pieces.begun, sink.written);
                     return Err(error).with_context(|| {
-                        format!("behind document {number}, with {written} documents written")
+                        format!("line {line}, behind document {number}, with {written} documents written")
                     });
                 }
             };
             number += 1;
-            match parse_extended_json(&piece) {
-                Ok(document) => sink.push(document)?,
-                Err(error) => self.skip(sink, format!("document {number}: {error}"))?,
+            // What is no JSON may still be what the shell writes.
+            let read = parse_extended_json(&piece).or_else(|_| shell::read_document(&piece));
+            match read {
+                Ok(document) => sink.push(document, Some(pieces.begun.0))?,
+                Err(mistake) => self.skip(sink, fault(&piece, pieces.begun, &mistake))?,
             }
             if number.is_multiple_of(STEPS) {
                 watch.moved(&self.collection, pieces.read, total);
@@ -151,29 +164,38 @@ impl Import {
             Some(columns) => columns.to_vec(),
             None => {
                 let Some(head) = rows.next() else { return Ok(()) };
+                let line = rows.reader_mut().get_mut().next_line();
                 let column = if typed { Column::typed } else { Column::plain };
-                head?.iter().map(|name| column(name.trim())).collect::<Result<Vec<Column>>>()?
+                let columns = head.map_err(readable).and_then(|head| {
+                    head.iter().map(|name| column(name.trim())).collect::<Result<Vec<Column>>>()
+                });
+                columns.with_context(|| format!("line {line} names no columns"))?
             }
         };
+        let mut number = 0u64;
         while let Some(row) = rows.next() {
-            let place = rows.reader().position();
-            let (line, read) = (place.line(), place.byte());
+            let line = rows.reader_mut().get_mut().next_line();
             let is_open = rows.reader().get_ref().ends_open();
-            let made = row.map_err(anyhow::Error::from).and_then(|row| {
-                if is_open {
-                    bail!("a quoted cell has no end");
-                }
-                if row.len() > columns.len() {
-                    bail!("{} cells for {} columns", row.len(), columns.len());
-                }
-                columns::row(&columns, &row, keep_blanks)
-            });
+            let made = match row {
+                // The next try would end the same way, and the one after it.
+                Err(error) if error.is_io_error() => return Err(error).context("cannot read the table"),
+                row => row.map_err(readable).and_then(|row| {
+                    if is_open {
+                        bail!("a quoted cell has no end");
+                    }
+                    if row.len() > columns.len() {
+                        bail!("{} cells for {} columns", row.len(), columns.len());
+                    }
+                    columns::row(&columns, &row, keep_blanks)
+                }),
+            };
             match made {
-                Ok(document) => sink.push(document)?,
-                Err(error) => self.skip(sink, format!("up to line {line}: {error:#}"))?,
+                Ok(document) => sink.push(document, Some(line))?,
+                Err(error) => self.skip(sink, format!("line {line}: {error:#}"))?,
             }
-            if line.is_multiple_of(STEPS) {
-                watch.moved(&self.collection, read, total);
+            number += 1;
+            if number.is_multiple_of(STEPS) {
+                watch.moved(&self.collection, rows.reader().position().byte(), total);
             }
         }
         Ok(())
@@ -190,13 +212,35 @@ impl Import {
     }
 }
 
-/// A table on its way to the reader, which takes a cell whose quote is never closed for one that reaches to the end of
-/// the file. Here it is seen.
+/// What is wrong with a document's text, and where that is in the file.
+fn fault(piece: &str, (line, column): (u64, u64), mistake: &Mistake) -> String {
+    let place = match mistake.place(piece) {
+        (1, within) => (line, column + within - 1),
+        (below, within) => (line + below - 1, within),
+    };
+    format!("line {}, column {}: {mistake}", place.0, place.1)
+}
+
+/// The reader's errors count lines in a way of their own.
+fn readable(error: csv::Error) -> anyhow::Error {
+    match error.kind() {
+        csv::ErrorKind::Utf8 { .. } => anyhow::anyhow!("the text is not UTF-8"),
+        _ => error.into(),
+    }
+}
+
+/// A table on its way to the reader. The reader takes a cell whose quote is never closed for one that reaches to the end
+/// of the file, and it counts empty lines in front of a row as the row's own. Here both are seen.
 struct Quotes<R> {
     input: R,
     separator: u8,
     state: Quoting,
     ended: bool,
+    line: u64,
+    /// Whether a row begins with the next byte that is not the end of an empty line.
+    is_between: bool,
+    /// The lines on which rows begin that the reader has not given out yet.
+    begun: VecDeque<u64>,
 }
 
 /// Where in a cell the last byte was.
@@ -212,7 +256,20 @@ enum Quoting {
 
 impl<R> Quotes<R> {
     fn new(input: R, separator: u8) -> Quotes<R> {
-        Quotes { input, separator, state: Quoting::Begin, ended: false }
+        Quotes {
+            input,
+            separator,
+            state: Quoting::Begin,
+            ended: false,
+            line: 1,
+            is_between: true,
+            begun: VecDeque::new(),
+        }
+    }
+
+    /// The line on which the row begins that the reader has just given out.
+    fn next_line(&mut self) -> u64 {
+        self.begun.pop_front().unwrap_or(self.line)
     }
 
     /// Whether the table has ended within quotes.
@@ -226,6 +283,12 @@ impl<R: Read> Read for Quotes<R> {
         let read = self.input.read(into)?;
         self.ended = read == 0;
         for &byte in &into[..read] {
+            let is_end = matches!(byte, b'\r' | b'\n');
+            if self.is_between && !is_end {
+                self.begun.push_back(self.line);
+            }
+            self.is_between = is_end && (self.is_between || self.state != Quoting::Quoted);
+            self.line += u64::from(byte == b'\n');
             self.state = match (self.state, byte) {
                 (Quoting::Begin | Quoting::Behind, b'"') => Quoting::Quoted,
                 (Quoting::Quoted, b'"') => Quoting::Behind,

@@ -8,17 +8,21 @@ mod columns;
 mod dump;
 mod export;
 mod import;
+mod manifest;
 mod metadata;
 mod pieces;
+mod place;
 mod restore;
 mod sink;
+mod unfinished;
 
 pub use columns::{Column, ColumnKind};
 pub use dump::{Dump, Dumped};
 pub use export::{Export, ExportFormat};
-pub use import::{Import, ImportFormat, ImportMode};
+pub use import::{Import, ImportFormat, ImportMode, Imported};
 pub use restore::{Restore, Restored};
 pub use sink::Refused;
+pub use unfinished::Unfinished;
 
 /// Looks on while documents move.
 pub trait Watch {

@@ -13,17 +13,23 @@ pub(crate) struct Pieces<R> {
     input: R,
     /// Bytes read so far.
     pub read: u64,
+    /// The line and the column, from 1, of the byte that was read last.
+    at: (u64, u64),
+    /// Where the last piece began, or what is at fault.
+    pub begun: (u64, u64),
 }
 
 impl<R: BufRead> Pieces<R> {
     pub fn new(input: R) -> Pieces<R> {
-        Pieces { input, read: 0 }
+        Pieces { input, read: 0, at: (1, 0), begun: (1, 1) }
     }
 
     /// The next document's text.
     pub fn next(&mut self) -> Result<Option<String>> {
         let mut piece: Vec<u8> = Vec::new();
-        let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+        let (mut depth, mut escaped) = (0usize, false);
+        // The quote that a text began with: JSON has one kind, the shell two.
+        let mut quote = None;
         loop {
             let buffer = self.input.fill_buf()?;
             if buffer.is_empty() {
@@ -36,6 +42,14 @@ impl<R: BufRead> Pieces<R> {
             let mut complete = false;
             for &byte in buffer {
                 used += 1;
+                // Further bytes of a character are none of their own.
+                self.at.1 += u64::from(byte & 0xC0 != 0x80);
+                if depth == 0 {
+                    self.begun = self.at;
+                }
+                if byte == b'\n' {
+                    self.at = (self.at.0 + 1, 0);
+                }
                 if depth == 0 {
                     match byte {
                         b'{' => depth = 1,
@@ -47,12 +61,14 @@ impl<R: BufRead> Pieces<R> {
                     continue;
                 }
                 piece.push(byte);
-                match byte {
+                match (byte, quote) {
                     _ if escaped => escaped = false,
-                    b'\\' if in_string => escaped = true,
-                    b'"' => in_string = !in_string,
-                    b'{' | b'[' if !in_string => depth += 1,
-                    b'}' | b']' if !in_string => depth -= 1,
+                    (b'\\', Some(b'"')) => escaped = true,
+                    (byte, Some(open)) if byte == open => quote = None,
+                    (_, Some(_)) => {}
+                    (b'"' | b'\'', None) => quote = Some(byte),
+                    (b'{' | b'[', None) => depth += 1,
+                    (b'}' | b']', None) => depth -= 1,
                     _ => {}
                 }
                 if depth == 0 {
@@ -101,6 +117,23 @@ mod tests {
             }
         }
         assert!(pieces(" [ ] ", 2).is_empty());
+    }
+
+    #[test]
+    fn texts_in_single_quotes_hold_brackets_too() {
+        let text = "{a: '}'} {b: 'it''s {'}";
+        assert_eq!(pieces(text, 3), ["{a: '}'}", "{b: 'it''s {'}"]);
+    }
+
+    #[test]
+    fn a_piece_knows_its_line() {
+        let mut pieces = Pieces::new("\n[{\"a\":\n1},\n\n{}]\n{".as_bytes());
+        for expected in [(2, 2), (5, 1)] {
+            pieces.next().unwrap();
+            assert_eq!(pieces.begun, expected);
+        }
+        assert!(pieces.next().is_err());
+        assert_eq!(pieces.begun, (6, 1));
     }
 
     #[test]

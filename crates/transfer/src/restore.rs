@@ -3,6 +3,9 @@
 //! Collections with their options first, then documents, then indexes: an index over what is there is built faster
 //! than it is kept. Declarations of patterns come last, when the data that they speak of is there.
 //!
+//! A dump with a manifest is checked before the server is asked for anything, so that what is incomplete or damaged
+//! restores nothing. mongodump's dumps have none and are taken as they are.
+//!
 //! A restore gives back what was there: documents that the collection's validator would refuse today are written all
 //! the same. A collection or an index that the server refuses (of a kind that it does not have) is told, and the rest
 //! goes on.
@@ -17,6 +20,7 @@ use kilim_client::{Client, Fault};
 
 use crate::Watch;
 use crate::archive::{self, Entry};
+use crate::manifest::{Listed, Manifest};
 use crate::metadata::Metadata;
 use crate::sink::{Refused, Sink, Write};
 
@@ -47,7 +51,16 @@ pub struct Restored {
 
 impl Restore {
     pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<Restored> {
-        let mut entries = archive::entries(&self.folder)?;
+        let mut files = archive::files(&self.folder)?;
+        let manifest = Manifest::read(&self.folder)?;
+        if let Some(manifest) = &manifest {
+            let wanted = |listed: &Listed| {
+                self.database.as_ref().is_none_or(|asked| *asked == listed.database)
+                    && self.collection.as_ref().is_none_or(|asked| *asked == listed.collection)
+            };
+            manifest.check(&self.folder, &mut files, wanted, watch)?;
+        }
+        let mut entries = archive::entries(&files)?;
         entries.retain(|entry| self.database.as_ref().is_none_or(|asked| *asked == entry.database));
         // Views behind what they are over, declarations behind everything.
         let mut restored = Restored::default();
@@ -203,7 +216,7 @@ fn insert_file(
         next_document(&mut file).with_context(|| format!("{} is damaged", path.display()))?
     {
         done += document.as_bytes().len() as u64;
-        sink.push(document)?;
+        sink.push(document, None)?;
         // A compressed file holds more than its length.
         watch.moved(&shown, done, total.max(done));
     }

@@ -63,9 +63,12 @@ pub(crate) struct Sink<'s> {
     ordered: bool,
     /// What a validator says does not count.
     bypass: bool,
-    waiting: Vec<Document>,
+    /// With the lines that they come from, where they come from lines.
+    waiting: Vec<(Document, Option<u64>)>,
     bytes: usize,
     pub written: u64,
+    /// Documents that were to be deleted and were not there.
+    pub missing: u64,
     pub refused: Refused,
 }
 
@@ -77,9 +80,19 @@ impl<'s> Sink<'s> {
         write: Write<'s>,
         ordered: bool,
     ) -> Sink<'s> {
-        let (waiting, bytes, written, refused) = (Vec::new(), 0, 0, Refused::default());
-        let bypass = false;
-        Sink { client, database, collection, write, ordered, bypass, waiting, bytes, written, refused }
+        Sink {
+            client,
+            database,
+            collection,
+            write,
+            ordered,
+            bypass: false,
+            waiting: Vec::new(),
+            bytes: 0,
+            written: 0,
+            missing: 0,
+            refused: Refused::default(),
+        }
     }
 
     /// Documents are written whatever the collection's validator says of them.
@@ -88,9 +101,10 @@ impl<'s> Sink<'s> {
         self
     }
 
-    pub fn push(&mut self, document: Document) -> Result<()> {
+    /// Takes a document. A line that is given is named where the document is refused.
+    pub fn push(&mut self, document: Document, line: Option<u64>) -> Result<()> {
         self.bytes += document.as_bytes().len();
-        self.waiting.push(document);
+        self.waiting.push((document, line));
         match self.waiting.len() >= BATCH_DOCUMENTS || self.bytes >= BATCH_BYTES {
             true => self.flush(),
             false => Ok(()),
@@ -108,17 +122,38 @@ impl<'s> Sink<'s> {
             Write::Update { .. } => ("update", "updates"),
             Write::Delete { .. } => ("delete", "deletes"),
         };
-        let mut statements = Vec::with_capacity(batch.len());
-        for document in batch {
+        let (mut statements, mut lines) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        let mut unusable = None;
+        for (document, line) in batch {
             match self.statement(document) {
-                Ok(statement) => statements.push(statement),
-                Err(error) if self.ordered => return Err(error),
-                Err(error) => self.refused.add(error.to_string()),
+                Ok(statement) => {
+                    statements.push(statement);
+                    lines.push(line);
+                }
+                // What stands in front of it is written first.
+                Err(error) if self.ordered => {
+                    unusable = Some(at(line, &error.to_string()));
+                    break;
+                }
+                Err(error) => self.refused.add(at(line, &error.to_string())),
             }
         }
-        if statements.is_empty() {
-            return Ok(());
+        if !statements.is_empty() {
+            self.send(command, sequence, &statements, &lines)?;
         }
+        match unusable {
+            Some(message) => bail!("{message}. {} documents were written before it", self.written),
+            None => Ok(()),
+        }
+    }
+
+    fn send(
+        &mut self,
+        command: &str,
+        sequence: &str,
+        statements: &[Document],
+        lines: &[Option<u64>],
+    ) -> Result<()> {
         let mut body = Document::new();
         body.push(command, self.collection);
         body.push("ordered", self.ordered);
@@ -127,7 +162,7 @@ impl<'s> Sink<'s> {
         }
         let raw = statements.iter().map(Document::as_raw).collect();
         let reply = self.client.reply_to_many(self.database, body.as_raw(), sequence, raw)?;
-        self.count(&reply, statements.len())
+        self.count(&reply, lines)
     }
 
     fn statement(&self, document: Document) -> Result<Document> {
@@ -137,7 +172,7 @@ impl<'s> Sink<'s> {
                 let key = key(document.as_raw(), fields)?;
                 let update = match how {
                     Update::Replace => document,
-                    Update::Merge => doc! {"$set": without_id(document.as_raw())},
+                    Update::Merge => merge(document.as_raw(), fields),
                 };
                 doc! {"q": key, "u": update, "upsert": true}
             }
@@ -145,21 +180,40 @@ impl<'s> Sink<'s> {
         })
     }
 
-    fn count(&mut self, reply: &Document, sent: usize) -> Result<()> {
+    fn count(&mut self, reply: &Document, lines: &[Option<u64>]) -> Result<()> {
+        let written = written_of(reply);
         let Some(errors) = reply.get("writeErrors").and_then(RawValue::as_array) else {
             check_reply(reply.as_raw())?;
-            self.written += sent as u64;
+            self.written += written;
+            if let Write::Delete { .. } = self.write {
+                self.missing += (lines.len() as u64).saturating_sub(written);
+            }
             return Ok(());
         };
+        self.written += written;
+        let mut count = 0;
         for error in errors.iter().filter_map(RawValue::as_document) {
             let message = error.get("errmsg").and_then(RawValue::as_str).unwrap_or("refused");
+            let index = kilim_client::whole(error.get("index")).and_then(|index| usize::try_from(index).ok());
+            let message = at(index.and_then(|index| lines.get(index).copied().flatten()), message);
             if self.ordered {
-                bail!("{message}. {} documents were written before it", self.written + written_of(reply));
+                bail!("{message}. {} documents were written before it", self.written);
             }
             self.refused.add(message);
+            count += 1;
         }
-        self.written += written_of(reply);
+        if let Write::Delete { .. } = self.write {
+            self.missing += (lines.len() as u64).saturating_sub(written + count);
+        }
         Ok(())
+    }
+}
+
+/// A message with the line that it is about.
+fn at(line: Option<u64>, message: &str) -> String {
+    match line {
+        Some(line) => format!("line {line}: {message}"),
+        None => message.to_owned(),
     }
 }
 
@@ -182,6 +236,15 @@ fn key(document: RawDocument<'_>, fields: &[String]) -> Result<Document> {
     Ok(key)
 }
 
-fn without_id(document: RawDocument<'_>) -> Document {
-    document.iter().filter(|(name, _)| *name != "_id").map(|(name, value)| (name, value.to_value())).collect()
+/// Sets the given fields. An `_id` is for a document that is made; one that is there has its own, and keeps it.
+fn merge(document: RawDocument<'_>, found_by: &[String]) -> Document {
+    let rest = document.iter().filter(|(name, _)| *name != "_id");
+    let rest: Document = rest.map(|(name, value)| (name, value.to_value())).collect();
+    let mut update = doc! {"$set": rest};
+    if let Some(id) = document.get("_id")
+        && !found_by.iter().any(|field| field == "_id")
+    {
+        update.push("$setOnInsert", doc! {"_id": id.to_value()});
+    }
+    update
 }

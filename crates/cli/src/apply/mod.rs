@@ -17,9 +17,11 @@ use kilim_client::Fault;
 use self::plan::{Plan, Step, What};
 use crate::confirm::confirmed;
 use crate::connect::{Place, Session, explained};
+use crate::output::{say, show};
 use crate::pattern::{FOUND, declarations, place_of, read, waiting};
 use crate::text::{json, parse_values};
 
+const NAMESPACE_EXISTS: i32 = 48;
 const NOT_IMPLEMENTED: i32 = 238;
 
 #[derive(Debug, Args)]
@@ -80,12 +82,14 @@ impl Apply {
         let (database, declared) = read_file(&self.file)?;
         let mut session = self.place.open(database.as_deref())?;
         let existing = session.patterns(None)?;
-        let plan = Plan::make(declared, &existing, self.prune).with_context(|| place_of(&self.file))?;
+        let collections = session.collections()?;
+        let plan = Plan::make(declared, &existing, &collections, self.prune)
+            .with_context(|| place_of(&self.file))?;
         if self.json {
-            println!("{}", json(&plan.to_document(session.database())));
+            say!("{}", json(&plan.to_document(session.database())))?;
         } else {
-            println!("Patterns of {} at {}:", session.database(), self.place.uri.server());
-            print!("{plan}");
+            say!("Patterns of {} at {}:", session.database(), self.place.uri.server())?;
+            show!("{plan}")?;
         }
         if let Some(Step { what: What::Impossible { reason, .. }, .. }) = plan.impossible() {
             bail!("{reason}. Nothing was changed");
@@ -94,7 +98,7 @@ impl Apply {
             return Ok(if plan.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) });
         }
         if plan.is_empty() {
-            self.say("Nothing to do.");
+            self.say("Nothing to do.")?;
             return Ok(ExitCode::SUCCESS);
         }
         if !self.yes && !confirmed("Apply?")? {
@@ -106,7 +110,7 @@ impl Apply {
                 format!("cannot {step}; of {total} steps {done} were done before. Run it again to go on")
             })?;
         }
-        self.say(&format!("Done: {total} {}.", if total == 1 { "step" } else { "steps" }));
+        self.say(&format!("Done: {total} {}.", if total == 1 { "step" } else { "steps" }))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -114,25 +118,30 @@ impl Apply {
         let Step { collection, name, what } = step;
         let started = Instant::now();
         let (command, verb) = match what {
+            What::Source { .. } => (doc! {"create": &**collection}, "created"),
             What::Create { command, .. } => (command.clone(), "created"),
             What::Modify { command, .. } => (command.clone(), "modified"),
             What::Drop => (doc! {"dropPattern": &**collection, "name": &**name}, "dropped"),
             What::Unchanged { .. } | What::Impossible { .. } | What::LeftAlone => return Ok(()),
         };
-        session.run(command).map_err(|fault| refused(what, fault))?;
+        match session.run(command) {
+            // Somebody else was faster.
+            Err(fault) if matches!(what, What::Source { .. }) && fault.code() == Some(NAMESPACE_EXISTS) => {}
+            result => drop(result.map_err(|fault| refused(what, fault))?),
+        }
         let mut state = String::new();
-        if !self.no_wait && !matches!(what, What::Drop) {
+        if !self.no_wait && !matches!(what, What::Drop | What::Source { .. }) {
             state = waiting::until_filled(session, collection, name, None)?;
             state = format!(", {state} after {:.1} s", started.elapsed().as_secs_f64());
         }
-        self.say(&format!("{verb} {collection}.{name}{state}"));
-        Ok(())
+        self.say(&format!("{verb} {}{state}", step.subject()))
     }
 
-    fn say(&self, line: &str) {
+    fn say(&self, line: &str) -> Result<()> {
         if !self.json {
-            println!("{line}");
+            say!("{line}")?;
         }
+        Ok(())
     }
 }
 

@@ -35,6 +35,11 @@ pub(super) struct Step {
 }
 
 pub(super) enum What {
+    /// A collection that a pattern reads from and that is not there. A server refuses to declare such a pattern, since
+    /// the name may be mistyped; here it is shown before anything is done.
+    Source {
+        reader: String,
+    },
     Create {
         command: Document,
         summary: String,
@@ -61,8 +66,13 @@ pub(super) struct Change {
 }
 
 impl Plan {
-    /// Drops come first, so that a pattern can take over the path of one that goes.
-    pub(super) fn make(declared: Vec<Document>, existing: &[Document], prune: bool) -> Result<Plan> {
+    /// Drops come first, so that a pattern can take over the path of one that goes. `collections` are those that exist.
+    pub(super) fn make(
+        declared: Vec<Document>,
+        existing: &[Document],
+        collections: &[String],
+        prune: bool,
+    ) -> Result<Plan> {
         let mut seen = BTreeSet::new();
         let mut steps = Vec::new();
         for command in &declared {
@@ -77,12 +87,17 @@ impl Plan {
             let found = existing
                 .iter()
                 .find(|found| collection(found) == target && text(found, "name") == &*declaration.name);
-            steps.push(Step {
-                collection: target.to_owned(),
-                name: declaration.name.to_string(),
-                what: found
-                    .map_or_else(|| creation(command, &declaration), |found| comparison(found, &declaration)),
-            });
+            let what = found
+                .map_or_else(|| creation(command, &declaration), |found| comparison(found, &declaration));
+            if let (true, Some(source)) = (what.is_work(), declaration.source())
+                && !collections.iter().any(|known| **known == *source)
+                && !steps.iter().any(|step: &Step| step.is_for_source(source))
+            {
+                let reader = format!("{target}.{}", declaration.name);
+                let (collection, name) = (source.to_string(), String::new());
+                steps.push(Step { collection, name, what: What::Source { reader } });
+            }
+            steps.push(Step { collection: target.to_owned(), name: declaration.name.to_string(), what });
         }
         for found in existing {
             let (collection, name) = (collection(found).to_owned(), text(found, "name").to_owned());
@@ -110,8 +125,10 @@ impl Plan {
 
     pub(super) fn to_document(&self, database: &str) -> Document {
         let steps = self.steps.iter().map(|step| {
-            let mut shown =
-                doc! {"action": step.what.verb(), "collection": &*step.collection, "name": &*step.name};
+            let mut shown = doc! {"action": step.what.verb(), "collection": &*step.collection};
+            if !step.name.is_empty() {
+                shown.push("name", &*step.name);
+            }
             if let What::Modify { changes, .. } = &step.what {
                 let changes = changes.iter().map(|change| {
                     Value::Document(doc! {"path": &*change.path, "from": &*change.from, "to": &*change.to})
@@ -131,21 +148,22 @@ impl What {
     fn rank(&self) -> u8 {
         match self {
             What::Drop => 0,
-            What::Modify { .. } => 1,
-            What::Create { .. } => 2,
-            What::Impossible { .. } => 3,
-            What::Unchanged { .. } => 4,
-            What::LeftAlone => 5,
+            What::Source { .. } => 1,
+            What::Modify { .. } => 2,
+            What::Create { .. } => 3,
+            What::Impossible { .. } => 4,
+            What::Unchanged { .. } => 5,
+            What::LeftAlone => 6,
         }
     }
 
     fn is_work(&self) -> bool {
-        matches!(self, What::Drop | What::Modify { .. } | What::Create { .. })
+        matches!(self, What::Drop | What::Source { .. } | What::Modify { .. } | What::Create { .. })
     }
 
     fn verb(&self) -> &'static str {
         match self {
-            What::Create { .. } => "create",
+            What::Source { .. } | What::Create { .. } => "create",
             What::Modify { .. } => "modify",
             What::Unchanged { .. } => "unchanged",
             What::Drop => "drop",
@@ -234,19 +252,32 @@ fn differences(
     Ok(changed)
 }
 
+impl Step {
+    fn is_for_source(&self, source: &str) -> bool {
+        matches!(self.what, What::Source { .. }) && self.collection == source
+    }
+
+    /// What it is about: a pattern, or a collection.
+    pub(super) fn subject(&self) -> String {
+        match self.what {
+            What::Source { .. } => self.collection.clone(),
+            _ => format!("{}.{}", self.collection, self.name),
+        }
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}.{}", self.what.verb(), self.collection, self.name)
+        write!(f, "{} {}", self.what.verb(), self.subject())
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |step: &Step| format!("{}.{}", step.collection, step.name);
-        let width = self.steps.iter().map(|step| name(step).chars().count()).max().unwrap_or(0);
+        let width = self.steps.iter().map(|step| step.subject().chars().count()).max().unwrap_or(0);
         for step in &self.steps {
             let sign = match step.what {
-                What::Create { .. } => '+',
+                What::Source { .. } | What::Create { .. } => '+',
                 What::Modify { .. } => '~',
                 What::Drop => '-',
                 What::Impossible { .. } => '!',
@@ -254,6 +285,7 @@ impl fmt::Display for Plan {
                 What::LeftAlone => '?',
             };
             let note = match &step.what {
+                What::Source { reader } => format!("an empty collection, which {reader} reads"),
                 What::Create { summary, .. } => summary.clone(),
                 What::Drop => "its fields stay, as plain ones".to_owned(),
                 What::LeftAlone => "left alone; --prune drops it".to_owned(),
@@ -265,7 +297,7 @@ impl fmt::Display for Plan {
                 },
                 _ => String::new(),
             };
-            let line = format!("  {sign} {:<12}  {:<width$}  {note}", step.what.verb(), name(step));
+            let line = format!("  {sign} {:<12}  {:<width$}  {note}", step.what.verb(), step.subject());
             writeln!(f, "{}", line.trim_end())?;
             if let What::Modify { changes, .. } = &step.what {
                 for Change { path, from, to } in changes {
@@ -295,6 +327,11 @@ mod tests {
     fn spec(limit: i32) -> Document {
         doc! {"from": "reviews", "localField": "_id", "foreignField": "productId", "as": "recent",
         "sort": {"date": -1}, "limit": limit}
+    }
+
+    /// A plan where all collections exist.
+    fn plan(declared: Vec<Document>, existing: &[Document], prune: bool) -> Result<Plan> {
+        Plan::make(declared, existing, &["products".to_owned(), "reviews".to_owned()], prune)
     }
 
     fn verbs(plan: &Plan) -> Vec<&'static str> {
@@ -332,16 +369,16 @@ mod tests {
 
     #[test]
     fn what_is_there_already_is_left_as_it_is() {
-        let plan = Plan::make(vec![declared(spec(5))], &[], false).unwrap();
-        assert_eq!(verbs(&plan), ["create"]);
+        let planned = plan(vec![declared(spec(5))], &[], false).unwrap();
+        assert_eq!(verbs(&planned), ["create"]);
         let mut same = spec(5);
         same.push("match", Document::new());
         let mut floats = doc! {"from": "reviews", "foreignField": "productId", "as": "recent"};
         floats.push("sort", doc! {"date": -1.0});
         floats.push("limit", 5.0);
         for stored in [spec(5), same, floats] {
-            let plan = Plan::make(vec![declared(spec(5))], &[existing(stored)], false).unwrap();
-            assert!(plan.is_empty(), "{plan}");
+            let planned = plan(vec![declared(spec(5))], &[existing(stored)], false).unwrap();
+            assert!(planned.is_empty(), "{planned}");
         }
     }
 
@@ -349,47 +386,58 @@ mod tests {
     fn a_change_sends_what_changed() {
         let mut new = declared(spec(10));
         new.push("onUserWrite", "reject");
-        let plan = Plan::make(vec![new], &[existing(spec(5))], false).unwrap();
-        let Some(Step { what: What::Modify { command, .. }, .. }) = plan.to_do().next() else {
-            panic!("{plan}")
+        let planned = plan(vec![new], &[existing(spec(5))], false).unwrap();
+        let Some(Step { what: What::Modify { command, .. }, .. }) = planned.to_do().next() else {
+            panic!("{planned}")
         };
         let expected = doc! {"modifyPattern": "products", "name": "recent", "subset": {"limit": 10}, "onUserWrite": "reject"};
         assert_eq!(*command, expected);
-        assert!(plan.to_string().contains("subset.limit: 5 → 10"), "{plan}");
+        assert!(planned.to_string().contains("subset.limit: 5 → 10"), "{planned}");
     }
 
     #[test]
     fn what_is_taken_out_goes_back_to_its_default_or_is_refused() {
         let mut old = spec(5);
         old.push("match", doc! {"hidden": false});
-        let plan = Plan::make(vec![declared(spec(5))], &[existing(old)], false).unwrap();
-        assert!(plan.to_string().contains("subset.match: { hidden: false } → {}"), "{plan}");
+        let planned = plan(vec![declared(spec(5))], &[existing(old)], false).unwrap();
+        assert!(planned.to_string().contains("subset.match: { hidden: false } → {}"), "{planned}");
         let mut old = spec(5);
         old.push("fields", doc! {"rating": 1});
-        let plan = Plan::make(vec![declared(spec(5))], &[existing(old)], false).unwrap();
-        assert_eq!(verbs(&plan), ["impossible"]);
+        let planned = plan(vec![declared(spec(5))], &[existing(old)], false).unwrap();
+        assert_eq!(verbs(&planned), ["impossible"]);
+    }
+
+    #[test]
+    fn a_source_that_is_not_there_is_made_and_shown() {
+        let another = doc! {"createPattern": "products", "name": "stats", "computed": {"from": "reviews",
+        "pipeline": [{"$group": {"_id": "$productId", "n": {"$count": {}}}}]}};
+        let made = Plan::make(vec![declared(spec(5)), another], &[], &[], false).unwrap();
+        let subjects: Vec<String> = made.to_do().map(Step::subject).collect();
+        assert_eq!(subjects, ["reviews", "products.recent", "products.stats"]);
+        assert!(made.to_string().contains("+ create        reviews"), "{made}");
+        // A pattern that is as declared needs nothing.
+        let made = Plan::make(vec![declared(spec(5))], &[existing(spec(5))], &[], false).unwrap();
+        assert!(made.is_empty(), "{made}");
     }
 
     #[test]
     fn only_prune_drops_and_it_drops_first() {
         let other =
             doc! {"name": "old", "kind": "computed", "ns": "shop.products", "spec": {}, "state": "active"};
-        let plan = Plan::make(vec![declared(spec(5))], std::slice::from_ref(&other), false).unwrap();
-        assert_eq!(verbs(&plan), ["create", "not declared"]);
-        let plan = Plan::make(vec![declared(spec(5))], &[other], true).unwrap();
-        assert_eq!(verbs(&plan), ["drop", "create"]);
+        let planned = plan(vec![declared(spec(5))], std::slice::from_ref(&other), false).unwrap();
+        assert_eq!(verbs(&planned), ["create", "not declared"]);
+        let planned = plan(vec![declared(spec(5))], &[other], true).unwrap();
+        assert_eq!(verbs(&planned), ["drop", "create"]);
     }
 
     #[test]
     fn mistakes_are_found_before_anything_is_done() {
-        let twice = Plan::make(vec![declared(spec(5)), declared(spec(5))], &[], false);
+        let twice = plan(vec![declared(spec(5)), declared(spec(5))], &[], false);
         assert!(twice.is_err_and(|error| error.to_string().contains("twice")));
         let mut unknown = declared(spec(5));
         unknown.push("maxSink", 5);
-        assert!(
-            Plan::make(vec![unknown], &[], false).is_err_and(|error| error.to_string().contains("maxSink"))
-        );
-        let kinds = Plan::make(
+        assert!(plan(vec![unknown], &[], false).is_err_and(|error| error.to_string().contains("maxSink")));
+        let kinds = plan(
             vec![declared(spec(5))],
             &[doc! {"name": "recent", "kind": "computed", "ns": "shop.products", "spec": {}}],
             false,

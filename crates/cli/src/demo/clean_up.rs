@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result};
 use kilim_bson::doc;
 use kilim_client::{Client, Uri};
-use kilim_server::Signals;
 
-/// 128 and the number of SIGINT, as shells say it.
-const INTERRUPTED: i32 = 130;
+use crate::interruption;
+use crate::output::complain;
 
 /// What has to go at the end.
 #[derive(Default)]
@@ -26,17 +25,15 @@ impl CleanUp {
     /// From here on an interruption cleans up too.
     pub(super) fn prepare() -> Result<CleanUp> {
         let left = Arc::new(Mutex::new(Left::default()));
-        let mut signals = Signals::catch().context("cannot catch signals")?;
         let own = left.clone();
-        std::thread::spawn(move || {
-            signals.wait();
+        interruption::catch(move |_| {
             // The databases are gone with the directory, if it is our own server.
             if let Err(error) = own.lock().unwrap_or_else(PoisonError::into_inner).remove() {
-                eprintln!("\nkilim: {error:#}");
+                complain!("\nkilim: {error:#}");
             }
-            eprintln!("\nkilim: interrupted, and nothing is left behind");
-            std::process::exit(INTERRUPTED);
-        });
+            complain!("\nkilim: interrupted, and nothing is left behind");
+        })
+        .context("cannot catch signals")?;
         Ok(CleanUp { left })
     }
 

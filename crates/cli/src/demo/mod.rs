@@ -27,6 +27,7 @@ use self::clean_up::CleanUp;
 use self::truth::Truth;
 use self::workload::{Keeping, Workload};
 use crate::connect::{UriParser, explained};
+use crate::output::say;
 use crate::progress::Progress;
 use crate::text::grouped;
 
@@ -81,7 +82,7 @@ impl Demo {
         }
         clean_up.finish()?;
         let fine = result?;
-        println!("\n{:.1} s, and nothing is left behind.", started.elapsed().as_secs_f64());
+        say!("\n{:.1} s, and nothing is left behind.", started.elapsed().as_secs_f64())?;
         Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
@@ -101,14 +102,14 @@ impl Demo {
             operations: self.operations,
             seed: self.seed,
         };
-        println!(
+        say!(
             "A shop with {} customers and {} products. {} clients write reviews and orders,\n\
              edit and delete reviews, rename customers; now and then one dies between two\n\
              writes.\n",
             shop::CUSTOMERS,
             shop::PRODUCTS,
             self.clients
-        );
+        )?;
 
         shop::load(&mut client, BY_HAND)?;
         shop::load(&mut client, DECLARED)?;
@@ -121,29 +122,29 @@ impl Demo {
         let by_hand = loop {
             rounds += 1;
             let note = self.round(&workload, Keeping::ByHand, rounds)?;
-            println!("{note}");
+            say!("{note}")?;
             let truth = Truth::of(&mut client, BY_HAND)?;
             if truth.all_drifted() || rounds == ROUNDS_MAX {
                 break truth;
             }
         };
         for round in 1..=rounds {
-            println!("{}", self.round(&workload, Keeping::Declared, round)?);
+            say!("{}", self.round(&workload, Keeping::Declared, round)?)?;
         }
         let declared = Truth::of(&mut client, DECLARED)?;
-        println!();
-        report::side_by_side(&by_hand, &declared);
+        say!()?;
+        report::side_by_side(&by_hand, &declared)?;
 
-        println!();
+        say!()?;
         let verified = report::verified(&mut client, DECLARED)?;
         let started = Instant::now();
         shop::declare(&mut client, BY_HAND)?;
         let healed = Truth::of(&mut client, BY_HAND)?;
-        println!(
+        say!(
             "Declared over the shop that was kept by hand: {} wrong after {:.1} s.",
             grouped(healed.wrong()),
             started.elapsed().as_secs_f64()
-        );
+        )?;
         Ok(declared.wrong() == 0 && healed.wrong() == 0 && verified)
     }
 

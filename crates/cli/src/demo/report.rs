@@ -7,10 +7,11 @@ use kilim_client::{Client, whole};
 use super::shop;
 use super::truth::Truth;
 use crate::connect::explained;
+use crate::output::say;
 use crate::table::Table;
 use crate::text::grouped;
 
-pub(super) fn side_by_side(by_hand: &Truth, declared: &Truth) {
+pub(super) fn side_by_side(by_hand: &Truth, declared: &Truth) -> Result<()> {
     let mut table =
         Table::new(&["", "#DOCUMENTS", "#BY HAND", "#TRUTH", "#WRONG", "#DECLARED", "#TRUTH", "#WRONG"]);
     for (hand, own) in by_hand.rows.iter().zip(&declared.rows) {
@@ -25,14 +26,17 @@ pub(super) fn side_by_side(by_hand: &Truth, declared: &Truth) {
             grouped(own.wrong),
         ]);
     }
-    table.print();
+    table.print()?;
     for (label, truth) in [("By hand", by_hand), ("Declared", declared)] {
         let examples: Vec<&str> = truth.rows.iter().filter_map(|row| row.example.as_deref()).collect();
         if !examples.is_empty() {
-            println!("\n{label}, for example:");
-            examples.iter().for_each(|example| println!("  {example}"));
+            say!("\n{label}, for example:")?;
+            for example in examples {
+                say!("  {example}")?;
+            }
         }
     }
+    Ok(())
 }
 
 /// What the server finds when it computes again what was declared; whether all of it is true.
@@ -46,6 +50,6 @@ pub(super) fn verified(client: &mut Client, database: &str) -> Result<bool> {
         all &= number("wrong") == 0;
         parts.push(format!("{name} {} of {}", grouped(number("wrong")), grouped(number("checked"))));
     }
-    println!("verifyPattern finds wrong:\n  {}.", parts.join(", "));
+    say!("verifyPattern finds wrong:\n  {}.", parts.join(", "))?;
     Ok(all)
 }

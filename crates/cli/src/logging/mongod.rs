@@ -60,7 +60,7 @@ fn component(target: &str) -> &'static str {
     let is = |name: &str| target.starts_with(name);
     match () {
         () if is("kilim_server") => "NETWORK",
-        () if is("kilim_storage") || is("fjall") => "STORAGE",
+        () if is("kilim_storage") => "STORAGE",
         () if is("kilim_engine::index") => "INDEX",
         () if is("kilim_engine::maintenance") => "PATTERN",
         () if is("kilim_commands") => "COMMAND",

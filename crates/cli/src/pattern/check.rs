@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use kilim_bson::{Document, RawValue, doc};
 use kilim_client::whole;
@@ -11,6 +11,7 @@ use super::FOUND;
 use super::overview::collection;
 use super::waiting::job_progress;
 use crate::connect::{Session, explained, text};
+use crate::output::say;
 use crate::progress::Progress;
 use crate::table::Table;
 use crate::text::{flow, grouped, json_lines, parse_document};
@@ -48,6 +49,9 @@ impl Check {
             (Some(collection), Some(name)) => vec![session.pattern(collection, name)?],
             (collection, _) => session.patterns(collection.as_deref())?,
         };
+        if chosen.is_empty() {
+            self.check_place(session)?;
+        }
         let mut replies = Vec::new();
         for pattern in &chosen {
             let mut command = doc! {command: collection(pattern), "name": text(pattern, "name"), "limit": i64::from(self.limit)};
@@ -63,11 +67,22 @@ impl Check {
         }
         let wrong: i64 = replies.iter().map(|reply| whole(reply.get("wrong")).unwrap_or(0)).sum();
         match as_json {
-            true => println!("{}", json_lines(&replies)),
-            false if replies.is_empty() => println!("there are no patterns to check."),
-            false => self.print(command, &replies),
+            true => say!("{}", json_lines(&replies))?,
+            false if replies.is_empty() => say!("there are no patterns to check.")?,
+            false => self.print(command, &replies)?,
         }
         Ok(if wrong > 0 && command == "verifyPattern" { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+    }
+
+    /// Refuses a collection or a database that is not there: that nothing is wrong with it would be true of any name.
+    fn check_place(&self, session: &mut Session) -> Result<()> {
+        let collections = session.collections()?;
+        let database = session.database();
+        ensure!(!collections.is_empty(), "there is no database {database}");
+        if let Some(asked) = &self.collection {
+            ensure!(collections.contains(asked), "there is no collection {database}.{asked}");
+        }
+        Ok(())
     }
 
     /// Runs the command while a second connection looks how far it is.
@@ -80,7 +95,7 @@ impl Check {
         result.map_err(|fault| explained(fault).context(anyhow!("{collection}.{name}")))
     }
 
-    fn print(&self, command: &str, replies: &[Document]) {
+    fn print(&self, command: &str, replies: &[Document]) -> Result<()> {
         let mut table = Table::new(&["COLLECTION", "NAME", "#CHECKED", "#WRONG", "STATE"]);
         for reply in replies {
             let number = |name| grouped(whole(reply.get(name)).unwrap_or(0));
@@ -92,7 +107,7 @@ impl Check {
                 text(reply, "state").to_owned(),
             ]);
         }
-        table.print();
+        table.print()?;
         let mut wrong = 0;
         for reply in replies {
             let found = whole(reply.get("wrong")).unwrap_or(0);
@@ -105,8 +120,8 @@ impl Check {
             }
             let heading = format!("{}.{}", collection(reply), text(reply, "name"));
             match (examples.len() as i64) < found {
-                true => println!("\n{heading}, {} of {} wrong:", examples.len(), grouped(found)),
-                false => println!("\n{heading}:"),
+                true => say!("\n{heading}, {} of {} wrong:", examples.len(), grouped(found))?,
+                false => say!("\n{heading}:")?,
             }
             let mut table = Table::new(&["_ID", "PATH", "STORED", "EXPECTED"]);
             for example in examples {
@@ -114,12 +129,13 @@ impl Check {
                 let path = example.get("path").and_then(RawValue::as_str).unwrap_or_default().to_owned();
                 table.row([value("_id"), path, value("stored"), value("expected")]);
             }
-            table.print();
+            table.print()?;
         }
         match (wrong, command) {
-            (0, _) => println!("\nAll true."),
-            (_, "repairPattern") => println!("\nWhat was wrong has been put right."),
-            _ => println!("\n`kilim pattern repair` puts it right; a paused pattern is resumed instead."),
+            (0, _) => say!("\nAll true.")?,
+            (_, "repairPattern") => say!("\nWhat was wrong has been put right.")?,
+            _ => say!("\n`kilim pattern repair` puts it right; a paused pattern is resumed instead.")?,
         }
+        Ok(())
     }
 }

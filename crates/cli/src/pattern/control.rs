@@ -11,6 +11,7 @@ use kilim_client::whole;
 use super::{Named, waiting};
 use crate::confirm::confirmed;
 use crate::connect::{Session, explained, text};
+use crate::output::say;
 use crate::text::{grouped, json};
 
 #[derive(Debug, Args)]
@@ -40,16 +41,16 @@ impl Drop {
         let command = doc! {"dropPattern": &**collection, "name": &**name, "keepFields": !self.remove_fields};
         let reply = session.run(command).map_err(explained)?;
         if as_json {
-            println!("{}", json(&reply));
+            say!("{}", json(&reply))?;
             return Ok(ExitCode::SUCCESS);
         }
         let place = format!("{}.{collection}", session.database());
         match whole(reply.get("cleared")) {
-            Some(cleared) => println!(
+            Some(cleared) => say!(
                 "{place}: '{name}' is dropped, its fields are gone from {} documents.",
                 grouped(cleared)
-            ),
-            None => println!("{place}: '{name}' is dropped. Its fields stay, as plain ones."),
+            )?,
+            None => say!("{place}: '{name}' is dropped. Its fields stay, as plain ones.")?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -59,8 +60,7 @@ pub(super) fn pause(named: &Named, session: &mut Session, as_json: bool) -> Resu
     let Named { collection, name } = named;
     session.pattern(collection, name)?;
     let reply = session.run(doc! {"pausePattern": &**collection, "name": &**name}).map_err(explained)?;
-    report(session, named, &reply, as_json);
-    Ok(ExitCode::SUCCESS)
+    report(session, named, &reply, as_json)
 }
 
 #[derive(Debug, Args)]
@@ -83,8 +83,7 @@ impl Resume {
             waiting::until_filled(session, collection, name, None)?;
             reply = session.pattern(collection, name)?;
         }
-        report(session, &self.named, &reply, as_json);
-        Ok(ExitCode::SUCCESS)
+        report(session, &self.named, &reply, as_json)
     }
 }
 
@@ -109,22 +108,22 @@ impl Wait {
         };
         waiting::until_filled(session, collection, name, limit)?;
         let pattern = session.pattern(collection, name)?;
-        report(session, &self.named, &pattern, as_json);
-        Ok(ExitCode::SUCCESS)
+        report(session, &self.named, &pattern, as_json)
     }
 }
 
-fn report(session: &Session, named: &Named, reply: &Document, as_json: bool) {
+fn report(session: &Session, named: &Named, reply: &Document, as_json: bool) -> Result<ExitCode> {
     match as_json {
-        true => println!("{}", json(reply)),
+        true => say!("{}", json(reply))?,
         false => {
-            println!(
+            say!(
                 "{}.{}: '{}' is {}.",
                 session.database(),
                 named.collection,
                 named.name,
                 text(reply, "state")
-            );
+            )?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ use kilim_bson::{Document, RawValue, Value, doc};
 
 use super::waiting;
 use crate::connect::{Session, explained, text};
+use crate::output::{say, show};
 use crate::text::{json, parse_document, parse_value, parse_values, write_yaml};
 
 #[derive(Debug, Args)]
@@ -76,8 +77,8 @@ impl Create {
         let mut reply = session.run(command).map_err(explained)?;
         if self.dry_run {
             match as_json {
-                true => println!("{}", json(&reply)),
-                false => print_dry_run(session, &collection, &reply),
+                true => say!("{}", json(&reply))?,
+                false => print_dry_run(session, &collection, &reply)?,
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -86,10 +87,10 @@ impl Create {
             reply = session.pattern(&collection, &name)?;
         }
         match as_json {
-            true => println!("{}", json(&reply)),
+            true => say!("{}", json(&reply))?,
             false => {
                 let state = waiting::shown_state(&reply);
-                println!("{}.{collection}: '{name}' is declared, and {state}.", session.database());
+                say!("{}.{collection}: '{name}' is declared, and {state}.", session.database())?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -126,18 +127,19 @@ impl Create {
     }
 }
 
-fn print_dry_run(session: &Session, collection: &str, reply: &Document) {
-    println!("{}.{collection}: '{}' could be declared.", session.database(), text(reply, "name"));
+fn print_dry_run(session: &Session, collection: &str, reply: &Document) -> Result<()> {
+    say!("{}.{collection}: '{}' could be declared.", session.database(), text(reply, "name"))?;
     if let Some(estimate) = reply.get("estimate").and_then(RawValue::as_document) {
         let mut shown = String::new();
         write_yaml(estimate, 1, &mut shown);
-        print!("{shown}");
+        show!("{shown}")?;
     }
     if let Some(sample) = reply.get("sample") {
         let mut shown = String::new();
         write_yaml(doc! {"sample": sample.to_value()}.as_raw(), 1, &mut shown);
-        print!("{shown}");
+        show!("{shown}")?;
     }
+    Ok(())
 }
 
 /// A file's text; `-` is standard input.

@@ -11,6 +11,7 @@ use kilim_client::whole;
 use super::Named;
 use super::waiting::{share, shown_state};
 use crate::connect::{Session, explained, text};
+use crate::output::{say, show};
 use crate::progress::Progress;
 use crate::table::Table;
 use crate::text::{grouped, json, json_lines, write_yaml};
@@ -33,23 +34,23 @@ impl List {
         let mut patterns = session.patterns(self.collection.as_deref())?;
         patterns.sort_by(|a, b| (text(a, "ns"), text(a, "name")).cmp(&(text(b, "ns"), text(b, "name"))));
         if as_json {
-            println!("{}", json_lines(&patterns));
+            say!("{}", json_lines(&patterns))?;
         } else if self.yaml {
-            print!("{}", as_file(session.database(), &patterns));
+            show!("{}", as_file(session.database(), &patterns))?;
         } else if patterns.is_empty() {
             let place = match &self.collection {
                 Some(collection) => format!("{}.{collection}", session.database()),
                 None => session.database().to_owned(),
             };
-            println!("{place} has no patterns. `kilim pattern create --help` shows how to declare one.");
+            say!("{place} has no patterns. `kilim pattern create --help` shows how to declare one.")?;
         } else {
-            print_patterns(&patterns);
+            print_patterns(&patterns)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn print_patterns(patterns: &[Document]) {
+fn print_patterns(patterns: &[Document]) -> Result<()> {
     let mut table =
         Table::new(&["COLLECTION", "NAME", "KIND", "STATE", "MAINTAINS", "#WRITES", "#PENDING", "#DRIFT"]);
     for pattern in patterns {
@@ -65,11 +66,12 @@ fn print_patterns(patterns: &[Document]) {
             counter("drift"),
         ]);
     }
-    table.print();
+    table.print()?;
     for pattern in patterns.iter().filter(|pattern| pattern.get("reason").is_some()) {
         let name = format!("{}.{}", collection(pattern), text(pattern, "name"));
-        println!("\n{name} has failed: {}", text(pattern, "reason"));
+        say!("\n{name} has failed: {}", text(pattern, "reason"))?;
     }
+    Ok(())
 }
 
 /// The patterns as a file that declares them.
@@ -123,26 +125,26 @@ fn counter(pattern: &Document, name: &str) -> i64 {
 pub(super) fn show(named: &Named, session: &mut Session, as_json: bool) -> Result<ExitCode> {
     let pattern = session.pattern(&named.collection, &named.name)?;
     if as_json {
-        println!("{}", json(&pattern));
+        say!("{}", json(&pattern))?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{} '{}' of {}", text(&pattern, "kind"), named.name, text(&pattern, "ns"));
-    println!("  state      {}", shown_state(&pattern));
+    say!("{} '{}' of {}", text(&pattern, "kind"), named.name, text(&pattern, "ns"))?;
+    say!("  state      {}", shown_state(&pattern))?;
     if pattern.get("reason").is_some() {
-        println!("  reason     {}", text(&pattern, "reason"));
+        say!("  reason     {}", text(&pattern, "reason"))?;
     }
-    println!("  maintains  {}", fields(&pattern).join(", "));
+    say!("  maintains  {}", fields(&pattern).join(", "))?;
     if let Some(counters) = pattern.get("counters").and_then(RawValue::as_document) {
-        print_counters(counters);
+        print_counters(counters)?;
     }
-    println!();
+    say!()?;
     let mut shown = String::new();
     write_yaml(declaration(&pattern).as_raw(), 0, &mut shown);
-    print!("{shown}");
+    show!("{shown}")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_counters(counters: RawDocument<'_>) {
+fn print_counters(counters: RawDocument<'_>) -> Result<()> {
     let shown = counters.iter().map(|(name, value)| {
         let words = match name {
             "maintained" => "documents maintained",
@@ -153,7 +155,8 @@ fn print_counters(counters: RawDocument<'_>) {
         };
         format!("{} {words}", grouped(whole(Some(value)).unwrap_or(0)))
     });
-    println!("  counters   {}", shown.collect::<Vec<_>>().join(", "));
+    say!("  counters   {}", shown.collect::<Vec<_>>().join(", "))?;
+    Ok(())
 }
 
 #[derive(Debug, Args)]
@@ -172,8 +175,8 @@ impl Jobs {
         if let Some(id) = self.kill {
             let reply = session.run(doc! {"killPatternJob": id}).map_err(explained)?;
             match as_json {
-                true => println!("{}", json(&reply)),
-                false => println!("job {id} was told to end."),
+                true => say!("{}", json(&reply))?,
+                false => say!("job {id} was told to end.")?,
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -189,17 +192,17 @@ impl Jobs {
             }
         }
         if as_json {
-            println!("{}", json_lines(&jobs));
+            say!("{}", json_lines(&jobs))?;
         } else if jobs.is_empty() {
-            println!("nothing is being done in the background.");
+            say!("nothing is being done in the background.")?;
         } else {
-            print_jobs(&jobs);
+            print_jobs(&jobs)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn print_jobs(jobs: &[Document]) {
+fn print_jobs(jobs: &[Document]) -> Result<()> {
     let mut table =
         Table::new(&["#ID", "COLLECTION", "PATTERN", "KIND", "STATE", "#DONE", "#OF", "#PERCENT"]);
     for job in jobs {
@@ -216,10 +219,11 @@ fn print_jobs(jobs: &[Document]) {
             percent.to_string(),
         ]);
     }
-    table.print();
+    table.print()?;
     for job in jobs.iter().filter(|job| !text(job, "error").is_empty()) {
-        println!("\njob {}: {}", whole(job.get("id")).unwrap_or_default(), text(job, "error"));
+        say!("\njob {}: {}", whole(job.get("id")).unwrap_or_default(), text(job, "error"))?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

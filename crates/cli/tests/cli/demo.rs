@@ -1,6 +1,9 @@
 //! `kilim demo`: what it shows is true, and it leaves nothing behind.
 
-use crate::running::{Running, output};
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use crate::running::{Running, kilim, output, wait};
 
 #[test]
 fn the_demo_shows_no_wrong_document_where_patterns_are_declared() {
@@ -22,5 +25,25 @@ fn the_demo_on_a_running_server_drops_its_databases() {
     for _ in 0..2 {
         let (code, shown, message) = output(&arguments);
         assert_eq!(code, Some(0), "{shown}{message}");
+    }
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing_behind() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let place = tempfile::tempdir().unwrap();
+        let entries = || std::fs::read_dir(place.path()).unwrap().count();
+        let mut child = kilim(&["demo"]).env("TMPDIR", place.path()).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while entries() == 0 {
+            assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        // SAFETY: the process is our child and not yet waited for, so the id is its own.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        wait(&mut child);
+        assert_eq!(child.wait().unwrap().signal(), Some(signal));
+        assert_eq!(entries(), 0);
     }
 }

@@ -3,7 +3,11 @@
 mod client;
 mod completions;
 mod demo;
+mod dumps;
+mod fake;
+mod logs;
 mod pattern;
 mod running;
 mod serve;
+mod streams;
 mod transfer;

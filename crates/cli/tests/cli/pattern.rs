@@ -100,6 +100,23 @@ fn verify_tells_by_its_exit_code() {
 }
 
 #[test]
+fn declarations_and_filters_understand_the_literals_of_the_shell() {
+    let shop = Shop::open();
+    let spec = r#"{set: {isOld: {$lt: ["$at", ISODate("2024-03-01")]}}}"#;
+    shop.succeeds(&["pattern", "create", "orders", "old", "computed", spec]);
+    let text = "- createPattern: orders\n  name: old\n  computed: {set: {isOld: {$lt: [$at, ISODate(\"2024-03-01\")]}}}\n";
+    let (code, shown, message) = output_with(text, &["apply", "-", "--check", "--uri", &shop.uri]);
+    assert!(code == Some(0) && shown.contains("= unchanged"), "{shown}{message}");
+    shop.succeeds(&["pattern", "verify", "orders", "--filter", "{_id: {$gt: NumberLong(3)}}"]);
+    let (code, _, message) = shop.kilim(&["pattern", "verify", "orders", "--filter", "{_id: Lnog(3)}"]);
+    assert!(code == Some(1) && message.contains("line 1, column 7"), "{message}");
+    // The listing is still such a file.
+    let listed = shop.succeeds(&["pattern", "list", "--yaml"]);
+    let (code, shown, message) = output_with(&listed, &["apply", "-", "--check", "--uri", &shop.uri]);
+    assert!(code == Some(0) && shown.contains("= unchanged"), "{shown}{message}");
+}
+
+#[test]
 fn mistakes_end_with_advice() {
     let shop = Shop::open();
     shop.declare();
@@ -195,4 +212,47 @@ fn a_plan_that_cannot_be_applied_changes_nothing() {
     assert!(code == Some(1) && message.contains("Nothing was changed"), "{shown}{message}");
     let (code, _, message) = file("");
     assert!(code == Some(1) && message.contains("empty"), "{message}");
+}
+
+#[test]
+fn applying_a_file_to_an_empty_database_makes_what_its_patterns_read() {
+    let mut shop = Shop::open();
+    let text = format!(
+        "database: new\npatterns:\n- {{createPattern: orders, name: card, extendedReference: {CARD}}}\n"
+    );
+    let server = shop.uri.trim_end_matches("/shop").to_owned();
+    let file = |more: &[&str]| output_with(&text, &[&["apply", "-", "--uri", &server], more].concat());
+    let (code, shown, message) = file(&["--check"]);
+    assert_eq!(code, Some(3), "{message}");
+    assert!(shown.contains("+ create        customers") && shown.contains("orders.card reads"), "{shown}");
+    let (code, shown, message) = file(&["--yes"]);
+    assert_eq!(code, Some(0), "{shown}{message}");
+    assert!(shown.contains("created customers\n") && shown.contains("Done: 2 steps."), "{shown}");
+    let (code, shown, message) = file(&["--check"]);
+    assert_eq!(code, Some(0), "{shown}{message}");
+    shop.client.run("new", doc! {"insert": "customers", "documents": [{"_id": 1, "name": "Ann"}]}).unwrap();
+    shop.client.run("new", doc! {"insert": "orders", "documents": [{"_id": 1, "customerId": 1}]}).unwrap();
+    let orders = shop.client.all("new", doc! {"find": "orders"}).unwrap();
+    assert_eq!(orders[0], doc! {"_id": 1, "customerId": 1, "customer": {"name": "Ann"}});
+}
+
+#[test]
+fn checking_what_does_not_exist_is_a_failure() {
+    let shop = Shop::open();
+    for (arguments, expected) in [
+        (&["pattern", "verify", "--db", "shpo"][..], "there is no database shpo"),
+        (&["pattern", "verify", "oders"], "there is no collection shop.oders"),
+        (&["pattern", "verify", "oders", "card"], "has no pattern 'card'"),
+        (&["pattern", "repair", "oders"], "there is no collection shop.oders"),
+        (&["pattern", "repair", "orders", "--db", "shpo", "--json"], "there is no database shpo"),
+        (&["export", "--collection", "oders"], "there is no collection shop.oders"),
+        (&["export", "--collection", "orders", "--db", "shpo"], "there is no collection shpo.orders"),
+    ] {
+        let (code, shown, message) = shop.kilim(arguments);
+        assert_eq!((code, &*shown), (Some(1), ""), "{arguments:?}: {message}");
+        assert!(message.contains(expected), "{arguments:?}: {message}");
+    }
+    // A collection without patterns is no mistake.
+    assert!(shop.succeeds(&["pattern", "verify"]).contains("no patterns"));
+    assert!(shop.succeeds(&["pattern", "verify", "orders"]).contains("no patterns"));
 }

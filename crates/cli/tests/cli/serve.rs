@@ -49,6 +49,8 @@ fn arguments_that_do_not_go_together_are_refused() {
         (&["serve", "--ephemeral", "--data", "x"], "--data"),
         (&["serve", "--ephemeral", "--durability", "relaxed"], "--durability"),
         (&["serve", "--cache-bytes", "5 parsecs"], "parsecs"),
+        (&["serve", "--cache-bytes", "1KB"], "8MB"),
+        (&["serve", "--cache-bytes", "900TB"], "of memory"),
         (&["serve", "--port", "70000"], "70000"),
         (&["sevre"], "serve"),
     ] {
@@ -180,4 +182,32 @@ fn the_library_and_the_server_open_a_directory_one_after_the_other() {
     let database = kilim::Database::open(data).unwrap().named("shop");
     let orders = database.collection::<kilim::bson::Document>("orders");
     assert_eq!(orders.count_documents(kilim::bson::doc! {}).run().unwrap(), 2);
+}
+
+#[test]
+fn a_directory_with_something_else_in_it_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("thesis.tex"), "").unwrap();
+    let data = directory.path().to_str().unwrap();
+    let (code, _, message) = output(&["serve", "--data", data, "--port", "0"]);
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains(data) && message.contains("thesis.tex"), "{message}");
+    assert_eq!(std::fs::read_dir(data).unwrap().count(), 1, "nothing was made in it");
+    let (code, _, message) = output(&["serve", "--data", &format!("{data}/thesis.tex"), "--port", "0"]);
+    assert!(code == Some(1) && message.contains("is a file"), "{message}");
+}
+
+#[test]
+fn a_closed_terminal_and_a_log_rotation_do_not_end_the_server() {
+    let server = Running::start(&["serve", "--ephemeral", "--port", "0"]);
+    let mut client = kilim_client::Client::connect(&*server.address).unwrap();
+    for signal in [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
+        server.send(signal);
+        client.hello().unwrap();
+    }
+    let (code, log) = server.end(libc::SIGTERM);
+    assert_eq!(code, Some(0), "{log}");
+    for signal in ["SIGHUP", "SIGUSR1", "SIGUSR2"] {
+        assert!(log.lines().any(|line| line.contains("ignored") && line.contains(signal)), "{log}");
+    }
 }

@@ -55,6 +55,47 @@ fn a_filter_needs_no_spaces() {
 }
 
 #[test]
+fn a_query_understands_the_literals_of_the_shell() {
+    let mut place = Place::open();
+    let document = r#"{"_id": {"$oid": "0123456789abcdef01234567"}, "at": {"$date": "2024-03-01T00:00:00Z"}, "s": "abc",
+        "u": {"$uuid": "c8edabc3-f738-4ca3-b68d-ab92a91478a3"}, "n": {"$numberDecimal": "1.5"},
+        "t": {"$timestamp": {"t": 5, "i": 1}}, "b": {"$binary": {"base64": "AAEC", "subType": "00"}}}"#;
+    place.ask(
+        doc! {"insert": "c", "documents": [kilim_bson::parse_extended_json(document).unwrap(), {"_id": 2}]},
+    );
+    for query in [
+        r#"{at: {$gt: ISODate("2024-02-29")}}"#,
+        r#"{at: {$lt: new Date()}}"#,
+        r#"{_id: ObjectId("0123456789abcdef01234567")}"#,
+        "{s: /^A/i}",
+        "{n: {$gt: NumberInt(1), $lt: NumberLong(2), $ne: NumberDecimal(\"7\")}}",
+        r#"{u: UUID("c8edabc3-f738-4ca3-b68d-ab92a91478a3")}"#,
+        "{t: Timestamp(5, 1)}",
+        r#"{b: BinData(0, "AAEC")}"#,
+        "{s: {$gt: MinKey, $lt: MaxKey, $exists: true}}",
+        "{s: abc}",
+        r#"at: {$gt: ISODate("2024-02-29")}"#,
+    ] {
+        for verb in [&["export"][..], &["dump", "--replace", "--out", &place.path("dump")]] {
+            let (code, shown, message) =
+                place.kilim(&[verb, &["--collection", "c", "--query", query]].concat());
+            assert_eq!(code, Some(0), "{query}: {message}");
+            let found = shown.lines().count() == 1 && !shown.starts_with("0 documents");
+            assert!(found, "{verb:?} {query}: {shown}{message}");
+        }
+    }
+    for (query, place_in_it) in [
+        (r#"{at: {$gt: IsoDate("2024-02-29")}}"#, "line 1, column 12"),
+        ("{at: {$gt: 2024-02-29}}", "line 1, column 12"),
+        ("{_id: ObjectId(5)}", "line 1, column 7"),
+    ] {
+        let (code, shown, message) = place.kilim(&["export", "--collection", "c", "--query", query]);
+        assert_eq!((code, &*shown), (Some(1), ""), "{query}");
+        assert!(message.contains("--query") && message.contains(place_in_it), "{query}: {message}");
+    }
+}
+
+#[test]
 fn what_a_validator_refuses_today_is_restored_all_the_same() {
     let mut place = Place::open();
     place.ask(doc! {"insert": "c", "documents": [{"_id": 1, "a": "old"}]});
@@ -141,4 +182,86 @@ fn text_that_breaks_off_says_how_much_was_written() {
     let (code, _, message) = place.import("{\"a\": 1}\n{\"a\": ", &[]);
     assert_eq!((code, place.count("c")), (Some(1), 1));
     assert!(message.contains("with 1 documents written"), "{message}");
+}
+
+#[test]
+fn an_import_names_the_line_that_is_at_fault() {
+    let mut place = Place::open();
+    place.ask(doc! {"insert": "c", "documents": [{"_id": 1}]});
+    let table = "_id,n\r\n\r\n2,\"two\nlines\"\r\n3,x,y\r\n1,again\r\n\n\"4,open\n";
+    let types = ["--type", "csv"];
+    let (code, _, message) = place.import(table, &types);
+    assert_eq!((code, place.count("c")), (Some(1), 2), "{message}");
+    assert!(message.contains("line 5: 3 cells for 2 columns"), "{message}");
+    assert!(message.contains("line 6: E11000"), "{message}");
+    assert!(message.contains("line 8: a quoted cell has no end"), "{message}");
+    let (code, _, message) = place.import("_id\n\n5\nx\n", &["--type", "csv", "--columns", "_id.int32()"]);
+    assert_eq!((code, place.count("c")), (Some(1), 3), "{message}");
+    assert!(
+        message.contains("line 1: column '_id'") && message.contains("line 4: column '_id'"),
+        "{message}"
+    );
+    let (code, _, message) = place.import("a,a..b\n1,2\n", &types);
+    assert!(code == Some(1) && message.contains("line 1"), "{message}");
+
+    let lines = "\n{\"_id\": 6}\n{\"_id\": 7,\n \"a\": tru}\n[{\"_id\": 1},\n{\"_id\": {\"$oid\": 5}}]\n{\"_id\": 8} x";
+    let (code, _, message) = place.import(lines, &[]);
+    assert_eq!((code, place.count("c")), (Some(1), 5), "{message}");
+    assert!(message.contains("line 7"), "{message}");
+    let (code, _, message) = place.import(&lines[..lines.len() - 2], &["--drop"]);
+    assert_eq!((code, place.count("c")), (Some(1), 3), "{message}");
+    assert!(message.contains("line 4, column 7: ") && message.contains("line 6, column 9: "), "{message}");
+    let (code, _, message) = place.import("{\"_id\": 9}\n{\"_id\": 8}\n", &["--stop-on-error"]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("line 2: E11000") && message.contains("1 documents were written"), "{message}");
+}
+
+#[test]
+fn an_import_understands_the_literals_of_the_shell() {
+    let mut place = Place::open();
+    let text = "[{_id: ObjectId(\"0123456789abcdef01234567\"), at: ISODate(\"2024-03-01\"), s: 'a {'},\n{_id: open}]";
+    let (code, _, message) = place.import(text, &[]);
+    assert_eq!(code, Some(1));
+    assert!(message.contains("line 2, column 7: 'open' is no value"), "{message}");
+    let json = r#"{"_id": {"$oid": "0123456789abcdef01234567"}, "at": {"$date": "2024-03-01T00:00:00Z"}, "s": "a {"}"#;
+    let found = place.client.all("shop", doc! {"find": "c"}).unwrap();
+    assert_eq!(found, [kilim_bson::parse_extended_json(json).unwrap()]);
+}
+
+#[test]
+fn a_merge_gives_a_new_document_the_id_that_is_given() {
+    let mut place = Place::open();
+    place.ask(doc! {"insert": "c", "documents": [{"_id": 1, "sku": "a", "old": true}]});
+    let text = r#"{"_id": 7, "sku": "a", "n": 1} {"_id": 8, "sku": "b", "n": 2} {"sku": "c"}"#;
+    let (code, shown, message) = place.import(text, &["--mode", "merge", "--by", "sku"]);
+    assert_eq!((code, shown.trim()), (Some(0), "3 documents merged"), "{message}");
+    let found = place.client.all("shop", doc! {"find": "c", "sort": {"sku": 1}}).unwrap();
+    assert_eq!(found[0], doc! {"_id": 1, "sku": "a", "old": true, "n": 1});
+    assert_eq!(found[1].get("_id").and_then(|id| kilim_client::whole(Some(id))), Some(8));
+    assert_eq!(found.len(), 3);
+    let (code, shown, message) = place.import(r#"{"_id": 8, "n": 3} {"_id": 9}"#, &["--mode", "merge"]);
+    assert_eq!((code, shown.trim()), (Some(0), "2 documents merged"), "{message}");
+    assert_eq!(place.count("c"), 4);
+}
+
+#[test]
+fn a_delete_says_what_was_deleted() {
+    let mut place = Place::open();
+    place.ask(doc! {"insert": "c", "documents": [{"_id": 1}, {"_id": 2}, {"_id": 3}]});
+    let (code, shown, message) = place.import(r#"{"_id": 1} {"_id": 2} {"_id": 9}"#, &["--mode", "delete"]);
+    assert_eq!((code, shown.trim()), (Some(0), "2 documents deleted, 1 were not there"), "{message}");
+    let (code, shown, message) = place.import("{\"a\": 1}\n{\"_id\": 3}\n", &["--mode", "delete"]);
+    assert_eq!((code, shown.trim(), place.count("c")), (Some(1), "1 documents deleted", 0), "{message}");
+    assert!(message.contains("line 1: a document has no '_id'"), "{message}");
+}
+
+#[test]
+fn what_cannot_be_read_as_a_table_ends_the_import() {
+    let place = Place::open();
+    let folder = place.path("");
+    for kind in ["csv", "tsv", "json"] {
+        let (code, _, message) = place.kilim(&["import", "--collection", "c", "--type", kind, &folder]);
+        assert_eq!(code, Some(1), "{message}");
+        assert!(message.contains("directory"), "{message}");
+    }
 }

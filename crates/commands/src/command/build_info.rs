@@ -22,7 +22,7 @@ pub fn run(_: &mut Call<'_, '_>) -> Result<Document> {
         "bits": 64,
         "debug": cfg!(debug_assertions),
         "maxBsonObjectSize": limits::DOCUMENT_BYTES_MAX as i32,
-        "storageEngines": array!["fjall", "memory"],
+        "storageEngines": array!["kilim", "memory"],
         "kilim": {"version": env!("CARGO_PKG_VERSION")},
     })
 }

@@ -113,7 +113,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "me": address.as_str(),
         },
         "storageEngine": {
-            "name": if engine.options.data.is_some() { "fjall" } else { "memory" },
+            "name": if engine.options.data.is_some() { "kilim" } else { "memory" },
             "supportsCommittedReads": true,
             "readOnly": false,
             "persistent": engine.options.data.is_some(),

@@ -265,7 +265,8 @@ impl Builder {
     }
 
     fn push_child(&mut self, edit: &mut Edit, level: usize, key: &[u8], page: PagePtr) -> Result<()> {
-        if self.levels.len() == level {
+        // A kept subtree may be the first thing in its level and in those below.
+        while self.levels.len() <= level {
             self.levels.push(PageRows::default());
         }
         self.levels[level].push(key, &page.encode(), false);

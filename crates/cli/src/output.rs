@@ -1,0 +1,88 @@
+//! Standard output and standard error, which may be closed, full, or gone with their reader.
+//!
+//! `println!` panics where a write fails. Here a failed write to standard output is an error like any other: it ends the
+//! command, and `main` tells a reader that went away (`| head -1`), which is no failure, from a disk that is full, which
+//! is one. What cannot be written to standard error is dropped, since there is nobody left to tell.
+
+use std::fmt;
+use std::io::{self, Write};
+
+/// Writes a line to standard output; an `io::Result`.
+macro_rules! say {
+    () => { $crate::output::write(format_args!("\n")) };
+    ($($arguments:tt)*) => { $crate::output::write(format_args!("{}\n", format_args!($($arguments)*))) };
+}
+
+/// Writes text to standard output as it is; an `io::Result`.
+macro_rules! show {
+    ($($arguments:tt)*) => { $crate::output::write(format_args!($($arguments)*)) };
+}
+
+/// Writes a line to standard error, if anybody listens.
+macro_rules! complain {
+    ($($arguments:tt)*) => { $crate::output::write_to_stderr(format_args!("{}\n", format_args!($($arguments)*))) };
+}
+
+pub(crate) use {complain, say, show};
+
+/// Standard output, for `write!` and for whatever takes a writer.
+pub(crate) fn stdout() -> Output {
+    Output
+}
+
+pub(crate) fn write(text: fmt::Arguments<'_>) -> io::Result<()> {
+    stdout().write_fmt(text)
+}
+
+pub(crate) fn write_to_stderr(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().write_fmt(text);
+}
+
+pub(crate) struct Output;
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stdout().write(bytes).map_err(unwritable)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush().map_err(unwritable)
+    }
+}
+
+/// Tells a failed write to standard output from one to a file or a connection.
+#[derive(Debug)]
+struct Unwritable(io::Error);
+
+impl fmt::Display for Unwritable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write to standard output: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unwritable {}
+
+/// The kind stays what it was: `write_all` tries again where a signal came between.
+fn unwritable(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), Unwritable(error))
+}
+
+/// Whether an error is that the reader of standard output went away.
+pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|reason| reason.downcast_ref::<io::Error>()).any(|reason| {
+        reason.kind() == io::ErrorKind::BrokenPipe
+            && reason.get_ref().is_some_and(|inner| inner.is::<Unwritable>())
+    })
+}
+
+/// Ends as programs end whose reader went away: without a word, by SIGPIPE. Rust ignores that signal, and rightly:
+/// the other end of a connection may go away too, and that deserves a message.
+pub(crate) fn end_with_the_reader() -> ! {
+    // SAFETY: the default action is always valid, and raising a signal touches no memory of ours.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::raise(libc::SIGPIPE);
+    }
+    // The signal is blocked: the exit code that a shell would show.
+    std::process::exit(128 + libc::SIGPIPE)
+}

@@ -15,6 +15,7 @@
 
 mod backend;
 mod background;
+pub mod backup;
 pub mod check;
 mod clock;
 mod compact;
@@ -29,8 +30,10 @@ mod memtable;
 mod overlay;
 mod points;
 mod queue;
+pub mod rebuild;
 mod reclaim;
 mod runs;
+pub mod salvage;
 mod scrub;
 mod snapshot;
 mod space;

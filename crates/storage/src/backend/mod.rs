@@ -14,11 +14,12 @@ pub(crate) mod memory;
 pub(crate) mod memory_disk;
 pub(crate) mod tree;
 
+use crate::backup::Held;
 use crate::clock::CommitTime;
 use crate::runs::RunRows;
 use crate::snapshot::Direction;
 use crate::space::{Bytes, Space, Write};
-use kilim_error::Result;
+use kilim_error::{Result, StorageError};
 use std::ops::Bound;
 use std::time::Instant;
 
@@ -75,6 +76,11 @@ pub(crate) trait Backend: Send + Sync {
     /// Leaves the disk as the next start likes it best.
     fn close(&self, _exclusively: &mut Exclusively) -> Result<()> {
         self.sync()
+    }
+
+    /// Holds the newest state of the file, which a checkpoint made, to be copied.
+    fn hold(&self) -> Result<Held> {
+        Err(StorageError::Io("a store in memory cannot be copied".into()).into())
     }
 
     /// Writes the trees of some prefixes anew, densely and near the beginning of the file, and gives free space

@@ -82,7 +82,7 @@ impl Superblock {
         }
     }
 
-    fn encode(&self) -> [u8; BLOCK_BYTES as usize] {
+    pub(crate) fn encode(&self) -> [u8; BLOCK_BYTES as usize] {
         let mut out = [0; BLOCK_BYTES as usize];
         out[8..16].copy_from_slice(MAGIC);
         out[16..20].copy_from_slice(&format::FORMAT_VERSION.to_le_bytes());

@@ -18,12 +18,14 @@
 
 mod checkpoint;
 mod compact;
+mod copy;
 mod ingest;
 pub(crate) mod open;
 mod pages;
 mod view;
 
 use super::{Backend, Exclusively, Pace, Sorted, View};
+use crate::backup::Held;
 use crate::clock::CommitTime;
 use crate::disk::Disk;
 use crate::journal::{AppendError, Journal, Start};
@@ -283,6 +285,10 @@ impl Backend for TreeBackend {
             return self.journal.close();
         }
         Ok(())
+    }
+
+    fn hold(&self) -> Result<Held> {
+        self.hold_state()
     }
 
     fn compact(

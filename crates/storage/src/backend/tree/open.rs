@@ -166,7 +166,7 @@ fn create(disk: &Arc<dyn Disk>, names: &[String]) -> Result<()> {
 }
 
 /// Sixteen bytes that no other store has.
-fn new_store_id() -> [u8; 16] {
+pub(crate) fn new_store_id() -> [u8; 16] {
     use std::hash::{BuildHasher, RandomState};
     let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
     // Two states with keys from the system's source of randomness.

@@ -7,6 +7,7 @@
 //! Invariant: nothing in the directory is changed, whatever the store over it does.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -145,16 +146,17 @@ impl File for ScratchFile {
         let below_len = written.below_len;
         for block in blocks_of(offset, bytes.len()) {
             let start = block * BLOCK;
-            if !written.blocks.contains_key(&block) {
-                let mut content = vec![0; BLOCK as usize].into_boxed_slice();
-                self.read_below(&mut content, start, below_len)?;
-                written.blocks.insert(block, content);
-            }
+            let content = match written.blocks.entry(block) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unwritten) => {
+                    let mut content = vec![0; BLOCK as usize].into_boxed_slice();
+                    self.read_below(&mut content, start, below_len)?;
+                    unwritten.insert(content)
+                }
+            };
             let (from, to) = (start.max(offset), (start + BLOCK).min(offset + bytes.len() as u64));
-            if let Some(content) = written.blocks.get_mut(&block) {
-                content[(from - start) as usize..(to - start) as usize]
-                    .copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
-            }
+            content[(from - start) as usize..(to - start) as usize]
+                .copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
         }
         written.len = written.len.max(offset + bytes.len() as u64);
         Ok(())

@@ -10,6 +10,7 @@ mod indexes;
 mod lives;
 mod load;
 mod patterns;
+mod queues;
 mod report;
 mod transfer;
 mod workload;

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{DATABASE, DOCS, create_index, document, fill};
-use crate::{aggregation, indexes};
+use crate::{aggregation, indexes, queues};
 
 /// Documents in the collection that most workloads read.
 pub const DOCS_COUNT: u32 = 100_000;
@@ -99,6 +99,7 @@ pub fn all() -> Vec<Workload> {
         write_row("transaction", 1, 500, CpuAtMost(0.5), transaction),
         write_row("transaction", 16, 3_000, CpuAtMost(0.5), transaction),
     ];
+    workloads.extend(queues::all());
     workloads.extend(indexes::all());
     workloads.extend(aggregation::all());
     workloads

@@ -54,7 +54,11 @@ impl Document {
     }
 
     /// Appends a field; the caller sees to it that the name is new.
+    ///
+    /// A name ends at its first zero byte, as it would for whoever reads the document: what follows would be read as
+    /// the value.
     pub fn push<'v>(&mut self, name: &str, value: impl Into<ValueRef<'v>>) {
+        let name = name.split('\0').next().unwrap_or_default();
         let mut writer = Writer::resume(Document { bytes: std::mem::take(&mut self.bytes) });
         match value.into() {
             ValueRef::Owned(value) => writer.append(name, value.as_raw()),
@@ -278,7 +282,8 @@ impl Writer {
 
     fn end(&mut self, start: usize) {
         self.bytes.push(0);
-        let length = (self.bytes.len() - start) as i32;
+        // Callers bound what they write far below. A longer document has no valid bytes, so none is made.
+        let length = i32::try_from(self.bytes.len() - start).expect("a document of less than 2 GiB");
         self.bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
 
@@ -294,7 +299,7 @@ impl Writer {
     }
 
     fn open_length(&mut self) {
-        let start = self.bytes.len() as u32;
+        let start = u32::try_from(self.bytes.len()).expect("a document of less than 2 GiB");
         self.bytes.extend_from_slice(&self.innermost.to_le_bytes());
         self.innermost = start;
     }
@@ -324,7 +329,8 @@ impl Writer {
     }
 
     fn text(&mut self, text: &str) {
-        self.bytes.extend_from_slice(&(text.len() as i32 + 1).to_le_bytes());
+        let length = i32::try_from(text.len() + 1).expect("a text of less than 2 GiB");
+        self.bytes.extend_from_slice(&length.to_le_bytes());
         self.bytes.extend_from_slice(text.as_bytes());
         self.bytes.push(0);
     }
@@ -337,7 +343,7 @@ impl Writer {
             RawValue::Array(array) => self.bytes.extend_from_slice(array.as_bytes()),
             RawValue::Binary { subtype, bytes } => {
                 let old = subtype == 2;
-                let length = bytes.len() as i32;
+                let length = i32::try_from(bytes.len()).expect("bytes of less than 2 GiB");
                 self.bytes.extend_from_slice(&(length + if old { 4 } else { 0 }).to_le_bytes());
                 self.bytes.push(subtype);
                 if old {

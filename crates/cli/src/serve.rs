@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kilim_engine::metrics::Listening;
-use kilim_engine::{Engine, EngineOptions};
+use kilim_engine::{Engine, EngineOptions, StorageOptions};
 use kilim_server::{Commands, Limits, Listener, MetricsEndpoint, Signals};
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use tracing::{info, warn};
@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::data_directory;
 use crate::logging::{self, LogFormat, LogLevel};
 use crate::output::say;
-use crate::size::parse_cache_size;
+use crate::size::{parse_cache_size, parse_size};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -43,6 +43,14 @@ pub(crate) struct Serve {
     /// Memory for the storage cache, such as 512MB or 2GB [default: chosen from the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_cache_size)]
     cache_bytes: Option<u64>,
+
+    /// Writes are refused while the disk has less than this free [default: a fiftieth of the disk, 8MB to 512MB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    reserve_bytes: Option<u64>,
+
+    /// How long a stop may take to put everything in its final place, so that the next start has nothing to replay.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    stop_within: u64,
 
     /// Connections beyond this are refused.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max, value_parser = at_least_one)]
@@ -149,6 +157,18 @@ impl Serve {
         Ok(())
     }
 
+    fn storage_options(&self) -> StorageOptions {
+        let mut options = StorageOptions {
+            free_space_reserve_bytes: self.reserve_bytes,
+            close_within: Duration::from_secs(self.stop_within),
+            ..StorageOptions::default()
+        };
+        if let Some(bytes) = self.cache_bytes {
+            options.cache_bytes = bytes;
+        }
+        options
+    }
+
     fn engine_options(&self) -> EngineOptions {
         EngineOptions {
             data: (!self.ephemeral).then(|| self.data.clone()),
@@ -156,7 +176,7 @@ impl Serve {
                 Durability::Durable => kilim_engine::Durability::Durable,
                 Durability::Relaxed => kilim_engine::Durability::Relaxed,
             },
-            cache_bytes: self.cache_bytes,
+            storage: self.storage_options(),
             test_commands: self.test_commands,
         }
     }

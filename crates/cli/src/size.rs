@@ -24,7 +24,7 @@ fn memory_bytes() -> Option<u64> {
 }
 
 /// MB and MiB mean the same here: nobody sizes a cache in powers of ten.
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 =

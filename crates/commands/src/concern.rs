@@ -39,6 +39,12 @@ impl ReadConcern {
                 ("level", RawValue::String(level)) => concern = ReadConcern::of_level(level)?,
                 ("level", other) => return Err(wrong_type("readConcern.level", other, "string")),
                 // One node: whatever a client has been told of is in every later snapshot.
+                ("afterClusterTime", RawValue::Timestamp(time)) if time.to_bits() == 0 => {
+                    return Err(Error::user(
+                        ErrorCode::InvalidOptions,
+                        "afterClusterTime cannot be a null timestamp",
+                    ));
+                }
                 ("afterClusterTime", RawValue::Timestamp(_)) | ("provenance", _) => {}
                 ("atClusterTime", RawValue::Timestamp(time)) => at = Some(time.to_bits()),
                 ("afterClusterTime", other) => {
@@ -66,6 +72,14 @@ impl ReadConcern {
             _ => {}
         }
         Ok(Some(concern))
+    }
+
+    /// The time that a causally consistent read must not be older than.
+    pub fn after(value: RawValue<'_>) -> Option<CommitTime> {
+        match value.as_document()?.get("afterClusterTime")? {
+            RawValue::Timestamp(time) => Some(time.to_bits()),
+            _ => None,
+        }
     }
 
     pub fn name(&self) -> &'static str {

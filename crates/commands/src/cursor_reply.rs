@@ -54,6 +54,7 @@ pub fn finish(mut writer: Writer, id: i64, namespace: &Namespace) -> Result<Docu
 
 fn owned_by(call: &Call<'_, '_>, mut cursor: Cursor) -> Cursor {
     cursor.session = call.generic.session;
+    cursor.connection = call.client.id;
     cursor.originating = call.operation.command().cloned().map(Arc::new);
     if call.unit.is_transaction() {
         cursor.transaction = call.generic.transaction_number;

@@ -204,7 +204,11 @@ fn run_found<'r>(
             format!("{} may only be run against the admin database.", spec.name),
         ));
     }
+    check_times(engine, &generic)?;
     operation.describe(shown(request.body));
+    if ends_with_client(spec, request.body) {
+        operation.end_with_client();
+    }
     operation.set_time_limit(generic.time_limit);
     let named = generic.transaction()?;
     outcome.in_transaction = named.is_some();
@@ -254,6 +258,61 @@ fn run_found<'r>(
     outcome.trace = std::mem::take(&mut call.trace);
     outcome.trace.figures.add(std::mem::take(&mut call.unit.figures));
     session::end(call, state.as_deref_mut(), result, outcome)
+}
+
+/// Whether a command is of no use once nobody reads its reply. A write is done also for a client that does not wait.
+fn ends_with_client(spec: &CommandSpec, body: RawDocument<'_>) -> bool {
+    let writes = |stage: RawValue<'_>| {
+        let name = stage.as_document().and_then(|stage| stage.iter().next()).map(|(name, _)| name);
+        matches!(name, Some("$out" | "$merge"))
+    };
+    match spec.name {
+        "aggregate" => {
+            let stages = body.get("pipeline").and_then(RawValue::as_array);
+            !stages.is_some_and(|stages| stages.iter().any(writes))
+        }
+        "find" | "getMore" | "count" | "distinct" | "explain" | "hello" | "isMaster" | "dbHash"
+        | "dataSize" | "collStats" | "dbStats" | "validate" | "waitPattern" | "listCollections"
+        | "listIndexes" => true,
+        _ => false,
+    }
+}
+
+/// A client's clock may be no further ahead than this, as on MongoDB.
+const CLUSTER_TIME_AHEAD_SECONDS: u64 = 365 * 24 * 60 * 60;
+
+/// Refuses times that no server can have told the client.
+///
+/// Every snapshot holds whatever was told before it was taken. A later time is one that nothing was committed at: it
+/// was made up, or it comes from another server. The latter also sends the `$clusterTime` that it heard.
+fn check_times(engine: &Engine, generic: &Generic<'_>) -> Result<()> {
+    let (Some(latest), now) = (generic.after_cluster_time.max(generic.cluster_time), engine.store.now())
+    else {
+        return Ok(());
+    };
+    // The clock has not ticked since the newest commit, which is later then.
+    let now = now.max(engine.store.last_commit_time());
+    if latest <= now {
+        return Ok(());
+    }
+    let heard = generic.cluster_time.unwrap_or(0);
+    if (heard >> 32).saturating_sub(now >> 32) > CLUSTER_TIME_AHEAD_SECONDS {
+        return Err(Error::user(
+            ErrorCode::ClusterTimeFailsRateLimiter,
+            format!(
+                "New $clusterTime, {}, is too far from this node's wall clock time, {}.",
+                heard >> 32,
+                now >> 32
+            ),
+        ));
+    }
+    match generic.after_cluster_time {
+        Some(after) if after > now.max(heard) => Err(Error::user(
+            ErrorCode::InvalidOptions,
+            "readConcern afterClusterTime value must not be greater than the current clusterTime",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Outside of transactions each command has concerns of its own.

@@ -165,7 +165,11 @@ pub static COMMANDS: &[CommandSpec] = &[
     command("getCmdLineOpts", c::get_cmd_line_opts::run, "how the server was started").admin(),
     command("getDefaultRWConcern", c::get_default_rw_concern::run, "default read and write concern").admin(),
     command("getLog", c::get_log::run, "warnings at start").admin(),
-    command("getMore", c::get_more::run, "the next batch of a cursor").transactional().stable(),
+    command("getMore", c::get_more::run, "the next batch of a cursor")
+        .transactional()
+        // Drivers repeat the level of a snapshot session. The cursor goes on reading at its own.
+        .reads(ReadLevels::All)
+        .stable(),
     command("getParameter", c::get_parameter::run, "settings").admin(),
     command("hello", c::hello::run, "what this server is").stable(),
     command("hostInfo", c::host_info::run, "what machine this is").alias(&["hostinfo"]),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kilim_bson::{RawDocument, RawValue};
-use kilim_engine::check_database;
 use kilim_engine::session::{SessionId, TransactionNumber};
+use kilim_engine::{CommitTime, check_database};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::Argument;
@@ -22,6 +22,29 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// Refuses document sequences that the command does not know, where mongod does: commands that take one refuse
+    /// others, `hello` refuses all, and the rest looks at none.
+    fn check_sequences(&self, command: &str) -> Result<()> {
+        let known = match command {
+            "insert" => "documents",
+            "update" => "updates",
+            "delete" => "deletes",
+            "hello" | "isMaster" if !self.sequences.is_empty() => {
+                return Err(Error::location(
+                    40472,
+                    format!("The {command} command does not support document sequences."),
+                ));
+            }
+            _ => return Ok(()),
+        };
+        match self.sequences.iter().find(|(name, _)| *name != known) {
+            None => Ok(()),
+            Some((name, _)) => {
+                Err(Error::location(40415, format!("BSON field '{command}.{name}' is an unknown field.")))
+            }
+        }
+    }
+
     /// The documents of `name`, whether they came as a sequence or as an array in the body.
     pub fn documents(&self, command: &'static str, name: &'static str) -> Result<Vec<RawDocument<'a>>> {
         if let Some((_, documents)) = self.sequences.iter().find(|(found, _)| *found == name) {
@@ -65,6 +88,10 @@ pub struct Generic<'a> {
     pub time_limit: Option<Duration>,
     /// `None` where the command says nothing about it.
     pub read_concern: Option<ReadConcern>,
+    /// `afterClusterTime` of the read concern: what a causally consistent client has seen.
+    pub after_cluster_time: Option<CommitTime>,
+    /// The newest time that the client has heard of, from whichever server.
+    pub cluster_time: Option<CommitTime>,
     pub write_concern: Option<WriteConcern>,
     pub comment: Option<RawValue<'a>>,
 }
@@ -111,9 +138,12 @@ impl<'a> Generic<'a> {
             start_transaction: None,
             time_limit: None,
             read_concern: None,
+            after_cluster_time: None,
+            cluster_time: None,
             write_concern: None,
             comment: None,
         };
+        request.check_sequences(command)?;
         let (mut database, mut api) = (None, Api::default());
         let mut names = Names::default();
         for (name, value) in request.body.iter().skip(1) {
@@ -142,7 +172,10 @@ impl<'a> Generic<'a> {
                         Some(Argument { command: SESSION, ..argument }.strict_boolean()?);
                 }
                 "maxTimeMS" => generic.time_limit = parse_time_limit(value)?,
-                "readConcern" => generic.read_concern = ReadConcern::parse(value)?,
+                "readConcern" => {
+                    generic.read_concern = ReadConcern::parse(value)?;
+                    generic.after_cluster_time = ReadConcern::after(value);
+                }
                 "writeConcern" if !spec.writes => {
                     return Err(Error::user(
                         ErrorCode::InvalidOptions,
@@ -152,7 +185,7 @@ impl<'a> Generic<'a> {
                 "writeConcern" => generic.write_concern = Some(WriteConcern::parse(value)?),
                 "comment" => generic.comment = Some(value),
                 "$readPreference" => check_read_preference(&argument)?,
-                "$clusterTime" => check_cluster_time(value)?,
+                "$clusterTime" => generic.cluster_time = parse_cluster_time(value)?,
                 "apiVersion" => api.version = Some(argument.string()?),
                 "apiStrict" => api.strict = Some(argument.strict_boolean()?),
                 "apiDeprecationErrors" => api.deprecation_errors = Some(argument.strict_boolean()?),
@@ -165,7 +198,11 @@ impl<'a> Generic<'a> {
             None if request.legacy_hello => "admin",
             None => return Err(Error::location(40571, "OP_MSG requests require a $db argument")),
         };
-        check_database(generic.database)?;
+        // Databases that an earlier version let have other names must be seen and dropped: these commands check by
+        // themselves.
+        if !matches!(spec.name, "drop" | "dropDatabase" | "listCollections") {
+            check_database(generic.database)?;
+        }
         Ok(generic)
     }
 
@@ -281,12 +318,12 @@ fn check_read_preference(argument: &Argument<'_>) -> Result<()> {
 }
 
 /// The time itself needs no looking at: one node's clock is ahead of all it has told.
-fn check_cluster_time(value: RawValue<'_>) -> Result<()> {
+fn parse_cluster_time(value: RawValue<'_>) -> Result<Option<CommitTime>> {
     let Some(document) = value.as_document() else {
         return Err(Error::location(10065, "invalid parameter: expected an object ($clusterTime)"));
     };
     match document.get("clusterTime") {
-        Some(RawValue::Timestamp(_)) => Ok(()),
+        Some(RawValue::Timestamp(time)) => Ok(Some(time.to_bits())),
         Some(other) => Err(Error::user(
             ErrorCode::TypeMismatch,
             format!(

@@ -26,6 +26,7 @@ pub fn begin<'e>(
     let mut unit = Unit::new(engine, operation.clone(), durability);
     if let Some(ReadConcern::Snapshot { at }) = generic.read_concern
         && generic.autocommit.is_none()
+        && spec.name != "getMore"
     {
         unit.read_at = Some(snapshot_to_read(engine, at)?);
     }
@@ -55,6 +56,10 @@ pub fn begin<'e>(
 /// The snapshot of a read outside a transaction, kept for the reads that will ask for it again.
 fn snapshot_to_read(engine: &Engine, at: Option<CommitTime>) -> Result<Snapshot> {
     match at {
+        Some(time) if time > engine.store.now().max(engine.store.last_commit_time()) => Err(Error::user(
+            ErrorCode::InvalidOptions,
+            "readConcern atClusterTime value must not be greater than the current clusterTime",
+        )),
         Some(time) => engine.history.at(time),
         None => {
             let snapshot = engine.store.snapshot();

@@ -102,7 +102,7 @@ mod tests {
         let options = EngineOptions {
             data: Some(dir.path().join("data")),
             durability: Durability::Relaxed,
-            cache_bytes: Some(16 << 20),
+            storage: kilim_storage::Options { cache_bytes: 16 << 20, ..Default::default() },
             test_commands: false,
         };
         let engine = Engine::open(options).unwrap();

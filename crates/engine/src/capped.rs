@@ -145,7 +145,6 @@ pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) ->
     let operation = unit.operation.clone();
     let temporary = Namespace {
         database: namespace.database.clone(),
-        // Begins as those do that a crash leaves behind and the next start drops.
         collection: format!("{TEMPORARY}{:016x}", rand::random::<u64>()),
     };
     // No writer comes in before the other is in its place.
@@ -160,7 +159,7 @@ pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) ->
             format!("{namespace} cannot be converted while patterns are declared on it: drop them first"),
         ));
     }
-    engine.create_collection(&temporary, options)?;
+    engine.create_temporary(&temporary, options)?;
     let copied =
         copy(unit, namespace, &temporary).and_then(|()| engine.put_in_place(&operation, &temporary, &source));
     if copied.is_err() {
@@ -186,7 +185,7 @@ impl Engine {
     fn put_in_place(&self, operation: &Operation, new: &Namespace, old: &Collection) -> Result<()> {
         let (new, _held) = self.hold(operation, new)?;
         let _ids = self.ids.lock();
-        let renamed = Collection { namespace: old.namespace.clone(), ..(*new).clone() };
+        let renamed = Collection { namespace: old.namespace.clone(), temporary: false, ..(*new).clone() };
         let mut transaction = self.store.begin();
         forget(&mut transaction, old);
         save(&mut transaction, &renamed);

@@ -43,6 +43,8 @@ pub struct Collection {
     pub id: CollectionId,
     pub uuid: [u8; 16],
     pub namespace: Namespace,
+    /// It is being filled and will be renamed. The next start drops it.
+    pub temporary: bool,
     /// What `create` was given, as listCollections shows it.
     pub options: Document,
     /// How its texts compare where nobody says otherwise. `None` is the simple collation.
@@ -118,6 +120,11 @@ impl Catalog {
     /// The collections of one database, by name.
     pub fn database<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<Collection>> {
         of_database(&self.collections, name)
+    }
+
+    /// Whether a collection or view is in the database, by whatever name an earlier version accepted.
+    pub fn has_database(&self, name: &str) -> bool {
+        self.database(name).next().is_some() || self.database_views(name).next().is_some()
     }
 
     /// The views of one database, by name.
@@ -393,6 +400,9 @@ impl Collection {
         document.push("uuid", Value::Binary { subtype: 4, bytes: self.uuid.to_vec() });
         document.push("options", self.options.clone());
         document.push("indexes", indexes);
+        if self.temporary {
+            document.push("temporary", true);
+        }
         document
     }
 
@@ -415,6 +425,7 @@ impl Collection {
             id,
             uuid: bytes.try_into().ok()?,
             namespace,
+            temporary: matches!(document.get("temporary"), Some(RawValue::Bool(true))),
             collation: default_collation(options.as_raw()).ok()?,
             validation: Validation::of(options.as_raw()).ok()?,
             capped: Capped::of(options.as_raw()),

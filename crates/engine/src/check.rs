@@ -8,6 +8,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kilim_error::{Error, Result};
 use kilim_storage::{Durability, Options, Space, check};
@@ -97,15 +98,16 @@ pub fn check_directory(dir: &Path, cache_bytes: Option<u64>) -> Result<Checked> 
 }
 
 fn open(dir: &Path, cache_bytes: Option<u64>) -> Result<Arc<Engine>> {
-    let mut options = Options::default();
+    // What was written is lost, so closing has nothing to put on disk.
+    let mut storage = Options { close_within: Duration::ZERO, ..Options::default() };
     if let Some(bytes) = cache_bytes {
-        options.cache_bytes = bytes;
+        storage.cache_bytes = bytes;
     }
-    let store = check::open_to_look(dir, options)?;
+    let store = check::open_to_look(dir, storage.clone())?;
     let options = EngineOptions {
         data: Some(dir.to_owned()),
         durability: Durability::Relaxed,
-        cache_bytes,
+        storage,
         test_commands: false,
     };
     Engine::over(store, options)

@@ -25,6 +25,8 @@ pub struct Cursor {
     pub namespace: Namespace,
     pub collection: Option<CollectionId>,
     pub session: Option<SessionId>,
+    /// The connection it was opened by: whoever holds most cursors loses some first.
+    pub connection: u64,
     /// The transaction it was opened in; only that one may read on.
     pub transaction: Option<i64>,
     pub source: Source,
@@ -90,6 +92,7 @@ impl Cursor {
             namespace,
             collection: None,
             session: None,
+            connection: 0,
             transaction: None,
             source,
             returned: 0,
@@ -157,9 +160,16 @@ pub(crate) fn check_size(document: RawDocument<'_>) -> Result<()> {
 }
 
 /// All open cursors.
-#[derive(Default)]
 pub struct Cursors {
     open: Mutex<HashMap<i64, Slot>>,
+    /// How many may be open.
+    max: usize,
+}
+
+impl Default for Cursors {
+    fn default() -> Cursors {
+        Cursors::with_limit(limits::CURSORS_MAX)
+    }
 }
 
 /// Kept in place while a getMore runs, so that killCursors finds it.
@@ -208,14 +218,26 @@ impl Owner {
 }
 
 impl Cursors {
+    pub fn with_limit(max: usize) -> Cursors {
+        Cursors { open: Mutex::default(), max }
+    }
+
     /// Registers a cursor and gives its id: never zero, which means "exhausted", and hard to guess.
+    ///
+    /// Where too many are open, the connection that opened most of them loses the ones it has left alone longest, so
+    /// that one client cannot end the reads of the others. Its next getMore finds no cursor, as after a timeout.
     pub fn open(&self, cursor: Cursor) -> Result<i64> {
+        // Dropped behind the lock: an executor may hold much.
+        let _closed;
         let mut open = self.open.lock();
-        if open.len() >= limits::CURSORS_MAX {
-            return Err(Error::user(
-                ErrorCode::BadValue,
-                format!("too many open cursors: {}; close some, or read them to the end", open.len()),
-            ));
+        if open.len() >= self.max {
+            _closed = close_of_greediest(&mut open, (self.max / 100).max(1));
+            if open.len() >= self.max {
+                return Err(Error::user(
+                    ErrorCode::BadValue,
+                    format!("too many open cursors: {}; close some, or read them to the end", open.len()),
+                ));
+            }
         }
         loop {
             let id = rand::random::<i64>() & i64::MAX;
@@ -338,6 +360,29 @@ impl Cursors {
         }
         drop(open);
     }
+}
+
+/// Closes idle cursors of the connection that has most, longest idle first, and gives them back.
+///
+/// Several at once, because finding them looks at all that are open. Cursors that a client asked never to time out
+/// stay, and so do those that are being read.
+fn close_of_greediest(open: &mut HashMap<i64, Slot>, count: usize) -> Vec<Slot> {
+    let idle = |slot: &Slot| match slot {
+        Slot::Idle { cursor, since } if !cursor.immortal => Some((cursor.connection, *since)),
+        _ => None,
+    };
+    let mut held: HashMap<u64, usize> = HashMap::new();
+    for (connection, _) in open.values().filter_map(idle) {
+        *held.entry(connection).or_default() += 1;
+    }
+    let Some((&greediest, _)) = held.iter().max_by_key(|(_, count)| **count) else { return Vec::new() };
+    let mut oldest: Vec<(Instant, i64)> = open
+        .iter()
+        .filter_map(|(&id, slot)| idle(slot).filter(|(by, _)| *by == greediest).map(|(_, since)| (since, id)))
+        .collect();
+    oldest.sort_unstable();
+    oldest.truncate(count);
+    oldest.iter().filter_map(|(_, id)| open.remove(id)).collect()
 }
 
 fn not_found(id: i64) -> Error {

@@ -95,6 +95,22 @@ impl Engine {
         Ok(time)
     }
 
+    /// Makes a collection that is filled before it is renamed. It is marked in the catalog, so that the next start
+    /// drops it if that never happens.
+    pub(crate) fn create_temporary(&self, namespace: &Namespace, options: Document) -> Result<()> {
+        let mut ids = self.ids.lock();
+        if self.collection(namespace).is_some() {
+            return Err(exists(namespace));
+        }
+        let mut transaction = self.store.begin();
+        let collection = Collection { temporary: true, ..self.new_collection(&mut ids, namespace, options)? };
+        save(&mut transaction, &collection);
+        ids.save(&mut transaction);
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert(Arc::new(collection)));
+        Ok(())
+    }
+
     /// The collection, made where it is missing, for the first write into it.
     ///
     /// Its commit is only queued: the write that follows is queued behind it, so it is durable no later
@@ -171,6 +187,7 @@ impl Engine {
             id: ids.next_collection(),
             uuid: new_uuid(),
             namespace: namespace.clone(),
+            temporary: false,
             capped: Capped::of(options.as_raw()),
             clustered: options.get("clusteredIndex").is_some(),
             options,
@@ -240,20 +257,48 @@ impl Engine {
         Ok(collection)
     }
 
-    /// `dropDatabase`: one collection after the other, so a crash leaves a smaller database. What is made
-    /// meanwhile stays: writers who go on would otherwise keep it from ending.
+    /// `dropDatabase`: collections and views go in one commit, so that a crash leaves all of them or none. Patterns go
+    /// in a commit before. Collections that are made meanwhile stay: otherwise writers could keep this from ending.
     pub fn drop_database(&self, operation: &Arc<Operation>, name: &str) -> Result<()> {
-        self.drop_all_patterns(operation, name)?;
-        for collection in self.catalog().database(name) {
-            match self.drop_collection(operation, &collection.namespace) {
-                Err(error) if error.code() == ErrorCode::NamespaceNotFound => {}
-                result => drop(result?),
+        loop {
+            self.drop_all_patterns(operation, name)?;
+            let mut all: Vec<Arc<Collection>> = self.catalog().database(name).cloned().collect();
+            // By id, as everybody does who holds several.
+            all.sort_unstable_by_key(|collection| collection.id);
+            let _held = self.hold_together(operation, &all)?;
+            let ids = self.ids.lock();
+            if !self.patterns().of(name).is_empty() {
+                // Declared while we waited.
+                continue;
             }
+            // What was dropped, renamed or given an index while we waited is taken as it is now.
+            let catalog = self.catalog();
+            let now = all.iter().filter_map(|seen| catalog.by_id(seen.id));
+            let gone: Vec<Arc<Collection>> =
+                now.filter(|collection| collection.namespace.database == name).cloned().collect();
+            let views: Vec<Namespace> =
+                catalog.database_views(name).map(|view| view.namespace.clone()).collect();
+            let mut transaction = self.store.begin();
+            gone.iter().for_each(|collection| forget(&mut transaction, collection));
+            for view in &views {
+                transaction.delete(Space::Meta, &layout::view_meta_key(view));
+            }
+            transaction.commit(Durability::Durable)?;
+            self.publish(|catalog| {
+                for collection in &gone {
+                    catalog.remove(&collection.namespace);
+                }
+                for view in &views {
+                    catalog.remove_view(view);
+                }
+            });
+            drop(ids);
+            for collection in gone {
+                self.cursors.close_of_collection(collection.id);
+                collection.end_builds();
+            }
+            return Ok(());
         }
-        for view in self.catalog().database_views(name) {
-            self.drop_view(&view.namespace)?;
-        }
-        Ok(())
     }
 
     /// `renameCollection`: ids stay, so nothing but the catalog changes, across databases too. A target that
@@ -326,7 +371,8 @@ impl Engine {
                 continue;
             }
             self.check_case(&to.database)?;
-            let renamed = Arc::new(Collection { namespace: to.clone(), ..(*current).clone() });
+            let renamed =
+                Arc::new(Collection { namespace: to.clone(), temporary: false, ..(*current).clone() });
             let before = self.patterns();
             let ended = ending_with(&before, to);
             let mut next = || PatternId(ids.next_index().0);

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kilim_error::Result;
-use kilim_storage::{Direction, Durability, Options, Snapshot, Space, Store};
+use kilim_storage::{Direction, Durability, Options as StorageOptions, Snapshot, Space, Store};
 use parking_lot::{Mutex, RwLock};
 
 use crate::backup::Backups;
@@ -35,7 +35,8 @@ pub struct EngineOptions {
     pub data: Option<PathBuf>,
     /// What a write without a write concern of its own waits for.
     pub durability: Durability,
-    pub cache_bytes: Option<u64>,
+    /// How the store uses memory and disk.
+    pub storage: StorageOptions,
     /// Enables `configureFailPoint`.
     pub test_commands: bool,
 }
@@ -74,13 +75,9 @@ pub struct Engine {
 
 impl Engine {
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>> {
-        let mut storage = Options::default();
-        if let Some(bytes) = options.cache_bytes {
-            storage.cache_bytes = bytes;
-        }
         let store = match &options.data {
-            Some(directory) => Store::open(directory, storage)?,
-            None => Store::in_memory(storage),
+            Some(directory) => Store::open(directory, options.storage.clone())?,
+            None => Store::in_memory(options.storage.clone()),
         };
         Engine::over(store, options)
     }
@@ -132,7 +129,7 @@ impl Engine {
         self.cursors.clear();
         self.backups.clear();
         self.sessions.abort_all();
-        self.store.sync()
+        self.store.clone().close()
     }
 
     pub(crate) fn weak(&self) -> Weak<Engine> {

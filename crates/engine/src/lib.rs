@@ -36,5 +36,6 @@ pub mod view;
 pub mod write;
 
 pub use engine::{Engine, EngineOptions};
-pub use kilim_storage::{CommitTime, Durability, Snapshot};
-pub use namespace::{Namespace, check_database};
+pub use kilim_query::names::check_database;
+pub use kilim_storage::{CommitTime, Durability, Options as StorageOptions, Snapshot};
+pub use namespace::Namespace;

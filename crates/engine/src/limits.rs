@@ -32,6 +32,12 @@ pub const TRANSACTION_LOCK_WAIT: Duration = Duration::from_millis(5);
 /// The uncommitted writes of one transaction live in memory.
 pub const TRANSACTION_BYTES_MAX: usize = 256 * 1024 * 1024;
 
+/// The uncommitted writes of all open transactions together. Beyond it those that have written much are refused.
+pub const TRANSACTIONS_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// What a transaction may write even then: small ones go on while large ones fill the memory.
+pub const TRANSACTION_BYTES_SPARED: usize = 1024 * 1024;
+
 /// Open cursors of the whole server; each pins a snapshot and some memory.
 pub const CURSORS_MAX: usize = 100_000;
 
@@ -55,7 +61,6 @@ pub const INDEXES_MAX: usize = 64;
 
 /// `db.collection` in bytes, as on MongoDB.
 pub const NAMESPACE_BYTES_MAX: usize = 255;
-pub const DATABASE_NAME_BYTES_MAX: usize = 63;
 
 /// Children that a check of groups holds in memory at once.
 pub const VERIFY_PART_DOCUMENTS: u64 = 100_000;

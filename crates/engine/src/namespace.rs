@@ -3,6 +3,7 @@
 use std::fmt;
 
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::names::{self, check_database};
 
 use crate::limits;
 
@@ -20,14 +21,7 @@ impl Namespace {
         if collection.is_empty() {
             return Err(invalid(format!("Invalid namespace specified '{database}.'")));
         }
-        if collection.contains('\0') {
-            return Err(invalid(format!(
-                "namespaces cannot have embedded null characters: '{database}.{collection}'"
-            )));
-        }
-        if collection.starts_with('.') {
-            return Err(invalid(format!("Collection names cannot start with '.': {collection}")));
-        }
+        names::check_parts(database, collection)?;
         Ok(Namespace { database: database.to_owned(), collection: collection.to_owned() })
     }
 
@@ -58,6 +52,8 @@ impl Namespace {
     /// What a collection about to be made must also satisfy.
     pub fn check_creatable(&self) -> Result<()> {
         let Namespace { database, collection } = self;
+        // Stages and patterns make namespaces of names that were parsed elsewhere.
+        Namespace::parse(database, collection)?;
         if collection.contains('$') {
             return Err(invalid(format!("Invalid collection name: {collection}")));
         }
@@ -76,14 +72,6 @@ impl Namespace {
         }
         Ok(())
     }
-}
-
-pub fn check_database(name: &str) -> Result<()> {
-    let bad = |character: char| matches!(character, '/' | '\\' | '.' | ' ' | '"' | '\0' | '$');
-    if name.is_empty() || name.len() > limits::DATABASE_NAME_BYTES_MAX || name.contains(bad) {
-        return Err(invalid(format!("Invalid database name: '{name}'")));
-    }
-    Ok(())
 }
 
 fn invalid(message: String) -> Error {

@@ -18,6 +18,10 @@ pub struct Operation {
     pub connection: u64,
     pub started: Instant,
     killed: AtomicBool,
+    /// Nobody is there to read the answer.
+    abandoned: AtomicBool,
+    /// Whether it then need not go on: it reads. Writes are done also for clients that do not wait for them.
+    ends_with_client: AtomicBool,
     stopping: Arc<AtomicBool>,
     kind: Mutex<&'static str>,
     deadline: Mutex<Option<Instant>>,
@@ -46,6 +50,12 @@ impl Operation {
         if self.killed.load(Ordering::Relaxed) {
             return Err(Error::user(ErrorCode::Interrupted, "operation was interrupted"));
         }
+        if self.abandoned.load(Ordering::Relaxed) {
+            return Err(Error::user(
+                ErrorCode::ClientDisconnect,
+                "operation was interrupted because the client disconnected",
+            ));
+        }
         if self.stopping.load(Ordering::Relaxed) {
             return Err(Error::user(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown"));
         }
@@ -59,6 +69,11 @@ impl Operation {
 
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Relaxed);
+    }
+
+    /// Says that the operation may end when its client is gone.
+    pub fn end_with_client(&self) {
+        self.ends_with_client.store(true, Ordering::Relaxed);
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -120,6 +135,8 @@ impl Operations {
             connection,
             started: Instant::now(),
             killed: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            ends_with_client: AtomicBool::new(false),
             stopping: self.stopping.clone(),
             kind: Mutex::new("none"),
             deadline: Mutex::new(None),
@@ -140,6 +157,15 @@ impl Operations {
     pub fn kill(&self, id: i64) {
         if let Some(operation) = self.running.lock().get(&id) {
             operation.kill();
+        }
+    }
+
+    /// Ends what runs for a client that is gone, unless it writes.
+    pub fn abandon(&self, connection: u64) {
+        for operation in self.running.lock().values().filter(|operation| operation.connection == connection) {
+            if operation.ends_with_client.load(Ordering::Relaxed) {
+                operation.abandoned.store(true, Ordering::Relaxed);
+            }
         }
     }
 

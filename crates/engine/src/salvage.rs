@@ -317,6 +317,7 @@ fn lost_collection(id: u32, ids: &mut Ids) -> Collection {
         collation: None,
         validation: None,
         clustered: false,
+        temporary: false,
         capped: None,
         indexes: Arc::from([Arc::new(index)]),
         building: Arc::from([]),

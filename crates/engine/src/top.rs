@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use kilim_query::names;
 use parking_lot::RwLock;
 
 use crate::metrics::{Histogram, Latency};
@@ -57,6 +58,10 @@ impl Top {
                 usage.add(what, time);
                 return;
             }
+        }
+        // The command was refused, and no reply can hold such a name.
+        if names::check_parts(database, collection).is_err() {
+            return;
         }
         let mut used = self.used.write();
         if used.values().map(|collections| collections.len()).sum::<usize>() >= COLLECTIONS_MAX {

@@ -11,6 +11,7 @@ use kilim_bson::{Array, Document, RawArray, RawDocument, Timestamp, Value, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
+use kilim_query::names;
 use kilim_query::stage::{self, Context, Pipeline, Place, Position};
 use kilim_storage::{Durability, Space};
 
@@ -66,6 +67,19 @@ impl View {
         Pipeline::parse(self.pipeline.as_raw(), &Context::new(&scope, &self.namespace.database, Place::View))
     }
 
+    /// Refuses what mongod does not let a view stand on.
+    pub fn check_on(&self) -> Result<()> {
+        let Namespace { database, collection } = &self.on;
+        names::check_parts(database, collection)?;
+        match collection.contains('$') {
+            true => Err(Error::user(
+                ErrorCode::InvalidNamespace,
+                format!("invalid name for 'viewOn': {collection}"),
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// The `options` of listCollections, and but for its name the document in `system.views`.
     pub fn options(&self) -> Document {
         let mut options = doc! {"viewOn": &self.on.collection};
@@ -91,7 +105,14 @@ impl View {
         let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
         let on = document.get("viewOn")?.as_str()?;
         let pipeline = document.get("pipeline")?.as_array()?.to_array();
-        View::new(namespace, on, pipeline, default_collation(document).ok()?).ok()
+        let collation = default_collation(document).ok()?;
+        let checked = View::new(namespace.clone(), on, pipeline.clone(), collation.clone());
+        // An earlier version may have accepted what is refused now. Such a view must be there to be dropped; reading it
+        // parses the pipeline again and fails.
+        Some(checked.unwrap_or_else(|_| {
+            let on = Namespace { database: namespace.database.clone(), collection: on.to_owned() };
+            View { reads: vec![on.clone()], namespace, on, pipeline, collation }
+        }))
     }
 }
 
@@ -154,6 +175,7 @@ impl Engine {
     /// `create` with `viewOn`.
     pub fn create_view(&self, view: View) -> Result<()> {
         view.namespace.check_creatable()?;
+        view.check_on()?;
         let _ids = self.ids.lock();
         let catalog = self.catalog();
         self.check_view_is_new(&view.namespace)?;
@@ -176,6 +198,7 @@ impl Engine {
 
     /// `collMod` of a view: gives it another definition.
     pub fn modify_view(&self, view: View) -> Result<()> {
+        view.check_on()?;
         let _ids = self.ids.lock();
         let catalog = self.catalog();
         if catalog.view(&view.namespace).is_none() {

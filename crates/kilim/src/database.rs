@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use kilim_bson::RawValue;
-use kilim_engine::{Engine, EngineOptions};
+use kilim_engine::{Engine, EngineOptions, StorageOptions};
 
 use crate::action::{Aggregate, CreateCollection};
 use crate::collection::Collection;
@@ -60,7 +60,7 @@ impl Drop for Shared {
 #[must_use]
 pub struct OpenOptions {
     durability: Durability,
-    cache_bytes: Option<u64>,
+    storage: StorageOptions,
 }
 
 impl OpenOptions {
@@ -70,9 +70,22 @@ impl OpenOptions {
         self
     }
 
-    /// Memory for blocks that were read.
+    /// Memory for pages that were read and for rows that are not on disk in their final place yet.
     pub fn cache_bytes(mut self, bytes: u64) -> OpenOptions {
-        self.cache_bytes = Some(bytes);
+        self.storage.cache_bytes = bytes;
+        self
+    }
+
+    /// Writes are refused while the disk has less than this free; by default a part of the disk's size.
+    pub fn free_space_reserve_bytes(mut self, bytes: u64) -> OpenOptions {
+        self.storage.free_space_reserve_bytes = Some(bytes);
+        self
+    }
+
+    /// How long [`Database::close`] may work on putting everything in its final place; five seconds by default.
+    /// What is not done by then is done at the next start.
+    pub fn close_within(mut self, time: Duration) -> OpenOptions {
+        self.storage.close_within = time;
         self
     }
 
@@ -88,7 +101,7 @@ impl OpenOptions {
         let engine = Engine::open(EngineOptions {
             data: directory.map(Path::to_owned),
             durability: self.durability,
-            cache_bytes: self.cache_bytes,
+            storage: self.storage,
             test_commands: false,
         })?;
         let shared = Arc::new(Shared { engine });
@@ -127,7 +140,7 @@ impl Database {
     }
 
     pub fn options() -> OpenOptions {
-        OpenOptions { durability: Durability::Durable, cache_bytes: None }
+        OpenOptions { durability: Durability::Durable, storage: StorageOptions::default() }
     }
 
     /// Another database of the same directory.

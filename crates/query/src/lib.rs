@@ -5,6 +5,7 @@ pub mod digest;
 pub mod expression;
 pub mod filter;
 pub mod interrupt;
+pub mod names;
 mod path;
 pub mod projection;
 pub mod sort;

@@ -4,12 +4,15 @@
 //! allocation here. A fault in a message is answered or ends the connection as on MongoDB
 //! ([`Refusal`]); a panic in a command becomes `InternalError` and the connection goes on.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use kilim_bson::{Document, RawDocument};
+use kilim_bson::Document;
 use kilim_commands::{Reply, Request};
 use kilim_error::{Error, ErrorCode};
 use kilim_wire::{
@@ -19,7 +22,10 @@ use kilim_wire::{
 use tracing::{debug, error, warn};
 
 use crate::frames::{Frames, Next};
-use crate::limits::{BUFFER_BYTES_KEPT, IDLE};
+use crate::limits::{
+    BUFFER_BYTES_KEPT, IDLE, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, REPLY_PATIENCE, WRITE_BYTES,
+};
+use crate::memory::{Memory, Share};
 use crate::service::Service;
 
 /// What the rest of the server sees of a connection.
@@ -28,6 +34,11 @@ pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,
     activity: AtomicU8,
+    /// Bytes of the shared budget that a message being read or written holds.
+    held: AtomicUsize,
+    /// When a byte of it was last moved, in milliseconds since `started`.
+    moved_at: AtomicU64,
+    started: Instant,
 }
 
 const WAITING: u8 = 0;
@@ -36,7 +47,14 @@ const STREAMING: u8 = 2;
 
 impl Peer {
     pub(crate) fn new(stream: TcpStream, address: SocketAddr) -> Peer {
-        Peer { stream, address, activity: AtomicU8::new(WAITING) }
+        Peer {
+            stream,
+            address,
+            activity: AtomicU8::new(WAITING),
+            held: AtomicUsize::new(0),
+            moved_at: AtomicU64::new(0),
+            started: Instant::now(),
+        }
     }
 
     /// A request is being answered for which the end of the server may wait. A stream of replies is
@@ -48,15 +66,54 @@ impl Peer {
     fn set_activity(&self, activity: u8) {
         self.activity.store(activity, Ordering::Relaxed);
     }
+
+    /// Whether a request is being worked on, streams of replies included.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.activity.load(Ordering::Relaxed) != WAITING
+    }
+
+    /// Bytes that would be free if the connection were cut: those of a message of which no byte has moved for a while.
+    pub(crate) fn is_stalled(&self, patience: Duration) -> Option<usize> {
+        let held = self.held.load(Ordering::Relaxed);
+        let moved_at = Duration::from_millis(self.moved_at.load(Ordering::Relaxed));
+        (held > 0 && self.started.elapsed().saturating_sub(moved_at) >= patience).then_some(held)
+    }
+
+    /// A message begins to move, or its share is given back.
+    fn holds(&self, bytes: usize) {
+        self.moved();
+        self.held.store(bytes, Ordering::Relaxed);
+    }
+
+    fn moved(&self) {
+        self.moved_at.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether the client has closed its side.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut asked = libc::pollfd { fd: self.stream.as_raw_fd(), events: READ_CLOSED, revents: 0 };
+        // SAFETY: the descriptor is open as long as the stream, and the struct outlives the call.
+        let answered = unsafe { libc::poll(&mut asked, 1, 0) };
+        answered > 0 && asked.revents & (READ_CLOSED | libc::POLLHUP | libc::POLLERR) != 0
+    }
 }
+
+/// What the kernel reports once the peer has closed its side, unread bytes or not.
+#[cfg(target_os = "linux")]
+const READ_CLOSED: libc::c_short = libc::POLLRDHUP;
+#[cfg(not(target_os = "linux"))]
+const READ_CLOSED: libc::c_short = libc::POLLHUP;
 
 pub(crate) struct Connection<'s, S: Service> {
     id: u64,
     peer: &'s Peer,
     stopping: &'s AtomicBool,
     service: &'s S,
+    memory: &'s Arc<Memory>,
     client: S::Client,
     frames: Frames,
+    /// The budget's bytes for the message at hand.
+    share: Option<Share>,
     unpacked: Vec<u8>,
     replies: Replies,
 }
@@ -67,6 +124,8 @@ struct Replies {
     out: Vec<u8>,
     packed: Vec<u8>,
     last_id: i32,
+    /// The budget's bytes for the buffers.
+    share: Option<Share>,
     /// Bytes written since they were last counted.
     sent: u64,
 }
@@ -126,20 +185,33 @@ enum After {
 }
 
 impl<'s, S: Service> Connection<'s, S> {
-    pub(crate) fn new(id: u64, peer: &'s Peer, stopping: &'s AtomicBool, service: &'s S) -> Self {
+    pub(crate) fn new(
+        id: u64,
+        peer: &'s Peer,
+        stopping: &'s AtomicBool,
+        service: &'s S,
+        memory: &'s Arc<Memory>,
+    ) -> Self {
         // A socket without a name is about to fail anyway; any address serves until then.
         let local = peer.stream.local_addr().unwrap_or(peer.address);
         let client = service.connect(id, peer.address, local);
         let (frames, unpacked, replies) = (Frames::new(), Vec::new(), Replies::default());
-        Connection { id, peer, stopping, service, client, frames, unpacked, replies }
+        let share = None;
+        Connection { id, peer, stopping, service, memory, client, frames, share, unpacked, replies }
     }
 
     /// Serves until the connection ends. An error is one of the socket.
     pub(crate) fn serve(mut self) -> io::Result<()> {
         loop {
             self.shrink_when_idle()?;
-            let header = match self.frames.next(&mut &self.peer.stream)? {
+            let header = match self.frames.next(&mut Watched { peer: self.peer })? {
                 Next::Frame(header) => header,
+                Next::Large(header) => {
+                    if !self.make_room(&header) {
+                        return Ok(());
+                    }
+                    continue;
+                }
                 Next::End => return Ok(()),
                 Next::Refused(_) if self.frames.received().starts_with(b"GET ") => {
                     return (&self.peer.stream).write_all(TO_A_BROWSER.as_bytes());
@@ -149,6 +221,8 @@ impl<'s, S: Service> Connection<'s, S> {
                     return Ok(());
                 }
             };
+            // Read to its end: from here on the server is slow, not the client.
+            self.peer.holds(0);
             self.peer.set_activity(RUNNING);
             let after = self.answer(&header)?;
             self.peer.set_activity(WAITING);
@@ -158,6 +232,27 @@ impl<'s, S: Service> Connection<'s, S> {
                 return Ok(());
             }
         }
+    }
+
+    /// Takes the share of a large message before it is read; whether there was one. The share of the message before is
+    /// kept as long as its buffer.
+    fn make_room(&mut self, header: &Header) -> bool {
+        if self.share.as_ref().is_none_or(|share| share.bytes() < header.length) {
+            self.share = None;
+            self.share = self.memory.take(header.length.max(self.frames.bytes()), MEMORY_PATIENCE);
+        }
+        let Some(share) = &self.share else {
+            warn!(
+                connection = self.id,
+                peer = %self.peer.address,
+                bytes = header.length,
+                "no memory is left for the message, connection ended"
+            );
+            return false;
+        };
+        self.peer.holds(share.bytes());
+        self.frames.allow(header.length);
+        true
     }
 
     fn answer(&mut self, header: &Header) -> io::Result<After> {
@@ -195,7 +290,8 @@ impl<'s, S: Service> Connection<'s, S> {
                 return Ok(After::GoOn);
             }
             let next = reply.exhaust_next;
-            self.replies.send(self.peer, manner, reply.document.as_raw(), next.is_some())?;
+            let room = &mut Room { memory: self.memory, message: &mut self.share };
+            self.replies.send(self.peer, room, manner, reply.document, next.is_some())?;
             let Some(next) = next else { return Ok(After::GoOn) };
             if self.stopping.load(Ordering::Relaxed) {
                 return Ok(After::Close);
@@ -220,14 +316,16 @@ impl<'s, S: Service> Connection<'s, S> {
             Refusal::Answer(_) if !manner.wants_reply() => {}
             Refusal::Answer(error) => {
                 let document = self.service.refuse(&error);
-                self.replies.send(self.peer, manner, document.as_raw(), false)?;
+                let room = &mut Room { memory: self.memory, message: &mut self.share };
+                self.replies.send(self.peer, room, manner, document, false)?;
             }
             Refusal::AnswerQueryFailure(error) => {
                 let mut document = Document::new();
                 document.push("$err", error.to_string());
                 document.push("code", error.code().0);
                 document.push("ok", 0.0);
-                self.replies.send_legacy(self.peer, manner, ReplyFlags::QUERY_FAILURE, document.as_raw())?;
+                let room = &mut Room { memory: self.memory, message: &mut self.share };
+                self.replies.send_legacy(self.peer, room, manner, ReplyFlags::QUERY_FAILURE, document)?;
             }
         }
         Ok(After::GoOn)
@@ -263,8 +361,10 @@ impl<'s, S: Service> Connection<'s, S> {
         {
             self.frames.shrink();
             self.unpacked = Vec::new();
+            self.share = None;
             self.replies.out = Vec::new();
             self.replies.packed = Vec::new();
+            self.replies.share = None;
         }
         Ok(())
     }
@@ -274,12 +374,13 @@ impl Replies {
     fn send(
         &mut self,
         peer: &Peer,
+        room: &mut Room<'_>,
         manner: Manner,
-        document: RawDocument<'_>,
+        document: Document,
         more_to_come: bool,
     ) -> io::Result<()> {
         if manner.legacy {
-            return self.send_legacy(peer, manner, ReplyFlags::AWAIT_CAPABLE, document);
+            return self.send_legacy(peer, room, manner, ReplyFlags::AWAIT_CAPABLE, document);
         }
         let mut flags = Flags(manner.flags.0 & Flags::CHECKSUM_PRESENT.0);
         if more_to_come {
@@ -287,41 +388,88 @@ impl Replies {
         }
         let id = self.next_id();
         self.out.clear();
-        write_op_msg(&mut self.out, id, manner.response_to, flags, document, &[]);
-        self.write(peer, manner)
+        write_op_msg(&mut self.out, id, manner.response_to, flags, document.as_raw(), &[]);
+        // Not held besides while the client takes its time.
+        drop(document);
+        self.write(peer, room, manner)
     }
 
     fn send_legacy(
         &mut self,
         peer: &Peer,
+        room: &mut Room<'_>,
         manner: Manner,
         flags: ReplyFlags,
-        document: RawDocument<'_>,
+        document: Document,
     ) -> io::Result<()> {
         let id = self.next_id();
         self.out.clear();
-        write_op_reply(&mut self.out, id, manner.response_to, flags, document);
-        self.write(peer, manner)
+        write_op_reply(&mut self.out, id, manner.response_to, flags, document.as_raw());
+        self.write(peer, room, manner)
     }
 
-    fn write(&mut self, peer: &Peer, manner: Manner) -> io::Result<()> {
-        match manner.compressor {
-            None => {
-                self.sent += self.out.len() as u64;
-                (&peer.stream).write_all(&self.out)
-            }
+    fn write(&mut self, peer: &Peer, room: &mut Room<'_>, manner: Manner) -> io::Result<()> {
+        let bytes = match manner.compressor {
+            None => &self.out,
             Some(compressor) => {
                 self.packed.clear();
                 compress(&self.out, compressor, &mut self.packed)?;
-                self.sent += self.packed.len() as u64;
-                (&peer.stream).write_all(&self.packed)
+                &self.packed
             }
+        };
+        self.sent += bytes.len() as u64;
+        if bytes.len() <= MESSAGE_BYTES_FREE {
+            return (&peer.stream).write_all(bytes);
         }
+        // Kept with the buffers, whose capacity it counts.
+        let capacity = self.out.capacity() + self.packed.capacity();
+        if self.share.as_ref().is_none_or(|share| share.bytes() < capacity) {
+            self.share = None;
+            self.share = Some(room.take(capacity));
+        }
+        peer.holds(capacity);
+        for part in bytes.chunks(WRITE_BYTES) {
+            (&peer.stream).write_all(part)?;
+            peer.moved();
+        }
+        peer.holds(0);
+        Ok(())
     }
 
     fn next_id(&mut self) -> i32 {
         self.last_id = self.last_id.wrapping_add(1);
         self.last_id
+    }
+}
+
+/// Where a reply takes its share from.
+struct Room<'c> {
+    memory: &'c Arc<Memory>,
+    /// The share of the message that is answered.
+    message: &'c mut Option<Share>,
+}
+
+impl Room<'_> {
+    /// Nobody waits for room while holding some: before a reply waits, its message gives its share back. The message is
+    /// answered, and its buffer is used again or freed soon.
+    fn take(&mut self, bytes: usize) -> Share {
+        self.memory.take(bytes, Duration::ZERO).unwrap_or_else(|| {
+            *self.message = None;
+            self.memory.take_anyway(bytes, REPLY_PATIENCE)
+        })
+    }
+}
+
+/// A client's bytes, noted as they come.
+struct Watched<'p> {
+    peer: &'p Peer,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = (&self.peer.stream).read(out)?;
+        self.peer.moved();
+        Ok(count)
     }
 }
 

@@ -7,18 +7,22 @@ use std::io::{self, Read};
 
 use kilim_wire::{Header, Refusal};
 
-use crate::limits::{BUFFER_BYTES, BUFFER_BYTES_KEPT};
+use crate::limits::{BUFFER_BYTES, BUFFER_BYTES_KEPT, MESSAGE_BYTES_FREE};
 
 pub(crate) struct Frames {
     /// All of it initialised; `start..end` is what was read and not yet taken.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// How long a message may be that is read to its end.
+    allowed: usize,
 }
 
 pub(crate) enum Next {
     /// A whole message lies at the front: see [`Frames::front`].
     Frame(Header),
+    /// A large message begins, and waits for [`Frames::allow`] before more of it is read.
+    Large(Header),
     /// The peer has closed its side, perhaps in the middle of a message.
     End,
     Refused(Refusal),
@@ -26,7 +30,7 @@ pub(crate) enum Next {
 
 impl Frames {
     pub(crate) fn new() -> Frames {
-        Frames { buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 }
+        Frames { buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, allowed: MESSAGE_BYTES_FREE }
     }
 
     /// Reads until a whole message is there.
@@ -36,6 +40,7 @@ impl Frames {
             if let Some(head) = self.received().first_chunk() {
                 match Header::parse(head) {
                     Ok(header) if header.length <= self.received().len() => return Ok(Next::Frame(header)),
+                    Ok(header) if header.length > self.allowed => return Ok(Next::Large(header)),
                     Ok(header) => wanted = header.length,
                     Err(refusal) => return Ok(Next::Refused(refusal)),
                 }
@@ -50,6 +55,11 @@ impl Frames {
         }
     }
 
+    /// Lets the next message be so long.
+    pub(crate) fn allow(&mut self, length: usize) {
+        self.allowed = length;
+    }
+
     /// The message that [`Frames::next`] found.
     pub(crate) fn front(&self, header: &Header) -> &[u8] {
         &self.received()[..header.length]
@@ -58,6 +68,7 @@ impl Frames {
     /// Takes the message away.
     pub(crate) fn consume(&mut self, header: &Header) {
         self.start += header.length;
+        self.allowed = MESSAGE_BYTES_FREE;
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
@@ -65,6 +76,11 @@ impl Frames {
 
     pub(crate) fn received(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
+    }
+
+    /// What the buffer takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.buffer.len()
     }
 
     pub(crate) fn is_large(&self) -> bool {
@@ -140,7 +156,10 @@ mod tests {
         }
         bytes.resize(10_000, 0);
         let mut frames = Frames::new();
-        assert!(matches!(frames.next(&mut Pieces { bytes: &bytes, piece: 999 }).unwrap(), Next::End));
+        let stream = &mut Pieces { bytes: &bytes, piece: 999 };
+        assert!(matches!(frames.next(stream).unwrap(), Next::Large(_)), "its header alone is read");
+        frames.allow(48_000_000);
+        assert!(matches!(frames.next(stream).unwrap(), Next::End));
         assert!(frames.buffer.len() <= 20_000, "{}", frames.buffer.len());
     }
 
@@ -150,6 +169,7 @@ mod tests {
         let text = "x".repeat(1 << 20);
         write_op_msg(&mut bytes, 1, 0, Flags::NONE, doc! {"text": text.as_str()}.as_raw(), &[]);
         let mut frames = Frames::new();
+        frames.allow(bytes.len());
         let Next::Frame(header) = frames.next(&mut &bytes[..]).unwrap() else { panic!("a whole message") };
         frames.shrink();
         assert!(frames.is_large(), "not while a message is in it");

@@ -14,6 +14,7 @@ mod connection;
 mod frames;
 mod limits;
 mod listener;
+mod memory;
 mod metrics;
 mod service;
 mod shutdown;

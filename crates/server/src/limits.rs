@@ -32,11 +32,32 @@ pub(crate) const INTERRUPT: Duration = Duration::from_secs(2);
 /// How often the service's housekeeping runs.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 
+/// Messages and replies beyond this take a share of [`Limits::message_bytes_max`]; twenty thousand connections hold about
+/// a gigabyte below it, if every one of them is busy.
+pub(crate) const MESSAGE_BYTES_FREE: usize = BUFFER_BYTES_KEPT;
+
+/// How long a message waits for its share before the connection is ended.
+pub(crate) const MEMORY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a reply waits for its share before it is sent without.
+pub(crate) const REPLY_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A connection that holds a share while others wait for one, and has not moved a byte for so long, is cut.
+pub(crate) const STALLED: Duration = Duration::from_secs(1);
+
+/// How much of a reply is handed to the kernel at once: between two parts it is seen that the client reads.
+pub(crate) const WRITE_BYTES: usize = 256 * 1024;
+
+/// How often running requests are looked at: whether their client is still there.
+pub(crate) const WATCH: Duration = Duration::from_millis(100);
+
 /// Bounds that whoever starts the server may choose.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Connections beyond this are closed as soon as they are accepted.
     pub connections_max: usize,
+    /// What large messages and replies of all connections may hold together. A message has at most 48 MB.
+    pub message_bytes_max: usize,
     /// A client that takes no byte of a reply for so long is cut off. Generous, because a client may
     /// well think for minutes between two batches of an exhaust cursor.
     pub write_timeout: Duration,
@@ -48,6 +69,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections_max: 20_000,
+            message_bytes_max: 512 << 20,
             write_timeout: Duration::from_secs(300),
             stop_grace: Duration::from_secs(10),
         }

@@ -15,8 +15,9 @@ use tracing::{debug, warn};
 
 use crate::connection::{Connection, Peer};
 use crate::limits::{
-    BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, KEEP_ALIVE_SECONDS, Limits, STACK_BYTES, TICK,
+    BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, KEEP_ALIVE_SECONDS, Limits, STACK_BYTES, STALLED, TICK, WATCH,
 };
+use crate::memory::Memory;
 use crate::service::Service;
 
 /// A bound address. Clients may connect at once, and are answered once [`Listener::serve`] is called.
@@ -63,6 +64,7 @@ impl Listener {
 
     pub fn serve<S: Service>(self, service: S, limits: Limits) -> io::Result<Server<S>> {
         let limits = limits.within_reach();
+        let message_bytes_max = limits.message_bytes_max;
         let address = self.address();
         let shared = Arc::new(Shared {
             service,
@@ -70,6 +72,7 @@ impl Listener {
             stopping: AtomicBool::new(false),
             peers: Mutex::default(),
             ended: Condvar::new(),
+            memory: Memory::new(message_bytes_max),
         });
         let spawn =
             |name: &str, work: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(work);
@@ -81,7 +84,11 @@ impl Listener {
             let shared = shared.clone();
             Box::new(move || tick(&shared))
         })?;
-        Ok(Server { address, shared, acceptor: Some(acceptor), ticker: Some(ticker) })
+        let watcher = spawn("watch", {
+            let shared = shared.clone();
+            Box::new(move || watch(&shared))
+        })?;
+        Ok(Server { address, shared, acceptor: Some(acceptor), helpers: vec![ticker, watcher] })
     }
 }
 
@@ -90,7 +97,8 @@ pub struct Server<S: Service> {
     address: SocketAddr,
     shared: Arc<Shared<S>>,
     acceptor: Option<JoinHandle<()>>,
-    ticker: Option<JoinHandle<()>>,
+    /// Those that run now and then.
+    helpers: Vec<JoinHandle<()>>,
 }
 
 struct Shared<S> {
@@ -100,6 +108,8 @@ struct Shared<S> {
     peers: Mutex<HashMap<u64, Arc<Peer>>>,
     /// Told whenever a connection has ended, and when the server stops; goes with `peers`.
     ended: Condvar,
+    /// What messages hold.
+    memory: Arc<Memory>,
 }
 
 impl<S: Service> Server<S> {
@@ -128,7 +138,7 @@ impl<S: Service> Server<S> {
         // cannot reach the address, the acceptor is left to the end of the process.
         let woken = TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).is_ok();
         let acceptor = self.acceptor.take().filter(|_| woken);
-        for thread in acceptor.into_iter().chain(self.ticker.take()) {
+        for thread in acceptor.into_iter().chain(self.helpers.drain(..)) {
             let _ = thread.join();
         }
 
@@ -161,6 +171,18 @@ impl<S: Service> Drop for Server<S> {
 }
 
 impl<S> Shared<S> {
+    /// Waits; whether the server goes on.
+    fn sleep(&self, time: Duration) -> bool {
+        let mut peers = self.peers.lock();
+        let woken_at = std::time::Instant::now() + time;
+        while !self.stopping.load(Ordering::SeqCst) {
+            if self.ended.wait_until(&mut peers, woken_at).timed_out() {
+                break;
+            }
+        }
+        !self.stopping.load(Ordering::SeqCst)
+    }
+
     /// Waits for a condition of the peers to end, and says whether it did in time.
     fn wait_while(&self, limit: Duration, condition: impl Fn(&HashMap<u64, Arc<Peer>>) -> bool) -> bool {
         let deadline = std::time::Instant::now() + limit;
@@ -225,7 +247,7 @@ fn start<S: Service>(
     let serve = move || {
         debug!(connection = id, peer = %address, "connected");
         let shared = &registered.shared;
-        let ended = Connection::new(id, &peer, &shared.stopping, &shared.service).serve();
+        let ended = Connection::new(id, &peer, &shared.stopping, &shared.service, &shared.memory).serve();
         match ended {
             Ok(()) => debug!(connection = id, peer = %address, "disconnected"),
             Err(error) => debug!(connection = id, peer = %address, %error, "connection broke"),
@@ -250,19 +272,46 @@ impl<S> Drop for Registered<S> {
 }
 
 fn tick<S: Service>(shared: &Shared<S>) {
-    loop {
-        let mut peers = shared.peers.lock();
-        let woken_at = std::time::Instant::now() + TICK;
-        while !shared.stopping.load(Ordering::SeqCst) {
-            if shared.ended.wait_until(&mut peers, woken_at).timed_out() {
-                break;
+    while shared.sleep(TICK) {
+        shared.service.tick();
+    }
+}
+
+/// Tells the service of clients that have gone while their request runs, and cuts those that hold memory which others
+/// wait for and do nothing with it.
+fn watch<S: Service>(shared: &Shared<S>) {
+    let mut busy: Vec<(u64, Arc<Peer>)> = Vec::new();
+    while shared.sleep(WATCH) {
+        {
+            let peers = shared.peers.lock();
+            let running = peers.iter().filter(|(_, peer)| peer.is_busy());
+            busy.extend(running.map(|(id, peer)| (*id, peer.clone())));
+        }
+        for (id, peer) in busy.drain(..) {
+            if peer.is_gone() {
+                shared.service.client_is_gone(id);
             }
         }
-        drop(peers);
-        if shared.stopping.load(Ordering::SeqCst) {
+        let wanted = shared.memory.wants();
+        if wanted > 0 {
+            cut_stalled(&shared.peers.lock(), wanted);
+        }
+    }
+}
+
+/// Cuts connections that hold memory and have not moved a byte for a while, the largest first, until so much is free.
+fn cut_stalled(peers: &HashMap<u64, Arc<Peer>>, wanted: usize) {
+    let stalled = peers.values().filter_map(|peer| Some((peer.is_stalled(STALLED)?, peer)));
+    let mut stalled: Vec<(usize, &Arc<Peer>)> = stalled.collect();
+    stalled.sort_by_key(|(held, _)| std::cmp::Reverse(*held));
+    let mut freed = 0;
+    for (held, peer) in stalled {
+        if freed >= wanted {
             return;
         }
-        shared.service.tick();
+        warn!(peer = %peer.address, held, "a client neither sends nor reads while memory is short, cut off");
+        let _ = peer.stream.shutdown(std::net::Shutdown::Both);
+        freed += held;
     }
 }
 

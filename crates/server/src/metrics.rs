@@ -1,21 +1,23 @@
 //! Figures for Prometheus: `GET /metrics` on a port of its own, in the text format that it scrapes.
 //!
-//! One thread answers one request after the other and closes: a scraper comes every few seconds, alone.
+//! Each request has a thread and a few seconds, so that a slow client holds up neither others nor the end of the server.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kilim_commands::COMMANDS;
 use kilim_engine::Engine;
 use tracing::debug;
 
-/// Who asks this slowly is not Prometheus.
+/// What a request and its answer may take together. Who asks more slowly is not Prometheus.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Requests at once; further ones are closed unanswered. A scraper comes every few seconds, alone.
+const REQUESTS_MAX: usize = 16;
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 /// A running endpoint; dropping it ends it.
@@ -31,13 +33,15 @@ impl MetricsEndpoint {
         let address = socket.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = stopping.clone();
+        let running = Arc::new(());
         let work = move || {
             for stream in socket.incoming() {
                 if stop.load(Ordering::Acquire) {
                     return;
                 }
-                if let Err(error) = stream.and_then(|stream| answer(stream, &engine)) {
-                    debug!(%error, "a request for metrics failed");
+                let answered = stream.and_then(|stream| answer_apart(stream, &engine, &running));
+                if let Err(error) = answered {
+                    debug!(%error, "a request for metrics cannot be answered");
                 }
             }
         };
@@ -61,12 +65,32 @@ impl Drop for MetricsEndpoint {
     }
 }
 
-fn answer(mut stream: TcpStream, engine: &Engine) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+/// Answers on a thread of its own, which ends soon whatever the client does. `running` is held by each.
+fn answer_apart(stream: TcpStream, engine: &Arc<Engine>, running: &Arc<()>) -> io::Result<()> {
+    if Arc::strong_count(running) > REQUESTS_MAX {
+        return Err(io::Error::other("too many requests at once"));
+    }
+    // Not held while the client is waited for: the engine may be closed meanwhile.
+    let (engine, held) = (Arc::downgrade(engine), running.clone());
+    let work = move || {
+        let _held = held;
+        if let Err(error) = answer(stream, &engine) {
+            debug!(%error, "a request for metrics failed");
+        }
+    };
+    thread::Builder::new().name("metrics-request".to_owned()).spawn(work).map(drop)
+}
+
+fn answer(mut stream: TcpStream, engine: &Weak<Engine>) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let left = || Some(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
     let mut request = Vec::new();
     let mut buffer = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(left())?;
         let count = stream.read(&mut buffer)?;
         if count == 0 || request.len() > REQUEST_BYTES_MAX {
             return Ok(());
@@ -78,8 +102,9 @@ fn answer(mut stream: TcpStream, engine: &Engine) -> io::Result<()> {
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     // Whoever scrapes may be told to ask with parameters, which mean nothing here.
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
+    let Some(engine) = engine.upgrade() else { return Ok(()) };
     let (status, body) = match (method, path) {
-        (b"GET", b"/metrics") => ("200 OK", text(engine)),
+        (b"GET", b"/metrics") => ("200 OK", text(&engine)),
         (b"GET", _) => ("404 Not Found", "the figures are at /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "GET /metrics\n".to_owned()),
     };
@@ -88,8 +113,18 @@ fn answer(mut stream: TcpStream, engine: &Engine) -> io::Result<()> {
          close\r\n\r\n",
         body.len()
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    drop(engine);
+    let reply = [head, body].concat();
+    let mut rest = reply.as_bytes();
+    while !rest.is_empty() {
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(left())?;
+        let count = stream.write(rest)?;
+        rest = &rest[count..];
+    }
+    Ok(())
 }
 
 /// All figures.

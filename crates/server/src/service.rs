@@ -25,6 +25,11 @@ pub trait Service: Send + Sync + 'static {
         let _ = (received, sent);
     }
 
+    /// The client has closed its connection while a request of it runs.
+    fn client_is_gone(&self, connection: u64) {
+        let _ = connection;
+    }
+
     /// Called about once a second.
     fn tick(&self) {}
 
@@ -58,6 +63,10 @@ impl Service for Commands {
     fn note_traffic(&self, received: u64, sent: u64) {
         self.engine.metrics.bytes_in.add(received);
         self.engine.metrics.bytes_out.add(sent);
+    }
+
+    fn client_is_gone(&self, connection: u64) {
+        self.engine.operations.abandon(connection);
     }
 
     fn tick(&self) {

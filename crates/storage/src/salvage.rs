@@ -269,7 +269,7 @@ impl Remains {
             if page.count() == 0 {
                 continue;
             }
-            let (first, last) = (page.key_bytes(0), page.key_bytes(page.count() - 1));
+            let (first, last) = (Bytes::from(page.key(0)), Bytes::from(page.key(page.count() - 1)));
             if first[..] >= *lower && upper.is_none_or(|upper| last[..] < *upper) {
                 candidates.push((at.birth, first, last, *at));
             }

@@ -12,6 +12,7 @@ use crate::disk::Disk;
 use crate::disk::directory::{self, Directory};
 use crate::free_space::FreeSpace;
 use crate::intents::Intents;
+use crate::memory;
 use crate::queue::CommitQueue;
 use crate::snapshot::{Kept, Published, Snapshot};
 use crate::space::{Bytes, Space, Write};
@@ -48,14 +49,10 @@ impl Default for Options {
 /// quicker start after a crash, which replays as much.
 const TABLES_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=128 << 20;
 
-/// A quarter of the memory: the page cache serves what the block cache does not hold, and documents in flight
-/// need room too.
+/// A quarter of the memory that the process may use: the page cache serves what this one does not hold, and documents
+/// in flight need room too.
 fn default_cache_bytes() -> u64 {
-    // SAFETY: sysconf reads a number and touches no memory of ours.
-    let (pages, page_bytes) =
-        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    let memory = u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0));
-    (memory / 4).clamp(64 << 20, 32 << 30)
+    (memory::limit_bytes() / 4).clamp(64 << 20, 32 << 30)
 }
 
 /// Figures of a running store.

@@ -183,7 +183,7 @@ impl OwnServer {
         let options = EngineOptions {
             data: Some(data),
             durability: kilim_engine::Durability::Durable,
-            cache_bytes: None,
+            storage: kilim_engine::StorageOptions::default(),
             test_commands: false,
         };
         let engine = Engine::open(options).context("cannot open a database in a temporary directory")?;

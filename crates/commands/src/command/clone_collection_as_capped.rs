@@ -20,6 +20,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let from = Namespace::parse(call.generic.database, from)?;
     let to = Namespace::parse(call.generic.database, to)?;
+    if from.collection.contains('$') {
+        return Err(Error::user(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid source collection name: {}", from.collection),
+        ));
+    }
     call.describe("command");
     let capped = capped_options(call, NAME)?;
     if call.engine.view(&from).is_some() {

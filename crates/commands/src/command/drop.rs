@@ -8,8 +8,17 @@ use kilim_error::{Error, ErrorCode, Result};
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
+/// What the command names, if it is there although its name is refused: an earlier version accepted it.
+fn left_behind(call: &Call<'_, '_>) -> Option<Namespace> {
+    let (_, name) = call.body.iter().next()?;
+    let (database, collection) = (call.generic.database.to_owned(), name.as_str()?.to_owned());
+    let namespace = Namespace { database, collection };
+    let is_there = call.engine.collection(&namespace).is_some() || call.engine.view(&namespace).is_some();
+    is_there.then_some(namespace)
+}
+
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace()?;
+    let namespace = call.namespace().or_else(|error| left_behind(call).ok_or(error))?;
     call.describe("command");
     if let Some(argument) = arguments("drop", call.body).next() {
         return Err(match argument.name {

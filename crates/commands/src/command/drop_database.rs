@@ -1,6 +1,7 @@
 //! `dropDatabase`: drop a database.
 
 use kilim_bson::Document;
+use kilim_engine::check_database;
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::{Argument, arguments};
@@ -8,6 +9,10 @@ use crate::dispatch::Call;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let name = call.generic.database;
+    // An earlier version accepted more names; what it left behind can be dropped.
+    if !call.engine.catalog().has_database(name) {
+        check_database(name)?;
+    }
     let (_, value) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
     // A guard against commands that were meant otherwise.
     if (Argument { command: "dropDatabase", name: "dropDatabase", value }).integer()? != 1 {

@@ -93,7 +93,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let modified = write::find_and_modify(&mut call.unit, &namespace, &request).map_err(executing)?;
 
     let mut last_error = doc! {"n": i32::from(modified.matched || modified.upserted.is_some())};
-    if !options.remove {
+    if !modified.removes {
         last_error.push("updatedExisting", modified.matched);
     }
     if let Some(id) = modified.upserted {

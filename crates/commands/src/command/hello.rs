@@ -10,7 +10,7 @@ use kilim_engine::limits;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::update::now_ms;
-use crate::argument::arguments;
+use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 
 /// The name of the set of one.
@@ -38,6 +38,12 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
             "client" => keep_metadata(call, argument.document()?)?,
             "compression" => {
                 let offered = argument.array()?;
+                for (index, value) in offered.as_document().iter() {
+                    let name = format!("compression.{index}");
+                    if !matches!(value, RawValue::Null) {
+                        Argument { command: argument.command, name: &name, value }.string()?;
+                    }
+                }
                 let ours = offered.iter().filter_map(RawValue::as_str);
                 compression =
                     ours.filter(|name| ["snappy", "zstd", "zlib"].contains(name)).map(Value::from).collect();

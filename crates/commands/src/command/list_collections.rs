@@ -17,7 +17,9 @@ const NAME: &str = "listCollections";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let database = call.generic.database;
-    check_database(database)?;
+    if !call.engine.catalog().has_database(database) {
+        check_database(database)?;
+    }
     let (mut filter, mut name_only, mut batch) =
         (RawDocument::empty(), false, Batch::first(Some(usize::MAX)));
     for argument in arguments(NAME, call.body) {

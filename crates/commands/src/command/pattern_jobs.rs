@@ -93,7 +93,8 @@ mod tests {
     #[test]
     fn a_check_is_listed_while_somebody_waits_for_it() {
         let durability = Durability::Relaxed;
-        let options = EngineOptions { data: None, durability, cache_bytes: None, test_commands: false };
+        let storage = kilim_engine::StorageOptions::default();
+        let options = EngineOptions { data: None, durability, storage, test_commands: false };
         let engine = Engine::open(options).unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut client = Client::new(engine.clone(), 1, address, address);

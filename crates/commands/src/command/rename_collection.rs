@@ -15,7 +15,7 @@ const LOCAL: &str = "local";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (_, value) = call.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
     let from = match value {
-        RawValue::String(_) => namespace(&Argument { command: NAME, name: NAME, value })?,
+        RawValue::String(_) => namespace("source", &Argument { command: NAME, name: NAME, value })?,
         other => {
             return Err(Error::user(
                 ErrorCode::BadValue,
@@ -27,14 +27,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "to" => {
-                let name = argument.string()?;
-                if name.contains("..") {
-                    return Err(Error::user(
-                        ErrorCode::IllegalOperation,
-                        format!("Invalid target namespace: {name}"),
-                    ));
-                }
-                to = Some(namespace(&argument)?);
+                to = Some(namespace("target", &argument)?);
             }
             "dropTarget" => drop_target = argument.strict_boolean()?,
             "stayTemp" => argument.only_off()?,
@@ -54,15 +47,25 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "Cannot rename collections between a replicated and an unreplicated database",
         ));
     }
-    to.check_creatable().map_err(|error| Error::user(ErrorCode::IllegalOperation, error.to_string()))?;
+    for (side, namespace) in [("source", &from), ("target", &to)] {
+        namespace.check_creatable().map_err(|error| {
+            Error::user(ErrorCode::IllegalOperation, format!("error with {side} namespace: {error}"))
+        })?;
+    }
     call.describe("command");
     call.engine.rename_collection(&call.operation, &from, &to, drop_target)?;
     Ok(Document::new())
 }
 
-fn namespace(argument: &Argument<'_>) -> Result<Namespace> {
+fn namespace(side: &str, argument: &Argument<'_>) -> Result<Namespace> {
     let full = argument.string()?;
     match full.split_once('.') {
+        Some((_, collection)) if collection.starts_with('.') && !collection.contains('\0') => {
+            Err(Error::user(
+                ErrorCode::IllegalOperation,
+                format!("error with {side} namespace: Invalid collection name: {collection}"),
+            ))
+        }
         Some((database, collection)) => Namespace::parse(database, collection),
         None => {
             Err(Error::user(ErrorCode::InvalidNamespace, format!("Invalid namespace specified '{full}'")))

@@ -217,7 +217,7 @@ mod tests {
         let options = EngineOptions {
             data: None,
             durability: Durability::Relaxed,
-            cache_bytes: Some(16 << 20),
+            storage: kilim_storage::Options::default(),
             test_commands: false,
         };
         let engine = Engine::open(options).unwrap();

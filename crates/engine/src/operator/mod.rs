@@ -26,6 +26,7 @@ mod window;
 use std::sync::Arc;
 
 use kilim_error::Result;
+use kilim_query::interrupt;
 use kilim_storage::{Bytes, Snapshot};
 
 pub use executor::{Executor, execute};
@@ -65,7 +66,8 @@ impl<'a> ExecContext<'a> {
             self.works = 0;
             (self.interrupt)()?;
         }
-        Ok(())
+        // Where rows are large, the work on them counts for more than their number.
+        interrupt::tick()
     }
 }
 

@@ -7,6 +7,8 @@ use std::collections::BinaryHeap;
 
 use kilim_error::{Error, ErrorCode, Result};
 
+use kilim_query::interrupt;
+
 use super::Row;
 use super::spill::{Merge, Run, SortEntry};
 
@@ -108,10 +110,10 @@ impl SortBuffer {
     /// Ends the gathering; from here on [`SortBuffer::next`] gives the rows.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.output = Some(if self.runs.is_empty() && self.limit.is_some() {
-            Output::Best(self.sorted().into_iter())
+            Output::Best(self.sorted()?.into_iter())
         } else if self.runs.is_empty() {
             let entries = std::mem::take(&mut self.all);
-            let order = order_of(&entries).into_iter();
+            let order = order_of(&entries)?.into_iter();
             Output::Memory { rows: entries.into_iter().map(|entry| Some(entry.row)).collect(), order }
         } else {
             if !self.all.is_empty() || !self.best.is_empty() {
@@ -155,25 +157,25 @@ impl SortBuffer {
             ));
         }
         self.spills += 1;
-        let entries = self.sorted();
+        let entries = self.sorted()?;
         self.runs.push(Run::write(entries.into_iter())?);
         self.bytes = 0;
         Ok(())
     }
 
-    fn sorted(&mut self) -> Vec<SortEntry> {
+    fn sorted(&mut self) -> Result<Vec<SortEntry>> {
         if self.limit.is_some() {
-            return std::mem::take(&mut self.best).into_sorted_vec();
+            return Ok(std::mem::take(&mut self.best).into_sorted_vec());
         }
         let mut entries = std::mem::take(&mut self.all);
-        entries.sort_unstable();
-        entries
+        interrupt::sort(&mut entries, Ord::cmp)?;
+        Ok(entries)
     }
 }
 
 /// The order of entries that came one after the other. What moves while it is found is small: an entry's place,
 /// and the first bytes of its key, which decide most comparisons without a look at the key.
-fn order_of(entries: &[SortEntry]) -> Vec<u32> {
+fn order_of(entries: &[SortEntry]) -> Result<Vec<u32>> {
     let beginning = |key: &[u8]| match key.first_chunk() {
         Some(first) => u64::from_be_bytes(*first),
         None => {
@@ -184,11 +186,11 @@ fn order_of(entries: &[SortEntry]) -> Vec<u32> {
     };
     let mut order: Vec<(u64, u32)> =
         entries.iter().enumerate().map(|(at, entry)| (beginning(&entry.key), at as u32)).collect();
-    order.sort_unstable_by(|one, other| {
+    interrupt::sort(&mut order, |one, other| {
         let keys = || entries[one.1 as usize].key.cmp(&entries[other.1 as usize].key);
         one.0.cmp(&other.0).then_with(keys).then(one.1.cmp(&other.1))
-    });
-    order.into_iter().map(|(_, at)| at).collect()
+    })?;
+    Ok(order.into_iter().map(|(_, at)| at).collect())
 }
 
 #[cfg(test)]

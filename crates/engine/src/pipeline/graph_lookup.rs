@@ -12,8 +12,9 @@ use std::sync::Arc;
 use kilim_bson::{Collator, Document, RawValue, Value, doc, encode_value, encode_value_with};
 use kilim_collation::collator;
 use kilim_error::{Error, Result};
-use kilim_query::expression::{Bindings, Env, Scope, Variables};
+use kilim_query::expression::{Bindings, Env, Scope, VALUE_BYTES_MAX, Variables};
 use kilim_query::filter::{Filter, Predicate};
+use kilim_query::interrupt;
 use kilim_query::stage::{self, Pipeline, Stage, values_at};
 
 use super::lookup::{Examined, IndexProbe, Memory, Placed, collection_rows, place, rows_bytes, unwound};
@@ -22,6 +23,9 @@ use crate::catalog::Collection;
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row};
+
+/// Making a key of each value of a document and looking it up takes so many times as long as copying the document.
+const SEEK_FACTOR: usize = 16;
 
 /// What one search may hold, as on MongoDB.
 const SEARCH_BYTES_MAX: usize = 100 * 1024 * 1024;
@@ -176,6 +180,7 @@ impl GraphLookup {
             for row in reached.drain(..) {
                 context.tick()?;
                 let document = row.document();
+                interrupt::copied(SEEK_FACTOR * document.as_bytes().len())?;
                 let Some(id) = document.get("_id") else { return Err(self.without_id()) };
                 if !search.is_new(id) {
                     continue;
@@ -313,6 +318,7 @@ impl GraphLookup {
         for row in collection_rows(collection, self.reader.snapshot()) {
             context.tick()?;
             let row = row?;
+            interrupt::copied(SEEK_FACTOR * row.document().as_bytes().len())?;
             self.examined.add_document();
             let mut hit = false;
             stage::foreign_values(row.document(), path, &mut |value| {
@@ -421,9 +427,13 @@ impl GraphLookup {
 
 fn check_bytes(bytes: usize) -> Result<()> {
     match bytes > SEARCH_BYTES_MAX {
-        true => Err(Error::location(40099, "$graphLookup reached maximum memory consumption")),
+        true => Err(exceeded()),
         false => Ok(()),
     }
+}
+
+fn exceeded() -> Error {
+    Error::location(40099, "$graphLookup reached maximum memory consumption")
 }
 
 /// `{path: {$exists: true}}`.
@@ -440,6 +450,10 @@ impl Step for GraphLookup {
         let Some(row) = self.input.next(context)? else { return Ok(None) };
         self.search(&row, context)?;
         let size = rows_bytes(&self.found) + 16 * self.found.len();
+        interrupt::copied(size)?;
+        if row.document().as_bytes().len() + size > VALUE_BYTES_MAX {
+            return Err(exceeded());
+        }
         let placed = Placed::Rows(&self.found);
         Ok(Some(Row::of(place(row.document(), stage.target.names(), placed, size))))
     }

@@ -45,7 +45,7 @@ pub fn out(unit: &mut Unit<'_>, stage: &stage::Out, input: &mut dyn Step) -> Res
     };
     let operation = unit.operation.clone();
     let options = existing.as_ref().map(|existing| existing.options.clone()).unwrap_or_default();
-    engine.create_collection(&temporary, options)?;
+    engine.create_temporary(&temporary, options)?;
     let written = write(unit, &temporary, existing.as_deref(), input).and_then(|()| {
         check_unchanged(engine, &target, existing.as_deref())?;
         match existing.is_some() && engine.is_concerned(&target) {
@@ -145,7 +145,7 @@ impl Engine {
     /// Drops what an interrupted `$out` left behind.
     pub(crate) fn drop_leftovers(&self) -> Result<()> {
         let catalog = self.catalog();
-        let mut left = catalog.iter().filter(|it| it.namespace.collection.starts_with(TEMPORARY)).peekable();
+        let mut left = catalog.iter().filter(|it| it.temporary).peekable();
         if left.peek().is_some() {
             let operation = self.operations.start(0);
             left.try_for_each(|collection| drop_quietly(self, &operation, &collection.namespace))?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kilim_error::Result;
 use kilim_query::expression::{Bindings, Env};
+use kilim_query::interrupt;
 use kilim_query::stage::{self, Cut, Found, Stage};
 
 use super::{Step, absorb};
@@ -55,6 +56,7 @@ impl Step for Unwind {
             if let Some((row, given)) = &mut self.current {
                 context.tick()?;
                 let document = self.stage.row(row.document(), &self.cut, *given);
+                interrupt::copied(document.as_bytes().len())?;
                 let made = row.with(RowData::Document(document));
                 *given += 1;
                 if *given == self.cut.len() {

@@ -9,6 +9,7 @@ mod transaction;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
@@ -292,6 +293,8 @@ pub struct Sessions {
     sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
     /// Sessions that were on disk when the engine was opened, and when that was; until they are overdue.
     stored: Mutex<Option<(Instant, Vec<SessionId>)>>,
+    /// What the uncommitted writes of all open transactions hold.
+    pub(crate) transaction_bytes: Arc<AtomicUsize>,
 }
 
 impl Sessions {

@@ -2,6 +2,7 @@
 //! it made.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use kilim_error::{Error, ErrorCode, Result};
@@ -26,6 +27,32 @@ pub struct ActiveTransaction {
     held: Vec<(CollectionId, ArcRwLockReadGuard<RawRwLock, ()>)>,
     /// What maintenance does at the commit.
     pub(crate) deferred: Vec<Deferred>,
+    charge: Charge,
+}
+
+/// A transaction's part of what all open transactions hold; given back when it ends.
+#[derive(Default)]
+struct Charge {
+    bytes: usize,
+    all: Option<Arc<AtomicUsize>>,
+}
+
+impl Charge {
+    /// Counts what the transaction holds now; how much all of them hold then.
+    fn set(&mut self, all: &Arc<AtomicUsize>, bytes: usize) -> usize {
+        let all = self.all.get_or_insert_with(|| all.clone());
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        let held = all.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+        held.wrapping_add(bytes).wrapping_sub(before)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(all) = &self.all {
+            all.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A transaction's end.
@@ -44,6 +71,7 @@ impl ActiveTransaction {
             created: Vec::new(),
             held: Vec::new(),
             deferred: Vec::new(),
+            charge: Charge::default(),
         }
     }
 
@@ -73,14 +101,21 @@ impl ActiveTransaction {
         }
     }
 
-    pub fn check_limits(&self) -> Result<()> {
+    /// Called after each document that is written, and after each statement.
+    pub fn check_limits(&mut self, engine: &Engine) -> Result<()> {
         if self.started.elapsed() > limits::TRANSACTION_LIFETIME {
             return Err(Error::user(
                 ErrorCode::TransactionExceededLifetimeLimitSeconds,
                 "the transaction has lived longer than transactionLifetimeLimitSeconds",
             ));
         }
-        if self.storage.overlay_bytes() > limits::TRANSACTION_BYTES_MAX {
+        let bytes = self.storage.overlay_bytes();
+        let held = self.charge.set(&engine.sessions.transaction_bytes, bytes);
+        if held > limits::TRANSACTIONS_BYTES_MAX && bytes > limits::TRANSACTION_BYTES_SPARED {
+            // Others will end: drivers try the whole transaction again, as after a conflict.
+            return Err(Error::Conflict("open transactions hold too much memory"));
+        }
+        if bytes > limits::TRANSACTION_BYTES_MAX {
             return Err(Error::user(
                 ErrorCode::TransactionTooLarge,
                 format!(

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{RawValue, doc};
 use kilim_collation::Collation;
-use kilim_error::{Error, Result};
+use kilim_error::Result;
 use kilim_query::filter::Filter;
 
+use super::done::deleted;
 use super::door;
 use super::unit::Unit;
 use super::update::{Candidates, change_record, matching};
@@ -26,10 +26,7 @@ pub struct DeleteRequest {
 /// Gives back how many were removed.
 pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteRequest) -> Result<u64> {
     if let Some(done) = unit.answered(request.statement) {
-        return match done.get("n") {
-            Some(RawValue::Int64(removed)) => Ok(removed as u64),
-            _ => Err(Error::bug("a remembered delete lacks n")),
-        };
+        return Ok(done.as_delete());
     }
     let read = matching(&request.filter, None, request.hint.as_ref(), &request.collation);
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(0) };
@@ -44,7 +41,7 @@ pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteReques
         }
         removed += 1;
         if request.one {
-            unit.record_statement(request.statement, doc! {"n": 1i64});
+            unit.record_statement(request.statement, deleted());
         }
         if request.one {
             unit.written()?;

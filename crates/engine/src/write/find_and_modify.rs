@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_bson::{Document, Value, doc};
 use kilim_error::{Error, Result};
 use kilim_query::sort::Sort;
 
+use super::done::{Kind, of_kind};
 use super::door;
 use super::unit::Unit;
 use super::update::{
@@ -40,6 +41,8 @@ pub struct Modified {
     /// The key of the index by which it was found, where that was wanted: as it was then.
     pub key: Option<Document>,
     pub matched: bool,
+    /// It is, or was when this is its retry, a removal.
+    pub removes: bool,
     pub upserted: Option<Value>,
 }
 
@@ -49,13 +52,13 @@ pub fn find_and_modify(
     request: &FindAndModifyRequest<'_>,
 ) -> Result<Modified> {
     if let Some(done) = unit.answered(request.target.statement) {
-        return Ok(Modified::decode(&done));
+        return done.as_find_and_modify(request.modification, request.target.upsert);
     }
     if let Modification::Update { .. } = request.modification {
         check_maintained(unit, namespace, request.target.update)?;
     }
     let mut race = UpsertRace::default();
-    let modified = loop {
+    let mut modified = loop {
         if let Some(modified) = modify_first(unit, namespace, request)? {
             break modified;
         }
@@ -67,8 +70,9 @@ pub fn find_and_modify(
             Err(error) => race.look_again(unit, &request.target.filter, error)?,
         }
     };
+    modified.removes = request.modification == Modification::Remove;
     if modified.matched || modified.upserted.is_some() {
-        unit.record_statement(request.target.statement, modified.encode());
+        unit.record_statement(request.target.statement, modified.encode(request.modification));
         unit.written()?;
     }
     Ok(modified)
@@ -132,7 +136,7 @@ impl Modified {
         Modified { value: Some(value), matched: true, ..Modified::default() }
     }
 
-    fn encode(&self) -> Document {
+    fn encode(&self, modification: Modification) -> Document {
         let mut document = doc! {"matched": self.matched};
         if let Some(value) = &self.value {
             document.push("value", value.clone());
@@ -140,16 +144,11 @@ impl Modified {
         if let Some(id) = &self.upserted {
             document.push("upserted", id.clone());
         }
-        document
-    }
-
-    fn decode(document: &Document) -> Modified {
-        Modified {
-            value: document.get("value").and_then(RawValue::as_document).map(RawDocument::to_document),
-            // As on MongoDB, a retry only has the document.
-            key: None,
-            matched: matches!(document.get("matched"), Some(RawValue::Bool(true))),
-            upserted: document.get("upserted").map(RawValue::to_value),
-        }
+        let kind = match modification {
+            _ if self.upserted.is_some() => Kind::Insert,
+            Modification::Remove => Kind::Delete,
+            Modification::Update { .. } => Kind::Update,
+        };
+        of_kind(kind, document)
     }
 }

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use kilim_bson::{Document, ObjectId, RawDocument, RawValue, Timestamp, Writer, doc};
+use kilim_bson::{Document, ObjectId, RawDocument, RawValue, Timestamp, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::update::check_id;
 
+use super::done::inserted;
 use super::door;
 use super::unit::Unit;
 use crate::limits;
@@ -76,7 +77,7 @@ fn insert_one(
             Err(error) => return Err(error),
         }
     };
-    unit.record_statement(statement, doc! {"n": 1});
+    unit.record_statement(statement, inserted());
     match capped {
         false => unit.streamed(),
         // Each looks for the oldest in what is published, and so waits for the batch before: few, large ones.

@@ -6,6 +6,7 @@
 //! gives them to the commit queue in batches; a multi-statement transaction collects them until its end.
 
 mod delete;
+mod done;
 pub(crate) mod door;
 mod duplicate;
 mod find_and_modify;
@@ -38,5 +39,6 @@ pub fn is_statement_error(error: &Error) -> bool {
                 | ErrorCode::LockTimeout
                 | ErrorCode::TransactionTooLarge
                 | ErrorCode::TransactionExceededLifetimeLimitSeconds
+                | ErrorCode(done::INCOMPATIBLE_UPDATE)
         )
 }

@@ -3,13 +3,14 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, compare, doc};
+use kilim_bson::{Document, RawDocument, Timestamp, Value, compare, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::sort::Sort;
 use kilim_query::update::{Context, Update, check_id};
 
+use super::done::{Kind, of_kind};
 use super::door::{self, Before};
 use super::unit::Unit;
 use crate::catalog::{Collection, CollectionId, RecordId};
@@ -54,7 +55,7 @@ pub fn update(
     request: &UpdateRequest<'_>,
 ) -> Result<UpdateOutcome> {
     if let Some(done) = unit.answered(request.statement) {
-        return UpdateOutcome::decode(&done);
+        return done.as_update();
     }
     check_maintained(unit, namespace, request.update)?;
     update_unchecked(unit, namespace, request)
@@ -343,18 +344,6 @@ impl UpdateOutcome {
         if let Some(id) = &self.upserted {
             document.push("upserted", id.clone());
         }
-        document
-    }
-
-    fn decode(document: &Document) -> Result<UpdateOutcome> {
-        let number = |name| match document.get(name) {
-            Some(RawValue::Int64(value)) => Ok(value as u64),
-            _ => Err(Error::bug(format!("a remembered update lacks {name}"))),
-        };
-        Ok(UpdateOutcome {
-            matched: number("n")?,
-            modified: number("nModified")?,
-            upserted: document.get("upserted").map(RawValue::to_value),
-        })
+        of_kind(if self.upserted.is_some() { Kind::Insert } else { Kind::Update }, document)
     }
 }

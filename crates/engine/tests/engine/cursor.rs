@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawDocument, Writer, doc};
-use kilim_engine::cursor::{Batch, Cursor, PutBack, Source};
+use kilim_engine::cursor::{Batch, Cursor, Cursors, PutBack, Source};
 use kilim_engine::limits;
 use kilim_engine::operator::ExecContext;
 use kilim_engine::planner::ReadRequest;
@@ -178,4 +178,25 @@ fn a_cursor_in_a_transaction_shows_its_statements_moment() {
         transaction.commit().unwrap();
         db.check();
     });
+}
+
+#[test]
+fn one_client_with_many_cursors_does_not_end_the_reads_of_others() {
+    let db = Db::memory();
+    db.insert("c", &numbered(0..300, |_| doc! {}));
+    let cursors = Cursors::with_limit(100);
+    let open_by = |connection: u64| {
+        let mut cursor = db.run(|unit| open(unit, "c", doc! {})).unwrap();
+        cursor.connection = connection;
+        cursors.open(cursor)
+    };
+    let others: Vec<i64> = (0..10).map(|_| open_by(1).unwrap()).collect();
+    let many: Vec<i64> = (0..500).map(|_| open_by(2).unwrap()).collect();
+    let late = open_by(3).unwrap();
+    assert_eq!(cursors.count(), 100);
+    for id in others.iter().chain([&late]) {
+        assert!(cursors.take(*id).is_ok(), "a cursor of somebody else");
+    }
+    assert_eq!(cursors.take(many[0]).err().unwrap().code(), ErrorCode::CursorNotFound);
+    assert!(cursors.take(many[499]).is_ok(), "the newest of the many");
 }

@@ -191,3 +191,35 @@ fn an_update_that_changes_nothing_is_remembered_and_holds_nothing() {
     assert_eq!((outcome.matched, outcome.modified), (1, 0));
     assert_eq!(db.count("c", doc! {"n": 6}), 1);
 }
+
+#[test]
+fn a_number_reused_for_another_kind_of_write_is_answered_or_refused_as_mongod_does() {
+    everywhere(|db| {
+        db.insert("c", &numbered(0..5, |_| doc! {"n": 0}));
+        let update = |unit: &mut Unit<'_>| {
+            update_statement(unit, "c", doc! {"_id": 3}, doc! {"$inc": {"n": 1}}, Updating::One, 0)
+        };
+        let remove = |unit: &mut Unit<'_>| delete(unit, "c", doc! {"_id": 4}, true);
+        let modify =
+            |unit: &mut Unit<'_>| find_and_modify(unit, "c", doc! {"_id": 2}, doc! {"$inc": {"n": 1}}, None);
+        let add = |unit: &mut Unit<'_>| insert(unit, "c", &[doc! {"_id": 100}], true);
+
+        db.run_numbered(SESSION, 1, add).unwrap();
+        assert_eq!(db.run_numbered(SESSION, 1, update).unwrap_err().code().0, 40_638);
+        assert_eq!(db.run_numbered(SESSION, 1, modify).unwrap_err().code().0, 40_608);
+        assert_eq!(db.run_numbered(SESSION, 1, remove).unwrap(), 1);
+
+        db.run_numbered(SESSION, 2, remove).unwrap();
+        assert_eq!(db.run_numbered(SESSION, 2, update).unwrap_err().code().0, 40_638);
+        assert_eq!(db.run_numbered(SESSION, 2, modify).unwrap_err().code().0, 40_606);
+
+        db.run_numbered(SESSION, 3, update).unwrap();
+        assert_eq!(db.run_numbered(SESSION, 3, modify).unwrap_err().code().0, 40_611);
+
+        db.run_numbered(SESSION, 4, modify).unwrap();
+        let outcome = db.run_numbered(SESSION, 4, update).unwrap();
+        assert_eq!((outcome.matched, outcome.modified), (1, 1));
+        assert_eq!(db.count("c", doc! {"n": 1}), 2, "nothing was done twice");
+        db.check();
+    });
+}

@@ -4,9 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use kilim_bson::{Document, doc};
+use kilim_bson::{Array, Document, doc};
+use kilim_engine::Namespace;
+use kilim_engine::view::View;
 use kilim_error::ErrorCode;
 
+use crate::pattern_crash::at_every_commit;
 use crate::support::{Db, everywhere, ns, number, numbered, spec};
 
 #[test]
@@ -144,4 +147,52 @@ fn an_update_of_many_does_not_go_on_in_another_collection() {
         }
     });
     db.check();
+}
+
+#[test]
+fn a_database_is_dropped_whole_or_not_at_all() {
+    let names = ["a", "b", "c", "d", "e"];
+    let stopped_at = at_every_commit(
+        |db| {
+            for name in names {
+                db.insert(name, &numbered(0..3, |_| doc! {}));
+            }
+            let view = View::new(ns("v"), "a", Array::new(), None).unwrap();
+            db.engine.create_view(view).unwrap();
+        },
+        |db| {
+            let running = db.engine.operations.start(1);
+            db.engine.drop_database(&running, &ns("a").database)
+        },
+        |db| {
+            let left = names.iter().filter(|name| db.engine.collection(&ns(name)).is_some()).count();
+            let view = usize::from(db.engine.view(&ns("v")).is_some());
+            assert!(matches!((left, view), (0, 0) | (5, 1)), "{left} collections and {view} views are left");
+        },
+    );
+    assert!(stopped_at >= 1, "the power went during the drop");
+}
+
+#[test]
+fn a_collection_is_not_taken_for_a_leftover_by_its_name() {
+    let mut db = Db::disk();
+    db.insert("tmp.agg_out.mine", &numbered(0..3, |_| doc! {}));
+    db.reopen();
+    assert_eq!(db.count("tmp.agg_out.mine", doc! {}), 3);
+    db.check();
+}
+
+#[test]
+fn names_that_no_command_accepts_are_made_by_no_way() {
+    let db = Db::memory();
+    for (database, collection) in [("test", "a\0b"), ("a b", "c"), ("$x", "c"), ("a\0b", "c"), ("test", ".a")]
+    {
+        let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
+        let error = db.engine.create_collection(&namespace, Document::new()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidNamespace, "{namespace}");
+    }
+    for on in ["a\0b", ".a", "a$b"] {
+        let error = db.engine.create_view(View::new(ns("v"), on, Array::new(), None).unwrap()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidNamespace, "{on}");
+    }
 }

@@ -13,7 +13,7 @@ use kilim_engine::write::{
     self, DeleteRequest, FindAndModifyRequest, InsertOutcome, Modification, Modified, Unit, UpdateOutcome,
     UpdateRequest,
 };
-use kilim_engine::{Durability, Engine, EngineOptions, Namespace, read};
+use kilim_engine::{Durability, Engine, EngineOptions, Namespace, StorageOptions, read};
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_query::sort::Sort;
@@ -90,7 +90,7 @@ impl Db {
         EngineOptions {
             data: directory.map(|directory| directory.path().join("data")),
             durability: Durability::Relaxed,
-            cache_bytes: Some(16 << 20),
+            storage: StorageOptions { cache_bytes: 16 << 20, ..StorageOptions::default() },
             test_commands: false,
         }
     }

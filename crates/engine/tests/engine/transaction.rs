@@ -10,7 +10,8 @@ use kilim_error::{Error, ErrorCode};
 use std::sync::Arc;
 
 use crate::support::{
-    Db, Updating, count, delete, everywhere, find, insert, ns, number, numbered, spec, unique, update_with,
+    Db, Transaction, Updating, count, delete, everywhere, find, insert, ns, number, numbered, spec, unique,
+    update_with,
 };
 
 #[test]
@@ -357,4 +358,28 @@ fn a_transaction_older_than_an_index_writes_its_keys() {
         assert!(matches!(error, Error::Conflict(_)), "{error:?}");
         db.check();
     });
+}
+
+#[test]
+fn all_open_transactions_share_a_bound_and_the_small_go_on() {
+    let db = Db::memory();
+    let large = "x".repeat(15 << 20);
+    let fill = |transaction: &mut Transaction<'_>, first: i32| {
+        let batch: Vec<Document> = (first..first + 14).map(|id| doc! {"_id": id, "text": &large}).collect();
+        transaction.run(|unit| insert(unit, "c", &batch, true)).map(drop)
+    };
+    db.insert("c", &[doc! {"_id": -1}]);
+    let mut open = [db.transaction(1, 1), db.transaction(2, 1)];
+    for (at, transaction) in open.iter_mut().enumerate() {
+        fill(transaction, at as i32 * 100).unwrap();
+    }
+    let mut third = db.transaction(3, 1);
+    assert_eq!(fill(&mut third, 1000).unwrap_err().code(), ErrorCode::WriteConflict);
+    let mut small = db.transaction(4, 1);
+    small.insert("c", doc! {"_id": 2000}).unwrap();
+    small.commit().unwrap();
+    for transaction in open {
+        transaction.abort().unwrap();
+    }
+    fill(&mut db.transaction(3, 2), 1000).unwrap();
 }

@@ -6,6 +6,7 @@ use kilim_bson::{RawDocument, RawValue, Value};
 use kilim_error::Result;
 
 use super::Evaluated;
+use super::memory::{check_bytes, payload};
 use crate::interrupt;
 
 /// Names a variable that an expression binds: how many are bound around it.
@@ -22,7 +23,8 @@ pub struct Frame<'a> {
 /// The values of a `$lookup`'s variables while its pipeline runs, by the number that parsing gave them.
 #[derive(Debug, Clone, Default)]
 pub struct Bindings {
-    values: Option<Arc<[Option<Value>]>>,
+    /// Shared with the pipelines within, whose own variables stand behind these.
+    values: Option<Arc<[Option<Arc<Value>>]>>,
 }
 
 static NONE: Bindings = Bindings { values: None };
@@ -34,13 +36,18 @@ impl Bindings {
     }
 
     /// These, and behind them the values of an inner pipeline's own variables.
-    pub fn extended(&self, values: impl IntoIterator<Item = Option<Value>>) -> Bindings {
+    ///
+    /// All of them together may take no more than one value.
+    pub fn extended(&self, values: impl IntoIterator<Item = Option<Value>>) -> Result<Bindings> {
         let outer = self.values.iter().flat_map(|values| values.iter().cloned());
-        Bindings { values: Some(outer.chain(values).collect()) }
+        let own = values.into_iter().map(|value| value.map(Arc::new));
+        let values: Arc<[Option<Arc<Value>>]> = outer.chain(own).collect();
+        check_bytes(values.iter().flatten().map(|value| payload(value.as_raw())).sum())?;
+        Ok(Bindings { values: Some(values) })
     }
 
     pub fn get(&self, index: usize) -> Option<RawValue<'_>> {
-        self.values.as_ref()?.get(index)?.as_ref().map(Value::as_raw)
+        self.values.as_ref()?.get(index)?.as_ref().map(|value| value.as_raw())
     }
 
     pub fn len(&self) -> usize {

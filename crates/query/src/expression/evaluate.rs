@@ -1,8 +1,9 @@
 //! Evaluation.
 
 use kilim_bson::{Array, RawDocument, RawValue, Writer};
-use kilim_error::{Error, ErrorCode, Result};
+use kilim_error::Result;
 
+use super::memory::{check_bytes, counted};
 use super::{Base, Env, Evaluated, Expression};
 
 impl Expression {
@@ -22,17 +23,17 @@ impl Expression {
                     Some(path) => path.evaluate_in(value),
                 }
             }
-            Expression::Object(fields) => {
+            Expression::Object(fields) => counted(|| {
                 let mut out = Writer::new();
                 append_fields(fields, env, &mut out)?;
-                out.finish().into()
-            }
-            Expression::Array(elements) => {
+                Ok(out.finish().into())
+            })?,
+            Expression::Array(elements) => counted(|| {
                 let mut out = Writer::new();
                 append_elements(elements, env, &mut out)?;
-                Array::from_document(out.finish()).into()
-            }
-            Expression::Call(call) => (call.operator.evaluate)(call, env)?,
+                Ok(Array::from_document(out.finish()).into())
+            })?,
+            Expression::Call(call) => counted(|| (call.operator.evaluate)(call, env))?,
         })
     }
 
@@ -84,19 +85,6 @@ fn append_elements(elements: &[Expression], env: &Env<'_>, out: &mut Writer) -> 
             place.append(RawValue::Null, out);
         }
         check_bytes(out.len())?;
-    }
-    Ok(())
-}
-
-/// The largest value that an expression may make. A document is refused far below; this keeps intermediate
-/// results, which a few operators within each other can double again and again, from taking all memory.
-const VALUE_BYTES_MAX: usize = 128 << 20;
-
-/// Refuses a value of that many bytes.
-pub(super) fn check_bytes(bytes: usize) -> Result<()> {
-    if bytes > VALUE_BYTES_MAX {
-        let message = format!("a value of more than {VALUE_BYTES_MAX} bytes cannot be computed");
-        return Err(Error::user(ErrorCode::ExceededMemoryLimit, message));
     }
     Ok(())
 }

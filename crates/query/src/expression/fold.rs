@@ -2,6 +2,7 @@
 
 use kilim_error::Result;
 
+use super::memory::may_keep;
 use super::{Call, Expression, Fold};
 
 impl Expression {
@@ -66,7 +67,9 @@ impl Expression {
             _ => false,
         };
         match constant.then(|| self.evaluate_constant()) {
-            Some(Ok(value)) => value.into_value().map_or(self, Expression::Constant),
+            Some(Ok(value)) if may_keep(value.raw_or_null()) => {
+                value.into_value().map_or(self, Expression::Constant)
+            }
             _ => self,
         }
     }
@@ -76,7 +79,11 @@ impl Expression {
     }
 
     fn computed(self) -> Result<Expression> {
-        Ok(self.evaluate_constant()?.into_value().map_or(Expression::Missing, Expression::Constant))
+        let value = self.evaluate_constant()?;
+        if !may_keep(value.raw_or_null()) {
+            return Ok(self);
+        }
+        Ok(value.into_value().map_or(Expression::Missing, Expression::Constant))
     }
 }
 

@@ -11,6 +11,7 @@ use kilim_error::{Error, Result};
 use super::array::Building;
 use super::parse::parse_list;
 use super::{Arguments, Call, Env, Evaluated, Expression, Fold, Operator, Scope};
+use crate::interrupt;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -100,7 +101,7 @@ impl<'a> Distinct<'a> {
         }
         let mut indexes: Vec<usize> = (0..values.len()).collect();
         // Stable, so the first of equals stays the first.
-        indexes.sort_by(|&left, &right| keys.get(left).cmp(keys.get(right)));
+        interrupt::sort(&mut indexes, |&left, &right| keys.get(left).cmp(keys.get(right)))?;
         indexes.dedup_by(|later, first| keys.get(*later) == keys.get(*first));
         Ok(Distinct { keys, values, indexes })
     }

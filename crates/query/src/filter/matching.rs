@@ -8,6 +8,7 @@ use kilim_error::{Error, Result};
 use super::normal::order;
 use super::{Comparison, Filter, Predicate, number};
 use crate::expression::{Bindings, Env, Expression};
+use crate::interrupt;
 use crate::path::{self, Found, Leaf};
 
 /// What a filter is evaluated on.
@@ -37,6 +38,7 @@ impl Findings {
     }
 
     fn or_error<T>(self, found: T) -> Result<T> {
+        interrupt::settled()?;
         self.error.map_or(Ok(found), Err)
     }
 }
@@ -142,7 +144,12 @@ impl Predicate {
             Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => Leaf::Whole,
             _ => Leaf::Elements,
         };
+        let work = self.work();
         let mut visitor = |found: Found<'_>| {
+            // What is said from here on counts for nothing: the visit ends.
+            if !interrupt::goes_on(work) {
+                return true;
+            }
             let mut inner = None;
             let matched = self.test_one(found.value, &mut inner);
             if matched && let Some(index) = found.index.or(inner) {
@@ -153,6 +160,15 @@ impl Predicate {
         match subject {
             Subject::Document(document) => path::visit(document, path, leaf, &mut visitor),
             Subject::Element(value) => path::visit_value(value, &path[1..], leaf, &mut visitor),
+        }
+    }
+
+    /// About how long one value takes, in passes of a simple loop.
+    fn work(&self) -> usize {
+        match self {
+            Predicate::Regex(regex) if regex.backtracks() => 64,
+            Predicate::Regex(_) => 4,
+            _ => 1,
         }
     }
 
@@ -201,7 +217,7 @@ fn some_element<'a>(
     test: impl Fn(RawValue<'a>) -> bool,
 ) -> bool {
     let Some(RawValue::Array(array)) = value else { return false };
-    match array.iter().position(test) {
+    match array.iter().position(|element| !interrupt::goes_on(1) || test(element)) {
         Some(index) => {
             *position = Some(index);
             true

@@ -76,6 +76,11 @@ impl Regex {
         Ok(Regex { pattern: pattern.into(), options: options.into(), engine })
     }
 
+    /// Whether it is run by the engine that may take many steps on a short text.
+    pub(super) fn backtracks(&self) -> bool {
+        matches!(self.engine, Engine::Backtracking(_))
+    }
+
     pub fn pattern(&self) -> &str {
         &self.pattern
     }

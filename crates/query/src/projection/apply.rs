@@ -3,8 +3,9 @@
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, Writer};
 use kilim_error::{Error, Result};
 
-use crate::expression::{Bindings, Env, Place};
+use crate::expression::{Bindings, Env, Place, VALUE_BYTES_MAX};
 use crate::filter::Filter;
+use crate::interrupt;
 
 use super::{Branch, Kind, Node, Projection, Slice};
 
@@ -141,6 +142,20 @@ impl Met {
 }
 
 impl Pass<'_, '_> {
+    /// Called where a projection may write much: at each computed field, and at each element of an array.
+    #[inline]
+    fn check(&self) -> Result<()> {
+        interrupt::tick()?;
+        match self.writer.len() > VALUE_BYTES_MAX {
+            // What mongod answers when it cannot serialise a document that a stage made.
+            true => Err(Error::location(
+                13548,
+                format!("a stage cannot make a document of more than {VALUE_BYTES_MAX} bytes"),
+            )),
+            false => Ok(()),
+        }
+    }
+
     fn includes(&self) -> bool {
         self.kind == Kind::Inclusion
     }
@@ -192,6 +207,7 @@ impl Pass<'_, '_> {
                     true => {
                         run.skip(bytes, self.writer);
                         expression.append(self.env, Place::Field(name), self.writer)?;
+                        self.check()?;
                     }
                     // A second field of that name stays.
                     false => run.keep(bytes),
@@ -213,6 +229,7 @@ impl Pass<'_, '_> {
             match node {
                 Node::Computed(expression) if !met.knows(child) => {
                     expression.append(self.env, Place::Field(name), self.writer)?;
+                    self.check()?;
                 }
                 Node::ElemMatch(filter) if !met.knows(child) => {
                     if let Some(value) = document.get(name) {
@@ -283,6 +300,7 @@ impl Pass<'_, '_> {
     ) -> Result<()> {
         let mut index = 0;
         for element in elements {
+            self.check()?;
             let slices = scope.slices && !matches!(element, RawValue::Array(_));
             if self.nested(Place::Index(index), element, branch, Scope { slices, ..scope })? {
                 index += 1;

@@ -15,6 +15,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use super::{Behaviour, Beyond, Context, Modified, Paths, Pipeline, Place, Stage};
 use crate::expression::{Dependencies, Expression, FieldPath, Scope, check_variable_name};
 use crate::filter::Filter;
+use crate::names;
 use crate::path::{self, Leaf};
 use crate::text;
 
@@ -286,6 +287,7 @@ pub(super) fn parse_from<'a>(stage: &str, value: RawValue<'a>) -> Result<&'a str
                 };
                 *place = value.as_str().ok_or_else(|| wrong_type("from", name, value, "string"))?;
             }
+            names::check_parts(database, collection)?;
             Err(failed(format!(
                 "{stage} with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {database} and coll: \
                  {collection}"
@@ -309,15 +311,13 @@ pub(super) fn wrong_type(place: &str, name: &str, value: RawValue<'_>, expected:
 }
 
 pub(super) fn check_from(stage: &str, database: &str, name: &str) -> Result<()> {
-    let message = match name {
-        "" => format!("invalid {stage} namespace: {database}."),
-        _ if name.starts_with('.') => format!("Collection names cannot start with '.': {name}"),
-        _ if name.contains('\0') => {
-            format!("namespaces cannot have embedded null characters: '{database}.{name}'")
+    names::check_parts(database, name)?;
+    match name {
+        "" => {
+            Err(Error::user(ErrorCode::InvalidNamespace, format!("invalid {stage} namespace: {database}.")))
         }
-        _ => return Ok(()),
-    };
-    Err(Error::user(ErrorCode::InvalidNamespace, message))
+        _ => Ok(()),
+    }
 }
 
 fn begins_with_documents(pipeline: RawArray<'_>) -> bool {

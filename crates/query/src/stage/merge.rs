@@ -9,6 +9,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use super::lookup::{parse_variables, variables_document, wrong_type};
 use super::{Behaviour, Context, Pipeline, Stage};
 use crate::expression::{Base, Expression, FieldPath, Variable};
+use crate::names;
 
 #[derive(Debug, Clone)]
 pub struct Merge {
@@ -321,15 +322,12 @@ fn check_target(database: &str, collection: &str) -> Result<()> {
 }
 
 fn check_names(database: &str, collection: &str) -> Result<()> {
-    let invalid = |message: String| Err(Error::user(ErrorCode::InvalidNamespace, message));
-    if collection.starts_with('.') {
-        return invalid(format!("Collection names cannot start with '.': {collection}"));
-    }
-    if database.is_empty() || collection.is_empty() {
-        return invalid(format!("Invalid $merge target namespace: '{database}.{collection}'"));
-    }
-    if database.contains('.') {
-        return invalid(format!("'.' is an invalid character in the database name: {database}"));
+    names::check_parts(database, collection)?;
+    if !names::is_database(database) || collection.is_empty() {
+        return Err(Error::user(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid $merge target namespace: '{database}.{collection}'"),
+        ));
     }
     Ok(())
 }

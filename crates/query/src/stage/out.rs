@@ -4,6 +4,7 @@ use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Behaviour, Context, Stage};
+use crate::names;
 
 #[derive(Debug, Clone)]
 pub struct Out {
@@ -67,15 +68,12 @@ fn check_target(database: &str, collection: &str) -> Result<()> {
 }
 
 fn check_names(database: &str, collection: &str) -> Result<()> {
-    let invalid = |message: String| Err(Error::user(ErrorCode::InvalidNamespace, message));
-    if database.contains('.') {
-        return invalid(format!("'.' is an invalid character in the database name: {database}"));
-    }
-    if collection.starts_with('.') {
-        return invalid(format!("Collection names cannot start with '.': {collection}"));
-    }
-    if database.is_empty() || collection.is_empty() {
-        return invalid(format!("Invalid $out target namespace, {database}.{collection}"));
+    names::check_parts(database, collection)?;
+    if !names::is_database(database) || collection.is_empty() {
+        return Err(Error::user(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid $out target namespace, {database}.{collection}"),
+        ));
     }
     Ok(())
 }

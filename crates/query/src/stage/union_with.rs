@@ -7,6 +7,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Behaviour, Beyond, Context, Pipeline, Place, Stage};
 use crate::expression::Dependencies;
+use crate::names;
 
 #[derive(Debug, Clone)]
 pub struct UnionWith {
@@ -17,12 +18,14 @@ pub struct UnionWith {
 }
 
 pub(super) fn glance(_: &str, value: RawValue<'_>, database: &str) -> Result<()> {
-    let (_, stages) = parse_specification(value)?;
+    let (collection, stages) = parse_specification(value)?;
+    names::check_parts(database, collection.unwrap_or_default())?;
     stages.map_or(Ok(()), |stages| Pipeline::glance(stages.as_raw(), database))
 }
 
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let (collection, stages) = parse_specification(value)?;
+    names::check_parts(context.database, collection.unwrap_or_default())?;
     let within = context.within(Place::UnionWith)?;
     let pipeline = match &stages {
         Some(stages) => Pipeline::parse(stages.as_raw(), &within)?,

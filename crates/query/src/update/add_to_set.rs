@@ -6,10 +6,10 @@ use kilim_bson::{RawDocument, RawValue, Value};
 use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::array::{array_of, contains};
+use super::array::{COMPARED_MAX, Members, array_of, contains};
 use super::change::Change;
 use super::operator::{Missing, Operator, Place};
-use crate::text;
+use crate::{interrupt, text};
 
 #[derive(Debug)]
 struct AddToSet {
@@ -46,8 +46,9 @@ fn parse_each(document: RawDocument<'_>, collation: &Option<Collation>) -> Resul
         return Err(Error::user(ErrorCode::BadValue, message));
     }
     let mut values: Vec<Value> = Vec::new();
+    let mut known = Members::default();
     for value in array.iter() {
-        if !contains(values.iter().map(Value::as_raw), value, collator(collation)) {
+        if known.insert(value, collator(collation))? {
             values.push(value.to_value());
         }
     }
@@ -64,8 +65,16 @@ impl Operator for AddToSet {
             );
             return Err(Error::user(ErrorCode::BadValue, message));
         };
-        let new = |value: &RawValue<'_>| !contains(array.iter(), *value, collator(&self.collation));
-        let added: Vec<RawValue<'_>> = self.values.iter().map(Value::as_raw).filter(new).collect();
+        let collator = collator(&self.collation);
+        let wanted = self.values.iter().map(Value::as_raw);
+        let added: Vec<RawValue<'_>> = match self.values.len() <= COMPARED_MAX {
+            true => wanted.filter(|value| !contains(array.iter(), *value, collator)).collect(),
+            false => {
+                let there = Members::of(array.iter(), collator)?;
+                wanted.filter(|value| !there.contains(*value, collator)).collect()
+            }
+        };
+        interrupt::settled()?;
         if added.is_empty() {
             return Ok(Change::Keep);
         }

@@ -54,7 +54,7 @@ use self::tree::ObjectNode;
 use self::walk::Walk;
 use crate::expression::{Scope, Variables};
 use crate::filter::Filter;
-use crate::text;
+use crate::{interrupt, text};
 
 /// A parsed update.
 #[derive(Debug, Clone)]
@@ -171,6 +171,8 @@ impl Update {
             Kind::Pipeline(pipeline) => pipeline.apply(before)?,
             Kind::Operators { tree, filters, .. } => Walk::new(before, filters, context).run(tree)?,
         };
+        // A filter on elements may have ended early: what it said is not to be written.
+        interrupt::settled()?;
         Ok(Applied { after })
     }
 

@@ -10,6 +10,7 @@ use super::array::array_of;
 use super::change::Change;
 use super::operator::{Missing, Operator, Place};
 use crate::filter::ElementFilter;
+use crate::interrupt;
 
 #[derive(Debug)]
 struct Pull(ElementFilter);
@@ -37,7 +38,9 @@ pub(super) fn pull<'a>(value: RawValue<'a>, remove: impl Fn(RawValue<'_>) -> boo
     let RawValue::Array(array) = value else {
         return Err(Error::user(ErrorCode::BadValue, "Cannot apply $pull to a non-array value"));
     };
-    Ok(without(array, remove))
+    let change = without(array, |element| interrupt::goes_on(1) && remove(element));
+    interrupt::settled()?;
+    Ok(change)
 }
 
 fn without<'a>(array: RawArray<'a>, remove: impl Fn(RawValue<'_>) -> bool) -> Change<'a> {

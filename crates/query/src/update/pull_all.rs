@@ -6,7 +6,7 @@ use kilim_bson::{Array, RawValue};
 use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::array::contains;
+use super::array::{COMPARED_MAX, Members, contains};
 use super::change::Change;
 use super::operator::{Missing, Operator, Place};
 use super::pull::pull;
@@ -14,6 +14,8 @@ use super::pull::pull;
 #[derive(Debug)]
 struct PullAll {
     values: Array,
+    /// The same, where they are many.
+    members: Option<Members>,
     collation: Option<Collation>,
 }
 
@@ -27,12 +29,20 @@ pub(super) fn parse(
         let message = format!("$pullAll requires an array argument but was given a {kind}");
         return Err(Error::user(ErrorCode::BadValue, message));
     };
-    Ok(Arc::new(PullAll { values: array.to_array(), collation: collation.clone() }))
+    let members = match array.iter().nth(COMPARED_MAX) {
+        Some(_) => Some(Members::of(array.iter(), collator(collation))?),
+        None => None,
+    };
+    Ok(Arc::new(PullAll { values: array.to_array(), members, collation: collation.clone() }))
 }
 
 impl Operator for PullAll {
     fn update<'a>(&'a self, value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
-        pull(value, |element| contains(self.values.as_raw().iter(), element, collator(&self.collation)))
+        let collator = collator(&self.collation);
+        pull(value, |element| match &self.members {
+            Some(members) => members.contains(element, collator),
+            None => contains(self.values.as_raw().iter(), element, collator),
+        })
     }
 
     fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {

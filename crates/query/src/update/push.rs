@@ -10,6 +10,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use super::array::{array_of, long_of};
 use super::change::Change;
 use super::operator::{Missing, Operator, Place};
+use crate::interrupt;
 
 #[derive(Debug, Default)]
 struct Push {
@@ -176,14 +177,14 @@ fn field_at<'v>(document: RawDocument<'v>, path: &str) -> Option<RawValue<'v>> {
 
 impl Push {
     /// The new array, or none where nothing was done. Sorting counts as done even if the order stays.
-    fn apply(&self, elements: Vec<RawValue<'_>>) -> Option<Value> {
+    fn apply(&self, elements: Vec<RawValue<'_>>) -> Result<Option<Value>> {
         let mut changed = !self.values.is_empty();
         let mut elements = elements;
         let at = self.insertion_point(elements.len());
         elements.splice(at..at, self.values.iter().map(Value::as_raw));
         if let Some(sort) = &self.sort {
             let collator = collator(&self.collation);
-            elements.sort_by(|left, right| sort.compare(*left, *right, collator));
+            interrupt::sort(&mut elements, |left, right| sort.compare(*left, *right, collator))?;
             changed |= !elements.is_empty();
         }
         if let Some(slice) = self.slice {
@@ -196,7 +197,7 @@ impl Push {
                 changed = true;
             }
         }
-        changed.then(|| array_of(elements.into_iter()))
+        Ok(changed.then(|| array_of(elements.into_iter())))
     }
 
     fn insertion_point(&self, length: usize) -> usize {
@@ -220,11 +221,11 @@ impl Operator for Push {
                 place.id_text()
             )));
         };
-        Ok(self.apply(array.iter().collect()).map_or(Change::Keep, Change::SetOwned))
+        Ok(self.apply(array.iter().collect())?.map_or(Change::Keep, Change::SetOwned))
     }
 
     fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
-        let value = self.apply(Vec::new()).unwrap_or_else(|| array_of(std::iter::empty()));
+        let value = self.apply(Vec::new())?.unwrap_or_else(|| array_of(std::iter::empty()));
         Ok(Missing::Create(Change::SetOwned(value)))
     }
 }

@@ -3,6 +3,8 @@
 use kilim_bson::{ElementType, RawDocument, RawValue, STORED_DEPTH_MAX};
 use kilim_error::{Error, ErrorCode, Result};
 
+use crate::interrupt::{self, BYTES_PER_TICK};
+
 /// Refuses a top-level name that looks like an operator.
 pub(super) fn check_top_level_name(name: &str) -> Result<()> {
     if !name.starts_with('$') {
@@ -83,6 +85,10 @@ pub(crate) fn is_deeper(value: RawValue<'_>, levels: usize) -> bool {
         return true;
     }
     if content.as_bytes().len() <= levels * LEVEL_BYTES {
+        return false;
+    }
+    // What is said from here on counts for nothing.
+    if !interrupt::goes_on(1 + content.as_bytes().len() / BYTES_PER_TICK) {
         return false;
     }
     let mut elements = content.iter();

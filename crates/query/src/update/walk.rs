@@ -17,7 +17,7 @@ use super::operator::{Missing, Operator, Place};
 use super::path::array_index;
 use super::tree::{ArrayNode, Node, ObjectNode, check_disjoint, compare_names, conflict_in_document, join};
 use super::{Context, storage};
-use crate::text;
+use crate::{interrupt, text};
 
 /// How many nulls may be put between the end of an array and a new element: a slip of the keyboard
 /// should not fill the document.
@@ -225,6 +225,7 @@ impl<'a, 'w> Walk<'a, 'w> {
         };
         let mut changes = Vec::new();
         for (index, element) in array.iter().enumerate() {
+            interrupt::tick()?;
             let children = nodes.iter().flat_map(|node| &node.children);
             let matching: Vec<&Node> =
                 children.filter(|(name, _)| chosen(name, element)).map(|(_, node)| node).collect();

@@ -17,6 +17,8 @@ pub struct Fake {
     pub interrupted: Arc<AtomicBool>,
     pub clients: Arc<AtomicUsize>,
     pub ran: Arc<AtomicUsize>,
+    /// How often it was told that a client is gone while its request runs.
+    pub gone: Arc<AtomicUsize>,
 }
 
 /// Counts itself, so that a test sees whether it was dropped.
@@ -77,6 +79,11 @@ impl Service for Fake {
 
     fn refuse(&self, error: &Error) -> Document {
         doc! {"ok": 0.0, "code": (error.code().0)}
+    }
+
+    fn client_is_gone(&self, _connection: u64) {
+        self.gone.fetch_add(1, Ordering::SeqCst);
+        self.interrupted.store(true, Ordering::SeqCst);
     }
 
     fn interrupt(&self) {

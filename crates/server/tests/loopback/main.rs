@@ -2,4 +2,5 @@
 
 mod fake;
 mod lifecycle;
+mod memory;
 mod messages;

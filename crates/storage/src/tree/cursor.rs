@@ -21,13 +21,9 @@ pub(crate) fn get(file: &PageFile, tree: TreeName, root: &Root, key: &[u8]) -> R
     }
     let leaf = file.page(at, Kind { tree, level: 0 })?;
     let Some(place) = leaf.find(key) else { return Ok(None) };
-    value(file, tree, &leaf, place).map(Some)
-}
-
-fn value(file: &PageFile, tree: TreeName, leaf: &Page, place: usize) -> Result<Bytes> {
     match leaf.value(place)? {
-        Value::Here(value) => Ok(value),
-        Value::Overflow(at) => file.overflow(at, tree),
+        Value::Here(value) => Ok(Some(value)),
+        Value::Overflow(at) => file.overflow(at, tree).map(Some),
     }
 }
 
@@ -98,7 +94,10 @@ impl Cursor {
     pub(crate) fn take(&mut self) -> Option<Result<(Bytes, Bytes)>> {
         let leaf = self.leaf.as_ref().filter(|_| self.next < self.end)?;
         let place = self.place();
-        let row = value(&self.file, self.tree, leaf, place).map(|value| (leaf.key_bytes(place), value));
+        let row = leaf.row(place).and_then(|(key, value)| match value {
+            Value::Here(value) => Ok((key, value)),
+            Value::Overflow(at) => Ok((key, self.file.overflow(at, self.tree)?)),
+        });
         match self.skip() {
             Ok(()) => Some(row),
             Err(error) => Some(row.and(Err(error))),
@@ -112,6 +111,15 @@ impl Cursor {
             Direction::Backward => self.end -= 1,
         }
         if self.next < self.end { Ok(()) } else { self.settle() }
+    }
+
+    /// How many rows of the current leaf come before a key, in the direction of the scan.
+    pub(crate) fn rows_before(&self, key: &[u8]) -> usize {
+        let Some(leaf) = &self.leaf else { return 0 };
+        match self.direction {
+            Direction::Forward => leaf.rank(key, false).min(self.end).saturating_sub(self.next),
+            Direction::Backward => self.end.saturating_sub(leaf.rank(key, true).max(self.next)),
+        }
     }
 
     fn place(&self) -> usize {

@@ -70,19 +70,9 @@ impl Page {
         self.count
     }
 
-    /// What it takes in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.raw.len()
-    }
-
     pub(crate) fn key(&self, at: usize) -> &[u8] {
         let (start, end, _) = self.key_place(at);
         &self.raw[start..end]
-    }
-
-    pub(crate) fn key_bytes(&self, at: usize) -> Bytes {
-        let (start, end, _) = self.key_place(at);
-        self.raw.slice(start..end)
     }
 
     /// The value as it lies in the page, a place if it is one.
@@ -108,10 +98,12 @@ impl Page {
 
     /// How many keys are less than `key`, or at most equal to it if `or_equal`.
     pub(crate) fn rank(&self, key: &[u8], or_equal: bool) -> usize {
+        let raw = &self.raw[..];
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = usize::midpoint(low, high);
-            let before = match self.key(middle).cmp(key) {
+            let (start, end, _) = key_place(raw, middle);
+            let before = match raw[start..end].cmp(key) {
                 std::cmp::Ordering::Less => true,
                 std::cmp::Ordering::Equal => or_equal,
                 std::cmp::Ordering::Greater => false,
@@ -135,18 +127,37 @@ impl Page {
         (at < self.count && self.key(at) == key).then_some(at)
     }
 
-    /// Start and end of a key, and whether its value is a place.
+    /// Key and value of a leaf's row.
+    pub(crate) fn row(&self, at: usize) -> Result<(Bytes, Value)> {
+        let raw = &self.raw[..];
+        let (start, end, overflow) = key_place(raw, at);
+        let key = self.raw.slice(start..end);
+        let behind = offset(raw, at + 1);
+        if overflow {
+            let place = PagePtr::decode(&raw[end..behind]);
+            return Ok((key, Value::Overflow(place.ok_or_else(|| broken("an overflow is no place"))?)));
+        }
+        Ok((key, Value::Here(self.raw.slice(end..behind))))
+    }
+
     fn key_place(&self, at: usize) -> (usize, usize, bool) {
-        let offset = self.offset(at);
-        let head = u16::from_le_bytes([self.raw[offset], self.raw[offset + 1]]);
-        (offset + 2, offset + 2 + usize::from(head & !OVERFLOW), head & OVERFLOW != 0)
+        key_place(&self.raw, at)
     }
 
     fn offset(&self, at: usize) -> usize {
-        let place = 4 + 4 * at;
-        u32::from_le_bytes([self.raw[place], self.raw[place + 1], self.raw[place + 2], self.raw[place + 3]])
-            as usize
+        offset(&self.raw, at)
     }
+}
+
+/// Start and end of a key, and whether its value is a place.
+fn key_place(raw: &[u8], at: usize) -> (usize, usize, bool) {
+    let offset = offset(raw, at);
+    let head = u16::from_le_bytes([raw[offset], raw[offset + 1]]);
+    (offset + 2, offset + 2 + usize::from(head & !OVERFLOW), head & OVERFLOW != 0)
+}
+
+fn offset(raw: &[u8], at: usize) -> usize {
+    number(raw, 4 + 4 * at).map_or(0, |offset| offset as usize)
 }
 
 /// Rows on their way into a page.

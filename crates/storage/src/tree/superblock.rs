@@ -1,9 +1,9 @@
 //! The two blocks that say which state of the file is the newest.
 //!
-//! They lie at the front of the file and are written in turns. Everything that a superblock refers to is on disk before it is written, so a torn one leaves
-//! the other, whose pages and journal are still there. The journal's part that only the older one needs goes once
-//! the newer one is on disk; if that is damaged later, the older one finds its journal gone, and the store is
-//! refused instead of opened in an earlier state.
+//! They lie at the front of the file. A new state is written to the one that is older or damaged and synced, then
+//! to the other one and synced too. Everything that it refers to is on disk before. So a torn write leaves the state
+//! before, and afterwards damage to one of the two is harmless. With both damaged the store is refused: the state
+//! before is never taken for the newest.
 //!
 //! ```text
 //!  0 checksum u64: xxh3 of the rest of the block     48 directory: page 20 bytes, level u8 (no page: zeros)
@@ -45,12 +45,14 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
+    /// Writes both blocks, that of `self.place` first.
     pub(crate) fn write(&self, file: &PageFile) -> Result<()> {
-        let offset = self.place * BLOCK_BYTES;
-        file.file
-            .write_at(&self.encode(), offset)
-            .and_then(|()| file.file.sync())
-            .map_err(|error| StorageError::Io(format!("the superblock: {error}")).into())
+        for place in [self.place, (self.place + 1) % SUPERBLOCKS] {
+            let block = Superblock { place, ..*self }.encode();
+            let written = file.file.write_at(&block, place * BLOCK_BYTES).and_then(|()| file.file.sync());
+            written.map_err(|error| StorageError::Io(format!("the superblock: {error}")))?;
+        }
+        Ok(())
     }
 
     /// The newest one that is whole.
@@ -69,7 +71,11 @@ impl Superblock {
                 Ok(_) => {}
                 // A newer program's format is worth more than "damaged".
                 Err(Some(error)) => refused = Some(error),
-                Err(None) => {}
+                Err(None) => tracing::warn!(
+                    file = name,
+                    block = place,
+                    "a superblock is damaged; the other one counts"
+                ),
             }
         }
         match (newest, refused) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, Result};
 use kilim_query::accumulator::State;
-use kilim_query::expression::{Bindings, Env};
+use kilim_query::expression::{Bindings, Env, check_bytes};
 use kilim_query::stage::{self, GroupFields};
 
 use self::table::Table;
@@ -176,6 +176,8 @@ impl Group {
             for (((_, accumulator), state), later) in fields.zip(restore(next.document())?) {
                 accumulator.merge(state, later)?;
             }
+            // Each accumulator is bounded, and together they make one document.
+            check_bytes(states.iter().map(State::bytes).sum())?;
         }
         let mut writer = Writer::new();
         writer.append("_id", stage::id_of(first.document()));

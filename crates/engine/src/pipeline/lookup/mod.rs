@@ -16,7 +16,8 @@ use std::sync::Arc;
 use kilim_bson::{RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::accumulator::Kind;
-use kilim_query::expression::{Bindings, Dependencies, Env};
+use kilim_query::expression::{Bindings, Dependencies, Env, VALUE_BYTES_MAX};
+use kilim_query::interrupt;
 use kilim_query::stage::{self, Behaviour, Pipeline, Stage};
 
 pub(super) use equality::Memory;
@@ -159,6 +160,10 @@ impl Lookup {
         let bytes = rows_bytes(&self.found);
         let names = self.stage.target.names();
         let size = bytes + 16 * self.found.len();
+        interrupt::copied(size)?;
+        if row.document().as_bytes().len() + size > VALUE_BYTES_MAX {
+            return Err(self.too_large());
+        }
         let placing = if self.stage.appended { append } else { place };
         Ok(Some(Row::of(placing(row.document(), names, Placed::Rows(&self.found), size))))
     }
@@ -173,6 +178,7 @@ impl Lookup {
             if let Some(Unwinding { row, next, stream }) = &mut self.unwinding {
                 let streamed = stream.as_mut().map(|stream| stream.next(context)).transpose()?.flatten();
                 if let Some(found) = streamed.as_ref().or_else(|| self.found.get(*next)) {
+                    interrupt::copied(found.document().as_bytes().len() + row.document().as_bytes().len())?;
                     let placed = Placed::Value(RawValue::Document(found.document()));
                     let index = RawValue::Int64(*next as i64);
                     *next += 1;
@@ -248,7 +254,7 @@ fn bindings_for(stage: &stage::Lookup, row: &Row, around: &Bindings) -> Result<B
     for (_, expression) in definitions {
         own.push(expression.evaluate(&env)?.into_value());
     }
-    Ok(around.extended(own))
+    around.extended(own)
 }
 
 /// A document with one of its finds, and with that one's index if it is asked for.

@@ -58,7 +58,7 @@ impl Unit<'_> {
                 Ok(heavy || *documents >= documents_max)
             }
             Work::Batch { .. } => Ok(false),
-            Work::Transaction(transaction) => transaction.check_limits().map(|()| false),
+            Work::Transaction(transaction) => transaction.check_limits(self.engine).map(|()| false),
         }
     }
 

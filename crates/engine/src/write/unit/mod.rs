@@ -24,6 +24,7 @@ use crate::figures::Figures;
 use crate::maintenance::{Caused, Contended, Deferred};
 use crate::operation::Operation;
 use crate::session::{ActiveTransaction, Retry};
+use crate::write::done::Done;
 
 pub struct Unit<'e> {
     pub engine: &'e Engine,
@@ -188,8 +189,8 @@ impl<'e> Unit<'e> {
     }
 
     /// What a statement answered, if this is its retry.
-    pub(in crate::write) fn answered(&mut self, statement: i32) -> Option<Document> {
-        let done = self.retry.as_ref()?.result_of(statement)?.clone();
+    pub(in crate::write) fn answered(&mut self, statement: i32) -> Option<Done> {
+        let done = Done::decode(self.retry.as_ref()?.result_of(statement)?);
         self.retried.push(statement);
         Some(done)
     }
@@ -213,9 +214,9 @@ impl<'e> Unit<'e> {
     }
 
     /// A transaction's bounds, checked after each statement.
-    pub fn check_transaction_limits(&self) -> Result<()> {
-        match &self.work {
-            Work::Transaction(transaction) => transaction.check_limits(),
+    pub fn check_transaction_limits(&mut self) -> Result<()> {
+        match &mut self.work {
+            Work::Transaction(transaction) => transaction.check_limits(self.engine),
             Work::Batch { .. } => Ok(()),
         }
     }

@@ -12,7 +12,7 @@ use kilim_bson::{Array, RawValue, Writer};
 use kilim_error::Result;
 
 pub(super) use self::search::bound;
-use super::evaluate::check_bytes;
+use super::memory::check_bytes;
 use super::{Arguments, Evaluated, Fold, Operator};
 use crate::filter::number::exact_i64;
 
@@ -86,6 +86,11 @@ impl Building {
     fn written(&mut self) -> Result<()> {
         self.len += 1;
         check_bytes(self.writer.len())
+    }
+
+    /// Bytes written so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.writer.len()
     }
 
     pub(super) fn finish(self) -> Evaluated<'static> {

@@ -7,6 +7,7 @@ use kilim_error::{Error, Result};
 
 use super::{Building, integral};
 use crate::expression::{Call, Env, Evaluated, Expression, Operator, Scope};
+use crate::interrupt;
 
 /// What elements are compared by.
 enum Order {
@@ -129,9 +130,11 @@ pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a
     match order {
         Order::Whole { descending } => {
             let collator = call.collator();
-            elements.sort_by(|left, right| directed(compare_with(*left, *right, collator), *descending));
+            interrupt::sort(&mut elements, |left, right| {
+                directed(compare_with(*left, *right, collator), *descending)
+            })?;
         }
-        Order::Fields(keys) => sort_by_fields(&mut elements, keys, call.collator()),
+        Order::Fields(keys) => sort_by_fields(&mut elements, keys, call.collator())?,
     }
     env.tick()?;
     let mut sorted = Building::new();
@@ -146,18 +149,23 @@ fn directed(order: Ordering, descending: bool) -> Ordering {
 }
 
 /// Finds each element's values once, then compares those.
-fn sort_by_fields(elements: &mut Vec<RawValue<'_>>, keys: &[Key], collator: Option<&dyn Collator>) {
+fn sort_by_fields(
+    elements: &mut Vec<RawValue<'_>>,
+    keys: &[Key],
+    collator: Option<&dyn Collator>,
+) -> Result<()> {
     let values: Vec<RawValue<'_>> =
         elements.iter().flat_map(|element| keys.iter().map(|key| value_at(*element, &key.path))).collect();
     let of = |index: usize| &values[index * keys.len()..][..keys.len()];
     let mut indexes: Vec<usize> = (0..elements.len()).collect();
-    indexes.sort_by(|&left, &right| {
+    interrupt::sort(&mut indexes, |&left, &right| {
         let pairs = of(left).iter().zip(of(right)).zip(keys);
         pairs.fold(Ordering::Equal, |order, ((left, right), key)| {
             order.then_with(|| directed(compare_with(*left, *right, collator), key.descending))
         })
-    });
+    })?;
     *elements = indexes.into_iter().map(|index| elements[index]).collect();
+    Ok(())
 }
 
 /// The value at a path, null where there is none. Arrays on the way are entered by index only, as documents are by name.

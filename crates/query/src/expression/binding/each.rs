@@ -5,6 +5,7 @@ use kilim_error::{Error, Result};
 
 use super::{body, parameters, parse_with, shown, slot};
 use crate::expression::array::{Building, integral};
+use crate::expression::memory::Mark;
 use crate::expression::show::show;
 use crate::expression::{Call, Env, Evaluated, Expression, Operator, Place, Scope};
 
@@ -46,6 +47,7 @@ pub(super) fn map<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     };
     let (inner, slot) = (body(call, 1)?, slot(call)?);
     let mut mapped = Building::new();
+    let mark = Mark::here();
     for element in elements.iter() {
         env.tick()?;
         let frame = env.frame(slot, Some(element));
@@ -56,6 +58,7 @@ pub(super) fn map<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
             }
             Ok(())
         })?;
+        mark.holds(mapped.bytes());
     }
     Ok(mapped.finish())
 }
@@ -106,6 +109,7 @@ pub(super) fn filter<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>>
     let mut wanted = limit(call, env)?;
     let (condition, slot) = (body(call, 1)?, slot(call)?);
     let mut kept = Building::new();
+    let mark = Mark::here();
     for element in elements.iter() {
         env.tick()?;
         let frame = env.frame(slot, Some(element));
@@ -116,6 +120,7 @@ pub(super) fn filter<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>>
                 break;
             }
         }
+        mark.holds(kept.bytes());
     }
     Ok(kept.finish())
 }

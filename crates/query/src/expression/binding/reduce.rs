@@ -5,6 +5,7 @@ use kilim_error::{Error, Result};
 
 use super::depth::Watch;
 use super::{body, parameters, shown, unbound};
+use crate::expression::memory::{Mark, payload};
 use crate::expression::show::show as show_value;
 use crate::expression::{Call, Env, Evaluated, Expression, Operator, Scope};
 
@@ -54,6 +55,7 @@ pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a
     let inner = body(call, 2)?;
     let mut watch = Watch::new(inner);
     let mut value = call.argument(1, env)?;
+    let mark = Mark::here();
     for element in elements.iter() {
         env.tick()?;
         let this = env.frame(*this_slot, Some(element));
@@ -61,6 +63,7 @@ pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a
         let so_far = within.frame(*value_slot, value.raw());
         let next = inner.evaluate(&within.with(&so_far))?.into_owned();
         watch.check_step(&next)?;
+        mark.holds(payload(next.raw_or_null()));
         value = next;
     }
     watch.check_end(&value)?;

@@ -46,11 +46,14 @@ pub enum Purpose {
     Read,
 }
 
+/// The specifiers that `$dateFromString` reads. mongod 6.0 refuses `%j` there, and so does this.
+pub const READ: &[u8] = b"%bBdGHLmMSuVYzZ";
+
 /// Refuses a format with a specifier that is not known.
 pub fn check(format: &str, purpose: Purpose) -> Result<()> {
     let known: &[u8] = match purpose {
         Purpose::Print => b"%bBdGHjLmMSuUVwYzZ",
-        Purpose::Read => b"%bBdGHjLmMSuVYzZ",
+        Purpose::Read => READ,
     };
     let mut rest = format;
     while let Some(at) = rest.find('%') {

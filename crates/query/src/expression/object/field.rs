@@ -5,7 +5,7 @@
 use kilim_bson::{RawDocument, RawValue, Value, Writer, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
-use crate::expression::evaluate::check_bytes;
+use crate::expression::memory::check_bytes;
 use crate::expression::{Call, Env, Evaluated, Expression, Operator, Scope, table};
 
 /// The codes for a name that is no constant text; the two families have their own.

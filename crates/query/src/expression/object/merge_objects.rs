@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use kilim_bson::{RawDocument, RawValue, Writer};
 use kilim_error::{Error, Result};
 
-use crate::expression::evaluate::check_bytes;
+use crate::expression::memory::check_bytes;
 use crate::expression::show::show;
 use crate::expression::{Call, Env, Evaluated};
 

@@ -69,8 +69,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$toUpper", "in capital letters", Arguments::Exactly(1), letter_case::to_upper),
 ];
 
-/// What a text may hold: a document's 16 MiB, and what mongod adds for itself.
-const STRING_BYTES_MAX: usize = (16 << 20) + (16 << 10);
+/// What a text may hold: less than a document's 16 MiB.
+const STRING_BYTES_MAX: usize = (16 << 20) - 1;
 
 /// Refuses a text of that many bytes.
 fn check_len(bytes: usize) -> Result<()> {

@@ -4,10 +4,12 @@ use kilim_bson::{Decimal128, RawArray, RawValue};
 
 use super::super::{Comparison, number};
 use super::{Additional, ArrayRules, Items, Logic, Scalar, Schema, unordered};
+use crate::interrupt;
 
 impl Schema {
     pub(super) fn matches(&self, value: RawValue<'_>) -> bool {
-        self.impossible.is_none()
+        interrupt::goes_on(1)
+            && self.impossible.is_none()
             && self.types.as_ref().is_none_or(|(_, types)| types.contains(value.element_type()))
             && self.scalar.iter().all(|(_, scalar)| scalar.matches(value))
             && match (value, &self.object, &self.array) {

@@ -83,11 +83,7 @@ impl TreeBackend {
         if turn.broken {
             return Err(StorageError::Poisoned("a superblock could not be written".into()).into());
         }
-        let dead = self.dead.lock().clone();
-        let result = self.freeze(&dead, exclusively).and_then(|frozen| match frozen {
-            Some(frozen) => self.merge_all(&mut turn, &frozen, &dead, exclusively),
-            None => Ok(()),
-        });
+        let result = self.merge_tables(&mut turn, exclusively);
         let mut trouble = self.trouble.lock();
         match &result {
             Ok(()) => *trouble = None,
@@ -99,6 +95,21 @@ impl TreeBackend {
         drop(trouble);
         self.checkpointed.notify_all();
         result
+    }
+
+    fn merge_tables(&self, turn: &mut Turn, exclusively: &mut Exclusively) -> Result<()> {
+        let dead = self.dead.lock().clone();
+        loop {
+            // Tables that an earlier try has frozen are not all: the active ones may have rows of dead trees too.
+            let again = self.state.read().frozen.is_some();
+            let Some(frozen) = self.freeze(&dead, exclusively)? else { break };
+            self.merge_all(turn, &frozen, &dead, exclusively)?;
+            if !again {
+                break;
+            }
+        }
+        self.dead.lock().retain(|name| !dead.contains(name));
+        Ok(())
     }
 
     /// Freezes the active tables, if there is something to write and no others are frozen.
@@ -173,9 +184,7 @@ impl TreeBackend {
             return Err(error);
         }
         let idle = self.state.read().active.is_empty();
-        self.journal.release_before(&frozen.journal, idle)?;
-        self.dead.lock().retain(|name| !dead.contains(name));
-        Ok(())
+        self.journal.release_before(&frozen.journal, idle)
     }
 
     /// Merges what fits a portion; says where the next one begins.

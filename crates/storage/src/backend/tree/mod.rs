@@ -22,6 +22,7 @@ mod copy;
 mod ingest;
 pub(crate) mod open;
 mod pages;
+mod spans;
 mod view;
 
 use super::{Backend, Exclusively, Pace, Sorted, View};
@@ -43,11 +44,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use spans::Spans;
+
 pub(crate) use open::Memory;
 pub(crate) use view::{TreeRows, TreeView};
 
 /// Scans that passed this many deletions in the active tables have a checkpoint made, which ends them.
-const SKIPPED_MAX: u64 = 100_000;
+const SKIPPED_MAX: u64 = 1_000_000;
 
 /// Tables are frozen after this time, so that space comes back and little is left to replay; earlier if much is
 /// in them.
@@ -96,6 +99,7 @@ struct State {
 struct Tables {
     spaces: [Arc<Memtable>; Space::COUNT],
     made: Instant,
+    spans: Spans,
     /// Deletions that scans had to pass.
     skipped: AtomicU64,
 }
@@ -122,7 +126,8 @@ struct Trouble {
 impl Tables {
     fn new() -> Arc<Tables> {
         let spaces = std::array::from_fn(|_| Arc::new(Memtable::new()));
-        Arc::new(Tables { spaces, made: Instant::now(), skipped: AtomicU64::new(0) })
+        let (spans, skipped) = (Spans::default(), AtomicU64::new(0));
+        Arc::new(Tables { spaces, made: Instant::now(), spans, skipped })
     }
 
     fn space(&self, space: Space) -> &Arc<Memtable> {
@@ -137,11 +142,14 @@ impl Tables {
         self.spaces.iter().all(|table| table.is_empty())
     }
 
-    fn insert<'w>(&self, batch: impl Iterator<Item = &'w Write>, sequence: u64) {
-        let mut writers = Space::ALL.map(|space| self.space(space).writer());
-        for write in batch {
-            writers[write.space.at()].set(&write.key, write.value.clone(), sequence);
+    fn insert<'w>(&self, batch: impl Iterator<Item = &'w Write> + Clone, sequence: u64) {
+        {
+            let mut writers = Space::ALL.map(|space| self.space(space).writer());
+            for write in batch.clone() {
+                writers[write.space.at()].set(&write.key, write.value.clone(), sequence);
+            }
         }
+        self.spans.cut(batch);
     }
 }
 
@@ -220,7 +228,7 @@ impl Backend for TreeBackend {
                 *payload = Vec::new();
             }
         }
-        active.insert(batch.into_iter(), sequence);
+        active.insert(batch.iter().copied(), sequence);
         let mut state = self.state.write();
         state.sequence = sequence;
         state.commit_time = commit_time;

@@ -4,6 +4,7 @@
 //! lies in the frozen ones; everything else is in the forest. A lookup asks them in this order. A scan merges
 //! them: where several have a key, the newest wins.
 
+use super::spans::{self, Edge};
 use super::{Frozen, Tables};
 use crate::memtable::Cursor as TableCursor;
 use crate::snapshot::Direction;
@@ -63,9 +64,14 @@ impl TreeView {
             direction,
             tables: [active.peek().is_some().then_some(active), frozen],
             trees: Trees::new(self, space, lower, upper, direction),
+            alone: 0,
             failed: None,
             skipped: 0,
+            run: Run::default(),
+            space,
             active: self.active.clone(),
+            frozen: self.frozen.clone(),
+            sequence: self.sequence,
         };
         rows.failed = rows.trees.next_tree().err();
         rows
@@ -78,16 +84,35 @@ pub(crate) struct TreeRows {
     /// The active table and the frozen one, for as long as they have rows ahead.
     tables: [Option<TableCursor>; 2],
     trees: Trees,
+    /// Rows of the tree that come before the next one of the tables.
+    alone: usize,
     failed: Option<Error>,
     /// Deletions that were passed.
     skipped: u64,
+    run: Run,
+    space: Space,
     active: Arc<Tables>,
+    frozen: Option<Arc<Frozen>>,
+    sequence: u64,
+}
+
+/// Deletions without a row between them.
+#[derive(Default)]
+struct Run {
+    count: u64,
+    /// Those at its near and its far end.
+    near: Bytes,
+    far: Bytes,
 }
 
 impl Iterator for TreeRows {
     type Item = Result<(Bytes, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.alone > 0 {
+            self.alone -= 1;
+            return self.trees.take();
+        }
         loop {
             if let Some(error) = self.failed.take() {
                 self.tables = [None, None];
@@ -95,13 +120,16 @@ impl Iterator for TreeRows {
                 return Some(Err(error));
             }
             if let [None, None] = self.tables {
+                self.end_run();
                 return self.trees.take();
             }
             if let Some(row) = self.merge() {
+                self.end_run();
                 return Some(Ok(row));
             }
             if self.failed.is_none() && self.tables.iter().all(Option::is_none) && self.trees.key().is_none()
             {
+                self.end_run();
                 return None;
             }
         }
@@ -130,6 +158,8 @@ impl TreeRows {
         let (at, key) = chosen?;
         let tree = self.trees.key().map(|tree| before(tree, key));
         if tree == Some(Ordering::Less) {
+            // All rows of the leaf up to the table's key need no further look at it.
+            self.alone = self.trees.rows_before(key).saturating_sub(1);
             return match self.trees.take()? {
                 Ok(row) => Some(row),
                 Err(error) => {
@@ -147,13 +177,69 @@ impl TreeRows {
         if twice {
             self.advance(1);
         }
-        let row = self.tables[at]
-            .as_ref()
-            .and_then(TableCursor::peek)
-            .and_then(|(key, value)| Some((key.clone(), value?.clone())));
-        self.skipped += u64::from(row.is_none());
+        let (key, value) = self.tables[at].as_ref().and_then(TableCursor::peek)?;
+        let (key, value) = (key.clone(), value.cloned());
         self.advance(at);
-        row
+        if value.is_none() {
+            self.pass(&key);
+        }
+        Some((key, value?))
+    }
+
+    /// Notes a deletion; at the first of a run, goes to the end of the span that it lies in.
+    fn pass(&mut self, key: &Bytes) {
+        self.skipped += 1;
+        self.run.count += 1;
+        self.run.far = key.clone();
+        if self.run.count > 1 {
+            return;
+        }
+        self.run.near = key.clone();
+        let spans = &self.active.spans;
+        if let Some(end) = spans.end_of(self.space, key, self.sequence, self.direction) {
+            if end.included {
+                self.run.far = end.key.clone();
+            }
+            self.seek(0, &end);
+            self.seek(1, &end);
+            self.failed = self.trees.seek(&end).err();
+            return;
+        }
+        // Frozen tables know nothing of rows in the active ones.
+        let Some(frozen) = &self.frozen else { return };
+        if let Some(end) = frozen.tables.spans.end_of(self.space, key, u64::MAX, self.direction) {
+            self.seek(1, &end);
+            self.failed = self.trees.seek(&end).err();
+            // The active table may have rows before the end, so the run is over.
+            self.run = Run::default();
+        }
+    }
+
+    /// Leaves a run of deletions behind as a span.
+    fn end_run(&mut self) {
+        if self.run.count >= spans::DELETIONS_MIN {
+            let (first, last) = match self.direction {
+                Direction::Forward => (&self.run.near, &self.run.far),
+                Direction::Backward => (&self.run.far, &self.run.near),
+            };
+            self.active.spans.add(&self.active, self.space, first, last, self.sequence);
+        }
+        if self.run.count > 0 {
+            self.run = Run::default();
+        }
+    }
+
+    /// Puts a table's cursor behind a span.
+    fn seek(&mut self, at: usize, end: &Edge) {
+        if let Some(table) = &mut self.tables[at] {
+            table.seek(&end.key);
+            if end.included && table.peek().is_some_and(|(found, _)| *found == end.key) {
+                table.advance();
+            }
+            if table.peek().is_none() {
+                self.tables[at] = None;
+            }
+        }
     }
 
     fn advance(&mut self, at: usize) {
@@ -183,6 +269,8 @@ struct Trees {
     /// The trees that are left, the next one last.
     left: Vec<(TreeName, Root)>,
     current: Option<TreeCursor>,
+    /// The tree that the cursor is in.
+    here: Option<(TreeName, Root)>,
     /// Pages of a state that nobody holds may be written over.
     _forest: Arc<Forest>,
 }
@@ -217,12 +305,18 @@ impl Trees {
             direction,
             left,
             current: None,
+            here: None,
             _forest: view.forest.clone(),
         }
     }
 
     fn key(&self) -> Option<&[u8]> {
         self.current.as_ref()?.key()
+    }
+
+    /// How many rows of the current leaf come before a key.
+    fn rows_before(&self, key: &[u8]) -> usize {
+        self.current.as_ref().map_or(0, |cursor| cursor.rows_before(key))
     }
 
     fn take(&mut self) -> Option<Result<(Bytes, Bytes)>> {
@@ -249,6 +343,22 @@ impl Trees {
         }
     }
 
+    /// Goes on behind a span.
+    fn seek(&mut self, end: &Edge) -> Result<()> {
+        let Some((name, root)) = self.here else { return Ok(()) };
+        let near = match end.included {
+            true => Bound::Excluded(end.key.clone()),
+            false => Bound::Included(end.key.clone()),
+        };
+        match self.direction {
+            Direction::Forward => self.lower = near,
+            Direction::Backward => self.upper = near,
+        }
+        self.left.push((name, root));
+        self.current = None;
+        self.next_tree()
+    }
+
     /// Goes on to the next tree that has a row in the range.
     fn next_tree(&mut self) -> Result<()> {
         while self.key().is_none() {
@@ -256,6 +366,7 @@ impl Trees {
                 self.current = None;
                 return Ok(());
             };
+            self.here = Some((name, root));
             let (lower, upper) = (as_slice(&self.lower), as_slice(&self.upper));
             self.current = Some(TreeCursor::new(&self.file, name, &root, lower, upper, self.direction)?);
         }
@@ -273,5 +384,106 @@ fn as_slice(bound: &Bound<Bytes>) -> Bound<&[u8]> {
         Bound::Included(key) => Bound::Included(key),
         Bound::Excluded(key) => Bound::Excluded(key),
         Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Backend;
+    use crate::backend::tree::{Memory, TreeBackend};
+    use crate::disk::memory::MemoryDisk;
+    use crate::space::Write;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Put(u8, u8),
+        /// Deletes some keys in a row.
+        Delete(u8, u8),
+        /// The first rows from one end, as a queue asks for them.
+        First(bool, u8),
+        Scan(u8, u8, bool),
+        Keep,
+        Checkpoint,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (any::<u8>(), any::<u8>()).prop_map(|(key, value)| Step::Put(key, value)),
+            4 => (any::<u8>(), 1u8..40).prop_map(|(key, count)| Step::Delete(key, count)),
+            4 => (any::<bool>(), 1u8..5).prop_map(|(forward, count)| Step::First(forward, count)),
+            3 => (any::<u8>(), any::<u8>(), any::<bool>()).prop_map(|(a, b, forward)| Step::Scan(a, b, forward)),
+            1 => Just(Step::Keep),
+            1 => Just(Step::Checkpoint),
+        ];
+        prop::collection::vec(step, 1..120)
+    }
+
+    fn key(key: u8) -> [u8; 5] {
+        [0, 0, 0, 9, key]
+    }
+
+    fn rows(view: &TreeView, from: u8, to: u8, forward: bool, limit: usize) -> Vec<(u8, u8)> {
+        let direction = if forward { Direction::Forward } else { Direction::Backward };
+        let (lower, upper) = (key(from), key(to));
+        let rows = view.rows(Space::Index, Bound::Included(&lower), Bound::Included(&upper), direction);
+        rows.take(limit).map(|row| row.map(|(key, value)| (key[4], value[0])).unwrap()).collect()
+    }
+
+    fn expected(model: &BTreeMap<u8, u8>, from: u8, to: u8, forward: bool, limit: usize) -> Vec<(u8, u8)> {
+        let range = model.range(from..=to).map(|(key, value)| (*key, *value));
+        match forward {
+            true => range.take(limit).collect(),
+            false => range.rev().take(limit).collect(),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        #[test]
+        fn scans_find_what_lives_whatever_spans_were_left_behind(steps in steps()) {
+            let memory = Memory { cache_bytes: 1 << 20, tables_bytes_max: 1 << 20 };
+            let backend = TreeBackend::open(Arc::new(MemoryDisk::default()), memory, None).unwrap();
+            let mut model = BTreeMap::new();
+            let mut kept = None;
+            let apply = |writes: Vec<Write>| backend.apply(&mut writes.iter(), 1, false).unwrap();
+            let write = |at: u8, value: Option<u8>| Write {
+                space: Space::Index,
+                key: Bytes::from(key(at)),
+                value: value.map(|value| Bytes::from([value])),
+            };
+            apply((0..=u8::MAX).map(|at| write(at, Some(at))).collect());
+            model.extend((0..=u8::MAX).map(|at| (at, at)));
+            for step in steps {
+                match step {
+                    Step::Put(at, value) => {
+                        apply(vec![write(at, Some(value))]);
+                        model.insert(at, value);
+                    }
+                    Step::Delete(at, count) => {
+                        let keys = at..=at.saturating_add(count);
+                        apply(keys.clone().map(|at| write(at, None)).collect());
+                        model.retain(|at, _| !keys.contains(at));
+                    }
+                    Step::Keep => kept = Some((backend.tree_view(), model.clone())),
+                    Step::Checkpoint => backend.checkpoint(&mut |step| step()).unwrap(),
+                    Step::First(forward, limit) => {
+                        let found = rows(&backend.tree_view(), 0, u8::MAX, forward, limit.into());
+                        prop_assert_eq!(found, expected(&model, 0, u8::MAX, forward, limit.into()));
+                    }
+                    Step::Scan(a, b, forward) => {
+                        let (a, b) = (a.min(b), a.max(b));
+                        let found = rows(&backend.tree_view(), a, b, forward, 999);
+                        prop_assert_eq!(found, expected(&model, a, b, forward, 999));
+                        if let Some((view, model)) = &kept {
+                            prop_assert_eq!(rows(view, a, b, forward, 999), expected(model, a, b, forward, 999));
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,144 @@
+//! What a statement of a retryable write did, as a retry finds it.
+//!
+//! A retry need not be the same kind of statement: a client may reuse a number by mistake. mongod answers an insert or a
+//! delete whatever was done, and refuses an update or a findAndModify that does not fit. So does this, with its codes.
+//!
+//! An entry of an earlier version has no `kind`. It is taken for what the retry asks for.
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_error::{Error, Result};
+
+use super::find_and_modify::{Modification, Modified};
+use super::update::UpdateOutcome;
+
+/// The code of an update that meets another kind of write. It ends the command.
+pub(super) const INCOMPATIBLE_UPDATE: i32 = 40_638;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// One entry of a session's record.
+pub(super) struct Done {
+    kind: Option<Kind>,
+    modified: bool,
+    /// The document before or after, which only findAndModify keeps.
+    value: Option<Document>,
+    upserted: Option<Value>,
+    counted: Option<u64>,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Insert => "i",
+            Kind::Update => "u",
+            Kind::Delete => "d",
+        }
+    }
+}
+
+/// Adds to an entry what kind of write it was.
+pub(super) fn of_kind(kind: Kind, mut entry: Document) -> Document {
+    entry.push("kind", kind.name());
+    entry
+}
+
+/// The entry of an insert. It tells nothing else, so that neighbours share one.
+pub(super) fn inserted() -> Document {
+    of_kind(Kind::Insert, doc! {"n": 1})
+}
+
+/// The entry of a delete.
+pub(super) fn deleted() -> Document {
+    of_kind(Kind::Delete, doc! {"n": 1i64})
+}
+
+impl Done {
+    pub fn decode(entry: &Document) -> Done {
+        let number = |name| match entry.get(name) {
+            Some(RawValue::Int64(value)) => Some(value as u64),
+            _ => None,
+        };
+        let kind = [Kind::Insert, Kind::Update, Kind::Delete]
+            .into_iter()
+            .find(|kind| entry.get("kind").and_then(RawValue::as_str) == Some(kind.name()));
+        Done {
+            kind,
+            modified: number("nModified").is_none_or(|count| count > 0),
+            value: entry.get("value").and_then(RawValue::as_document).map(RawDocument::to_document),
+            upserted: entry.get("upserted").map(RawValue::to_value),
+            counted: number("n"),
+        }
+    }
+
+    /// What an update answers that finds this.
+    pub fn as_update(&self) -> Result<UpdateOutcome> {
+        match (&self.upserted, self.kind) {
+            (Some(id), _) => Ok(UpdateOutcome { upserted: Some(id.clone()), ..UpdateOutcome::default() }),
+            (None, Some(Kind::Update) | None) => Ok(UpdateOutcome {
+                matched: 1,
+                modified: u64::from(self.modified),
+                ..UpdateOutcome::default()
+            }),
+            (None, Some(kind)) => Err(Error::location(
+                INCOMPATIBLE_UPDATE,
+                format!(
+                    "update retry request is not compatible with previous write in the transaction of type: {}",
+                    kind.name()
+                ),
+            )),
+        }
+    }
+
+    /// What a delete answers that finds this.
+    pub fn as_delete(&self) -> u64 {
+        match self.kind {
+            None => self.counted.unwrap_or(1),
+            Some(_) => 1,
+        }
+    }
+
+    /// What a findAndModify answers that finds this.
+    pub fn as_find_and_modify(&self, modification: Modification, upsert: bool) -> Result<Modified> {
+        let refuse =
+            |code, why: &str| Err(Error::location(code, format!("findAndModify retry request {why}")));
+        let unfitting = "is not compatible with previous write in the transaction";
+        let removes = modification == Modification::Remove;
+        if let Some(id) = &self.upserted {
+            return match upsert {
+                true => Ok(Modified {
+                    value: self.value.clone(),
+                    upserted: Some(id.clone()),
+                    ..Modified::default()
+                }),
+                false => refuse(40_608, unfitting),
+            };
+        }
+        let found = |value: &Document| Modified {
+            value: Some(value.clone()),
+            matched: true,
+            removes: self.kind.map_or(removes, |kind| kind == Kind::Delete),
+            ..Modified::default()
+        };
+        match (self.kind, &self.value) {
+            (Some(Kind::Insert), _) => refuse(40_608, unfitting),
+            (Some(Kind::Delete), _) if !removes => refuse(40_606, unfitting),
+            (_, Some(value)) => Ok(found(value)),
+            (Some(Kind::Delete), None) => refuse(40_607, "finds no pre-image"),
+            (Some(Kind::Update) | None, None) => match modification {
+                Modification::Update { new: true } => refuse(
+                    40_611,
+                    "wants the document after update returned, but only before update document is stored",
+                ),
+                _ => refuse(
+                    40_612,
+                    "wants the document before update returned, but only after update document is stored",
+                ),
+            },
+        }
+    }
+}

@@ -7,6 +7,7 @@
 //!
 //! Invariant: in the new database, indexes and counts agree with the records.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::Path;
@@ -86,12 +87,11 @@ impl Salvage<'_> {
             if dropped.contains(&(Space::Records, id)) {
                 continue;
             }
-            if !collections.contains_key(&id) {
-                collections.insert(id, lost_collection(id, &mut ids));
-                let note = format!(
+            if let Entry::Vacant(unnamed) = collections.entry(id) {
+                unnamed.insert(lost_collection(id, &mut ids));
+                self.salvaged.notes.push(format!(
                     "the catalog does not name a collection any more: it is {LOST_DATABASE}.collection_{id}"
-                );
-                self.salvaged.notes.push(note);
+                ));
             }
         }
         for (id, collection) in &mut collections {

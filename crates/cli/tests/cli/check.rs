@@ -65,7 +65,7 @@ fn pages(bytes: &[u8], level: u8, space: u8, prefix: u32) -> Vec<usize> {
     (2..bytes.len() / 4096).map(|block| block * 4096).filter(is_wanted).collect()
 }
 
-fn collection<'d>(checked: &'d Document, ns: &str) -> Document {
+fn collection(checked: &Document, ns: &str) -> Document {
     let all = checked.get("collections").and_then(RawValue::as_array).unwrap();
     let mut found = all.iter().filter_map(RawValue::as_document);
     let found = found.find(|each| each.get("ns").and_then(RawValue::as_str) == Some(ns));

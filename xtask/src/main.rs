@@ -15,6 +15,7 @@ mod packages;
 mod spec;
 mod test;
 mod transfer;
+mod trust;
 mod workspace;
 
 use std::process::ExitCode;
@@ -78,6 +79,12 @@ const VERBS: &[Verb] = &[
         usage: "[--seconds N] [--executions N] [--seed N] [--target NAME,…]",
         help: "feed parsers, commands and recovery with what nobody would write",
         run: fuzz::run,
+    },
+    Verb {
+        name: "trust",
+        usage: "[--seconds N] [--cases N] [--seed N]",
+        help: "lives of the storage engine on disks that fail, and damage to each of its files",
+        run: trust::run,
     },
     Verb {
         name: "transfer",

@@ -17,7 +17,7 @@ fn engine() -> Arc<Engine> {
     let options = EngineOptions {
         data: None,
         durability: Durability::Relaxed,
-        cache_bytes: Some(16 << 20),
+        storage: kilim_engine::StorageOptions { cache_bytes: 16 << 20, ..Default::default() },
         test_commands: false,
     };
     Engine::open(options).unwrap()

@@ -8,8 +8,8 @@
 //! What the rows mean is for the engine to check; [`open_to_look`] gives it a store that can be read, and whose
 //! writes are lost.
 
-use crate::backend::tree::decode;
-use crate::backend::tree::open::{TREES, check_names, read_directory, read_free_map};
+use crate::backend::tree::open::{TREES, check_epoch, check_names, read_directory, read_free_map};
+use crate::backend::tree::{decode, decode_epoch};
 use crate::clock::CommitTime;
 use crate::disk::scratch::Scratch;
 use crate::disk::{Disk, directory};
@@ -227,6 +227,9 @@ fn check_journal(disk: &Arc<dyn Disk>, superblock: &Superblock, report: &mut Rep
     let (mut batches, mut senseless) = (0, Vec::new());
     let recovered =
         Journal::recover(disk.clone(), superblock.store, superblock.journal, &mut |batch, _, payload| {
+            if let Some(epoch) = decode_epoch(payload) {
+                return check_epoch(&**disk, superblock, epoch);
+            }
             batches += 1;
             if decode(payload).is_none() {
                 senseless.push(format!("the journal's batch {batch} makes no sense"));

@@ -36,6 +36,8 @@ mod reclaim;
 mod runs;
 pub mod salvage;
 mod scrub;
+#[cfg(test)]
+mod small;
 mod snapshot;
 mod space;
 mod store;

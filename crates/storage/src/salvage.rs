@@ -11,8 +11,8 @@
 //!
 //! Invariant: the directory is not changed, and a row is told once, in key order within its tree.
 
-use crate::backend::tree::decode;
 use crate::backend::tree::open::{TREES, read_free_map};
+use crate::backend::tree::{decode, decode_epoch};
 use crate::check::look_at;
 use crate::clock::CommitTime;
 use crate::extents::FreeMap;
@@ -93,9 +93,13 @@ impl Remains {
         }
         remains.read_directory(&superblock);
         let (journal, commit_time) = (&mut remains.journal, &mut remains.commit_time);
-        let mut senseless = 0;
+        let (mut senseless, mut newest_epoch) = (0, 0);
         let missing =
             Journal::salvage(&disk, &superblock.store, &superblock.journal, &mut |_, time, payload| {
+                if let Some(epoch) = decode_epoch(payload) {
+                    newest_epoch = epoch.max(newest_epoch);
+                    return Ok(());
+                }
                 match decode(payload) {
                     Some(writes) => writes.into_iter().for_each(|write| {
                         journal[write.space.at()].insert(write.key, write.value);
@@ -106,6 +110,13 @@ impl Remains {
                 Ok(())
             })?;
         remains.notes.extend(missing);
+        if newest_epoch > superblock.epoch {
+            remains.notes.push(format!(
+                "{TREES} is in state {}, and the journal knows that it had reached state {newest_epoch}: what was \
+                 loaded or dropped between is not as it was",
+                superblock.epoch
+            ));
+        }
         if senseless > 0 {
             remains.notes.push(format!("{senseless} batches of the journal make no sense and were left out"));
         }

@@ -150,8 +150,8 @@ fn batches_behind_a_hole_in_the_journal_are_taken() {
     for path in names.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("journal.")) {
         let whole = std::fs::read(&path).unwrap();
         let mut bytes = whole.clone();
-        // The first batch of the segment, which is of the first tree if it is needed at all.
-        bytes[4096 + 70] ^= 1;
+        // The first batch of the segment behind the note of an epoch, which is of the first tree if it is needed at all.
+        bytes[4096 + 72 + 100] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
         let remains = Remains::open(dir.path()).unwrap();
         if remains.notes().iter().any(|note| note.contains("cannot be read; those behind them were taken")) {

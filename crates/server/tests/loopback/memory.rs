@@ -89,7 +89,7 @@ fn a_slow_reader_of_metrics_holds_up_neither_others_nor_the_end() {
     let options = EngineOptions {
         data: None,
         durability: Durability::Relaxed,
-        cache_bytes: Some(16 << 20),
+        storage: kilim_engine::StorageOptions { cache_bytes: 16 << 20, ..Default::default() },
         test_commands: false,
     };
     let engine = Engine::open(options).unwrap();

@@ -1,8 +1,12 @@
 //! A disk in memory, for tests: it can be copied, damaged, made to fail, and cut off from power.
 //!
-//! Each file keeps its bytes as a reader sees them, its bytes as of the last sync, and the writes since. The
+//! Each file keeps its bytes as a reader sees them, its bytes as of the last sync, and the changes since. The
 //! directory keeps the same of its names. A power cut builds another disk from what was synced plus a random
-//! choice of what was not, sector by sector, as [`super`] allows.
+//! choice of what was not, sector by sector, as [`super`] allows; a rename happens as a whole or not at all.
+//!
+//! A disk can be made to die: after a number of changes the next write is torn and everything fails, as if the
+//! process had been killed there. It can be given a size: a write that needs more blocks than are left writes what
+//! fits and fails as a full disk does.
 //!
 //! Invariant: a disk made by `copy` or `power_cut` shares nothing with the one it was made of.
 
@@ -17,8 +21,12 @@ use super::{Disk, File, FileSystemSpace};
 /// What a drive writes whole.
 const SECTOR: usize = 512;
 
+/// What a file system allocates.
+const BLOCK: usize = 4096;
+
 /// What a test is asked before each change: the operation, the file's name and the offset.
 type Fault = Box<dyn FnMut(&str, &str, u64) -> io::Result<()> + Send>;
+type ReadFault = Box<dyn FnMut(&str, u64) -> io::Result<()> + Send>;
 /// What a test is told after each change.
 type Watcher = Box<dyn FnMut(&Image) + Send>;
 
@@ -28,23 +36,90 @@ pub(crate) struct Image {
     files: Vec<FileImage>,
     names: BTreeMap<String, usize>,
     synced_names: BTreeMap<String, usize>,
-    /// A name and the file it stands for since, or none, in order.
-    pending_names: Vec<(String, Option<usize>)>,
+    /// Names and the file each stands for since, or none, in order. What one operation did is one entry.
+    pending_names: Vec<Vec<(String, Option<usize>)>>,
 }
 
 #[derive(Clone, Default)]
 struct FileImage {
     bytes: Vec<u8>,
     synced: Vec<u8>,
-    pending: Vec<(usize, Vec<u8>)>,
+    pending: Vec<Pending>,
+    /// Whether each block takes room on the disk.
+    allocated: Vec<bool>,
+}
+
+/// A change that was not synced.
+#[derive(Clone)]
+enum Pending {
+    Write(usize, Vec<u8>),
+    SetLen(usize),
+}
+
+impl FileImage {
+    fn write(&mut self, offset: usize, written: &[u8]) {
+        overwrite(&mut self.bytes, offset, written);
+        self.pending.push(Pending::Write(offset, written.to_vec()));
+        let blocks = offset / BLOCK..(offset + written.len()).div_ceil(BLOCK);
+        self.allocated.resize(self.allocated.len().max(blocks.end), false);
+        self.allocated[blocks].fill(true);
+    }
+
+    /// How many bytes of a write fit a number of blocks.
+    fn fitting(&self, offset: usize, len: usize, mut blocks: usize) -> usize {
+        for block in offset / BLOCK..(offset + len).div_ceil(BLOCK) {
+            if !self.allocated.get(block).copied().unwrap_or(false) {
+                if blocks == 0 {
+                    return (block * BLOCK).saturating_sub(offset);
+                }
+                blocks -= 1;
+            }
+        }
+        len
+    }
+
+    /// What is on disk after a choice among the unsynced changes.
+    fn settled(&self, mut is_there: impl FnMut() -> bool) -> Vec<u8> {
+        let mut bytes = self.synced.clone();
+        for change in &self.pending {
+            match change {
+                Pending::SetLen(len) if is_there() => bytes.resize(*len, 0),
+                Pending::SetLen(_) => {}
+                Pending::Write(offset, written) => {
+                    let mut from = 0;
+                    while from < written.len() {
+                        let to = written.len().min(from + SECTOR - (offset + from) % SECTOR);
+                        if is_there() {
+                            overwrite(&mut bytes, offset + from, &written[from..to]);
+                        }
+                        from = to;
+                    }
+                }
+            }
+        }
+        bytes
+    }
 }
 
 #[derive(Default)]
 struct Shared {
     image: Mutex<Image>,
     fault: Mutex<Option<Fault>>,
+    /// Asked before each read: the file's name and the offset.
+    read_fault: Mutex<Option<ReadFault>>,
     watcher: Mutex<Option<Watcher>>,
     changes: Mutex<u64>,
+    death: Mutex<Option<Death>>,
+    /// In blocks.
+    capacity: Mutex<Option<usize>>,
+}
+
+/// When everything ends.
+struct Death {
+    /// Changes before it; at zero everything fails.
+    changes_left: u64,
+    /// By how much the last write is torn.
+    tear: u64,
 }
 
 #[derive(Clone, Default)]
@@ -71,31 +146,28 @@ impl Image {
         // Besides a mixture, everything and nothing are likely outcomes.
         let chance = [0, 1, 5, 9, 10][dice.roll(5) as usize];
         let mut names = self.synced_names.clone();
-        for (name, file) in &self.pending_names {
+        for names_of_one in &self.pending_names {
             if dice.roll(10) < chance {
-                match file {
-                    Some(file) => names.insert(name.clone(), *file),
-                    None => names.remove(name),
-                };
+                apply_names(&mut names, names_of_one);
             }
         }
         let files = self.files.iter().map(|file| {
-            let mut bytes = file.synced.clone();
-            for (offset, written) in &file.pending {
-                let mut from = 0;
-                while from < written.len() {
-                    let to = written.len().min(from + SECTOR - (offset + from) % SECTOR);
-                    if dice.roll(10) < chance {
-                        overwrite(&mut bytes, offset + from, &written[from..to]);
-                    }
-                    from = to;
-                }
-            }
-            FileImage { synced: bytes.clone(), bytes, pending: Vec::new() }
+            let bytes = file.settled(|| dice.roll(10) < chance);
+            let allocated = file.allocated.clone();
+            FileImage { synced: bytes.clone(), bytes, pending: Vec::new(), allocated }
         });
         let image =
             Image { files: files.collect(), synced_names: names.clone(), names, pending_names: Vec::new() };
         MemoryDisk { shared: Arc::new(Shared { image: Mutex::new(image), ..Shared::default() }) }
+    }
+}
+
+fn apply_names(names: &mut BTreeMap<String, usize>, changes: &[(String, Option<usize>)]) {
+    for (name, file) in changes {
+        match file {
+            Some(file) => names.insert(name.clone(), *file),
+            None => names.remove(name),
+        };
     }
 }
 
@@ -135,6 +207,75 @@ impl MemoryDisk {
         image.files[file].pending.clear();
     }
 
+    /// Loses by dice what was written to a file and not synced, as a failed sync does: it is read as before, and
+    /// no later sync puts it on disk.
+    pub(crate) fn lose_unsynced(&self, name: &str, dice: &mut Dice) {
+        let mut image = self.shared.image.lock();
+        let Some(&file) = image.names.get(name) else { return };
+        let file = &mut image.files[file];
+        let chance = [0, 5, 10][dice.roll(3) as usize];
+        file.synced = file.settled(|| dice.roll(10) < chance);
+        file.pending.clear();
+    }
+
+    /// The process dies after this many more changes, of which the last one is torn if it is a write.
+    pub(crate) fn die_after(&self, changes: u64, tear: u64) {
+        *self.shared.death.lock() = Some(Death { changes_left: changes, tear });
+    }
+
+    pub(crate) fn forget_death(&self) {
+        *self.shared.death.lock() = None;
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.shared.death.lock().as_ref().is_some_and(|death| death.changes_left == 0)
+    }
+
+    /// Gives the disk a size beyond what is in use now, or none.
+    pub(crate) fn set_room(&self, bytes: Option<u64>) {
+        let used = self.used_blocks();
+        *self.shared.capacity.lock() = bytes.map(|bytes| used + bytes as usize / BLOCK);
+    }
+
+    fn used_blocks(&self) -> usize {
+        let image = self.shared.image.lock();
+        let files = image.names.values().map(|file| &image.files[*file].allocated);
+        files.flatten().filter(|allocated| **allocated).count()
+    }
+
+    fn free_blocks(&self) -> Option<usize> {
+        let capacity = (*self.shared.capacity.lock())?;
+        Some(capacity.saturating_sub(self.used_blocks()))
+    }
+
+    /// From now on each read happens only if this says so.
+    pub(crate) fn fail_reads(&self, fault: impl FnMut(&str, u64) -> io::Result<()> + Send + 'static) {
+        *self.shared.read_fault.lock() = Some(Box::new(fault));
+    }
+
+    /// Every file as a reader sees it.
+    pub(crate) fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let image = self.shared.image.lock();
+        image.names.iter().map(|(name, file)| (name.clone(), image.files[*file].bytes.clone())).collect()
+    }
+
+    /// A disk that holds these files, all of it synced.
+    pub(crate) fn holding(contents: &BTreeMap<String, Vec<u8>>) -> MemoryDisk {
+        let mut image = Image::default();
+        for (name, bytes) in contents {
+            image.names.insert(name.clone(), image.files.len());
+            let allocated = vec![true; bytes.len().div_ceil(BLOCK)];
+            image.files.push(FileImage {
+                bytes: bytes.clone(),
+                synced: bytes.clone(),
+                pending: Vec::new(),
+                allocated,
+            });
+        }
+        image.synced_names = image.names.clone();
+        MemoryDisk { shared: Arc::new(Shared { image: Mutex::new(image), ..Shared::default() }) }
+    }
+
     /// How many operations have changed or synced anything.
     pub(crate) fn changes(&self) -> u64 {
         *self.shared.changes.lock()
@@ -147,6 +288,7 @@ impl MemoryDisk {
 
     pub(crate) fn heal(&self) {
         *self.shared.fault.lock() = None;
+        *self.shared.read_fault.lock() = None;
     }
 
     /// From now on this sees the disk after each change.
@@ -159,6 +301,7 @@ impl MemoryDisk {
         operation: (&str, &str, u64),
         apply: impl FnOnce(&mut Image) -> io::Result<T>,
     ) -> io::Result<T> {
+        self.come_closer_to_death()?;
         if let Some(fault) = self.shared.fault.lock().as_mut() {
             fault(operation.0, operation.1, operation.2)?;
         }
@@ -169,6 +312,22 @@ impl MemoryDisk {
             watcher(&image);
         }
         Ok(outcome)
+    }
+
+    fn come_closer_to_death(&self) -> io::Result<()> {
+        if let Some(death) = &mut *self.shared.death.lock() {
+            death.changes_left = death.changes_left.saturating_sub(1);
+            if death.changes_left == 0 {
+                return Err(io::Error::other("the process is dead"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How much of a write is done if the process dies in it.
+    fn torn(&self, len: usize) -> Option<usize> {
+        let death = self.shared.death.lock();
+        death.as_ref().filter(|death| death.changes_left == 1).map(|death| death.tear as usize % (len + 1))
     }
 
     fn file(&self, name: &str, number: usize) -> Arc<dyn File> {
@@ -194,7 +353,7 @@ impl Disk for MemoryDisk {
             image.files.push(FileImage::default());
             let number = image.files.len() - 1;
             image.names.insert(name.to_owned(), number);
-            image.pending_names.push((name.to_owned(), Some(number)));
+            image.pending_names.push(vec![(name.to_owned(), Some(number))]);
             Ok(number)
         })?;
         Ok(self.file(name, number))
@@ -203,7 +362,7 @@ impl Disk for MemoryDisk {
     fn remove(&self, name: &str) -> io::Result<()> {
         self.change(("remove", name, 0), |image| {
             image.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
-            image.pending_names.push((name.to_owned(), None));
+            image.pending_names.push(vec![(name.to_owned(), None)]);
             Ok(())
         })
     }
@@ -212,8 +371,7 @@ impl Disk for MemoryDisk {
         self.change(("rename", from, 0), |image| {
             let number = image.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
             image.names.insert(to.to_owned(), number);
-            image.pending_names.push((from.to_owned(), None));
-            image.pending_names.push((to.to_owned(), Some(number)));
+            image.pending_names.push(vec![(from.to_owned(), None), (to.to_owned(), Some(number))]);
             Ok(())
         })
     }
@@ -227,7 +385,9 @@ impl Disk for MemoryDisk {
     }
 
     fn space(&self) -> Option<FileSystemSpace> {
-        None
+        let free_blocks = self.free_blocks()?;
+        let total = (free_blocks + self.used_blocks()) * BLOCK;
+        Some(FileSystemSpace { free_bytes: (free_blocks * BLOCK) as u64, total_bytes: total as u64 })
     }
 
     fn name(&self) -> String {
@@ -256,6 +416,9 @@ impl File for MemoryFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        if let Some(fault) = self.disk.shared.read_fault.lock().as_mut() {
+            fault(&self.name, offset)?;
+        }
         let image = self.disk.shared.image.lock();
         let from = image.files[self.number].bytes.get(offset as usize..).unwrap_or_default();
         buffer.copy_from_slice(from.get(..buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
@@ -263,34 +426,52 @@ impl File for MemoryFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let at = offset as usize;
+        if let Some(torn) = self.disk.torn(bytes.len()) {
+            self.disk.shared.image.lock().files[self.number].write(at, &bytes[..torn]);
+        }
+        let free_blocks = self.disk.free_blocks();
+        let mut is_full = false;
         self.change("write", offset, |file| {
-            overwrite(&mut file.bytes, offset as usize, bytes);
-            file.pending.push((offset as usize, bytes.to_vec()));
-        })
+            let fitting = free_blocks.map_or(bytes.len(), |blocks| file.fitting(at, bytes.len(), blocks));
+            is_full = fitting < bytes.len();
+            if fitting > 0 || bytes.is_empty() {
+                file.write(at, &bytes[..fitting]);
+            }
+        })?;
+        if is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     fn sync(&self) -> io::Result<()> {
         self.change("sync", 0, |file| {
-            for (offset, written) in std::mem::take(&mut file.pending) {
-                overwrite(&mut file.synced, offset, &written);
+            for change in std::mem::take(&mut file.pending) {
+                match change {
+                    Pending::Write(offset, written) => overwrite(&mut file.synced, offset, &written),
+                    Pending::SetLen(len) => file.synced.resize(len, 0),
+                }
             }
         })
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        // Synced at once, which a test of the journal can do with: it only ever shortens a spare.
         self.change("set_len", len, |file| {
             file.bytes.resize(len as usize, 0);
-            file.synced.resize(len as usize, 0);
-            file.pending.clear();
+            file.allocated.truncate((len as usize).div_ceil(BLOCK));
+            file.pending.push(Pending::SetLen(len as usize));
         })
     }
 
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.write_at(&vec![0; len as usize], offset)
+        self.change("punch", offset, |file| {
+            let (offset, len) = (offset as usize, len as usize);
+            file.write(offset, &vec![0; len]);
+            file.allocated[offset.div_ceil(BLOCK)..(offset + len) / BLOCK].fill(false);
+        })
     }
 
     fn allocated_bytes(&self) -> io::Result<u64> {
-        self.len()
+        let image = self.disk.shared.image.lock();
+        let allocated = &image.files[self.number].allocated;
+        Ok((allocated.iter().filter(|allocated| **allocated).count() * BLOCK) as u64)
     }
 }

@@ -15,7 +15,7 @@ use kilim_error::{Error, Result, StorageError};
 
 use super::batch::{self, CONTROL_SIZE, Header, Kind, encode_batch};
 use super::slot::{self, BLOCK, SegmentHeader, Slot, io_error};
-use super::{AppendError, Journal, Phase, SIZES, Segment, Sizes, Start, State, StoreId, Tail};
+use super::{AppendError, Journal, Phase, Segment, Sizes, Start, State, StoreId, Tail};
 use crate::disk::Disk;
 
 /// The number of a new store's first segment; zero marks a spare.
@@ -27,7 +27,7 @@ impl Journal {
     /// A new store's journal, in a file of its own that is on disk but for its name: the caller syncs the
     /// directory. What an interrupted creation left is replaced; a slot with a batch in it refuses.
     pub(crate) fn create(disk: Arc<dyn Disk>, store: StoreId) -> Result<(Journal, Start)> {
-        Journal::create_sized(disk, store, SIZES)
+        Journal::create_sized(disk, store, super::sizes())
     }
 
     pub(super) fn create_sized(

@@ -116,6 +116,14 @@ struct Sizes {
 
 const SIZES: Sizes = Sizes { first: 1 << 20, largest: 16 << 20 };
 
+fn sizes() -> Sizes {
+    #[cfg(test)]
+    if let Some(small) = crate::small::sizes() {
+        return Sizes { first: small.journal_first, largest: small.journal_largest };
+    }
+    SIZES
+}
+
 pub(crate) struct Journal {
     disk: Arc<dyn Disk>,
     store: StoreId,

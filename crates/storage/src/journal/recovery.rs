@@ -17,7 +17,7 @@ use kilim_error::{Error, Result, StorageError};
 use super::batch::Kind;
 use super::scan::{Behind, SegmentBytes};
 use super::slot::{BLOCK, HeaderBlock, NO_SEGMENT, Slot, decode_header, io_error, slot_index, slot_name};
-use super::{Cut, Journal, Phase, Recovered, SIZES, Segment, Sizes, Start, State, StoreId};
+use super::{Cut, Journal, Phase, Recovered, Segment, Sizes, Start, State, StoreId};
 use crate::disk::Disk;
 
 /// What is told of each batch: its sequence, its commit time and its payload.
@@ -56,7 +56,7 @@ impl Journal {
         start: Start,
         replay: &mut Replay<'_>,
     ) -> Result<Recovered> {
-        Journal::recover_sized(disk, store, start, replay, SIZES)
+        Journal::recover_sized(disk, store, start, replay, super::sizes())
     }
 
     pub(super) fn recover_sized(

@@ -29,6 +29,10 @@ const LEAF_BYTES: usize = 16 << 10;
 
 const INNER_BYTES: usize = 16 << 10;
 
+/// An inner page is full with at least this many children, however long their keys are. With one child a page, a level
+/// would be as long as the one below, and the tree would grow without end.
+const CHILDREN_MIN: usize = 4;
+
 /// Longer values get pages of their own, so that a leaf's neighbours can change without rewriting them.
 pub(crate) const OVERFLOW_BYTES_MIN: usize = 16 << 10;
 
@@ -126,6 +130,7 @@ impl<'e> Edit<'e> {
         let undone = self.written.split_off(written);
         self.given_up.truncate(given_up);
         self.take_grown();
+        undone.iter().for_each(|extent| self.file.forget(extent.first, self.epoch));
         self.blocks.lock().discard(&undone)
     }
 }
@@ -143,6 +148,8 @@ fn from_write(error: std::io::Error) -> kilim_error::Error {
 pub(crate) struct Builder {
     tree: TreeName,
     leaf_bytes: usize,
+    inner_bytes: usize,
+    overflow_bytes_min: usize,
     /// The unfinished page of each level, leaves first.
     levels: Vec<PageRows>,
     /// The last key of the leaf that was written last, if the next row follows it directly.
@@ -154,13 +161,28 @@ pub(crate) struct Builder {
 impl Builder {
     pub(crate) fn new(tree: TreeName) -> Builder {
         let leaf_bytes = if tree.space == Space::Records as u8 { RECORD_LEAF_BYTES } else { LEAF_BYTES };
+        let (inner_bytes, overflow_bytes_min) = (INNER_BYTES, OVERFLOW_BYTES_MIN);
+        #[cfg(test)]
+        let (leaf_bytes, inner_bytes, overflow_bytes_min) = match crate::small::sizes() {
+            Some(small) => (small.leaf_bytes, small.inner_bytes, small.overflow_bytes_min),
+            None => (leaf_bytes, inner_bytes, overflow_bytes_min),
+        };
         let levels = vec![PageRows::default()];
-        Builder { tree, leaf_bytes, levels, last: None, rows: 0, overflows: 0 }
+        Builder {
+            tree,
+            leaf_bytes,
+            inner_bytes,
+            overflow_bytes_min,
+            levels,
+            last: None,
+            rows: 0,
+            overflows: 0,
+        }
     }
 
     /// A row whose value is given.
     pub(crate) fn push(&mut self, edit: &mut Edit, key: &[u8], value: &[u8]) -> Result<()> {
-        if value.len() >= OVERFLOW_BYTES_MIN {
+        if value.len() >= self.overflow_bytes_min {
             let at = edit.write(Kind { tree: self.tree, level: OVERFLOW_LEVEL }, value)?;
             return self.push_as_is(edit, key, &at.encode(), true);
         }
@@ -213,7 +235,7 @@ impl Builder {
                     let only = super::page::Page::decode(rows.encode(1))?.child(0)?;
                     return Ok(Some((only, level as u8 - 1)));
                 }
-                if rows.bytes() <= self.page_bytes(level) * 5 / 4 {
+                if !self.is_for_two(level) {
                     let (page, _) = self.write(edit, level, rows.count())?;
                     return Ok(Some((page, level as u8)));
                 }
@@ -224,14 +246,21 @@ impl Builder {
     }
 
     fn page_bytes(&self, level: usize) -> usize {
-        if level == 0 { self.leaf_bytes } else { INNER_BYTES }
+        if level == 0 { self.leaf_bytes } else { self.inner_bytes }
+    }
+
+    /// Whether what is unfinished of a level is more than one page should hold.
+    fn is_for_two(&self, level: usize) -> bool {
+        let count = if level == 0 { 2 } else { 2 * CHILDREN_MIN };
+        let rows = &self.levels[level];
+        rows.bytes() > self.page_bytes(level) * 5 / 4 && rows.count() >= count
     }
 
     /// Writes what is unfinished of a level as one page or two halves.
     fn flush_all(&mut self, edit: &mut Edit, level: usize) -> Result<()> {
         let Some(rows) = self.levels.get(level) else { return Ok(()) };
         let bytes = rows.bytes();
-        if bytes > self.page_bytes(level) * 5 / 4 && rows.count() > 1 {
+        if self.is_for_two(level) {
             self.flush(edit, level, bytes / 2)?;
         }
         match self.levels[level].count() {
@@ -242,8 +271,9 @@ impl Builder {
 
     /// Writes one page of about `bytes` and tells the level above.
     fn flush(&mut self, edit: &mut Edit, level: usize, bytes: usize) -> Result<()> {
-        let count = self.levels[level].fitting(bytes);
         let rows = &self.levels[level];
+        let least = if level == 0 { 1 } else { CHILDREN_MIN.min(rows.count()) };
+        let count = rows.fitting(bytes).max(least);
         let key = match &self.last {
             Some(last) if level == 0 => separator(last, rows.key(0)).to_vec(),
             _ => rows.key(0).to_vec(),
@@ -269,9 +299,10 @@ impl Builder {
         while self.levels.len() <= level {
             self.levels.push(PageRows::default());
         }
-        self.levels[level].push(key, &page.encode(), false);
-        match self.levels[level].bytes() >= 2 * INNER_BYTES {
-            true => self.flush(edit, level, INNER_BYTES),
+        let rows = &mut self.levels[level];
+        rows.push(key, &page.encode(), false);
+        match rows.bytes() >= 2 * self.inner_bytes && rows.count() >= 2 * CHILDREN_MIN {
+            true => self.flush(edit, level, self.inner_bytes),
             false => Ok(()),
         }
     }

@@ -23,6 +23,7 @@ use kilim_error::{Result, StorageError};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// On disk.
@@ -49,6 +50,9 @@ pub(crate) struct PageFile {
     pub(crate) file: Arc<dyn File>,
     name: String,
     cache: Cache<PageKey, Bytes, PageWeight, RandomState>,
+    /// A sync has failed. The operating system may have dropped any page that was not on disk then, also one of a
+    /// load that goes on, and a later sync would not tell.
+    failed: AtomicBool,
     /// Keeps the directory locked for as long as somebody can read.
     _lock: Option<std::fs::File>,
 }
@@ -85,7 +89,7 @@ impl PageFile {
         let pages = (cache_bytes / PAGE_BYTES_EXPECTED).clamp(64, 1 << 24) as usize;
         let cache =
             Cache::with(pages, cache_bytes, PageWeight, RandomState::default(), DefaultLifecycle::default());
-        PageFile { file, name, cache, _lock: lock }
+        PageFile { file, name, cache, failed: AtomicBool::new(false), _lock: lock }
     }
 
     /// A leaf or an inner page.
@@ -148,8 +152,26 @@ impl PageFile {
         .into()
     }
 
+    /// Puts everything that was written on disk. After one failure no other sync is tried: only a new start, which
+    /// reads what the disk has, knows what is there.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.file.sync().map_err(|error| StorageError::Io(format!("{}: {error}", self.name)).into())
+        if self.has_failed() {
+            let why = format!("{}: an earlier sync has failed", self.name);
+            return Err(StorageError::Poisoned(why).into());
+        }
+        self.file.sync().map_err(|error| {
+            self.failed.store(true, Ordering::SeqCst);
+            StorageError::Io(format!("{}: {error}", self.name)).into()
+        })
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    /// Forgets a page that was written and then discarded: its place may get another page in the same epoch.
+    pub(crate) fn forget(&self, first: u64, birth: u64) {
+        self.cache.remove(&PageKey { first, birth });
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) mod file;
 pub(crate) mod forest;
 pub(crate) mod merge;
 pub(crate) mod page;
+#[cfg(test)]
+mod properties;
 pub(crate) mod rewrite;
 pub(crate) mod superblock;
 pub(crate) mod walk;

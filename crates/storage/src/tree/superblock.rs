@@ -3,7 +3,8 @@
 //! They lie at the front of the file. A new state is written to the one that is older or damaged and synced, then
 //! to the other one and synced too. Everything that it refers to is on disk before. So a torn write leaves the state
 //! before, and afterwards damage to one of the two is harmless. With both damaged the store is refused: the state
-//! before is never taken for the newest.
+//! before is never taken for the newest. An older copy of the whole file is known by the journal, which notes the
+//! epoch of each state that is on disk.
 //!
 //! ```text
 //!  0 checksum u64: xxh3 of the rest of the block     48 directory: page 20 bytes, level u8 (no page: zeros)
@@ -49,8 +50,9 @@ impl Superblock {
     pub(crate) fn write(&self, file: &PageFile) -> Result<()> {
         for place in [self.place, (self.place + 1) % SUPERBLOCKS] {
             let block = Superblock { place, ..*self }.encode();
-            let written = file.file.write_at(&block, place * BLOCK_BYTES).and_then(|()| file.file.sync());
+            let written = file.file.write_at(&block, place * BLOCK_BYTES);
             written.map_err(|error| StorageError::Io(format!("the superblock: {error}")))?;
+            file.sync()?;
         }
         Ok(())
     }

@@ -4,10 +4,11 @@ use super::builder::Edit;
 use super::file::{Kind, PageFile};
 use super::page::{Page, Value};
 use super::{PagePtr, Root, TreeName};
-use kilim_error::Result;
+use kilim_error::{Error, Result, StorageError};
 
-/// Gives all pages of a tree up. What hangs below a damaged page cannot be found and stays allocated.
-pub(crate) fn give_up(edit: &mut Edit, tree: TreeName, root: &Root) {
+/// Gives all pages of a tree up. What hangs below a damaged page cannot be found and stays allocated. An error of the
+/// disk may pass, so it is no reason to lose pages: it is returned.
+pub(crate) fn give_up(edit: &mut Edit, tree: TreeName, root: &Root) -> Result<()> {
     let mut waiting = vec![(root.page, root.level)];
     while let Some((at, level)) = waiting.pop() {
         edit.give_up(at);
@@ -20,11 +21,13 @@ pub(crate) fn give_up(edit: &mut Edit, tree: TreeName, root: &Root) {
                 waiting.extend(children.into_iter().map(|child| (child, level - 1)));
                 overflows.into_iter().for_each(|page| edit.give_up(page));
             }
+            Err(error @ Error::Storage(StorageError::Io(_))) => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "a dropped tree is damaged; what hangs below the damage stays allocated");
             }
         }
     }
+    Ok(())
 }
 
 /// An inner page's children, or the long values of a leaf.

@@ -16,7 +16,7 @@
 use super::{Frozen, Tables, TreeBackend, Trouble, Turn};
 use crate::backend::Exclusively;
 use crate::clock::CommitTime;
-use crate::journal::Start;
+use crate::journal::{AppendError, Start};
 use crate::space::{Bytes, Space};
 use crate::tree::builder::Edit;
 use crate::tree::file::{FREE_MAP_LEVEL, HEADER_BYTES, Kind};
@@ -153,14 +153,14 @@ impl TreeBackend {
             let mut edit = Edit::new(&self.file, &self.blocks, commit.epoch);
             edit.deadline = *self.deadline.lock();
             let forest = self.state.read().forest.clone();
-            for name in std::mem::take(&mut dead_left) {
-                if let Some(root) = forest.roots.get(&name) {
-                    walk::give_up(&mut edit, name, root);
-                    commit.roots.insert(name, None);
-                }
-            }
+            let given_up = std::mem::take(&mut dead_left).into_iter().try_for_each(|name| {
+                let Some(root) = forest.roots.get(&name) else { return Ok(()) };
+                commit.roots.insert(name, None);
+                walk::give_up(&mut edit, name, root)
+            });
             drop(forest);
-            let portion = self.portion(&mut edit, &mut commit, frozen, dead, from, &mut damaged);
+            let portion = given_up
+                .and_then(|()| self.portion(&mut edit, &mut commit, frozen, dead, from, &mut damaged));
             progress = match portion {
                 Ok(progress) => progress,
                 Err(error) => {
@@ -177,7 +177,7 @@ impl TreeBackend {
             if last {
                 self.state.write().frozen = None;
             }
-            exclusively(&mut || Ok(()))?;
+            exclusively(&mut || self.note_epoch(turn.durable.epoch))?;
             self.settle(turn)?;
         }
         if let Some(error) = damaged {
@@ -243,6 +243,10 @@ impl TreeBackend {
 
     /// What a checkpoint may write before it has to give something back.
     fn portion_bytes(&self) -> u64 {
+        #[cfg(test)]
+        if let (Some(space), Some(small)) = (self.disk.space(), crate::small::sizes()) {
+            return (space.free_bytes / 4).max(small.portion_bytes_min);
+        }
         match self.disk.space() {
             Some(space) if space.free_bytes < SCARCE_BYTES => (space.free_bytes / 4).max(PORTION_BYTES_MIN),
             _ => u64::MAX,
@@ -262,7 +266,10 @@ impl TreeBackend {
         }
         edit.deadline = None;
         edit.adopts = adopted.as_ref().map(|loaded| loaded.epoch);
-        let written = self.write_state(&mut edit, turn, &commit);
+        let written = match turn.broken {
+            true => Err(StorageError::Poisoned("a superblock could not be written".into()).into()),
+            false => self.write_state(&mut edit, turn, &commit),
+        };
         let (directory, free_map, end) = match written.and_then(|written| self.file.sync().map(|()| written))
         {
             Ok(written) => written,
@@ -305,6 +312,28 @@ impl TreeBackend {
         }
         state.forest = Arc::new(Forest::new(commit.epoch, roots, &self.epochs));
         Ok(())
+    }
+
+    /// Notes in the journal which state the file has reached. What a load or a drop changed is in the file only, so
+    /// without the note a damaged superblock, or an older file put in place, would bring an earlier state back that
+    /// fits the journal. Called with no batch under way.
+    pub(super) fn note_epoch(&self, epoch: u64) -> Result<()> {
+        let (sequence, commit_time) = {
+            let state = self.state.read();
+            (state.sequence + 1, state.commit_time)
+        };
+        match self.journal.append(sequence, commit_time, &[&super::encode_epoch(epoch)], true) {
+            Ok(_) => {
+                self.state.write().sequence = sequence;
+                Ok(())
+            }
+            Err(AppendError::Poisoning(error)) => Err(error),
+            // The state itself is on disk; only the protection against later damage is missing.
+            Err(AppendError::Unchanged(error)) => {
+                tracing::warn!(%error, epoch, "the journal has no room to note the file's state");
+                Ok(())
+            }
+        }
     }
 
     /// Writes the directory and the map of free blocks.
@@ -356,10 +385,13 @@ impl TreeBackend {
         }
         let allocated = self.file.file.allocated_bytes().map_err(io)?;
         let used = (blocks.end() - blocks.free().free_blocks()) * BLOCK_BYTES;
-        if allocated.saturating_sub(used) <= SLACK_BYTES.max(used / 2) {
+        let slack_bytes = SLACK_BYTES;
+        #[cfg(test)]
+        let slack_bytes = crate::small::sizes().map_or(slack_bytes, |small| small.slack_bytes);
+        if allocated.saturating_sub(used) <= slack_bytes.max(used / 2) {
             return Ok(());
         }
-        let mut excess = allocated.saturating_sub(used + (SLACK_BYTES / 2).max(used / 4));
+        let mut excess = allocated.saturating_sub(used + (slack_bytes / 2).max(used / 4));
         let holes: Vec<_> = blocks.free().iter().filter(|(_, blocks)| *blocks >= HOLE_BLOCKS_MIN).collect();
         // From the end, because blocks at the front are used again first.
         for (first, blocks) in holes.into_iter().rev() {

@@ -73,7 +73,7 @@ impl TreeBackend {
         let written_bytes = edit.written_bytes;
         commit.roots.insert(name, rewritten.root);
         self.commit(&mut turn, commit, Some(edit))?;
-        exclusively(&mut || Ok(()))?;
+        exclusively(&mut || self.note_epoch(turn.durable.epoch))?;
         self.settle(&turn)?;
         Ok((written_bytes, rewritten.stopped_at))
     }
@@ -86,7 +86,7 @@ impl TreeBackend {
         // The map on disk says how long the file must be, so it is written once more, into a low place.
         let commit = Commit::of(self, &turn.durable);
         self.commit(&mut turn, commit, None)?;
-        exclusively(&mut || Ok(()))?;
+        exclusively(&mut || self.note_epoch(turn.durable.epoch))?;
         self.settle(&turn)?;
         let blocks = self.blocks.lock();
         for (first, blocks) in blocks.free().iter() {

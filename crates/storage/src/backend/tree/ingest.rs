@@ -35,11 +35,15 @@ impl TreeBackend {
             });
             if space == Space::Meta || self.has_rows(space, name) {
                 // Trees that exist take rows as any batch brings them.
-                for row in of_tree {
+                let taken = of_tree.try_for_each(|row| {
                     let (key, value) = row?;
                     late.push(Write { space, key: Bytes::from(key), value: Some(Bytes::from(value)) });
+                    Ok(())
+                });
+                match taken {
+                    Ok(()) => continue,
+                    Err(error) => break Err(error),
                 }
-                continue;
             }
             match builder::build(&mut edit, name, &mut of_tree) {
                 Ok(Some(root)) => trees.insert(name, root),
@@ -79,7 +83,8 @@ impl TreeBackend {
             }
             let mut commit = Commit::of(self, &turn.durable);
             commit.roots.extend(trees.iter().map(|(name, root)| (*name, Some(*root))));
-            self.commit(&mut turn, commit, Some(loaded))
+            self.commit(&mut turn, commit, Some(loaded))?;
+            self.note_epoch(turn.durable.epoch)
         })
     }
 

@@ -22,6 +22,8 @@ mod copy;
 mod ingest;
 pub(crate) mod open;
 mod pages;
+#[cfg(test)]
+mod simulation;
 mod spans;
 mod view;
 
@@ -271,11 +273,14 @@ impl Backend for TreeBackend {
     }
 
     fn maintain(&self, exclusively: &mut Exclusively) -> Result<()> {
-        self.journal.prepare_spare()?;
+        let prepared = self.journal.prepare_spare();
+        // Also if the disk has no room for a spare: a checkpoint is what frees some.
         if self.is_due() {
-            return self.checkpoint(exclusively);
+            self.checkpoint(exclusively)?;
+        } else {
+            self.give_space_back()?;
         }
-        self.give_space_back()
+        prepared
     }
 
     fn checkpoint(&self, exclusively: &mut Exclusively) -> Result<()> {
@@ -330,6 +335,21 @@ fn encode(write: &Write, out: &mut Vec<u8>) {
 
 /// On disk.
 const DELETION: u8 = 1 << 7;
+
+/// On disk, in the journal: a batch without writes begins with this number, which no space has, and an epoch (u64)
+/// follows that the file had reached before.
+const EPOCH: u8 = 0x7f;
+
+fn encode_epoch(epoch: u64) -> [u8; 9] {
+    let mut out = [EPOCH; 9];
+    out[1..].copy_from_slice(&epoch.to_le_bytes());
+    out
+}
+
+pub(crate) fn decode_epoch(payload: &[u8]) -> Option<u64> {
+    let epoch = payload.strip_prefix(&[EPOCH])?;
+    Some(u64::from_le_bytes(epoch.try_into().ok()?))
+}
 
 /// The writes of a batch, or `None` if it is not one that [`encode`] makes.
 pub(crate) fn decode(mut payload: &[u8]) -> Option<Vec<Write>> {

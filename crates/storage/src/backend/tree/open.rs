@@ -4,7 +4,7 @@
 //! the journal. A store is made under the name `creating`, which becomes `kilim.db` when all of it is on disk; a
 //! start that finds `creating` begins anew, because nobody was told of a write in it.
 
-use super::{State, Tables, TreeBackend, Turn, decode};
+use super::{State, Tables, TreeBackend, Turn, decode, decode_epoch};
 use crate::disk::Disk;
 use crate::extents::FreeMap;
 use crate::journal::Journal;
@@ -65,6 +65,10 @@ impl TreeBackend {
             superblock.store,
             superblock.journal,
             &mut |batch, time, payload| {
+                if let Some(epoch) = decode_epoch(payload) {
+                    sequence = batch;
+                    return check_epoch(&*disk, &superblock, epoch);
+                }
                 let Some(writes) = decode(payload) else {
                     return Err(corrupt(&*disk, format!("the journal's batch {batch} makes no sense")));
                 };
@@ -82,7 +86,10 @@ impl TreeBackend {
                 "the journal ends in the middle of something that was not acknowledged as on disk; it is cut there"
             );
         }
-        // From here on the store is known to be whole, and is written to.
+        // From here on the store is known to be whole, and is written to. The superblock first, once more: it may
+        // have been read from the operating system's memory and not be on disk, if the last process died before its
+        // sync, and what the superblock before it needs is about to be used again.
+        superblock.write(&file)?;
         recovered.journal.resume()?;
         let epochs = Arc::new(Epochs::default());
         let forest = Arc::new(Forest::new(superblock.epoch, roots, &epochs));
@@ -104,6 +111,19 @@ impl TreeBackend {
             tables_bytes_max: memory.tables_bytes_max,
         })
     }
+}
+
+/// Refuses a file that is older than its journal knows.
+pub(crate) fn check_epoch(disk: &dyn Disk, superblock: &Superblock, epoch: u64) -> Result<()> {
+    if epoch <= superblock.epoch {
+        return Ok(());
+    }
+    let what = format!(
+        "{TREES} is in state {}, and the journal knows that it had reached state {epoch}: its newest superblock is \
+         damaged, or it is an older copy",
+        superblock.epoch
+    );
+    Err(corrupt(disk, what))
 }
 
 /// Refuses a directory that is not exactly a store's, or nothing yet.
@@ -161,6 +181,8 @@ fn create(disk: &Arc<dyn Disk>, names: &[String]) -> Result<()> {
     file.file.set_len(end * BLOCK_BYTES).map_err(io)?;
     file.sync()?;
     first.write(&file)?;
+    // The journal's name, before there is a store that needs it.
+    disk.sync_directory().map_err(io)?;
     disk.rename(CREATING, TREES).map_err(io)?;
     disk.sync_directory().map_err(io)
 }

@@ -37,12 +37,15 @@ struct Errands {
     reclaim: bool,
 }
 
+/// What a thread does until it is stopped.
+type Run = fn(&Arc<Shared>);
+
 impl Background {
     pub(crate) fn start(shared: &Arc<Shared>) -> Result<()> {
         // Marks of the last run.
         shared.background.errands.lock().reclaim = true;
         let mut threads = shared.background.threads.lock();
-        let all: [(&str, fn(&Arc<Shared>)); 3] =
+        let all: [(&str, Run); 3] =
             [("kilim-sync", run_syncer), ("kilim-keep", run_keeper), ("kilim-reclaim", run_reclaimer)];
         for (name, run) in all {
             let shared = shared.clone();

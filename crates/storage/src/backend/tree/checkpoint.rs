@@ -68,6 +68,14 @@ impl Commit {
     }
 }
 
+/// What a superblock refers to.
+struct Written {
+    directory: Option<(PagePtr, u8)>,
+    free_map: PagePtr,
+    /// Blocks in the file.
+    end: u64,
+}
+
 /// How far a checkpoint in portions has come.
 #[derive(Clone, Default)]
 struct Progress {
@@ -270,15 +278,15 @@ impl TreeBackend {
             true => Err(StorageError::Poisoned("a superblock could not be written".into()).into()),
             false => self.write_state(&mut edit, turn, &commit),
         };
-        let (directory, free_map, end) = match written.and_then(|written| self.file.sync().map(|()| written))
-        {
-            Ok(written) => written,
-            Err(error) => {
-                edit.discard()?;
-                adopted.map_or(Ok(()), Edit::discard)?;
-                return Err(error);
-            }
-        };
+        let Written { directory, free_map, end } =
+            match written.and_then(|written| self.file.sync().map(|()| written)) {
+                Ok(written) => written,
+                Err(error) => {
+                    edit.discard()?;
+                    adopted.map_or(Ok(()), Edit::discard)?;
+                    return Err(error);
+                }
+            };
         let superblock = Superblock {
             place: (turn.durable.place + 1) % SUPERBLOCKS,
             store: turn.durable.store,
@@ -337,12 +345,7 @@ impl TreeBackend {
     }
 
     /// Writes the directory and the map of free blocks.
-    fn write_state(
-        &self,
-        edit: &mut Edit,
-        turn: &Turn,
-        commit: &Commit,
-    ) -> Result<(Option<(PagePtr, u8)>, PagePtr, u64)> {
+    fn write_state(&self, edit: &mut Edit, turn: &Turn, commit: &Commit) -> Result<Written> {
         let rows: Vec<(Bytes, Option<Bytes>)> = commit
             .roots
             .iter()
@@ -366,7 +369,7 @@ impl TreeBackend {
             // Not by `set_len`, which would cut what a load may write behind it at the same time.
             self.file.file.write_at(&[0], end * BLOCK_BYTES - 1).map_err(io)?;
         }
-        Ok((directory.map(|root| (root.page, root.level)), free_map, end))
+        Ok(Written { directory: directory.map(|root| (root.page, root.level)), free_map, end })
     }
 
     /// Frees what nobody can read any more, cuts the file and punches holes where much of it is free.

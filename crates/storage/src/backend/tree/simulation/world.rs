@@ -65,6 +65,7 @@ impl Drop for World {
             eprintln!("seed {} failed after {} steps; its last ones:", self.seed, self.steps);
             self.trail.iter().for_each(|step| eprintln!("  {step}"));
         }
+        self.disk.heal();
         small::set(None);
     }
 }
@@ -558,6 +559,8 @@ impl World {
         self.store = None;
         let mut least = self.model.applied;
         loop {
+            // A fault may hold the disk that holds it.
+            self.disk.heal();
             self.disk = if cut { self.disk.image().power_cut(&mut self.dice) } else { self.disk.copy() };
             if cut {
                 least = self.model.durable;

@@ -12,6 +12,7 @@ const LAYERS: &[&str] = &[
     "kilim-wire",
     "kilim-client",
     "kilim-storage",
+    "kilim-migrate",
     "kilim-query",
     "kilim-transfer",
     "kilim-patterns",

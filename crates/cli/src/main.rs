@@ -1,6 +1,8 @@
 //! The `kilim` binary: the command line, and what it starts.
 
 mod apply;
+mod backup;
+mod check;
 mod confirm;
 mod connect;
 mod data_directory;
@@ -8,9 +10,11 @@ mod demo;
 mod interruption;
 mod logging;
 mod manual;
+mod migrate;
 mod output;
 mod pattern;
 mod progress;
+mod salvage;
 mod serve;
 mod size;
 mod table;
@@ -54,6 +58,14 @@ enum Command {
     Import(transfer::ImportArguments),
     /// Write a collection as JSON or as a table.
     Export(transfer::ExportArguments),
+    /// Copy the data of a running server, as of one moment, to a directory.
+    Backup(backup::Backup),
+    /// Check the data of a server that is not running: pages, indexes, counts, patterns.
+    Check(check::Check),
+    /// Copy what can be read of damaged data to a new directory.
+    Salvage(salvage::Salvage),
+    /// Make a new directory of one that an earlier Kilim made.
+    Migrate(migrate::Migrate),
     /// Print what a shell needs to complete kilim's arguments.
     Completions(manual::Completions),
     /// Print a manual page.
@@ -110,6 +122,10 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Restore(restore) => restore.run(),
         Command::Import(import) => import.run(),
         Command::Export(export) => export.run(),
+        Command::Backup(backup) => backup.run(),
+        Command::Check(check) => check.run(),
+        Command::Salvage(salvage) => salvage.run(),
+        Command::Migrate(migrate) => migrate.run(),
         Command::Completions(completions) => completions.run(Arguments::command()),
         Command::Man(manual) => manual.run(Arguments::command()),
     }?;

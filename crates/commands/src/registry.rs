@@ -181,6 +181,7 @@ pub static COMMANDS: &[CommandSpec] = &[
     command("killPatternJob", c::pattern_jobs::run_kill, "end background work on a pattern"),
     command("killSessions", c::kill_sessions::run, "end sessions and what they run"),
     command("listCollections", c::list_collections::run, "the collections of a database").stable(),
+    command("kilimBackup", c::kilim_backup::run, "hand out the data on disk as of one moment").admin(),
     command("listCommands", c::list_commands::run, "this table"),
     command("listDatabases", c::list_databases::run, "all databases").admin().stable(),
     command("listIndexes", c::list_indexes::run, "the indexes of a collection").stable(),

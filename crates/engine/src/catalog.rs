@@ -251,6 +251,10 @@ fn corrupt(what: &str) -> Error {
 }
 
 /// The largest record id in use, so that numbering goes on behind it.
+/// Stands for the last record's id of a collection where it cannot be read: more than any that was ever given out, so
+/// that no record is overwritten.
+const RECORD_ID_UNKNOWN: u64 = 1 << 62;
+
 fn last_record_id(snapshot: &Snapshot, id: CollectionId) -> Result<u64> {
     let lower = layout::record_key(id, RecordId(0));
     let upper = layout::record_key(id, RecordId(u64::MAX));
@@ -261,7 +265,13 @@ fn last_record_id(snapshot: &Snapshot, id: CollectionId) -> Result<u64> {
         Direction::Backward,
     );
     match scan.next() {
-        Some(entry) => Ok(layout::record_id_of(&entry?.0).0),
+        Some(Ok((key, _))) => Ok(layout::record_id_of(&key).0),
+        // Such a collection can still be dropped, and the others be used.
+        Some(Err(Error::Storage(error @ StorageError::Corrupt(_)))) => {
+            tracing::error!(collection = id.0, %error, "a collection is damaged: kilim salvage copies what can be read");
+            Ok(RECORD_ID_UNKNOWN)
+        }
+        Some(Err(error)) => Err(error),
         None => Ok(0),
     }
 }
@@ -396,7 +406,11 @@ impl Collection {
         document
     }
 
-    fn decode(id: CollectionId, document: RawDocument<'_>, last_record: u64) -> Option<Collection> {
+    pub(crate) fn decode(
+        id: CollectionId,
+        document: RawDocument<'_>,
+        last_record: u64,
+    ) -> Option<Collection> {
         let RawValue::Binary { bytes, .. } = document.get("uuid")? else { return None };
         let namespace = Namespace {
             database: document.get("db")?.as_str()?.to_owned(),

@@ -50,6 +50,12 @@ impl Ids {
         transaction.put(Space::Meta, layout::NEXT_IDS_KEY.to_vec(), bytes);
     }
 
+    /// Ids up to these are taken, whatever was read.
+    pub(crate) fn give_out_after(&mut self, collection: u32, index: u32) {
+        self.collection = self.collection.max(collection + 1);
+        self.index = self.index.max(index + 1);
+    }
+
     fn next_collection(&mut self) -> CollectionId {
         self.collection += 1;
         CollectionId(self.collection - 1)

@@ -10,6 +10,7 @@ use kilim_error::Result;
 use kilim_storage::{Direction, Durability, Options as StorageOptions, Snapshot, Space, Store};
 use parking_lot::{Mutex, RwLock};
 
+use crate::backup::Backups;
 use crate::catalog::{Catalog, Collection};
 use crate::cursor::Cursors;
 use crate::ddl::Ids;
@@ -22,6 +23,7 @@ use crate::maintenance::{self, Job, Lagging, Registry, Scrubbing};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::Operations;
+use crate::page_scrub::PageScrub;
 use crate::profile::Profiler;
 use crate::session::Sessions;
 use crate::top::Top;
@@ -56,6 +58,8 @@ pub struct Engine {
     pub history: History,
     pub expiry: Expiry,
     pub scrubbing: Scrubbing,
+    pub page_scrub: PageScrub,
+    pub backups: Backups,
     pub started: Instant,
     catalog: RwLock<Arc<Catalog>>,
     patterns: RwLock<Arc<Registry>>,
@@ -100,6 +104,8 @@ impl Engine {
             history: History::default(),
             expiry: Expiry::default(),
             scrubbing: Scrubbing::default(),
+            page_scrub: PageScrub::default(),
+            backups: Backups::default(),
             started: Instant::now(),
             catalog: RwLock::new(Arc::new(catalog)),
             patterns: RwLock::new(Arc::new(patterns)),
@@ -121,6 +127,7 @@ impl Engine {
         self.operations.stop();
         self.await_jobs();
         self.cursors.clear();
+        self.backups.clear();
         self.sessions.abort_all();
         self.store.clone().close()
     }
@@ -207,11 +214,13 @@ impl Engine {
     pub fn tick(&self) {
         let now = Instant::now();
         self.cursors.close_idle(now);
+        self.backups.end_idle(now);
         self.history.forget_old(now);
         self.sessions.end_overdue_transactions(self, now);
         self.sessions.forget_idle(self, now);
         self.expire_if_due(now);
         self.note_suspects();
         self.scrub_if_due();
+        self.scrub_pages_if_due(now);
     }
 }

@@ -1,7 +1,10 @@
 //! The database without a socket: catalog, indexes, planner, operators, the one write door, sessions, cursors.
 
+pub mod backup;
 pub mod capped;
 pub mod catalog;
+pub mod check;
+pub mod compact;
 pub mod cursor;
 pub mod ddl;
 mod engine;
@@ -17,10 +20,12 @@ pub mod metrics;
 mod namespace;
 pub mod operation;
 pub mod operator;
+pub mod page_scrub;
 pub mod pipeline;
 pub mod planner;
 pub mod profile;
 pub mod read;
+pub mod salvage;
 pub mod session;
 pub mod shape;
 pub mod tail;

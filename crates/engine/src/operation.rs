@@ -26,6 +26,16 @@ pub struct Operation {
     kind: Mutex<&'static str>,
     deadline: Mutex<Option<Instant>>,
     command: OnceLock<Document>,
+    progress: Mutex<Option<Progress>>,
+}
+
+/// How far an operation is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// What it does.
+    pub what: &'static str,
+    pub done: u64,
+    pub total: u64,
 }
 
 impl Interrupt for Operation {
@@ -87,6 +97,14 @@ impl Operation {
         *self.kind.lock()
     }
 
+    pub fn set_progress(&self, progress: Progress) {
+        *self.progress.lock() = Some(progress);
+    }
+
+    pub fn progress(&self) -> Option<Progress> {
+        *self.progress.lock()
+    }
+
     /// The command that runs, once it is known.
     pub fn command(&self) -> Option<&Document> {
         self.command.get()
@@ -123,6 +141,7 @@ impl Operations {
             kind: Mutex::new("none"),
             deadline: Mutex::new(None),
             command: OnceLock::new(),
+            progress: Mutex::default(),
         });
         self.running.lock().insert(operation.id, operation.clone());
         Running { operations: self, operation }

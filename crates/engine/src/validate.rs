@@ -2,15 +2,16 @@
 //!
 //! Reads one snapshot, so it runs beside writers. Each record must be valid BSON, have exactly the
 //! entries its keys ask for, and nothing else may be in the indexes; the stored count and size must be
-//! the real ones.
+//! the real ones. A damaged page ends the comparison of its tree and is an error in the report, not of the command.
 
 use std::ops::Bound;
 
 use kilim_bson::RawDocument;
-use kilim_error::Result;
+use kilim_error::{Error, Result, StorageError};
 use kilim_storage::{Direction, Snapshot, Space};
 
 use crate::catalog::{Collection, RecordId};
+use crate::compact;
 use crate::engine::Engine;
 use crate::index::{Index, KeySet, keys_of};
 use crate::layout;
@@ -28,6 +29,8 @@ pub struct Validation {
     pub entries: Vec<u64>,
     pub errors: Vec<String>,
     pub warnings: Vec<String>,
+    /// Some page could not be read, so the figures are not the whole.
+    pub damaged: bool,
 }
 
 impl Validation {
@@ -50,14 +53,18 @@ pub fn validate(
         .filter(|index| index.ready_since <= snapshot.commit_time())
         .map(|index| &**index)
         .collect();
-    let mut expected = vec![0; indexes.len()];
+    // Entries that records ask for; none once a page of the index could not be read.
+    let mut expected = vec![Some(0); indexes.len()];
     let lower = layout::record_key(collection.id, RecordId(0));
     let upper = layout::record_key(collection.id, RecordId(u64::MAX));
     let records =
         snapshot.scan(Space::Records, Bound::Included(&lower), Bound::Included(&upper), Direction::Forward);
     let mut keys = KeySet::default();
     for entry in records {
-        let (record_key, stored) = entry?;
+        let Some((record_key, stored)) = found.unless_damaged(entry)? else {
+            expected.fill(None);
+            break;
+        };
         let record = layout::record_id_of(&record_key);
         found.records += 1;
         if found.records % 1024 == 0 {
@@ -80,7 +87,9 @@ pub fn validate(
             found.non_compliant += 1;
         }
         for (index, expected) in indexes.iter().zip(&mut expected) {
-            *expected += found.check_entries_of(record, document, index, &mut keys, snapshot)?;
+            let Some(so_far) = *expected else { continue };
+            let entries = found.check_entries_of(record, document, index, &mut keys, snapshot);
+            *expected = found.unless_damaged(entries)?.map(|entries| so_far + entries);
         }
     }
     for (index, expected) in indexes.iter().zip(expected) {
@@ -127,7 +136,7 @@ impl Validation {
     fn check_entries_in(
         &mut self,
         index: &Index,
-        expected: u64,
+        expected: Option<u64>,
         snapshot: &Snapshot,
         operation: &Operation,
     ) -> Result<()> {
@@ -137,13 +146,18 @@ impl Validation {
             snapshot.scan(Space::Index, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Forward);
         let mut count = 0;
         for entry in entries {
-            entry?;
+            if self.unless_damaged(entry)?.is_none() {
+                self.entries.push(count);
+                return Ok(());
+            }
             count += 1;
             if count % 4096 == 0 {
                 operation.check()?;
             }
         }
-        if count != expected {
+        if let Some(expected) = expected
+            && count != expected
+        {
             self.note(format!("index {} has {count} entries, {expected} expected", index.spec.name));
         }
         self.entries.push(count);
@@ -162,6 +176,9 @@ impl Validation {
     }
 
     fn check_counts(&mut self, collection: &Collection, snapshot: &Snapshot) -> Result<()> {
+        if self.damaged {
+            return Ok(());
+        }
         let counted = snapshot.counter(&layout::counter_key(collection.id))?;
         if counted.count != self.records as i64 {
             self.note(format!("the stored count is {}, there are {} records", counted.count, self.records));
@@ -170,6 +187,41 @@ impl Validation {
             self.note(format!("the stored size is {}, the records have {} bytes", counted.bytes, self.bytes));
         }
         Ok(())
+    }
+
+    /// Reads every page of a collection and its indexes from disk; names those that are damaged.
+    pub fn check_pages(
+        &mut self,
+        engine: &Engine,
+        collection: &Collection,
+        operation: &Operation,
+    ) -> Result<()> {
+        for (space, prefix) in compact::trees_of(collection) {
+            let problems =
+                engine.store.check_tree(space, u32::from_be_bytes(prefix), &mut |_| operation.check())?;
+            for problem in problems {
+                self.damaged = true;
+                if !self.errors.contains(&problem) {
+                    self.note(problem);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was read, or nothing where a page is damaged, which is noted.
+    fn unless_damaged<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(Error::Storage(StorageError::Corrupt(what))) => {
+                self.damaged = true;
+                if !self.errors.contains(&what) {
+                    self.note(what);
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn note(&mut self, error: String) {

@@ -82,6 +82,7 @@ impl Error {
             Error::User(user) => user.code,
             Error::Conflict(_) => ErrorCode::WriteConflict,
             Error::Storage(StorageError::OutOfSpace { .. }) => ErrorCode::OutOfDiskSpace,
+            Error::Storage(StorageError::Corrupt(_)) => ErrorCode::DataCorruptionDetected,
             Error::Storage(_) | Error::Bug(_) => ErrorCode::InternalError,
         }
     }

@@ -15,7 +15,10 @@
 
 mod backend;
 mod background;
+pub mod backup;
+pub mod check;
 mod clock;
+mod compact;
 mod counter;
 mod disk;
 mod extents;
@@ -28,8 +31,11 @@ mod memtable;
 mod overlay;
 mod points;
 mod queue;
+pub mod rebuild;
 mod reclaim;
 mod runs;
+pub mod salvage;
+mod scrub;
 #[cfg(test)]
 mod small;
 mod snapshot;
@@ -40,6 +46,7 @@ mod tree;
 
 pub use backend::memory_disk::{MemoryDisk, Survivors};
 pub use clock::CommitTime;
+pub use compact::Compacted;
 pub use counter::Counter;
 pub use intents::{Locked, Wait};
 pub use queue::Ticket;

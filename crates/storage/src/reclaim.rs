@@ -28,7 +28,7 @@ pub(crate) fn dead_key(space: Space, prefix: &[u8]) -> Bytes {
     Bytes::from(key)
 }
 
-fn decode_dead_key(key: &[u8]) -> Option<(Space, &[u8])> {
+pub(crate) fn decode_dead_key(key: &[u8]) -> Option<(Space, &[u8])> {
     let (&number, prefix) = key.strip_prefix(&format::DEAD_PREFIX)?.split_first()?;
     Some((*Space::ALL.get(number as usize)?, prefix))
 }

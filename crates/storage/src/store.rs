@@ -272,7 +272,7 @@ impl Store {
         shared.backend.close(&mut |step| shared.exclusively(step))
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 }

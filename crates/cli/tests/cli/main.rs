@@ -1,5 +1,7 @@
 //! The binary as users run it.
 
+mod backup;
+mod check;
 mod client;
 mod completions;
 mod demo;

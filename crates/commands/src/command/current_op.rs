@@ -55,6 +55,9 @@ pub fn running(engine: &Engine) -> Vec<Document> {
         if let Some(job) = engine.jobs.lock().iter().find(check) {
             push_progress(&mut document, "Pattern: comparing documents", job.progress());
         }
+        if let Some(progress) = operation.progress() {
+            push_progress(&mut document, progress.what, (progress.done, progress.total));
+        }
         if let Some(session) = command.get("lsid") {
             document.push("lsid", session.to_value());
         }

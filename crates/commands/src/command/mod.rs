@@ -41,6 +41,7 @@ pub mod hello;
 pub mod host_info;
 mod index_kind;
 pub mod insert;
+pub mod kilim_backup;
 pub mod kill_cursors;
 pub mod kill_op;
 pub mod kill_sessions;

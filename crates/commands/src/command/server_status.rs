@@ -118,9 +118,25 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "readOnly": false,
             "persistent": engine.options.data.is_some(),
             "diskBytes": engine.store.disk_bytes() as i64,
+            "pageScrub": page_scrub(engine),
         },
         "wireVersion": {"minWireVersion": 0, "maxWireVersion": WIRE_VERSION_MAX},
     })
+}
+
+/// What the background passes over the pages on disk found.
+fn page_scrub(engine: &Engine) -> Document {
+    let scrub = &engine.page_scrub;
+    let mut document = doc! {
+        "passes": scrub.passes.get() as i64,
+        "bytes": scrub.bytes.get() as i64,
+        "damagedPages": scrub.damaged_pages.get() as i64,
+    };
+    match scrub.ended_millis.load(std::sync::atomic::Ordering::Relaxed) {
+        0 => {}
+        millis => document.push("lastEnded", Value::DateTime(millis)),
+    }
+    document
 }
 
 /// How many collections of which kind there are.

@@ -41,7 +41,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             format!("Collection '{namespace}' does not exist to validate."),
         ));
     };
-    let found = validate(call.engine, collection, &snapshot, &call.operation)?;
+    let mut found = validate(call.engine, collection, &snapshot, &call.operation)?;
+    if full || found.damaged {
+        found.check_pages(call.engine, collection, &call.operation)?;
+    }
     // As on mongod, which looks no further once documents do not comply.
     // And the order of a clustered collection is no index of it.
     let from = match found.non_compliant > 0 && !found.is_valid() {
@@ -80,7 +83,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if !found.is_valid() {
         reply.push(
             "advice",
-            "what was found is in 'errors'; documents that do not comply can be changed or removed",
+            match found.damaged {
+                true => "pages on disk are damaged: 'kilim salvage' copies what can be read",
+                false => {
+                    "what was found is in 'errors'; documents that do not comply can be changed or removed"
+                }
+            },
         );
     }
     Ok(reply)

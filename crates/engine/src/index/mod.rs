@@ -15,5 +15,6 @@ pub use building::{BuildProgress, BuildingIndex, Phase};
 pub use convert::{Conversion, Violations};
 pub use keys::{KeySet, decode_entry_key, hash_of, keys_of};
 pub use request::{check_for_new_collection, check_index_count, new_specs};
+pub(crate) use sorter::Sorter;
 pub use spec::{Index, IndexId, IndexSpec, KeyPart, Multikey, NESTED, Usage};
 pub use wildcard::{Wildcard, projected_paths, takes};

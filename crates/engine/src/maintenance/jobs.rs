@@ -141,7 +141,7 @@ impl Job {
 
 impl Engine {
     /// Runs a job's work in a thread of its own; false where there is none to be had.
-    pub(super) fn spawn_job(&self, work: impl FnOnce(&Engine) + Send + 'static) -> bool {
+    pub(crate) fn spawn_job(&self, work: impl FnOnce(&Engine) + Send + 'static) -> bool {
         let engine = self.weak();
         let run = move || {
             if let Some(engine) = engine.upgrade() {

@@ -5,6 +5,7 @@ mod capped;
 mod catalog;
 mod collation;
 mod cursor;
+mod damage;
 mod expiry;
 mod index_build;
 mod index_change;

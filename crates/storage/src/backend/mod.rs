@@ -14,11 +14,12 @@ pub(crate) mod memory;
 pub(crate) mod memory_disk;
 pub(crate) mod tree;
 
+use crate::backup::Held;
 use crate::clock::CommitTime;
 use crate::runs::RunRows;
 use crate::snapshot::Direction;
 use crate::space::{Bytes, Space, Write};
-use kilim_error::Result;
+use kilim_error::{Result, StorageError};
 use std::ops::Bound;
 use std::time::Instant;
 
@@ -77,11 +78,30 @@ pub(crate) trait Backend: Send + Sync {
         self.sync()
     }
 
+    /// Holds the newest state of the file, which a checkpoint made, to be copied.
+    fn hold(&self) -> Result<Held> {
+        Err(StorageError::Io("a store in memory cannot be copied".into()).into())
+    }
+
+    /// Writes the trees of some prefixes anew, densely and near the beginning of the file, and gives free space
+    /// back. `pace` is told blocks done and blocks in all; an error of it ends the work between two portions.
+    fn compact(
+        &self,
+        _prefixes: &[(Space, [u8; 4])],
+        _exclusively: &mut Exclusively,
+        _pace: &mut Pace,
+    ) -> Result<()> {
+        Ok(())
+    }
+
     fn disk_bytes(&self) -> u64;
 }
 
 /// Rows in ascending key order, or what went wrong while making them.
 pub(crate) type Sorted<'a> = dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> + 'a;
+
+/// Is told how far a long work is; an error ends it.
+pub(crate) type Pace<'a> = dyn FnMut(u64, u64) -> Result<()> + 'a;
 
 /// Runs a step with no batch under way, and shows readers the state after it.
 pub(crate) type Exclusively<'a> = dyn FnMut(&mut dyn FnMut() -> Result<()>) -> Result<()> + 'a;

@@ -11,6 +11,7 @@
 pub(crate) mod directory;
 #[cfg(test)]
 pub(crate) mod memory;
+pub(crate) mod scratch;
 
 use std::io;
 use std::sync::Arc;

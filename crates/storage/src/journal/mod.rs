@@ -23,6 +23,7 @@
 mod appender;
 mod batch;
 mod recovery;
+mod salvage;
 mod scan;
 mod slot;
 mod spares;

@@ -21,7 +21,7 @@ use super::{Cut, Journal, Phase, Recovered, Segment, Sizes, Start, State, StoreI
 use crate::disk::Disk;
 
 /// What is told of each batch: its sequence, its commit time and its payload.
-type Replay<'a> = dyn FnMut(u64, u64, &[u8]) -> Result<()> + 'a;
+pub(super) type Replay<'a> = dyn FnMut(u64, u64, &[u8]) -> Result<()> + 'a;
 
 /// All slots of the disk, by what lies in them.
 #[derive(Default)]

@@ -11,6 +11,7 @@
 //! - `blocks.rs`: which blocks are free, and which become free when a reader ends.
 //! - `builder.rs`: from rows in order, and subtrees kept as they are, to pages.
 //! - `merge.rs`: changes in key order into a tree.
+//! - `rewrite.rs`: a tree's pages again, densely, at low addresses.
 //! - `cursor.rs`: lookups and scans.
 //! - `forest.rs`: the roots of one state, and who still reads it.
 //! - `walk.rs`: every page of a tree, to free it or to check it.
@@ -24,6 +25,7 @@ pub(crate) mod merge;
 pub(crate) mod page;
 #[cfg(test)]
 mod properties;
+pub(crate) mod rewrite;
 pub(crate) mod superblock;
 pub(crate) mod walk;
 

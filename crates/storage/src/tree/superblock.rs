@@ -90,7 +90,7 @@ impl Superblock {
         }
     }
 
-    fn encode(&self) -> [u8; BLOCK_BYTES as usize] {
+    pub(crate) fn encode(&self) -> [u8; BLOCK_BYTES as usize] {
         let mut out = [0; BLOCK_BYTES as usize];
         out[8..16].copy_from_slice(MAGIC);
         out[16..20].copy_from_slice(&format::FORMAT_VERSION.to_le_bytes());
@@ -112,7 +112,7 @@ impl Superblock {
     }
 
     /// The inner `None` says that it is damaged.
-    fn decode(
+    pub(crate) fn decode(
         block: &[u8; BLOCK_BYTES as usize],
         place: u64,
     ) -> Result<Superblock, Option<kilim_error::Error>> {

@@ -31,7 +31,7 @@ pub(crate) fn give_up(edit: &mut Edit, tree: TreeName, root: &Root) -> Result<()
 }
 
 /// An inner page's children, or the long values of a leaf.
-fn pages_below(page: &Page, level: u8) -> Result<(Vec<PagePtr>, Vec<PagePtr>)> {
+pub(crate) fn pages_below(page: &Page, level: u8) -> Result<(Vec<PagePtr>, Vec<PagePtr>)> {
     let (mut children, mut overflows) = (Vec::new(), Vec::new());
     for place in 0..page.count() {
         if level > 0 {

@@ -62,6 +62,10 @@ impl Commit {
             epoch: backend.next_epoch(),
         }
     }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
 }
 
 /// What a superblock refers to.
@@ -369,7 +373,7 @@ impl TreeBackend {
     }
 
     /// Frees what nobody can read any more, cuts the file and punches holes where much of it is free.
-    fn settle(&self, turn: &Turn) -> Result<()> {
+    pub(super) fn settle(&self, turn: &Turn) -> Result<()> {
         let mut held = self.epochs.held();
         if let Err(place) = held.binary_search(&turn.durable.epoch) {
             held.insert(place, turn.durable.epoch);

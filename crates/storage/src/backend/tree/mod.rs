@@ -17,14 +17,18 @@
 //! last batch that is on disk.
 
 mod checkpoint;
+mod compact;
+mod copy;
 mod ingest;
-mod open;
+pub(crate) mod open;
+mod pages;
 #[cfg(test)]
 mod simulation;
 mod spans;
 mod view;
 
-use super::{Backend, Exclusively, Sorted, View};
+use super::{Backend, Exclusively, Pace, Sorted, View};
+use crate::backup::Held;
 use crate::clock::CommitTime;
 use crate::disk::Disk;
 use crate::journal::{AppendError, Journal, Start};
@@ -296,6 +300,19 @@ impl Backend for TreeBackend {
         Ok(())
     }
 
+    fn hold(&self) -> Result<Held> {
+        self.hold_state()
+    }
+
+    fn compact(
+        &self,
+        prefixes: &[(Space, [u8; 4])],
+        exclusively: &mut Exclusively,
+        pace: &mut Pace,
+    ) -> Result<()> {
+        self.compact_trees(prefixes, exclusively, pace)
+    }
+
     fn disk_bytes(&self) -> u64 {
         self.file.file.allocated_bytes().unwrap_or(0) + self.journal.bytes_on_disk()
     }
@@ -329,13 +346,13 @@ fn encode_epoch(epoch: u64) -> [u8; 9] {
     out
 }
 
-fn decode_epoch(payload: &[u8]) -> Option<u64> {
+pub(crate) fn decode_epoch(payload: &[u8]) -> Option<u64> {
     let epoch = payload.strip_prefix(&[EPOCH])?;
     Some(u64::from_le_bytes(epoch.try_into().ok()?))
 }
 
 /// The writes of a batch, or `None` if it is not one that [`encode`] makes.
-fn decode(mut payload: &[u8]) -> Option<Vec<Write>> {
+pub(crate) fn decode(mut payload: &[u8]) -> Option<Vec<Write>> {
     let mut writes = Vec::new();
     while let Some((&tag, rest)) = payload.split_first() {
         let space = *Space::ALL.get(usize::from(tag & !DELETION))?;

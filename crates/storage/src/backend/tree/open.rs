@@ -114,7 +114,7 @@ impl TreeBackend {
 }
 
 /// Refuses a file that is older than its journal knows.
-fn check_epoch(disk: &dyn Disk, superblock: &Superblock, epoch: u64) -> Result<()> {
+pub(crate) fn check_epoch(disk: &dyn Disk, superblock: &Superblock, epoch: u64) -> Result<()> {
     if epoch <= superblock.epoch {
         return Ok(());
     }
@@ -127,7 +127,7 @@ fn check_epoch(disk: &dyn Disk, superblock: &Superblock, epoch: u64) -> Result<(
 }
 
 /// Refuses a directory that is not exactly a store's, or nothing yet.
-fn check_names(disk: &dyn Disk, names: &[String]) -> Result<()> {
+pub(crate) fn check_names(disk: &dyn Disk, names: &[String]) -> Result<()> {
     let has = |name: &str| names.iter().any(|each| each == name);
     if has("keyspaces") && has("version") && !has(TREES) {
         return Err(corrupt(
@@ -188,7 +188,7 @@ fn create(disk: &Arc<dyn Disk>, names: &[String]) -> Result<()> {
 }
 
 /// Sixteen bytes that no other store has.
-fn new_store_id() -> [u8; 16] {
+pub(crate) fn new_store_id() -> [u8; 16] {
     use std::hash::{BuildHasher, RandomState};
     let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
     // Two states with keys from the system's source of randomness.
@@ -199,7 +199,7 @@ fn new_store_id() -> [u8; 16] {
     id
 }
 
-pub(super) fn read_free_map(file: &PageFile, superblock: &Superblock) -> Result<FreeMap> {
+pub(crate) fn read_free_map(file: &PageFile, superblock: &Superblock) -> Result<FreeMap> {
     let kind = Kind { tree: DIRECTORY, level: FREE_MAP_LEVEL };
     let raw = file.read(superblock.free_map, kind)?;
     let broken = |how: String| file.damaged(superblock.free_map, kind, &how);
@@ -213,7 +213,7 @@ pub(super) fn read_free_map(file: &PageFile, superblock: &Superblock) -> Result<
     Ok(map)
 }
 
-pub(super) fn read_directory(
+pub(crate) fn read_directory(
     file: &Arc<PageFile>,
     superblock: &Superblock,
 ) -> Result<BTreeMap<TreeName, Root>> {

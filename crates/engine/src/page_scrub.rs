@@ -1,0 +1,108 @@
+//! A slow background pass over the pages on disk, to find damage before somebody needs what is damaged.
+//!
+//! A pass reads every page of every tree from disk and compares its checksum, at a bounded rate. It runs in a thread of
+//! its own, one at a time, some time after the start and then once a week, and ends with the engine. What it finds is
+//! logged and counted for `serverStatus`; nothing is repaired.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use kilim_error::Result;
+use kilim_storage::Space;
+use parking_lot::Mutex;
+
+use crate::engine::Engine;
+use crate::metrics::Counter;
+use crate::operation::Operation;
+
+/// From the start to the first pass: a server that is often restarted is not slowed down by it.
+const FIRST_AFTER: Duration = Duration::from_secs(3600);
+
+/// From one pass to the next. Disks are commonly scrubbed weekly or monthly.
+const EVERY: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What a pass reads in a second: little beside what a disk gives, and still a terabyte in three days.
+const BYTES_PER_SECOND: u64 = 4 << 20;
+
+/// What the passes found, since the start.
+#[derive(Debug, Default)]
+pub struct PageScrub {
+    running: AtomicBool,
+    last: Mutex<Option<Instant>>,
+    /// When the last pass ended, in milliseconds since 1970; zero before the first.
+    pub ended_millis: AtomicI64,
+    pub passes: Counter,
+    pub bytes: Counter,
+    pub damaged_pages: Counter,
+}
+
+impl Engine {
+    /// Begins a pass if one is due. Returns at once.
+    pub(crate) fn scrub_pages_if_due(&self, now: Instant) {
+        let since = *self.page_scrub.last.lock();
+        let is_due = match since {
+            Some(last) => now.saturating_duration_since(last) >= EVERY,
+            None => now.saturating_duration_since(self.started) >= FIRST_AFTER,
+        };
+        if !is_due || self.options.data.is_none() || self.page_scrub.running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        *self.page_scrub.last.lock() = Some(now);
+        let begun = self.spawn_job(move |engine| {
+            let operation = engine.operations.start(0);
+            if let Err(error) = engine.scrub_pages(&operation, BYTES_PER_SECOND) {
+                tracing::warn!(%error, "the pages on disk could not be checked to the end");
+            }
+            engine.page_scrub.running.store(false, Ordering::Release);
+        });
+        if !begun {
+            self.page_scrub.running.store(false, Ordering::Release);
+        }
+    }
+
+    /// Reads every page from disk at this rate; how many are damaged.
+    pub fn scrub_pages(&self, operation: &Operation, bytes_per_second: u64) -> Result<u64> {
+        let begun = Instant::now();
+        let (mut bytes, mut damaged) = (0u64, 0u64);
+        for (space, prefix) in self.store.trees() {
+            let mut pace = |page_bytes: u64| {
+                bytes += page_bytes;
+                self.page_scrub.bytes.add(page_bytes);
+                let due = Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64);
+                // In short pieces, so that a server that stops need not wait.
+                while let Some(wait) = due.checked_sub(begun.elapsed()).filter(|wait| !wait.is_zero()) {
+                    operation.check()?;
+                    std::thread::sleep(wait.min(Duration::from_millis(50)));
+                }
+                operation.check()
+            };
+            for problem in self.store.check_tree(space, prefix, &mut pace)? {
+                damaged += 1;
+                self.page_scrub.damaged_pages.add(1);
+                let owner = self.owner_of(space, prefix);
+                tracing::error!(owner, problem, "a page on disk is damaged");
+            }
+        }
+        self.page_scrub.passes.add(1);
+        self.page_scrub.ended_millis.store(self.now_millis(), Ordering::Relaxed);
+        tracing::info!(bytes, damaged, seconds = begun.elapsed().as_secs(), "the pages on disk were checked");
+        Ok(damaged)
+    }
+
+    /// The collection or index that a tree belongs to, for people.
+    pub(crate) fn owner_of(&self, space: Space, prefix: u32) -> String {
+        let catalog = self.catalog();
+        let mut collections = catalog.iter();
+        let found = match space {
+            Space::Meta => Some("the catalog".to_owned()),
+            Space::Records => collections
+                .find(|collection| collection.id.0 == prefix)
+                .map(|collection| collection.namespace.to_string()),
+            Space::Index => collections.find_map(|collection| {
+                let index = collection.indexes.iter().find(|index| index.id.0 == prefix)?;
+                Some(format!("{}, index {}", collection.namespace, index.spec.name))
+            }),
+        };
+        found.unwrap_or_else(|| "something that was dropped".to_owned())
+    }
+}

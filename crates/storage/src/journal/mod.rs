@@ -61,6 +61,7 @@ pub(crate) enum AppendError {
 }
 
 impl AppendError {
+    #[cfg(test)]
     pub(crate) fn is_poisoning(&self) -> bool {
         matches!(self, AppendError::Poisoning(_))
     }
@@ -85,6 +86,7 @@ impl fmt::Display for AppendError {
 /// What a recovery found.
 pub(crate) struct Recovered {
     pub(crate) journal: Journal,
+    #[cfg(test)]
     pub(crate) next_sequence: u64,
     /// That of the last batch.
     pub(crate) commit_time: Option<u64>,
@@ -92,6 +94,7 @@ pub(crate) struct Recovered {
     pub(crate) replayed_bytes: u64,
     pub(crate) cut: Option<Cut>,
     /// Whether the journal was closed, so that nothing can be missing.
+    #[cfg(test)]
     pub(crate) closed: bool,
 }
 
@@ -216,6 +219,7 @@ impl Journal {
     }
 
     /// Whether a write or a sync has failed, so that everything is refused.
+    #[cfg(test)]
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poison.get().is_some()
     }

@@ -84,10 +84,12 @@ impl Journal {
         Ok(Recovered {
             // What was read behind that need not be on disk; `resume` sees to it.
             journal: Journal::new(disk, store, sizes, progress.synced.min(progress.position), state),
+            #[cfg(test)]
             next_sequence: progress.sequence,
             commit_time: progress.commit_time,
             replayed_bytes: progress.position - start.position,
             cut: progress.cut,
+            #[cfg(test)]
             closed: progress.closed,
         })
     }

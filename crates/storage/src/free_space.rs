@@ -14,8 +14,14 @@ const READING_VALID: Duration = Duration::from_millis(100);
 /// The reserve is this part of the file system, within bounds: a small disk must be usable, and a large one has no
 /// use for more than a checkpoint can need at once.
 const RESERVE_PART: u64 = 50;
-const RESERVE_BYTES_MIN: u64 = 8 << 20;
+const RESERVE_BYTES_MIN: u64 = 16 << 20;
 const RESERVE_BYTES_MAX: u64 = 512 << 20;
+
+/// The reserve that a disk of this size gets.
+pub(crate) fn default_reserve_bytes(disk: &dyn Disk) -> u64 {
+    let total = disk.space().map_or(u64::MAX, |space| space.total_bytes);
+    (total / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+}
 
 pub(crate) struct FreeSpace {
     probe: Option<Box<dyn Fn() -> Option<u64> + Send + Sync>>,
@@ -29,10 +35,7 @@ pub(crate) struct FreeSpace {
 impl FreeSpace {
     /// Without a reserve given, it follows the size of the file system.
     pub(crate) fn of_disk(disk: Arc<dyn Disk>, reserve_bytes: Option<u64>) -> FreeSpace {
-        let reserve_bytes = reserve_bytes.unwrap_or_else(|| {
-            let total = disk.space().map_or(u64::MAX, |space| space.total_bytes);
-            (total / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
-        });
+        let reserve_bytes = reserve_bytes.unwrap_or_else(|| default_reserve_bytes(&*disk));
         let probe = move || disk.space().map(|space| space.free_bytes);
         FreeSpace::probed_by(Some(Box::new(probe)), reserve_bytes)
     }

@@ -10,7 +10,7 @@ use crate::background::Background;
 use crate::clock::{self, CommitTime};
 use crate::disk::Disk;
 use crate::disk::directory::{self, Directory};
-use crate::free_space::FreeSpace;
+use crate::free_space::{self, FreeSpace};
 use crate::intents::Intents;
 use crate::memory;
 use crate::queue::CommitQueue;
@@ -105,7 +105,9 @@ impl Store {
     ) -> Result<Store> {
         // A quarter of the cache holds what was read, the rest the backend's pages.
         let kept = Kept::new(options.cache_bytes / 4);
-        let tables = (options.cache_bytes / 8).clamp(*TABLES_BYTES.start(), *TABLES_BYTES.end());
+        // When writes stop at the reserve, tables of up to three times this are still to be written.
+        let largest = (free_space::default_reserve_bytes(&*disk) / 4).min(*TABLES_BYTES.end());
+        let tables = (options.cache_bytes / 8).min(largest).max(*TABLES_BYTES.start());
         let memory = Memory {
             cache_bytes: options.cache_bytes.saturating_sub(options.cache_bytes / 4 + tables),
             tables_bytes_max: tables as usize,

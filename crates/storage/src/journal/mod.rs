@@ -238,6 +238,11 @@ impl Journal {
         AppendError::Poisoning(error)
     }
 
+    /// Makes no segments larger than this, where one batch need not be. On a small disk they would fill it.
+    pub(crate) fn limit_segments(&mut self, bytes: u64) {
+        self.sizes.largest = self.sizes.largest.min(bytes.max(self.sizes.first));
+    }
+
     fn new(disk: Arc<dyn Disk>, store: StoreId, sizes: Sizes, synced: u64, state: State) -> Journal {
         let active = state.active();
         let tail =

@@ -59,6 +59,7 @@ const SKIPPED_MAX: u64 = 1_000_000;
 const AGE_MAX: Duration = Duration::from_secs(60);
 const AGE_MAX_LARGE: Duration = Duration::from_secs(15);
 const LARGE_BYTES: usize = 1 << 20;
+const AGE_MAX_SCARCE: Duration = Duration::from_millis(500);
 
 /// After a checkpoint that failed, until the next try.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -85,6 +86,8 @@ pub(crate) struct TreeBackend {
     deadline: Mutex<Option<Instant>>,
     payload: Mutex<Vec<u8>>,
     tables_bytes_max: usize,
+    /// With less free than this, checkpoints do not wait: what was deleted must come back.
+    scarce_bytes: u64,
 }
 
 /// What a view is taken from.
@@ -179,6 +182,10 @@ impl TreeBackend {
             && self.deadline.lock().is_none()
     }
 
+    fn is_scarce(&self) -> bool {
+        self.disk.space().is_some_and(|space| space.free_bytes < self.scarce_bytes)
+    }
+
     /// Whether a checkpoint is due.
     fn is_due(&self) -> bool {
         if let Some(trouble) = &*self.trouble.lock() {
@@ -197,6 +204,7 @@ impl TreeBackend {
             || state.active.skipped.load(Ordering::Relaxed) >= SKIPPED_MAX
             || (age >= AGE_MAX_LARGE && bytes >= LARGE_BYTES)
             || (age >= AGE_MAX && !state.active.is_empty())
+            || (age >= AGE_MAX_SCARCE && !state.active.is_empty() && self.is_scarce())
     }
 }
 

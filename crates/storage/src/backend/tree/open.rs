@@ -7,6 +7,7 @@
 use super::{State, Tables, TreeBackend, Turn, decode, decode_epoch};
 use crate::disk::Disk;
 use crate::extents::FreeMap;
+use crate::free_space::default_reserve_bytes;
 use crate::journal::Journal;
 use crate::snapshot::Direction;
 use crate::tree::blocks::Blocks;
@@ -60,7 +61,7 @@ impl TreeBackend {
         let active = Tables::new();
         let mut sequence = superblock.journal.sequence.wrapping_sub(1);
         let mut commit_time = superblock.commit_time;
-        let recovered = Journal::recover(
+        let mut recovered = Journal::recover(
             disk.clone(),
             superblock.store,
             superblock.journal,
@@ -90,9 +91,11 @@ impl TreeBackend {
         // have been read from the operating system's memory and not be on disk, if the last process died before its
         // sync, and what the superblock before it needs is about to be used again.
         superblock.write(&file)?;
+        recovered.journal.limit_segments(memory.tables_bytes_max as u64 / 2);
         recovered.journal.resume()?;
         let epochs = Arc::new(Epochs::default());
         let forest = Arc::new(Forest::new(superblock.epoch, roots, &epochs));
+        let scarce_bytes = 2 * default_reserve_bytes(&*disk);
         Ok(TreeBackend {
             disk,
             file,
@@ -109,6 +112,7 @@ impl TreeBackend {
             deadline: Mutex::new(None),
             payload: Mutex::default(),
             tables_bytes_max: memory.tables_bytes_max,
+            scarce_bytes,
         })
     }
 }

@@ -15,7 +15,7 @@ use kilim_error::{Error, Result, StorageError};
 
 use super::batch::{self, CONTROL_SIZE, Header, Kind, encode_batch};
 use super::slot::{self, BLOCK, SegmentHeader, Slot, io_error};
-use super::{AppendError, Journal, Phase, Segment, Sizes, Start, State, StoreId, Tail};
+use super::{AppendError, End, Journal, Phase, Segment, Sizes, Start, State, StoreId, Tail};
 use crate::disk::Disk;
 
 /// The number of a new store's first segment; zero marks a spare.
@@ -56,7 +56,7 @@ impl Journal {
             spares: Vec::new(),
             taken: BTreeSet::from([0]),
             unusable: Vec::new(),
-            ends_clean: true,
+            end: End::Clean,
             commit_time: 0,
             buffer: Vec::new(),
         };
@@ -136,10 +136,11 @@ impl Journal {
         }
         self.write_again(&state)?;
         self.sync_active()?;
-        if state.used() > 0 || !state.ends_clean {
+        if state.used() > 0 || state.end != End::Clean {
             match self.begin_segment(&mut state, 0) {
-                Err(AppendError::Unchanged(error)) if state.ends_clean => {
+                Err(AppendError::Unchanged(error)) if state.end != End::Cut => {
                     tracing::warn!(%error, "no room for a new journal segment; the last one goes on");
+                    self.erase_end(&state)?;
                 }
                 begun => begun?,
             }
@@ -154,6 +155,16 @@ impl Journal {
             }
         }
         Ok(())
+    }
+
+    /// Removes a `Closed` record. A batch written over it might be lost while later ones are not.
+    fn erase_end(&self, state: &State) -> Result<(), AppendError> {
+        let active = state.active();
+        let erased = active.slot.file.write_at(&[0; CONTROL_SIZE as usize], BLOCK + state.used());
+        erased.map_err(|error| {
+            self.poisoned(io_error(&*self.disk, &active.slot.name(), "cannot be opened again", &error))
+        })?;
+        self.sync_active()
     }
 
     /// Writes and syncs a `Closed` record, so that a later reader knows that everything before was on disk.

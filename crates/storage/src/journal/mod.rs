@@ -154,8 +154,7 @@ struct State {
     taken: BTreeSet<u64>,
     /// The indexes of slots that a recovery found unusable; they are removed when the journal is resumed.
     unusable: Vec<u64>,
-    /// Whether a recovery found nothing of this segment behind its end, so that it may go on there.
-    ends_clean: bool,
+    end: End,
     /// Of the next batch.
     position: u64,
     sequence: u64,
@@ -163,6 +162,17 @@ struct State {
     commit_time: u64,
     /// Where a batch is put together. Kept, so that an append allocates nothing.
     buffer: Vec<u8>,
+}
+
+/// What a recovery found behind the last batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Nothing of this segment.
+    Clean,
+    /// A `Closed` record and nothing else.
+    Closed,
+    /// Bytes of batches that are not part of the journal.
+    Cut,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use kilim_error::{Error, Result, StorageError};
 use super::batch::Kind;
 use super::scan::{Behind, SegmentBytes};
 use super::slot::{BLOCK, HeaderBlock, NO_SEGMENT, Slot, decode_header, io_error, slot_index, slot_name};
-use super::{Cut, Journal, Phase, Recovered, Segment, Sizes, Start, State, StoreId};
+use super::{Cut, End, Journal, Phase, Recovered, Segment, Sizes, Start, State, StoreId};
 use crate::disk::Disk;
 
 /// What is told of each batch: its sequence, its commit time and its payload.
@@ -75,7 +75,11 @@ impl Journal {
             spares: inventory.spares,
             taken: inventory.taken,
             unusable: inventory.unusable,
-            ends_clean: progress.cut.is_none() && !progress.closed,
+            end: match (&progress.cut, progress.closed) {
+                (Some(_), _) => End::Cut,
+                (None, true) => End::Closed,
+                (None, false) => End::Clean,
+            },
             position: progress.position,
             sequence: progress.sequence,
             commit_time: progress.commit_time.unwrap_or(0),

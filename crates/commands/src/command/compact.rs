@@ -3,6 +3,7 @@
 use kilim_bson::{Document, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
+use super::coll_stats::number;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
@@ -25,5 +26,5 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Err(Error::user(ErrorCode::NamespaceNotFound, "collection does not exist"));
     };
     let compacted = call.engine.compact(&collection, &call.operation)?;
-    Ok(doc! {"bytesFreed": compacted.freed_bytes() as i64})
+    Ok(doc! {"bytesFreed": number(compacted.freed_bytes() as i64)})
 }

@@ -383,7 +383,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rand::{Rng, SeedableRng, rngs::SmallRng};
-    use std::time::Instant;
 
     /// A file as one bool per block: whether it is free.
     #[derive(Debug, Clone, Default)]
@@ -569,37 +568,5 @@ mod tests {
         }
         assert!(FreeMap::decode(&[0x8a, 0x00, 0]).is_err(), "a number with zeros at its end");
         assert!(FreeMap::decode(&[0xff; 11]).is_err(), "a number that does not fit");
-    }
-
-    /// `cargo test --release -- --ignored --nocapture figures`
-    #[test]
-    #[ignore]
-    fn figures_of_extents() {
-        let mut random = SmallRng::seed_from_u64(7);
-        let mut map = FreeMap::new(200_000 * 80);
-        for index in 0..200_000u64 {
-            map.free(Extent { first: index * 80, blocks: random.random_range(1..=60) }).unwrap();
-        }
-        let rounds = 20_000;
-        let start = Instant::now();
-        let taken: Vec<Extent> = (0..rounds).map(|_| map.allocate(random.random_range(1..=40))).collect();
-        println!("allocate 1..=40 of {} runs: {:?}", map.iter().count(), start.elapsed() / rounds);
-        let start = Instant::now();
-        taken.iter().for_each(|extent| map.free(*extent).unwrap());
-        println!("free: {:?}", start.elapsed() / rounds);
-        let start = Instant::now();
-        (0..rounds).for_each(|_| assert_eq!(map.allocate(61).blocks, 61));
-        println!("allocate 61, which none fits: {:?}", start.elapsed() / rounds);
-        let start = Instant::now();
-        let taken: Vec<Extent> = (0..rounds).map(|_| map.allocate(60)).collect();
-        println!("allocate 60, which few fit: {:?}", start.elapsed() / rounds);
-        assert_eq!(taken.len(), rounds as usize);
-        let start = Instant::now();
-        let mut encoded = Vec::new();
-        map.encode(&mut encoded);
-        println!("encode to {} bytes: {:?}", encoded.len(), start.elapsed());
-        let start = Instant::now();
-        FreeMap::decode(&encoded).unwrap();
-        println!("decode: {:?}", start.elapsed());
     }
 }

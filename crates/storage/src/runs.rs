@@ -13,6 +13,7 @@
 //! Invariant: a run that is found for a snapshot holds exactly the backend's rows of that snapshot.
 
 use crate::backend::Rows;
+use crate::backend::memory::as_slice;
 use crate::clock::CommitTime;
 use crate::snapshot::{Direction, Published};
 use crate::space::{Bytes, Space, Write};
@@ -299,14 +300,6 @@ impl RunRows {
         Some(RunRows { published, runs, upper: upper.map(Bytes::from), from: From::Key(key) })
     }
 
-    fn upper(&self) -> Bound<&[u8]> {
-        match &self.upper {
-            Bound::Included(key) => Bound::Included(key),
-            Bound::Excluded(key) => Bound::Excluded(key),
-            Bound::Unbounded => Bound::Unbounded,
-        }
-    }
-
     fn ends_before(&self, key: &[u8]) -> bool {
         match &self.upper {
             Bound::Included(upper) => key > &upper[..],
@@ -335,7 +328,7 @@ impl RunRows {
             return self.enter(prefix, run, last);
         }
         let lower = Bound::Included(&key[..]);
-        let rows = self.published.view.rows(Space::Records, lower, self.upper(), Direction::Forward);
+        let rows = self.published.view.rows(Space::Records, lower, as_slice(&self.upper), Direction::Forward);
         let passing = Passing { prefix, rows: (last == 0).then(Vec::new), bytes: 0 };
         From::Backend { rows: Box::new(rows), passing }
     }

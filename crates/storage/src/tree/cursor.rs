@@ -6,6 +6,7 @@
 use super::file::{Kind, PageFile};
 use super::page::{Page, Value};
 use super::{Root, TreeName};
+use crate::backend::memory::as_slice;
 use crate::snapshot::Direction;
 use crate::space::Bytes;
 use kilim_error::Result;
@@ -131,11 +132,7 @@ impl Cursor {
 
     /// Stands at the near end of a leaf, or at `near` within it.
     fn enter(&mut self, leaf: Page, near: Bound<&[u8]>) {
-        let far = match &self.far {
-            Bound::Included(key) => Bound::Included(&key[..]),
-            Bound::Excluded(key) => Bound::Excluded(&key[..]),
-            Bound::Unbounded => Bound::Unbounded,
-        };
+        let far = as_slice(&self.far);
         let (lower, upper) = match self.direction {
             Direction::Forward => (near, far),
             Direction::Backward => (far, near),

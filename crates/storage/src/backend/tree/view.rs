@@ -6,6 +6,7 @@
 
 use super::spans::{self, Edge};
 use super::{Frozen, Tables};
+use crate::backend::memory::as_slice;
 use crate::memtable::Cursor as TableCursor;
 use crate::snapshot::Direction;
 use crate::space::{Bytes, Space};
@@ -376,14 +377,6 @@ impl Trees {
     fn end(&mut self) {
         self.left.clear();
         self.current = None;
-    }
-}
-
-fn as_slice(bound: &Bound<Bytes>) -> Bound<&[u8]> {
-    match bound {
-        Bound::Included(key) => Bound::Included(key),
-        Bound::Excluded(key) => Bound::Excluded(key),
-        Bound::Unbounded => Bound::Unbounded,
     }
 }
 

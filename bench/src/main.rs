@@ -32,7 +32,7 @@ const USAGE: &str = "kilim-bench [options]
   --quick           a tenth of the operations, two rounds: proves the benchmark, not the server
   --long            also: 1 M documents on disk, and the start on them after kill -9
   --kilim PATH      default: KILIM_BINARY or target/release/kilim; a second mongod is accepted, to see what noise is
-  --mongod PATH     default: KILIM_MONGOD, or fetched into target/tools
+  --mongod PATH     default: KILIM_MONGOD, or fetched into target/tools; another Kilim if its name begins with kilim
   --data DIR        where the servers keep their data (default: the temporary directory)
   --markdown        a table for notes";
 
@@ -102,7 +102,13 @@ impl Sides {
             false => Kind::Kilim,
         };
         ensure!(options.kilim.is_file(), "no {}: build it, or name it by --kilim", options.kilim.display());
-        Ok(Sides { binaries: [(first, options.kilim.clone()), (Kind::Mongod, mongod)] })
+        // An earlier Kilim, to compare with the commit before.
+        let second = match mongod.file_name().is_some_and(|name| name.to_string_lossy().starts_with("kilim"))
+        {
+            true => Kind::Kilim,
+            false => Kind::Mongod,
+        };
+        Ok(Sides { binaries: [(first, options.kilim.clone()), (second, mongod)] })
     }
 
     pub fn names(&self) -> [&'static str; 2] {

@@ -30,7 +30,9 @@ pub(crate) fn check(directory: &Path) -> Result<()> {
     for entry in entries {
         names.push(entry.with_context(unreadable)?.file_name().to_string_lossy().into_owned());
     }
-    if OWN.iter().any(|own| own.iter().all(|name| names.iter().any(|found| found == name))) {
+    // A journal without the rest is a database that lost something: the store says what.
+    let journal = names.iter().any(|name| name.starts_with("journal."));
+    if journal || OWN.iter().any(|own| own.iter().all(|name| names.iter().any(|found| found == name))) {
         return Ok(());
     }
     names.retain(|name| !name.starts_with('.') && !NOTHING.contains(&&**name));
@@ -68,6 +70,7 @@ mod tests {
             &["kilim.db", "notes.txt"],
             &["version", "keyspaces", "0.jnl", "lock"],
             &["creating", "version"],
+            &["journal.0", "lock"],
         ] {
             assert!(checked(names).is_ok(), "{names:?}");
         }

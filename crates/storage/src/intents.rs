@@ -8,8 +8,8 @@
 //! Invariant: a key has one writer or some who share it, and a key with waiters is held.
 
 use crate::space::{Bytes, Space};
+use crate::sync::{Condvar, Mutex};
 use kilim_error::{Error, ErrorCode, Result};
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::collections::hash_map::{HashMap, RandomState};
 use std::hash::BuildHasher;
@@ -151,7 +151,7 @@ impl Intents {
     }
 
     #[cfg(test)]
-    fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().iter().map(HashMap::len).sum::<usize>()).sum()
     }
 }

@@ -58,7 +58,7 @@ impl Running {
 
 /// The exit code of a process that ends by itself or was told to.
 pub fn wait(child: &mut Child) -> Option<i32> {
-    let Some(status) = look_for(Duration::from_secs(20), || child.try_wait().unwrap()) else {
+    let Some(status) = look_for(Duration::from_secs(120), || child.try_wait().unwrap()) else {
         child.kill().unwrap();
         panic!("still running");
     };

@@ -141,7 +141,7 @@ fn transfer(link: &mut Link, rng: &mut StdRng, step: u64) -> Result<(), Fault> {
     // A tenth is left to the server's timeout, as by a client that has died.
     match rng.random_range(0..10) {
         0 => transaction.abort(),
-        1 if step % 50 == 0 => Ok(()),
+        1 if step.is_multiple_of(50) => Ok(()),
         _ => transaction.commit(),
     }
 }
@@ -201,7 +201,7 @@ fn change_schema(link: &mut Link, rng: &mut StdRng, step: u64) -> Result<(), Fau
     run(doc! {"createIndexes": name.as_str(), "indexes": [{"key": {"n": 1, "text": 1}, "name": "n"}]})?;
     run(doc! {"createIndexes": DOCS, "indexes": [{"key": {"seen": 1}, "name": "seen"}]})?;
     run(doc! {"dropIndexes": DOCS, "index": "seen"})?;
-    if step % 2 == 0 {
+    if step.is_multiple_of(2) {
         run(doc! {"collMod": name.as_str(), "validator": {"n": {"$gte": 0}}})?;
     }
     run(doc! {"drop": name.as_str()})?;

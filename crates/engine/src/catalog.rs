@@ -18,7 +18,7 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
-use kilim_storage::{CommitTime, Direction, Snapshot, Space};
+use kilim_storage::{CommitTime, Direction, Snapshot};
 use parking_lot::{Mutex, RwLock};
 
 use crate::capped::Capped;
@@ -27,7 +27,7 @@ use crate::layout;
 use crate::metrics::Counter;
 use crate::namespace::Namespace;
 use crate::planner::{Hint, Node, PlanCache};
-use crate::shape::Shape;
+use crate::records::{self, Home, Shape};
 use crate::validation::Validation;
 use crate::view::View;
 
@@ -256,16 +256,8 @@ fn corrupt(what: &str) -> Error {
 const RECORD_ID_UNKNOWN: u64 = 1 << 62;
 
 fn last_record_id(snapshot: &Snapshot, id: CollectionId) -> Result<u64> {
-    let lower = layout::record_key(id, RecordId(0));
-    let upper = layout::record_key(id, RecordId(u64::MAX));
-    let mut scan = snapshot.scan(
-        Space::Records,
-        Bound::Included(&lower[..]),
-        Bound::Included(&upper[..]),
-        Direction::Backward,
-    );
-    match scan.next() {
-        Some(Ok((key, _))) => Ok(layout::record_id_of(&key).0),
+    match records::ids(snapshot, id, .., Direction::Backward).next() {
+        Some(Ok(last)) => Ok(last.0),
         // Such a collection can still be dropped, and the others be used.
         Some(Err(Error::Storage(error @ StorageError::Corrupt(_)))) => {
             tracing::error!(collection = id.0, %error, "a collection is damaged: kilim salvage copies what can be read");
@@ -292,6 +284,11 @@ impl Shared {
 const ID_INDEX: &str = "_id_";
 
 impl Collection {
+    /// Where its records lie.
+    pub fn home(&self) -> Home {
+        Home { collection: self.id, shape: self.shape }
+    }
+
     pub fn index_named(&self, name: &str) -> Option<&Arc<Index>> {
         let name = self.own_index_name(name)?;
         self.indexes.iter().find(|index| index.spec.name == name)

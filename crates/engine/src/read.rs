@@ -58,7 +58,7 @@ pub(crate) fn plan_for(
     request.hint = collection.own_hint(request.hint);
     let behind = Patches::of(unit.engine, &collection.namespace, snapshot, audience)?;
     let input = PlannerInput {
-        id: collection.id,
+        home: collection.home(),
         indexes: &collection.indexes,
         cache: &collection.shared.plan_cache,
         clustered: collection.clustered,

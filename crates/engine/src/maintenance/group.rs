@@ -298,8 +298,8 @@ impl<'g> Group<'g> {
             let mut context = ExecContext::new(&interrupt);
             while let Some(row) = executor.next_record(&mut context)? {
                 unit.engine.metrics.documents_examined.add(1);
-                if work.place_of(&collection, row.record).is_none() {
-                    all.push((row.record.0, rows(rollup, Some(row.document()))));
+                if work.place_of(&collection, row.id.record).is_none() {
+                    all.push((row.id.record.0, rows(rollup, Some(row.document()))));
                 }
             }
         }

@@ -8,6 +8,7 @@ use kilim_storage::Snapshot;
 
 use super::{ExecContext, Operator, Row, Source, StatsTree};
 use crate::planner::{Followed, Node, Plan};
+use crate::records::Records;
 
 /// Owns all it needs, so it can wait in a cursor. Rows come in the plan's order.
 pub struct Executor {
@@ -27,12 +28,8 @@ pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
         (stats.total_keys_examined(), stats.total_docs_examined())
     });
     let (root, buffered) = started.unwrap_or_else(|| {
-        let source = Source {
-            collection: plan.collection,
-            snapshot: &snapshot,
-            allow_disk_use: plan.request.allow_disk_use,
-            behind: plan.behind.as_ref(),
-        };
+        let records = Records::new(plan.home, &snapshot).through(plan.behind.as_ref());
+        let source = Source { records, allow_disk_use: plan.request.allow_disk_use };
         (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
     });
     note_use(&plan.root);

@@ -57,6 +57,7 @@ use crate::catalog::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::maintenance::Patches;
 use crate::operator::{Operator, Row};
+use crate::records::{self, Home};
 
 /// What a command asks to read.
 #[derive(Debug, Clone)]
@@ -124,7 +125,7 @@ impl ReadRequest {
 /// What the planner knows of a collection. `None` in place of it means: there is no such collection.
 #[derive(Clone, Copy)]
 pub struct PlannerInput<'a> {
-    pub id: CollectionId,
+    pub home: Home,
     pub indexes: &'a Arc<[Arc<Index>]>,
     pub cache: &'a PlanCache,
     /// Records come in the order of `_id`.
@@ -139,7 +140,7 @@ pub struct PlannerInput<'a> {
 
 /// How a request is read.
 pub struct Plan {
-    pub collection: CollectionId,
+    pub home: Home,
     pub root: Arc<Node>,
     pub request: ReadRequest,
     /// The candidates that lost, for explain.
@@ -160,7 +161,12 @@ pub fn plan_nothing(request: &ReadRequest) -> Plan {
         Purpose::Documents => Node::Eof,
         Purpose::Count => Node::Count { skip: 0, limit: None, input: Box::new(Node::Eof) },
     };
-    Plan::of(CollectionId(0), &Arc::from([]), node, request.clone())
+    Plan::of(
+        Home { collection: CollectionId(0), shape: records::Shape::Plain },
+        &Arc::from([]),
+        node,
+        request.clone(),
+    )
 }
 
 /// Chooses how to read.
@@ -171,10 +177,10 @@ pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snaps
     }
     // Most reads of most applications are by `_id`; nothing else is looked at for them.
     if let Some(node) = solution::by_id(input, &request) {
-        return Ok(Plan::of(input.id, input.indexes, node, request));
+        return Ok(Plan::of(input.home, input.indexes, node, request));
     }
     if let Some(node) = distinct::by_distinct_keys(input, &request, snapshot.commit_time()) {
-        return Ok(Plan::of(input.id, input.indexes, node, request));
+        return Ok(Plan::of(input.home, input.indexes, node, request));
     }
     if request.distinct.as_ref().is_some_and(|distinct| distinct.nulls_apart) {
         // From keys it would not tell null from nothing.
@@ -183,15 +189,15 @@ pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snaps
     let mut solutions = solution::solutions(input, &request, snapshot.commit_time())?;
     if solutions.len() == 1 {
         let node = solutions.pop().expect("one solution");
-        return Ok(Plan::of(input.id, input.indexes, node, request));
+        return Ok(Plan::of(input.home, input.indexes, node, request));
     }
     trial::choose(input, request, solutions, snapshot)
 }
 
 impl Plan {
-    fn of(collection: CollectionId, indexes: &Arc<[Arc<Index>]>, root: Node, request: ReadRequest) -> Plan {
+    fn of(home: Home, indexes: &Arc<[Arc<Index>]>, root: Node, request: ReadRequest) -> Plan {
         Plan {
-            collection,
+            home,
             root: Arc::new(root),
             request,
             rejected: Vec::new(),

@@ -106,7 +106,7 @@ pub fn end(
 }
 
 /// The session and transaction number that commitTransaction and abortTransaction must carry.
-pub fn required(generic: &Generic<'_>, command: &str) -> Result<(kilim_engine::session::SessionId, i64)> {
+pub fn required(generic: &Generic<'_>, command: &str) -> Result<(kilim_engine::ids::SessionId, i64)> {
     match (generic.session, generic.transaction_number, generic.autocommit) {
         (Some(session), Some(number), Some(false)) => Ok((session, number)),
         _ => {

@@ -6,18 +6,21 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use kilim_bson::Timestamp;
 use kilim_error::Result;
+use kilim_query::validator::Now;
 use kilim_storage::{Direction, Durability, Options as StorageOptions, Snapshot, Space, Store};
 use parking_lot::{Mutex, RwLock};
 
 use crate::backup::Backups;
-use crate::catalog::{Catalog, Collection};
+use crate::catalog::{Catalog, Collection, View};
 use crate::cursor::Cursors;
-use crate::ddl::Ids;
+use crate::ddl::{Ids, reclaim_unfinished};
 use crate::expiry::Expiry;
 use crate::fail_point::FailPoints;
 use crate::history::History;
-use crate::index::{Index, IndexId, reclaim_unfinished};
+use crate::ids::IndexId;
+use crate::index::Index;
 use crate::layout;
 use crate::maintenance::{self, Job, Lagging, Registry, Scrubbing};
 use crate::metrics::Metrics;
@@ -27,7 +30,6 @@ use crate::page_scrub::PageScrub;
 use crate::profile::Profiler;
 use crate::session::Sessions;
 use crate::top::Top;
-use crate::view::View;
 
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -157,6 +159,11 @@ impl Engine {
     /// The time of day, in milliseconds since 1970.
     pub fn now_millis(&self) -> i64 {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
+    }
+
+    /// The moment as validators ask for it.
+    pub fn now(&self) -> Now {
+        Now { millis: self.now_millis(), cluster_time: Timestamp::from_bits(self.store.now()) }
     }
 
     /// The patterns in force.

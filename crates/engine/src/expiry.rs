@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::index::Index;
 use crate::metrics::Counter;
 use crate::operation::Operation;
-use crate::planner::Hint;
+use crate::plan::Hint;
 use crate::write::{DeleteRequest, Unit, delete};
 
 /// When to look, and what came of it.

@@ -1,7 +1,6 @@
 //! The database without a socket: catalog, indexes, planner, operators, the one write door, sessions, cursors.
 
 pub mod backup;
-pub mod capped;
 pub mod catalog;
 pub mod check;
 pub mod compact;
@@ -12,6 +11,7 @@ pub mod expiry;
 pub mod fail_point;
 pub mod figures;
 pub mod history;
+pub mod ids;
 pub mod index;
 pub mod layout;
 pub mod limits;
@@ -22,6 +22,7 @@ pub mod operation;
 pub mod operator;
 pub mod page_scrub;
 pub mod pipeline;
+pub mod plan;
 pub mod planner;
 pub mod profile;
 pub mod read;
@@ -31,8 +32,6 @@ pub mod shape;
 pub mod tail;
 pub mod top;
 pub mod validate;
-pub mod validation;
-pub mod view;
 pub mod write;
 
 pub use engine::{Engine, EngineOptions};

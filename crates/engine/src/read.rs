@@ -8,8 +8,9 @@ use kilim_storage::Snapshot;
 use crate::catalog::Collection;
 use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
-use crate::operator::{self, Executor};
-use crate::planner::{self, Plan, PlannerInput, ReadRequest};
+use crate::operator::Executor;
+use crate::plan::ReadRequest;
+use crate::planner::{self, Plan, PlannerInput};
 use crate::write::Unit;
 
 /// A planned read.
@@ -24,7 +25,7 @@ impl Reading {
         if let Some(collection) = &self.collection {
             collection.shared.scans.note(&self.plan.root);
         }
-        operator::execute(self.plan, self.snapshot)
+        planner::execute(self.plan, self.snapshot)
     }
 }
 

@@ -19,13 +19,13 @@ use kilim_storage::rebuild::{self, Filling};
 use kilim_storage::salvage::Remains;
 use kilim_storage::{Direction, Durability, Options, Scan, Snapshot, Space, Store};
 
-use crate::catalog::{Collection, CollectionId, RecordId, Shared};
+use crate::catalog::{Collection, Shared};
 use crate::ddl::{Ids, new_uuid};
-use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, keys_of};
+use crate::ids::{CollectionId, RecordId};
+use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, index_entry, keys_of};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::shape::Shape;
-use crate::write::index_entry;
 
 /// Where collections go whose names are lost.
 const LOST_DATABASE: &str = "salvaged";

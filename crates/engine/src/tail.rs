@@ -13,13 +13,13 @@ use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_storage::{Direction, Scan, Snapshot, Space};
 
-use crate::catalog::{CollectionId, RecordId};
 use crate::engine::Engine;
+use crate::ids::{CollectionId, RecordId};
 use crate::layout;
 use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row, RowData};
-use crate::planner::{Hint, Keys, ReadRequest};
+use crate::plan::{Hint, Keys, ReadRequest};
 
 pub struct Tail {
     collection: CollectionId,

@@ -10,13 +10,13 @@ use kilim_bson::RawDocument;
 use kilim_error::{Error, Result, StorageError};
 use kilim_storage::{Direction, Snapshot, Space};
 
-use crate::catalog::{Collection, RecordId};
+use crate::catalog::Collection;
 use crate::compact;
 use crate::engine::Engine;
-use crate::index::{Index, KeySet, keys_of};
+use crate::ids::RecordId;
+use crate::index::{Index, KeySet, index_entry, keys_of};
 use crate::layout;
 use crate::operation::Operation;
-use crate::write::index_entry;
 
 #[derive(Debug, Default)]
 pub struct Validation {
@@ -82,7 +82,7 @@ pub fn validate(
         let document = collection.shape.to_logical(document);
         if let Some(validation) = &collection.validation
             && !validation.is_off()
-            && !validation.complies(engine, document)?
+            && !validation.complies(document, || engine.now())?
         {
             found.non_compliant += 1;
         }

@@ -1,7 +1,7 @@
 //! `endSessions`: end sessions.
 
 use kilim_bson::{Document, RawValue};
-use kilim_engine::session::SessionId;
+use kilim_engine::ids::SessionId;
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::arguments;

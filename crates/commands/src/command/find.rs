@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, ElementType, RawDocument, RawValue};
 use kilim_engine::catalog::Collection;
 use kilim_engine::cursor::{Batch, Cursor, Source};
-use kilim_engine::planner::{Hint, KeyRange, Keys, ReadRequest};
+use kilim_engine::plan::{Hint, KeyRange, Keys, ReadRequest};
 use kilim_engine::tail::Tail;
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};

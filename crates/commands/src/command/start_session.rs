@@ -2,8 +2,8 @@
 
 use kilim_bson::{Document, Value, doc};
 use kilim_engine::ddl::new_uuid;
+use kilim_engine::ids::SessionId;
 use kilim_engine::limits;
-use kilim_engine::session::SessionId;
 use kilim_error::Result;
 
 use crate::dispatch::Call;

@@ -293,7 +293,7 @@ fn duplicate(engine: &Engine, namespace: &Namespace, pattern: &Pattern) -> Error
     let Some(collection) = engine.collection(namespace) else { return Error::bug("definitions are nowhere") };
     let mut key = Vec::new();
     encode_value(&mut key, RawValue::String(&pattern.definition_id()), false);
-    crate::write::duplicate_key(namespace, collection.id_index(), &key, &[])
+    crate::index::duplicate_key(namespace, collection.id_index(), &key, &[])
 }
 
 /// Definitions are changed by commands.

@@ -20,8 +20,6 @@ mod group;
 mod limit;
 mod lookup;
 mod r#match;
-mod merge;
-mod out;
 mod redact;
 mod sample;
 mod scan;
@@ -44,17 +42,17 @@ use kilim_query::stage::{self, Pipeline, Stage, check_nesting};
 use kilim_storage::Snapshot;
 
 pub(crate) use budget::Budget;
-pub use merge::{Circumstances, check_merge, default_collation, merge};
-pub use out::out;
+pub(crate) use lookup::{Placed, place};
 pub use telling::Tell;
 
-use crate::catalog::{Collection, CollectionId};
+use crate::catalog::{Collection, DEPTH_MAX, SYSTEM_VIEWS};
 use crate::engine::Engine;
+use crate::ids::CollectionId;
 use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
-use crate::operator::{self, ExecContext, Row, StatsTree};
-use crate::planner::{self, Hint, Keys, Plan, PlannerInput, ReadRequest};
-use crate::view::{self, SYSTEM_VIEWS};
+use crate::operator::{ExecContext, Row};
+use crate::plan::{Hint, Keys, ReadRequest, StatsTree};
+use crate::planner::{self, Plan, PlannerInput};
 use crate::write::Unit;
 
 /// What runs for a stage.
@@ -216,7 +214,7 @@ impl Reader {
             return Ok(namespace.clone());
         }
         let mut namespace = namespace;
-        for _ in 0..view::DEPTH_MAX {
+        for _ in 0..DEPTH_MAX {
             match self.0.targets.get(namespace) {
                 Some(Target::View { on, pipeline }) => {
                     stages.splice(0..0, pipeline.stages.iter().cloned());
@@ -231,7 +229,7 @@ impl Reader {
         }
         Err(Error::user(
             ErrorCode::ViewDepthLimitExceeded,
-            format!("View depth too deep or view cycle detected; maximum depth is {}", view::DEPTH_MAX),
+            format!("View depth too deep or view cycle detected; maximum depth is {}", DEPTH_MAX),
         ))
     }
 
@@ -416,7 +414,7 @@ impl Prepared {
         if let Some(collection) = &self.collection {
             collection.shared.scans.note(&plan.root);
         }
-        let executor = operator::execute(plan, self.reader.snapshot().clone());
+        let executor = planner::execute(plan, self.reader.snapshot().clone());
         match self.counted() {
             Some(group) => Box::new(counting::Counting::new(group, executor)),
             None => Box::new(scan::Scan::new(executor)),

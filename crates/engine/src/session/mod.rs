@@ -19,33 +19,11 @@ use parking_lot::Mutex;
 pub use retry::{Retry, Statements};
 pub use transaction::{ActiveTransaction, Committed};
 
+pub use crate::ids::SessionId;
+
 use crate::engine::Engine;
 use crate::layout;
 use crate::limits;
-
-/// The `id` of an `lsid`: a UUID the client chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(pub [u8; 16]);
-
-impl SessionId {
-    pub(crate) fn meta_key(self) -> [u8; 17] {
-        let mut key = [layout::SESSION_TAG; 17];
-        key[1..].copy_from_slice(&self.0);
-        key
-    }
-}
-
-impl std::fmt::Display for SessionId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (index, byte) in self.0.iter().enumerate() {
-            if matches!(index, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
 
 #[derive(Debug)]
 pub struct Session {
@@ -311,7 +289,7 @@ impl Sessions {
                 "Unable to add session into the cache because the number of active sessions is too high",
             ));
         }
-        let state = match engine.store.latest(Space::Meta, &id.meta_key())? {
+        let state = match engine.store.latest(Space::Meta, &layout::session_key(id))? {
             Some(record) => retry::decode_state(&record)?,
             None => State::default(),
         };
@@ -428,7 +406,7 @@ impl Sessions {
             // Queued under the lock: whoever comes back is behind it, and its records are too.
             let sessions = self.sessions.lock();
             for id in gone.iter().filter(|id| !sessions.contains_key(id)) {
-                transaction.delete(Space::Meta, &id.meta_key());
+                transaction.delete(Space::Meta, &layout::session_key(*id));
             }
             let queued = transaction.enqueue(Durability::Relaxed)?;
             drop(sessions);

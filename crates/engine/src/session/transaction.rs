@@ -10,8 +10,10 @@ use kilim_storage::{CommitTime, Durability, Space, Transaction};
 use parking_lot::{ArcRwLockReadGuard, RawRwLock};
 
 use super::{SessionId, retry};
-use crate::catalog::{Collection, CollectionId};
+use crate::catalog::Collection;
 use crate::engine::Engine;
+use crate::ids::CollectionId;
+use crate::layout;
 use crate::limits;
 use crate::maintenance::{Caused, Deferred, carry_deferred};
 use crate::namespace::Namespace;
@@ -148,7 +150,11 @@ impl ActiveTransaction {
         if storage.is_empty() {
             return Ok(committed(engine.store.last_commit_time()));
         }
-        storage.put(Space::Meta, id.meta_key().to_vec(), retry::encode_committed(number).into_bytes());
+        storage.put(
+            Space::Meta,
+            layout::session_key(id).to_vec(),
+            retry::encode_committed(number).into_bytes(),
+        );
         if created.is_empty() {
             let ticket = storage.enqueue(durability)?;
             drop(held);

@@ -11,7 +11,7 @@ use super::door;
 use super::unit::Unit;
 use super::update::{Candidates, change_record, matching};
 use crate::namespace::Namespace;
-use crate::planner::Hint;
+use crate::plan::Hint;
 
 pub struct DeleteRequest {
     pub filter: Arc<Filter>,

@@ -14,7 +14,7 @@ use super::update::{
     matching, new_document,
 };
 use crate::namespace::Namespace;
-use crate::planner::Keys;
+use crate::plan::Keys;
 
 pub struct FindAndModifyRequest<'a> {
     /// Its filter, hint and statement serve removal too.

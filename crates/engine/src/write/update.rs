@@ -19,7 +19,7 @@ use crate::layout;
 use crate::maintenance::{Sight, check_user_paths, see_newest};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor};
-use crate::planner::{Hint, ReadRequest};
+use crate::plan::{Hint, ReadRequest};
 
 pub struct UpdateRequest<'a> {
     pub filter: Arc<Filter>,
@@ -313,7 +313,7 @@ impl Candidates {
         let snapshot = unit.snapshot();
         let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
         let plan = crate::read::plan_collection(unit, &collection, read, &snapshot)?;
-        let executor = crate::operator::execute(plan, snapshot);
+        let executor = crate::planner::execute(plan, snapshot);
         Ok(Some(Candidates { collection: collection.id, executor }))
     }
 

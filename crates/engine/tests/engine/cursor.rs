@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawDocument, Writer, doc};
 use kilim_engine::cursor::{Batch, Cursor, Cursors, PutBack, Source};
+use kilim_engine::ids::SessionId;
 use kilim_engine::limits;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::planner::ReadRequest;
+use kilim_engine::plan::ReadRequest;
 use kilim_engine::read;
-use kilim_engine::session::SessionId;
 use kilim_engine::write::Unit;
 use kilim_error::{ErrorCode, Result};
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kilim_bson::doc;
-use kilim_engine::session::SessionId;
+use kilim_engine::ids::SessionId;
 use kilim_engine::write::Unit;
 use kilim_engine::{layout, limits};
 use kilim_error::{ErrorCode, Result};

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_engine::ids::SessionId;
 use kilim_engine::index::IndexSpec;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::planner::{Hint, Purpose, ReadRequest};
-use kilim_engine::session::{Session, SessionId, TransactionNumber};
+use kilim_engine::plan::{Hint, Purpose, ReadRequest};
+use kilim_engine::session::{Session, TransactionNumber};
 use kilim_engine::validate::validate;
 use kilim_engine::write::{
     self, DeleteRequest, FindAndModifyRequest, InsertOutcome, Modification, Modified, Unit, UpdateOutcome,

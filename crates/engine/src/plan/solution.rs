@@ -16,7 +16,7 @@ use super::leaf::place;
 use super::node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind};
 use super::order::{direction_for, explode};
 use super::texts::{Texts, is_collatable, may_hold_texts};
-use super::{Hint, Keys, PlannerInput, Purpose, ReadRequest, wildcard};
+use super::{Hint, Keys, Known, Purpose, ReadRequest, wildcard};
 use crate::index::Index;
 
 /// Candidates beyond this number are not tried, as on MongoDB.
@@ -26,7 +26,7 @@ const SOLUTIONS_MAX: usize = 64;
 const BRANCHES_MAX: usize = 200;
 
 /// The plan for `{_id: value}`, which needs no thought.
-pub fn by_id(input: &PlannerInput<'_>, request: &ReadRequest) -> Option<Node> {
+pub fn by_id(input: &Known<'_>, request: &ReadRequest) -> Option<Node> {
     let Filter::Field { path, predicate: Predicate::Compare(Comparison::Eq, id) } = &*request.filter else {
         return None;
     };
@@ -53,7 +53,7 @@ pub fn by_id(input: &PlannerInput<'_>, request: &ReadRequest) -> Option<Node> {
 }
 
 /// All plans worth considering; never none.
-pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> Result<Vec<Node>> {
+pub fn solutions(input: &Known<'_>, request: &ReadRequest, time: u64) -> Result<Vec<Node>> {
     if let Some(sort) = request.sort.as_ref().filter(|sort| sort.is_natural()) {
         let backward = sort.parts().first().is_some_and(|part| part.descending);
         return match &request.hint {
@@ -70,7 +70,7 @@ pub fn solutions(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> 
             }
         };
     }
-    let removes = input.behind.is_some_and(|behind| behind.removes);
+    let removes = input.removes;
     if request.purpose == Purpose::Count && request.filter.is_trivial() && request.hint.is_none() && !removes
     {
         return Ok(vec![Node::RecordCount { skip: request.skip, limit: request.limit }]);
@@ -652,7 +652,7 @@ fn project(request: &ReadRequest, input: Node) -> Node {
     }
 }
 
-fn collection_scan(input: &PlannerInput<'_>, request: &ReadRequest, backward: bool) -> Node {
+fn collection_scan(input: &Known<'_>, request: &ReadRequest, backward: bool) -> Node {
     let filter = (!request.filter.is_trivial()).then(|| request.filter.clone());
     let ordered_by = input.indexes.first().filter(|_| input.clustered).cloned();
     around(request, Node::CollectionScan { from: input.oldest, filter, backward, ordered_by })
@@ -660,8 +660,8 @@ fn collection_scan(input: &PlannerInput<'_>, request: &ReadRequest, backward: bo
 
 /// By the indexes of a filter's branches, which together find all candidates, and the filter again on what is seen of
 /// them. None where a branch has no index.
-pub(super) fn by_candidates(
-    input: &PlannerInput<'_>,
+pub(crate) fn by_candidates(
+    input: &Known<'_>,
     request: &ReadRequest,
     candidates: Filter,
     time: u64,

@@ -5,20 +5,15 @@
 //!
 //! Invariant: views do not read each other in a circle, nor deeper than [`DEPTH_MAX`].
 
-use std::sync::Arc;
-
 use kilim_bson::{Array, Document, RawArray, RawDocument, Timestamp, Value, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::names;
 use kilim_query::stage::{self, Context, Pipeline, Place, Position};
-use kilim_storage::{Durability, Space};
 
-use crate::catalog::{Catalog, default_collation};
-use crate::ddl::not_found;
-use crate::engine::Engine;
-use crate::layout;
+use super::Catalog;
+use crate::index::collation_of;
 use crate::namespace::Namespace;
 
 /// Views on views, as on MongoDB.
@@ -105,7 +100,7 @@ impl View {
         let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
         let on = document.get("viewOn")?.as_str()?;
         let pipeline = document.get("pipeline")?.as_array()?.to_array();
-        let collation = default_collation(document).ok()?;
+        let collation = collation_of(document).ok()?;
         let checked = View::new(namespace.clone(), on, pipeline.clone(), collation.clone());
         // An earlier version may have accepted what is refused now. Such a view must be there to be dropped; reading it
         // parses the pipeline again and fails.
@@ -118,7 +113,7 @@ impl View {
 
 impl Catalog {
     /// Refuses a view that would read itself, or stand too high.
-    fn check_view(&self, view: &View) -> Result<()> {
+    pub(crate) fn check_view(&self, view: &View) -> Result<()> {
         let mut path = vec![view.namespace.clone()];
         let below = self.depth_below(view, view, &mut path)?;
         let above = self.depth_above(&view.namespace, DEPTH_MAX);
@@ -168,76 +163,6 @@ impl Catalog {
         }
         let readers = self.views().filter(|view| view.reads.contains(namespace));
         readers.map(|view| 1 + self.depth_above(&view.namespace, most - 1)).max().unwrap_or(0)
-    }
-}
-
-impl Engine {
-    /// `create` with `viewOn`.
-    pub fn create_view(&self, view: View) -> Result<()> {
-        view.namespace.check_creatable()?;
-        view.check_on()?;
-        let _ids = self.ids.lock();
-        let catalog = self.catalog();
-        self.check_view_is_new(&view.namespace)?;
-        self.check_case(&view.namespace.database)?;
-        self.put_view(&catalog, view)
-    }
-
-    /// Refuses a name that is taken.
-    pub fn check_view_is_new(&self, namespace: &Namespace) -> Result<()> {
-        let catalog = self.catalog();
-        let message = if catalog.view(namespace).is_some() {
-            "Namespace already exists".to_owned()
-        } else if catalog.get(namespace).is_some() {
-            format!("Cannot create collection {namespace} - collection already exists.")
-        } else {
-            return Ok(());
-        };
-        Err(Error::user(ErrorCode::NamespaceExists, message))
-    }
-
-    /// `collMod` of a view: gives it another definition.
-    pub fn modify_view(&self, view: View) -> Result<()> {
-        view.check_on()?;
-        let _ids = self.ids.lock();
-        let catalog = self.catalog();
-        if catalog.view(&view.namespace).is_none() {
-            return Err(not_found(&view.namespace));
-        }
-        self.put_view(&catalog, view)
-    }
-
-    fn put_view(&self, catalog: &Catalog, view: View) -> Result<()> {
-        catalog.check_view(&view)?;
-        let mut transaction = self.store.begin();
-        let key = layout::view_meta_key(&view.namespace);
-        transaction.put(Space::Meta, key, view.to_document().into_bytes());
-        transaction.commit(Durability::Durable)?;
-        self.publish(|catalog| catalog.insert_view(Arc::new(view)));
-        Ok(())
-    }
-
-    /// `drop` of a view; whether there was one.
-    pub fn drop_view(&self, namespace: &Namespace) -> Result<bool> {
-        let _ids = self.ids.lock();
-        if self.catalog().view(namespace).is_none() {
-            return Ok(false);
-        }
-        let mut transaction = self.store.begin();
-        transaction.delete(Space::Meta, &layout::view_meta_key(namespace));
-        transaction.commit(Durability::Durable)?;
-        self.publish(|catalog| {
-            catalog.remove_view(namespace);
-        });
-        Ok(true)
-    }
-
-    /// Refuses to take a view for a collection.
-    pub fn check_no_view(&self, namespace: &Namespace) -> Result<()> {
-        match self.view(namespace) {
-            Some(_) => Err(is_a_view(namespace)),
-            None => Ok(()),
-        }
     }
 }
 

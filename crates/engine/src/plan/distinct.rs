@@ -13,7 +13,7 @@ use super::node::{IndexScan, Node, Skipping};
 use super::order::direction_for;
 use super::solution::{conjuncts_of, cover, covered, fetched};
 use super::texts::Texts;
-use super::{PlannerInput, ReadRequest, wildcard};
+use super::{Known, ReadRequest, wildcard};
 use crate::index::Index;
 
 /// What a request for different values asks for.
@@ -26,7 +26,7 @@ pub struct Distinct {
 }
 
 /// The plan that skips from value to value, if an index allows it.
-pub fn by_distinct_keys(input: &PlannerInput<'_>, request: &ReadRequest, time: u64) -> Option<Node> {
+pub fn by_distinct_keys(input: &Known<'_>, request: &ReadRequest, time: u64) -> Option<Node> {
     let distinct = request.distinct.as_ref()?;
     if request.skip > 0 || request.limit.is_some() {
         return None;

@@ -13,15 +13,15 @@ use kilim_bson::RawDocument;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage;
 
-use super::Step;
+use super::new_uuid;
 use crate::catalog::Collection;
 use crate::cursor::check_size;
-use crate::ddl::new_uuid;
 use crate::engine::Engine;
 use crate::index::IndexSpec;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::operator::{ExecContext, Row};
+use crate::pipeline::Step;
 use crate::write::{Unit, insert};
 
 /// What the collection in the making is called.
@@ -37,7 +37,7 @@ pub fn out(unit: &mut Unit<'_>, stage: &stage::Out, input: &mut dyn Step) -> Res
     target.check_creatable().map_err(|error| {
         Error::user(ErrorCode::IllegalOperation, format!("error with target namespace: {error}"))
     })?;
-    check_no_view(engine, &target)?;
+    engine.check_no_view(&target)?;
     let existing = engine.collection(&target);
     let temporary = Namespace {
         database: target.database.clone(),
@@ -124,17 +124,6 @@ fn check_unchanged(engine: &Engine, target: &Namespace, seen: Option<&Collection
         ErrorCode::CommandFailed,
         format!("{changed} of target collection {target} changed while processing $out"),
     ))
-}
-
-/// Refuses to write to a view.
-pub(super) fn check_no_view(engine: &Engine, namespace: &Namespace) -> Result<()> {
-    match engine.view(namespace) {
-        None => Ok(()),
-        Some(_) => Err(Error::user(
-            ErrorCode::CommandNotSupportedOnView,
-            format!("Namespace {namespace} is a view, not a collection"),
-        )),
-    }
 }
 
 fn drop_quietly(engine: &Engine, operation: &Arc<Operation>, namespace: &Namespace) -> Result<()> {

@@ -5,7 +5,7 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, UserError};
 use kilim_query::text;
 
-use crate::index::{Index, decode_entry_key};
+use super::{Index, decode_entry_key};
 use crate::namespace::Namespace;
 
 /// `E11000 duplicate key error collection: shop.users index: email_1 dup key: { email: "a@b.c" }`.

@@ -6,12 +6,12 @@ use kilim_query::sort::Sort;
 
 use super::print_intervals;
 use crate::index::{IndexSpec, Multikey};
-use crate::operator::{SORT_BYTES_MAX, Stats, StatsTree};
-use crate::planner::{IndexScan, Interval, Node, Project, ProjectKind};
+use crate::limits::SORT_BYTES_MAX;
+use crate::plan::{IndexScan, Interval, Node, Project, ProjectKind, Stats, StatsTree};
 
 /// What is shown of a stage.
 #[derive(Clone, Copy)]
-pub(super) struct Style<'a> {
+pub(crate) struct Style<'a> {
     /// The counts of a run.
     pub counts: bool,
     /// The projection as it was given.
@@ -19,7 +19,7 @@ pub(super) struct Style<'a> {
 }
 
 /// Writes a stage's fields into the open document.
-pub(super) fn write(out: &mut Writer, node: &Node, run: Option<&StatsTree>, style: Style<'_>) {
+pub(crate) fn write(out: &mut Writer, node: &Node, run: Option<&StatsTree>, style: Style<'_>) {
     out.append("stage", RawValue::String(name(node)));
     if let Some(filter) = filter(node) {
         out.append("filter", RawValue::Document(filter.to_document().as_raw()));
@@ -60,14 +60,14 @@ pub(super) fn write(out: &mut Writer, node: &Node, run: Option<&StatsTree>, styl
 }
 
 /// MongoDB's numbers are ints where they fit.
-pub(super) fn append_number(out: &mut Writer, name: &str, number: u64) {
+pub(crate) fn append_number(out: &mut Writer, name: &str, number: u64) {
     match i32::try_from(number) {
         Ok(number) => out.append(name, RawValue::Int32(number)),
         Err(_) => out.append(name, RawValue::Int64(i64::try_from(number).unwrap_or(i64::MAX))),
     }
 }
 
-pub(super) fn append_counts(out: &mut Writer, advanced: u64, works: u64, need_time: u64, is_eof: bool) {
+pub(crate) fn append_counts(out: &mut Writer, advanced: u64, works: u64, need_time: u64, is_eof: bool) {
     append_number(out, "nReturned", advanced);
     out.append("executionTimeMillisEstimate", RawValue::Int32(0));
     append_number(out, "works", works);
@@ -258,7 +258,7 @@ fn append_bounds(out: &mut Writer, scan: &IndexScan) {
 /// The two ends of a counted range, as keys.
 fn append_range(out: &mut Writer, scan: &IndexScan) {
     let nothing =
-        Interval::new(crate::planner::Cut::after(Value::MaxKey), crate::planner::Cut::before(Value::MinKey));
+        Interval::new(crate::plan::Cut::after(Value::MaxKey), crate::plan::Cut::before(Value::MinKey));
     let mut inclusive = (true, true);
     let mut ends: Vec<(&str, Value, Value)> = Vec::new();
     for (part, list) in scan.index.spec.key.iter().zip(&scan.bounds) {

@@ -26,15 +26,17 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Direction, Durability, Snapshot, Space, Store, Transaction};
 use parking_lot::Mutex;
 
-use super::building::{BuildProgress, BuildingIndex, Phase, PutOff};
-use super::sorter::Sorter;
-use super::{Index, IndexId, IndexSpec, KeySet, Multikey, Usage, check_index_count, keys_of, new_specs};
-use crate::catalog::{Collection, RecordId};
+use super::{check_index_count, new_specs};
+use crate::catalog::Collection;
 use crate::engine::Engine;
+use crate::ids::{IndexId, RecordId};
+use crate::index::{
+    BuildProgress, BuildingIndex, Index, IndexSpec, KeySet, Multikey, Phase, PutOff, Sorter, Usage,
+    duplicate_key, index_entry, keys_of,
+};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::{duplicate_key, index_entry};
 
 /// Records to catch up with while writers wait, at most.
 const LAST_ROUND_RECORDS: usize = 1000;

@@ -10,10 +10,11 @@ use kilim_bson::{Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, ErrorCode, Result, UserError};
 use kilim_storage::{Direction, Snapshot, Space};
 
-use super::build::{Beginning, Build};
-use super::{Index, IndexSpec};
-use crate::catalog::{Collection, RecordId};
+use super::index_build::{Beginning, Build};
+use crate::catalog::Collection;
 use crate::engine::Engine;
+use crate::ids::RecordId;
+use crate::index::{Index, IndexSpec};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;

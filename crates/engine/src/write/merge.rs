@@ -14,14 +14,13 @@ use kilim_query::filter::{Comparison, Filter, Operand, Predicate};
 use kilim_query::stage::{self, WhenMatched, WhenNotMatched};
 use kilim_query::update::Update;
 
-use super::Step;
-use super::lookup::{Placed, place};
-use super::out::check_no_view;
+use super::update::update_unchecked;
+use super::{Unit, UpdateOutcome, UpdateRequest, insert, is_statement_error};
 use crate::catalog::Collection;
 use crate::index::Index;
 use crate::namespace::Namespace;
 use crate::operator::ExecContext;
-use crate::write::{Unit, UpdateOutcome, UpdateRequest, insert, is_statement_error, update_unchecked};
+use crate::pipeline::{Placed, Step, place};
 
 /// Documents whose errors are gathered before they end the command.
 const BATCH_DOCUMENTS: usize = 100_000;
@@ -82,7 +81,7 @@ pub fn merge(
     circumstances: &Circumstances<'_>,
 ) -> Result<()> {
     let namespace = target(stage);
-    check_no_view(unit.engine, &namespace)?;
+    unit.engine.check_no_view(&namespace)?;
     let operation = unit.operation.clone();
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);

@@ -7,7 +7,7 @@ use kilim_bson::{Document, RawDocument, RawValue, compare, compare_documents};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::index::Index;
-use crate::write::shell_text;
+use kilim_query::text::document as shell_text;
 
 #[derive(Debug, Clone)]
 pub enum Hint {
@@ -46,7 +46,7 @@ impl Hint {
     }
 
     /// The index that is meant.
-    pub(super) fn find<'i>(&self, indexes: &[&'i Arc<Index>]) -> Result<&'i Arc<Index>> {
+    pub(crate) fn find<'i>(&self, indexes: &[&'i Arc<Index>]) -> Result<&'i Arc<Index>> {
         let meant = |index: &Index| match self {
             Hint::Name(name) => index.spec.name == *name,
             Hint::Key(key) => {

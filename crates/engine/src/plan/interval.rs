@@ -247,7 +247,7 @@ impl IntervalList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::explain::print_intervals;
+    use crate::plan::explain::print_intervals;
 
     /// `"[1, 5) (7, 9]"` as a list.
     fn list(text: &str) -> IntervalList {

@@ -4,6 +4,13 @@
 //! then `ids`, so that changes of the catalog follow each other; then one durable commit; then the
 //! new catalog. Writers take the locks in the same order, so neither waits for the other for ever.
 
+mod capped;
+mod index_build;
+mod index_convert;
+mod index_request;
+mod out;
+mod view;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +19,22 @@ use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_storage::{CommitTime, Durability, Snapshot, Space, Transaction};
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 
-use crate::capped::Capped;
-use crate::catalog::{Collection, CollectionId, Shared, default_collation};
+pub use capped::{clone_as_capped, convert as convert_to_capped};
+pub use index_build::Built;
+pub(crate) use index_build::reclaim_unfinished;
+pub use index_convert::{Conversion, Violations};
+pub use index_request::{check_for_new_collection, check_index_count, new_specs};
+pub use out::out;
+
+use crate::catalog::{Capped, Collection, Shared, Validation};
 use crate::engine::Engine;
-use crate::index::{Index, IndexId, IndexSpec, Multikey, Usage};
+use crate::ids::{CollectionId, IndexId, PatternId};
+use crate::index::{Index, IndexSpec, Multikey, Usage, collation_of};
 use crate::layout;
-use crate::maintenance::{PatternId, ending_with, put_changes};
+use crate::maintenance::{ending_with, put_changes};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::shape::Shape;
-use crate::validation::Validation;
 use crate::write::Unit;
 
 /// The next free ids. They are never given out twice, so what a dropped collection left behind can
@@ -166,7 +179,7 @@ impl Engine {
         namespace.check_creatable()?;
         self.check_case(&namespace.database)?;
         self.check_no_view(namespace)?;
-        let collation = default_collation(options.as_raw())?;
+        let collation = collation_of(options.as_raw())?;
         if collation.is_some() {
             self.check_no_patterns(namespace)?;
         }

@@ -9,7 +9,7 @@ use kilim_query::sort::Sort;
 
 use super::interval::IntervalList;
 use super::wildcard;
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 use crate::index::Index;
 
 #[derive(Debug, Clone)]

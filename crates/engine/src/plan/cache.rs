@@ -27,7 +27,7 @@ const ENTRIES_MAX: usize = 1000;
 pub struct Shape(Box<str>);
 
 #[derive(Debug, Clone)]
-pub(super) struct Remembered {
+pub(crate) struct Remembered {
     pub candidates: Vec<String>,
     pub winner: usize,
     /// Units of work the winner needed in its trial.
@@ -66,7 +66,7 @@ struct Entries {
 }
 
 impl PlanCache {
-    pub(super) fn get(&self, shape: &Shape) -> Option<Arc<Remembered>> {
+    pub(crate) fn get(&self, shape: &Shape) -> Option<Arc<Remembered>> {
         let mut entries = self.entries.lock();
         entries.clock += 1;
         let now = entries.clock;
@@ -75,7 +75,7 @@ impl PlanCache {
         Some(remembered.clone())
     }
 
-    pub(super) fn put(&self, shape: Shape, remembered: Remembered) {
+    pub(crate) fn put(&self, shape: Shape, remembered: Remembered) {
         let mut entries = self.entries.lock();
         entries.clock += 1;
         let now = entries.clock;
@@ -233,7 +233,7 @@ fn push_predicate(text: &mut String, predicate: &Predicate) {
 }
 
 /// A plan without its values: which indexes, in which direction, with bounds on which parts.
-pub(super) fn signature(node: &Node) -> String {
+pub(crate) fn signature(node: &Node) -> String {
     let mut text = String::new();
     push_node(&mut text, node);
     text

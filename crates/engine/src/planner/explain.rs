@@ -3,25 +3,21 @@
 //! The command that explains adds what belongs to it (`command`, `serverInfo`); this is the part about
 //! the query.
 
-mod print;
-mod stage;
-
 use std::sync::Arc;
 use std::time::Instant;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, Writer};
+use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_collation::Collation;
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_storage::Snapshot;
 
-pub use print::print_intervals;
-
-use self::stage::Style;
-use super::{Node, Plan, Shape, Trial};
+use super::{Plan, execute};
 use crate::index::Index;
 use crate::maintenance::Patches;
-use crate::operator::{ExecContext, StatsTree, execute};
+use crate::operator::ExecContext;
+use crate::plan::explain::{self as shown, Style, write_trial};
+use crate::plan::{Node, Shape, StatsTree, Trial};
 
 /// How much is explained. All but the first run the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,13 +53,6 @@ pub struct WriteStage<'a> {
     pub returns: bool,
     /// The stage's own counts, given how many documents were read: `nWouldDelete` and the like.
     pub counts: &'a dyn Fn(u64) -> Vec<(&'static str, u64)>,
-}
-
-/// A plan by itself.
-pub fn plan_document(root: &Node) -> Document {
-    let mut out = Writer::new();
-    stage::write(&mut out, root, None, Style { counts: false, projection: None });
-    out.finish()
 }
 
 /// Explains a plan, running it if the verbosity asks for it.
@@ -150,13 +139,13 @@ impl Chosen {
         }
         out.open_document("winningPlan");
         write_stage(out, subject.write, |out| {
-            stage::write(out, root, stats, plain);
+            shown::write(out, root, stats, plain);
         });
         out.close();
         out.open_array("rejectedPlans");
         for (at, node) in self.rejected.iter().enumerate() {
             out.open_document_at(at);
-            write_stage(out, subject.write, |out| stage::write(out, node, None, plain));
+            write_stage(out, subject.write, |out| shown::write(out, node, None, plain));
             out.close();
         }
         out.close();
@@ -221,22 +210,22 @@ impl Run {
     ) {
         out.append("executionSuccess", RawValue::Bool(true));
         let returned = if write.is_some_and(|write| !write.returns) { 0 } else { self.rows };
-        stage::append_number(out, "nReturned", returned);
-        stage::append_number(out, "executionTimeMillis", self.millis);
-        stage::append_number(out, "totalKeysExamined", self.stats.total_keys_examined());
-        stage::append_number(out, "totalDocsExamined", self.stats.total_docs_examined());
+        shown::append_number(out, "nReturned", returned);
+        shown::append_number(out, "executionTimeMillis", self.millis);
+        shown::append_number(out, "totalKeysExamined", self.stats.total_keys_examined());
+        shown::append_number(out, "totalDocsExamined", self.stats.total_docs_examined());
         out.open_document("executionStages");
         match write {
-            None => stage::write(out, root, Some(stats), style),
+            None => shown::write(out, root, Some(stats), style),
             Some(write) => {
                 out.append("stage", RawValue::String(write.stage));
                 let works = self.stats.stats.works + u64::from(!self.stats.stats.is_eof);
-                stage::append_counts(out, returned, works, works.saturating_sub(1), true);
+                shown::append_counts(out, returned, works, works.saturating_sub(1), true);
                 for (name, count) in (write.counts)(self.rows) {
-                    stage::append_number(out, name, count);
+                    shown::append_number(out, name, count);
                 }
                 out.open_document("inputStage");
-                stage::write(out, root, Some(&self.stats), style);
+                shown::write(out, root, Some(&self.stats), style);
                 out.close();
             }
         }
@@ -254,30 +243,4 @@ fn write_stage(out: &mut Writer, write: Option<WriteStage<'_>>, input: impl FnOn
             out.close();
         }
     }
-}
-
-/// How a candidate did, as `$planCacheStats` shows it.
-pub fn trial_document(trial: &Trial) -> Document {
-    let mut out = Writer::new();
-    write_run(&mut out, trial, None, Style { counts: true, projection: None });
-    out.finish()
-}
-
-fn write_trial(out: &mut Writer, at: usize, trial: &Trial, style: Style<'_>) {
-    out.open_document_at(at);
-    write_run(out, trial, Some(trial.score), style);
-    out.close();
-}
-
-fn write_run(out: &mut Writer, trial: &Trial, score: Option<f64>, style: Style<'_>) {
-    stage::append_number(out, "nReturned", trial.stats.stats.advanced);
-    out.append("executionTimeMillisEstimate", RawValue::Int32(0));
-    stage::append_number(out, "totalKeysExamined", trial.stats.total_keys_examined());
-    stage::append_number(out, "totalDocsExamined", trial.stats.total_docs_examined());
-    if let Some(score) = score {
-        out.append("score", Value::Double(score).as_raw());
-    }
-    out.open_document("executionStages");
-    stage::write(out, &trial.node, Some(&trial.stats), style);
-    out.close();
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use kilim_bson::{RawDocument, RawValue, Value};
 
-use crate::planner::{Cut, Interval, IntervalList};
+use crate::plan::{Cut, Interval, IntervalList};
 
 /// Texts that need more than 160 bytes with their end are cut after 150, code after 70.
 const TEXT_SHOWN: usize = 150;

@@ -2,10 +2,10 @@
 
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::IndexSpec;
 use crate::catalog::Collection;
+use crate::index::IndexSpec;
 use crate::namespace::Namespace;
-use crate::write::shell_text;
+use kilim_query::text::document as shell_text;
 
 /// Leaves out what exists already; refuses what exists differently.
 pub fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<IndexSpec>> {

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use super::{Node, Plan, Purpose, ReadRequest, Shape};
+use super::{Node, Purpose, ReadRequest, Shape};
 use crate::index::Index;
-use crate::write::shell_text;
+use kilim_query::text::document as shell_text;
 
 /// A plan that runs, and what it answers.
 #[derive(Debug)]
@@ -19,13 +19,13 @@ pub struct Followed {
 }
 
 impl Followed {
-    pub(crate) fn of(plan: Plan) -> Followed {
-        Followed {
-            root: plan.root,
-            request: plan.request,
-            indexes: plan.indexes,
-            from_trial: !plan.trials.is_empty(),
-        }
+    pub(crate) fn new(
+        root: Arc<Node>,
+        request: ReadRequest,
+        indexes: Arc<[Arc<Index>]>,
+        from_trial: bool,
+    ) -> Followed {
+        Followed { root, request, indexes, from_trial }
     }
 
     /// The ways into the data, as `IXSCAN { a: 1 }` or `COLLSCAN`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::Document;
 use kilim_engine::operation::Operation;
 use kilim_engine::session::State;
-use kilim_engine::write::Unit;
+use kilim_engine::unit::Unit;
 use kilim_engine::{CommitTime, Durability, Engine, Snapshot};
 use kilim_error::{Error, ErrorCode, Result};
 

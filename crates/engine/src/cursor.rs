@@ -14,8 +14,7 @@ use parking_lot::Mutex;
 use crate::ids::{CollectionId, SessionId};
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::operator::{ExecContext, Executor, Row};
-use crate::pipeline::Step;
+use crate::operator::{ExecContext, Executor, Row, Step};
 use crate::tail::Tail;
 use kilim_query::text::document as shell_text;
 

@@ -10,7 +10,7 @@ use crate::request::parse_lsid;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for id in session_list(call)? {
-        call.engine.sessions.end(call.engine, id);
+        call.engine.end_session(id);
     }
     Ok(Document::new())
 }

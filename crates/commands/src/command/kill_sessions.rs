@@ -40,6 +40,6 @@ fn kill(call: &Call<'_, '_>, ids: &[SessionId]) {
         }
     }
     for &id in ids {
-        call.engine.sessions.end(call.engine, id);
+        call.engine.end_session(id);
     }
 }

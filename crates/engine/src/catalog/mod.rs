@@ -9,6 +9,7 @@
 //! ([`Index::ready_since`]). A schema change swaps the catalog after its commit is durable.
 
 mod capped;
+mod stored;
 mod validation;
 mod view;
 
@@ -21,9 +22,11 @@ use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_storage::{CommitTime, Direction, Snapshot, Space};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 
 pub use capped::Capped;
+pub use stored::Ids;
+pub(crate) use stored::{forget, save};
 pub use validation::{Validation, Verdict};
 pub(crate) use view::is_a_view;
 pub use view::{DEPTH_MAX, SYSTEM_VIEWS, View};
@@ -63,6 +66,9 @@ pub struct Collection {
     pub shape: Shape,
     pub shared: Arc<Shared>,
 }
+
+/// A collection that no writer is inside of.
+pub(crate) type Held = ArcRwLockWriteGuard<RawRwLock, ()>;
 
 /// What all versions of a collection's description have in common.
 #[derive(Debug)]
@@ -458,4 +464,8 @@ fn decode_index(document: RawDocument<'_>) -> Option<Index> {
         usage: Usage::default(),
         ready_since: ready_since as u64,
     })
+}
+
+pub(crate) fn not_found(namespace: &Namespace) -> Error {
+    Error::user(ErrorCode::NamespaceNotFound, format!("ns not found: {namespace}"))
 }

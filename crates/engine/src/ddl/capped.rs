@@ -7,15 +7,15 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 use kilim_storage::Durability;
 
-use super::{forget, save};
-use crate::catalog::Collection;
+use crate::catalog::{Collection, forget, save};
 use crate::engine::Engine;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::operator::ExecContext;
 use crate::plan::ReadRequest;
 use crate::read;
-use crate::write::{Unit, insert};
+use crate::unit::Unit;
+use crate::write::insert;
 
 /// What a collection is called while it is filled.
 const TEMPORARY: &str = "tmp.agg_out.";

@@ -235,7 +235,7 @@ impl<'e> Build<'e> {
         // Writes that were queued before we held the collection are not in `building`'s lists: see
         // them published before the snapshot is taken.
         let reached = published(engine)?;
-        let collection = engine.collection(namespace).ok_or_else(|| crate::ddl::not_found(namespace))?;
+        let collection = engine.collection(namespace).ok_or_else(|| crate::catalog::not_found(namespace))?;
         drop(held);
         Ok(Beginning::Begun(Build {
             engine,
@@ -495,7 +495,7 @@ impl<'e> Build<'e> {
     }
 
     /// Keeps writers out of the collection, whatever it is called by now.
-    fn hold(&self) -> Result<(Arc<Collection>, crate::ddl::Held)> {
+    fn hold(&self) -> Result<(Arc<Collection>, crate::catalog::Held)> {
         let held = self.engine.hold_whole(self.operation, &self.collection)?;
         match self.engine.catalog().by_id(self.collection.id) {
             Some(current) => Ok((current.clone(), held)),

@@ -13,16 +13,16 @@ use kilim_bson::RawDocument;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage;
 
-use super::new_uuid;
 use crate::catalog::Collection;
 use crate::cursor::check_size;
-use crate::engine::Engine;
+use crate::engine::{Engine, new_uuid};
 use crate::index::IndexSpec;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::operator::{ExecContext, Row};
 use crate::pipeline::Step;
-use crate::write::{Unit, insert};
+use crate::unit::Unit;
+use crate::write::insert;
 
 /// What the collection in the making is called.
 const TEMPORARY: &str = "tmp.agg_out.";

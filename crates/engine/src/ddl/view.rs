@@ -5,8 +5,7 @@ use std::sync::Arc;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Durability, Space};
 
-use super::not_found;
-use crate::catalog::{Catalog, View, is_a_view};
+use crate::catalog::{Catalog, View, not_found};
 use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
@@ -70,13 +69,5 @@ impl Engine {
             catalog.remove_view(namespace);
         });
         Ok(true)
-    }
-
-    /// Refuses to take a view for a collection.
-    pub fn check_no_view(&self, namespace: &Namespace) -> Result<()> {
-        match self.view(namespace) {
-            Some(_) => Err(is_a_view(namespace)),
-            None => Ok(()),
-        }
     }
 }

@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::index::Index;
 use crate::layout::{self, STAMP_BYTES};
 use crate::namespace::Namespace;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// How a document is seen.
 pub(crate) enum Sight {

@@ -27,7 +27,7 @@ use crate::namespace::Namespace;
 use crate::operator::ExecContext;
 use crate::plan::ReadRequest;
 use crate::planner;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// Documents of the statement, and of each fan-out, that are carried on.
 const SAMPLE: usize = 8;

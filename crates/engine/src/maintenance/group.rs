@@ -21,7 +21,7 @@ use crate::layout;
 use crate::operator::ExecContext;
 use crate::plan::ReadRequest;
 use crate::planner;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// The states that a change has come to.
 #[derive(Default)]

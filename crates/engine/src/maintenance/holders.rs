@@ -18,7 +18,7 @@ use crate::catalog::{Collection, RecordId};
 use crate::layout;
 use crate::limits;
 use crate::operation::Operation;
-use crate::write::Unit;
+use crate::unit::Unit;
 use kilim_query::text::document as shell_text;
 
 /// Writes the copies of touched sources into the documents that refer to them.

@@ -20,6 +20,7 @@ mod sort;
 mod sort_buffer;
 mod sort_merge;
 mod spill;
+mod step;
 mod union;
 mod window;
 
@@ -35,6 +36,7 @@ pub(crate) use index_scan::STEPS_PER_SEEK;
 pub(crate) use row::document_of;
 pub use row::{Row, RowData};
 pub(crate) use sort_buffer::SortBuffer;
+pub use step::Step;
 
 use crate::figures::Figures;
 use crate::ids::{CollectionId, RecordId};

@@ -33,7 +33,7 @@ mod unwind;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use kilim_bson::{Document, Writer};
+use kilim_bson::Document;
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Variables};
@@ -41,6 +41,7 @@ use kilim_query::projection::Projection;
 use kilim_query::stage::{self, Pipeline, Stage, check_nesting};
 use kilim_storage::Snapshot;
 
+pub use crate::operator::Step;
 pub(crate) use budget::Budget;
 pub(crate) use lookup::{Placed, place};
 pub use telling::Tell;
@@ -51,45 +52,9 @@ use crate::ids::CollectionId;
 use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row};
-use crate::plan::{Hint, Keys, ReadRequest, StatsTree};
+use crate::plan::{Hint, Keys, ReadRequest};
 use crate::planner::{self, Plan, PlannerInput};
-use crate::write::Unit;
-
-/// What runs for a stage.
-pub trait Step: Send {
-    /// The next row, or none once there are no more; whoever got none does not ask again, unless it is a `$facet`
-    /// that has more for the step (`facet`).
-    fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>>;
-
-    /// Takes in what its input has for now, more being expected, and says whether it can: only a step that gives
-    /// nothing before it has seen everything can.
-    fn take_in(&mut self, _context: &mut ExecContext<'_>) -> Result<bool> {
-        Ok(false)
-    }
-
-    /// The same of rows at hand instead of its input's.
-    fn take_rows(&mut self, _rows: &[Row], _context: &mut ExecContext<'_>) -> Result<bool> {
-        Ok(false)
-    }
-
-    /// Where its rows come from.
-    fn input(&self) -> Option<&dyn Step> {
-        None
-    }
-
-    /// What explain shows of a run beside the number of rows: `usedDisk` and the like.
-    fn report(&self, _out: &mut Writer) {}
-
-    /// The stage as explain shows it behind a run, where that says more than the stage itself does.
-    fn shown(&self) -> Option<Document> {
-        None
-    }
-
-    /// What a read of a collection did.
-    fn stats(&self) -> Option<StatsTree> {
-        None
-    }
-}
+use crate::unit::Unit;
 
 /// What a pipeline and its sub-pipelines read from: one snapshot, and the collections that go with it.
 #[derive(Clone)]

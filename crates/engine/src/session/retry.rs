@@ -73,7 +73,7 @@ impl Retry {
 }
 
 /// The record of a committed transaction: a second commitTransaction answers the same.
-pub(super) fn encode_committed(number: i64) -> Document {
+pub(crate) fn encode_committed(number: i64) -> Document {
     doc! {"number": number, "committed": true}
 }
 

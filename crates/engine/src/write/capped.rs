@@ -10,12 +10,13 @@ use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Direction, Space};
 
-use super::{Before, Unit};
+use super::Before;
 use crate::catalog::{Capped, Collection};
 use crate::ids::RecordId;
 use crate::layout;
 use crate::maintenance::{Sight, see_newest};
 use crate::namespace::Namespace;
+use crate::unit::Unit;
 
 /// A document that goes for a new one.
 pub(crate) struct Evicted {

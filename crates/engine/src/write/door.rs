@@ -11,13 +11,13 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Space;
 
 use super::capped;
-use super::unit::Unit;
 use super::validity::check_valid;
 use crate::catalog::{Collection, RecordId};
 use crate::index::{Index, KeySet, duplicate_key, index_entry, keys_of};
 use crate::layout;
 use crate::limits;
 use crate::maintenance::{self, carry};
+use crate::unit::Unit;
 
 /// A document before its change.
 #[derive(Clone, Copy)]

@@ -15,12 +15,13 @@ use kilim_query::stage::{self, WhenMatched, WhenNotMatched};
 use kilim_query::update::Update;
 
 use super::update::update_unchecked;
-use super::{Unit, UpdateOutcome, UpdateRequest, insert, is_statement_error};
+use super::{UpdateOutcome, UpdateRequest, insert, is_statement_error};
 use crate::catalog::Collection;
 use crate::index::Index;
 use crate::namespace::Namespace;
 use crate::operator::ExecContext;
 use crate::pipeline::{Placed, Step, place};
+use crate::unit::Unit;
 
 /// Documents whose errors are gathered before they end the command.
 const BATCH_DOCUMENTS: usize = 100_000;

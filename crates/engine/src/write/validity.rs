@@ -6,8 +6,8 @@ use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::validator::Explanation;
 
-use super::Unit;
 use crate::catalog::{Collection, Verdict};
+use crate::unit::Unit;
 
 /// Refuses a document that a collection's validator does not let pass, or tells the log of it.
 pub(crate) fn check_valid(

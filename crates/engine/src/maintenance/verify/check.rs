@@ -25,7 +25,7 @@ use crate::operation::Operation;
 use crate::operator::ExecContext;
 use crate::plan::ReadRequest;
 use crate::planner;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 pub(super) struct Check<'c> {
     pub(super) engine: &'c Engine,

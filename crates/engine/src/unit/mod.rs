@@ -18,13 +18,12 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{CommitTime, Durability, Snapshot, Ticket, Transaction};
 
 use self::collections::Held;
-use crate::catalog::CollectionId;
 use crate::engine::Engine;
 use crate::figures::Figures;
+use crate::ids::CollectionId;
 use crate::maintenance::{Caused, Contended, Deferred};
 use crate::operation::Operation;
 use crate::session::{ActiveTransaction, Retry};
-use crate::write::done::Done;
 
 pub struct Unit<'e> {
     pub engine: &'e Engine,
@@ -189,10 +188,10 @@ impl<'e> Unit<'e> {
     }
 
     /// What a statement answered, if this is its retry.
-    pub(in crate::write) fn answered(&mut self, statement: i32) -> Option<Done> {
-        let done = Done::decode(self.retry.as_ref()?.result_of(statement)?);
+    pub(crate) fn answered(&mut self, statement: i32) -> Option<&Document> {
+        let answer = self.retry.as_ref()?.result_of(statement)?;
         self.retried.push(statement);
-        Some(done)
+        Some(answer)
     }
 
     /// Statements that were not run because a retry found them done.
@@ -201,7 +200,7 @@ impl<'e> Unit<'e> {
     }
 
     /// Remembers a statement's answer; the batch of its writes takes it along.
-    pub(in crate::write) fn record_statement(&mut self, statement: i32, result: Document) {
+    pub(crate) fn record_statement(&mut self, statement: i32, result: Document) {
         if let Some(retry) = &mut self.retry {
             retry.record(statement, result);
             self.unrecorded = true;
@@ -216,7 +215,9 @@ impl<'e> Unit<'e> {
     /// A transaction's bounds, checked after each statement.
     pub fn check_transaction_limits(&mut self) -> Result<()> {
         match &mut self.work {
-            Work::Transaction(transaction) => transaction.check_limits(self.engine),
+            Work::Transaction(transaction) => {
+                transaction.check_limits(&self.engine.sessions.transaction_bytes)
+            }
             Work::Batch { .. } => Ok(()),
         }
     }

@@ -19,8 +19,8 @@ use kilim_storage::rebuild::{self, Filling};
 use kilim_storage::salvage::Remains;
 use kilim_storage::{Direction, Durability, Options, Scan, Snapshot, Space, Store};
 
-use crate::catalog::{Collection, Shared};
-use crate::ddl::{Ids, new_uuid};
+use crate::catalog::{Collection, Ids, Shared};
+use crate::engine::new_uuid;
 use crate::ids::{CollectionId, RecordId};
 use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, index_entry, keys_of};
 use crate::layout;

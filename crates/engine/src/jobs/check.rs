@@ -13,10 +13,10 @@ use std::time::Duration;
 use kilim_error::{Error, Result};
 use kilim_storage::{Durability, Options, Space, check};
 
+use super::validate::validate;
 use crate::catalog::Collection;
 use crate::engine::{Engine, EngineOptions};
 use crate::maintenance::Part;
-use crate::validate::validate;
 
 /// What a check found.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use kilim_error::{Error, Result};
 use kilim_storage::{Bytes, Direction, Snapshot, Space, Wait};
 
 use super::{Unit, Work};
-use crate::catalog::{CollectionId, RecordId};
+use crate::ids::{CollectionId, RecordId};
 use crate::layout;
 use crate::maintenance::Contended;
 
@@ -29,7 +29,7 @@ impl Unit<'_> {
     }
 
     /// Takes the intent on a unique key and says who holds the key, if anyone.
-    pub(in crate::write) fn lock_unique(&mut self, entry: &[u8]) -> Result<Option<RecordId>> {
+    pub(crate) fn lock_unique(&mut self, entry: &[u8]) -> Result<Option<RecordId>> {
         self.lock(Space::Index, entry)?;
         let in_transaction = self.is_transaction() && !self.commits;
         let transaction = self.transaction();
@@ -46,7 +46,7 @@ impl Unit<'_> {
     /// Takes the intent on a key of an index that is to become unique, and says whether another record has the
     /// key. Its entries end in their records, so they are scanned for; whoever held the intent before has queued
     /// his, and the queue is seen through first.
-    pub(in crate::write) fn lock_prepared(&mut self, entry: &[u8], record: RecordId) -> Result<bool> {
+    pub(crate) fn lock_prepared(&mut self, entry: &[u8], record: RecordId) -> Result<bool> {
         self.lock(Space::Index, entry)?;
         self.engine.store.sync()?;
         let in_transaction = self.is_transaction() && !self.commits;

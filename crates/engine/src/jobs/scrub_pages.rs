@@ -4,59 +4,31 @@
 //! its own, one at a time, some time after the start and then once a week, and ends with the engine. What it finds is
 //! logged and counted for `serverStatus`; nothing is repaired.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use kilim_error::Result;
 use kilim_storage::Space;
-use parking_lot::Mutex;
 
 use crate::engine::Engine;
-use crate::metrics::Counter;
 use crate::operation::Operation;
-
-/// From the start to the first pass: a server that is often restarted is not slowed down by it.
-const FIRST_AFTER: Duration = Duration::from_secs(3600);
-
-/// From one pass to the next. Disks are commonly scrubbed weekly or monthly.
-const EVERY: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// What a pass reads in a second: little beside what a disk gives, and still a terabyte in three days.
-const BYTES_PER_SECOND: u64 = 4 << 20;
-
-/// What the passes found, since the start.
-#[derive(Debug, Default)]
-pub struct PageScrub {
-    running: AtomicBool,
-    last: Mutex<Option<Instant>>,
-    /// When the last pass ended, in milliseconds since 1970; zero before the first.
-    pub ended_millis: AtomicI64,
-    pub passes: Counter,
-    pub bytes: Counter,
-    pub damaged_pages: Counter,
-}
+use crate::passes::BYTES_PER_SECOND;
 
 impl Engine {
     /// Begins a pass if one is due. Returns at once.
     pub(crate) fn scrub_pages_if_due(&self, now: Instant) {
-        let since = *self.page_scrub.last.lock();
-        let is_due = match since {
-            Some(last) => now.saturating_duration_since(last) >= EVERY,
-            None => now.saturating_duration_since(self.started) >= FIRST_AFTER,
-        };
-        if !is_due || self.options.data.is_none() || self.page_scrub.running.swap(true, Ordering::AcqRel) {
+        if self.options.data.is_none() || !self.page_scrub.begin_if_due(self.started, now) {
             return;
         }
-        *self.page_scrub.last.lock() = Some(now);
         let begun = self.spawn_job(move |engine| {
             let operation = engine.operations.start(0);
             if let Err(error) = engine.scrub_pages(&operation, BYTES_PER_SECOND) {
                 tracing::warn!(%error, "the pages on disk could not be checked to the end");
             }
-            engine.page_scrub.running.store(false, Ordering::Release);
+            engine.page_scrub.end();
         });
         if !begun {
-            self.page_scrub.running.store(false, Ordering::Release);
+            self.page_scrub.end();
         }
     }
 

@@ -1,5 +1,7 @@
 //! The database: a store, a catalog, sessions, cursors and running operations.
 
+mod schema;
+
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -13,20 +15,20 @@ use kilim_storage::{Direction, Durability, Options as StorageOptions, Snapshot, 
 use parking_lot::{Mutex, RwLock};
 
 use crate::backup::Backups;
-use crate::catalog::{Catalog, Collection, View};
+pub use schema::new_uuid;
+
+use crate::catalog::{Catalog, Collection, Ids, View};
 use crate::cursor::Cursors;
-use crate::ddl::{Ids, reclaim_unfinished};
-use crate::expiry::Expiry;
 use crate::fail_point::FailPoints;
 use crate::history::History;
 use crate::ids::IndexId;
 use crate::index::Index;
 use crate::layout;
-use crate::maintenance::{self, Job, Lagging, Registry, Scrubbing};
+use crate::maintenance::{Job, Lagging, Registry, Scrubbing};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::Operations;
-use crate::page_scrub::PageScrub;
+use crate::passes::{Expiry, PageScrub};
 use crate::profile::Profiler;
 use crate::session::Sessions;
 use crate::top::Top;
@@ -45,7 +47,7 @@ pub struct EngineOptions {
 
 pub struct Engine {
     /// Itself, for what outlives a command and must not keep it open.
-    me: Weak<Engine>,
+    pub(crate) me: Weak<Engine>,
     pub options: EngineOptions,
     pub store: Store,
     pub operations: Operations,
@@ -63,8 +65,8 @@ pub struct Engine {
     pub page_scrub: PageScrub,
     pub backups: Backups,
     pub started: Instant,
-    catalog: RwLock<Arc<Catalog>>,
-    patterns: RwLock<Arc<Registry>>,
+    pub(crate) catalog: RwLock<Arc<Catalog>>,
+    pub(crate) patterns: RwLock<Arc<Registry>>,
     pub jobs: Mutex<Vec<Arc<Job>>>,
     /// The patterns that have something pending.
     pub(crate) lag: Lagging,
@@ -76,64 +78,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub fn open(options: EngineOptions) -> Result<Arc<Engine>> {
-        let store = match &options.data {
-            Some(directory) => Store::open(directory, options.storage.clone())?,
-            None => Store::in_memory(options.storage.clone()),
-        };
-        Engine::over(store, options)
-    }
-
-    /// The database in a store that somebody else has opened.
-    pub fn over(store: Store, options: EngineOptions) -> Result<Arc<Engine>> {
-        reclaim_unfinished(&store)?;
-        let snapshot = store.snapshot();
-        let catalog = Catalog::load(&snapshot)?;
-        let mut ids = Ids::load(&snapshot)?;
-        let patterns = maintenance::load(&snapshot, &catalog, &mut ids)?;
-        let sessions = Sessions::default();
-        sessions.note_stored(&snapshot, Instant::now())?;
-        let engine = Arc::new_cyclic(|me| Engine {
-            me: me.clone(),
-            options,
-            operations: Operations::default(),
-            sessions,
-            cursors: Cursors::default(),
-            metrics: Metrics::default(),
-            profiler: Profiler::default(),
-            top: Top::default(),
-            fail_points: FailPoints::default(),
-            history: History::default(),
-            expiry: Expiry::default(),
-            scrubbing: Scrubbing::default(),
-            page_scrub: PageScrub::default(),
-            backups: Backups::default(),
-            started: Instant::now(),
-            catalog: RwLock::new(Arc::new(catalog)),
-            patterns: RwLock::new(Arc::new(patterns)),
-            jobs: Mutex::default(),
-            lag: Lagging::default(),
-            job_threads: Mutex::default(),
-            turn: Mutex::default(),
-            ids: Mutex::new(ids),
-            store,
-        });
-        engine.drop_leftovers()?;
-        engine.resume_pending()?;
-        engine.resume_filling();
-        Ok(engine)
-    }
-
-    /// Ends what runs, then closes the store. The engine is of no use afterwards.
-    pub fn close(&self) -> Result<()> {
-        self.operations.stop();
-        self.await_jobs();
-        self.cursors.clear();
-        self.backups.clear();
-        self.sessions.abort_all();
-        self.store.clone().close()
-    }
-
     pub(crate) fn weak(&self) -> Weak<Engine> {
         self.me.clone()
     }
@@ -214,20 +158,5 @@ impl Engine {
     /// A fresh index id; ids are never given out twice.
     pub fn next_index_id(&self) -> IndexId {
         self.ids.lock().next_index()
-    }
-
-    /// What must happen now and then: closes idle cursors, forgets idle sessions, ends transactions
-    /// that have lived too long, looks for expired documents and at patterns. Returns quickly; called about once a second.
-    pub fn tick(&self) {
-        let now = Instant::now();
-        self.cursors.close_idle(now);
-        self.backups.end_idle(now);
-        self.history.forget_old(now);
-        self.sessions.end_overdue_transactions(self, now);
-        self.sessions.forget_idle(self, now);
-        self.expire_if_due(now);
-        self.note_suspects();
-        self.scrub_if_due();
-        self.scrub_pages_if_due(now);
     }
 }

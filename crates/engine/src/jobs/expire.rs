@@ -5,89 +5,37 @@
 //! the engine. What it could not do, the next one will.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kilim_bson::{Path, RawValue, Value};
 use kilim_error::Result;
 use kilim_query::filter::{Comparison, Filter, Predicate};
-use parking_lot::Mutex;
 
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::index::Index;
-use crate::metrics::Counter;
 use crate::operation::Operation;
 use crate::plan::Hint;
-use crate::write::{DeleteRequest, Unit, delete};
-
-/// When to look, and what came of it.
-#[derive(Debug)]
-pub struct Expiry {
-    enabled: AtomicBool,
-    pause_seconds: AtomicU64,
-    last: Mutex<Instant>,
-    running: AtomicBool,
-    pub passes: Counter,
-    pub removed: Counter,
-}
-
-/// As on MongoDB.
-const PAUSE_SECONDS: u64 = 60;
-
-impl Default for Expiry {
-    fn default() -> Expiry {
-        Expiry {
-            enabled: AtomicBool::new(true),
-            pause_seconds: AtomicU64::new(PAUSE_SECONDS),
-            last: Mutex::new(Instant::now()),
-            running: AtomicBool::new(false),
-            passes: Counter::default(),
-            removed: Counter::default(),
-        }
-    }
-}
-
-impl Expiry {
-    pub fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
-    }
-
-    pub fn enable(&self, enabled: bool) {
-        self.enabled.store(enabled, Ordering::Relaxed);
-    }
-
-    pub fn pause(&self) -> Duration {
-        Duration::from_secs(self.pause_seconds.load(Ordering::Relaxed))
-    }
-
-    pub fn set_pause_seconds(&self, seconds: u64) {
-        self.pause_seconds.store(seconds, Ordering::Relaxed);
-    }
-
-    fn is_due(&self, now: Instant) -> bool {
-        self.is_enabled() && now.saturating_duration_since(*self.last.lock()) >= self.pause()
-    }
-}
+use crate::unit::Unit;
+use crate::write::{DeleteRequest, delete};
 
 impl Engine {
     /// Begins a pass if it is time for one. Returns at once.
     pub(crate) fn expire_if_due(&self, now: Instant) {
-        if !self.expiry.is_due(now) || self.expiry.running.swap(true, Ordering::AcqRel) {
+        if !self.expiry.begin_if_due(now) {
             return;
         }
-        *self.expiry.last.lock() = now;
         let engine = self.weak();
         let pass = move || {
             let Some(engine) = engine.upgrade() else { return };
             let operation = engine.operations.start(0);
             // A failure is the next pass's to mend: it finds the same documents again.
             let _ = engine.expire(&operation);
-            engine.expiry.running.store(false, Ordering::Release);
+            engine.expiry.end();
         };
         if thread::Builder::new().name("ttl".to_owned()).spawn(pass).is_err() {
-            self.expiry.running.store(false, Ordering::Release);
+            self.expiry.end();
         }
     }
 

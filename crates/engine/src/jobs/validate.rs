@@ -10,8 +10,8 @@ use kilim_bson::RawDocument;
 use kilim_error::{Error, Result, StorageError};
 use kilim_storage::{Direction, Snapshot, Space};
 
+use super::compact::trees_of;
 use crate::catalog::Collection;
-use crate::compact;
 use crate::engine::Engine;
 use crate::ids::RecordId;
 use crate::index::{Index, KeySet, index_entry, keys_of};
@@ -19,7 +19,7 @@ use crate::layout;
 use crate::operation::Operation;
 
 #[derive(Debug, Default)]
-pub struct Validation {
+pub struct Validated {
     pub records: u64,
     pub bytes: u64,
     pub invalid_records: u64,
@@ -33,7 +33,7 @@ pub struct Validation {
     pub damaged: bool,
 }
 
-impl Validation {
+impl Validated {
     pub fn is_valid(&self) -> bool {
         self.errors.is_empty()
     }
@@ -47,8 +47,8 @@ pub fn validate(
     collection: &Collection,
     snapshot: &Snapshot,
     operation: &Operation,
-) -> Result<Validation> {
-    let mut found = Validation::default();
+) -> Result<Validated> {
+    let mut found = Validated::default();
     let indexes: Vec<&Index> = (collection.indexes.iter())
         .filter(|index| index.ready_since <= snapshot.commit_time())
         .map(|index| &**index)
@@ -100,7 +100,7 @@ pub fn validate(
     Ok(found)
 }
 
-impl Validation {
+impl Validated {
     /// Whether a record has its entries in an index; how many they are.
     fn check_entries_of(
         &mut self,
@@ -196,7 +196,7 @@ impl Validation {
         collection: &Collection,
         operation: &Operation,
     ) -> Result<()> {
-        for (space, prefix) in compact::trees_of(collection) {
+        for (space, prefix) in trees_of(collection) {
             let problems =
                 engine.store.check_tree(space, u32::from_be_bytes(prefix), &mut |_| operation.check())?;
             for problem in problems {

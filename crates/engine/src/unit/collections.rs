@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilim_bson::Document;
-use kilim_error::{Error, Result};
+use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Transaction;
 use parking_lot::{ArcRwLockReadGuard, RawRwLock};
 
 use super::{Unit, Work};
-use crate::catalog::{Collection, CollectionId};
+use crate::catalog::{Collection, save};
 use crate::engine::Engine;
-use crate::index::{IndexId, Multikey};
+use crate::ids::{CollectionId, IndexId};
+use crate::index::Multikey;
 use crate::limits;
 use crate::namespace::Namespace;
+use crate::session::ActiveTransaction;
 
 /// A collection that is held.
 pub(super) type Held = (CollectionId, Guard);
@@ -36,7 +38,7 @@ impl Unit<'_> {
     /// The collection to read from, as this unit sees it.
     pub fn collection(&mut self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
         match &mut self.work {
-            Work::Transaction(transaction) => transaction.collection(self.engine, namespace),
+            Work::Transaction(transaction) => in_transaction(transaction, self.engine, namespace),
             Work::Batch { .. } => Ok(self.engine.collection(namespace)),
         }
     }
@@ -127,23 +129,18 @@ impl Unit<'_> {
             return false;
         };
         change(Arc::make_mut(created));
-        crate::ddl::save(&mut transaction.storage, created);
+        save(&mut transaction.storage, created);
         true
     }
 
     /// Widens what is known of an index's arrays, where this unit's collections are described: a collection
     /// that its transaction made is not in the catalog yet.
-    pub(in crate::write) fn widen_multikey(
-        &mut self,
-        id: CollectionId,
-        index: IndexId,
-        seen: &Multikey,
-    ) -> Result<()> {
+    pub(crate) fn widen_multikey(&mut self, id: CollectionId, index: IndexId, seen: &Multikey) -> Result<()> {
         if let Work::Transaction(transaction) = &mut self.work
             && let Some(created) = transaction.created.iter_mut().find(|collection| collection.id == id)
         {
             Arc::make_mut(created).widen_multikey(index, seen);
-            crate::ddl::save(&mut transaction.storage, created);
+            save(&mut transaction.storage, created);
             return Ok(());
         }
         self.engine.widen_multikey(id, index, seen)
@@ -168,6 +165,36 @@ fn hold(
         if let Some(now) = engine.collection(namespace).filter(|now| now.id == collection.id) {
             held.push((now.id, guard));
             return Ok(Some(now));
+        }
+    }
+}
+
+/// The collection as this transaction sees it, held until it ends.
+fn in_transaction(
+    transaction: &mut ActiveTransaction,
+    engine: &Engine,
+    namespace: &Namespace,
+) -> Result<Option<Arc<Collection>>> {
+    if let Some(created) = transaction.created.iter().find(|collection| collection.namespace == *namespace) {
+        return Ok(Some(created.clone()));
+    }
+    loop {
+        let Some(collection) = engine.collection(namespace) else { return Ok(None) };
+        if transaction.held.iter().any(|(id, _)| *id == collection.id) {
+            return Ok(Some(collection));
+        }
+        let Some(guard) = collection.shared.lock.try_read_arc_for(limits::TRANSACTION_LOCK_WAIT) else {
+            return Err(Error::user(
+                ErrorCode::LockTimeout,
+                format!(
+                    "Unable to acquire a lock on '{namespace}' within {}ms.",
+                    limits::TRANSACTION_LOCK_WAIT.as_millis()
+                ),
+            ));
+        };
+        // A schema change may have ended while we waited: look again, and hold what is there now.
+        if engine.collection(namespace).is_some_and(|now| now.id == collection.id) {
+            transaction.held.push((collection.id, guard));
         }
     }
 }

@@ -37,7 +37,7 @@ impl Unit<'_> {
 
     /// Counts a document of a statement that writes many and reads none of them again: batches are
     /// small, because a small overlay costs less, and they are waited for together.
-    pub(in crate::write) fn streamed(&mut self) -> Result<()> {
+    pub(crate) fn streamed(&mut self) -> Result<()> {
         if self.count_written(limits::STREAM_BATCH_DOCUMENTS)? {
             self.enqueue()?;
             if let Work::Batch { on_the_way, .. } = &self.work
@@ -58,13 +58,15 @@ impl Unit<'_> {
                 Ok(heavy || *documents >= documents_max)
             }
             Work::Batch { .. } => Ok(false),
-            Work::Transaction(transaction) => transaction.check_limits(self.engine).map(|()| false),
+            Work::Transaction(transaction) => {
+                transaction.check_limits(&self.engine.sessions.transaction_bytes).map(|()| false)
+            }
         }
     }
 
     /// Sees through what was handed in, before a statement reads. The open batch too: it began before those
     /// were published, so its snapshot lacks them.
-    pub(in crate::write) fn see_own_writes(&mut self) -> Result<()> {
+    pub(crate) fn see_own_writes(&mut self) -> Result<()> {
         match &self.work {
             Work::Batch { tickets, .. } if !tickets.is_empty() => self.settle(),
             _ => Ok(()),
@@ -107,7 +109,7 @@ impl Unit<'_> {
 
     /// Ends the writes so far and waits until everything queued is published: what refused a write may be
     /// known to writers and not yet to readers.
-    pub(in crate::write) fn settle_and_see_all(&mut self) -> Result<()> {
+    pub(crate) fn settle_and_see_all(&mut self) -> Result<()> {
         self.settle()?;
         self.engine.store.settle(self.durability)
     }

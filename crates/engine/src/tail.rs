@@ -12,12 +12,10 @@ use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_storage::{Direction, Snapshot};
 
-use crate::catalog::RecordId;
-use crate::engine::Engine;
-use crate::maintenance::{Audience, Patches};
-use crate::namespace::Namespace;
+use crate::ids::{CollectionId, RecordId};
+use crate::maintenance::Patches;
 use crate::operator::{ExecContext, Row, RowData};
-use crate::planner::{Hint, Keys, ReadRequest};
+use crate::plan::{Hint, Keys, ReadRequest};
 use crate::records::{Home, RecordScan, Records};
 
 pub struct Tail {
@@ -51,17 +49,18 @@ impl Tail {
         }
     }
 
-    /// Goes on in a newer state.
-    pub fn go_on(&mut self, engine: &Engine, namespace: &Namespace, snapshot: &Snapshot) -> Result<()> {
-        let behind = Patches::of(engine, namespace, snapshot, Audience::User)?;
-        let records = Records::new(self.home, snapshot).through(behind.as_ref());
+    /// Goes on in a newer state, in which no record comes before `oldest`.
+    pub(crate) fn go_on(
+        &mut self,
+        behind: Option<&Arc<Patches>>,
+        oldest: RecordId,
+        snapshot: &Snapshot,
+    ) -> Result<()> {
+        let records = Records::new(self.home, snapshot).through(behind);
         let (mut lower, mut upper) = (RecordId(0), RecordId(u64::MAX));
         match self.last {
             // It need not pass all that have gone.
-            None if !self.backwards => {
-                let collection = engine.catalog().by_id(self.home.collection).cloned();
-                lower = collection.map_or(lower, |collection| collection.oldest_in(snapshot));
-            }
+            None if !self.backwards => lower = oldest,
             None => {}
             Some(last) => {
                 if !records.has(last)? {
@@ -83,6 +82,10 @@ impl Tail {
         let direction = if self.backwards { Direction::Backward } else { Direction::Forward };
         self.scan = Some(records.scan(lower..=upper, direction));
         Ok(())
+    }
+
+    pub(crate) fn collection(&self) -> CollectionId {
+        self.home.collection
     }
 
     /// Ends a batch: what it read from is let go of.

@@ -24,7 +24,7 @@ use crate::index::Index;
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::records::{Overlay, Sight};
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// Whom a read is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,8 +20,10 @@ use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::records::{self, Records};
-use crate::write::{Before, Unit, door};
+use crate::records;
+use crate::records::Records;
+use crate::unit::Unit;
+use crate::write::{Before, door};
 
 /// Record ids that are held in memory at once.
 const BATCH: usize = 1000;

@@ -21,13 +21,13 @@ use kilim_storage::{Snapshot, Space, Transaction};
 use super::fill::Filling;
 use super::sources::{Use, find_unique};
 use super::{Pattern, PatternId, PatternState, Registry, pending};
-use crate::catalog::{Catalog, Collection};
-use crate::ddl::Ids;
+use crate::catalog::{Catalog, Collection, Ids};
 use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::records::Records;
-use crate::write::{Unit, door};
+use crate::unit::Unit;
+use crate::write::door;
 
 /// The collection's name in every database.
 pub const DEFINITIONS: &str = "kilim.patterns";
@@ -290,7 +290,7 @@ fn duplicate(engine: &Engine, namespace: &Namespace, pattern: &Pattern) -> Error
     let Some(collection) = engine.collection(namespace) else { return Error::bug("definitions are nowhere") };
     let mut key = Vec::new();
     encode_value(&mut key, RawValue::String(&pattern.definition_id()), false);
-    crate::write::duplicate_key(namespace, collection.id_index(), &key, &[])
+    crate::index::duplicate_key(namespace, collection.id_index(), &key, &[])
 }
 
 /// Definitions are changed by commands.

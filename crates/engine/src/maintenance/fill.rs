@@ -20,11 +20,10 @@ use kilim_storage::{Direction, Snapshot, Space};
 use super::{Job, JobKind, Pattern, PatternId, PatternState, carry};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
-use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::records;
-use crate::write::Unit;
+use crate::unit::Unit;
+use crate::{layout, records};
 
 /// How far a pattern is filled, as it lies in `meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::catalog::Collection;
 use crate::index::{Index, KeyPart};
 use crate::layout;
 use crate::records::Records;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// Behind all keys that begin with the same parts.
 const BEHIND: u8 = 0xFF;

@@ -8,10 +8,9 @@ use kilim_storage::Space;
 
 use crate::catalog::{Collection, RecordId};
 use crate::index::Index;
-use crate::layout;
 use crate::namespace::Namespace;
-use crate::records;
-use crate::write::Unit;
+use crate::unit::Unit;
+use crate::{layout, records};
 
 /// How a document that was found may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

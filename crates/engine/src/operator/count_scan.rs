@@ -10,7 +10,7 @@ use kilim_storage::{Scan, Space};
 use super::index_scan::{Entry, direction};
 use super::key_ranges::KeyRanges;
 use super::{ExecContext, Row, RowData, Source, Stats, Work};
-use crate::planner::IndexScan;
+use crate::plan::IndexScan;
 use crate::records::{Records, RowId};
 
 pub(super) struct CountScan {

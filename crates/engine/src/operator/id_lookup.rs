@@ -8,7 +8,7 @@ use kilim_error::Result;
 use kilim_storage::Space;
 
 use super::{ExecContext, Row, RowData, Source, Stats, Work};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 use crate::index::Index;
 use crate::layout;
 use crate::records::Records;

@@ -10,10 +10,10 @@ use kilim_storage::{Bytes, Direction, Scan, Snapshot, Space};
 
 use super::key_ranges::{BEHIND, Checker, KeyRanges, Verdict, shorten_target};
 use super::{ExecContext, Row, RowData, Source, Stats, Work};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 use crate::index::{Index, KeySet, decode_entry_key, keys_of};
 use crate::layout;
-use crate::planner::{IndexScan, Skipping};
+use crate::plan::{IndexScan, Skipping};
 use crate::records::{Records, RowId};
 
 pub(super) struct IndexScanner {

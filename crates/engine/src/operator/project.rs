@@ -12,7 +12,7 @@ use kilim_query::stage::check_nesting;
 use super::index_scan::{Entry, corrupt};
 use super::{ExecContext, Operator, Row, RowData, Source, Work};
 use crate::index::Index;
-use crate::planner::{IndexScan, Node, Project};
+use crate::plan::{IndexScan, Node, Project};
 use crate::records::Records;
 
 pub(super) struct Projector {

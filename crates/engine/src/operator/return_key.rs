@@ -7,7 +7,7 @@ use kilim_error::Result;
 use kilim_query::sort::Sort;
 
 use super::{ExecContext, Operator, RowData, Source, Work};
-use crate::planner::Node;
+use crate::plan::Node;
 use crate::records::Records;
 
 pub(super) struct ReturnKey {

@@ -6,7 +6,7 @@ use kilim_bson::{Document, RawDocument};
 use kilim_query::expression::Env;
 use kilim_storage::Bytes;
 
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 use crate::records::{Image, RowId};
 
 /// One row: its id and as much of its record as was needed so far.

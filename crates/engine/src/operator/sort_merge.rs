@@ -16,7 +16,7 @@ use kilim_query::sort::Sort;
 use super::index_scan::{Entry, corrupt};
 use super::{ExecContext, Operator, Row, RowData, Stats, Work};
 use crate::index::Index;
-use crate::planner::Node;
+use crate::plan::Node;
 use crate::records::RowId;
 
 pub(super) struct SortMerge {

@@ -4,7 +4,7 @@ use kilim_error::Result;
 use kilim_storage::{Counter, Snapshot, Space, Transaction};
 
 use super::Shape;
-use crate::catalog::{CollectionId, RecordId};
+use crate::ids::{CollectionId, RecordId};
 use crate::layout;
 
 /// Where the records of a collection lie in the store, and in which shape.

@@ -7,7 +7,7 @@ use kilim_storage::{Bytes, Direction, Snapshot};
 use super::scan::open;
 use super::shape::Rows;
 use super::{Home, Shape};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 use crate::layout::{self, STAMP_BYTES};
 
 /// A record as the store has it.

@@ -8,7 +8,7 @@ use kilim_error::{Result, StorageError};
 use kilim_storage::{Bytes, Snapshot, Space};
 
 use super::{Home, Image, RowId};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 
 /// The records of a collection in one snapshot.
 #[derive(Clone)]

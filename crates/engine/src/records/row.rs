@@ -3,7 +3,7 @@
 use kilim_bson::{Document, RawDocument};
 use kilim_storage::Bytes;
 
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 use crate::layout::STAMP_BYTES;
 
 /// Which row of a collection: its record, and its position within it. A plain record has one row, at position 0.

@@ -4,7 +4,7 @@ use kilim_error::Result;
 use kilim_storage::Direction;
 
 use super::{Records, ids};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 
 /// From this share on, visiting all and leaving some out costs less than looking for each.
 pub(crate) const SCANNED_SHARE: f64 = 0.2;

@@ -11,7 +11,7 @@ use super::home::record_key;
 use super::read::see;
 use super::shape::Rows;
 use super::{Home, Image, Overlay, Records, RowId};
-use crate::catalog::{CollectionId, RecordId};
+use crate::ids::{CollectionId, RecordId};
 use crate::layout;
 
 /// The rows of a range of records.

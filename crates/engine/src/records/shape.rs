@@ -9,7 +9,7 @@ use kilim_bson::RawDocument;
 use kilim_storage::Bytes;
 
 use super::{Image, RowId};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shape {

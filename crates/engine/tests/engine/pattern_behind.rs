@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::maintenance::Verification;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::planner::{Distinct, ReadRequest};
+use kilim_engine::plan::{Distinct, ReadRequest};
 use kilim_engine::read;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;

@@ -19,10 +19,11 @@ use crate::maintenance::pending::{self, Pending};
 use crate::maintenance::{Audience, Job, JobKind, Pattern};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::operator::{self, ExecContext};
-use crate::planner::ReadRequest;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::planner;
 use crate::records::{Records, SCANNED_SHARE};
-use crate::write::Unit;
+use crate::unit::Unit;
 
 pub(super) struct Check<'c> {
     pub(super) engine: &'c Engine,
@@ -140,7 +141,7 @@ impl<'c> Check<'c> {
         let request = ReadRequest::new(part.filter.clone().unwrap_or_else(|| Arc::new(Filter::True)));
         let plan =
             crate::read::plan_for(&unit, &collection, request, &self.snapshot, Audience::Verification)?;
-        let mut executor = operator::execute(plan, self.snapshot.clone());
+        let mut executor = planner::execute(plan, self.snapshot.clone());
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
         while let Some(row) = executor.next_record(&mut context)? {

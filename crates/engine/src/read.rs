@@ -56,7 +56,7 @@ pub(crate) fn plan_for(
     audience: Audience,
 ) -> Result<Plan> {
     request.hint = collection.own_hint(request.hint);
-    let behind = Patches::of(unit.engine, &collection.namespace, snapshot, audience)?;
+    let behind = Patches::of(unit.engine, collection.id, snapshot, audience)?;
     let input = PlannerInput {
         id: collection.id,
         indexes: &collection.indexes,

@@ -17,7 +17,6 @@ use crate::catalog::{CollectionId, RecordId};
 use crate::engine::Engine;
 use crate::layout;
 use crate::maintenance::{Audience, Patches};
-use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row, RowData};
 use crate::planner::{Hint, Keys, ReadRequest};
 
@@ -56,8 +55,8 @@ impl Tail {
     }
 
     /// Goes on in a newer state.
-    pub fn go_on(&mut self, engine: &Engine, namespace: &Namespace, snapshot: &Snapshot) -> Result<()> {
-        self.behind = Patches::of(engine, namespace, snapshot, Audience::User)?;
+    pub fn go_on(&mut self, engine: &Engine, snapshot: &Snapshot) -> Result<()> {
+        self.behind = Patches::of(engine, self.collection, snapshot, Audience::User)?;
         let (mut lower, mut upper) = (RecordId(0), RecordId(u64::MAX));
         match self.last {
             // It need not pass all that have gone.

@@ -114,7 +114,7 @@ fn run_tailable(
     collection.shared.scans.total.add(1);
     collection.shared.scans.tailed.add(1);
     let mut tail = Tail::new(collection.id, find.request);
-    tail.go_on(call.engine, &namespace, &call.unit.snapshot())?;
+    tail.go_on(call.engine, &call.unit.snapshot())?;
     let mut cursor = Cursor::new(namespace, Source::Tail(Box::new(tail)));
     cursor.collection = Some(collection.id);
     cursor.immortal = find.immortal;

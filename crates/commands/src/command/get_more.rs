@@ -150,7 +150,7 @@ fn wait_for_more(
             ));
         }
         if let Source::Tail(tail) = &mut cursor.source {
-            tail.go_on(call.engine, &cursor.namespace, &snapshot)
+            tail.go_on(call.engine, &snapshot)
                 .map_err(|error| while_executing("Executor error during getMore", error))?;
         }
         let exhausted = fill(cursor)?;

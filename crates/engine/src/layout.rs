@@ -26,9 +26,7 @@ use std::ops::Bound;
 
 use kilim_storage::{Direction, Scan, Snapshot, Space};
 
-use crate::catalog::{CollectionId, RecordId};
-use crate::index::IndexId;
-use crate::maintenance::PatternId;
+use crate::ids::{CollectionId, IndexId, PatternId, RecordId, SessionId};
 use crate::namespace::Namespace;
 
 /// The commit time before each record's document.
@@ -146,6 +144,13 @@ pub const VIEW_TAG: u8 = b'v';
 pub const PATTERN_TAG: u8 = b'p';
 /// First byte of session records in `meta`.
 pub const SESSION_TAG: u8 = b's';
+
+/// The record of a session's last numbered operation.
+pub fn session_key(session: SessionId) -> [u8; 17] {
+    let mut key = [SESSION_TAG; 17];
+    key[1..].copy_from_slice(&session.0);
+    key
+}
 
 /// The entries in `meta` that begin with a tag.
 pub fn entries_of(snapshot: &Snapshot, tag: u8) -> Scan {

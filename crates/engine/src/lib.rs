@@ -1,41 +1,38 @@
 //! The database without a socket: catalog, indexes, planner, operators, the one write door, sessions, cursors.
 
 pub mod backup;
-pub mod capped;
 pub mod catalog;
-pub mod check;
-pub mod compact;
 pub mod cursor;
 pub mod ddl;
 mod engine;
-pub mod expiry;
 pub mod fail_point;
 pub mod figures;
 pub mod history;
+pub mod ids;
 pub mod index;
+pub mod jobs;
 pub mod layout;
 pub mod limits;
 pub mod maintenance;
 pub mod metrics;
 mod namespace;
+mod open;
 pub mod operation;
 pub mod operator;
-pub mod page_scrub;
+pub mod passes;
 pub mod pipeline;
+pub mod plan;
 pub mod planner;
 pub mod profile;
 pub mod read;
-pub mod salvage;
 pub mod session;
 pub mod shape;
 pub mod tail;
 pub mod top;
-pub mod validate;
-pub mod validation;
-pub mod view;
+pub mod unit;
 pub mod write;
 
-pub use engine::{Engine, EngineOptions};
+pub use engine::{Engine, EngineOptions, new_uuid};
 pub use kilim_query::names::check_database;
 pub use kilim_storage::{CommitTime, Durability, Options as StorageOptions, Snapshot};
 pub use namespace::Namespace;

@@ -13,12 +13,11 @@ use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_storage::{Direction, Scan, Snapshot, Space};
 
-use crate::catalog::{CollectionId, RecordId};
-use crate::engine::Engine;
+use crate::ids::{CollectionId, RecordId};
 use crate::layout;
-use crate::maintenance::{Audience, Patches};
+use crate::maintenance::Patches;
 use crate::operator::{ExecContext, Row, RowData};
-use crate::planner::{Hint, Keys, ReadRequest};
+use crate::plan::{Hint, Keys, ReadRequest};
 
 pub struct Tail {
     collection: CollectionId,
@@ -54,16 +53,18 @@ impl Tail {
         }
     }
 
-    /// Goes on in a newer state.
-    pub fn go_on(&mut self, engine: &Engine, snapshot: &Snapshot) -> Result<()> {
-        self.behind = Patches::of(engine, self.collection, snapshot, Audience::User)?;
+    /// Goes on in a newer state, in which no record comes before `oldest`.
+    pub(crate) fn go_on(
+        &mut self,
+        behind: Option<Arc<Patches>>,
+        oldest: RecordId,
+        snapshot: &Snapshot,
+    ) -> Result<()> {
+        self.behind = behind;
         let (mut lower, mut upper) = (RecordId(0), RecordId(u64::MAX));
         match self.last {
             // It need not pass all that have gone.
-            None if !self.backwards => {
-                let collection = engine.catalog().by_id(self.collection).cloned();
-                lower = collection.map_or(lower, |collection| collection.oldest_in(snapshot));
-            }
+            None if !self.backwards => lower = oldest,
             None => {}
             Some(last) => {
                 if snapshot.get(Space::Records, &layout::record_key(self.collection, last))?.is_none() {
@@ -91,6 +92,10 @@ impl Tail {
             if self.backwards { Direction::Backward } else { Direction::Forward },
         ));
         Ok(())
+    }
+
+    pub(crate) fn collection(&self) -> CollectionId {
+        self.collection
     }
 
     /// Ends a batch: what it read from is let go of.

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_collation::Collation;
 use kilim_engine::catalog::Collection;
-use kilim_engine::index::{
-    Index, IndexSpec, KeyPart, Wildcard, check_for_new_collection, check_index_count, new_specs,
-};
-use kilim_engine::write::shell_text;
+use kilim_engine::ddl::{check_for_new_collection, check_index_count, new_specs};
+use kilim_engine::index::{Index, IndexSpec, KeyPart, Wildcard};
 use kilim_engine::{Namespace, layout};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
+use kilim_query::text::document as shell_text;
 
 use super::write_reply::required;
 use super::{expiry, index_kind};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, ElementType, RawDocument, RawValue};
 use kilim_engine::catalog::Collection;
 use kilim_engine::cursor::{Batch, Cursor, Source};
-use kilim_engine::planner::{Hint, KeyRange, Keys, ReadRequest};
+use kilim_engine::plan::{Hint, KeyRange, Keys, ReadRequest};
 use kilim_engine::tail::Tail;
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
@@ -114,7 +114,7 @@ fn run_tailable(
     collection.shared.scans.total.add(1);
     collection.shared.scans.tailed.add(1);
     let mut tail = Tail::new(collection.id, find.request);
-    tail.go_on(call.engine, &call.unit.snapshot())?;
+    read::go_on(call.engine, &mut tail, &call.unit.snapshot())?;
     let mut cursor = Cursor::new(namespace, Source::Tail(Box::new(tail)));
     cursor.collection = Some(collection.id);
     cursor.immortal = find.immortal;

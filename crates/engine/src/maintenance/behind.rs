@@ -19,12 +19,12 @@ use kilim_storage::{Bytes, Snapshot, Space};
 use super::Pattern;
 use super::holders::{Becomes, becomes};
 use super::pending::{self, Left, Pending, wait_for_key};
-use crate::catalog::CollectionId;
 use crate::engine::Engine;
+use crate::ids::CollectionId;
 use crate::index::Index;
 use crate::layout::{self, STAMP_BYTES};
 use crate::namespace::Namespace;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// How a document is seen.
 pub(crate) enum Sight {

@@ -22,8 +22,8 @@ use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::validation::check_valid;
-use crate::write::{Before, Unit, door};
+use crate::unit::Unit;
+use crate::write::{Before, check_valid, door};
 
 /// What came of it.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::layout;
 use crate::operation::Operation;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 impl Engine {
     /// Carries all of this through, one after the other.

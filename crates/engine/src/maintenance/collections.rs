@@ -22,7 +22,8 @@ use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::{Before, Unit, door};
+use crate::unit::Unit;
+use crate::write::{Before, door};
 
 /// Record ids that are held in memory at once.
 const BATCH: usize = 1000;

@@ -22,12 +22,12 @@ use kilim_storage::{Direction, Snapshot, Space, Transaction};
 use super::fill::Filling;
 use super::sources::{Use, document_of, find_unique};
 use super::{Pattern, PatternId, PatternState, Registry, pending};
-use crate::catalog::{Catalog, Collection, RecordId};
-use crate::ddl::Ids;
+use crate::catalog::{Catalog, Collection, Ids, RecordId};
 use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
-use crate::write::{Unit, door};
+use crate::unit::Unit;
+use crate::write::door;
 
 /// The collection's name in every database.
 pub const DEFINITIONS: &str = "kilim.patterns";
@@ -293,7 +293,7 @@ fn duplicate(engine: &Engine, namespace: &Namespace, pattern: &Pattern) -> Error
     let Some(collection) = engine.collection(namespace) else { return Error::bug("definitions are nowhere") };
     let mut key = Vec::new();
     encode_value(&mut key, RawValue::String(&pattern.definition_id()), false);
-    crate::write::duplicate_key(namespace, collection.id_index(), &key, &[])
+    crate::index::duplicate_key(namespace, collection.id_index(), &key, &[])
 }
 
 /// Definitions are changed by commands.

@@ -24,7 +24,7 @@ use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// How far a pattern is filled, as it lies in `meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

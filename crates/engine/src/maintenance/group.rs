@@ -18,9 +18,10 @@ use super::pending::{self, Left, Room, is_read_by_others, room, wait_for_room};
 use super::sources::{Use, find_unique};
 use super::{Pattern, PatternId};
 use crate::layout;
-use crate::operator::{self, ExecContext};
-use crate::planner::ReadRequest;
-use crate::write::Unit;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::planner;
+use crate::unit::Unit;
 
 /// The states that a change has come to.
 #[derive(Default)]
@@ -303,7 +304,7 @@ impl<'g> Group<'g> {
             };
             let request = ReadRequest::new(Arc::new(filter));
             let plan = crate::read::plan_collection(unit, &collection, request, &snapshot)?;
-            let mut executor = operator::execute(plan, snapshot);
+            let mut executor = planner::execute(plan, snapshot);
             let operation = unit.operation.clone();
             let interrupt = || operation.check();
             let mut context = ExecContext::new(&interrupt);

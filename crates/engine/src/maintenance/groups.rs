@@ -14,7 +14,7 @@ use super::locks::group_lock;
 use super::pending::is_async;
 use super::{Pattern, PatternId};
 use crate::limits;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// What a transaction leaves for its commit: rows that leave groups and rows that enter them, or a parent that
 /// waits for its group's fields.

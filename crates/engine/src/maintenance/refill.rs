@@ -14,7 +14,7 @@ use super::sources::document_of;
 use crate::catalog::Collection;
 use crate::index::{Index, KeyPart};
 use crate::layout;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// Behind all keys that begin with the same parts.
 const BEHIND: u8 = 0xFF;

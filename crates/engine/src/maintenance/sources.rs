@@ -10,7 +10,7 @@ use crate::catalog::{Collection, RecordId};
 use crate::index::Index;
 use crate::layout;
 use crate::namespace::Namespace;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// How a document that was found may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use kilim_error::Result;
 use kilim_storage::Snapshot;
 
 use super::{ExecContext, Operator, Source, Stats, Work};
-use crate::catalog::CollectionId;
+use crate::ids::CollectionId;
 use crate::layout;
 
 pub(super) struct Count {

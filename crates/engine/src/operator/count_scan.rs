@@ -12,8 +12,8 @@ use super::index_scan::{Entry, direction};
 use super::key_ranges::KeyRanges;
 use super::row::document_of;
 use super::{ExecContext, Row, RowData, Source, Stats, Work};
-use crate::catalog::{CollectionId, RecordId};
-use crate::planner::IndexScan;
+use crate::ids::{CollectionId, RecordId};
+use crate::plan::IndexScan;
 
 pub(super) struct CountScan {
     plan: Arc<IndexScan>,

@@ -8,7 +8,7 @@ use kilim_storage::{Bytes, Snapshot, Space};
 
 use super::row::document_of;
 use super::{ExecContext, Operator, Row, RowData, Source, Stats, Work, seen};
-use crate::catalog::{CollectionId, RecordId};
+use crate::ids::{CollectionId, RecordId};
 use crate::layout;
 use crate::maintenance::Patches;
 

@@ -10,7 +10,7 @@ use kilim_storage::{Snapshot, Space};
 use super::fetch::read_record;
 use super::row::document_of;
 use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
-use crate::catalog::{CollectionId, RecordId};
+use crate::ids::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
 use crate::maintenance::Patches;

@@ -12,11 +12,11 @@ use super::fetch::read_record;
 use super::key_ranges::{BEHIND, Checker, KeyRanges, Verdict, shorten_target};
 use super::row::document_of;
 use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
-use crate::catalog::{CollectionId, RecordId};
+use crate::ids::{CollectionId, RecordId};
 use crate::index::{Index, KeySet, decode_entry_key, keys_of};
 use crate::layout;
 use crate::maintenance::Patches;
-use crate::planner::{IndexScan, Skipping};
+use crate::plan::{IndexScan, Skipping};
 
 pub(super) struct IndexScanner {
     plan: Arc<IndexScan>,

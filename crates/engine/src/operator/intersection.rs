@@ -11,10 +11,10 @@ use kilim_error::Result;
 
 use super::index_scan::STEPS_PER_SEEK;
 use super::{ExecContext, Operator, Stats, Work};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 
 pub(super) struct Intersection {
-    /// Scans for which [`crate::planner::IndexScan::is_in_record_order`] holds.
+    /// Scans for which [`crate::plan::IndexScan::is_in_record_order`] holds.
     pub(super) inputs: [Operator; 2],
     /// The input that is read next.
     next: usize,

@@ -14,9 +14,9 @@ use super::fetch::read_record;
 use super::index_scan::{Entry, corrupt};
 use super::row::document_of;
 use super::{ExecContext, Operator, Row, RowData, Source, Work};
-use crate::catalog::CollectionId;
+use crate::ids::CollectionId;
 use crate::index::Index;
-use crate::planner::{IndexScan, Node, Project};
+use crate::plan::{IndexScan, Node, Project};
 
 pub(super) struct Projector {
     pub(super) input: Box<Operator>,

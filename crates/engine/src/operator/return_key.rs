@@ -10,8 +10,8 @@ use kilim_storage::Snapshot;
 use super::fetch::read_record;
 use super::row::document_of;
 use super::{ExecContext, Operator, RowData, Source, Work};
-use crate::catalog::CollectionId;
-use crate::planner::Node;
+use crate::ids::CollectionId;
+use crate::plan::Node;
 
 pub(super) struct ReturnKey {
     pub(super) input: Box<Operator>,

@@ -6,7 +6,7 @@ use kilim_bson::{Document, RawDocument};
 use kilim_query::expression::Env;
 use kilim_storage::Bytes;
 
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 use crate::layout::STAMP_BYTES;
 
 /// One row: a record's id and as much of it as was needed so far.

@@ -11,9 +11,7 @@ use kilim_query::interrupt;
 
 use super::Row;
 use super::spill::{Merge, Run, SortEntry};
-
-/// As on MongoDB; explain prints it.
-pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
+use crate::limits::SORT_BYTES_MAX;
 
 pub(crate) struct SortBuffer {
     limit: Option<u64>,
@@ -218,7 +216,7 @@ mod tests {
                             RowData::Record(stored.into())
                         }
                     };
-                    let row = Row::new(crate::catalog::RecordId(record), data);
+                    let row = Row::new(crate::ids::RecordId(record), data);
                     let mut key = Vec::new();
                     sort.key_of(row.document(), &mut key).expect("a key");
                     buffer.push(&key, row).expect("taken");

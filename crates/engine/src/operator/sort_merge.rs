@@ -16,9 +16,9 @@ use kilim_query::sort::Sort;
 use super::index_scan::{Entry, corrupt};
 use super::row::document_of;
 use super::{ExecContext, Operator, Row, RowData, Stats, Work};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 use crate::index::Index;
-use crate::planner::Node;
+use crate::plan::Node;
 
 pub(super) struct SortMerge {
     pub(super) inputs: Vec<Operator>,

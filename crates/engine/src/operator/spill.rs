@@ -14,7 +14,7 @@ use kilim_error::{Error, Result, StorageError};
 use kilim_storage::Bytes;
 
 use super::{Row, RowData};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 
 /// One row on its way through a sort.
 #[derive(Debug)]

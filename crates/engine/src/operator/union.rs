@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use kilim_error::Result;
 
 use super::{ExecContext, Operator, Stats, Work};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 
 pub(super) struct Union {
     pub(super) inputs: Vec<Operator>,

@@ -16,12 +16,11 @@ use kilim_bson::{Document, doc};
 use kilim_error::Result;
 use kilim_storage::Snapshot;
 
-use super::cache::{Remembered, Shape, signature};
-use super::node::Node;
-use super::{Plan, PlannerInput, ReadRequest};
+use super::{Plan, PlannerInput};
 use crate::figures::Figures;
 use crate::layout;
-use crate::operator::{ExecContext, Operator, Row, STEPS_PER_SEEK, Source, StatsTree, Work};
+use crate::operator::{ExecContext, Operator, Row, STEPS_PER_SEEK, Source, Work};
+use crate::plan::{Node, ReadRequest, Remembered, Shape, StatsTree, Trial, signature};
 
 /// Rows that end a trial: a first batch.
 const TRIAL_ROWS_MAX: u64 = 101;
@@ -42,14 +41,6 @@ const UNIT_KEYS: u64 = 1 + RECORD_KEYS;
 const INTERSECTION_MARGIN: u64 = 120;
 /// Before this many units there is nothing to win.
 const INTERSECTION_UNITS_MIN: u64 = TRIAL_ROWS_MAX;
-
-/// How a candidate did.
-#[derive(Debug, Clone)]
-pub struct Trial {
-    pub node: Arc<Node>,
-    pub stats: StatsTree,
-    pub score: f64,
-}
 
 struct Candidate {
     node: Arc<Node>,

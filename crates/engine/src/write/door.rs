@@ -10,15 +10,14 @@ use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Space;
 
-use super::duplicate::duplicate_key;
-use super::unit::Unit;
-use crate::capped;
+use super::capped;
+use super::validity::check_valid;
 use crate::catalog::{Collection, RecordId};
-use crate::index::{Index, KeySet, keys_of};
+use crate::index::{Index, KeySet, duplicate_key, index_entry, keys_of};
 use crate::layout;
 use crate::limits;
 use crate::maintenance::{self, carry};
-use crate::validation::check_valid;
+use crate::unit::Unit;
 
 /// A document before its change.
 #[derive(Clone, Copy)]
@@ -328,23 +327,6 @@ fn put_entry(
 ) {
     let (entry, value) = index_entry(index, key, type_bits, record);
     transaction.put(Space::Index, entry, value);
-}
-
-/// An index entry as stored: unique indexes keep the record id in the value, others in the key.
-pub(crate) fn index_entry(
-    index: &Index,
-    key: &[u8],
-    type_bits: &[u8],
-    record: RecordId,
-) -> (Vec<u8>, Vec<u8>) {
-    if index.spec.unique {
-        let mut value = Vec::with_capacity(8 + type_bits.len());
-        value.extend_from_slice(&record.0.to_be_bytes());
-        value.extend_from_slice(type_bits);
-        (layout::unique_entry(index.id, key), value)
-    } else {
-        (layout::plain_entry(index.id, key, record), type_bits.to_vec())
-    }
 }
 
 fn delete_entry(transaction: &mut kilim_storage::Transaction, index: &Index, key: &[u8], record: RecordId) {

@@ -10,16 +10,16 @@ use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::sort::Sort;
 use kilim_query::update::{Context, Update, check_id};
 
-use super::done::{Kind, of_kind};
+use super::done::{Kind, answered, of_kind};
 use super::door::{self, Before};
-use super::unit::Unit;
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
 use crate::maintenance::{Sight, check_user_paths, see_newest};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor};
-use crate::planner::{Hint, ReadRequest};
+use crate::plan::{Hint, ReadRequest};
+use crate::unit::Unit;
 
 pub struct UpdateRequest<'a> {
     pub filter: Arc<Filter>,
@@ -54,7 +54,7 @@ pub fn update(
     namespace: &Namespace,
     request: &UpdateRequest<'_>,
 ) -> Result<UpdateOutcome> {
-    if let Some(done) = unit.answered(request.statement) {
+    if let Some(done) = answered(unit, request.statement) {
         return done.as_update();
     }
     check_maintained(unit, namespace, request.update)?;
@@ -313,7 +313,7 @@ impl Candidates {
         let snapshot = unit.snapshot();
         let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
         let plan = crate::read::plan_collection(unit, &collection, read, &snapshot)?;
-        let executor = crate::operator::execute(plan, snapshot);
+        let executor = crate::planner::execute(plan, snapshot);
         Ok(Some(Candidates { collection: collection.id, executor }))
     }
 

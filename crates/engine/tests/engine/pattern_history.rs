@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kilim_engine::ids::SessionId;
 use kilim_engine::maintenance::PatternState;
-use kilim_engine::session::SessionId;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{MemoryDisk, Survivors};
 

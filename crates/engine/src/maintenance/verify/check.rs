@@ -22,9 +22,10 @@ use crate::maintenance::sources::document_of;
 use crate::maintenance::{Audience, Job, JobKind, Pattern};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::operator::{self, ExecContext};
-use crate::planner::ReadRequest;
-use crate::write::Unit;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::planner;
+use crate::unit::Unit;
 
 pub(super) struct Check<'c> {
     pub(super) engine: &'c Engine,
@@ -142,7 +143,7 @@ impl<'c> Check<'c> {
         let request = ReadRequest::new(part.filter.clone().unwrap_or_else(|| Arc::new(Filter::True)));
         let plan =
             crate::read::plan_for(&unit, &collection, request, &self.snapshot, Audience::Verification)?;
-        let mut executor = operator::execute(plan, self.snapshot.clone());
+        let mut executor = planner::execute(plan, self.snapshot.clone());
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
         while let Some(row) = executor.next_record(&mut context)? {

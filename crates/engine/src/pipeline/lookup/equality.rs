@@ -20,9 +20,10 @@ use super::{Examined, FOUND_BYTES_MAX, rows_bytes};
 use crate::catalog::Collection;
 use crate::layout;
 use crate::maintenance::Patches;
-use crate::operator::{self, ExecContext, Row};
+use crate::operator::{ExecContext, Row};
 use crate::pipeline::Reader;
-use crate::planner::{self, PlannerInput, ReadRequest};
+use crate::plan::ReadRequest;
+use crate::planner::{self, PlannerInput};
 
 pub(in crate::pipeline) struct EqualityJoin {
     collection: Arc<Collection>,
@@ -238,7 +239,7 @@ impl EqualityJoin {
         };
         let plan = planner::plan(&input, request, &self.snapshot)?;
         self.collection.shared.scans.note(&plan.root);
-        let mut executor = operator::execute(plan, self.snapshot.clone());
+        let mut executor = planner::execute(plan, self.snapshot.clone());
         let mut bytes = 0;
         while let Some(row) = executor.next_document(context)? {
             bytes += row.document().as_bytes().len();

@@ -14,7 +14,8 @@ use kilim_query::stage::foreign_values;
 use kilim_storage::{Direction, Snapshot, Space};
 
 use super::Examined;
-use crate::catalog::{Collection, RecordId};
+use crate::catalog::Collection;
+use crate::ids::RecordId;
 use crate::layout;
 use crate::operator::{ExecContext, Row, RowData};
 

@@ -16,7 +16,8 @@ use kilim_query::filter::holds_text;
 use kilim_storage::{Direction, Snapshot, Space};
 
 use super::{Examined, FOUND_BYTES_MAX};
-use crate::catalog::{Collection, CollectionId, RecordId};
+use crate::catalog::Collection;
+use crate::ids::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::layout;
 use crate::operator::{ExecContext, Row, RowData, read_record};

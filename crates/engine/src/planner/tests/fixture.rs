@@ -9,13 +9,14 @@ use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Options, Snapshot, Space, Store};
 
-use crate::catalog::{CollectionId, RecordId};
-use crate::index::{Index, IndexId, IndexSpec, KeyPart, KeySet, Multikey, Usage, Wildcard, keys_of};
+use crate::ids::{CollectionId, IndexId, RecordId};
+use crate::index::{Index, IndexSpec, KeyPart, KeySet, Multikey, Usage, Wildcard, keys_of};
 use crate::layout;
-use crate::operator::{ExecContext, execute};
+use crate::operator::ExecContext;
+use crate::plan::solutions;
+use crate::plan::{PlanCache, ReadRequest};
 use crate::planner::explain::{Subject, Verbosity};
-use crate::planner::solution::solutions;
-use crate::planner::{Plan, PlanCache, PlannerInput, ReadRequest, explain, plan};
+use crate::planner::{Plan, PlannerInput, execute, explain, plan};
 
 pub(super) struct Fixture {
     store: Store,
@@ -142,7 +143,7 @@ impl Fixture {
 
     /// All plans from which one is chosen, each to be run.
     pub(super) fn candidates(&self, request: &ReadRequest) -> Result<Vec<Plan>> {
-        let nodes = solutions(&self.input(), request, self.snapshot().commit_time())?;
+        let nodes = solutions(&self.input().known(), request, self.snapshot().commit_time())?;
         Ok(nodes.into_iter().map(|node| Plan::of(COLLECTION, &self.indexes, node, request.clone())).collect())
     }
 

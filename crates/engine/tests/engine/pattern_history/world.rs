@@ -1,7 +1,7 @@
 //! The world of random histories: what is declared, and what writers may do.
 
 use kilim_bson::{Array, Document, RawValue, Value, array, doc};
-use kilim_engine::write::Unit;
+use kilim_engine::unit::Unit;
 use kilim_error::{Error, Result};
 
 use crate::support::{Updating, delete, find_and_modify, insert, update_with};

@@ -18,8 +18,9 @@ use crate::workspace::{captured, cargo, files, root, target_directory as target_
 /// The workspace of the instrumented binaries.
 const HOME: &str = "fuzz/instrumented";
 
-/// Targets that need all of the database, which takes long to build with instrumentation.
-const WHOLE_DATABASE: [&str; 2] = ["command", "recovery"];
+/// Targets that need more than the others, and the feature that brings it. All of the database takes long to build with
+/// instrumentation.
+const FEATURES: [(&str, &str); 2] = [("command", "database"), ("recovery", "storage")];
 
 /// As cargo-fuzz does without a sanitizer: counters for every edge, and comparisons to learn from.
 const INSTRUMENTATION: [&str; 7] = [
@@ -101,8 +102,9 @@ fn build(targets: &[&str], sanitize: bool) -> Result<PathBuf> {
     command.args(["build", "--quiet", "--release", "--manifest-path"]).arg(format!("{HOME}/Cargo.toml"));
     // A target that is named keeps the flags from build scripts and macros.
     command.args(["--target", host]).arg("--target-dir").arg(&target_directory);
-    if !targets.iter().any(|target| WHOLE_DATABASE.contains(target)) {
-        command.arg("--no-default-features");
+    command.arg("--no-default-features");
+    for (_, feature) in FEATURES.iter().filter(|(target, _)| targets.contains(target)) {
+        command.args(["--features", feature]);
     }
     for target in targets {
         command.args(["--bin", target]);

@@ -12,6 +12,7 @@ pub mod world;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use kilim_engine::ids::SessionId;
 use kilim_engine::maintenance::PatternState;

@@ -6,9 +6,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use kilim_bson::{Path, RawValue, Value, compare, encode_value};
+use kilim_bson::{Path, RawValue, Value, encode_value};
 use kilim_error::Result;
-use kilim_patterns::Reference;
+use kilim_patterns::Kind;
 use kilim_storage::{Direction, Scan, Snapshot, Space};
 
 use super::sources::document_of;
@@ -20,7 +20,7 @@ use crate::layout;
 const BEHIND: u8 = 0xFF;
 
 pub(super) struct HolderWalk<'r> {
-    reference: &'r Reference,
+    kind: &'r dyn Kind,
     collection: Arc<Collection>,
     key: Value,
     /// None where all records are looked at.
@@ -34,7 +34,7 @@ impl<'r> HolderWalk<'r> {
     /// From the beginning, or from behind a place of an earlier walk for the same key.
     pub fn open(
         collection: &Arc<Collection>,
-        reference: &'r Reference,
+        kind: &'r dyn Kind,
         key: RawValue<'_>,
         snapshot: &Snapshot,
         behind: Option<Place>,
@@ -47,7 +47,7 @@ impl<'r> HolderWalk<'r> {
         let behind = behind.filter(|place| place.index == chosen.as_ref().map(|index| index.id));
         let index = match &behind {
             Some(_) => chosen,
-            None => index_for(collection, reference, key, snapshot),
+            None => index_for(collection, kind, key, snapshot),
         };
         let (space, lower, upper) = match &index {
             Some(index) => {
@@ -68,7 +68,7 @@ impl<'r> HolderWalk<'r> {
         };
         let scan = snapshot.scan(space, lower, Bound::Excluded(&upper[..]), Direction::Forward);
         HolderWalk {
-            reference,
+            kind,
             collection: collection.clone(),
             key: key.to_value(),
             index,
@@ -86,8 +86,8 @@ impl<'r> HolderWalk<'r> {
                 Some(_) => Some(layout::record_id_of(&key)),
                 None => {
                     let document = document_of(&self.collection, &value);
-                    refers(self.reference, document.as_raw(), self.key.as_raw())
-                        .then(|| layout::record_id_of(&key))
+                    let refers = self.kind.refers(document.as_raw(), self.key.as_raw());
+                    refers.then(|| layout::record_id_of(&key))
                 }
             };
             self.place = Some(key.to_vec());
@@ -112,25 +112,14 @@ pub(super) struct Place {
     bytes: Vec<u8>,
 }
 
-/// Whether a document refers to a key.
-pub(super) fn refers(
-    reference: &Reference,
-    document: kilim_bson::RawDocument<'_>,
-    key: RawValue<'_>,
-) -> bool {
-    let mut found = false;
-    reference.visit_references(document, &mut |own| found |= compare(own, key).is_eq());
-    found
-}
-
 /// An index that has a key for every reference.
 fn index_for(
     collection: &Collection,
-    reference: &Reference,
+    kind: &dyn Kind,
     key: RawValue<'_>,
     snapshot: &Snapshot,
 ) -> Option<Arc<Index>> {
-    let path = Path::parse(&reference.local_field);
+    let path = Path::parse(kind.key_path()?);
     let serves = |index: &&Arc<Index>| {
         index.spec.key[0].path == path
             && index.spec.partial.is_none()

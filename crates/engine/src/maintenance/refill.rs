@@ -9,7 +9,6 @@ use kilim_storage::{Direction, Snapshot, Space};
 
 use super::carry::{Side, Work};
 use super::group::Group;
-use super::groups::rows;
 use super::sources::document_of;
 use crate::catalog::Collection;
 use crate::index::{Index, KeyPart};
@@ -60,7 +59,7 @@ impl Group<'_> {
                     let Some(stored) = stored else { continue };
                     unit.engine.metrics.documents_examined.add(1);
                     let child = document_of(&collection, &stored);
-                    for row in rows(self.rollup, Some(child.as_raw())) {
+                    for row in self.rollup.rows_of(Some(child.as_raw())) {
                         if row.key_bytes == self.key_bytes && refill.offer(record.0, row)? {
                             break 'walk;
                         }
@@ -70,7 +69,7 @@ impl Group<'_> {
             for at in work.places(source) {
                 let touched = &work.touched[at];
                 let came = touched.record.map_or(u64::MAX, |record| record.0);
-                for row in rows(self.rollup, touched.on(side)) {
+                for row in self.rollup.rows_of(touched.on(side)) {
                     if row.key_bytes == self.key_bytes {
                         refill.add(came, row);
                     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, Result};
 use kilim_patterns::declaration::WhenBehind;
-use kilim_patterns::{Due, DueByKey, Outcome, Sight, key_bytes, overlap};
+use kilim_patterns::{Due, DueByKey, Outcome, key_bytes, overlap};
 use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::{Bytes, Snapshot, Space};
@@ -20,8 +20,9 @@ use super::pending::{self, Pending, wait_for_key};
 use crate::engine::Engine;
 use crate::ids::CollectionId;
 use crate::index::Index;
-use crate::layout::{self, STAMP_BYTES};
+use crate::layout;
 use crate::namespace::Namespace;
+use crate::records::{Overlay, Sight};
 use crate::unit::Unit;
 
 /// Whom a read is for.
@@ -100,35 +101,6 @@ impl Patches {
         Ok(())
     }
 
-    /// A record as it is seen; none where it is not there any more.
-    pub fn see_record(&self, stored: Bytes) -> Result<Option<Bytes>> {
-        let document = crate::operator::document_of(&stored);
-        match self.see(document)? {
-            Sight::AsStored => Ok(Some(stored)),
-            Sight::Gone => Ok(None),
-            Sight::Other(seen) => {
-                let mut bytes = Vec::with_capacity(STAMP_BYTES + seen.as_bytes().len());
-                bytes.extend_from_slice(&stored[..STAMP_BYTES]);
-                bytes.extend_from_slice(seen.as_bytes());
-                Ok(Some(Bytes::from(bytes)))
-            }
-        }
-    }
-
-    /// A document as it is seen.
-    fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
-        let mut seen: Option<Document> = None;
-        for lagging in &self.lagging {
-            let current = seen.as_ref().map_or(document, Document::as_raw);
-            match lagging.pattern.kind().see(current, &lagging.by_key)? {
-                Sight::AsStored => {}
-                Sight::Other(other) => seen = Some(other),
-                Sight::Gone => return Ok(Sight::Gone),
-            }
-        }
-        Ok(seen.map_or(Sight::AsStored, Sight::Other))
-    }
-
     /// Whether what is stored at a path may be old.
     fn concerns_path(&self, path: &str) -> bool {
         // A number may be a place in an array.
@@ -172,6 +144,21 @@ impl Patches {
             }
         };
         self.lagging.iter().map(of).collect()
+    }
+}
+
+impl Overlay for Patches {
+    fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
+        let mut seen: Option<Document> = None;
+        for lagging in &self.lagging {
+            let current = seen.as_ref().map_or(document, Document::as_raw);
+            match lagging.pattern.kind().see(current, &lagging.by_key)? {
+                Sight::AsStored => {}
+                Sight::Other(other) => seen = Some(other),
+                Sight::Gone => return Ok(Sight::Gone),
+            }
+        }
+        Ok(seen.map_or(Sight::AsStored, Sight::Other))
     }
 }
 

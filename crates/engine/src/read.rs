@@ -60,7 +60,7 @@ pub(crate) fn plan_for(
     audience: Audience,
 ) -> Result<Plan> {
     request.hint = collection.own_hint(request.hint);
-    let behind = Patches::of(unit.engine, &collection.namespace, snapshot, audience)?;
+    let behind = Patches::of(unit.engine, collection.id, snapshot, audience)?;
     let input = PlannerInput {
         id: collection.id,
         indexes: &collection.indexes,
@@ -74,8 +74,8 @@ pub(crate) fn plan_for(
 }
 
 /// Has a tailable cursor go on in a newer state of its collection.
-pub fn go_on(engine: &Engine, tail: &mut Tail, namespace: &Namespace, snapshot: &Snapshot) -> Result<()> {
-    let behind = Patches::of(engine, namespace, snapshot, Audience::User)?;
+pub fn go_on(engine: &Engine, tail: &mut Tail, snapshot: &Snapshot) -> Result<()> {
+    let behind = Patches::of(engine, tail.collection(), snapshot, Audience::User)?;
     let collection = engine.catalog().by_id(tail.collection()).cloned();
     let oldest = collection.map_or(RecordId(0), |collection| collection.oldest_in(snapshot));
     tail.go_on(behind, oldest, snapshot)

@@ -114,7 +114,7 @@ fn run_tailable(
     collection.shared.scans.total.add(1);
     collection.shared.scans.tailed.add(1);
     let mut tail = Tail::new(collection.id, find.request);
-    read::go_on(call.engine, &mut tail, &namespace, &call.unit.snapshot())?;
+    read::go_on(call.engine, &mut tail, &call.unit.snapshot())?;
     let mut cursor = Cursor::new(namespace, Source::Tail(Box::new(tail)));
     cursor.collection = Some(collection.id);
     cursor.immortal = find.immortal;

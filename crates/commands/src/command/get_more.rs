@@ -150,7 +150,7 @@ fn wait_for_more(
             ));
         }
         if let Source::Tail(tail) = &mut cursor.source {
-            read::go_on(call.engine, tail, &cursor.namespace, &snapshot)
+            read::go_on(call.engine, tail, &snapshot)
                 .map_err(|error| while_executing("Executor error during getMore", error))?;
         }
         let exhausted = fill(cursor)?;

@@ -208,8 +208,7 @@ impl Engine {
             save(unit.transaction(), &renamed);
             ids.save(unit.transaction());
             unit.settle()?;
-            self.publish_patterns(after);
-            self.publish(|catalog| {
+            self.publish_renamed(after, |catalog| {
                 catalog.remove(from);
                 catalog.insert(renamed);
             });

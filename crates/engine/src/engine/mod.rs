@@ -129,6 +129,21 @@ impl Engine {
         }
     }
 
+    /// Swaps the patterns and the catalog as one, for a rename: whoever has both from [`Engine::in_force`] finds each
+    /// pattern under the name that its target has there.
+    pub(crate) fn publish_renamed(&self, registry: Registry, change: impl FnOnce(&mut Catalog)) {
+        self.publish(|catalog| {
+            self.publish_patterns(registry);
+            change(catalog);
+        });
+    }
+
+    /// The catalog and the patterns in force, which go together.
+    pub(crate) fn in_force(&self) -> (Arc<Catalog>, Arc<Registry>) {
+        let catalog = self.catalog.read();
+        (catalog.clone(), self.patterns())
+    }
+
     /// Swaps the catalog. The caller holds `ids`, so no other change comes between.
     pub(crate) fn publish(&self, change: impl FnOnce(&mut Catalog)) {
         let mut catalog = self.catalog.write();

@@ -20,6 +20,7 @@ use super::Pattern;
 use super::holders::{Becomes, becomes};
 use super::pending::{self, Left, Pending, wait_for_key};
 use crate::engine::Engine;
+use crate::ids::CollectionId;
 use crate::index::Index;
 use crate::layout::{self, STAMP_BYTES};
 use crate::namespace::Namespace;
@@ -67,10 +68,11 @@ enum Becoming {
 }
 
 impl Patches {
-    /// What is pending for a collection's documents; none where nothing is, at the cost of a glance.
+    /// What is pending for a collection's documents; none where nothing is, at the cost of a glance. The collection is
+    /// named by its id: it may have been renamed since the reader found it.
     pub fn of(
         engine: &Engine,
-        namespace: &Namespace,
+        collection: CollectionId,
         snapshot: &Snapshot,
         audience: Audience,
     ) -> Result<Option<Arc<Patches>>> {
@@ -78,9 +80,12 @@ impl Patches {
         if !engine.lag.may_show(time) {
             return Ok(None);
         }
+        let (catalog, registry) = engine.in_force();
+        // One that a transaction has made is nobody's target yet.
+        let Some(collection) = catalog.by_id(collection) else { return Ok(None) };
         let mut behind = Patches { lagging: Vec::new(), paths: Vec::new(), removes: false };
-        for pattern in engine.patterns().of(&namespace.database) {
-            if pattern.target == *namespace
+        for pattern in registry.of(&collection.namespace.database) {
+            if pattern.target == collection.namespace
                 && is_patched(pattern, audience)
                 && engine.lag.may_show_of(pattern.id, time)
             {

@@ -253,13 +253,24 @@ impl<'g> Group<'g> {
             return Ok(known.state.clone());
         }
         let parent = self.parent(unit, work)?;
-        let state = match self.stored(unit, work, parent)? {
-            None => self.read_anew(unit, work, Side::Before)?,
+        let defers = work.deferred.contains_key(&self.place());
+        let whole = match self.stored(unit, work, parent)? {
+            None => None,
             Some(mut state) => match self.rollup.missing(&state) {
                 Outcome::Done => return Ok(state),
-                Outcome::Refill(parts) if self.refill(unit, work, &mut state, &parts, Side::Before)? => state,
-                Outcome::Refill(_) | Outcome::ReadAnew => self.read_anew(unit, work, Side::Before)?,
+                Outcome::Refill(parts) if !defers => {
+                    self.refill(unit, work, &mut state, &parts, Side::Before)?.then_some(state)
+                }
+                Outcome::Refill(_) | Outcome::ReadAnew => None,
             },
+        };
+        let state = match whole {
+            Some(state) => state,
+            None => {
+                // Its children are read as the transaction's statements left them, so these are counted.
+                work.deferred.remove(&self.place());
+                self.read_anew(unit, work, Side::Before)?
+            }
         };
         work.groups.know(self, state.clone(), parent);
         Ok(state)

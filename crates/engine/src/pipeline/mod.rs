@@ -114,7 +114,7 @@ impl Reader {
                 if first.as_ref() != Some(&namespace) {
                     unit.engine.check_whole(&namespace)?;
                 }
-                let pending = Patches::of(unit.engine, &namespace, &snapshot, Audience::User)?;
+                let pending = Patches::of(unit.engine, collection.id, &snapshot, Audience::User)?;
                 behind.extend(pending.map(|pending| (collection.id, pending)));
                 Target::Collection(collection)
             } else if let Some(view) = unit.engine.view(&namespace) {

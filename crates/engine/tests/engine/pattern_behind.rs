@@ -5,6 +5,7 @@ mod groups;
 mod holders;
 mod jobs;
 mod readers;
+mod renames;
 mod writers;
 
 use std::sync::Arc;

@@ -38,13 +38,7 @@ pub const KEY_BYTES_MAX: usize = 8 * 1024;
 /// Ends a shortened key. No encoded component begins with it, so no whole key can equal a short one.
 pub const LONG_KEY: u8 = 0x00;
 
-pub fn record_key(collection: CollectionId, record: RecordId) -> [u8; 12] {
-    let mut key = [0; 12];
-    key[..4].copy_from_slice(&collection.0.to_be_bytes());
-    key[4..].copy_from_slice(&record.0.to_be_bytes());
-    key
-}
-
+/// The record's id at the end of a key.
 pub fn record_id_of(record_key: &[u8]) -> RecordId {
     RecordId(u64::from_be_bytes(record_key[record_key.len() - 8..].try_into().expect("eight bytes")))
 }

@@ -62,7 +62,7 @@ pub(crate) fn plan_for(
     request.hint = collection.own_hint(request.hint);
     let behind = Patches::of(unit.engine, collection.id, snapshot, audience)?;
     let input = PlannerInput {
-        id: collection.id,
+        home: collection.home(),
         indexes: &collection.indexes,
         cache: &collection.shared.plan_cache,
         clustered: collection.clustered,
@@ -78,5 +78,5 @@ pub fn go_on(engine: &Engine, tail: &mut Tail, snapshot: &Snapshot) -> Result<()
     let behind = Patches::of(engine, tail.collection(), snapshot, Audience::User)?;
     let collection = engine.catalog().by_id(tail.collection()).cloned();
     let oldest = collection.map_or(RecordId(0), |collection| collection.oldest_in(snapshot));
-    tail.go_on(behind, oldest, snapshot)
+    tail.go_on(behind.as_ref(), oldest, snapshot)
 }

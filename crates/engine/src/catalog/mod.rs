@@ -18,20 +18,18 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+pub use crate::ids::{CollectionId, RecordId};
+pub use capped::Capped;
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result, StorageError};
-use kilim_storage::{CommitTime, Direction, Snapshot, Space};
+use kilim_storage::{CommitTime, Direction, Snapshot};
 use parking_lot::{ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
-
-pub use capped::Capped;
 pub use stored::Ids;
 pub(crate) use stored::{forget, save};
 pub use validation::{Validation, Verdict};
 pub(crate) use view::is_a_view;
 pub use view::{DEPTH_MAX, SYSTEM_VIEWS, View};
-
-pub use crate::ids::{CollectionId, RecordId};
 
 use crate::ids::IndexId;
 use crate::index::{BuildingIndex, Index, IndexSpec, Multikey, Usage, collation_of};
@@ -39,7 +37,7 @@ use crate::layout;
 use crate::metrics::Counter;
 use crate::namespace::Namespace;
 use crate::plan::{Hint, Node, PlanCache};
-use crate::shape::Shape;
+use crate::records::{self, Home, Shape};
 
 /// One collection at one moment.
 #[derive(Debug, Clone)]
@@ -263,16 +261,8 @@ fn corrupt(what: &str) -> Error {
 const RECORD_ID_UNKNOWN: u64 = 1 << 62;
 
 fn last_record_id(snapshot: &Snapshot, id: CollectionId) -> Result<u64> {
-    let lower = layout::record_key(id, RecordId(0));
-    let upper = layout::record_key(id, RecordId(u64::MAX));
-    let mut scan = snapshot.scan(
-        Space::Records,
-        Bound::Included(&lower[..]),
-        Bound::Included(&upper[..]),
-        Direction::Backward,
-    );
-    match scan.next() {
-        Some(Ok((key, _))) => Ok(layout::record_id_of(&key).0),
+    match records::ids(snapshot, id, .., Direction::Backward).next() {
+        Some(Ok(last)) => Ok(last.0),
         // Such a collection can still be dropped, and the others be used.
         Some(Err(Error::Storage(error @ StorageError::Corrupt(_)))) => {
             tracing::error!(collection = id.0, %error, "a collection is damaged: kilim salvage copies what can be read");
@@ -299,6 +289,11 @@ impl Shared {
 const ID_INDEX: &str = "_id_";
 
 impl Collection {
+    /// Where its records lie.
+    pub fn home(&self) -> Home {
+        Home { collection: self.id, shape: self.shape }
+    }
+
     pub fn index_named(&self, name: &str) -> Option<&Arc<Index>> {
         let name = self.own_index_name(name)?;
         self.indexes.iter().find(|index| index.spec.name == name)

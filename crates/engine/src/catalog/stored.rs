@@ -58,8 +58,7 @@ pub(crate) fn save(transaction: &mut Transaction, collection: &Collection) {
 /// Removes a collection from `meta`, and gives back its space once nobody reads it any more.
 pub(crate) fn forget(transaction: &mut Transaction, collection: &Collection) {
     transaction.delete(Space::Meta, &layout::collection_meta_key(collection.id));
-    transaction.reset_counter(&layout::counter_key(collection.id));
-    transaction.reclaim(Space::Records, &collection.id.0.to_be_bytes());
+    collection.home().reclaim(transaction);
     for index in collection.indexes.iter() {
         transaction.reclaim(Space::Index, &layout::index_prefix(index.id));
     }

@@ -17,13 +17,11 @@
 //! is still held twice in the last round is an error.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kilim_bson::RawDocument;
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{Direction, Durability, Snapshot, Space, Store, Transaction};
+use kilim_storage::{Durability, Snapshot, Space, Store, Transaction};
 use parking_lot::Mutex;
 
 use super::{check_index_count, new_specs};
@@ -37,6 +35,7 @@ use crate::index::{
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+use crate::records::Records;
 
 /// Records to catch up with while writers wait, at most.
 const LAST_ROUND_RECORDS: usize = 1000;
@@ -311,30 +310,21 @@ impl<'e> Build<'e> {
     /// Scans the snapshot, sorts its keys and loads them.
     fn ingest(&self, building: &BuildingIndex) -> Result<Multikey> {
         let index = &building.index;
-        let lower = layout::record_key(self.collection.id, RecordId(0));
-        let upper = layout::record_key(self.collection.id, RecordId(u64::MAX));
-        let scan = self.reached.scan(
-            Space::Records,
-            Bound::Included(&lower[..]),
-            Bound::Included(&upper[..]),
-            Direction::Forward,
-        );
-        let records = self.reached.counter(&layout::counter_key(self.collection.id))?.count;
+        let records = self.collection.home().counts(&self.reached)?.count;
         self.progress.begin(Phase::Scanning, records.max(0) as u64);
         let (mut told, mut number) = (Instant::now(), 0);
         let mut sorter = Sorter::new();
         let mut multikey = Multikey::default();
         let mut keys = KeySet::default();
-        for entry in scan {
-            let (record_key, stored) = entry?;
-            let record = layout::record_id_of(&record_key);
+        for row in self.records_in(&self.reached).all() {
+            let (id, image) = row?;
             keys.clear();
-            let seen = keys_of(&index.spec, self.logical(&stored), &mut keys)?;
+            let seen = keys_of(&index.spec, image.document(), &mut keys)?;
             if !multikey.covers(&seen) {
                 multikey = multikey.union(&seen);
             }
             for (key, type_bits) in keys.iter() {
-                let (entry, value) = index_entry(index, key, type_bits, record);
+                let (entry, value) = index_entry(index, key, type_bits, id.record);
                 sorter.push(entry, value)?;
                 number += 1;
             }
@@ -405,14 +395,14 @@ impl<'e> Build<'e> {
         let is_put_off = |key: &[u8]| {
             !put_off.entries.is_empty() && put_off.entries.contains(&layout::unique_entry(index.id, key))
         };
+        let (reached, current) = (self.records_in(&self.reached), self.records_in(to));
         for record in touched {
             let (mut old, mut new) = (KeySet::default(), KeySet::default());
-            let key = layout::record_key(self.collection.id, record);
-            if let Some(stored) = self.reached.get(Space::Records, &key)? {
-                keys_of(&index.spec, self.logical(&stored), &mut old)?;
+            if let Some(image) = reached.get(record.into())? {
+                keys_of(&index.spec, image.document(), &mut old)?;
             }
-            if let Some(stored) = to.get(Space::Records, &key)? {
-                keys_of(&index.spec, self.logical(&stored), &mut new)?;
+            if let Some(image) = current.get(record.into())? {
+                keys_of(&index.spec, image.document(), &mut new)?;
             }
             for (key, type_bits) in old.iter().filter(|(key, bits)| !new.contains_with_bits(key, bits)) {
                 transaction.delete(Space::Index, &index_entry(index, key, type_bits, record).0);
@@ -520,10 +510,8 @@ impl<'e> Build<'e> {
         }
     }
 
-    fn logical<'a>(&self, stored: &'a [u8]) -> RawDocument<'a> {
-        // SAFETY: records hold documents that passed validation.
-        let stored = unsafe { RawDocument::from_validated(&stored[layout::STAMP_BYTES..]) };
-        self.collection.shape.to_logical(stored)
+    fn records_in(&self, snapshot: &Snapshot) -> Records {
+        Records::new(self.collection.home(), snapshot)
     }
 }
 

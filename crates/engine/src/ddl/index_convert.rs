@@ -6,7 +6,7 @@
 
 use std::ops::Bound;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value};
+use kilim_bson::{Document, RawValue, Value};
 use kilim_error::{Error, ErrorCode, Result, UserError};
 use kilim_storage::{Direction, Snapshot, Space};
 
@@ -18,6 +18,7 @@ use crate::index::{Index, IndexSpec};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+use crate::records::Records;
 
 /// Documents that are told at most; the reply must stay a document.
 const VIOLATIONS_MAX: usize = 10_000;
@@ -100,12 +101,11 @@ impl Violations {
         if records.len() < 2 {
             return Ok(0);
         }
+        let all = Records::new(collection.home(), snapshot);
         let mut ids = Vec::with_capacity(records.len());
         for &record in records.iter().take(VIOLATIONS_MAX) {
-            if let Some(stored) = snapshot.get(Space::Records, &layout::record_key(collection.id, record))? {
-                // SAFETY: records hold documents that passed validation.
-                let document = unsafe { RawDocument::from_validated(&stored[layout::STAMP_BYTES..]) };
-                let id = collection.shape.to_logical(document).get("_id");
+            if let Some(image) = all.get(record.into())? {
+                let id = image.document().get("_id");
                 ids.push(id.map_or(Value::Null, RawValue::to_value));
             }
         }

@@ -166,7 +166,7 @@ impl Engine {
         if entries < SAMPLE as u64 {
             return Ok(bytes);
         }
-        let records = snapshot.counter(&layout::counter_key(collection.id))?.count.max(0) as u64;
+        let records = collection.home().counts(&snapshot)?.count.max(0) as u64;
         Ok(bytes * records.max(entries) / entries)
     }
 

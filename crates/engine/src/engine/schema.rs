@@ -17,7 +17,7 @@ use crate::ids::{CollectionId, IndexId};
 use crate::index::{Index, IndexSpec, Multikey, Usage, collation_of};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::shape::Shape;
+use crate::records::Shape;
 
 impl Engine {
     /// `create`: fails where the collection exists, unless with the same options.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use kilim_error::{Error, Result};
 use kilim_storage::{Durability, Options, Space, check};
 
+use super::compact::trees_of;
 use super::validate::validate;
 use crate::catalog::Collection;
 use crate::engine::{Engine, EngineOptions};
@@ -116,11 +117,7 @@ fn open(dir: &Path, cache_bytes: Option<u64>) -> Result<Arc<Engine>> {
 /// The collection that a tree belongs to, if it is one's.
 fn namespace_of(engine: &Engine, space: Space, prefix: u32) -> Option<String> {
     let catalog = engine.catalog();
-    let owns = |collection: &&Arc<Collection>| match space {
-        Space::Meta => false,
-        Space::Records => collection.id.0 == prefix,
-        Space::Index => collection.indexes.iter().any(|index| index.id.0 == prefix),
-    };
+    let owns = |collection: &&Arc<Collection>| trees_of(collection).contains(&(space, prefix.to_be_bytes()));
     catalog.iter().find(owns).map(|collection| collection.namespace.to_string())
 }
 

@@ -21,7 +21,6 @@ impl Engine {
 
 /// The trees of a collection: its records, then its indexes.
 pub(crate) fn trees_of(collection: &Collection) -> Vec<(Space, [u8; 4])> {
-    let records = (Space::Records, collection.id.0.to_be_bytes());
     let indexes = collection.indexes.iter().map(|index| (Space::Index, layout::index_prefix(index.id)));
-    std::iter::once(records).chain(indexes).collect()
+    std::iter::once(collection.home().tree()).chain(indexes).collect()
 }

@@ -9,7 +9,6 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,15 +16,15 @@ use kilim_bson::{Document, RawDocument};
 use kilim_error::Result;
 use kilim_storage::rebuild::{self, Filling};
 use kilim_storage::salvage::Remains;
-use kilim_storage::{Direction, Durability, Options, Scan, Snapshot, Space, Store};
+use kilim_storage::{Durability, Options, Snapshot, Space, Store};
 
 use crate::catalog::{Collection, Ids, Shared};
 use crate::engine::new_uuid;
 use crate::ids::{CollectionId, RecordId};
 use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, index_entry, keys_of};
-use crate::layout;
 use crate::namespace::Namespace;
-use crate::shape::Shape;
+use crate::records::{Home, RecordRemains, Shape};
+use crate::{layout, records};
 
 /// Where collections go whose names are lost.
 const LOST_DATABASE: &str = "salvaged";
@@ -77,16 +76,12 @@ impl Salvage<'_> {
         let mut collections = self.read_catalog(&snapshot)?;
         let mut ids = Ids::load(&snapshot)?;
         drop(snapshot);
-        let trees = self.remains.trees(Space::Records);
+        let records = RecordRemains(self.remains);
         let of_catalog = collections.values().flat_map(|collection| collection.indexes.iter());
         let indexes = of_catalog.map(|index| index.id.0).chain(self.remains.trees(Space::Index)).max();
-        let last = trees.iter().chain(collections.keys()).copied().max();
+        let last = records.trees().iter().chain(collections.keys()).copied().max();
         ids.give_out_after(last.unwrap_or(0), indexes.unwrap_or(0));
-        let dropped = self.remains.dropped();
-        for id in trees {
-            if dropped.contains(&(Space::Records, id)) {
-                continue;
-            }
+        for id in records.collections() {
             if let Entry::Vacant(unnamed) = collections.entry(id) {
                 unnamed.insert(lost_collection(id, &mut ids));
                 self.salvaged.notes.push(format!(
@@ -127,14 +122,8 @@ impl Salvage<'_> {
     fn collection(&mut self, id: CollectionId, collection: &mut Collection) -> Result<SalvagedCollection> {
         let mut told =
             SalvagedCollection { namespace: collection.namespace.to_string(), ..Default::default() };
-        let mut senseless = 0u64;
-        let rows = self.remains.rows(Space::Records, id.0).filter(|(key, stored)| {
-            let is_record = key.len() == 12
-                && stored.get(layout::STAMP_BYTES..).is_some_and(|bytes| RawDocument::parse(bytes).is_ok());
-            senseless += u64::from(!is_record);
-            is_record
-        });
-        told.records = self.filling.load(Space::Records, rows.map(Ok))?;
+        let senseless;
+        (told.records, senseless) = RecordRemains(self.remains).take_over(id.0, self.filling)?;
         if senseless > 0 {
             told.losses.push(format!("{senseless} records are not valid BSON"));
         }
@@ -151,7 +140,7 @@ impl Salvage<'_> {
         for index in collection.indexes.iter() {
             let mut index = (**index).clone();
             index.ready_since = 0;
-            self.build(&snapshot, id, &mut index, &losers, &mut told)?;
+            self.build(&snapshot, collection.home(), &mut index, &losers, &mut told)?;
             indexes.push(Arc::new(index));
         }
         collection.indexes = indexes.into();
@@ -163,31 +152,32 @@ impl Salvage<'_> {
     fn build(
         &self,
         snapshot: &Snapshot,
-        collection: CollectionId,
+        home: Home,
         index: &mut Index,
         losers: &BTreeSet<RecordId>,
         told: &mut SalvagedCollection,
     ) -> Result<()> {
         let mut sorter = Sorter::new();
         let mut keys = KeySet::default();
-        for record in records(snapshot, collection) {
-            let (key, stored) = record?;
-            let record = layout::record_id_of(&key);
+        for inspected in records::inspect(home, snapshot) {
+            let inspected = inspected?;
+            let record = inspected.record;
             if losers.contains(&record) {
                 continue;
             }
-            let Ok(document) = RawDocument::parse(&stored[layout::STAMP_BYTES..]) else { continue };
-            keys.clear();
-            let Ok(seen) = keys_of(&index.spec, document, &mut keys) else {
-                told.notes.push(format!("index {} cannot hold record {}", index.spec.name, record.0));
-                continue;
-            };
-            if !index.multikey.covers(&seen) {
-                index.multikey = index.multikey.union(&seen);
-            }
-            for (key, type_bits) in keys.iter() {
-                let (entry, value) = index_entry(index, key, type_bits, record);
-                sorter.push(entry, value)?;
+            for (_, image) in inspected.rows().into_iter().flatten() {
+                keys.clear();
+                let Ok(seen) = keys_of(&index.spec, image.document(), &mut keys) else {
+                    told.notes.push(format!("index {} cannot hold record {}", index.spec.name, record.0));
+                    continue;
+                };
+                if !index.multikey.covers(&seen) {
+                    index.multikey = index.multikey.union(&seen);
+                }
+                for (key, type_bits) in keys.iter() {
+                    let (entry, value) = index_entry(index, key, type_bits, record);
+                    sorter.push(entry, value)?;
+                }
             }
         }
         let mut merge = sorter.finish()?;
@@ -204,16 +194,16 @@ impl Salvage<'_> {
         losers: &BTreeSet<RecordId>,
     ) -> Result<()> {
         let (mut count, mut bytes) = (0, 0);
-        for record in records(snapshot, id) {
-            let (key, stored) = record?;
-            if !losers.contains(&layout::record_id_of(&key)) {
-                count += 1;
-                bytes += (stored.len() - layout::STAMP_BYTES) as i64;
+        for inspected in records::inspect(collection.home(), snapshot) {
+            let inspected = inspected?;
+            if !losers.contains(&inspected.record) {
+                count += inspected.rows().into_iter().flatten().count() as i64;
+                bytes += inspected.bytes() as i64;
             }
         }
         let mut transaction = self.store.begin();
         for loser in losers {
-            transaction.delete(Space::Records, &layout::record_key(id, *loser));
+            records::remove(&mut transaction, collection.home(), (*loser).into());
         }
         transaction.reset_counter(&layout::counter_key(id));
         transaction.add(&layout::counter_key(id), count, bytes);
@@ -226,23 +216,9 @@ impl Salvage<'_> {
     /// Says what could not be read, by collection.
     fn tell_losses(&mut self, collections: &BTreeMap<u32, Collection>) {
         for loss in self.remains.losses() {
-            let range = match (loss.tree, &loss.to) {
-                (Some((Space::Records, _)), to) => {
-                    let id = |key: &[u8]| {
-                        key.get(4..12).map(|id| u64::from_be_bytes(id.try_into().unwrap_or_default()))
-                    };
-                    let from = id(&loss.from).map_or("the first".to_owned(), |id| id.to_string());
-                    match to.as_deref().map(id) {
-                        Some(Some(to)) => format!("records {from} to {to}: "),
-                        _ => format!("records {from} to the last: "),
-                    }
-                }
-                _ => String::new(),
-            };
-            let what = format!("{range}{}", loss.what);
-            let owner = match loss.tree {
-                Some((Space::Records, id)) => collections.get(&id),
-                _ => None,
+            let (owner, what) = match records::lost_records(&loss) {
+                Some((id, range)) => (collections.get(&id), format!("{range}: {}", loss.what)),
+                None => (None, loss.what.clone()),
             };
             let owner = owner.map(|collection| collection.namespace.to_string());
             let told = owner
@@ -256,30 +232,25 @@ impl Salvage<'_> {
     }
 }
 
-fn records(snapshot: &Snapshot, collection: CollectionId) -> Scan {
-    let lower = layout::record_key(collection, RecordId(0));
-    let upper = layout::record_key(collection, RecordId(u64::MAX));
-    snapshot.scan(Space::Records, Bound::Included(&lower), Bound::Included(&upper), Direction::Forward)
-}
-
 /// Records that share a key of a unique index with a younger one.
 fn losers(snapshot: &Snapshot, collection: &Collection) -> Result<BTreeSet<RecordId>> {
     let mut losers = BTreeSet::new();
     for index in collection.indexes.iter().filter(|index| index.spec.unique) {
         let mut sorter = Sorter::new();
         let mut keys = KeySet::default();
-        for record in records(snapshot, collection.id) {
-            let (key, stored) = record?;
-            let record = layout::record_id_of(&key);
+        for inspected in records::inspect(collection.home(), snapshot) {
+            let inspected = inspected?;
+            let record = inspected.record;
             if losers.contains(&record) {
                 continue;
             }
-            keys.clear();
-            let Ok(document) = RawDocument::parse(&stored[layout::STAMP_BYTES..]) else { continue };
-            if keys_of(&index.spec, document, &mut keys).is_ok() {
+            for (_, image) in inspected.rows().into_iter().flatten() {
+                keys.clear();
+                if keys_of(&index.spec, image.document(), &mut keys).is_err() {
+                    continue;
+                }
                 for (key, type_bits) in keys.iter() {
-                    // By age: the commit time is what a record begins with.
-                    let mut age: Vec<u8> = stored[..layout::STAMP_BYTES].iter().rev().copied().collect();
+                    let mut age = image.commit_time().to_be_bytes().to_vec();
                     age.extend_from_slice(&record.0.to_be_bytes());
                     sorter.push(index_entry(index, key, type_bits, record).0, age)?;
                 }

@@ -67,11 +67,12 @@ impl Engine {
         let mut collections = catalog.iter();
         let found = match space {
             Space::Meta => Some("the catalog".to_owned()),
-            Space::Records => collections
-                .find(|collection| collection.id.0 == prefix)
-                .map(|collection| collection.namespace.to_string()),
-            Space::Index => collections.find_map(|collection| {
-                let index = collection.indexes.iter().find(|index| index.id.0 == prefix)?;
+            _ => collections.find_map(|collection| {
+                if collection.home().is_tree(space, prefix) {
+                    return Some(collection.namespace.to_string());
+                }
+                let index =
+                    collection.indexes.iter().find(|index| space == Space::Index && index.id.0 == prefix)?;
                 Some(format!("{}, index {}", collection.namespace, index.spec.name))
             }),
         };

@@ -17,6 +17,7 @@ use crate::ids::RecordId;
 use crate::index::{Index, KeySet, index_entry, keys_of};
 use crate::layout;
 use crate::operation::Operation;
+use crate::records::inspect;
 
 #[derive(Debug, Default)]
 pub struct Validated {
@@ -55,41 +56,36 @@ pub fn validate(
         .collect();
     // Entries that records ask for; none once a page of the index could not be read.
     let mut expected = vec![Some(0); indexes.len()];
-    let lower = layout::record_key(collection.id, RecordId(0));
-    let upper = layout::record_key(collection.id, RecordId(u64::MAX));
-    let records =
-        snapshot.scan(Space::Records, Bound::Included(&lower), Bound::Included(&upper), Direction::Forward);
     let mut keys = KeySet::default();
-    for entry in records {
-        let Some((record_key, stored)) = found.unless_damaged(entry)? else {
+    for inspected in inspect(collection.home(), snapshot) {
+        let Some(inspected) = found.unless_damaged(inspected)? else {
             expected.fill(None);
             break;
         };
-        let record = layout::record_id_of(&record_key);
+        let record = inspected.record;
         found.records += 1;
         if found.records % 1024 == 0 {
             operation.check()?;
         }
-        let document = match stored.get(layout::STAMP_BYTES..).map(RawDocument::parse) {
-            Some(Ok(document)) => document,
-            _ => {
-                found.invalid_records += 1;
-                found.note(format!("record {} is not valid BSON", record.0));
-                continue;
-            }
+        let Some(rows) = inspected.rows() else {
+            found.invalid_records += 1;
+            found.note(format!("record {} is not valid BSON", record.0));
+            continue;
         };
-        found.bytes += document.as_bytes().len() as u64;
-        let document = collection.shape.to_logical(document);
-        if let Some(validation) = &collection.validation
-            && !validation.is_off()
-            && !validation.complies(document, || engine.now())?
-        {
-            found.non_compliant += 1;
-        }
-        for (index, expected) in indexes.iter().zip(&mut expected) {
-            let Some(so_far) = *expected else { continue };
-            let entries = found.check_entries_of(record, document, index, &mut keys, snapshot);
-            *expected = found.unless_damaged(entries)?.map(|entries| so_far + entries);
+        found.bytes += inspected.bytes();
+        for (_, image) in rows {
+            let document = image.document();
+            if let Some(validation) = &collection.validation
+                && !validation.is_off()
+                && !validation.complies(document, || engine.now())?
+            {
+                found.non_compliant += 1;
+            }
+            for (index, expected) in indexes.iter().zip(&mut expected) {
+                let Some(so_far) = *expected else { continue };
+                let entries = found.check_entries_of(record, document, index, &mut keys, snapshot);
+                *expected = found.unless_damaged(entries)?.map(|entries| so_far + entries);
+            }
         }
     }
     for (index, expected) in indexes.iter().zip(expected) {
@@ -179,7 +175,7 @@ impl Validated {
         if self.damaged {
             return Ok(());
         }
-        let counted = snapshot.counter(&layout::counter_key(collection.id))?;
+        let counted = collection.home().counts(snapshot)?;
         if counted.count != self.records as i64 {
             self.note(format!("the stored count is {}, there are {} records", counted.count, self.records));
         }

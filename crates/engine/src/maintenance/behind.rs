@@ -22,17 +22,10 @@ use super::pending::{self, Left, Pending, wait_for_key};
 use crate::engine::Engine;
 use crate::ids::CollectionId;
 use crate::index::Index;
-use crate::layout::{self, STAMP_BYTES};
+use crate::layout;
 use crate::namespace::Namespace;
+use crate::records::{Overlay, Sight};
 use crate::unit::Unit;
-
-/// How a document is seen.
-pub(crate) enum Sight {
-    AsStored,
-    Other(Document),
-    /// It is to be deleted, so it is not there.
-    Gone,
-}
 
 /// Whom a read is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,34 +114,6 @@ impl Patches {
         Ok(())
     }
 
-    /// A record as it is seen; none where it is not there any more.
-    pub fn see_record(&self, stored: Bytes) -> Result<Option<Bytes>> {
-        let document = crate::operator::document_of(&stored);
-        match self.see(document)? {
-            Sight::AsStored => Ok(Some(stored)),
-            Sight::Gone => Ok(None),
-            Sight::Other(seen) => {
-                let mut bytes = Vec::with_capacity(STAMP_BYTES + seen.as_bytes().len());
-                bytes.extend_from_slice(&stored[..STAMP_BYTES]);
-                bytes.extend_from_slice(seen.as_bytes());
-                Ok(Some(Bytes::from(bytes)))
-            }
-        }
-    }
-
-    /// A document as it is seen.
-    fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
-        let mut seen: Option<Document> = None;
-        for lagging in &self.lagging {
-            match lagging.see(seen.as_ref().map_or(document, Document::as_raw))? {
-                Sight::AsStored => {}
-                Sight::Other(other) => seen = Some(other),
-                Sight::Gone => return Ok(Sight::Gone),
-            }
-        }
-        Ok(seen.map_or(Sight::AsStored, Sight::Other))
-    }
-
     /// Whether what is stored at a path may be old.
     fn concerns_path(&self, path: &str) -> bool {
         // A number may be a place in an array.
@@ -196,6 +161,20 @@ impl Patches {
             }
         };
         self.lagging.iter().map(of).collect()
+    }
+}
+
+impl Overlay for Patches {
+    fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
+        let mut seen: Option<Document> = None;
+        for lagging in &self.lagging {
+            match lagging.see(seen.as_ref().map_or(document, Document::as_raw))? {
+                Sight::AsStored => {}
+                Sight::Other(other) => seen = Some(other),
+                Sight::Gone => return Ok(Sight::Gone),
+            }
+        }
+        Ok(seen.map_or(Sight::AsStored, Sight::Other))
     }
 }
 

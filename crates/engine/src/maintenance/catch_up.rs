@@ -17,12 +17,12 @@ use super::group::Group;
 use super::holder_walk::HolderWalk;
 use super::holders::{Becomes, becomes, catch_up_holder};
 use super::pending::{self, Pending};
-use super::sources::document_of;
 use super::{Job, JobKind, Pattern};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::layout;
 use crate::operation::Operation;
+use crate::records::Records;
 use crate::unit::Unit;
 
 impl Engine {
@@ -123,6 +123,7 @@ impl CatchUp<'_> {
             let Some(collection) = target else { break };
             let mut walk =
                 HolderWalk::open(&collection, reference, pending.key.as_raw(), &snapshot, place.take());
+            let records = Records::new(collection.home(), &snapshot);
             let mut page: Vec<RecordId> = Vec::new();
             let mut ended = false;
             while page.len() < batch {
@@ -132,12 +133,10 @@ impl CatchUp<'_> {
                 };
                 self.check()?;
                 self.job.done.fetch_add(1, Ordering::Relaxed);
-                let stored = snapshot.get(Space::Records, &layout::record_key(collection.id, record))?;
-                let Some(stored) = stored else { continue };
-                let holder = document_of(&collection, &stored);
+                let Some(holder) = records.get(record.into())? else { continue };
                 // One that is as it must be needs no writing. If what it must be changes, there is another walk.
                 if !matches!(
-                    becomes(reference, holder.as_raw(), pending.key.as_raw(), &pending.left)?,
+                    becomes(reference, holder.document(), pending.key.as_raw(), &pending.left)?,
                     Becomes::Same
                 ) {
                     page.push(record);
@@ -279,9 +278,8 @@ mod tests {
         engine.carry_through(&running, &job, &old, &[found], Duration::ZERO).unwrap();
 
         let products = engine.collection(&namespace("products")).unwrap();
-        let stored =
-            engine.store.snapshot().get(Space::Records, &layout::record_key(products.id, RecordId(1)));
-        let product = document_of(&products, &stored.unwrap().unwrap());
-        assert_eq!(product.get("recent").and_then(RawValue::as_array).unwrap().iter().count(), 2);
+        let products = Records::new(products.home(), &engine.store.snapshot());
+        let product = products.get(RecordId(1).into()).unwrap().unwrap();
+        assert_eq!(product.document().get("recent").and_then(RawValue::as_array).unwrap().iter().count(), 2);
     }
 }

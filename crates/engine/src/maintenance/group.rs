@@ -17,11 +17,10 @@ use super::locks::group_lock;
 use super::pending::{self, Left, Room, is_read_by_others, room, wait_for_room};
 use super::sources::{Use, find_unique};
 use super::{Pattern, PatternId};
-use crate::layout;
 use crate::operator::ExecContext;
 use crate::plan::ReadRequest;
-use crate::planner;
 use crate::unit::Unit;
+use crate::{layout, planner};
 
 /// The states that a change has come to.
 #[derive(Default)]
@@ -310,8 +309,8 @@ impl<'g> Group<'g> {
             let mut context = ExecContext::new(&interrupt);
             while let Some(row) = executor.next_record(&mut context)? {
                 unit.engine.metrics.documents_examined.add(1);
-                if work.place_of(&collection, row.record).is_none() {
-                    all.push((row.record.0, rows(rollup, Some(row.document()))));
+                if work.place_of(&collection, row.id.record).is_none() {
+                    all.push((row.id.record.0, rows(rollup, Some(row.document()))));
                 }
             }
         }

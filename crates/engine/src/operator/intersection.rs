@@ -36,7 +36,7 @@ impl Intersection {
             other => return Ok(other),
         };
         match self.wanted {
-            Some(wanted) if row.record < wanted => {
+            Some(wanted) if row.id.record < wanted => {
                 self.stepped += 1;
                 if self.stepped == STEPS_PER_SEEK {
                     context.seeks += 1;
@@ -44,7 +44,7 @@ impl Intersection {
                 }
                 return Ok(Work::NeedTime);
             }
-            Some(wanted) if row.record == wanted => {
+            Some(wanted) if row.id.record == wanted => {
                 self.wanted = None;
                 self.stepped = 0;
                 self.next = 0;
@@ -53,7 +53,7 @@ impl Intersection {
             Some(_) => stats.failed[self.next] += 1,
             None => {}
         }
-        self.wanted = Some(row.record);
+        self.wanted = Some(row.id.record);
         self.stepped = 0;
         self.next = 1 - self.next;
         Ok(Work::NeedTime)

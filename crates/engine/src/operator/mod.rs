@@ -24,24 +24,19 @@ mod step;
 mod union;
 mod window;
 
-use std::sync::Arc;
-
 use kilim_error::Result;
 use kilim_query::interrupt;
-use kilim_storage::{Bytes, Snapshot};
 
 pub use executor::Executor;
-pub(crate) use fetch::read_record;
 pub(crate) use index_scan::STEPS_PER_SEEK;
-pub(crate) use row::document_of;
 pub use row::{Row, RowData};
 pub(crate) use sort_buffer::SortBuffer;
 pub use step::Step;
 
 use crate::figures::Figures;
-use crate::ids::{CollectionId, RecordId};
-use crate::maintenance::Patches;
+use crate::ids::RecordId;
 use crate::plan::{Node, Stats, StatsTree};
+use crate::records::Records;
 
 /// What a running plan may ask of its caller.
 pub struct ExecContext<'a> {
@@ -107,24 +102,13 @@ enum Kind {
 }
 
 /// What operators are made with.
-pub(crate) struct Source<'s> {
-    pub collection: CollectionId,
-    pub snapshot: &'s Snapshot,
+pub(crate) struct Source {
+    pub records: Records,
     pub allow_disk_use: bool,
-    /// What is pending for the records, in the same snapshot.
-    pub behind: Option<&'s Arc<Patches>>,
-}
-
-/// A record as it is seen; none where it is not there any more.
-fn seen(behind: Option<&Arc<Patches>>, stored: Bytes) -> Result<Option<Bytes>> {
-    match behind {
-        None => Ok(Some(stored)),
-        Some(behind) => behind.see_record(stored),
-    }
 }
 
 impl Operator {
-    pub(crate) fn new(node: &Node, source: &Source<'_>) -> Operator {
+    pub(crate) fn new(node: &Node, source: &Source) -> Operator {
         let input = |node: &Node| Box::new(Operator::new(node, source));
         let kind = match node {
             Node::Eof => Kind::Eof,

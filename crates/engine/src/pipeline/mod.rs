@@ -362,7 +362,7 @@ impl Prepared {
         let Some(collection) = &self.collection else { return Ok(planner::plan_nothing(&request)) };
         request.hint = collection.own_hint(request.hint);
         let input = PlannerInput {
-            id: collection.id,
+            home: collection.home(),
             indexes: &collection.indexes,
             cache: &collection.shared.plan_cache,
             clustered: collection.clustered,

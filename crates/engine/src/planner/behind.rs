@@ -24,7 +24,7 @@ pub(super) fn plan(
 ) -> Result<Plan> {
     let time = snapshot.commit_time();
     let of = |node: Node, request: ReadRequest| {
-        let mut plan = Plan::of(input.id, input.indexes, node, request);
+        let mut plan = Plan::of(input.home, input.indexes, node, request);
         plan.behind = Some(behind.clone());
         plan
     };

@@ -8,6 +8,7 @@ use kilim_storage::Snapshot;
 use super::Plan;
 use crate::operator::{Executor, Operator, Source};
 use crate::plan::{Followed, Node};
+use crate::records::Records;
 
 /// Begins to run a plan; one that was tried goes on where its trial ended.
 pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
@@ -17,12 +18,8 @@ pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
         (stats.total_keys_examined(), stats.total_docs_examined())
     });
     let (root, buffered) = started.unwrap_or_else(|| {
-        let source = Source {
-            collection: plan.collection,
-            snapshot: &snapshot,
-            allow_disk_use: plan.request.allow_disk_use,
-            behind: plan.behind.as_ref(),
-        };
+        let records = Records::new(plan.home, &snapshot).through(plan.behind.as_ref());
+        let source = Source { records, allow_disk_use: plan.request.allow_disk_use };
         (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
     });
     note_use(&plan.root);

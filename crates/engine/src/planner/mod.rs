@@ -25,11 +25,12 @@ use crate::index::Index;
 use crate::maintenance::Patches;
 use crate::operator::{Operator, Row};
 use crate::plan::{Known, Node, PlanCache, Purpose, ReadRequest, Trial, by_distinct_keys, by_id, solutions};
+use crate::records::{self, Home};
 
 /// What the planner knows of a collection. `None` in place of it means: there is no such collection.
 #[derive(Clone, Copy)]
 pub struct PlannerInput<'a> {
-    pub id: CollectionId,
+    pub home: Home,
     pub indexes: &'a Arc<[Arc<Index>]>,
     pub cache: &'a PlanCache,
     /// Records come in the order of `_id`.
@@ -51,7 +52,7 @@ impl<'a> PlannerInput<'a> {
 
 /// How a request is read.
 pub struct Plan {
-    pub collection: CollectionId,
+    pub home: Home,
     pub root: Arc<Node>,
     pub request: ReadRequest,
     /// The candidates that lost, for explain.
@@ -72,7 +73,12 @@ pub fn plan_nothing(request: &ReadRequest) -> Plan {
         Purpose::Documents => Node::Eof,
         Purpose::Count => Node::Count { skip: 0, limit: None, input: Box::new(Node::Eof) },
     };
-    Plan::of(CollectionId(0), &Arc::from([]), node, request.clone())
+    Plan::of(
+        Home { collection: CollectionId(0), shape: records::Shape::Plain },
+        &Arc::from([]),
+        node,
+        request.clone(),
+    )
 }
 
 /// Chooses how to read.
@@ -84,10 +90,10 @@ pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snaps
     let known = input.known();
     // Most reads of most applications are by `_id`; nothing else is looked at for them.
     if let Some(node) = by_id(&known, &request) {
-        return Ok(Plan::of(input.id, input.indexes, node, request));
+        return Ok(Plan::of(input.home, input.indexes, node, request));
     }
     if let Some(node) = by_distinct_keys(&known, &request, snapshot.commit_time()) {
-        return Ok(Plan::of(input.id, input.indexes, node, request));
+        return Ok(Plan::of(input.home, input.indexes, node, request));
     }
     if request.distinct.as_ref().is_some_and(|distinct| distinct.nulls_apart) {
         // From keys it would not tell null from nothing.
@@ -96,15 +102,15 @@ pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snaps
     let mut found = solutions(&known, &request, snapshot.commit_time())?;
     if found.len() == 1 {
         let node = found.pop().expect("one solution");
-        return Ok(Plan::of(input.id, input.indexes, node, request));
+        return Ok(Plan::of(input.home, input.indexes, node, request));
     }
     trial::choose(input, request, found, snapshot)
 }
 
 impl Plan {
-    fn of(collection: CollectionId, indexes: &Arc<[Arc<Index>]>, root: Node, request: ReadRequest) -> Plan {
+    fn of(home: Home, indexes: &Arc<[Arc<Index>]>, root: Node, request: ReadRequest) -> Plan {
         Plan {
-            collection,
+            home,
             root: Arc::new(root),
             request,
             rejected: Vec::new(),

@@ -18,9 +18,9 @@ use kilim_storage::Snapshot;
 
 use super::{Plan, PlannerInput};
 use crate::figures::Figures;
-use crate::layout;
 use crate::operator::{ExecContext, Operator, Row, STEPS_PER_SEEK, Source, Work};
 use crate::plan::{Node, ReadRequest, Remembered, Shape, StatsTree, Trial, signature};
+use crate::records::Records;
 
 /// Rows that end a trial: a first batch.
 const TRIAL_ROWS_MAX: u64 = 101;
@@ -58,12 +58,8 @@ pub(super) fn choose(
     solutions: Vec<Node>,
     snapshot: &Snapshot,
 ) -> Result<Plan> {
-    let source = Source {
-        collection: input.id,
-        snapshot,
-        allow_disk_use: request.allow_disk_use,
-        behind: input.behind,
-    };
+    let records = Records::new(input.home, snapshot).through(input.behind);
+    let source = Source { records, allow_disk_use: request.allow_disk_use };
     let rows_max = request.limit.map_or(TRIAL_ROWS_MAX, |limit| limit.clamp(1, TRIAL_ROWS_MAX));
     let shape = Shape::of(&request);
     let signatures: Vec<String> = solutions.iter().map(signature).collect();
@@ -81,7 +77,7 @@ pub(super) fn choose(
         input.cache.forget(&shape);
     }
     let mut candidates: Vec<Candidate> = nodes.iter().map(|node| Candidate::new(node, &source)).collect();
-    let records = snapshot.counter(&layout::counter_key(input.id))?.count;
+    let records = input.home.counts(snapshot)?.count;
     let part = (records.max(0) as f64 * TRIAL_COLLECTION_PART) as u64;
     run_trial(&mut candidates, rows_max, part.max(TRIAL_WORKS_MIN), &mut context)?;
     let trials: Vec<Trial> = candidates.iter().map(Candidate::report).collect();
@@ -131,7 +127,7 @@ fn plan_of(
     trials: Vec<Trial>,
 ) -> Plan {
     Plan {
-        collection: input.id,
+        home: input.home,
         root: winner.node,
         request,
         rejected,
@@ -199,7 +195,7 @@ fn run_trial(
 }
 
 impl Candidate {
-    fn new(node: &Arc<Node>, source: &Source<'_>) -> Candidate {
+    fn new(node: &Arc<Node>, source: &Source) -> Candidate {
         Candidate {
             node: node.clone(),
             operator: Box::new(Operator::new(node, source)),

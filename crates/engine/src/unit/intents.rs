@@ -3,29 +3,27 @@
 use std::ops::Bound;
 
 use kilim_error::{Error, Result};
-use kilim_storage::{Bytes, Direction, Snapshot, Space, Wait};
+use kilim_storage::{Direction, Snapshot, Space, Wait};
 
 use super::{Unit, Work};
-use crate::ids::{CollectionId, RecordId};
+use crate::catalog::Collection;
+use crate::ids::RecordId;
 use crate::layout;
 use crate::maintenance::Contended;
+use crate::records::{self, Image, RowId};
 
 impl Unit<'_> {
-    /// Takes the intent on a record and reads its newest version, commit time included. `None`: gone.
-    pub(crate) fn lock_record(
-        &mut self,
-        collection: CollectionId,
-        record: RecordId,
-    ) -> Result<Option<Bytes>> {
-        let key = layout::record_key(collection, record);
-        self.lock(Space::Records, &key)?;
+    /// Takes the intent on a row's record and reads its newest version. `None`: gone.
+    pub(crate) fn lock_record(&mut self, collection: &Collection, row: RowId) -> Result<Option<Image>> {
+        let home = collection.home();
+        let (space, key) = records::lock_key(home, row);
+        self.lock(space, &key)?;
         let in_transaction = self.is_transaction();
         let transaction = self.transaction();
-        if in_transaction {
-            transaction.check_unchanged(Space::Records, &key)?;
-            return transaction.get(Space::Records, &key);
+        match in_transaction {
+            true => records::unchanged_in(transaction, home, row),
+            false => records::newest(transaction, home, row),
         }
-        transaction.latest(Space::Records, &key)
     }
 
     /// Takes the intent on a unique key and says who holds the key, if anyone.

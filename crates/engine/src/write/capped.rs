@@ -4,8 +4,6 @@
 //! batch is handed in. So sizes are exact, records become visible in the order of their numbers, and a tailable
 //! cursor that has seen a record never misses one before it.
 
-use std::ops::Bound;
-
 use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Direction, Space};
@@ -14,8 +12,9 @@ use super::Before;
 use crate::catalog::{Capped, Collection};
 use crate::ids::RecordId;
 use crate::layout;
-use crate::maintenance::{Sight, see_newest};
+use crate::maintenance::see_newest;
 use crate::namespace::Namespace;
+use crate::records::{self, Sight};
 use crate::unit::Unit;
 
 /// A document that goes for a new one.
@@ -42,7 +41,7 @@ pub(crate) fn make_room(
 ) -> Result<Vec<Evicted>> {
     unit.hold_for_batch(Space::Meta, &layout::counter_key(collection.id))?;
     let snapshot = unit.newest_snapshot()?;
-    let counted = snapshot.counter(&layout::counter_key(collection.id))?;
+    let counted = collection.home().counts(&snapshot)?;
     let mut documents = counted.count + 1;
     let mut bytes = counted.bytes + document.as_bytes().len() as i64;
     let mut oldest = Vec::new();
@@ -52,26 +51,17 @@ pub(crate) fn make_room(
     // With nothing written yet, the unit sees what is published: the first record there is the oldest for good, since
     // new ones come behind and the counter is held.
     let publishes = unit.transaction().is_empty();
-    let lower = layout::record_key(collection.id, collection.oldest_in(&snapshot));
-    let upper = layout::record_key(collection.id, RecordId(u64::MAX));
-    let scan = snapshot.scan(
-        Space::Records,
-        Bound::Included(&lower[..]),
-        Bound::Included(&upper[..]),
-        Direction::Forward,
-    );
-    for entry in scan {
+    let from = collection.oldest_in(&snapshot);
+    for record in records::ids(&snapshot, collection.id, from.., Direction::Forward) {
         if !capped.is_exceeded_by(bytes, documents) {
             break;
         }
-        let record = layout::record_id_of(&entry?.0);
+        let record = record?;
         if publishes && oldest.is_empty() {
             collection.note_oldest(record, snapshot.commit_time());
         }
-        let Some(newest) = unit.lock_record(collection.id, record)? else { continue };
-        // SAFETY: records hold documents that passed validation.
-        let stored = unsafe { RawDocument::from_validated(&newest[layout::STAMP_BYTES..]) };
-        let stored = collection.shape.to_logical(stored);
+        let Some(newest) = unit.lock_record(collection, record.into())? else { continue };
+        let stored = newest.document();
         documents -= 1;
         bytes -= stored.as_bytes().len() as i64;
         let seen = match see_newest(unit, &collection.namespace, stored)? {

@@ -14,10 +14,9 @@ use super::capped;
 use super::validity::check_valid;
 use crate::catalog::{Collection, RecordId};
 use crate::index::{Index, KeySet, duplicate_key, index_entry, keys_of};
-use crate::layout;
-use crate::limits;
 use crate::maintenance::{self, carry};
 use crate::unit::Unit;
+use crate::{layout, limits, records};
 
 /// A document before its change.
 #[derive(Clone, Copy)]
@@ -154,7 +153,7 @@ pub(crate) fn put_new(
     }
     touch_building(collection, record, Some(document))?;
 
-    put_record(unit, collection, record, document);
+    records::put(unit.transaction(), collection.home(), record.into(), document);
     let transaction = unit.transaction();
     let mut inserted = 0;
     for (index, keys) in collection.indexes.iter().zip(&entries) {
@@ -196,7 +195,7 @@ pub(crate) fn put_changed(
     }
     touch_building(collection, record, Some(after))?;
 
-    put_record(unit, collection, record, after);
+    records::put(unit.transaction(), collection.home(), record.into(), after);
     let transaction = unit.transaction();
     let (mut inserted, mut deleted) = (0, 0);
     for (index, old, new) in &changes {
@@ -242,7 +241,7 @@ pub(crate) fn put_removed(
             deleted += 1;
         }
     }
-    transaction.delete(Space::Records, &layout::record_key(collection.id, record));
+    records::remove(transaction, collection.home(), record.into());
     transaction.add(&layout::counter_key(collection.id), -1, -(before.as_bytes().len() as i64));
     unit.figures.keys_deleted += deleted;
     unit.engine.metrics.documents_deleted.add(1);
@@ -307,15 +306,6 @@ fn touch_building(collection: &Collection, record: RecordId, after: Option<RawDo
         building.touch(record, after)?;
     }
     Ok(())
-}
-
-fn put_record(unit: &mut Unit<'_>, collection: &Collection, record: RecordId, document: RawDocument<'_>) {
-    let stored = collection.shape.to_stored(document);
-    let mut value = Vec::with_capacity(layout::STAMP_BYTES + stored.len());
-    value.extend_from_slice(&[0; layout::STAMP_BYTES]);
-    value.extend_from_slice(&stored);
-    let key = layout::record_key(collection.id, record).to_vec();
-    unit.transaction().put(Space::Records, key, value);
 }
 
 fn put_entry(

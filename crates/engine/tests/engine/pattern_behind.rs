@@ -98,12 +98,11 @@ fn kill_jobs(db: &Db) {
 fn stored_names(db: &Db) -> Vec<String> {
     let collection = db.engine.collection(&ns("orders")).unwrap();
     let snapshot = db.engine.store.snapshot();
-    let lower = kilim_engine::layout::record_key(collection.id, kilim_engine::ids::RecordId(0));
-    let upper = kilim_engine::layout::record_key(collection.id, kilim_engine::ids::RecordId(u64::MAX));
+    let (lower, upper) = (collection.id.0.to_be_bytes(), (collection.id.0 + 1).to_be_bytes());
     let scan = snapshot.scan(
         kilim_storage::Space::Records,
         std::ops::Bound::Included(&lower[..]),
-        std::ops::Bound::Included(&upper[..]),
+        std::ops::Bound::Excluded(&upper[..]),
         kilim_storage::Direction::Forward,
     );
     scan.map(|entry| {

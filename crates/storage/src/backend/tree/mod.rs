@@ -19,6 +19,7 @@
 mod checkpoint;
 mod compact;
 mod copy;
+mod damage;
 mod ingest;
 pub(crate) mod open;
 mod pages;
@@ -42,10 +43,12 @@ use crate::tree::superblock::Superblock;
 use kilim_error::{Error, Result, StorageError};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use damage::Damage;
 use spans::Spans;
 
 pub(crate) use open::Memory;
@@ -79,6 +82,8 @@ pub(crate) struct TreeBackend {
     dead: Mutex<BTreeSet<TreeName>>,
     /// Why the last checkpoint failed, until one succeeds.
     trouble: Mutex<Option<Trouble>>,
+    /// Trees that the last checkpoint could not merge.
+    damage: Mutex<Damage>,
     /// Tells a writer that waits for room in the tables.
     checkpointed: Condvar,
     waiting: Mutex<()>,
@@ -139,6 +144,19 @@ impl Tables {
         &self.spaces[space.at()]
     }
 
+    /// The newest rows of a tree, deletions included. For tables that are no longer written.
+    fn rows_of(&self, name: TreeName) -> impl Iterator<Item = (Space, &Bytes, Option<&Bytes>)> {
+        let spaces = Space::ALL.into_iter().filter(move |space| *space as u8 == name.space);
+        spaces.flat_map(move |space| {
+            // The tree of `Meta` has all of its keys.
+            let first = name.prefix.to_be_bytes();
+            let from = if space == Space::Meta { Bound::Unbounded } else { Bound::Included(&first[..]) };
+            let rows = self.space(space).newest(from);
+            let of_tree = rows.take_while(move |(key, _)| TreeName::of(space, key) == name);
+            of_tree.map(move |(key, value)| (space, key, value))
+        })
+    }
+
     fn bytes(&self) -> usize {
         self.spaces.iter().map(|table| table.bytes()).sum()
     }
@@ -177,9 +195,14 @@ impl TreeBackend {
     /// Whether the tables are so far over their size that writers should wait for a checkpoint that can be
     /// expected to end.
     fn is_full(&self) -> bool {
-        self.state.read().active.bytes() > 2 * self.tables_bytes_max
+        self.bytes_to_merge() > 2 * self.tables_bytes_max
             && self.trouble.lock().is_none()
             && self.deadline.lock().is_none()
+    }
+
+    /// What a checkpoint can make room of: the rows of damaged trees stay in memory.
+    fn bytes_to_merge(&self) -> usize {
+        self.state.read().active.bytes().saturating_sub(self.damage.lock().bytes())
     }
 
     fn is_scarce(&self) -> bool {
@@ -189,22 +212,23 @@ impl TreeBackend {
     /// Whether a checkpoint is due.
     fn is_due(&self) -> bool {
         if let Some(trouble) = &*self.trouble.lock() {
-            // What was damaged stays damaged, until its tree is dropped; space may come back any time.
+            // Space may come back any time.
             let patience = match trouble.error {
                 StorageError::OutOfSpace { .. } => RETRY_AFTER,
                 _ => 30 * RETRY_AFTER,
             };
             return trouble.at.elapsed() > patience;
         }
+        let bytes = self.bytes_to_merge();
         let state = self.state.read();
-        let bytes = state.active.bytes();
         let age = state.active.made.elapsed();
         state.frozen.is_some()
             || bytes >= self.tables_bytes_max
             || state.active.skipped.load(Ordering::Relaxed) >= SKIPPED_MAX
             || (age >= AGE_MAX_LARGE && bytes >= LARGE_BYTES)
-            || (age >= AGE_MAX && !state.active.is_empty())
-            || (age >= AGE_MAX_SCARCE && !state.active.is_empty() && self.is_scarce())
+            || (age >= AGE_MAX && bytes > 0)
+            || (age >= AGE_MAX_SCARCE && bytes > 0 && self.is_scarce())
+            || self.damage.lock().is_due()
     }
 }
 
@@ -261,13 +285,17 @@ impl Backend for TreeBackend {
         match &*self.trouble.lock() {
             // Short of space, the tables still take what fits them.
             Some(Trouble { error: StorageError::OutOfSpace { .. }, .. })
-                if self.state.read().active.bytes() < self.tables_bytes_max / 2 =>
+                if self.bytes_to_merge() < self.tables_bytes_max / 2 =>
             {
                 Ok(())
             }
             Some(trouble) => Err(trouble.error.clone().into()),
             None => Ok(()),
         }
+    }
+
+    fn check_trees(&self, writes: &[Write]) -> Result<()> {
+        self.damage.lock().check(writes)
     }
 
     fn ingest(&self, space: Space, rows: &mut Sorted, exclusively: &mut Exclusively) -> Result<()> {
@@ -305,7 +333,11 @@ impl Backend for TreeBackend {
             tracing::warn!(%error, "the store is closed without a checkpoint; the journal is replayed at the next start");
             return self.journal.close();
         }
-        Ok(())
+        match self.state.read().active.is_empty() {
+            true => Ok(()),
+            // Rows of a damaged tree.
+            false => self.journal.close(),
+        }
     }
 
     fn hold(&self) -> Result<Held> {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::Space;
+use kilim_storage::{Bytes, Space};
 
 use super::duplicate::duplicate_key;
 use super::unit::Unit;
@@ -312,11 +312,8 @@ fn touch_building(collection: &Collection, record: RecordId, after: Option<RawDo
 
 fn put_record(unit: &mut Unit<'_>, collection: &Collection, record: RecordId, document: RawDocument<'_>) {
     let stored = collection.shape.to_stored(document);
-    let mut value = Vec::with_capacity(layout::STAMP_BYTES + stored.len());
-    value.extend_from_slice(&[0; layout::STAMP_BYTES]);
-    value.extend_from_slice(&stored);
-    let key = layout::record_key(collection.id, record).to_vec();
-    unit.transaction().put(Space::Records, key, value);
+    let value = Bytes::fused(&[0; layout::STAMP_BYTES], &stored);
+    unit.transaction().put(Space::Records, layout::record_key(collection.id, record), value);
 }
 
 fn put_entry(

@@ -382,7 +382,7 @@ impl TreeBackend {
             let state = self.state.read();
             (state.sequence + 1, state.commit_time)
         };
-        match self.journal.append(sequence, commit_time, &[&super::encode_epoch(epoch)], true) {
+        match self.journal.append(sequence, commit_time, &[&super::payload::encode_epoch(epoch)], true) {
             Ok(_) => {
                 self.state.write().sequence = sequence;
                 Ok(())

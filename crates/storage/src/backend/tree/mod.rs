@@ -23,6 +23,7 @@ mod damage;
 mod ingest;
 pub(crate) mod open;
 mod pages;
+mod payload;
 #[cfg(test)]
 mod simulation;
 mod spans;
@@ -49,9 +50,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use damage::Damage;
+use payload::Payload;
 use spans::Spans;
 
 pub(crate) use open::Memory;
+pub(crate) use payload::{decode, decode_epoch};
 pub(crate) use view::{TreeRows, TreeView};
 
 /// Scans that passed this many deletions in the active tables have a checkpoint made, which ends them.
@@ -89,7 +92,7 @@ pub(crate) struct TreeBackend {
     waiting: Mutex<()>,
     /// Checkpoints give up past this time, because the store is being closed.
     deadline: Mutex<Option<Instant>>,
-    payload: Mutex<Vec<u8>>,
+    payload: Mutex<Payload>,
     tables_bytes_max: usize,
     /// With less free than this, checkpoints do not wait: what was deleted must come back.
     scarce_bytes: u64,
@@ -254,13 +257,9 @@ impl Backend for TreeBackend {
         };
         {
             let mut payload = self.payload.lock();
-            payload.clear();
-            batch.iter().for_each(|write| encode(write, &mut payload));
-            self.journal.append(sequence, commit_time, &[&payload], sync).map_err(from_append)?;
-            // A rare large batch leaves no large buffer behind.
-            if payload.capacity() > 4 << 20 {
-                *payload = Vec::new();
-            }
+            payload.encode(&batch);
+            self.journal.append(sequence, commit_time, &payload.parts(&batch), sync).map_err(from_append)?;
+            payload.shrink();
         }
         active.insert(batch.iter().copied(), sequence);
         let mut state = self.state.write();
@@ -356,59 +355,6 @@ impl Backend for TreeBackend {
     fn disk_bytes(&self) -> u64 {
         self.file.file.allocated_bytes().unwrap_or(0) + self.journal.bytes_on_disk()
     }
-}
-
-/// On disk, in the journal: the space's number with the highest bit set for a deletion, the lengths of key (u16)
-/// and value (u32, not for a deletion), key, value.
-fn encode(write: &Write, out: &mut Vec<u8>) {
-    let deletion = if write.value.is_none() { DELETION } else { 0 };
-    out.push(write.space as u8 | deletion);
-    out.extend_from_slice(&(write.key.len() as u16).to_le_bytes());
-    if let Some(value) = &write.value {
-        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
-    }
-    out.extend_from_slice(&write.key);
-    if let Some(value) = &write.value {
-        out.extend_from_slice(value);
-    }
-}
-
-/// On disk.
-const DELETION: u8 = 1 << 7;
-
-/// On disk, in the journal: a batch without writes begins with this number, which no space has, and an epoch (u64)
-/// follows that the file had reached before.
-const EPOCH: u8 = 0x7f;
-
-fn encode_epoch(epoch: u64) -> [u8; 9] {
-    let mut out = [EPOCH; 9];
-    out[1..].copy_from_slice(&epoch.to_le_bytes());
-    out
-}
-
-pub(crate) fn decode_epoch(payload: &[u8]) -> Option<u64> {
-    let epoch = payload.strip_prefix(&[EPOCH])?;
-    Some(u64::from_le_bytes(epoch.try_into().ok()?))
-}
-
-/// The writes of a batch, or `None` if it is not one that [`encode`] makes.
-pub(crate) fn decode(mut payload: &[u8]) -> Option<Vec<Write>> {
-    let mut writes = Vec::new();
-    while let Some((&tag, rest)) = payload.split_first() {
-        let space = *Space::ALL.get(usize::from(tag & !DELETION))?;
-        let (key_bytes, mut rest) = rest.split_first_chunk::<2>()?;
-        let mut value_bytes = None;
-        if tag & DELETION == 0 {
-            let (bytes, behind) = rest.split_first_chunk::<4>()?;
-            value_bytes = Some(u32::from_le_bytes(*bytes) as usize);
-            rest = behind;
-        }
-        let (key, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*key_bytes)))?;
-        let (value, rest) = rest.split_at_checked(value_bytes.unwrap_or(0))?;
-        writes.push(Write { space, key: Bytes::from(key), value: value_bytes.map(|_| Bytes::from(value)) });
-        payload = rest;
-    }
-    Some(writes)
 }
 
 /// No room for a segment: nothing was written, and room may come back.

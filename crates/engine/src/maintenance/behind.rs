@@ -20,18 +20,12 @@ use super::Pattern;
 use super::holders::{Becomes, becomes};
 use super::pending::{self, Left, Pending, wait_for_key};
 use crate::engine::Engine;
+use crate::ids::CollectionId;
 use crate::index::Index;
-use crate::layout::{self, STAMP_BYTES};
+use crate::layout;
 use crate::namespace::Namespace;
-use crate::write::Unit;
-
-/// How a document is seen.
-pub(crate) enum Sight {
-    AsStored,
-    Other(Document),
-    /// It is to be deleted, so it is not there.
-    Gone,
-}
+use crate::records::{Overlay, Sight};
+use crate::unit::Unit;
 
 /// Whom a read is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,10 +61,11 @@ enum Becoming {
 }
 
 impl Patches {
-    /// What is pending for a collection's documents; none where nothing is, at the cost of a glance.
+    /// What is pending for a collection's documents; none where nothing is, at the cost of a glance. The collection is
+    /// named by its id: it may have been renamed since the reader found it.
     pub fn of(
         engine: &Engine,
-        namespace: &Namespace,
+        collection: CollectionId,
         snapshot: &Snapshot,
         audience: Audience,
     ) -> Result<Option<Arc<Patches>>> {
@@ -78,9 +73,12 @@ impl Patches {
         if !engine.lag.may_show(time) {
             return Ok(None);
         }
+        let (catalog, registry) = engine.in_force();
+        // One that a transaction has made is nobody's target yet.
+        let Some(collection) = catalog.by_id(collection) else { return Ok(None) };
         let mut behind = Patches { lagging: Vec::new(), paths: Vec::new(), removes: false };
-        for pattern in engine.patterns().of(&namespace.database) {
-            if pattern.target == *namespace
+        for pattern in registry.of(&collection.namespace.database) {
+            if pattern.target == collection.namespace
                 && is_patched(pattern, audience)
                 && engine.lag.may_show_of(pattern.id, time)
             {
@@ -114,34 +112,6 @@ impl Patches {
         self.paths.extend(pattern.declaration.maintained_paths());
         self.lagging.push(lagging);
         Ok(())
-    }
-
-    /// A record as it is seen; none where it is not there any more.
-    pub fn see_record(&self, stored: Bytes) -> Result<Option<Bytes>> {
-        let document = crate::operator::document_of(&stored);
-        match self.see(document)? {
-            Sight::AsStored => Ok(Some(stored)),
-            Sight::Gone => Ok(None),
-            Sight::Other(seen) => {
-                let mut bytes = Vec::with_capacity(STAMP_BYTES + seen.as_bytes().len());
-                bytes.extend_from_slice(&stored[..STAMP_BYTES]);
-                bytes.extend_from_slice(seen.as_bytes());
-                Ok(Some(Bytes::from(bytes)))
-            }
-        }
-    }
-
-    /// A document as it is seen.
-    fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
-        let mut seen: Option<Document> = None;
-        for lagging in &self.lagging {
-            match lagging.see(seen.as_ref().map_or(document, Document::as_raw))? {
-                Sight::AsStored => {}
-                Sight::Other(other) => seen = Some(other),
-                Sight::Gone => return Ok(Sight::Gone),
-            }
-        }
-        Ok(seen.map_or(Sight::AsStored, Sight::Other))
     }
 
     /// Whether what is stored at a path may be old.
@@ -191,6 +161,20 @@ impl Patches {
             }
         };
         self.lagging.iter().map(of).collect()
+    }
+}
+
+impl Overlay for Patches {
+    fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
+        let mut seen: Option<Document> = None;
+        for lagging in &self.lagging {
+            match lagging.see(seen.as_ref().map_or(document, Document::as_raw))? {
+                Sight::AsStored => {}
+                Sight::Other(other) => seen = Some(other),
+                Sight::Gone => return Ok(Sight::Gone),
+            }
+        }
+        Ok(seen.map_or(Sight::AsStored, Sight::Other))
     }
 }
 

@@ -13,6 +13,7 @@ use super::declare::read_only;
 use super::drop::without_fields;
 use super::fill::Refresh;
 use super::group::{Group, Groups};
+use super::groups::DeferredDeltas;
 use super::pending::Leaving;
 use super::refusal::about;
 use super::sources::{Newest, Use, find_unique, read_newest};
@@ -21,8 +22,8 @@ use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::validation::check_valid;
-use crate::write::{Before, Unit, door};
+use crate::unit::Unit;
+use crate::write::{Before, check_valid, door};
 
 /// What came of it.
 #[derive(Debug)]
@@ -91,6 +92,8 @@ pub(super) struct Work {
     stored: Option<Document>,
     /// Groups are changed at the commit, not now.
     defers: bool,
+    /// What the statements of the transaction that commits left for its groups, and has not come to them yet.
+    pub deferred: DeferredDeltas,
 }
 
 /// Carries a change of a user's document through the patterns of its database, and writes everything.
@@ -187,10 +190,8 @@ pub(crate) fn carry_deferred(unit: &mut Unit<'_>) -> Result<()> {
     for database in databases {
         let patterns: Arc<[Arc<Pattern>]> = registry.of(&database).to_vec().into();
         let mut work = Work::new(patterns);
-        let own = deferred.iter().filter(|one| one.database == database);
-        groups::take_up(unit, &mut work, own)?;
-        work.run(unit)?;
-        work.write(unit, &|_| false)?;
+        work.deferred = groups::merge(deferred.iter().filter(|one| one.database == database));
+        work.finish(unit)?;
     }
     Ok(())
 }
@@ -205,6 +206,7 @@ impl Work {
             leaving: Leaving::default(),
             stored: None,
             defers: false,
+            deferred: DeferredDeltas::default(),
         }
     }
 

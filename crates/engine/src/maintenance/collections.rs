@@ -4,25 +4,26 @@
 //! A dropped target takes its patterns along, and a renamed one too, to its new name. All of it happens while the
 //! collections are held whole: nobody begins to refer to what is about to go.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use kilim_bson::{RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Kind, OnSourceDelete, Reference};
-use kilim_storage::{Direction, Durability, Snapshot, Space};
+use kilim_storage::{Direction, Durability, Snapshot};
 
 use super::definitions::{definitions_of, refuse_change};
 use super::holders::restricted;
 use super::look::find_by_unique;
-use super::sources::{Use, document_of, find_unique, read_newest};
+use super::sources::{Use, find_unique, read_newest};
 use super::{Contended, Pattern, PatternId, PatternState, Registry};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
-use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::{Before, Unit, door};
+use crate::records;
+use crate::records::Records;
+use crate::unit::Unit;
+use crate::write::{Before, door};
 
 /// Record ids that are held in memory at once.
 const BATCH: usize = 1000;
@@ -88,9 +89,9 @@ impl Engine {
     ) -> Result<()> {
         let Some(target) = self.collection(&pattern.target) else { return Ok(()) };
         let field = &*reference.foreign_field;
-        scan(snapshot, target.id, |stored| {
+        for row in Records::new(target.home(), snapshot).all() {
             operation.check()?;
-            let holder = document_of(&target, stored);
+            let holder = row?.1.document().to_document();
             for key in reference.references(holder.as_raw()) {
                 let stays = match staying {
                     Some(staying) => find_by_unique(snapshot, staying, field, key.as_raw())?.is_some(),
@@ -100,8 +101,8 @@ impl Engine {
                     return Err(restricted(pattern, reference, &holder, &key));
                 }
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     /// Ends the patterns that maintain fields of a collection which the caller holds. Definitions that are not in force
@@ -261,10 +262,11 @@ impl Engine {
                 }
             })
         })?;
-        scan(snapshot, new.id, |stored| {
-            let document = document_of(new, stored);
-            change(unit, |unit| put(unit, collection, document.as_raw()))
-        })
+        for row in Records::new(new.home(), snapshot).all() {
+            let (_, image) = row?;
+            change(unit, |unit| put(unit, collection, image.document()))?;
+        }
+        Ok(())
     }
 
     /// Visits the records of a collection that its holder holds whole, a batch at a time.
@@ -277,12 +279,8 @@ impl Engine {
         let mut next = RecordId(0);
         loop {
             operation.check()?;
-            let (lower, upper) =
-                (layout::record_key(collection, next), layout::record_key(collection, RecordId(u64::MAX)));
-            let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
-            let rows = self.store.snapshot().scan(Space::Records, bounds.0, bounds.1, Direction::Forward);
-            let records: Vec<RecordId> =
-                rows.take(BATCH).map(|row| Ok(layout::record_id_of(&row?.0))).collect::<Result<_>>()?;
+            let ids = records::ids(&self.store.snapshot(), collection, next.., Direction::Forward);
+            let records: Vec<RecordId> = ids.take(BATCH).collect::<Result<_>>()?;
             let Some(last) = records.last() else { return Ok(()) };
             next = RecordId(last.0 + 1);
             records.into_iter().try_for_each(&mut visit)?;
@@ -320,21 +318,6 @@ fn restricting(patterns: &[Arc<Pattern>]) -> impl Iterator<Item = (&Arc<Pattern>
         }
         _ => None,
     })
-}
-
-/// Visits the stored documents of a collection.
-fn scan(
-    snapshot: &Snapshot,
-    collection: CollectionId,
-    mut visit: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let lower = layout::record_key(collection, RecordId(0));
-    let upper = layout::record_key(collection, RecordId(u64::MAX));
-    let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
-    for row in snapshot.scan(Space::Records, bounds.0, bounds.1, Direction::Forward) {
-        visit(&row?.1)?;
-    }
-    Ok(())
 }
 
 /// One change of a document, tried until nobody is in its way.

@@ -16,7 +16,6 @@ use super::{Pattern, PatternId, PatternState};
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::index::{Index, IndexSpec, KeyPart};
-use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 
@@ -249,7 +248,7 @@ impl Engine {
             Some(collection) => {
                 // Writers let go of a collection when their commits are queued, which is before they are published.
                 self.store.settle(Durability::Relaxed)?;
-                let counter = self.store.snapshot().counter(&layout::counter_key(collection.id))?;
+                let counter = collection.home().counts(&self.store.snapshot())?;
                 Ok(counter.count == 0)
             }
         }

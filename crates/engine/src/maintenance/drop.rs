@@ -15,7 +15,8 @@ use crate::engine::Engine;
 use crate::index::{Index, IndexId, IndexSpec};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::{Before, Unit, door};
+use crate::unit::Unit;
+use crate::write::{Before, door};
 
 impl Engine {
     /// Drops a pattern once nothing is pending of it: its fields stay as plain ones, and they are true.

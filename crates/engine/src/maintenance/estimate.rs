@@ -4,23 +4,21 @@
 //! Where a collection is small, that is all of it, and the numbers are exact.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, Value, doc, encode_value};
 use kilim_error::Result;
 use kilim_patterns::{Kind, Reference, Rollup, Row};
-use kilim_storage::{Direction, Snapshot, Space};
+use kilim_storage::{Direction, Snapshot};
 
 use super::Pattern;
 use super::groups::rows;
 use super::look::{count_of, find_by_unique};
-use super::sources::document_of;
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
-use crate::layout;
 use crate::operation::Operation;
+use crate::records::Records;
 
 /// Places of a collection that are looked at, and documents read at each.
 const PLACES: u64 = 64;
@@ -115,15 +113,12 @@ impl Look<'_> {
         let places = if whole { 1 } else { PLACES };
         let run = if whole { usize::MAX } else { RUN };
         let next = collection.shared.next_record.load(Ordering::Relaxed).max(1);
-        let upper = layout::record_key(collection.id, RecordId(u64::MAX));
+        let records = Records::new(collection.home(), &self.snapshot);
         for place in 0..places {
             self.operation.check()?;
-            let lower = layout::record_key(collection.id, RecordId(next / places * place));
-            let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
-            let scan = self.snapshot.scan(Space::Records, bounds.0, bounds.1, Direction::Forward);
-            for entry in scan.take(run) {
-                let (_, stored) = entry?;
-                sample.documents.push(document_of(collection, &stored));
+            let from = RecordId(next / places * place);
+            for row in records.scan(from.., Direction::Forward).take(run) {
+                sample.documents.push(row?.1.document().to_document());
             }
         }
         sample.weight = all as f64 / sample.documents.len().max(1) as f64;

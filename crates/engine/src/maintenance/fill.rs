@@ -8,7 +8,6 @@
 //!
 //! What is filled is then verified as a whole before the pattern counts as active.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,10 +20,10 @@ use kilim_storage::{Direction, Snapshot, Space};
 use super::{Job, JobKind, Pattern, PatternId, PatternState, carry};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
-use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::Unit;
+use crate::unit::Unit;
+use crate::{layout, records};
 
 /// How far a pattern is filled, as it lies in `meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +43,7 @@ impl Filling {
         let (collection, fence, total) = match walked {
             Some(collection) => {
                 let fence = collection.shared.next_record.load(Ordering::Relaxed);
-                let counter = engine.store.snapshot().counter(&layout::counter_key(collection.id))?;
+                let counter = collection.home().counts(&engine.store.snapshot())?;
                 (collection.id, fence, counter.count.max(0) as u64)
             }
             None => (CollectionId(0), 0, 0),
@@ -89,11 +88,9 @@ impl Filling {
 
     /// The next records to visit, at most so many.
     fn records(&self, snapshot: &Snapshot, most: usize) -> Result<Vec<RecordId>> {
-        let lower = layout::record_key(self.collection, self.next);
-        let upper = layout::record_key(self.collection, self.fence);
-        let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
-        let rows = snapshot.scan(Space::Records, bounds.0, bounds.1, Direction::Forward);
-        rows.take(most).map(|row| Ok(layout::record_id_of(&row?.0))).collect()
+        records::ids(snapshot, self.collection, self.next..self.fence, Direction::Forward)
+            .take(most)
+            .collect()
     }
 }
 

@@ -24,9 +24,10 @@ use super::{Pattern, PatternState, Registry};
 use crate::catalog::Collection;
 use crate::index::Index;
 use crate::namespace::Namespace;
-use crate::operator::{self, ExecContext};
-use crate::planner::ReadRequest;
-use crate::write::Unit;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::planner;
+use crate::unit::Unit;
 
 /// Documents of the statement, and of each fan-out, that are carried on.
 const SAMPLE: usize = 8;
@@ -310,7 +311,7 @@ impl Forecast<'_, '_> {
         };
         let request = ReadRequest::new(Arc::new(filter));
         let plan = crate::read::plan_collection(self.unit, collection, request, &self.snapshot)?;
-        let mut executor = operator::execute(plan, self.snapshot.clone());
+        let mut executor = planner::execute(plan, self.snapshot.clone());
         let operation = self.unit.operation.clone();
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);

@@ -17,10 +17,10 @@ use super::locks::group_lock;
 use super::pending::{self, Left, Room, is_read_by_others, room, wait_for_room};
 use super::sources::{Use, find_unique};
 use super::{Pattern, PatternId};
-use crate::layout;
-use crate::operator::{self, ExecContext};
-use crate::planner::ReadRequest;
-use crate::write::Unit;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::unit::Unit;
+use crate::{layout, planner};
 
 /// The states that a change has come to.
 #[derive(Default)]
@@ -252,13 +252,24 @@ impl<'g> Group<'g> {
             return Ok(known.state.clone());
         }
         let parent = self.parent(unit, work)?;
-        let state = match self.stored(unit, work, parent)? {
-            None => self.read_anew(unit, work, Side::Before)?,
+        let defers = work.deferred.contains_key(&self.place());
+        let whole = match self.stored(unit, work, parent)? {
+            None => None,
             Some(mut state) => match self.rollup.missing(&state) {
                 Outcome::Done => return Ok(state),
-                Outcome::Refill(parts) if self.refill(unit, work, &mut state, &parts, Side::Before)? => state,
-                Outcome::Refill(_) | Outcome::ReadAnew => self.read_anew(unit, work, Side::Before)?,
+                Outcome::Refill(parts) if !defers => {
+                    self.refill(unit, work, &mut state, &parts, Side::Before)?.then_some(state)
+                }
+                Outcome::Refill(_) | Outcome::ReadAnew => None,
             },
+        };
+        let state = match whole {
+            Some(state) => state,
+            None => {
+                // Its children are read as the transaction's statements left them, so these are counted.
+                work.deferred.remove(&self.place());
+                self.read_anew(unit, work, Side::Before)?
+            }
         };
         work.groups.know(self, state.clone(), parent);
         Ok(state)
@@ -292,14 +303,14 @@ impl<'g> Group<'g> {
             };
             let request = ReadRequest::new(Arc::new(filter));
             let plan = crate::read::plan_collection(unit, &collection, request, &snapshot)?;
-            let mut executor = operator::execute(plan, snapshot);
+            let mut executor = planner::execute(plan, snapshot);
             let operation = unit.operation.clone();
             let interrupt = || operation.check();
             let mut context = ExecContext::new(&interrupt);
             while let Some(row) = executor.next_record(&mut context)? {
                 unit.engine.metrics.documents_examined.add(1);
-                if work.place_of(&collection, row.record).is_none() {
-                    all.push((row.record.0, rows(rollup, Some(row.document()))));
+                if work.place_of(&collection, row.id.record).is_none() {
+                    all.push((row.id.record.0, rows(rollup, Some(row.document()))));
                 }
             }
         }

@@ -14,7 +14,7 @@ use super::locks::group_lock;
 use super::pending::is_async;
 use super::{Pattern, PatternId};
 use crate::limits;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// What a transaction leaves for its commit: rows that leave groups and rows that enter them, or a parent that
 /// waits for its group's fields.
@@ -38,6 +38,19 @@ pub(super) struct Delta {
     pub newest: bool,
     /// The parent is left to a job.
     pub leaves_parent: bool,
+}
+
+/// What a transaction's statements left for its groups, merged.
+pub(super) type DeferredDeltas = BTreeMap<(PatternId, Vec<u8>), Delta>;
+
+impl Delta {
+    /// Takes a row out. One that entered within the same transaction is no row.
+    fn take_out(&mut self, row: Row) {
+        match self.into.iter().rposition(|entered| entered.is_same(&row)) {
+            Some(at) => drop(self.into.remove(at)),
+            None => self.out.push(row),
+        }
+    }
 }
 
 /// Holds the groups that a new child enters, before anything else is held.
@@ -76,7 +89,9 @@ pub(super) fn change(
     rollup: &Rollup,
 ) -> Result<()> {
     let Some(source) = &pattern.source else { return Ok(()) };
-    let mut deltas: BTreeMap<Vec<u8>, Delta> = BTreeMap::new();
+    // What the transaction's statements left comes together with what its commit does to the same children: a group is
+    // changed once, whether its state is stored or read.
+    let mut deltas = work.take_deferred(pattern.id);
     for at in work.places(source) {
         let touched = &work.touched[at];
         let out = rows(rollup, touched.before.as_ref().map(Document::as_raw));
@@ -93,11 +108,23 @@ pub(super) fn change(
                 .or_insert_with(|| Delta { newest: true, ..Delta::default() });
             delta.key.get_or_insert_with(|| row.key.clone());
             delta.newest &= newest;
-            if leaves { delta.out.push(row) } else { delta.into.push(row) }
+            match leaves {
+                true if unit.commits => delta.take_out(row),
+                true => delta.out.push(row),
+                false => delta.into.push(row),
+            }
+        }
+    }
+    if unit.commits {
+        // By pattern in the order of the graph, then by key: two commits do not wait for each other, and what they wait
+        // for never waits for them.
+        for key in deltas.keys() {
+            unit.hold_in_line(Space::Meta, &group_lock(pattern.id, key))?;
         }
     }
     // More groups than may be pending are shown at once, however many that is.
-    let many = deltas.len() > pattern.declaration.options.max_sync as usize
+    let many = !unit.commits
+        && deltas.len() > pattern.declaration.options.max_sync as usize
         && deltas.len() <= limits::PENDING_SOURCES_MAX;
     let leaves_parent = is_async(pattern) || many;
     for (key_bytes, delta) in deltas {
@@ -144,42 +171,24 @@ pub(super) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, rollup: &Roll
     });
 }
 
-/// Changes the groups that a transaction left for now, each once.
-pub(super) fn take_up<'d>(
-    unit: &mut Unit<'_>,
-    work: &mut Work,
-    deferred: impl Iterator<Item = &'d Deferred>,
-) -> Result<()> {
-    let mut deltas: BTreeMap<(PatternId, Vec<u8>), Delta> = BTreeMap::new();
+/// What a transaction left for its commit, by group.
+pub(super) fn merge<'d>(deferred: impl Iterator<Item = &'d Deferred>) -> DeferredDeltas {
+    let mut deltas = DeferredDeltas::new();
     for one in deferred {
-        let place = (one.pattern, one.key_bytes.clone());
         // Not the newest rows: others may have been numbered behind them and have committed before.
-        let delta = deltas.entry(place).or_default();
+        let delta = deltas.entry((one.pattern, one.key_bytes.clone())).or_default();
         delta.key.get_or_insert_with(|| one.key.clone());
-        // A row that enters and leaves again within the transaction is no row.
-        for row in &one.out {
-            match delta.into.iter().rposition(|entered| entered.is_same(row)) {
-                Some(at) => drop(delta.into.remove(at)),
-                None => delta.out.push(row.clone()),
-            }
-        }
+        one.out.iter().for_each(|row| delta.take_out(row.clone()));
         delta.into.extend(one.into.iter().cloned());
     }
-    // In one order, so that two commits do not wait for each other; what they wait for never waits for them.
-    for (pattern, key) in deltas.keys() {
-        unit.hold_in_line(Space::Meta, &group_lock(*pattern, key))?;
+    deltas
+}
+
+impl Work {
+    /// What was left for the groups of a pattern.
+    fn take_deferred(&mut self, pattern: PatternId) -> BTreeMap<Vec<u8>, Delta> {
+        let mut own = self.deferred.split_off(&(pattern, Vec::new()));
+        self.deferred.append(&mut own.split_off(&(PatternId(pattern.0 + 1), Vec::new())));
+        own.into_iter().map(|((_, key), delta)| (key, delta)).collect()
     }
-    let patterns = work.patterns().clone();
-    for ((id, key_bytes), mut delta) in deltas {
-        let Some(pattern) = patterns.iter().find(|pattern| pattern.id == id && pattern.is_maintained())
-        else {
-            continue;
-        };
-        let (Kind::Rollup(rollup), Some(key)) = (&pattern.declaration.kind, delta.key.take()) else {
-            continue;
-        };
-        delta.leaves_parent = is_async(pattern);
-        Group { pattern, rollup, key: key.as_raw(), key_bytes }.change(unit, work, &delta)?;
-    }
-    Ok(())
 }

@@ -18,7 +18,8 @@ use crate::catalog::{Collection, RecordId};
 use crate::layout;
 use crate::limits;
 use crate::operation::Operation;
-use crate::write::{Unit, shell_text};
+use crate::unit::Unit;
+use kilim_query::text::document as shell_text;
 
 /// Writes the copies of touched sources into the documents that refer to them.
 pub(super) fn fan_out(

@@ -35,14 +35,13 @@ mod ready;
 mod refill;
 mod refusal;
 mod registry;
-mod sample;
 mod scrub;
 mod sources;
 mod states;
 mod stats;
 mod verify;
 
-pub(crate) use behind::{Audience, Patches, Sight, see_newest};
+pub(crate) use behind::{Audience, Patches, see_newest};
 pub(crate) use carry::{carry, carry_deferred};
 pub use caused::{Caused, LeftPending};
 pub(crate) use collections::ending_with;

@@ -26,7 +26,7 @@ use crate::engine::Engine;
 use crate::layout;
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// What is pending for the documents with a key.
 #[derive(Debug, Clone)]

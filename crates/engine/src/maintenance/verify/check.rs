@@ -8,23 +8,22 @@ use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::Result;
 use kilim_patterns::{Derived, Kind, Reference};
 use kilim_query::filter::Filter;
-use kilim_storage::{Durability, Snapshot, Space};
+use kilim_storage::{Durability, Snapshot};
 
 use super::{Part, Repair, Verification};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
-use crate::layout;
 use crate::maintenance::fill::{Refresh, refresh};
 use crate::maintenance::look::{count_of, find_by_unique};
 use crate::maintenance::pending::{self, Pending};
-use crate::maintenance::sample::{SCANNED_SHARE, chosen};
-use crate::maintenance::sources::document_of;
 use crate::maintenance::{Audience, Job, JobKind, Pattern};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::operator::{self, ExecContext};
-use crate::planner::ReadRequest;
-use crate::write::Unit;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::planner;
+use crate::records::{Records, SCANNED_SHARE};
+use crate::unit::Unit;
 
 pub(super) struct Check<'c> {
     pub(super) engine: &'c Engine,
@@ -122,18 +121,18 @@ impl<'c> Check<'c> {
         let Some(collection) = self.engine.collection(namespace) else { return Ok(()) };
         let operation = self.operation.clone();
         if let Some(share) = part.sample.filter(|share| *share < SCANNED_SHARE) {
-            for record in chosen(&collection, &self.snapshot, share)? {
+            let records = Records::new(collection.home(), &self.snapshot);
+            let end = collection.shared.next_record.load(Ordering::Relaxed);
+            for record in records.chosen(share, end)? {
                 operation.check()?;
-                let key = layout::record_key(collection.id, record);
-                let Some(stored) = self.snapshot.get(Space::Records, &key)? else { continue };
-                let document = document_of(&collection, &stored);
+                let Some(image) = records.get(record.into())? else { continue };
                 let wanted = match &part.filter {
-                    Some(filter) => filter.matches(document.as_raw())?,
+                    Some(filter) => filter.matches(image.document())?,
                     None => true,
                 };
                 if wanted {
                     self.note_seen();
-                    visit(self, record, document.as_raw())?;
+                    visit(self, record, image.document())?;
                 }
             }
             return Ok(());
@@ -142,13 +141,13 @@ impl<'c> Check<'c> {
         let request = ReadRequest::new(part.filter.clone().unwrap_or_else(|| Arc::new(Filter::True)));
         let plan =
             crate::read::plan_for(&unit, &collection, request, &self.snapshot, Audience::Verification)?;
-        let mut executor = operator::execute(plan, self.snapshot.clone());
+        let mut executor = planner::execute(plan, self.snapshot.clone());
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
         while let Some(row) = executor.next_record(&mut context)? {
             if part.sample.is_none_or(|share| rand::random::<f64>() < share) {
                 self.note_seen();
-                visit(self, row.record, row.document())?;
+                visit(self, row.id.record, row.document())?;
             }
         }
         Ok(())

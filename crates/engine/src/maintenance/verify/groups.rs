@@ -14,7 +14,6 @@ use kilim_query::filter::{Comparison, Filter, Predicate};
 use super::check::Check;
 use super::{Part, Repair};
 use crate::catalog::RecordId;
-use crate::layout;
 use crate::limits;
 use crate::maintenance::fill::Refresh;
 use crate::maintenance::groups::rows;
@@ -102,7 +101,7 @@ impl Check<'_> {
     /// How many parts keep each within bounds.
     pub(super) fn parts(&self) -> Result<u64> {
         let Some(source) = &self.source else { return Ok(1) };
-        let size = self.snapshot.counter(&layout::counter_key(source.id))?;
+        let size = source.home().counts(&self.snapshot)?;
         let of = |size: i64, most: u64| size.max(0) as u64 / most;
         let parts =
             of(size.count, limits::VERIFY_PART_DOCUMENTS).max(of(size.bytes, limits::VERIFY_PART_BYTES));

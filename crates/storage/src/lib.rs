@@ -34,6 +34,7 @@ mod memtable;
 mod model;
 mod overlay;
 mod points;
+mod prefetch;
 mod queue;
 pub mod rebuild;
 mod reclaim;

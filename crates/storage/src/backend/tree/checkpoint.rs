@@ -312,7 +312,7 @@ impl TreeBackend {
 
     /// What a checkpoint may write before it has to give something back.
     fn portion_bytes(&self) -> u64 {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fuzzing"))]
         if let (Some(space), Some(small)) = (self.disk.space(), crate::small::sizes()) {
             return (space.free_bytes / 4).max(small.portion_bytes_min);
         }
@@ -450,7 +450,7 @@ impl TreeBackend {
         let allocated = self.file.file.allocated_bytes().map_err(io)?;
         let used = (blocks.end() - blocks.free().free_blocks()) * BLOCK_BYTES;
         let slack_bytes = SLACK_BYTES;
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fuzzing"))]
         let slack_bytes = crate::small::sizes().map_or(slack_bytes, |small| small.slack_bytes);
         if allocated.saturating_sub(used) <= slack_bytes.max(used / 2) {
             return Ok(());

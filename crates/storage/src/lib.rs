@@ -43,6 +43,7 @@ mod space;
 mod store;
 mod transaction;
 mod tree;
+mod waiters;
 
 pub use backend::memory_disk::{MemoryDisk, Survivors};
 pub use clock::CommitTime;
@@ -54,3 +55,4 @@ pub use snapshot::{Direction, Scan, Snapshot};
 pub use space::{Bytes, Space};
 pub use store::{Options, Stats, Store};
 pub use transaction::{Durability, Savepoint, Transaction};
+pub use waiters::Waiters;

@@ -102,7 +102,7 @@ impl Fixture {
             for (known, met) in multikey.iter_mut().zip(met) {
                 *known = known.union(&met);
             }
-            records::put(&mut transaction, HOME, record.into(), document.as_raw());
+            records::store(&mut transaction, HOME, record.into(), None, Some(document.as_raw()));
             entries.into_iter().for_each(|(key, value)| transaction.put(Space::Index, key, value));
             written += 1;
         }

@@ -10,7 +10,7 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::names;
-use kilim_query::stage::{self, Context, Pipeline, Place, Position};
+use kilim_query::stage::{self, Context, Flow, Pipeline, Place};
 
 use super::Catalog;
 use crate::index::collation_of;
@@ -182,7 +182,7 @@ fn check_stages(view: &Namespace, stages: RawArray<'_>) -> Result<()> {
         let name = stage.as_document().and_then(|stage| stage.iter().next()).map(|(name, _)| name);
         let Some(definition) = name.and_then(stage::find) else { continue };
         let name = definition.name;
-        if definition.position == Position::Last {
+        if definition.flow == Flow::Writes {
             return Err(Error::user(
                 ErrorCode::OptionNotSupportedOnView,
                 format!(
@@ -191,20 +191,8 @@ fn check_stages(view: &Namespace, stages: RawArray<'_>) -> Result<()> {
                 ),
             ));
         }
-        match name {
-            "$changeStream" => {
-                return Err(Error::user(
-                    ErrorCode::OptionNotSupportedOnView,
-                    "$changeStream cannot be used in a view definition",
-                ));
-            }
-            "$documents" => {
-                return Err(Error::user(
-                    ErrorCode::InvalidNamespace,
-                    "'$documents' cannot be used in a view definition",
-                ));
-            }
-            _ => {}
+        if let Some((code, message)) = definition.refused_in_view {
+            return Err(Error::user(code, message));
         }
     }
     Ok(())

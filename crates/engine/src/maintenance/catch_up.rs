@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kilim_error::Result;
-use kilim_patterns::{Kind, Reference, Rollup};
+use kilim_patterns::{Rollup, Sight};
 use kilim_storage::{Durability, Space};
 
 use super::group::Group;
 use super::holder_walk::HolderWalk;
-use super::holders::{Becomes, becomes, catch_up_holder};
+use super::holders::catch_up_holder;
 use super::pending::{self, Pending};
 use super::{Job, JobKind, Pattern};
 use crate::catalog::{Collection, RecordId};
@@ -39,12 +39,9 @@ impl Engine {
         let (done, _) = job.progress();
         job.total.store(done + total, Ordering::Relaxed);
         let catching_up = CatchUp { engine: self, operation, job, pattern, throttle };
-        match &pattern.declaration.kind {
-            Kind::Reference(reference) => {
-                all.iter().try_for_each(|pending| catching_up.holders(reference, pending))
-            }
-            Kind::Rollup(rollup) => catching_up.groups(rollup, all),
-            Kind::Derived(_) => Ok(()),
+        match pattern.kind().rollup() {
+            Some(rollup) => catching_up.groups(rollup, all),
+            None => all.iter().try_for_each(|pending| catching_up.holders(pending)),
         }
     }
 
@@ -112,7 +109,8 @@ impl CatchUp<'_> {
 
     /// Writes those who refer to one source. What is pending for them stays where the pattern was dropped meanwhile, or
     /// another has taken its place: it is not known here what has become of it.
-    fn holders(&self, reference: &Reference, pending: &Pending) -> Result<()> {
+    fn holders(&self, pending: &Pending) -> Result<()> {
+        let kind = self.pattern.kind();
         let batch = self.pattern.declaration.options.backfill.batch.max(1) as usize;
         let mut unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
         let mut place = None;
@@ -121,8 +119,8 @@ impl CatchUp<'_> {
             let snapshot = self.engine.store.snapshot();
             let Some(Current { target, .. }) = self.current() else { return Ok(()) };
             let Some(collection) = target else { break };
-            let mut walk =
-                HolderWalk::open(&collection, reference, pending.key.as_raw(), &snapshot, place.take());
+            let key = pending.key.as_raw();
+            let mut walk = HolderWalk::open(&collection, kind, key, &snapshot, place.take());
             let records = Records::new(collection.home(), &snapshot);
             let mut page: Vec<RecordId> = Vec::new();
             let mut ended = false;
@@ -135,17 +133,14 @@ impl CatchUp<'_> {
                 self.job.done.fetch_add(1, Ordering::Relaxed);
                 let Some(holder) = records.get(record.into())? else { continue };
                 // One that is as it must be needs no writing. If what it must be changes, there is another walk.
-                if !matches!(
-                    becomes(reference, holder.document(), pending.key.as_raw(), &pending.left)?,
-                    Becomes::Same
-                ) {
+                if !matches!(kind.becomes(holder.document(), key, &pending.due)?, Sight::AsStored) {
                     page.push(record);
                 }
             }
             place = walk.place();
             if !page.is_empty() {
                 for record in page {
-                    if !self.holder(&mut unit, reference, record, pending)? {
+                    if !self.holder(&mut unit, record, pending)? {
                         return Ok(());
                     }
                 }
@@ -160,17 +155,11 @@ impl CatchUp<'_> {
     }
 
     /// Writes one of them; false where the pattern is gone.
-    fn holder(
-        &self,
-        unit: &mut Unit<'_>,
-        reference: &Reference,
-        record: RecordId,
-        pending: &Pending,
-    ) -> Result<bool> {
+    fn holder(&self, unit: &mut Unit<'_>, record: RecordId, pending: &Pending) -> Result<bool> {
         loop {
             let Some(Current { pattern, target }) = self.enter(unit)? else { return Ok(false) };
             let Some(collection) = target else { return Ok(true) };
-            match catch_up_holder(unit, &pattern, reference, &collection, record, pending) {
+            match catch_up_holder(unit, &pattern, &collection, record, pending) {
                 Ok(()) => return unit.written().map(|()| true),
                 Err(error) if unit.can_retry(&error)? => {}
                 Err(error) => return Err(error),
@@ -225,12 +214,11 @@ impl CatchUp<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::PatternState;
-    use super::super::pending::Left;
     use super::*;
     use crate::engine::EngineOptions;
     use crate::namespace::Namespace;
     use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
-    use kilim_patterns::Declaration;
+    use kilim_patterns::{Declaration, Due};
 
     fn namespace(collection: &str) -> Namespace {
         Namespace { database: "test".to_owned(), collection: collection.to_owned() }
@@ -273,7 +261,8 @@ mod tests {
         let new = engine.modify_pattern(&running, &old, longer.as_raw()).unwrap();
         fill(&engine, &new);
 
-        let found = Pending { key: Value::Int32(1), version: 1, left: Left::Group, documents: 1, since: 0 };
+        let found =
+            Pending { key: Value::Int32(1), version: 1, due: Due::Group(None), documents: 1, since: 0 };
         let job = Job::new(0, JobKind::FanOut, old.clone());
         engine.carry_through(&running, &job, &old, &[found], Duration::ZERO).unwrap();
 

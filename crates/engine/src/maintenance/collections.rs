@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::{Kind, OnSourceDelete, Reference};
 use kilim_storage::{Direction, Durability, Snapshot};
 
 use super::definitions::{definitions_of, refuse_change};
@@ -47,8 +46,8 @@ impl Engine {
         }
         self.store.settle(Durability::Relaxed)?;
         let snapshot = self.store.snapshot();
-        for (pattern, reference) in restricting(&readers) {
-            self.check_unreferenced(operation, &snapshot, pattern, reference, collection, None)?;
+        for pattern in restricting(&readers) {
+            self.check_unreferenced(operation, &snapshot, pattern, collection, None)?;
         }
         // They go with it in any case, and would only be in the way.
         self.end_patterns_of(operation, namespace)?;
@@ -69,11 +68,7 @@ impl Engine {
             pattern.is_maintained()
                 && pattern.source.as_ref() == Some(namespace)
                 && pattern.target != *namespace
-                && match &pattern.declaration.kind {
-                    Kind::Reference(reference) => reference.on_source_delete != OnSourceDelete::Keep,
-                    Kind::Rollup(_) => true,
-                    Kind::Derived(_) => false,
-                }
+                && pattern.kind().notices_deletion()
         };
         self.patterns().of(&namespace.database).iter().filter(notices).cloned().collect()
     }
@@ -84,22 +79,21 @@ impl Engine {
         operation: &Operation,
         snapshot: &Snapshot,
         pattern: &Pattern,
-        reference: &Reference,
         source: &Collection,
         staying: Option<&Collection>,
     ) -> Result<()> {
         let Some(target) = self.collection(&pattern.target) else { return Ok(()) };
-        let field = &*reference.foreign_field;
+        let Some((_, field)) = pattern.sources_found_by() else { return Ok(()) };
         for row in Records::new(target.home(), snapshot).all() {
             operation.check()?;
             let holder = row?.1.document().to_document();
-            for key in reference.references(holder.as_raw()) {
+            for key in pattern.kind().keys_of(holder.as_raw()) {
                 let stays = match staying {
                     Some(staying) => find_by_unique(snapshot, staying, field, key.as_raw())?.is_some(),
                     None => false,
                 };
                 if !stays && find_by_unique(snapshot, source, field, key.as_raw())?.is_some() {
-                    return Err(restricted(pattern, reference, &holder, &key));
+                    return Err(restricted(pattern, holder.as_raw(), key.as_raw()));
                 }
             }
         }
@@ -212,8 +206,8 @@ impl Engine {
         let Some(new) = self.collection(from) else { return Err(Error::bug("what replaces is gone")) };
         self.store.settle(Durability::Relaxed)?;
         let snapshot = self.store.snapshot();
-        for (pattern, reference) in restricting(&self.readers_of(to)) {
-            self.check_unreferenced(operation, &snapshot, pattern, reference, &collection, Some(&new))?;
+        for pattern in restricting(&self.readers_of(to)) {
+            self.check_unreferenced(operation, &snapshot, pattern, &collection, Some(&new))?;
         }
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         unit.lend(&[collection.id]);
@@ -312,13 +306,8 @@ pub(crate) fn ending_with(registry: &Registry, namespace: &Namespace) -> Vec<Pat
     own.map(|pattern| pattern.id).collect()
 }
 
-fn restricting(patterns: &[Arc<Pattern>]) -> impl Iterator<Item = (&Arc<Pattern>, &Reference)> {
-    patterns.iter().filter_map(|pattern| match &pattern.declaration.kind {
-        Kind::Reference(reference) if reference.on_source_delete == OnSourceDelete::Restrict => {
-            Some((pattern, reference))
-        }
-        _ => None,
-    })
+fn restricting(patterns: &[Arc<Pattern>]) -> impl Iterator<Item = &Arc<Pattern>> {
+    patterns.iter().filter(|pattern| pattern.kind().restricts())
 }
 
 /// One change of a document, tried until nobody is in its way.

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{ErrorCode, Result, StorageError};
-use kilim_patterns::Kind;
 use kilim_storage::{Direction, Snapshot, Space};
 
 use super::{Job, JobKind, Pattern, PatternId, PatternState, carry};
@@ -279,11 +278,9 @@ pub(crate) fn refresh(
         unit.operation.check()?;
         let Some(collection) = unit.enter(namespace)? else { return Ok(false) };
         let patterns = unit.engine.patterns().of(&namespace.database).to_vec().into();
-        let result = match (&pattern.declaration.kind, namespace == &pattern.target) {
-            (Kind::Rollup(rollup), false) => {
-                carry::refresh_groups(unit, patterns, pattern, rollup, &collection, record, refresh)
-            }
-            _ => carry::refresh_document(unit, patterns, pattern, &collection, record, refresh),
+        let result = match namespace == &pattern.target {
+            true => carry::refresh_document(unit, patterns, pattern, &collection, record, refresh),
+            false => carry::refresh_groups(unit, patterns, pattern, &collection, record, refresh),
         };
         match result {
             Ok(()) => return unit.written().map(|()| true),

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawValue, compare, doc};
 use kilim_error::{Error, Result};
-use kilim_patterns::{GroupState, Kind, Outcome, Rollup, Row, WhenNotMatched, with_value};
+use kilim_patterns::{Due, GroupState, Outcome, Rollup, Row, key_bytes, with_value};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::Space;
 
 use super::carry::{Side, Touched, Work};
-use super::groups::{Delta, rows};
+use super::groups::Delta;
 use super::locks::group_lock;
-use super::pending::{self, Left, Room, is_read_by_others, room, wait_for_room};
+use super::pending::{self, Room, is_read_by_others, room, wait_for_room};
 use super::sources::{Use, find_unique};
 use super::{Pattern, PatternId};
 use crate::operator::ExecContext;
@@ -55,7 +55,7 @@ impl Groups {
     pub fn write(&self, unit: &mut Unit<'_>, touched: &[Touched]) {
         for ((id, key), Known { pattern, state, parent }) in &self.known {
             let place = layout::group_key(*id, key);
-            let Kind::Rollup(rollup) = &pattern.declaration.kind else { continue };
+            let Some(rollup) = pattern.kind().rollup() else { continue };
             let parent = parent.and_then(|at| touched[at].after.as_ref()).map(Document::as_raw);
             match state.rows {
                 0 => unit.transaction().delete(Space::Meta, &place),
@@ -75,7 +75,7 @@ pub(super) struct Group<'g> {
 
 impl<'g> Group<'g> {
     pub fn new(pattern: &'g Arc<Pattern>, rollup: &'g Rollup, key: RawValue<'g>) -> Group<'g> {
-        Group { pattern, rollup, key, key_bytes: Rollup::key_bytes(key) }
+        Group { pattern, rollup, key, key_bytes: key_bytes(key) }
     }
 
     fn place(&self) -> (PatternId, Vec<u8>) {
@@ -147,7 +147,7 @@ impl<'g> Group<'g> {
                 Room::Never => return Ok(false),
             }
         }
-        work.leaving.leave(unit, pattern, self.key, Left::Group, 1)?;
+        work.leaving.leave(unit, pattern, self.key, Due::Group(None), 1)?;
         Ok(true)
     }
 
@@ -218,7 +218,7 @@ impl<'g> Group<'g> {
         parent: Option<usize>,
     ) -> Result<Option<usize>> {
         let Group { pattern, rollup, key, .. } = self;
-        let inserts = rollup.when_not_matched == WhenNotMatched::Insert;
+        let inserts = rollup.inserts_parents();
         match parent {
             Some(at) if inserts && state.rows == 0 && work.touched[at].by.is_some() => {
                 work.touched[at].after = None
@@ -310,14 +310,14 @@ impl<'g> Group<'g> {
             while let Some(row) = executor.next_record(&mut context)? {
                 unit.engine.metrics.documents_examined.add(1);
                 if work.place_of(&collection, row.id.record).is_none() {
-                    all.push((row.id.record.0, rows(rollup, Some(row.document()))));
+                    all.push((row.id.record.0, rollup.rows_of(Some(row.document()))));
                 }
             }
         }
         for at in work.places(source) {
             let touched = &work.touched[at];
             let order = touched.record.map_or(u64::MAX, |record| record.0);
-            all.push((order, rows(rollup, touched.on(side))));
+            all.push((order, rollup.rows_of(touched.on(side))));
         }
         all.sort_by_key(|(order, _)| *order);
         let own = all.iter().flat_map(|(_, rows)| rows).filter(|row| row.key_bytes == self.key_bytes);

@@ -6,9 +6,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use kilim_bson::{Path, RawValue, Value, compare, encode_value};
+use kilim_bson::{Path, RawValue, Value, encode_value};
 use kilim_error::Result;
-use kilim_patterns::Reference;
+use kilim_patterns::Kind;
 use kilim_storage::{Direction, Scan, Snapshot, Space};
 
 use crate::catalog::{Collection, RecordId};
@@ -20,7 +20,7 @@ use crate::records::{RecordScan, Records};
 const BEHIND: u8 = 0xFF;
 
 pub(super) struct HolderWalk<'r> {
-    reference: &'r Reference,
+    kind: &'r dyn Kind,
     key: Value,
     way: Way,
     /// The last place that was looked at.
@@ -36,7 +36,7 @@ impl<'r> HolderWalk<'r> {
     /// From the beginning, or from behind a place of an earlier walk for the same key.
     pub fn open(
         collection: &Arc<Collection>,
-        reference: &'r Reference,
+        kind: &'r dyn Kind,
         key: RawValue<'_>,
         snapshot: &Snapshot,
         behind: Option<Place>,
@@ -50,7 +50,7 @@ impl<'r> HolderWalk<'r> {
         let index = match &behind {
             Some(Place::Entry(id, _)) => indexed(*id),
             Some(Place::Record(_)) => None,
-            None => index_for(collection, reference, key, snapshot),
+            None => index_for(collection, kind, key, snapshot),
         };
         let way = match index {
             Some(index) => {
@@ -75,7 +75,7 @@ impl<'r> HolderWalk<'r> {
                 Way::All(records.scan((lower, Bound::Unbounded), Direction::Forward))
             }
         };
-        HolderWalk { reference, key: key.to_value(), way, place: behind }
+        HolderWalk { kind, key: key.to_value(), way, place: behind }
     }
 
     /// The next record that may refer to the key.
@@ -91,7 +91,7 @@ impl<'r> HolderWalk<'r> {
                 for row in rows.by_ref() {
                     let (id, image) = row?;
                     self.place = Some(Place::Record(id.record));
-                    if refers(self.reference, image.document(), self.key.as_raw()) {
+                    if self.kind.refers(image.document(), self.key.as_raw()) {
                         return Ok(Some(id.record));
                     }
                 }
@@ -115,25 +115,14 @@ pub(super) enum Place {
     Record(RecordId),
 }
 
-/// Whether a document refers to a key.
-pub(super) fn refers(
-    reference: &Reference,
-    document: kilim_bson::RawDocument<'_>,
-    key: RawValue<'_>,
-) -> bool {
-    let mut found = false;
-    reference.visit_references(document, &mut |own| found |= compare(own, key).is_eq());
-    found
-}
-
 /// An index that has a key for every reference.
 fn index_for(
     collection: &Collection,
-    reference: &Reference,
+    kind: &dyn Kind,
     key: RawValue<'_>,
     snapshot: &Snapshot,
 ) -> Option<Arc<Index>> {
-    let path = Path::parse(&reference.local_field);
+    let path = Path::parse(kind.key_path()?);
     let serves = |index: &&Arc<Index>| {
         index.spec.key[0].path == path
             && index.spec.partial.is_none()

@@ -31,6 +31,7 @@ mod locks;
 mod look;
 mod modify;
 mod pending;
+mod reader;
 mod ready;
 mod refill;
 mod refusal;

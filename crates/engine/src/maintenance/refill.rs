@@ -9,7 +9,6 @@ use kilim_storage::{Direction, Snapshot, Space};
 
 use super::carry::{Side, Work};
 use super::group::Group;
-use super::groups::rows;
 use crate::catalog::Collection;
 use crate::index::{Index, KeyPart};
 use crate::layout;
@@ -59,7 +58,7 @@ impl Group<'_> {
                     }
                     let Some(child) = records.get(record.into())? else { continue };
                     unit.engine.metrics.documents_examined.add(1);
-                    for row in rows(self.rollup, Some(child.document())) {
+                    for row in self.rollup.rows_of(Some(child.document())) {
                         if row.key_bytes == self.key_bytes && refill.offer(record.0, row)? {
                             break 'walk;
                         }
@@ -69,7 +68,7 @@ impl Group<'_> {
             for at in work.places(source) {
                 let touched = &work.touched[at];
                 let came = touched.record.map_or(u64::MAX, |record| record.0);
-                for row in rows(self.rollup, touched.on(side)) {
+                for row in self.rollup.rows_of(touched.on(side)) {
                     if row.key_bytes == self.key_bytes {
                         refill.add(came, row);
                     }

@@ -38,7 +38,7 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Variables};
 use kilim_query::projection::Projection;
-use kilim_query::stage::{self, Pipeline, Stage, check_nesting};
+use kilim_query::stage::{self, Flow, Pipeline, Stage, check_nesting};
 use kilim_storage::Snapshot;
 
 pub use crate::operator::Step;
@@ -306,7 +306,7 @@ impl Prepared {
 
     /// Takes off the last stage, if it is one that writes what the others give.
     pub fn take_writer(&mut self) -> Option<Stage> {
-        self.stages.pop_if(|stage| matches!(stage, Stage::Merge(_) | Stage::Out(_)))
+        self.stages.pop_if(|stage| stage.flow() == Flow::Writes)
     }
 
     /// Reads by this index and no other.
@@ -346,9 +346,8 @@ impl Prepared {
 
 /// The first stage that holds on to rows, if they come to it as they were read, and what is read of them from there.
 fn narrowing(stages: &[Stage]) -> Option<(usize, Arc<Projection>)> {
-    let passes = |stage: &Stage| matches!(stage, Stage::Match(_) | Stage::Skip(_) | Stage::Limit(_));
-    let at = stages.iter().position(|stage| !passes(stage))?;
-    let holds = matches!(stages[at], Stage::Sort(_) | Stage::Sample(_) | Stage::BucketAuto(_));
+    let at = stages.iter().position(|stage| !stage.flow().passes_as_is())?;
+    let holds = stages[at].flow() == Flow::Holds;
     let (projection, _) = absorb::narrowed(&stages[at..]).filter(|_| holds)?;
     Some((at, Arc::new(projection)))
 }
@@ -390,12 +389,9 @@ impl Prepared {
     fn source(&self, stage: &Stage, bindings: &Bindings) -> Result<Option<Box<dyn Step>>> {
         Ok(Some(match stage {
             Stage::Documents(stage) => Box::new(documents::Evaluating::new(stage, bindings)),
-            Stage::CollStats(_)
-            | Stage::IndexStats(_)
-            | Stage::PatternStats(_)
-            | Stage::PlanCacheStats(_)
-            | Stage::CurrentOp(_)
-            | Stage::ListSessions(_) => Box::new(telling::Telling::new(stage, &self.namespace, &self.reader)),
+            stage if stage.flow() == Flow::Source => {
+                Box::new(telling::Telling::new(stage, &self.namespace, &self.reader))
+            }
             _ => return Ok(None),
         }))
     }

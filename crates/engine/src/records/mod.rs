@@ -24,7 +24,8 @@ mod write;
 
 pub use home::Home;
 pub(crate) use inspect::inspect;
-pub(crate) use read::{Overlay, Records, Sight};
+pub(crate) use kilim_patterns::Sight;
+pub(crate) use read::{Overlay, Records};
 pub(crate) use remains::{RecordRemains, lost_records};
 pub use row::{Image, RowId};
 pub(crate) use sample::SCANNED_SHARE;

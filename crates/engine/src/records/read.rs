@@ -3,8 +3,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument};
+use kilim_bson::RawDocument;
 use kilim_error::{Result, StorageError};
+use kilim_patterns::Sight;
 use kilim_storage::{Bytes, Snapshot, Space};
 
 use super::{Home, Image, RowId};
@@ -22,14 +23,6 @@ pub(crate) struct Records {
 pub(crate) trait Overlay: Debug + Send + Sync {
     /// A document as it is seen.
     fn see(&self, document: RawDocument<'_>) -> Result<Sight>;
-}
-
-/// How a document is seen.
-pub(crate) enum Sight {
-    AsStored,
-    Other(Document),
-    /// It is to be deleted, so it is not there.
-    Gone,
 }
 
 impl Records {

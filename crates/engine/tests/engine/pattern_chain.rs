@@ -5,7 +5,7 @@ use kilim_bson::{Document, doc};
 use crate::pattern::{declare, make, one};
 use crate::pattern_history::world::Dice;
 use crate::pattern_regression::expect_true;
-use crate::support::{Db, Transaction, delete, everywhere, number, numbered};
+use crate::support::{Db, Transaction, delete, everywhere, ids, number, numbered};
 
 const PATTERNS: [(&str, &str); 4] =
     [("orders", "total"), ("customers", "spent"), ("spending", "byCustomer"), ("levels", "bySpending")];
@@ -143,4 +143,22 @@ fn short_transactions_over_a_chain_count_everything_once() {
             expect_all_true(&db);
         }
     }
+}
+
+#[test]
+fn a_deletion_goes_on_through_a_collection_that_refers_to_itself() {
+    everywhere(|db| {
+        make(&db, &["people"]);
+        let boss = doc! {"name": "boss", "extendedReference": {
+            "from": "people", "localField": "bossId", "as": "boss", "fields": {"name": 1},
+            "onSourceDelete": "cascade",
+        }};
+        declare(&db, "people", boss).unwrap();
+        db.insert("people", &numbered(1..7, |id| doc! {"name": format!("p{id}"), "bossId": id / 2}));
+        db.delete("people", doc! {"_id": 2}).unwrap();
+        assert_eq!(ids(&db.find("people", doc! {})), [1, 3, 6]);
+        db.delete("people", doc! {"_id": 1}).unwrap();
+        assert_eq!(db.count("people", doc! {}), 0);
+        db.check();
+    });
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::Result;
-use kilim_patterns::{Derived, Kind, Reference};
 use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Snapshot};
 
@@ -14,8 +13,9 @@ use super::{Part, Repair, Verification};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::maintenance::fill::{Refresh, refresh};
-use crate::maintenance::look::{count_of, find_by_unique};
+use crate::maintenance::look::count_of;
 use crate::maintenance::pending::{self, Pending};
+use crate::maintenance::reader::SnapshotReader;
 use crate::maintenance::{Audience, Job, JobKind, Pattern};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
@@ -79,10 +79,9 @@ impl<'c> Check<'c> {
         if let Some(job) = &self.job {
             job.total.fetch_add(self.documents_to_see(&part)?, Ordering::Relaxed);
         }
-        match &pattern.declaration.kind {
-            Kind::Reference(reference) => self.check_copies(reference, &part)?,
-            Kind::Rollup(rollup) => self.check_groups(rollup, &part)?,
-            Kind::Derived(derived) => self.check_derived(derived, &part)?,
+        match pattern.kind().rollup() {
+            Some(rollup) => self.check_groups(rollup, &part)?,
+            None => self.check_documents(&part)?,
         }
         if let Some(unit) = &mut self.repair {
             unit.settle()?;
@@ -97,8 +96,8 @@ impl<'c> Check<'c> {
             None => Ok(0),
         };
         let targets = count(&self.pattern.target)?;
-        match (&self.pattern.declaration.kind, &self.pattern.source) {
-            (Kind::Rollup(_), Some(source)) if part.is_whole() => {
+        match (self.pattern.kind().rollup(), &self.pattern.source) {
+            (Some(_), Some(source)) if part.is_whole() => {
                 Ok(self.parts()?.saturating_mul(targets.saturating_add(count(source)?)))
             }
             _ => Ok((targets as f64 * part.sample.unwrap_or(1.0)).ceil() as u64),
@@ -153,31 +152,14 @@ impl<'c> Check<'c> {
         Ok(())
     }
 
-    fn check_copies(&mut self, reference: &Reference, part: &Part) -> Result<()> {
-        let pattern = self.pattern;
-        self.walk(&pattern.target, part, |check, record, holder| {
-            check.found.checked += 1;
-            let expected = reference.corrected(holder, &mut |key| check.source_of(reference, key))?;
-            match expected {
-                Some(expected) => check.note_wrong(record, holder, &expected),
-                None => Ok(()),
-            }
-        })
-    }
-
-    /// The source with this key.
-    fn source_of(&self, reference: &Reference, key: RawValue<'_>) -> Result<Option<Document>> {
-        match &self.source {
-            Some(source) => find_by_unique(&self.snapshot, source, &reference.foreign_field, key),
-            None => Ok(None),
-        }
-    }
-
-    fn check_derived(&mut self, derived: &Derived, part: &Part) -> Result<()> {
+    /// Checks documents one by one.
+    fn check_documents(&mut self, part: &Part) -> Result<()> {
         let pattern = self.pattern;
         self.walk(&pattern.target, part, |check, record, document| {
             check.found.checked += 1;
-            match derived.apply(document) {
+            let (snapshot, source) = (&check.snapshot, check.source.as_deref());
+            let mut reader = SnapshotReader { snapshot, source, pattern };
+            match pattern.kind().corrected(document, &mut reader)? {
                 Some(expected) => check.note_wrong(record, document, &expected),
                 None => Ok(()),
             }

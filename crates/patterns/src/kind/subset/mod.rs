@@ -1,18 +1,20 @@
 //! `subset` as it is written: shorthand for `computed` with `$topN`.
 
+use std::sync::Arc;
+
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::computed::{Parts, rollup};
-use super::{Kind, argument};
-use crate::rollup::WhenNotMatched;
+use super::Kind;
+use crate::argument;
+use crate::rollup::{Parts, Rollup, WhenNotMatched};
 
 const PLACE: &str = "subset";
 
 /// What the list is called within the pipeline.
 const LIST: &str = "subset";
 
-pub(super) fn parse(spec: RawDocument<'_>) -> Result<Kind> {
+pub(super) fn parse(spec: RawDocument<'_>) -> Result<Arc<dyn Kind>> {
     let (mut from, mut foreign, mut as_path, mut sort, mut limit) = (None, None, None, None, None);
     let (mut local, mut filter, mut fields) = ("_id", None, None);
     for (name, value) in spec {
@@ -59,7 +61,7 @@ pub(super) fn parse(spec: RawDocument<'_>) -> Result<Kind> {
         when_not_matched: WhenNotMatched::Discard,
         outputs: Some(vec![(LIST.into(), as_path.into())]),
     };
-    rollup(&parts)
+    Ok(Arc::new(Rollup::parse(&parts)?))
 }
 
 /// `{userId: 1}` as expressions, the `_id` always among them.

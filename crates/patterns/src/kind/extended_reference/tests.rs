@@ -3,15 +3,11 @@
 use kilim_bson::{Array, Document, RawValue, Value, array, doc};
 use kilim_error::ErrorCode;
 
-use super::{Copied, FanOut, Reference, Shaped};
-use crate::declaration::{Declaration, Kind};
+use super::{FanOut, Reference, Shaped};
+use crate::effect::Copied;
 
 fn reference(spec: Document) -> Reference {
-    let declared = doc! {"name": "card", "extendedReference": spec};
-    match Declaration::parse("orders", declared.as_raw()).unwrap().kind {
-        Kind::Reference(reference) => reference,
-        other => panic!("{other:?}"),
-    }
+    Reference::parse(spec.as_raw()).unwrap()
 }
 
 fn card() -> Reference {

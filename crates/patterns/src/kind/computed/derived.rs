@@ -9,10 +9,14 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Dependencies, Env, Scope, Variables};
 use kilim_query::projection::Projection;
 
+use crate::declaration::{Mode, Options};
+use crate::effect::{Cause, Change, Effect, Place, Reader};
+use crate::expression::bad_expression;
+use crate::kind::{Kind, Readings};
 use crate::path::{Names, get, names, overlap, put};
 
 #[derive(Debug, Clone)]
-pub struct Derived {
+pub(super) struct Derived {
     /// In the order in which they are computed.
     fields: Vec<Field>,
 }
@@ -28,7 +32,7 @@ struct Field {
 
 impl Derived {
     /// `set`: paths and expressions.
-    pub(crate) fn parse(set: RawDocument<'_>) -> Result<Derived> {
+    pub(super) fn parse(set: RawDocument<'_>) -> Result<Derived> {
         let variables = Variables::default();
         let scope = Scope::new(&variables);
         let mut fields = Vec::new();
@@ -41,19 +45,15 @@ impl Derived {
         Ok(Derived { fields: ordered(fields)? })
     }
 
-    pub fn maintained_paths(&self) -> Vec<Box<str>> {
-        self.fields.iter().map(|field| field.path.clone()).collect()
-    }
-
     /// What it reads; nothing of it is maintained by the pattern itself.
-    pub fn needed_paths(&self) -> Vec<Box<str>> {
+    fn needed_paths(&self) -> Vec<Box<str>> {
         let own = |path: &str| self.fields.iter().any(|field| overlap(&field.path, path));
         let needed = self.fields.iter().flat_map(|field| field.needed.fields.iter());
         needed.filter(|path| !own(path)).cloned().collect()
     }
 
     /// Whether a document brings a value of its own: neither what was there before nor what is `made`.
-    pub fn is_contradicted(
+    fn is_contradicted(
         &self,
         before: Option<RawDocument<'_>>,
         after: RawDocument<'_>,
@@ -67,7 +67,7 @@ impl Derived {
     }
 
     /// The document with its fields computed; none if they are right already.
-    pub fn apply(&self, document: RawDocument<'_>) -> Option<Document> {
+    fn apply(&self, document: RawDocument<'_>) -> Option<Document> {
         let mut current: Option<Document> = None;
         for field in &self.fields {
             let now = current.as_ref().map_or(document, Document::as_raw);
@@ -75,6 +75,45 @@ impl Derived {
             current = Some(made.unwrap_or_else(|_| put(now, &field.names, Some(RawValue::Null))));
         }
         current.filter(|made| made.as_bytes() != document.as_bytes())
+    }
+}
+
+impl Kind for Derived {
+    fn maintained_paths(&self) -> Vec<Box<str>> {
+        self.fields.iter().map(|field| field.path.clone()).collect()
+    }
+
+    fn evaluate(
+        &self,
+        change: &Change<'_>,
+        _reader: &mut dyn Reader,
+        effects: &mut Vec<Effect>,
+    ) -> Result<()> {
+        let (Place::Target, Some(after)) = (change.place, change.after) else { return Ok(()) };
+        if let Some(document) = self.apply(after) {
+            let replaced =
+                change.cause == Cause::User && self.is_contradicted(change.before, after, document.as_raw());
+            effects.push(Effect::Becomes { document, replaced });
+        }
+        Ok(())
+    }
+
+    fn readings(&self) -> Readings {
+        Readings { target: self.needed_paths(), ..Readings::default() }
+    }
+
+    fn check_options(&self, options: &Options) -> Result<()> {
+        match options.mode {
+            Mode::Sync => Ok(()),
+            Mode::Async => Err(Error::user(
+                ErrorCode::BadValue,
+                "mode: \"async\" is not for fields of the same document, which cost no further write: leave it out",
+            )),
+        }
+    }
+
+    fn corrected(&self, target: RawDocument<'_>, _reader: &mut dyn Reader) -> Result<Option<Document>> {
+        Ok(self.apply(target))
     }
 }
 
@@ -104,23 +143,6 @@ impl Field {
         needed.fields.remove(path);
         Ok(Field { path: path.into(), names: names(path), projection, needed })
     }
-}
-
-/// Says which expression is wrong; a variable that only a running command has makes it undetermined.
-pub(crate) fn bad_expression(place: &str, error: Error) -> Error {
-    let text = error.to_string();
-    let fleeting = ["NOW", "CLUSTER_TIME", "USER_ROLES"];
-    if fleeting.iter().any(|name| text.contains(&format!("undefined variable: {name}"))) {
-        return not_deterministic(place);
-    }
-    Error::user(ErrorCode::PatternBadExpression, format!("{place}: {text}"))
-}
-
-pub(crate) fn not_deterministic(place: &str) -> Error {
-    Error::user(
-        ErrorCode::PatternNotDeterministic,
-        format!("{place} gives another value each time: maintained fields depend on documents alone"),
-    )
 }
 
 /// Each behind those that it uses.

@@ -10,20 +10,20 @@ fn wrong_type(place: &str, name: &str, value: RawValue<'_>, expected: &str) -> E
     )
 }
 
-pub(super) fn text<'a>(place: &str, name: &str, value: RawValue<'a>) -> Result<&'a str> {
+pub(crate) fn text<'a>(place: &str, name: &str, value: RawValue<'a>) -> Result<&'a str> {
     value.as_str().ok_or_else(|| wrong_type(place, name, value, "a text"))
 }
 
-pub(super) fn document<'a>(place: &str, name: &str, value: RawValue<'a>) -> Result<RawDocument<'a>> {
+pub(crate) fn document<'a>(place: &str, name: &str, value: RawValue<'a>) -> Result<RawDocument<'a>> {
     value.as_document().ok_or_else(|| wrong_type(place, name, value, "a document"))
 }
 
-pub(super) fn boolean(place: &str, name: &str, value: RawValue<'_>) -> Result<bool> {
+pub(crate) fn boolean(place: &str, name: &str, value: RawValue<'_>) -> Result<bool> {
     value.as_bool().ok_or_else(|| wrong_type(place, name, value, "true or false"))
 }
 
 /// A whole number within bounds.
-pub(super) fn whole(place: &str, name: &str, value: RawValue<'_>, least: i64, most: i64) -> Result<i64> {
+pub(crate) fn whole(place: &str, name: &str, value: RawValue<'_>, least: i64, most: i64) -> Result<i64> {
     let number = match value {
         RawValue::Int32(number) => Some(i64::from(number)),
         RawValue::Int64(number) => Some(number),
@@ -42,7 +42,7 @@ pub(super) fn whole(place: &str, name: &str, value: RawValue<'_>, least: i64, mo
 }
 
 /// One of a few words.
-pub(super) fn choice<T: Copy>(
+pub(crate) fn choice<T: Copy>(
     place: &str,
     name: &str,
     value: RawValue<'_>,
@@ -58,16 +58,16 @@ pub(super) fn choice<T: Copy>(
     })
 }
 
-pub(super) fn unknown(place: &str, name: &str) -> Error {
+pub(crate) fn unknown(place: &str, name: &str) -> Error {
     Error::location(40415, format!("BSON field '{place}.{name}' is an unknown field."))
 }
 
-pub(super) fn missing(place: &str, name: &str) -> Error {
+pub(crate) fn missing(place: &str, name: &str) -> Error {
     Error::location(40414, format!("BSON field '{place}.{name}' is missing but a required field"))
 }
 
 /// A number above 0 and up to 1.
-pub(super) fn share(place: &str, name: &str, value: RawValue<'_>) -> Result<f64> {
+pub(crate) fn share(place: &str, name: &str, value: RawValue<'_>) -> Result<f64> {
     let number = match value {
         RawValue::Double(number) => number,
         RawValue::Int32(number) => f64::from(number),

@@ -9,40 +9,49 @@
 //! ([`Reference::rewrite`]).
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, compare, encode_value};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 
+use super::Kind;
+use crate::effect::Copied;
 use crate::path::{Names, get};
 
 mod copy;
+mod kind;
+mod parse;
 mod site;
 #[cfg(test)]
 mod tests;
 
-pub use copy::CopyFields;
-pub(crate) use site::Site;
+use self::copy::CopyFields;
+use self::site::Site;
+
+pub(super) fn parse(spec: RawDocument<'_>) -> Result<Arc<dyn Kind>> {
+    Ok(Arc::new(Reference::parse(spec)?))
+}
 
 #[derive(Debug, Clone)]
-pub struct Reference {
+struct Reference {
     /// The collection of the sources.
-    pub from: Box<str>,
-    pub local_field: Box<str>,
-    pub foreign_field: Box<str>,
+    from: Box<str>,
+    local_field: Box<str>,
+    foreign_field: Box<str>,
     /// None for flat copies.
-    pub as_path: Option<Box<str>>,
-    pub fields: CopyFields,
+    as_path: Option<Box<str>>,
+    fields: CopyFields,
     /// Copies of other documents are frozen.
-    pub while_filter: Option<Filter>,
-    pub on_source_delete: OnSourceDelete,
-    pub on_missing: OnMissing,
-    pub(crate) site: Site,
+    while_filter: Option<Filter>,
+    on_source_delete: OnSourceDelete,
+    on_missing: OnMissing,
+    site: Site,
 }
 
 /// What becomes of the copies of a source that is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnSourceDelete {
+enum OnSourceDelete {
     Keep,
     Unset,
     Null,
@@ -54,25 +63,14 @@ pub enum OnSourceDelete {
 
 /// What a reference to nothing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnMissing {
+enum OnMissing {
     Null,
     Reject,
 }
 
-/// What to write for the copy of one reference.
-#[derive(Debug, Clone)]
-pub enum Copied {
-    /// What is there stays.
-    Keep,
-    To(Document),
-    /// There is no such source.
-    Null,
-    Unset,
-}
-
 /// What a write of a document becomes.
 #[derive(Debug)]
-pub enum Shaped {
+enum Shaped {
     /// Nothing to do.
     AsItIs,
     /// The copies as they must be. `replaced`: a user's values gave way.
@@ -80,36 +78,20 @@ pub enum Shaped {
 }
 
 impl Reference {
-    pub fn maintained_paths(&self) -> Vec<Box<str>> {
-        match &self.as_path {
-            Some(path) => vec![path.clone()],
-            None => self.fields.names().map(Into::into).collect(),
-        }
-    }
-
-    /// The source's path that a path of a holder is copied from, where it is one.
-    pub fn path_in_source(&self, path: &str) -> Option<&str> {
-        let name = match &self.as_path {
-            Some(copy) => path.strip_prefix(&**copy)?.strip_prefix('.')?,
-            None => path,
-        };
-        self.fields.path_in_source(name)
-    }
-
     /// What a source gives to its copies.
-    pub fn copy_of(&self, source: RawDocument<'_>) -> Document {
+    fn copy_of(&self, source: RawDocument<'_>) -> Document {
         self.fields.copy_of(source)
     }
 
     /// What documents refer to a source by.
-    pub fn key_of<'a>(&self, source: RawDocument<'a>) -> Option<RawValue<'a>> {
+    fn key_of<'a>(&self, source: RawDocument<'a>) -> Option<RawValue<'a>> {
         let names: Names = crate::path::names(&self.foreign_field);
         get(source, &names).filter(|key| is_reference(*key))
     }
 
     /// Whether copies in this document follow their sources. Where that cannot be computed, they do not: the
     /// document's write was possible before.
-    pub fn is_live(&self, document: RawDocument<'_>) -> Result<bool> {
+    fn is_live(&self, document: RawDocument<'_>) -> Result<bool> {
         match self.while_filter.as_ref().map(|filter| filter.matches(document)) {
             None => Ok(true),
             Some(Err(Error::User(_))) => Ok(false),
@@ -118,12 +100,12 @@ impl Reference {
     }
 
     /// Whether a document has a copy that does not follow its source.
-    pub fn is_frozen_copy(&self, document: RawDocument<'_>) -> Result<bool> {
+    fn is_frozen_copy(&self, document: RawDocument<'_>) -> Result<bool> {
         Ok(!self.is_live(document)? && self.site.has_copies(document))
     }
 
     /// The different references of a document, in order of their keys.
-    pub fn references(&self, document: RawDocument<'_>) -> Vec<Value> {
+    fn references(&self, document: RawDocument<'_>) -> Vec<Value> {
         let mut found: Vec<(Vec<u8>, Value)> = Vec::new();
         self.site.visit(document, &mut |reference, _| {
             let mut key = Vec::new();
@@ -136,12 +118,12 @@ impl Reference {
     }
 
     /// Visits the references of a document, the same one perhaps more than once.
-    pub fn visit_references(&self, document: RawDocument<'_>, visit: &mut dyn FnMut(RawValue<'_>)) {
+    fn visit_references(&self, document: RawDocument<'_>, visit: &mut dyn FnMut(RawValue<'_>)) {
         self.site.visit(document, &mut |reference, _| visit(reference));
     }
 
     /// The document with what `copied` says for each of its references.
-    pub fn rewrite(
+    fn rewrite(
         &self,
         document: RawDocument<'_>,
         copied: &mut dyn FnMut(RawValue<'_>) -> Result<Copied>,
@@ -150,7 +132,7 @@ impl Reference {
     }
 
     /// The after-image of a write with its copies as they must be. `source` finds a source by its key.
-    pub fn shape(
+    fn shape(
         &self,
         before: Option<RawDocument<'_>>,
         after: RawDocument<'_>,
@@ -189,7 +171,7 @@ impl Reference {
 
     /// The document with the copies that it must have, whatever is there; none where it has them. A copy that does not
     /// follow its source is right as it is, and so is what a deleted source was allowed to leave behind.
-    pub fn corrected(
+    fn corrected_by(
         &self,
         document: RawDocument<'_>,
         source: &mut dyn FnMut(RawValue<'_>) -> Result<Option<Document>>,
@@ -213,14 +195,8 @@ impl Reference {
         Ok((made.as_bytes() != document.as_bytes()).then_some(made))
     }
 
-    /// The document without its copies; none where it has none.
-    pub fn stripped(&self, document: RawDocument<'_>) -> Result<Option<Document>> {
-        let made = self.rewrite(document, &mut |_| Ok(Copied::Unset))?;
-        Ok((made.as_bytes() != document.as_bytes()).then_some(made))
-    }
-
     /// What a change of a source means for those who refer to it: by which keys, and what to write for each.
-    pub fn fan_out(
+    fn fan_out(
         &self,
         before: Option<RawDocument<'_>>,
         after: Option<RawDocument<'_>>,
@@ -246,7 +222,7 @@ impl Reference {
     }
 
     /// What the copies of a deleted source become; none where they stay.
-    pub fn when_gone(&self) -> Option<Copied> {
+    fn when_gone(&self) -> Option<Copied> {
         match self.on_source_delete {
             OnSourceDelete::Keep => None,
             OnSourceDelete::Unset => Some(Copied::Unset),
@@ -257,7 +233,7 @@ impl Reference {
     }
 
     /// A holder with the copies of one source as told; none where they are so already.
-    pub fn patched(
+    fn patched(
         &self,
         holder: RawDocument<'_>,
         key: RawValue<'_>,
@@ -289,7 +265,7 @@ impl Reference {
 
 /// What a change of a source means for its holders.
 #[derive(Debug, Clone)]
-pub enum FanOut {
+enum FanOut {
     /// The source no longer has this key.
     Gone,
     /// The copies become this.
@@ -297,6 +273,6 @@ pub enum FanOut {
 }
 
 /// Null, nothing and arrays refer to nothing.
-pub(crate) fn is_reference(value: RawValue<'_>) -> bool {
+fn is_reference(value: RawValue<'_>) -> bool {
     !matches!(value, RawValue::Null | RawValue::Undefined | RawValue::Array(_))
 }

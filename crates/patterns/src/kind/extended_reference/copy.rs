@@ -4,7 +4,7 @@ use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Dependencies, Env, Expression, Scope, Variables};
 
-use crate::derived::bad_expression;
+use crate::expression::bad_expression;
 use crate::path::{Names, names, overlap, put};
 
 #[derive(Debug, Clone)]

@@ -3,12 +3,13 @@
 use kilim_bson::{Array, ArrayBuilder, Document, RawDocument, RawValue, Value, Writer, identical};
 use kilim_error::Result;
 
-use super::{Copied, is_reference};
+use super::is_reference;
+use crate::effect::Copied;
 use crate::path::{Names, get, names, put};
 
 /// How a reference is found, and where its copy goes.
 #[derive(Debug, Clone)]
-pub(crate) enum Site {
+pub(super) enum Site {
     /// In the documents that `common` leads to, through arrays: the reference at one path, the copy at another.
     Beside { common: Names, local: Names, copy: Names },
     /// The documents that `container` leads to, through arrays, are the copies, with the reference in them.
@@ -22,7 +23,7 @@ type Visit<'v> = dyn FnMut(RawValue<'_>, Option<RawValue<'_>>) + 'v;
 type Choose<'c> = dyn FnMut(RawValue<'_>) -> Result<Copied> + 'c;
 
 impl Site {
-    pub(crate) fn new(local: &str, as_path: Option<&str>, fields: Vec<Names>) -> Site {
+    pub(super) fn new(local: &str, as_path: Option<&str>, fields: Vec<Names>) -> Site {
         let local = names(local);
         let Some(as_path) = as_path else { return Site::Flat { local, fields } };
         let copy = names(as_path);

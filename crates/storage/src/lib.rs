@@ -30,6 +30,7 @@ mod memory;
 mod memtable;
 mod overlay;
 mod points;
+mod prefetch;
 mod queue;
 pub mod rebuild;
 mod reclaim;

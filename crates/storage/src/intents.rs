@@ -8,9 +8,9 @@
 //! Invariant: a key has one writer or some who share it, and a key with waiters is held.
 
 use crate::space::{Bytes, KeyMap, Space};
+use crate::sync::{Condvar, Mutex};
 use foldhash::fast::RandomState;
 use kilim_error::{Error, ErrorCode, Result};
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ impl Intents {
     }
 
     #[cfg(test)]
-    fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().iter().map(KeyMap::len).sum::<usize>()).sum()
     }
 }

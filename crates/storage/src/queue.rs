@@ -23,8 +23,8 @@ use crate::counter::{Counter, CounterChange};
 use crate::snapshot::Published;
 use crate::space::{Bytes, KeyMap, Space, Write};
 use crate::store::Shared;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use kilim_error::{Error, Result, StorageError};
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 

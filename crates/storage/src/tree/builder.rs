@@ -168,7 +168,7 @@ impl Builder {
     pub(crate) fn new(tree: TreeName) -> Builder {
         let leaf_bytes = if tree.space == Space::Records as u8 { RECORD_LEAF_BYTES } else { LEAF_BYTES };
         let (inner_bytes, overflow_bytes_min) = (INNER_BYTES, OVERFLOW_BYTES_MIN);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fuzzing"))]
         let (leaf_bytes, inner_bytes, overflow_bytes_min) = match crate::small::sizes() {
             Some(small) => (small.leaf_bytes, small.inner_bytes, small.overflow_bytes_min),
             None => (leaf_bytes, inner_bytes, overflow_bytes_min),

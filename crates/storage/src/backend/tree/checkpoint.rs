@@ -92,11 +92,20 @@ struct Progress {
 
 impl TreeBackend {
     pub(super) fn make_checkpoint(&self, exclusively: &mut Exclusively) -> Result<()> {
+        self.checkpoint_in_turn(&mut self.turn.lock(), exclusively)
+    }
+
+    /// A checkpoint, unless somebody else has made it while this one waited for its turn.
+    pub(super) fn make_due_checkpoint(&self, exclusively: &mut Exclusively) -> Result<()> {
         let mut turn = self.turn.lock();
+        if self.is_due() { self.checkpoint_in_turn(&mut turn, exclusively) } else { Ok(()) }
+    }
+
+    fn checkpoint_in_turn(&self, turn: &mut Turn, exclusively: &mut Exclusively) -> Result<()> {
         if turn.broken {
             return Err(StorageError::Poisoned("a superblock could not be written".into()).into());
         }
-        let result = self.merge_tables(&mut turn, exclusively);
+        let result = self.merge_tables(turn, exclusively);
         let mut trouble = self.trouble.lock();
         match &result {
             Ok(()) => *trouble = None,
@@ -303,7 +312,7 @@ impl TreeBackend {
 
     /// What a checkpoint may write before it has to give something back.
     fn portion_bytes(&self) -> u64 {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fuzzing"))]
         if let (Some(space), Some(small)) = (self.disk.space(), crate::small::sizes()) {
             return (space.free_bytes / 4).max(small.portion_bytes_min);
         }
@@ -441,7 +450,7 @@ impl TreeBackend {
         let allocated = self.file.file.allocated_bytes().map_err(io)?;
         let used = (blocks.end() - blocks.free().free_blocks()) * BLOCK_BYTES;
         let slack_bytes = SLACK_BYTES;
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fuzzing"))]
         let slack_bytes = crate::small::sizes().map_or(slack_bytes, |small| small.slack_bytes);
         if allocated.saturating_sub(used) <= slack_bytes.max(used / 2) {
             return Ok(());

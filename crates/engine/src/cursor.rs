@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::Waiters;
 use parking_lot::Mutex;
 
 use crate::ids::{CollectionId, SessionId};
@@ -162,6 +163,8 @@ pub struct Cursors {
     open: Mutex<HashMap<i64, Slot>>,
     /// How many may be open.
     max: usize,
+    /// Woken when one is killed, since its reader may be waiting for a commit.
+    waiters: Arc<Waiters>,
 }
 
 impl Default for Cursors {
@@ -217,7 +220,12 @@ impl Owner {
 
 impl Cursors {
     pub fn with_limit(max: usize) -> Cursors {
-        Cursors { open: Mutex::default(), max }
+        Cursors { open: Mutex::default(), max, waiters: Arc::default() }
+    }
+
+    /// None yet; readers that wait for commits are woken through `waiters`.
+    pub fn new(waiters: Arc<Waiters>) -> Cursors {
+        Cursors { waiters, ..Cursors::default() }
     }
 
     /// Registers a cursor and gives its id: never zero, which means "exhausted", and hard to guess.
@@ -297,6 +305,8 @@ impl Cursors {
         match open.get_mut(&id) {
             Some(Slot::InUse { end, .. }) => {
                 *end = End::Killed;
+                drop(open);
+                self.waiters.wake();
                 true
             }
             Some(Slot::Idle { .. }) => {

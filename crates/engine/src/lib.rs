@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod catalog;
+pub mod change;
 pub mod cursor;
 pub mod ddl;
 mod engine;

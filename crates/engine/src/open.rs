@@ -44,9 +44,9 @@ impl Engine {
         let engine = Arc::new_cyclic(|me| Engine {
             me: me.clone(),
             options,
-            operations: Operations::default(),
+            operations: Operations::new(store.waiters().clone()),
             sessions,
-            cursors: Cursors::default(),
+            cursors: Cursors::new(store.waiters().clone()),
             metrics: Metrics::default(),
             profiler: Profiler::default(),
             top: Top::default(),

@@ -9,6 +9,7 @@ use foldhash::fast::RandomState;
 use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt::Interrupt;
+use kilim_storage::Waiters;
 use parking_lot::Mutex;
 
 /// One running command.
@@ -20,6 +21,8 @@ pub struct Operation {
     killed: AtomicBool,
     /// Nobody is there to read the answer.
     abandoned: AtomicBool,
+    /// Woken when it is ended, since it may be waiting for a commit.
+    waiters: Arc<Waiters>,
     /// Whether it then need not go on: it reads. Writes are done also for clients that do not wait for them.
     ends_with_client: AtomicBool,
     stopping: Arc<AtomicBool>,
@@ -69,6 +72,7 @@ impl Operation {
 
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Relaxed);
+        self.waiters.wake();
     }
 
     /// Says that the operation may end when its client is gone.
@@ -118,6 +122,7 @@ pub struct Operations {
     /// The server is about to end: what only waits should not wait any longer.
     ending: AtomicBool,
     stopping: Arc<AtomicBool>,
+    waiters: Arc<Waiters>,
     /// Hashed, since that keeps its memory when the last one is through.
     running: Mutex<HashMap<i64, Arc<Operation>, RandomState>>,
 }
@@ -129,6 +134,11 @@ pub struct Running<'a> {
 }
 
 impl Operations {
+    /// None yet; those that wait for commits are woken through `waiters`.
+    pub fn new(waiters: Arc<Waiters>) -> Operations {
+        Operations { waiters, ..Operations::default() }
+    }
+
     pub fn start(&self, connection: u64) -> Running<'_> {
         let operation = Arc::new(Operation {
             id: self.next.fetch_add(1, Ordering::Relaxed) + 1,
@@ -136,6 +146,7 @@ impl Operations {
             started: Instant::now(),
             killed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
+            waiters: self.waiters.clone(),
             ends_with_client: AtomicBool::new(false),
             stopping: self.stopping.clone(),
             kind: Mutex::new("none"),
@@ -167,11 +178,13 @@ impl Operations {
                 operation.abandoned.store(true, Ordering::Relaxed);
             }
         }
+        self.waiters.wake();
     }
 
     /// Asks those who only wait for something to happen to wait no longer.
     pub fn end_waiting(&self) {
         self.ending.store(true, Ordering::Relaxed);
+        self.waiters.wake();
     }
 
     pub fn is_ending(&self) -> bool {
@@ -181,6 +194,7 @@ impl Operations {
     /// Interrupts everything that runs now or later.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+        self.waiters.wake();
     }
 }
 

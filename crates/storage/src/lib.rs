@@ -49,6 +49,7 @@ mod store;
 mod sync;
 mod transaction;
 mod tree;
+mod waiters;
 
 pub use backend::memory_disk::{MemoryDisk, Survivors};
 pub use clock::CommitTime;
@@ -60,3 +61,4 @@ pub use snapshot::{Direction, Scan, Snapshot};
 pub use space::{Bytes, Space};
 pub use store::{Options, Stats, Store};
 pub use transaction::{Durability, Savepoint, Transaction};
+pub use waiters::Waiters;

@@ -17,6 +17,7 @@ use crate::queue::CommitQueue;
 use crate::snapshot::{Kept, Published, Snapshot};
 use crate::space::{Bytes, Space, Write};
 use crate::transaction::{Durability, Transaction};
+use crate::waiters::Waiters;
 use kilim_error::{Error, Result};
 use parking_lot::RwLock;
 use std::path::Path;
@@ -87,6 +88,7 @@ pub(crate) struct Shared {
     pub(crate) background: Background,
     close_within: Duration,
     published: RwLock<Arc<Published>>,
+    waiters: Arc<Waiters>,
     transactions: AtomicU64,
     /// Batches applied without a sync, and how many of them a later sync has covered.
     unsynced: AtomicU64,
@@ -163,6 +165,7 @@ impl Store {
             background: Background::default(),
             close_within,
             published: RwLock::new(Arc::new(published)),
+            waiters: Arc::default(),
             transactions: AtomicU64::new(1),
             unsynced: AtomicU64::new(0),
             covered: AtomicU64::new(0),
@@ -208,6 +211,17 @@ impl Store {
     /// The time of the newest published commit.
     pub fn last_commit_time(&self) -> CommitTime {
         self.shared().published().commit_time
+    }
+
+    /// Waits until there is a published commit younger than `time`, until a time has come, or until `is_ended` says that
+    /// nobody wants to wait any longer. Whoever makes that true calls [`Waiters::wake`].
+    pub fn wait_past(&self, time: CommitTime, until: Instant, is_ended: &dyn Fn() -> bool) {
+        self.shared().waiters.wait(until, &|| self.last_commit_time() > time || is_ended());
+    }
+
+    /// Those who wait in [`Store::wait_past`].
+    pub fn waiters(&self) -> &Arc<Waiters> {
+        &self.shared().waiters
     }
 
     /// The clock's reading, never before the newest published commit.
@@ -315,6 +329,7 @@ impl Shared {
         let before = std::mem::replace(&mut *self.published.write(), published);
         // Outside the lock, for it may be the last of its kind and free a lot.
         drop(before);
+        self.waiters.wake();
     }
 
     pub(crate) fn latest(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {

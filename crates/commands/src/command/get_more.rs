@@ -119,8 +119,6 @@ fn next_batch(
 
 /// How long a getMore with `awaitData` waits where nobody says.
 const AWAIT: Duration = Duration::from_secs(1);
-/// How often it looks whether anything was committed.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The next batch of a tailable cursor: what has arrived, waited for if it was asked to.
 fn wait_for_more(
@@ -159,17 +157,18 @@ fn wait_for_more(
         }
         let seen = snapshot.commit_time();
         drop(snapshot);
-        while cursor.returned == returned && call.engine.store.last_commit_time() == seen {
-            if !cursor.awaits || Instant::now() >= until || call.engine.operations.is_ending() {
-                return Ok(exhausted);
-            }
-            call.operation.check()?;
-            if call.engine.cursors.is_killed(id) {
-                return Err(killed());
-            }
-            std::thread::sleep(LOOK_EVERY);
+        if cursor.returned != returned || !cursor.awaits {
+            return Ok(exhausted);
         }
-        if cursor.returned != returned || !cursor.awaits || Instant::now() >= until {
+        let (operations, cursors) = (&call.engine.operations, &call.engine.cursors);
+        call.engine.store.wait_past(seen, until, &|| {
+            call.operation.check().is_err() || operations.is_ending() || cursors.is_killed(id)
+        });
+        call.operation.check()?;
+        if cursors.is_killed(id) {
+            return Err(killed());
+        }
+        if operations.is_ending() || Instant::now() >= until {
             return Ok(exhausted);
         }
     }

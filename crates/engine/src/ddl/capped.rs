@@ -8,6 +8,7 @@ use kilim_query::filter::Filter;
 use kilim_storage::Durability;
 
 use crate::catalog::{Collection, forget, save};
+use crate::change::Cause;
 use crate::engine::Engine;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
@@ -87,6 +88,7 @@ fn copy(unit: &mut Unit<'_>, from: &Namespace, to: &Namespace) -> Result<()> {
     let request = ReadRequest::new(Arc::new(Filter::True));
     let mut executor = read::plan(unit, from, request)?.execute();
     unit.bypass_validation = true;
+    unit.cause = Cause::Import;
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);
     while let Some(row) = executor.next_document(&mut context)? {

@@ -13,6 +13,7 @@ use kilim_error::Result;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 
 use crate::catalog::Collection;
+use crate::change::Cause;
 use crate::engine::Engine;
 use crate::index::Index;
 use crate::operation::Operation;
@@ -88,9 +89,9 @@ impl Engine {
         let request =
             DeleteRequest { filter: Arc::new(filter), one: false, hint, collation: None, statement: 0 };
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
+        unit.cause = Cause::Expiry;
         let removed = delete(&mut unit, &collection.namespace, &request)?;
         unit.settle()?;
-        self.expiry.removed.add(removed);
         Ok(removed)
     }
 }

@@ -1,7 +1,7 @@
 //! One change carried through all patterns that it concerns: the write path's interpreter of effects.
 //!
 //! A [`Work`] holds the documents that a change touches, each before and after. Patterns are evaluated over them in the
-//! order of their graph, and their effects change what is touched or touch more. At the end each is written once.
+//! order of their graph, and their effects change what is touched or touch more. The door stores each of them once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,18 +21,13 @@ use super::refusal::about;
 use super::sources::{Newest, Use, read_newest};
 use super::{Pattern, PatternId, groups, holders};
 use crate::catalog::{Collection, CollectionId, RecordId};
+use crate::change::{self, Before};
 use crate::index::Index;
 use crate::limits;
 use crate::namespace::Namespace;
+use crate::records::RowId;
 use crate::unit::Unit;
-use crate::write::{Before, check_valid, door};
-
-/// What came of it.
-#[derive(Debug)]
-pub(crate) struct Carried {
-    /// The document as it was written, where patterns shaped it.
-    pub shaped: Option<Document>,
-}
+use crate::write::door;
 
 /// A document that the change touches, or another because of it.
 pub(super) struct Touched {
@@ -74,66 +69,51 @@ impl Touched {
     }
 }
 
-/// A change on its way.
-pub(super) struct Work {
+/// A change and what its patterns make of it: the documents to be stored.
+pub(crate) struct Work {
     patterns: Arc<[Arc<Pattern>]>,
-    pub touched: Vec<Touched>,
+    pub(super) touched: Vec<Touched>,
     /// Where touched records stand.
     by_record: HashMap<(CollectionId, RecordId), usize>,
-    pub groups: Groups,
+    pub(super) groups: Groups,
     /// What it leaves to jobs.
-    pub leaving: Leaving,
+    pub(super) leaving: Leaving,
     /// The user's document as it is stored, where he saw another because its pattern is behind.
     stored: Option<Document>,
     /// Groups are changed at the commit, not now.
     defers: bool,
+    /// The paths that maintenance may write in the collection that was stored last; fan-outs stay in one.
+    written: Option<(CollectionId, Vec<Box<str>>)>,
     /// What the statements of the transaction that commits left for its groups, and has not come to them yet.
-    pub deferred: DeferredDeltas,
+    pub(super) deferred: DeferredDeltas,
 }
 
-/// Carries a change of a user's document through the patterns of its database, and writes everything.
-/// `untouched` says which indexes the user's change cannot concern.
-pub(crate) fn carry(
+/// What the patterns of its database make of a change. Nothing is written: the door stores the answer.
+pub(crate) fn evaluate(
     unit: &mut Unit<'_>,
     patterns: Arc<[Arc<Pattern>]>,
-    collection: &Arc<Collection>,
-    record: Option<RecordId>,
-    before: Option<Before<'_>>,
-    after: Option<RawDocument<'_>>,
-    untouched: &dyn Fn(&Index) -> bool,
-) -> Result<Carried> {
+    change: &change::Change<'_>,
+) -> Result<Work> {
     let mut work = Work {
         defers: unit.is_transaction(),
-        stored: before.and_then(Before::stored_apart),
+        stored: change.before.and_then(Before::stored_apart),
         ..Work::new(patterns)
     };
     work.add(Touched {
-        collection: collection.clone(),
-        record,
-        before: before.map(|before| before.seen.to_document()),
-        after: after.map(RawDocument::to_document),
+        collection: change.collection.clone(),
+        record: change.row.map(|row| row.record),
+        before: change.before.map(|before| before.seen.to_document()),
+        after: change.after.map(RawDocument::to_document),
         by: None,
         refreshed_by: None,
     });
     // With empty hands, so that writers of one group stand in line for it instead of in each other's way.
-    if record.is_none() && !work.defers {
+    if change.row.is_none() && !work.defers {
         groups::hold_ahead(unit, &work)?;
     }
-    let deferred = unit.deferred();
-    let written = work.run(unit).and_then(|()| {
-        work.keep_within_bounds(unit, after);
-        work.write(unit, untouched)
-    });
-    if let Err(error) = written {
-        unit.undo_deferred(deferred);
-        return Err(error);
-    }
-    let shaped = work.touched.swap_remove(0).after;
-    let same = match (&shaped, after) {
-        (Some(shaped), Some(after)) => shaped.as_bytes() == after.as_bytes(),
-        _ => true,
-    };
-    Ok(Carried { shaped: shaped.filter(|_| !same) })
+    work.run(unit)?;
+    work.keep_within_bounds(unit, change.after);
+    Ok(work)
 }
 
 /// Makes a document's fields anew, for one pattern.
@@ -189,7 +169,7 @@ pub(crate) fn carry_deferred(unit: &mut Unit<'_>) -> Result<()> {
 }
 
 impl Work {
-    pub fn new(patterns: Arc<[Arc<Pattern>]>) -> Work {
+    pub(super) fn new(patterns: Arc<[Arc<Pattern>]>) -> Work {
         Work {
             patterns,
             touched: Vec::new(),
@@ -198,18 +178,19 @@ impl Work {
             leaving: Leaving::default(),
             stored: None,
             defers: false,
+            written: None,
             deferred: DeferredDeltas::default(),
         }
     }
 
     /// Carries what was touched through the patterns, and writes everything.
-    pub fn finish(&mut self, unit: &mut Unit<'_>) -> Result<()> {
+    pub(super) fn finish(&mut self, unit: &mut Unit<'_>) -> Result<()> {
         self.run(unit)?;
-        self.write(unit, &|_| false)
+        door::put_evaluated(unit, self, change::Cause::Job, &|_| false)
     }
 
     /// Takes up a document that was not touched yet; its place.
-    pub fn add(&mut self, touched: Touched) -> usize {
+    pub(super) fn add(&mut self, touched: Touched) -> usize {
         let at = self.touched.len();
         if let Some(record) = touched.record {
             self.by_record.insert((touched.collection.id, record), at);
@@ -219,15 +200,15 @@ impl Work {
     }
 
     /// The place of a record, if it is touched.
-    pub fn place_of(&self, collection: &Collection, record: RecordId) -> Option<usize> {
+    pub(super) fn place_of(&self, collection: &Collection, record: RecordId) -> Option<usize> {
         self.by_record.get(&(collection.id, record)).copied()
     }
 
-    pub fn patterns(&self) -> &Arc<[Arc<Pattern>]> {
+    pub(super) fn patterns(&self) -> &Arc<[Arc<Pattern>]> {
         &self.patterns
     }
 
-    pub fn defers(&self) -> bool {
+    pub(super) fn defers(&self) -> bool {
         self.defers
     }
 
@@ -364,13 +345,13 @@ impl Work {
     }
 
     /// The touched documents of a collection, by their places.
-    pub fn places(&self, namespace: &Namespace) -> Vec<usize> {
+    pub(super) fn places(&self, namespace: &Namespace) -> Vec<usize> {
         let of = |at: &usize| self.touched[*at].collection.namespace == *namespace;
         (0..self.touched.len()).filter(of).collect()
     }
 
     /// Touches a record: its place, with its newest version, held to be written. None where it is gone.
-    pub fn touch(
+    pub(super) fn touch(
         &mut self,
         unit: &mut Unit<'_>,
         pattern: &Arc<Pattern>,
@@ -385,7 +366,7 @@ impl Work {
     }
 
     /// The same for a document that was found, held to be written.
-    pub fn touch_newest(&mut self, pattern: &Arc<Pattern>, newest: Newest) -> usize {
+    pub(super) fn touch_newest(&mut self, pattern: &Arc<Pattern>, newest: Newest) -> usize {
         if let Some(at) = self.place_of(&newest.collection, newest.record) {
             return at;
         }
@@ -417,22 +398,9 @@ impl Work {
         touched.after = Some(bare);
     }
 
-    /// Writes every touched document once, the user's first, and the groups' states.
-    fn write(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {
-        self.check_in_force(unit)?;
-        let saved = unit.transaction().savepoint();
-        let caused = unit.caused.clone();
-        let written = self.write_all(unit, untouched);
-        if written.is_err() {
-            unit.transaction().restore(saved);
-            unit.caused = caused;
-        }
-        written
-    }
-
     /// The patterns were taken when the first collection was entered, and others were entered since. Now that all are
     /// held, nobody puts a pattern that concerns them in force or out of it; before, somebody may have.
-    fn check_in_force(&self, unit: &Unit<'_>) -> Result<()> {
+    pub(crate) fn check_in_force(&self, unit: &Unit<'_>) -> Result<()> {
         let Some(first) = self.touched.first() else { return Ok(()) };
         let registry = unit.engine.patterns();
         let now = registry.of(&first.collection.namespace.database);
@@ -455,61 +423,75 @@ impl Work {
         }
     }
 
-    fn write_all(&mut self, unit: &mut Unit<'_>, untouched: &dyn Fn(&Index) -> bool) -> Result<()> {
-        // The paths of the collection that was written last; fan-outs stay in one.
-        let mut written: Option<(CollectionId, Vec<Box<str>>)> = None;
-        for (at, touched) in self.touched.iter_mut().enumerate() {
-            if let Some(pattern) = &touched.by {
-                if unchanged(touched.before.as_ref(), touched.after.as_ref()) {
-                    continue;
-                }
-                if touched.before.is_some() && touched.after.as_ref().is_some_and(too_large) {
-                    // It keeps what it has, and verification tells.
-                    pattern.note_kept(unit);
-                    continue;
-                }
-                pattern.counters.maintained.add(1);
-                unit.caused.maintained += 1;
-                if let (Some(path), Some(after)) = (&pattern.declaration.options.touch, &touched.after) {
-                    let now = RawValue::DateTime(unit.engine.now_millis());
-                    touched.after = Some(with_value(after.as_raw(), path.as_str(), Some(now)));
-                }
+    /// How many documents are touched.
+    pub(crate) fn len(&self) -> usize {
+        self.touched.len()
+    }
+
+    /// Makes a touched document ready to be stored; false where it stays as it is.
+    pub(crate) fn prepare(&mut self, unit: &mut Unit<'_>, at: usize) -> bool {
+        let touched = &mut self.touched[at];
+        if let Some(pattern) = &touched.by {
+            if unchanged(touched.before.as_ref(), touched.after.as_ref()) {
+                return false;
             }
-            let id = touched.collection.id;
-            if written.as_ref().is_none_or(|(known, _)| *known != id) && touched.before.is_some() {
-                written = Some((id, paths_written(&self.patterns, &touched.collection.namespace)));
+            if touched.before.is_some() && touched.after.as_ref().is_some_and(too_large) {
+                // It keeps what it has, and verification tells.
+                pattern.note_kept(unit);
+                return false;
             }
-            let by_user = touched.by.is_none();
-            let passed_by = |index: &Index| {
-                let paths = written.iter().flat_map(|(_, paths)| paths);
-                let meets = |path: &str| paths.clone().any(|own| overlap(own, path));
-                (!by_user || untouched(index))
-                    && index.spec.partial.is_none()
-                    && !index.spec.depends_on(|path| meets(path.as_str()))
-            };
-            let stored = self.stored.as_ref().filter(|_| at == 0);
-            let (before, after) = (stored.or(touched.before.as_ref()), touched.after.as_ref());
-            if let (true, Some(after)) = (by_user, after) {
-                check_valid(unit, &touched.collection, before.map(Document::as_raw), after.as_raw())?;
+            if let (Some(path), Some(after)) = (&pattern.declaration.options.touch, &touched.after) {
+                let now = RawValue::DateTime(unit.engine.now_millis());
+                touched.after = Some(with_value(after.as_raw(), path.as_str(), Some(now)));
             }
-            let record = match (before, after, touched.record) {
-                (None, Some(after), _) => door::put_new(unit, &touched.collection, after.as_raw())?,
-                (Some(before), Some(after), Some(record)) => {
-                    let (before, after) = (before.as_raw(), after.as_raw());
-                    door::put_changed(unit, &touched.collection, record, before, after, passed_by)?;
-                    record
-                }
-                (Some(before), None, Some(record)) => {
-                    door::put_removed(unit, &touched.collection, record, before.as_raw())?;
-                    record
-                }
-                _ => continue,
-            };
-            touched.record = Some(record);
         }
+        let id = touched.collection.id;
+        if self.written.as_ref().is_none_or(|(known, _)| *known != id) && touched.before.is_some() {
+            self.written = Some((id, paths_written(&self.patterns, &touched.collection.namespace)));
+        }
+        touched.before.is_some() || touched.after.is_some()
+    }
+
+    /// The change of a touched document; `cause` is that of the change that was evaluated.
+    pub(crate) fn change<'w>(&'w self, at: usize, cause: change::Cause<'w>) -> change::Change<'w> {
+        let touched = &self.touched[at];
+        let before = touched.before.as_ref().map(|seen| {
+            let stored = self.stored.as_ref().filter(|_| at == 0).unwrap_or(seen);
+            Before { stored: stored.as_raw(), seen: seen.as_raw() }
+        });
+        change::Change {
+            collection: &touched.collection,
+            row: touched.record.map(RowId::from),
+            before,
+            after: touched.after.as_ref().map(Document::as_raw),
+            cause: touched.by.as_deref().map_or(cause, change::Cause::Pattern),
+        }
+    }
+
+    /// Whether an index needs no look for a touched document: neither the user nor a pattern changed what it is over.
+    pub(crate) fn passes_by(&self, at: usize, index: &Index, untouched: &dyn Fn(&Index) -> bool) -> bool {
+        let paths = self.written.iter().flat_map(|(_, paths)| paths);
+        let meets = |path: &str| paths.clone().any(|own| overlap(own, path));
+        (self.touched[at].by.is_some() || untouched(index))
+            && index.spec.partial.is_none()
+            && !index.spec.depends_on(|path| meets(path.as_str()))
+    }
+
+    /// Takes note of the row that a touched document is stored in.
+    pub(crate) fn note_stored(&mut self, at: usize, row: RowId) {
+        self.touched[at].record = Some(row.record);
+    }
+
+    /// Writes what goes with the documents: the states of groups, and what is left to jobs.
+    pub(crate) fn conclude(&mut self, unit: &mut Unit<'_>) {
         self.groups.write(unit, &self.touched);
         self.leaving.write(unit);
-        Ok(())
+    }
+
+    /// The document of the change as it was stored, where patterns shaped it.
+    pub(crate) fn into_shaped(mut self, change: &change::Change<'_>) -> Option<Document> {
+        let shaped = self.touched.swap_remove(0).after?;
+        change.after.is_some_and(|after| after.as_bytes() != shaped.as_bytes()).then_some(shaped)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{RawDocument, RawValue};
+use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Direction, Durability, Snapshot};
 
@@ -16,13 +16,14 @@ use super::look::find_by_unique;
 use super::sources::{Use, find_unique, read_newest};
 use super::{Contended, Pattern, PatternId, PatternState, Registry};
 use crate::catalog::{Collection, CollectionId, RecordId};
+use crate::change::{Before, Cause, Change};
 use crate::engine::Engine;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::records;
 use crate::records::Records;
 use crate::unit::Unit;
-use crate::write::{Before, door};
+use crate::write::door;
 
 /// Record ids that are held in memory at once.
 const BATCH: usize = 1000;
@@ -54,7 +55,7 @@ impl Engine {
         unit.lend(lent);
         self.walk_records(operation, collection.id, |record| {
             change(&mut unit, |unit| match read_newest(unit, collection, record, Use::Write)? {
-                Some(before) => door::delete(unit, collection, record, Before::of(before.as_raw())),
+                Some(before) => delete(unit, collection, record, &before, Cause::Job),
                 None => Ok(()),
             })
         })?;
@@ -252,7 +253,7 @@ impl Engine {
                 let Some(before) = read_newest(unit, collection, record, Use::Write)? else { return Ok(()) };
                 match before.get("_id").map(in_new).transpose()?.flatten() {
                     Some(_) => Ok(()),
-                    None => door::delete(unit, collection, record, Before::of(before.as_raw())),
+                    None => delete(unit, collection, record, &before, Cause::Import),
                 }
             })
         })?;
@@ -328,8 +329,23 @@ fn put(unit: &mut Unit<'_>, collection: &Arc<Collection>, document: RawDocument<
         Some(old) if old.document.as_bytes() == document.as_bytes() => Ok(()),
         Some(old) => {
             let before = Before::of(old.document.as_raw());
-            door::update(unit, collection, old.record, before, document, |_| false).map(drop)
+            let change = Change::update(collection, old.record, before, document, Cause::Import);
+            door::write(unit, change, &|_| false).map(drop)
         }
-        None => door::insert(unit, collection, document).map(drop),
+        None => {
+            let change = Change::insert(collection, document, Cause::Import);
+            door::write(unit, change, &|_| false).map(drop)
+        }
     }
+}
+
+fn delete(
+    unit: &mut Unit<'_>,
+    collection: &Arc<Collection>,
+    record: RecordId,
+    before: &Document,
+    cause: Cause<'_>,
+) -> Result<()> {
+    let change = Change::delete(collection, record, Before::of(before.as_raw()), cause);
+    door::write(unit, change, &|_| false).map(drop)
 }

@@ -22,6 +22,7 @@ use super::fill::Filling;
 use super::sources::{Use, find_unique};
 use super::{Pattern, PatternId, PatternState, Registry, pending};
 use crate::catalog::{Catalog, Collection, Ids};
+use crate::change::{Before, Cause, Change};
 use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
@@ -244,12 +245,14 @@ fn put_document(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<()> {
     match find_unique(unit, &namespace, "_id", RawValue::String(&id), Use::Write)? {
         Some(old) if old.document == document => Ok(()),
         Some(old) => {
-            let (before, after) = (old.document.as_raw(), document.as_raw());
-            door::put_changed(unit, &old.collection, old.record, before, after, |_| false)
+            let before = Before::of(old.document.as_raw());
+            let change = Change::update(&old.collection, old.record, before, document.as_raw(), Cause::Job);
+            door::put(unit, &change, &|_| false).map(drop)
         }
         None => {
             let collection = unit.join_or_create(&namespace)?;
-            door::put_new(unit, &collection, document.as_raw()).map(drop)
+            let change = Change::insert(&collection, document.as_raw(), Cause::Job);
+            door::put(unit, &change, &|_| false).map(drop)
         }
     }
 }
@@ -257,7 +260,11 @@ fn put_document(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<()> {
 fn remove_document(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<()> {
     let (namespace, id) = (definitions_of(&pattern.target.database), pattern.definition_id());
     match find_unique(unit, &namespace, "_id", RawValue::String(&id), Use::Write)? {
-        Some(old) => door::put_removed(unit, &old.collection, old.record, old.document.as_raw()),
+        Some(old) => {
+            let before = Before::of(old.document.as_raw());
+            let change = Change::delete(&old.collection, old.record, before, Cause::Job);
+            door::put(unit, &change, &|_| false).map(drop)
+        }
         None => Ok(()),
     }
 }

@@ -10,12 +10,13 @@ use super::definitions::refuse_change;
 use super::sources::{Use, read_newest, unique_index};
 use super::{Pattern, PatternId};
 use crate::catalog::{Collection, RecordId};
+use crate::change::{Before, Cause, Change};
 use crate::engine::Engine;
 use crate::index::{Index, IndexId, IndexSpec};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::unit::Unit;
-use crate::write::{Before, door};
+use crate::write::door;
 
 impl Engine {
     /// Drops a pattern once nothing is pending of it: its fields stay as plain ones, and they are true.
@@ -143,7 +144,8 @@ fn strip(
     match pattern.kind().stripped(before.as_raw())? {
         Some(after) => {
             let before = Before::of(before.as_raw());
-            door::update(unit, collection, record, before, after.as_raw(), |_| false)?;
+            let change = Change::update(collection, record, before, after.as_raw(), Cause::Job);
+            door::write(unit, change, &|_| false)?;
             Ok(true)
         }
         None => Ok(false),

@@ -174,7 +174,7 @@ pub(super) fn merge<'d>(deferred: impl Iterator<Item = &'d Deferred>) -> Deferre
 
 impl Work {
     /// What was left for the groups of a pattern.
-    pub fn take_deferred(&mut self, pattern: PatternId) -> Deltas {
+    pub(super) fn take_deferred(&mut self, pattern: PatternId) -> Deltas {
         if self.deferred.is_empty() {
             return Deltas::new();
         }

@@ -43,7 +43,7 @@ mod stats;
 mod verify;
 
 pub(crate) use behind::{Audience, Patches, see_newest};
-pub(crate) use carry::{carry, carry_deferred};
+pub(crate) use carry::{Work as Evaluation, carry_deferred, evaluate};
 pub use caused::{Caused, LeftPending};
 pub(crate) use collections::ending_with;
 pub(crate) use declare::check_user_paths;

@@ -31,4 +31,4 @@ pub use row::{Image, RowId};
 pub(crate) use sample::SCANNED_SHARE;
 pub(crate) use scan::{Look, RecordScan, ids};
 pub use shape::Shape;
-pub(crate) use write::{lock_key, newest, put, remove, unchanged_in};
+pub(crate) use write::{lock_key, newest, remove, store, unchanged_in};

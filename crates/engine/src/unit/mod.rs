@@ -18,6 +18,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{CommitTime, Durability, Snapshot, Ticket, Transaction};
 
 use self::collections::Held;
+use crate::change::Cause;
 use crate::engine::Engine;
 use crate::figures::Figures;
 use crate::ids::CollectionId;
@@ -46,6 +47,8 @@ pub struct Unit<'e> {
     pub(crate) keeps: bool,
     /// The batch holds keys for maintenance, which commits stand in line for: it waits for nobody.
     pub(crate) maintains: bool,
+    /// Why its statements change documents.
+    pub cause: Cause<'static>,
     /// `bypassDocumentValidation`: validators are not asked.
     pub bypass_validation: bool,
     /// A transaction's commit has begun: what maintenance still writes is as of the newest commit.
@@ -104,6 +107,7 @@ impl<'e> Unit<'e> {
             contended: None,
             keeps: false,
             maintains: false,
+            cause: Cause::User,
             bypass_validation: false,
             commits: false,
             lent: Vec::new(),

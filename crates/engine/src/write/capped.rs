@@ -4,12 +4,11 @@
 //! batch is handed in. So sizes are exact, records become visible in the order of their numbers, and a tailable
 //! cursor that has seen a record never misses one before it.
 
-use kilim_bson::{Document, RawDocument};
+use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Direction, Space};
 
-use super::Before;
-use crate::catalog::{Capped, Collection};
+use crate::change::{Before, Change};
 use crate::ids::RecordId;
 use crate::layout;
 use crate::maintenance::see_newest;
@@ -32,13 +31,13 @@ impl Evicted {
     }
 }
 
-/// Takes the place that a new document needs: the oldest ones that must go for it, held, as they are now.
-pub(crate) fn make_room(
-    unit: &mut Unit<'_>,
-    collection: &Collection,
-    capped: Capped,
-    document: RawDocument<'_>,
-) -> Result<Vec<Evicted>> {
+/// Takes the place that a new document of a capped collection needs: the oldest ones that must go for it, held, as they
+/// are now.
+pub(crate) fn make_room(unit: &mut Unit<'_>, change: &Change<'_>) -> Result<Vec<Evicted>> {
+    let collection = change.collection;
+    let (Some(capped), None, Some(document)) = (collection.capped, change.before, change.after) else {
+        return Ok(Vec::new());
+    };
     unit.hold_for_batch(Space::Meta, &layout::counter_key(collection.id))?;
     let snapshot = unit.newest_snapshot()?;
     let counted = collection.home().counts(&snapshot)?;

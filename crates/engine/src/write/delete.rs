@@ -9,6 +9,7 @@ use kilim_query::filter::Filter;
 use super::done::{answered, deleted};
 use super::door;
 use super::update::{Candidates, change_record, matching};
+use crate::change::Change;
 use crate::namespace::Namespace;
 use crate::plan::Hint;
 use crate::unit::Unit;
@@ -32,9 +33,9 @@ pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteReques
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(0) };
     let mut removed = 0;
     while let Some(found) = candidates.next(unit)? {
-        let record = found.record;
+        let row = found.row;
         let done = change_record(unit, namespace, found, &request.filter, |unit, collection, before, _| {
-            door::delete(unit, collection, record, before)
+            door::write(unit, Change::delete(collection, row, before, unit.cause), &|_| false)
         })?;
         if done.is_none() {
             continue;

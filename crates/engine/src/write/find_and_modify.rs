@@ -12,6 +12,7 @@ use super::update::{
     Candidates, Images, UpdateRequest, UpsertRace, apply_update, change_record, check_maintained, insert_new,
     matching, new_document,
 };
+use crate::change::Change;
 use crate::namespace::Namespace;
 use crate::plan::Keys;
 use crate::unit::Unit;
@@ -92,17 +93,17 @@ fn modify_first(
     // One that somebody changed meanwhile and that no longer matches is passed over: the next in order
     // is then the first.
     while let Some(found) = candidates.next(unit)? {
-        let record = found.record;
+        let row = found.row;
         let key = found.key.clone();
         let changed =
             change_record(unit, namespace, found, &target.filter, |unit, collection, before, position| {
                 match request.modification {
                     Modification::Remove => {
-                        door::delete(unit, collection, record, before)?;
+                        door::write(unit, Change::delete(collection, row, before, unit.cause), &|_| false)?;
                         Ok(Images { before: before.seen.to_document(), after: None })
                     }
                     Modification::Update { .. } => {
-                        apply_update(unit, collection, record, before, position, target)
+                        apply_update(unit, collection, row, before, position, target)
                     }
                 }
             })?;

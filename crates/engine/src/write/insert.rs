@@ -8,6 +8,7 @@ use kilim_query::update::check_id;
 
 use super::done::inserted;
 use super::door;
+use crate::change::Change;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::unit::Unit;
@@ -71,7 +72,7 @@ fn insert_one(
     let document = unsafe { RawDocument::from_validated(&document) };
     let capped = loop {
         let collection = unit.enter_or_create(namespace)?;
-        match door::insert(unit, &collection, document) {
+        match door::write(unit, Change::insert(&collection, document, unit.cause), &|_| false) {
             Ok(_) => break collection.capped.is_some(),
             Err(error) if unit.can_retry(&error)? => {}
             Err(error) => return Err(error),

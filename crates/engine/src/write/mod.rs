@@ -1,18 +1,23 @@
 //! The one door: every change of a document, whoever asks for it, goes through here.
 //!
 //! A statement (`insert`, `update`, `delete`, `find_and_modify`) finds its candidates by a plan, then
-//! for each: takes the record's intent, reads its newest version, matches again, and hands the change
-//! to the `door`, which writes record, index keys and counts. A [`Unit`](crate::unit::Unit) collects the changes and
-//! gives them to the commit queue in batches; a multi-statement transaction collects them until its end.
+//! for each: takes the record's intent, reads its newest version, matches again, and hands the
+//! [`Change`](crate::change::Change) to the `door`, which has a file for each of its steps. A [`Unit`](crate::unit::Unit)
+//! collects the changes and gives them to the commit queue in batches; a multi-statement transaction collects them until
+//! its end.
 
+mod admit;
 mod capped;
 mod commit;
 mod delete;
 mod done;
 pub(crate) mod door;
+mod event;
 mod find_and_modify;
 mod insert;
+mod keys;
 mod merge;
+mod store;
 mod update;
 mod validity;
 
@@ -22,9 +27,6 @@ pub use find_and_modify::{FindAndModifyRequest, Modification, Modified, find_and
 pub use insert::{InsertOutcome, insert, prepare_insert};
 pub use merge::{Circumstances, check_merge, default_collation, merge};
 pub use update::{UpdateOutcome, UpdateRequest, update};
-
-pub(crate) use door::Before;
-pub(crate) use validity::check_valid;
 
 use kilim_error::{Error, ErrorCode};
 

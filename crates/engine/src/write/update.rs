@@ -11,14 +11,16 @@ use kilim_query::sort::Sort;
 use kilim_query::update::{Context, Update, check_id};
 
 use super::done::{Kind, answered, of_kind};
-use super::door::{self, Before};
-use crate::catalog::{Collection, CollectionId, RecordId};
+use super::door;
+use crate::catalog::Collection;
+use crate::change::{Before, Change};
+use crate::ids::CollectionId;
 use crate::index::Index;
 use crate::maintenance::{check_user_paths, see_newest};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor};
 use crate::plan::{Hint, ReadRequest};
-use crate::records::Sight;
+use crate::records::{RowId, Sight};
 use crate::unit::Unit;
 
 pub struct UpdateRequest<'a> {
@@ -143,10 +145,10 @@ fn update_matching(
     let read = matching(&request.filter, None, request.hint.as_ref(), &request.collation);
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(outcome) };
     while let Some(found) = candidates.next(unit)? {
-        let record = found.record;
+        let row = found.row;
         let changed =
             change_record(unit, namespace, found, &request.filter, |unit, collection, before, position| {
-                apply_update(unit, collection, record, before, position, request)
+                apply_update(unit, collection, row, before, position, request)
             })?;
         let Some(images) = changed else { continue };
         outcome.matched += 1;
@@ -171,7 +173,7 @@ fn update_matching(
 pub(super) fn apply_update(
     unit: &mut Unit<'_>,
     collection: &Arc<Collection>,
-    record: RecordId,
+    row: RowId,
     before: Before<'_>,
     position: Option<usize>,
     request: &UpdateRequest<'_>,
@@ -182,7 +184,8 @@ pub(super) fn apply_update(
         let untouched = |index: &Index| {
             index.spec.partial.is_none() && !index.spec.depends_on(|path| request.update.may_touch(path))
         };
-        let shaped = door::update(unit, collection, record, before, after.as_raw(), untouched)?;
+        let change = Change::update(collection, row, before, after.as_raw(), unit.cause);
+        let shaped = door::write(unit, change, &untouched)?;
         if shaped.is_some() {
             return Ok(Images { before: before.seen.to_document(), after: shaped });
         }
@@ -210,7 +213,7 @@ pub(super) fn change_record<T>(
                 ));
             }
         };
-        let result = unit.lock_record(&collection, found.record.into()).and_then(|newest| {
+        let result = unit.lock_record(&collection, found.row).and_then(|newest| {
             let Some(newest) = newest else { return Ok(None) };
             let stored = newest.document();
             let seen = match see_newest(unit, &collection.namespace, stored)? {
@@ -261,7 +264,7 @@ pub(super) fn insert_new(
 ) -> Result<()> {
     loop {
         let collection = unit.enter_or_create(namespace)?;
-        match door::insert(unit, &collection, document) {
+        match door::write(unit, Change::insert(&collection, document, unit.cause), &|_| false) {
             Ok(_) => return Ok(()),
             Err(error) if unit.can_retry(&error)? => {}
             Err(error) => return Err(error),
@@ -289,7 +292,7 @@ pub(super) struct Candidates {
 #[derive(Clone)]
 pub(super) struct Candidate {
     pub collection: CollectionId,
-    pub record: RecordId,
+    pub row: RowId,
     /// The key of the index by which it was found, where that is asked for.
     pub key: Option<Arc<Document>>,
 }
@@ -321,7 +324,7 @@ impl Candidates {
         let found = self.executor.next_record(&mut context)?;
         let figures = context.figures;
         unit.figures.add(figures);
-        Ok(found.map(|row| Candidate { collection: self.collection, record: row.id.record, key: row.key }))
+        Ok(found.map(|row| Candidate { collection: self.collection, row: row.id, key: row.key }))
     }
 }
 

@@ -1,30 +1,27 @@
-//! Whether a document may be written: a collection's validator is asked once for every document that a user writes,
-//! after same-document patterns have shaped it. Further writes that patterns cause are not asked for: they keep declared
-//! data true, whatever a validator says.
+//! Whether a document may be written: a collection's validator is asked once for every document, after patterns have
+//! shaped it. Changes that a pattern causes are not asked for: they keep declared data true, whatever a validator says.
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::validator::Explanation;
 
-use crate::catalog::{Collection, Verdict};
+use crate::catalog::Verdict;
+use crate::change::{Cause, Change};
 use crate::unit::Unit;
 
 /// Refuses a document that a collection's validator does not let pass, or tells the log of it.
-pub(crate) fn check_valid(
-    unit: &Unit<'_>,
-    collection: &Collection,
-    before: Option<RawDocument<'_>>,
-    after: RawDocument<'_>,
-) -> Result<()> {
-    let Some(validation) = &collection.validation else { return Ok(()) };
-    if unit.bypass_validation {
+pub(crate) fn check_valid(unit: &Unit<'_>, change: &Change<'_>) -> Result<()> {
+    let (Some(validation), Some(after)) = (&change.collection.validation, change.after) else {
+        return Ok(());
+    };
+    if unit.bypass_validation || matches!(change.cause, Cause::Pattern(_)) {
         return Ok(());
     }
-    match validation.verdict(before, after, || unit.engine.now())? {
+    match validation.verdict(change.stored_before(), after, || unit.engine.now())? {
         Verdict::Passes => Ok(()),
         Verdict::Warns(explanation) => {
             let rule = explanation.details.get("operatorName").and_then(RawValue::as_str).unwrap_or_default();
-            tracing::warn!(namespace = %collection.namespace, rule, "Document would fail validation");
+            tracing::warn!(namespace = %change.collection.namespace, rule, "Document would fail validation");
             Ok(())
         }
         Verdict::Fails(explanation) => Err(failure(after, explanation)),

@@ -1,0 +1,188 @@
+//! The index keys of a change: derived and claimed before anything is stored, then written.
+
+use kilim_bson::RawDocument;
+use kilim_error::{Error, Result};
+use kilim_storage::{Space, Transaction};
+
+use crate::catalog::Collection;
+use crate::change::Change;
+use crate::ids::RecordId;
+use crate::index::{Index, KeySet, duplicate_key, index_entry, keys_of};
+use crate::layout;
+use crate::records::RowId;
+use crate::unit::Unit;
+
+/// What a change does to the keys of its collection's indexes.
+pub(super) enum KeyChanges<'c> {
+    /// The keys of a new document, index by index.
+    New(Vec<KeySet>),
+    /// Old and new keys in the indexes that the change may concern.
+    Changed(Vec<(&'c Index, KeySet, KeySet)>),
+    /// Old keys are derived as they are removed, so that one set serves all indexes.
+    Removed(RawDocument<'c>),
+}
+
+impl<'c> KeyChanges<'c> {
+    /// Derives the keys of a change and takes those that must be unique, or refuses.
+    pub fn claim(
+        unit: &mut Unit<'_>,
+        change: &Change<'c>,
+        row: RowId,
+        untouched: &dyn Fn(&Index) -> bool,
+    ) -> Result<KeyChanges<'c>> {
+        let keys = match (change.stored_before(), change.after) {
+            (None, Some(after)) => claim_new(unit, change.collection, row, after)?,
+            (Some(before), Some(after)) => {
+                claim_changed(unit, change.collection, row, before, after, untouched)?
+            }
+            (Some(before), None) => KeyChanges::Removed(before),
+            (None, None) => return Err(Error::bug("a change of nothing")),
+        };
+        // Indexes under construction are told that this record changes; they refuse what they could not index.
+        for building in change.collection.building.iter() {
+            building.touch(row.record, change.after)?;
+        }
+        Ok(keys)
+    }
+
+    /// Writes the keys.
+    pub fn write(self, unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) -> Result<()> {
+        let collection = change.collection;
+        let transaction = unit.transaction();
+        let (mut inserted, mut deleted) = (0, 0);
+        match self {
+            KeyChanges::New(new) => {
+                for (index, keys) in collection.indexes.iter().zip(&new) {
+                    for (key, type_bits) in keys.iter() {
+                        put_entry(transaction, index, key, type_bits, row.record);
+                        inserted += 1;
+                    }
+                }
+            }
+            KeyChanges::Changed(changes) => {
+                for (index, old, new) in &changes {
+                    for (key, _) in old.iter().filter(|(key, _)| !new.contains(key)) {
+                        delete_entry(transaction, index, key, row.record);
+                        deleted += 1;
+                    }
+                    for (key, type_bits) in new.iter() {
+                        // Equal keys may still differ in type: 1 became 1.0.
+                        if !old.contains_with_bits(key, type_bits) {
+                            put_entry(transaction, index, key, type_bits, row.record);
+                            inserted += 1;
+                        }
+                    }
+                }
+            }
+            KeyChanges::Removed(before) => {
+                let mut keys = KeySet::default();
+                for index in collection.indexes.iter() {
+                    keys.clear();
+                    keys_of(&index.spec, before, &mut keys)?;
+                    for (key, _) in keys.iter() {
+                        delete_entry(transaction, index, key, row.record);
+                        deleted += 1;
+                    }
+                }
+            }
+        }
+        unit.figures.keys_inserted += inserted;
+        unit.figures.keys_deleted += deleted;
+        Ok(())
+    }
+}
+
+fn claim_new<'c>(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    row: RowId,
+    document: RawDocument<'_>,
+) -> Result<KeyChanges<'c>> {
+    let mut entries = Vec::with_capacity(collection.indexes.len());
+    // Index by index, `_id` first: a key that is taken is reported before an index that cannot hold the rest.
+    for index in collection.indexes.iter() {
+        let keys = new_keys(unit, collection, index, document)?;
+        if index.spec.refuses_duplicates() {
+            for (key, type_bits) in keys.iter() {
+                claim_key(unit, collection, index, key, type_bits, row.record)?;
+            }
+        }
+        entries.push(keys);
+    }
+    Ok(KeyChanges::New(entries))
+}
+
+fn claim_changed<'c>(
+    unit: &mut Unit<'_>,
+    collection: &'c Collection,
+    row: RowId,
+    before: RawDocument<'_>,
+    after: RawDocument<'_>,
+    untouched: &dyn Fn(&Index) -> bool,
+) -> Result<KeyChanges<'c>> {
+    let mut changes = Vec::new();
+    for index in collection.indexes.iter() {
+        if untouched(index) {
+            continue;
+        }
+        let mut old = KeySet::default();
+        keys_of(&index.spec, before, &mut old)?;
+        let new = new_keys(unit, collection, index, after)?;
+        if index.spec.refuses_duplicates() {
+            for (key, type_bits) in new.iter().filter(|(key, _)| !old.contains(key)) {
+                claim_key(unit, collection, index, key, type_bits, row.record)?;
+            }
+        }
+        changes.push((&**index, old, new));
+    }
+    Ok(KeyChanges::Changed(changes))
+}
+
+/// A document's keys in an index, after the catalog knows the arrays they come from.
+fn new_keys(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    index: &Index,
+    document: RawDocument<'_>,
+) -> Result<KeySet> {
+    let mut keys = KeySet::default();
+    let seen = keys_of(&index.spec, document, &mut keys)?;
+    if !index.multikey.covers(&seen) {
+        unit.widen_multikey(collection.id, index.id, &seen)?;
+    }
+    Ok(keys)
+}
+
+/// Takes a unique key for a record, or refuses.
+fn claim_key(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    index: &Index,
+    key: &[u8],
+    type_bits: &[u8],
+    record: RecordId,
+) -> Result<()> {
+    let entry = layout::unique_entry(index.id, key);
+    if index.spec.prepare_unique {
+        return match unit.lock_prepared(&entry, record)? {
+            true => Err(duplicate_key(&collection.namespace, index, key, type_bits)),
+            false => Ok(()),
+        };
+    }
+    match unit.lock_unique(&entry)? {
+        Some(holder) if holder != record => Err(duplicate_key(&collection.namespace, index, key, type_bits)),
+        _ => Ok(()),
+    }
+}
+
+fn put_entry(transaction: &mut Transaction, index: &Index, key: &[u8], type_bits: &[u8], record: RecordId) {
+    let (entry, value) = index_entry(index, key, type_bits, record);
+    transaction.put(Space::Index, entry, value);
+}
+
+fn delete_entry(transaction: &mut Transaction, index: &Index, key: &[u8], record: RecordId) {
+    match index.spec.unique {
+        true => transaction.delete(Space::Index, &layout::unique_entry(index.id, key)),
+        false => transaction.delete(Space::Index, &layout::plain_entry(index.id, key, record)),
+    }
+}

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, doc};
-use kilim_engine::maintenance::{Pattern, PatternState};
+use kilim_engine::patterns::{Pattern, PatternState};
 use kilim_error::{ErrorCode, Result};
 use kilim_patterns::Declaration;
 

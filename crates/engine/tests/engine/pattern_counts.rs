@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, array, doc};
-use kilim_engine::maintenance::PatternState;
+use kilim_engine::patterns::PatternState;
 
 use crate::pattern::{declare, make, one, recent, stats, wait_until_active};
 use crate::pattern_regression::{expect_count, expect_true, shop};

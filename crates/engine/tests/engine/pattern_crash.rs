@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, doc};
-use kilim_engine::maintenance::PatternState;
+use kilim_engine::patterns::PatternState;
 use kilim_error::Error;
 use kilim_storage::{MemoryDisk, Survivors};
 

@@ -26,7 +26,6 @@ mod format;
 mod free_space;
 mod intents;
 mod journal;
-mod memory;
 mod memtable;
 mod overlay;
 mod points;

@@ -66,6 +66,18 @@ pub(super) fn counted<'a>(make: impl FnOnce() -> Result<Evaluated<'a>>) -> Resul
     made
 }
 
+/// Says that values are looked at to their ends, and asks whether to go on. An operator that makes nothing large may still
+/// work long on what it is given.
+#[inline]
+pub(super) fn looked_at(value: &Evaluated<'_>) -> Result<()> {
+    // An element of an array takes some ten bytes, and about as long as the pass of a loop.
+    const BYTES_PER_PASS: usize = 512;
+    match value.raw().map_or(0, payload) / BYTES_PER_PASS {
+        0 => Ok(()),
+        passes => interrupt::spend(passes),
+    }
+}
+
 /// Whether a value that no document influences may be kept; otherwise it is computed for each document again.
 pub(super) fn may_keep(value: RawValue<'_>) -> bool {
     interrupt::set_aside(payload(value)) <= FOLDED_BYTES_MAX

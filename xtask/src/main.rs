@@ -12,6 +12,7 @@ mod fuzz;
 mod histories;
 mod links;
 mod packages;
+mod records;
 mod spec;
 mod test;
 mod transfer;

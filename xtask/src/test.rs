@@ -8,13 +8,14 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::arguments::Arguments;
 use crate::workspace::{self, captured};
-use crate::{arrows, check, clients, compat, crash, links, packages, spec, transfer};
+use crate::{arrows, check, clients, compat, crash, links, packages, records, spec, transfer};
 
 pub fn run(arguments: Arguments) -> Result<()> {
     arguments.finish()?;
     let started = Instant::now();
     step("formatting", || check::formatting().map(|()| String::new()))?;
     step("arrows between crates", || arrows::check().map(|()| String::new()))?;
+    step("records in one module", || records::check().map(|()| String::new()))?;
     step("links in the docs", || links::check().map(|()| String::new()))?;
     step("COMPAT.md is current", || compat::check().map(|()| String::new()))?;
     step("clippy", || check::clippy().map(|()| String::new()))?;

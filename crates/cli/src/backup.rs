@@ -8,7 +8,7 @@ use clap::Args;
 use kilim_bson::{Document, RawValue, doc};
 use kilim_client::{Uri, whole};
 use kilim_engine::backup::Receiver;
-use kilim_engine::check::check_directory;
+use kilim_engine::jobs::check_directory;
 
 use crate::connect::{Session, UriParser, explained};
 use crate::output::say;

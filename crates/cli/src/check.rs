@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use kilim_bson::{Document, JsonFormat, Value, doc, to_extended_json};
-use kilim_engine::check::{Checked, check_directory};
+use kilim_engine::jobs::{Checked, check_directory};
 
 use crate::output::{complain, say};
 use crate::table::Table;

@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use kilim_bson::{Document, JsonFormat, Value, doc, to_extended_json};
-use kilim_engine::check::check_directory;
-use kilim_engine::salvage::{Salvaged, salvage_directory};
+use kilim_engine::jobs::{Salvaged, check_directory, salvage_directory};
 
 use crate::check::Format;
 use crate::output::{complain, say};

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use kilim_bson::RawDocument;
 use kilim_collation::Collation;
 use kilim_engine::Namespace;
-use kilim_engine::catalog::Collection;
-use kilim_engine::view::{SYSTEM_VIEWS, View};
+use kilim_engine::catalog::{Collection, SYSTEM_VIEWS, View};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::dispatch::Call;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::operation::Operation;
-use kilim_engine::write::{Unit, not_in_transaction};
+use kilim_engine::unit::{Unit, not_in_transaction};
 use kilim_engine::{Durability, Engine, Namespace};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt;
@@ -222,7 +222,7 @@ fn run_found<'r>(
     fail_if_asked(client, engine, spec, outcome)?;
 
     let session = match generic.session {
-        Some(id) => Some(engine.sessions.get(engine, id)?),
+        Some(id) => Some(engine.sessions.get(&engine.store, id)?),
         None if generic.transaction_number.is_some() => {
             return Err(Error::user(
                 ErrorCode::InvalidOptions,

@@ -12,6 +12,7 @@ mod concern;
 mod cursor_reply;
 mod dispatch;
 mod ended;
+mod privilege;
 mod registry;
 mod reply;
 mod request;
@@ -22,6 +23,7 @@ mod variables;
 
 pub use client::Client;
 pub use dispatch::run;
+pub use privilege::{Needs, OWN_ACTIONS, Privilege, Resource};
 pub use registry::{COMMANDS, CommandSpec, place};
 pub use reply::{Reply, error_document};
 pub use request::Request;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use kilim_bson::{RawDocument, RawValue};
-use kilim_engine::session::{SessionId, TransactionNumber};
+use kilim_engine::ids::SessionId;
+use kilim_engine::session::TransactionNumber;
 use kilim_engine::{CommitTime, check_database};
 use kilim_error::{Error, ErrorCode, Result};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::Document;
 use kilim_engine::operation::Operation;
 use kilim_engine::session::State;
-use kilim_engine::write::Unit;
+use kilim_engine::unit::Unit;
 use kilim_engine::{CommitTime, Durability, Engine, Snapshot};
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -106,7 +106,7 @@ pub fn end(
 }
 
 /// The session and transaction number that commitTransaction and abortTransaction must carry.
-pub fn required(generic: &Generic<'_>, command: &str) -> Result<(kilim_engine::session::SessionId, i64)> {
+pub fn required(generic: &Generic<'_>, command: &str) -> Result<(kilim_engine::ids::SessionId, i64)> {
     match (generic.session, generic.transaction_number, generic.autocommit) {
         (Some(session), Some(number), Some(false)) => Ok((session, number)),
         _ => {

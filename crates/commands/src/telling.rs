@@ -160,7 +160,7 @@ fn plans(engine: &Engine, namespace: &Namespace) -> Result<Vec<Document>> {
 }
 
 fn sessions(engine: &Engine) -> Vec<Document> {
-    let session = |(id, idle): (kilim_engine::session::SessionId, std::time::Duration)| {
+    let session = |(id, idle): (kilim_engine::ids::SessionId, std::time::Duration)| {
         let id = Value::Binary { subtype: 4, bytes: id.0.to_vec() };
         doc! {"_id": {"id": id}, "lastUse": Value::DateTime(now_ms() - idle.as_millis() as i64)}
     };

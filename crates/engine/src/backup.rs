@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::Store;
 pub use kilim_storage::backup::{Held, Receiver};
 use parking_lot::Mutex;
-
-use crate::engine::Engine;
 
 /// A client that copies asks again as soon as it has written what it got; a slow disk takes seconds for that.
 const IDLE_MAX: Duration = Duration::from_secs(120);
@@ -30,29 +29,27 @@ struct Running {
     held: BTreeMap<i64, (Arc<Held>, Instant)>,
 }
 
-impl Engine {
+impl Backups {
     /// Holds the state of the store as of now; an id to ask for it by.
-    pub fn begin_backup(&self) -> Result<(i64, Arc<Held>)> {
-        if self.options.data.is_none() {
+    pub fn begin(&self, store: &Store, is_in_memory: bool) -> Result<(i64, Arc<Held>)> {
+        if is_in_memory {
             return Err(Error::user(ErrorCode::CannotBackup, "a server in memory has no data on disk"));
         }
-        if self.backups.running.lock().held.len() >= BACKUPS_MAX {
+        if self.running.lock().held.len() >= BACKUPS_MAX {
             return Err(Error::user(
                 ErrorCode::CannotBackup,
                 format!("{BACKUPS_MAX} backups are running already"),
             ));
         }
-        let held = Arc::new(self.store.hold()?);
-        let mut running = self.backups.running.lock();
+        let held = Arc::new(store.hold()?);
+        let mut running = self.running.lock();
         running.last_id += 1;
         let id = running.last_id;
         running.held.insert(id, (held.clone(), Instant::now()));
         tracing::info!(id, bytes = held.bytes(), "a backup begins");
         Ok((id, held))
     }
-}
 
-impl Backups {
     pub fn get(&self, id: i64) -> Result<Arc<Held>> {
         let mut running = self.running.lock();
         let found = running.held.get_mut(&id).map(|(held, used)| {
@@ -94,7 +91,7 @@ impl Backups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Durability, EngineOptions};
+    use crate::{Durability, Engine, EngineOptions};
 
     #[test]
     fn a_backup_that_nobody_asks_for_is_given_up() {
@@ -106,7 +103,7 @@ mod tests {
             test_commands: false,
         };
         let engine = Engine::open(options).unwrap();
-        let (id, _) = engine.begin_backup().unwrap();
+        let (id, _) = engine.backups.begin(&engine.store, false).unwrap();
         engine.backups.end_idle(Instant::now());
         assert!(engine.backups.get(id).is_ok());
         engine.backups.end_idle(Instant::now() + IDLE_MAX);

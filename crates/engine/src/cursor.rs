@@ -11,14 +11,12 @@ use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 
-use crate::catalog::CollectionId;
+use crate::ids::{CollectionId, SessionId};
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::operator::{ExecContext, Executor, Row};
-use crate::pipeline::Step;
-use crate::session::SessionId;
+use crate::operator::{ExecContext, Executor, Row, Step};
 use crate::tail::Tail;
-use crate::write::shell_text;
+use kilim_query::text::document as shell_text;
 
 /// An open result.
 pub struct Cursor {

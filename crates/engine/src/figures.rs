@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::planner::Followed;
+use crate::plan::Followed;
 
 #[derive(Debug, Clone, Default)]
 pub struct Figures {

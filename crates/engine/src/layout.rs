@@ -26,9 +26,7 @@ use std::ops::Bound;
 
 use kilim_storage::{Direction, Scan, Snapshot, Space};
 
-use crate::catalog::{CollectionId, RecordId};
-use crate::index::IndexId;
-use crate::maintenance::PatternId;
+use crate::ids::{CollectionId, IndexId, PatternId, RecordId, SessionId};
 use crate::namespace::Namespace;
 
 /// The commit time before each record's document.
@@ -40,13 +38,7 @@ pub const KEY_BYTES_MAX: usize = 8 * 1024;
 /// Ends a shortened key. No encoded component begins with it, so no whole key can equal a short one.
 pub const LONG_KEY: u8 = 0x00;
 
-pub fn record_key(collection: CollectionId, record: RecordId) -> [u8; 12] {
-    let mut key = [0; 12];
-    key[..4].copy_from_slice(&collection.0.to_be_bytes());
-    key[4..].copy_from_slice(&record.0.to_be_bytes());
-    key
-}
-
+/// The record's id at the end of a key.
 pub fn record_id_of(record_key: &[u8]) -> RecordId {
     RecordId(u64::from_be_bytes(record_key[record_key.len() - 8..].try_into().expect("eight bytes")))
 }
@@ -146,6 +138,13 @@ pub const VIEW_TAG: u8 = b'v';
 pub const PATTERN_TAG: u8 = b'p';
 /// First byte of session records in `meta`.
 pub const SESSION_TAG: u8 = b's';
+
+/// The record of a session's last numbered operation.
+pub fn session_key(session: SessionId) -> [u8; 17] {
+    let mut key = [SESSION_TAG; 17];
+    key[1..].copy_from_slice(&session.0);
+    key
+}
 
 /// The entries in `meta` that begin with a tag.
 pub fn entries_of(snapshot: &Snapshot, tag: u8) -> Scan {

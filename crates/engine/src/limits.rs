@@ -76,3 +76,6 @@ pub const PENDING_SOURCES_MAX: usize = 64;
 
 /// Targets that are counted for an estimate, while their source is held.
 pub const PENDING_DOCUMENTS_COUNTED: u64 = 10_000;
+
+/// As on MongoDB; explain prints it.
+pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;

@@ -8,19 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kilim_bson::{Document, doc};
-use kilim_error::Result;
+use kilim_bson::Document;
 use kilim_query::filter::Filter;
-use kilim_storage::Durability;
 use parking_lot::Mutex;
-
-use crate::engine::Engine;
-use crate::namespace::Namespace;
-use crate::operation::Operation;
-use crate::write::{Unit, insert};
-
-/// How much a profile holds, as mongod's.
-const PROFILE_BYTES: i32 = 1024 * 1024;
 
 /// Which commands of a database are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -142,19 +132,5 @@ impl Profiler {
     fn is_drawn(&self) -> bool {
         let rate = self.sample_rate();
         rate >= 1.0 || rand::random::<f64>() < rate
-    }
-}
-
-impl Engine {
-    /// Writes a command down in its database's profile, which is made where it is missing.
-    pub fn write_profile(&self, operation: &Arc<Operation>, database: &str, entry: &Document) -> Result<()> {
-        let namespace =
-            Namespace { database: database.to_owned(), collection: Namespace::PROFILE.to_owned() };
-        if self.collection(&namespace).is_none() {
-            self.create_collection(&namespace, doc! {"capped": true, "size": PROFILE_BYTES})?;
-        }
-        let mut unit = Unit::new(self, operation.clone(), Durability::Relaxed);
-        insert(&mut unit, &namespace, &[entry.as_raw()], true, |_| 0)?;
-        unit.settle()
     }
 }

@@ -6,11 +6,15 @@ use kilim_error::Result;
 use kilim_storage::Snapshot;
 
 use crate::catalog::Collection;
+use crate::engine::Engine;
+use crate::ids::RecordId;
 use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
-use crate::operator::{self, Executor};
-use crate::planner::{self, Plan, PlannerInput, ReadRequest};
-use crate::write::Unit;
+use crate::operator::Executor;
+use crate::plan::ReadRequest;
+use crate::planner::{self, Plan, PlannerInput};
+use crate::tail::Tail;
+use crate::unit::Unit;
 
 /// A planned read.
 pub struct Reading {
@@ -24,7 +28,7 @@ impl Reading {
         if let Some(collection) = &self.collection {
             collection.shared.scans.note(&self.plan.root);
         }
-        operator::execute(self.plan, self.snapshot)
+        planner::execute(self.plan, self.snapshot)
     }
 }
 
@@ -56,9 +60,9 @@ pub(crate) fn plan_for(
     audience: Audience,
 ) -> Result<Plan> {
     request.hint = collection.own_hint(request.hint);
-    let behind = Patches::of(unit.engine, &collection.namespace, snapshot, audience)?;
+    let behind = Patches::of(unit.engine, collection.id, snapshot, audience)?;
     let input = PlannerInput {
-        id: collection.id,
+        home: collection.home(),
         indexes: &collection.indexes,
         cache: &collection.shared.plan_cache,
         clustered: collection.clustered,
@@ -67,4 +71,12 @@ pub(crate) fn plan_for(
         interrupt: &|| unit.operation.check(),
     };
     planner::plan(&input, request, snapshot)
+}
+
+/// Has a tailable cursor go on in a newer state of its collection.
+pub fn go_on(engine: &Engine, tail: &mut Tail, snapshot: &Snapshot) -> Result<()> {
+    let behind = Patches::of(engine, tail.collection(), snapshot, Audience::User)?;
+    let collection = engine.catalog().by_id(tail.collection()).cloned();
+    let oldest = collection.map_or(RecordId(0), |collection| collection.oldest_in(snapshot));
+    tail.go_on(behind.as_ref(), oldest, snapshot)
 }

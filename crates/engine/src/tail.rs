@@ -3,7 +3,6 @@
 //! Between two batches the cursor keeps the number of the record it saw last, and no snapshot. The next batch begins
 //! behind that record, in the newest state; if the record is gone by then, so is the cursor's place.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use kilim_bson::{Document, Writer};
@@ -11,18 +10,16 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Env};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
-use kilim_storage::{Direction, Scan, Snapshot, Space};
+use kilim_storage::{Direction, Snapshot};
 
-use crate::catalog::{CollectionId, RecordId};
-use crate::engine::Engine;
-use crate::layout;
-use crate::maintenance::{Audience, Patches};
-use crate::namespace::Namespace;
+use crate::ids::{CollectionId, RecordId};
+use crate::maintenance::Patches;
 use crate::operator::{ExecContext, Row, RowData};
-use crate::planner::{Hint, Keys, ReadRequest};
+use crate::plan::{Hint, Keys, ReadRequest};
+use crate::records::{Home, RecordScan, Records};
 
 pub struct Tail {
-    collection: CollectionId,
+    home: Home,
     filter: Arc<Filter>,
     projection: Option<Projection>,
     /// `returnKey`: no index is read, so that nothing is shown.
@@ -34,15 +31,13 @@ pub struct Tail {
     left: Option<u64>,
     /// What was looked at last, whether it matched or not.
     last: Option<RecordId>,
-    scan: Option<Scan>,
-    /// What is pending for the records that the scan reads.
-    behind: Option<Arc<Patches>>,
+    scan: Option<RecordScan>,
 }
 
 impl Tail {
-    pub fn new(collection: CollectionId, request: ReadRequest) -> Tail {
+    pub fn new(home: Home, request: ReadRequest) -> Tail {
         Tail {
-            collection,
+            home,
             filter: request.filter,
             projection: request.projection,
             keys_only: matches!(request.keys, Keys::Returned { .. }),
@@ -51,23 +46,24 @@ impl Tail {
             left: request.limit,
             last: None,
             scan: None,
-            behind: None,
         }
     }
 
-    /// Goes on in a newer state.
-    pub fn go_on(&mut self, engine: &Engine, namespace: &Namespace, snapshot: &Snapshot) -> Result<()> {
-        self.behind = Patches::of(engine, namespace, snapshot, Audience::User)?;
+    /// Goes on in a newer state, in which no record comes before `oldest`.
+    pub(crate) fn go_on(
+        &mut self,
+        behind: Option<&Arc<Patches>>,
+        oldest: RecordId,
+        snapshot: &Snapshot,
+    ) -> Result<()> {
+        let records = Records::new(self.home, snapshot).through(behind);
         let (mut lower, mut upper) = (RecordId(0), RecordId(u64::MAX));
         match self.last {
             // It need not pass all that have gone.
-            None if !self.backwards => {
-                let collection = engine.catalog().by_id(self.collection).cloned();
-                lower = collection.map_or(lower, |collection| collection.oldest_in(snapshot));
-            }
+            None if !self.backwards => lower = oldest,
             None => {}
             Some(last) => {
-                if snapshot.get(Space::Records, &layout::record_key(self.collection, last))?.is_none() {
+                if !records.has(last)? {
                     return Err(Error::user(
                         ErrorCode::CappedPositionLost,
                         format!(
@@ -83,21 +79,18 @@ impl Tail {
                 }
             }
         }
-        let lower = layout::record_key(self.collection, lower);
-        let upper = layout::record_key(self.collection, upper);
-        self.scan = Some(snapshot.scan(
-            Space::Records,
-            Bound::Included(&lower[..]),
-            Bound::Included(&upper[..]),
-            if self.backwards { Direction::Backward } else { Direction::Forward },
-        ));
+        let direction = if self.backwards { Direction::Backward } else { Direction::Forward };
+        self.scan = Some(records.scan(lower..=upper, direction));
         Ok(())
+    }
+
+    pub(crate) fn collection(&self) -> CollectionId {
+        self.home.collection
     }
 
     /// Ends a batch: what it read from is let go of.
     pub fn rest(&mut self) {
         self.scan = None;
-        self.behind = None;
     }
 
     /// Whether it has seen anything: a cursor over nothing has no place to wait at.
@@ -109,18 +102,10 @@ impl Tail {
         if self.left == Some(0) {
             return Ok(None);
         }
-        while let Some((key, stored)) = self.scan.as_mut().and_then(Iterator::next).transpose()? {
+        while let Some((id, image)) = self.scan.as_mut().and_then(Iterator::next).transpose()? {
             context.tick()?;
-            let record = layout::record_id_of(&key);
-            self.last = Some(record);
-            let stored = match &self.behind {
-                None => stored,
-                Some(behind) => match behind.see_record(stored)? {
-                    Some(stored) => stored,
-                    None => continue,
-                },
-            };
-            let row = Row::new(record, RowData::Record(stored));
+            self.last = Some(id.record);
+            let row = Row::new(id, RowData::Record(image));
             if !self.filter.matches(row.document())? {
                 continue;
             }
@@ -130,7 +115,7 @@ impl Tail {
             }
             self.left = self.left.map(|left| left - 1);
             if self.keys_only {
-                return Ok(Some(Row::new(record, RowData::Document(Document::new()))));
+                return Ok(Some(Row::new(id, RowData::Document(Document::new()))));
             }
             return match &self.projection {
                 None => Ok(Some(row)),
@@ -140,7 +125,7 @@ impl Tail {
                     let mut env = Env::new(row.document(), Bindings::none());
                     row.describe(&mut env);
                     projection.apply_in(&env, position, &mut out)?;
-                    Ok(Some(Row::new(record, RowData::Document(out.finish()))))
+                    Ok(Some(Row::new(id, RowData::Document(out.finish()))))
                 }
             };
         }

@@ -8,9 +8,9 @@
 //! carried through once.
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::Dependencies;
 
-use crate::declaration::{Declaration, Kind};
+use crate::declaration::Declaration;
+use crate::kind::Readings;
 use crate::path::{lies_within, overlap};
 
 /// Paths of a collection. None stands for all of it.
@@ -21,30 +21,14 @@ struct Reading<'d> {
 }
 
 impl Declaration {
-    /// What it reads, apart from what it maintains itself.
+    /// What it reads, apart from what it maintains itself: of its source first, where it has one.
     fn readings(&self) -> Vec<Reading<'_>> {
-        let of = |collection, paths| Reading { collection, paths: Some(paths) };
-        match &self.kind {
-            Kind::Reference(reference) => {
-                let mut needed = Dependencies::default();
-                reference.fields.dependencies(&mut needed);
-                needed.field(&reference.foreign_field);
-                let source = (!needed.whole_document).then(|| needed.fields.into_iter().collect());
-                let mut own = Dependencies::default();
-                own.field(&reference.local_field);
-                if let Some(filter) = &reference.while_filter {
-                    filter.dependencies(&mut own);
-                }
-                // The reference may lie within the copy.
-                let own = own.fields.into_iter().filter(|path| !self.is_own(path)).collect();
-                vec![Reading { collection: &reference.from, paths: source }, of(&self.target, own)]
-            }
-            Kind::Rollup(rollup) => vec![
-                Reading { collection: &rollup.from, paths: rollup.needed_paths() },
-                of(&self.target, vec![rollup.on.clone()]),
-            ],
-            Kind::Derived(derived) => vec![of(&self.target, derived.needed_paths())],
-        }
+        let Readings { source, mut target } = self.kind.readings();
+        // A reference may lie within its copy.
+        target.retain(|path| !self.is_own(path));
+        let of_source = self.source().map(|from| Reading { collection: from, paths: source });
+        let of_target = Reading { collection: &self.target, paths: Some(target) };
+        of_source.into_iter().chain([of_target]).collect()
     }
 
     fn is_own(&self, path: &str) -> bool {

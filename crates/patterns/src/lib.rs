@@ -1,25 +1,27 @@
 //! Declared patterns: what a declaration says, and which writes keep it true.
 //!
 //! A pattern is a function. Given a document before and after a change, and a way to ask for other documents,
-//! it says what else must be written. Nothing here knows how documents are stored, locked or sent: the
-//! engine runs these functions inside a write's transaction, and whoever reads a change stream can run them on its
-//! events.
+//! it says what else must be true: [`Kind::evaluate`] answers with [`Effect`]s, which are data. Nothing here knows how
+//! documents are stored, locked or sent: the engine applies effects inside a write's transaction, and whoever reads a
+//! change stream can apply those of its events.
 //!
 //! Invariant: what a pattern keeps by changes equals what it computes from scratch, after any history.
 
+mod argument;
 pub mod declaration;
-mod derived;
+mod effect;
 mod exact_sum;
+mod expression;
 mod graph;
+mod kind;
 mod packed;
 mod path;
-mod reference;
 mod rollup;
 
-pub use declaration::{Declaration, Kind, Options};
-pub use derived::Derived;
+pub use declaration::{Declaration, Options};
+pub use effect::{Cause, Change, Copied, Due, DueByKey, Effect, Place, Reader, Sight, key_bytes};
 pub use exact_sum::ExactSum;
 pub use graph::{check_claims, in_order};
-pub use path::{lies_within, overlap, with_value};
-pub use reference::{Copied, FanOut, OnMissing, OnSourceDelete, Reference, Shaped};
-pub use rollup::{GroupState, Outcome, Refill, Rollup, Row, Upkeep, Walk, WhenNotMatched};
+pub use kind::{Kind, Title, WantedIndex};
+pub use path::{has_value, lies_within, overlap, with_value};
+pub use rollup::{GroupState, Outcome, Refill, Rollup, Row, Walk, WhenNotMatched};

@@ -1,6 +1,6 @@
 //! Reading and writing at a dotted path that leads through documents only.
 
-use kilim_bson::{Document, RawDocument, RawValue, Writer};
+use kilim_bson::{Document, RawDocument, RawValue, Writer, compare};
 
 /// A path's names; never empty.
 pub(crate) type Names = Box<[Box<str>]>;
@@ -30,6 +30,11 @@ pub(crate) fn get<'a>(document: RawDocument<'a>, names: &[Box<str>]) -> Option<R
         (RawValue::Document(nested), rest) => get(nested, rest),
         _ => None,
     }
+}
+
+/// Whether a document has a value at a path.
+pub fn has_value(document: RawDocument<'_>, path: &str, value: RawValue<'_>) -> bool {
+    get(document, &names(path)).is_some_and(|own| compare(own, value).is_eq())
 }
 
 /// The document with another value at a path, or with none. Documents on the way are made where they are

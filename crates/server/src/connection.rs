@@ -5,8 +5,7 @@
 //! ([`Refusal`]); a panic in a command becomes `InternalError` and the connection goes on.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -28,11 +27,12 @@ use crate::limits::{
 };
 use crate::memory::{Memory, Share};
 use crate::service::Service;
+use crate::stream::Stream;
 
 /// What the rest of the server sees of a connection.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) address: SocketAddr,
     activity: AtomicU8,
     /// Bytes of the shared budget that a message being read or written holds.
@@ -50,7 +50,7 @@ const RUNNING: u8 = 1;
 const STREAMING: u8 = 2;
 
 impl Peer {
-    pub(crate) fn new(stream: TcpStream, address: SocketAddr) -> Peer {
+    pub(crate) fn new(stream: Stream, address: SocketAddr) -> Peer {
         Peer {
             stream,
             address,
@@ -98,25 +98,16 @@ impl Peer {
         self.held.store(bytes, Ordering::Relaxed);
     }
 
+    /// Whether the client has closed its side.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.stream.is_closed_by_peer()
+    }
+
     fn moved(&self, bytes: usize) {
         self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.moved_at.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
-
-    /// Whether the client has closed its side.
-    pub(crate) fn is_gone(&self) -> bool {
-        let mut asked = libc::pollfd { fd: self.stream.as_raw_fd(), events: READ_CLOSED, revents: 0 };
-        // SAFETY: the descriptor is open as long as the stream, and the struct outlives the call.
-        let answered = unsafe { libc::poll(&mut asked, 1, 0) };
-        answered > 0 && asked.revents & (READ_CLOSED | libc::POLLHUP | libc::POLLERR) != 0
-    }
 }
-
-/// What the kernel reports once the peer has closed its side, unread bytes or not.
-#[cfg(target_os = "linux")]
-const READ_CLOSED: libc::c_short = libc::POLLRDHUP;
-#[cfg(not(target_os = "linux"))]
-const READ_CLOSED: libc::c_short = libc::POLLHUP;
 
 pub(crate) struct Connection<'s, S: Service> {
     id: u64,

@@ -18,6 +18,7 @@ mod memory;
 mod metrics;
 mod service;
 mod shutdown;
+mod stream;
 
 pub use limits::Limits;
 pub use listener::{BindError, Listener, Server};

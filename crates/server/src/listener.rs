@@ -14,11 +14,10 @@ use parking_lot::{Condvar, Mutex};
 use tracing::{debug, warn};
 
 use crate::connection::{Connection, Peer};
-use crate::limits::{
-    BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, KEEP_ALIVE_SECONDS, Limits, STACK_BYTES, STALLED, TICK, WATCH,
-};
+use crate::limits::{BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, Limits, STACK_BYTES, STALLED, TICK, WATCH};
 use crate::memory::Memory;
 use crate::service::Service;
+use crate::stream::Stream;
 
 /// A bound address. Clients may connect at once, and are answered once [`Listener::serve`] is called.
 #[derive(Debug)]
@@ -243,9 +242,7 @@ fn start<S: Service>(
     stream: TcpStream,
     address: SocketAddr,
 ) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(shared.limits.write_timeout))?;
-    keep_alive(&stream)?;
+    let stream = Stream::plain(stream, shared.limits.write_timeout)?;
     let peer = Arc::new(Peer::new(stream, address));
     shared.peers.lock().insert(id, peer.clone());
     let registered = Registered { shared: shared.clone(), id };
@@ -318,24 +315,6 @@ fn cut_stalled(peers: &HashMap<u64, Arc<Peer>>, wanted: usize) {
         let _ = peer.stream.shutdown(std::net::Shutdown::Both);
         freed += held;
     }
-}
-
-/// Lets the kernel find out that a peer is gone which did not say so; its thread would wait forever.
-fn keep_alive(stream: &TcpStream) -> io::Result<()> {
-    let set = |level: i32, option: i32, value: i32| {
-        // SAFETY: the descriptor is open, and the option is read from an int that outlives the call.
-        let result = unsafe {
-            let length = size_of_val(&value) as libc::socklen_t;
-            libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), length)
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    };
-    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    #[cfg(target_os = "linux")]
-    set(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_SECONDS)?;
-    #[cfg(target_os = "macos")]
-    set(libc::IPPROTO_TCP, libc::TCP_KEEPALIVE, KEEP_ALIVE_SECONDS)?;
-    Ok(())
 }
 
 impl Limits {

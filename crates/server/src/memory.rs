@@ -5,9 +5,8 @@
 //! messages take a share of one budget. A connection takes the share for the whole message before it reads more than its
 //! beginning, so nobody waits for more while holding some. Where there is none left it waits, and connections that hold a
 //! share and have not moved a byte for a while are cut. A reply is in memory when its size is known, so it goes beyond the
-//! budget rather than wait for long, and others are cut ([`Memory::wants`], [`Peer::is_stalled`]).
-//!
-//! [`Peer::is_stalled`]: crate::connection::Peer::is_stalled
+//! budget rather than wait for long, and others are cut ([`Memory::wants`]; the connection says when it
+//! is stalled).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

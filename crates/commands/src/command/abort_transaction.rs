@@ -15,7 +15,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let (id, number) = session::required(&call.generic, "abortTransaction")?;
-    let session = call.engine.sessions.get(call.engine, id)?;
+    let session = call.engine.sessions.get(&call.engine.store, id)?;
     let transaction = session.check_out().take_for_abort(id, number)?;
     drop(transaction);
     call.engine.cursors.close_of_transaction(id, number);

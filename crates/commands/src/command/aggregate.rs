@@ -3,9 +3,12 @@
 use kilim_bson::{Array, Document, RawArray, RawDocument, RawValue};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::ddl;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::pipeline::{self, Circumstances, Options, Prepared, Reader, Step};
-use kilim_engine::planner::{Hint, Verbosity};
+use kilim_engine::pipeline::{Options, Prepared, Reader, Step};
+use kilim_engine::plan::Hint;
+use kilim_engine::planner::Verbosity;
+use kilim_engine::write::{self, Circumstances};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};
 use kilim_query::stage::{self, Context, Pipeline, Place, Stage};
@@ -165,18 +168,18 @@ fn write(call: &mut Call<'_, '_>, prepared: &Prepared, writer: &Stage, variables
         return Err(Error::user(ErrorCode::InvalidOptions, message));
     }
     if let Stage::Merge(stage) = writer {
-        pipeline::check_merge(&mut call.unit, stage)?;
+        write::check_merge(&mut call.unit, stage)?;
     }
     let mut step = open(call, prepared).map_err(executing)?;
     // The pipeline has its snapshot. What is written to is the present.
     call.unit.read_at = None;
     let written = match writer {
         Stage::Merge(stage) => {
-            let collation = pipeline::default_collation(&mut call.unit, stage)?;
+            let collation = write::default_collation(&mut call.unit, stage)?;
             let circumstances = Circumstances { now_ms: now_ms(), variables, collation };
-            pipeline::merge(&mut call.unit, stage, &mut *step, &circumstances)
+            write::merge(&mut call.unit, stage, &mut *step, &circumstances)
         }
-        Stage::Out(stage) => pipeline::out(&mut call.unit, stage, &mut *step),
+        Stage::Out(stage) => ddl::out(&mut call.unit, stage, &mut *step),
         _ => Err(Error::bug("a stage that does not write was taken for one that does")),
     };
     written.map_err(|error| match error.code() {

@@ -1,7 +1,7 @@
 //! `cloneCollectionAsCapped`: copy the newest documents of a collection into a new one of bounded size.
 
 use kilim_bson::{Document, RawValue};
-use kilim_engine::{Namespace, capped};
+use kilim_engine::{Namespace, ddl};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::convert_to_capped::{capped_options, source_missing};
@@ -50,6 +50,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             ),
         ));
     }
-    capped::clone_as_capped(&mut call.unit, &from, &to, options)?;
+    ddl::clone_as_capped(&mut call.unit, &from, &to, options)?;
     Ok(Document::new())
 }

@@ -2,12 +2,12 @@
 
 use kilim_bson::{Array, Document, RawDocument, RawValue};
 use kilim_engine::Namespace;
-use kilim_engine::catalog::Collection;
-use kilim_engine::index::{Conversion, IndexSpec, KeyPart};
-use kilim_engine::view::View;
-use kilim_engine::write::shell_text;
+use kilim_engine::catalog::{Collection, View};
+use kilim_engine::ddl::Conversion;
+use kilim_engine::index::{IndexSpec, KeyPart};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
+use kilim_query::text::document as shell_text;
 
 use super::collection_options::{CollectionOptions, Expires};
 use super::expiry::seconds_of_clustered;

@@ -1,7 +1,7 @@
 //! `collStats`: sizes and counts of a collection.
 
 use kilim_bson::{Document, Value, doc};
-use kilim_engine::{Engine, Namespace, layout};
+use kilim_engine::{Engine, Namespace};
 use kilim_error::{Error, Result};
 
 use crate::argument::arguments;
@@ -27,7 +27,7 @@ pub fn stats(engine: &Engine, namespace: &Namespace, scale: i64) -> Result<Docum
             "scaleFactor": number(scale),
         });
     };
-    let counted = snapshot.counter(&layout::counter_key(collection.id))?;
+    let counted = collection.home().counts(&snapshot)?;
     let mut reply = doc! {
         "ns": namespace.to_string(),
         "size": number(counted.bytes / scale),

@@ -1,7 +1,7 @@
 //! `convertToCapped`: give a collection a bounded size; the newest documents that fit stay.
 
 use kilim_bson::Document;
-use kilim_engine::capped;
+use kilim_engine::ddl;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::collection_options::{CollectionOptions, round_size};
@@ -31,7 +31,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Err(source_missing(&namespace.to_string()));
     };
     let options = options.over(collection.options.as_raw());
-    capped::convert(&mut call.unit, &namespace, options)?;
+    ddl::convert_to_capped(&mut call.unit, &namespace, options)?;
     Ok(Document::new())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_engine::operator::ExecContext;
-use kilim_engine::planner::{Purpose, ReadRequest};
+use kilim_engine::plan::{Purpose, ReadRequest};
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};

@@ -3,11 +3,11 @@
 use kilim_bson::{Array, Document, RawDocument, RawValue, doc};
 use kilim_collation::{Collation, full_spec};
 use kilim_engine::Namespace;
+use kilim_engine::catalog::View;
 use kilim_engine::index::KeyPart;
-use kilim_engine::view::View;
-use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
+use kilim_query::text::document as shell_text;
 
 use super::collection_options::{CollectionOptions, Expires, capped_max, capped_size};
 use super::expiry::seconds_of_clustered;

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_collation::Collation;
+use kilim_engine::Namespace;
 use kilim_engine::catalog::Collection;
-use kilim_engine::index::{
-    Index, IndexSpec, KeyPart, Wildcard, check_for_new_collection, check_index_count, new_specs,
-};
-use kilim_engine::write::shell_text;
-use kilim_engine::{Namespace, layout};
+use kilim_engine::ddl::{check_for_new_collection, check_index_count, new_specs};
+use kilim_engine::index::{Index, IndexSpec, KeyPart, Wildcard};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
+use kilim_query::text::document as shell_text;
 
 use super::write_reply::required;
 use super::{expiry, index_kind};
@@ -522,7 +521,7 @@ fn create_in_transaction(
         return Ok((before, 0));
     }
     check_index_count(collection, &specs)?;
-    let count = call.unit.snapshot().counter(&layout::counter_key(collection.id))?.count;
+    let count = collection.home().counts(&call.unit.snapshot())?.count;
     let empty = count == 0;
     let ids: Vec<_> = specs.iter().map(|_| call.engine.next_index_id()).collect();
     let added = empty

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use kilim_bson::{Document, RawValue, doc};
-use kilim_engine::{Namespace, layout};
+use kilim_engine::Namespace;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::coll_stats::number;
@@ -36,7 +36,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let snapshot = call.engine.store.snapshot();
     call.engine.check_no_view(&namespace)?;
     let counted = match call.engine.collection(&namespace) {
-        Some(collection) => snapshot.counter(&layout::counter_key(collection.id))?,
+        Some(collection) => collection.home().counts(&snapshot)?,
         None => Default::default(),
     };
     Ok(doc! {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_engine::catalog::Collection;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::planner::{Hint, ReadRequest};
+use kilim_engine::plan::{Hint, ReadRequest};
 use kilim_engine::read;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::digest::Md5;

@@ -1,7 +1,7 @@
 //! `dbStats`: sizes and counts of a database.
 
 use kilim_bson::{Document, doc};
-use kilim_engine::{check_database, layout};
+use kilim_engine::check_database;
 use kilim_error::Result;
 
 use super::coll_stats::{number, parse_scale};
@@ -14,7 +14,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (snapshot, catalog) = call.engine.reading();
     let (mut collections, mut objects, mut bytes, mut indexes, mut index_bytes) = (0i64, 0, 0, 0i64, 0i64);
     for collection in catalog.database(database) {
-        let counted = snapshot.counter(&layout::counter_key(collection.id))?;
+        let counted = collection.home().counts(&snapshot)?;
         collections += 1;
         objects += counted.count;
         bytes += counted.bytes;

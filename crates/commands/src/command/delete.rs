@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kilim_bson::{Document, RawDocument, doc};
-use kilim_engine::planner::Hint;
+use kilim_engine::plan::Hint;
 use kilim_engine::write::{self, DeleteRequest};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::Scope;

@@ -7,7 +7,7 @@ use kilim_bson::{Component, Document, Path, RawDocument, RawValue, Value, Writer
 use kilim_collation::collator;
 use kilim_engine::operator::{ExecContext, Executor, Row};
 use kilim_engine::pipeline::Step;
-use kilim_engine::planner::{Distinct, ReadRequest};
+use kilim_engine::plan::{Distinct, ReadRequest};
 use kilim_engine::{limits, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};

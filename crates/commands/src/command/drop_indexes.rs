@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::catalog::Collection;
 use kilim_engine::index::{Index, IndexSpec, KeyPart};
-use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::text::document as shell_text;
 
 use super::write_reply::required;
 use crate::argument::arguments;

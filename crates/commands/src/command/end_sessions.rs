@@ -1,7 +1,7 @@
 //! `endSessions`: end sessions.
 
 use kilim_bson::{Document, RawValue};
-use kilim_engine::session::SessionId;
+use kilim_engine::ids::SessionId;
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::arguments;
@@ -10,7 +10,7 @@ use crate::request::parse_lsid;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for id in session_list(call)? {
-        call.engine.sessions.end(call.engine, id);
+        call.engine.end_session(id);
     }
     Ok(Document::new())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, ElementType, RawDocument, RawValue};
 use kilim_engine::catalog::Collection;
 use kilim_engine::cursor::{Batch, Cursor, Source};
-use kilim_engine::planner::{Hint, KeyRange, Keys, ReadRequest};
+use kilim_engine::plan::{Hint, KeyRange, Keys, ReadRequest};
 use kilim_engine::tail::Tail;
 use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
@@ -18,11 +18,10 @@ use super::aggregate::{self, Asked};
 use crate::about::About;
 use crate::argument::{Argument, arguments, check_not_null};
 use crate::concern::ReadConcern;
-use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
-use crate::through_view;
 use crate::variables::variables;
+use crate::{cursor_reply, through_view};
 
 pub const NAME: &str = "FindCommandRequest";
 
@@ -113,8 +112,8 @@ fn run_tailable(
     }
     collection.shared.scans.total.add(1);
     collection.shared.scans.tailed.add(1);
-    let mut tail = Tail::new(collection.id, find.request);
-    tail.go_on(call.engine, &namespace, &call.unit.snapshot())?;
+    let mut tail = Tail::new(collection.home(), find.request);
+    read::go_on(call.engine, &mut tail, &call.unit.snapshot())?;
     let mut cursor = Cursor::new(namespace, Source::Tail(Box::new(tail)));
     cursor.collection = Some(collection.id);
     cursor.immortal = find.immortal;

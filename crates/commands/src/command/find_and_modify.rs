@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, Writer, doc};
-use kilim_engine::planner::Hint;
+use kilim_engine::plan::Hint;
 use kilim_engine::write::{self, FindAndModifyRequest, Modification, UpdateRequest};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Env, Scope};

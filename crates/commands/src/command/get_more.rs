@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, Writer};
-use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, PutBack, Source};
 use kilim_engine::operator::ExecContext;
+use kilim_engine::{Namespace, read};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::arguments;
@@ -150,7 +150,7 @@ fn wait_for_more(
             ));
         }
         if let Source::Tail(tail) = &mut cursor.source {
-            tail.go_on(call.engine, &cursor.namespace, &snapshot)
+            read::go_on(call.engine, tail, &snapshot)
                 .map_err(|error| while_executing("Executor error during getMore", error))?;
         }
         let exhausted = fill(cursor)?;

@@ -2,10 +2,10 @@
 
 use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::index::{Wildcard, projected_paths};
-use kilim_engine::write::shell_text;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::projection::Projection;
+use kilim_query::text::document as shell_text;
 
 use super::compound_wildcard;
 

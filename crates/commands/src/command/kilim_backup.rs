@@ -55,7 +55,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 fn start(call: &Call<'_, '_>) -> Result<Document> {
-    let (id, held) = call.engine.begin_backup()?;
+    let (id, held) = call.engine.backups.begin(&call.engine.store, call.engine.options.data.is_none())?;
     let mut reply = doc! {"id": id, "bytes": held.bytes() as i64};
     reply.push("superblock", Value::Binary { subtype: 0, bytes: held.superblock() });
     reply.push("asOf", Value::Timestamp(Timestamp::from_bits(held.commit_time())));

@@ -1,7 +1,7 @@
 //! `killSessions`, `killAllSessions`: end sessions and what they run.
 
 use kilim_bson::{Document, RawDocument};
-use kilim_engine::session::SessionId;
+use kilim_engine::ids::SessionId;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::end_sessions::session_list;
@@ -40,6 +40,6 @@ fn kill(call: &Call<'_, '_>, ids: &[SessionId]) {
         }
     }
     for &id in ids {
-        call.engine.sessions.end(call.engine, id);
+        call.engine.end_session(id);
     }
 }

@@ -1,9 +1,9 @@
 //! `listCollections`: the collections of a database.
 
 use kilim_bson::{Document, RawDocument, Value, doc};
+use kilim_engine::catalog::SYSTEM_VIEWS;
 use kilim_engine::cursor::{Batch, Cursor, Source};
 use kilim_engine::index::IndexSpec;
-use kilim_engine::view::SYSTEM_VIEWS;
 use kilim_engine::{Namespace, check_database};
 use kilim_error::Result;
 use kilim_query::filter::Filter;

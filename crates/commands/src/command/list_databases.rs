@@ -1,7 +1,6 @@
 //! `listDatabases`: all databases.
 
 use kilim_bson::{Document, RawDocument, doc};
-use kilim_engine::layout;
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 
@@ -29,7 +28,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         if !name_only {
             let mut size = 0;
             for collection in catalog.database(&name) {
-                size += snapshot.counter(&layout::counter_key(collection.id))?.bytes;
+                size += collection.home().counts(&snapshot)?.bytes;
             }
             total += size;
             document.push("sizeOnDisk", size);

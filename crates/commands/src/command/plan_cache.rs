@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
-use kilim_engine::planner::{Purpose, ReadRequest, Shape};
+use kilim_engine::plan::{Purpose, ReadRequest, Shape};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;

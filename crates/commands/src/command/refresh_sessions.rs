@@ -8,7 +8,7 @@ use crate::dispatch::Call;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for id in session_list(call)? {
-        call.engine.sessions.get(call.engine, id)?;
+        call.engine.sessions.get(&call.engine.store, id)?;
     }
     Ok(Document::new())
 }

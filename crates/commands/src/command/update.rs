@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, doc};
 use kilim_engine::Namespace;
-use kilim_engine::planner::Hint;
+use kilim_engine::plan::Hint;
 use kilim_engine::write::{self, UpdateOutcome, UpdateRequest};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};

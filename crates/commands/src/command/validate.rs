@@ -2,7 +2,7 @@
 
 use kilim_bson::{Document, Value, doc};
 use kilim_engine::index::NESTED;
-use kilim_engine::validate::validate;
+use kilim_engine::jobs::validate;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::coll_stats::number;

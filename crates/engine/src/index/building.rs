@@ -11,7 +11,7 @@ use kilim_error::Result;
 use parking_lot::Mutex;
 
 use super::{Index, KeySet, Multikey, keys_of};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 use crate::layout;
 
 /// An index under construction.
@@ -20,7 +20,7 @@ pub struct BuildingIndex {
     pub index: Index,
     /// What it shares with the indexes that are built together with it.
     pub build: Arc<BuildProgress>,
-    pub(super) touched: Mutex<Touched>,
+    pub(crate) touched: Mutex<Touched>,
 }
 
 /// How far a build is. Its indexes appear together, so it ends for all of them.
@@ -42,7 +42,7 @@ pub enum Phase {
 }
 
 impl BuildProgress {
-    pub(super) fn new(names: Vec<String>) -> BuildProgress {
+    pub(crate) fn new(names: Vec<String>) -> BuildProgress {
         BuildProgress {
             names,
             started: Instant::now(),
@@ -58,7 +58,7 @@ impl BuildProgress {
         self.aborted.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn is_aborted(&self) -> bool {
+    pub(crate) fn is_aborted(&self) -> bool {
         self.aborted.load(Ordering::SeqCst)
     }
 
@@ -68,7 +68,7 @@ impl BuildProgress {
         (phase, self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 
-    pub(super) fn begin(&self, phase: Phase, total: u64) {
+    pub(crate) fn begin(&self, phase: Phase, total: u64) {
         let mut current = self.phase.lock();
         self.done.store(0, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
@@ -76,13 +76,13 @@ impl BuildProgress {
     }
 
     /// One more is done; how many are.
-    pub(super) fn step(&self) -> u64 {
+    pub(crate) fn step(&self) -> u64 {
         self.done.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Touched {
+pub(crate) struct Touched {
     pub records: BTreeSet<RecordId>,
     pub multikey: Multikey,
     pub put_off: PutOff,
@@ -91,13 +91,13 @@ pub(super) struct Touched {
 /// Keys of a unique index that several records hold for the moment: none of them is in the index. They are
 /// looked at again in the next round.
 #[derive(Debug, Default)]
-pub(super) struct PutOff {
+pub(crate) struct PutOff {
     pub entries: BTreeSet<Vec<u8>>,
     pub records: BTreeSet<RecordId>,
 }
 
 impl PutOff {
-    pub(super) fn add(&mut self, entry: &[u8], record: RecordId) {
+    pub(crate) fn add(&mut self, entry: &[u8], record: RecordId) {
         if !self.entries.contains(entry) {
             self.entries.insert(entry.to_vec());
         }
@@ -121,18 +121,18 @@ impl BuildingIndex {
         Ok(())
     }
 
-    pub(super) fn put_off(&self, entry: &[u8], value: &[u8]) {
+    pub(crate) fn put_off(&self, entry: &[u8], value: &[u8]) {
         self.touched.lock().put_off.add(entry, layout::record_id_of(&value[..8]));
     }
 
     /// The records to look at, and the arrays that they were seen with.
-    pub(super) fn take_touched(&self) -> (BTreeSet<RecordId>, Multikey) {
+    pub(crate) fn take_touched(&self) -> (BTreeSet<RecordId>, Multikey) {
         let mut touched = self.touched.lock();
         (std::mem::take(&mut touched.records), touched.multikey.clone())
     }
 
     /// How many records writers have touched since the last round.
-    pub(super) fn touched_count(&self) -> usize {
+    pub(crate) fn touched_count(&self) -> usize {
         self.touched.lock().records.len()
     }
 }

@@ -19,7 +19,7 @@ use kilim_query::expression::hashed_key;
 
 use super::{IndexSpec, Multikey};
 use crate::layout;
-use crate::write::shell_text;
+use kilim_query::text::document as shell_text;
 
 /// Keys with their type bits, sorted by key, in one buffer. Cleared and filled again, it allocates
 /// nothing once it has grown.

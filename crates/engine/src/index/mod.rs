@@ -1,20 +1,22 @@
-//! Indexes: what they are, which keys a document has in them, how they are built.
+//! Indexes: what they are, and which keys a document has in them.
 
-mod build;
 mod building;
-mod convert;
+mod document;
+mod duplicate;
+mod entry;
 mod keys;
-mod request;
 mod sorter;
 mod spec;
 mod wildcard;
 
-pub use build::Built;
-pub(crate) use build::reclaim_unfinished;
+pub(crate) use building::PutOff;
 pub use building::{BuildProgress, BuildingIndex, Phase};
-pub use convert::{Conversion, Violations};
+pub(crate) use document::collation_of;
+pub(crate) use duplicate::duplicate_key;
+pub(crate) use entry::index_entry;
 pub use keys::{KeySet, decode_entry_key, hash_of, keys_of};
-pub use request::{check_for_new_collection, check_index_count, new_specs};
 pub(crate) use sorter::Sorter;
-pub use spec::{Index, IndexId, IndexSpec, KeyPart, Multikey, NESTED, Usage};
+pub use spec::{Index, IndexSpec, KeyPart, Multikey, NESTED, Usage};
 pub use wildcard::{Wildcard, projected_paths, takes};
+
+pub use crate::ids::IndexId;

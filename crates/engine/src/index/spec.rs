@@ -10,11 +10,8 @@ use kilim_collation::Collation;
 use kilim_query::filter::Filter;
 
 use super::Wildcard;
+use crate::ids::IndexId;
 use crate::limits::ARRAY_PATHS_MAX;
-
-/// Never reused: a rebuilt index is a new one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IndexId(pub u32);
 
 /// One field of an index key.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,33 +5,25 @@
 //! is stored: the planner is told which of them may lie ([`Patches::concerns_index`]), and by which fields those
 //! documents are found that they lie about ([`Patches::holders`]).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, Result};
 use kilim_patterns::declaration::WhenBehind;
-use kilim_patterns::{Copied, GroupState, Kind, Outcome, Reference, Rollup, overlap};
+use kilim_patterns::{Due, DueByKey, Outcome, key_bytes, overlap};
 use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::{Bytes, Snapshot, Space};
 
 use super::Pattern;
-use super::holders::{Becomes, becomes};
-use super::pending::{self, Left, Pending, wait_for_key};
+use super::pending::{self, Pending, wait_for_key};
 use crate::engine::Engine;
+use crate::ids::CollectionId;
 use crate::index::Index;
-use crate::layout::{self, STAMP_BYTES};
+use crate::layout;
 use crate::namespace::Namespace;
-use crate::write::Unit;
-
-/// How a document is seen.
-pub(crate) enum Sight {
-    AsStored,
-    Other(Document),
-    /// It is to be deleted, so it is not there.
-    Gone,
-}
+use crate::records::{Overlay, Sight};
+use crate::unit::Unit;
 
 /// Whom a read is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,21 +48,16 @@ pub(crate) struct Patches {
 struct LaggingPattern {
     pattern: Arc<Pattern>,
     /// By the keys that documents have or refer to.
-    by_key: HashMap<Vec<u8>, Becoming>,
+    by_key: DueByKey,
     keys: Vec<Value>,
 }
 
-#[derive(Debug)]
-enum Becoming {
-    Left(Left),
-    Group(GroupState),
-}
-
 impl Patches {
-    /// What is pending for a collection's documents; none where nothing is, at the cost of a glance.
+    /// What is pending for a collection's documents; none where nothing is, at the cost of a glance. The collection is
+    /// named by its id: it may have been renamed since the reader found it.
     pub fn of(
         engine: &Engine,
-        namespace: &Namespace,
+        collection: CollectionId,
         snapshot: &Snapshot,
         audience: Audience,
     ) -> Result<Option<Arc<Patches>>> {
@@ -78,9 +65,12 @@ impl Patches {
         if !engine.lag.may_show(time) {
             return Ok(None);
         }
+        let (catalog, registry) = engine.in_force();
+        // One that a transaction has made is nobody's target yet.
+        let Some(collection) = catalog.by_id(collection) else { return Ok(None) };
         let mut behind = Patches { lagging: Vec::new(), paths: Vec::new(), removes: false };
-        for pattern in engine.patterns().of(&namespace.database) {
-            if pattern.target == *namespace
+        for pattern in registry.of(&collection.namespace.database) {
+            if pattern.target == collection.namespace
                 && is_patched(pattern, audience)
                 && engine.lag.may_show_of(pattern.id, time)
             {
@@ -96,52 +86,19 @@ impl Patches {
             return Ok(());
         }
         let mut lagging =
-            LaggingPattern { pattern: pattern.clone(), by_key: HashMap::new(), keys: Vec::new() };
+            LaggingPattern { pattern: pattern.clone(), by_key: DueByKey::new(), keys: Vec::new() };
         for pending in all {
             let key_bytes = pending.key_bytes();
-            self.removes |= matches!(pending.left, Left::Remove);
-            let becoming = match &pattern.declaration.kind {
-                Kind::Rollup(rollup) => {
-                    let stored = snapshot.get(Space::Meta, &layout::group_key(pattern.id, &key_bytes))?;
-                    let Some(state) = group_state(rollup, &pending, stored)? else { continue };
-                    Becoming::Group(state)
-                }
-                _ => Becoming::Left(pending.left),
-            };
-            lagging.by_key.insert(key_bytes, becoming);
-            lagging.keys.push(pending.key);
+            self.removes |= matches!(pending.due, Due::Remove);
+            let Pending { key, due, .. } = pending;
+            let group = || snapshot.get(Space::Meta, &layout::group_key(pattern.id, &key_bytes));
+            let Some(due) = whole(pattern, key.as_raw(), due, group)? else { continue };
+            lagging.by_key.insert(key_bytes, due);
+            lagging.keys.push(key);
         }
         self.paths.extend(pattern.declaration.maintained_paths());
         self.lagging.push(lagging);
         Ok(())
-    }
-
-    /// A record as it is seen; none where it is not there any more.
-    pub fn see_record(&self, stored: Bytes) -> Result<Option<Bytes>> {
-        let document = crate::operator::document_of(&stored);
-        match self.see(document)? {
-            Sight::AsStored => Ok(Some(stored)),
-            Sight::Gone => Ok(None),
-            Sight::Other(seen) => {
-                let mut bytes = Vec::with_capacity(STAMP_BYTES + seen.as_bytes().len());
-                bytes.extend_from_slice(&stored[..STAMP_BYTES]);
-                bytes.extend_from_slice(seen.as_bytes());
-                Ok(Some(Bytes::from(bytes)))
-            }
-        }
-    }
-
-    /// A document as it is seen.
-    fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
-        let mut seen: Option<Document> = None;
-        for lagging in &self.lagging {
-            match lagging.see(seen.as_ref().map_or(document, Document::as_raw))? {
-                Sight::AsStored => {}
-                Sight::Other(other) => seen = Some(other),
-                Sight::Gone => return Ok(Sight::Gone),
-            }
-        }
-        Ok(seen.map_or(Sight::AsStored, Sight::Other))
     }
 
     /// Whether what is stored at a path may be old.
@@ -168,11 +125,7 @@ impl Patches {
     /// Conditions of which each document that is seen otherwise than it is stored satisfies one.
     pub fn holders(&self) -> Vec<Filter> {
         let of = |lagging: &LaggingPattern| {
-            let path = match &lagging.pattern.declaration.kind {
-                Kind::Reference(reference) => Path::parse(&reference.local_field),
-                Kind::Rollup(rollup) => Path::parse(&rollup.on),
-                Kind::Derived(_) => return Vec::new(),
-            };
+            let Some(path) = lagging.pattern.kind().key_path().map(Path::parse) else { return Vec::new() };
             let equals = |key: &Value| Filter::Field {
                 path: path.clone(),
                 predicate: Predicate::Compare(Comparison::Eq, key.clone().into()),
@@ -194,49 +147,18 @@ impl Patches {
     }
 }
 
-impl LaggingPattern {
+impl Overlay for Patches {
     fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
-        match &self.pattern.declaration.kind {
-            Kind::Reference(reference) => self.see_copies(reference, document),
-            Kind::Rollup(rollup) => {
-                let Some(key) = rollup.key_of_parent(document) else { return Ok(Sight::AsStored) };
-                match self.by_key.get(&Rollup::key_bytes(key.as_raw())) {
-                    Some(Becoming::Group(state)) => {
-                        let merged = rollup.merged(document, key.as_raw(), state)?;
-                        Ok(merged.map_or(Sight::AsStored, Sight::Other))
-                    }
-                    _ => Ok(Sight::AsStored),
-                }
+        let mut seen: Option<Document> = None;
+        for lagging in &self.lagging {
+            let current = seen.as_ref().map_or(document, Document::as_raw);
+            match lagging.pattern.kind().see(current, &lagging.by_key)? {
+                Sight::AsStored => {}
+                Sight::Other(other) => seen = Some(other),
+                Sight::Gone => return Ok(Sight::Gone),
             }
-            Kind::Derived(_) => Ok(Sight::AsStored),
         }
-    }
-
-    fn see_copies(&self, reference: &Reference, document: RawDocument<'_>) -> Result<Sight> {
-        let (mut met, mut gone) = (false, false);
-        let mut key_bytes = Vec::new();
-        reference.visit_references(document, &mut |key| {
-            key_bytes.clear();
-            kilim_bson::encode_value(&mut key_bytes, key, false);
-            match self.by_key.get(&key_bytes) {
-                Some(Becoming::Left(Left::Remove)) => gone = true,
-                Some(_) => met = true,
-                None => {}
-            }
-        });
-        if gone {
-            return Ok(Sight::Gone);
-        }
-        if !met || !reference.is_live(document)? {
-            return Ok(Sight::AsStored);
-        }
-        let made = reference.rewrite(document, &mut |key| {
-            Ok(match self.by_key.get(&Rollup::key_bytes(key)) {
-                Some(Becoming::Left(Left::Copy(copied))) => copied.clone(),
-                _ => Copied::Keep,
-            })
-        })?;
-        Ok(if made.as_bytes() == document.as_bytes() { Sight::AsStored } else { Sight::Other(made) })
+        Ok(seen.map_or(Sight::AsStored, Sight::Other))
     }
 }
 
@@ -245,17 +167,24 @@ fn is_patched(pattern: &Pattern, audience: Audience) -> bool {
     audience == Audience::Verification || pattern.declaration.options.when_behind == WhenBehind::Patch
 }
 
-/// The state that a parent is behind; none where it shows it meanwhile. What is pending is stored whole, and what a parent
-/// shows is not.
-fn group_state(rollup: &Rollup, pending: &Pending, stored: Option<Bytes>) -> Result<Option<GroupState>> {
-    let state = match stored {
+/// What is due to a key with what it takes to show it. A group's state is stored whole while it is pending; none where its
+/// parent shows it meanwhile.
+fn whole(
+    pattern: &Pattern,
+    key: RawValue<'_>,
+    due: Due,
+    stored: impl FnOnce() -> Result<Option<Bytes>>,
+) -> Result<Option<Due>> {
+    let (Due::Group(_), Some(rollup)) = (&due, pattern.kind().rollup()) else { return Ok(Some(due)) };
+    let state = match stored()? {
         Some(stored) => {
             rollup.restore_group(&stored, None).ok_or_else(|| Error::bug("a group's state cannot be read"))?
         }
         // A group without rows has no state.
-        None => rollup.empty_group(pending.key.as_raw())?,
+        None => rollup.empty_group(key)?,
     };
-    Ok(Some(state).filter(|state| rollup.missing(state) == Outcome::Done))
+    let is_whole = rollup.missing(&state) == Outcome::Done;
+    Ok(is_whole.then_some(Due::Group(Some(state))))
 }
 
 /// A document of a record that a writer holds, as it is seen: what he writes is made of the truth.
@@ -277,34 +206,23 @@ pub(crate) fn see_newest(
             continue;
         }
         let current = seen.as_ref().map_or(document, Document::as_raw);
-        match &pattern.declaration.kind {
-            Kind::Reference(reference) => {
-                let mut made: Option<Document> = None;
-                for key in reference.references(current) {
-                    let Some(pending) = look_up(unit, pattern, key.as_raw())? else { continue };
-                    let holder = made.as_ref().map_or(current, Document::as_raw);
-                    match becomes(reference, holder, key.as_raw(), &pending.left)? {
-                        Becomes::Same => {}
-                        Becomes::Other(other) => made = Some(other),
-                        Becomes::Gone => return Ok(Sight::Gone),
-                    }
+        for key in pattern.kind().keys_of(current) {
+            let Some(Pending { due, .. }) = look_up(unit, pattern, key.as_raw())? else { continue };
+            let in_transaction = unit.is_transaction();
+            let group = || {
+                let place = layout::group_key(pattern.id, &key_bytes(key.as_raw()));
+                match in_transaction {
+                    true => unit.transaction().get(Space::Meta, &place),
+                    false => unit.transaction().latest(Space::Meta, &place),
                 }
-                seen = made.or(seen);
+            };
+            let Some(due) = whole(pattern, key.as_raw(), due, group)? else { continue };
+            let current = seen.as_ref().map_or(document, Document::as_raw);
+            match pattern.kind().becomes(current, key.as_raw(), &due)? {
+                Sight::AsStored => {}
+                Sight::Other(other) => seen = Some(other),
+                Sight::Gone => return Ok(Sight::Gone),
             }
-            Kind::Rollup(rollup) => {
-                let Some(key) = rollup.key_of_parent(current) else { continue };
-                let Some(pending) = look_up(unit, pattern, key.as_raw())? else { continue };
-                let place = layout::group_key(pattern.id, &pending.key_bytes());
-                let in_transaction = unit.is_transaction();
-                let transaction = unit.transaction();
-                let stored = match in_transaction {
-                    true => transaction.get(Space::Meta, &place)?,
-                    false => transaction.latest(Space::Meta, &place)?,
-                };
-                let Some(state) = group_state(rollup, &pending, stored)? else { continue };
-                seen = rollup.merged(current, key.as_raw(), &state)?.or(seen);
-            }
-            Kind::Derived(_) => {}
         }
     }
     Ok(seen.map_or(Sight::AsStored, Sight::Other))
@@ -314,7 +232,7 @@ pub(crate) fn see_newest(
 /// whoever writes what he saw must not be overtaken. A job leaves alone what is as it must be, and would not see that
 /// something older is on its way.
 fn look_up(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<Option<Pending>> {
-    let key_bytes = Rollup::key_bytes(key);
+    let key_bytes = key_bytes(key);
     let in_transaction = unit.is_transaction();
     let seen = match in_transaction {
         true => pending::in_transaction(unit, pattern.id, &key_bytes)?,
@@ -332,41 +250,12 @@ fn look_up(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<
         (Some(seen), Some(newest)) => seen.version == newest.version,
         (Some(_), None) => false,
         // What is stored is what it saw; a document that is to be deleted is not there any more.
-        (None, newest) => !newest.as_ref().is_some_and(|newest| matches!(newest.left, Left::Remove)),
+        (None, newest) => !newest.as_ref().is_some_and(|newest| matches!(newest.due, Due::Remove)),
     };
     match same {
         true => Ok(seen),
         false => Err(Error::Conflict("what the document was copied from was changed meanwhile")),
     }
-}
-
-/// A document whose copies become frozen by a change, with what they would have been by then. Their sources are held
-/// as they are.
-pub(super) fn frozen_as(
-    unit: &mut Unit<'_>,
-    pattern: &Pattern,
-    reference: &Reference,
-    before: &Document,
-    after: &Document,
-) -> Result<Option<Document>> {
-    if reference.while_filter.is_none()
-        || !reference.is_live(before.as_raw())?
-        || reference.is_live(after.as_raw())?
-    {
-        return Ok(None);
-    }
-    let mut made: Option<Document> = None;
-    for key in reference.references(before.as_raw()) {
-        let key_bytes = Rollup::key_bytes(key.as_raw());
-        unit.hold_shared(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
-        let Some(Pending { left: Left::Copy(copied), .. }) = pending::newest(unit, pattern.id, &key_bytes)?
-        else {
-            continue;
-        };
-        let holder = made.as_ref().unwrap_or(before);
-        made = reference.patched(holder.as_raw(), key.as_raw(), &copied)?.or(made);
-    }
-    Ok(made)
 }
 
 /// A document that begins to refer to a source that is not there waits until the source's deletion is carried through:
@@ -375,7 +264,7 @@ pub(super) fn await_deletion(unit: &mut Unit<'_>, pattern: &Pattern, key: RawVal
     if !unit.engine.lag.is_open(pattern.id) {
         return Ok(());
     }
-    let key_bytes = Rollup::key_bytes(key);
+    let key_bytes = key_bytes(key);
     unit.hold_shared(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
     match pending::newest(unit, pattern.id, &key_bytes)? {
         Some(_) => Err(wait_for_key(unit, pattern, key_bytes)),

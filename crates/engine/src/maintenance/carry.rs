@@ -1,28 +1,31 @@
-//! One change carried through all patterns that it concerns.
+//! One change carried through all patterns that it concerns: the write path's interpreter of effects.
+//!
+//! A [`Work`] holds the documents that a change touches, each before and after. Patterns are evaluated over them in the
+//! order of their graph, and their effects change what is touched or touch more. At the end each is written once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, compare};
+use kilim_bson::{Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, Result};
 use kilim_patterns::declaration::OnUserWrite;
-use kilim_patterns::{Derived, Kind, Reference, Rollup, Shaped, overlap, with_value};
+use kilim_patterns::{Cause, Change, Effect, Place, overlap, with_value};
 
-use super::behind::{await_deletion, frozen_as};
 use super::declare::read_only;
-use super::drop::without_fields;
 use super::fill::Refresh;
 use super::group::{Group, Groups};
+use super::groups::{DeferredDeltas, Deltas};
 use super::pending::Leaving;
+use super::reader::HoldingReader;
 use super::refusal::about;
-use super::sources::{Newest, Use, find_unique, read_newest};
+use super::sources::{Newest, Use, read_newest};
 use super::{Pattern, PatternId, groups, holders};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::validation::check_valid;
-use crate::write::{Before, Unit, door};
+use crate::unit::Unit;
+use crate::write::{Before, check_valid, door};
 
 /// What came of it.
 #[derive(Debug)]
@@ -61,20 +64,13 @@ impl Touched {
         document.as_ref().map(Document::as_raw)
     }
 
-    /// What a pattern may trust of the past.
-    fn before_for(&self, pattern: &Pattern) -> Option<RawDocument<'_>> {
-        let before = self.before.as_ref().filter(|_| self.refreshed_by != Some(pattern.id));
-        before.map(Document::as_raw)
-    }
-
-    /// Whether it is as a user wrote it, not as a pattern makes it or a backfill finds it.
-    fn is_a_users(&self) -> bool {
-        self.by.is_none() && self.refreshed_by.is_none()
-    }
-
-    /// Whether a pattern shapes it: a user wrote it, or it is new, or it is made anew.
-    fn is_shaped_by(&self, pattern: &Pattern) -> bool {
-        self.by.is_none() || self.before.is_none() || self.refreshed_by == Some(pattern.id)
+    /// Why it changes, to a pattern.
+    fn cause_for(&self, pattern: &Pattern) -> Cause {
+        match (&self.by, self.refreshed_by) {
+            (_, Some(refreshed_by)) if refreshed_by == pattern.id => Cause::Refresh,
+            (None, None) => Cause::User,
+            _ => Cause::Pattern,
+        }
     }
 }
 
@@ -91,6 +87,8 @@ pub(super) struct Work {
     stored: Option<Document>,
     /// Groups are changed at the commit, not now.
     defers: bool,
+    /// What the statements of the transaction that commits left for its groups, and has not come to them yet.
+    pub deferred: DeferredDeltas,
 }
 
 /// Carries a change of a user's document through the patterns of its database, and writes everything.
@@ -151,8 +149,7 @@ pub(super) fn refresh_document(
     work.groups.distrust(pattern.id, refresh == Refresh::All);
     let Some(at) = work.touch(unit, pattern, collection, record)? else { return Ok(()) };
     work.touched[at].refreshed_by = Some(pattern.id);
-    work.run(unit)?;
-    work.write(unit, &|_| false)
+    work.finish(unit)
 }
 
 /// Makes the groups of a child anew, and their parents.
@@ -160,7 +157,6 @@ pub(super) fn refresh_groups(
     unit: &mut Unit<'_>,
     patterns: Arc<[Arc<Pattern>]>,
     pattern: &Arc<Pattern>,
-    rollup: &Rollup,
     collection: &Arc<Collection>,
     record: RecordId,
     refresh: Refresh,
@@ -168,9 +164,8 @@ pub(super) fn refresh_groups(
     let mut work = Work::new(patterns);
     work.groups.distrust(pattern.id, refresh == Refresh::All);
     let Some(child) = read_newest(unit, collection, record, Use::Copy)? else { return Ok(()) };
-    groups::show_all(unit, &mut work, pattern, rollup, child.as_raw())?;
-    work.run(unit)?;
-    work.write(unit, &|_| false)
+    groups::show_all(unit, &mut work, pattern, child.as_raw())?;
+    work.finish(unit)
 }
 
 /// Changes the groups that a transaction's statements left for its commit.
@@ -187,10 +182,8 @@ pub(crate) fn carry_deferred(unit: &mut Unit<'_>) -> Result<()> {
     for database in databases {
         let patterns: Arc<[Arc<Pattern>]> = registry.of(&database).to_vec().into();
         let mut work = Work::new(patterns);
-        let own = deferred.iter().filter(|one| one.database == database);
-        groups::take_up(unit, &mut work, own)?;
-        work.run(unit)?;
-        work.write(unit, &|_| false)?;
+        work.deferred = groups::merge(deferred.iter().filter(|one| one.database == database));
+        work.finish(unit)?;
     }
     Ok(())
 }
@@ -205,6 +198,7 @@ impl Work {
             leaving: Leaving::default(),
             stored: None,
             defers: false,
+            deferred: DeferredDeltas::default(),
         }
     }
 
@@ -237,146 +231,142 @@ impl Work {
         self.defers
     }
 
+    /// Evaluates the patterns in the order of their graph over what is touched, and applies their effects to what is
+    /// touched: nothing is written yet.
     fn run(&mut self, unit: &mut Unit<'_>) -> Result<()> {
         let patterns = self.patterns.clone();
+        let mut effects = Vec::new();
         for pattern in patterns.iter().filter(|pattern| pattern.is_maintained()) {
             unit.operation.check()?;
-            match &pattern.declaration.kind {
-                Kind::Derived(derived) => self.derive(pattern, derived)?,
-                Kind::Reference(reference) => {
-                    self.shape_holders(unit, pattern, reference)?;
-                    holders::fan_out(unit, self, pattern, reference)?;
+            // What the transaction's statements left comes together with what its commit does to the same children: a
+            // group is changed once, whether its state is stored or read.
+            let mut deltas = self.take_deferred(pattern.id);
+            for at in self.places(&pattern.target) {
+                self.evaluate(unit, pattern, at, Place::Target, &mut effects)?;
+                self.apply_all(unit, pattern, at, &mut effects, &mut deltas)?;
+            }
+            if let Some(source) = &pattern.source {
+                // Effects may touch further documents of a collection that refers to itself.
+                let mut at = 0;
+                while at < self.touched.len() {
+                    if self.touched[at].collection.namespace == *source {
+                        self.evaluate(unit, pattern, at, Place::Source, &mut effects)?;
+                        self.apply_all(unit, pattern, at, &mut effects, &mut deltas)?;
+                    }
+                    at += 1;
                 }
-                Kind::Rollup(rollup) => {
-                    self.shape_parents(unit, pattern, rollup)?;
-                    groups::change(unit, self, pattern, rollup)?;
-                }
+            }
+            if !deltas.is_empty() {
+                groups::change(unit, self, pattern, deltas)?;
             }
         }
         Ok(())
+    }
+
+    /// What a touched document means for a pattern.
+    fn evaluate(
+        &self,
+        unit: &mut Unit<'_>,
+        pattern: &Arc<Pattern>,
+        at: usize,
+        place: Place,
+        effects: &mut Vec<Effect>,
+    ) -> Result<()> {
+        let touched = &self.touched[at];
+        let (before, after) = (touched.on(Side::Before), touched.on(Side::After));
+        let change = Change { place, before, after, cause: touched.cause_for(pattern) };
+        let mut reader = HoldingReader { unit, pattern, touched: &self.touched };
+        pattern.kind().evaluate(&change, &mut reader, effects)
+    }
+
+    fn apply_all(
+        &mut self,
+        unit: &mut Unit<'_>,
+        pattern: &Arc<Pattern>,
+        at: usize,
+        effects: &mut Vec<Effect>,
+        deltas: &mut Deltas,
+    ) -> Result<()> {
+        effects.drain(..).try_for_each(|effect| self.apply(unit, pattern, at, effect, deltas))
+    }
+
+    /// Applies one effect of a touched document. Rows wait until all of them are known, so that each group is changed
+    /// once.
+    fn apply(
+        &mut self,
+        unit: &mut Unit<'_>,
+        pattern: &Arc<Pattern>,
+        at: usize,
+        effect: Effect,
+        deltas: &mut Deltas,
+    ) -> Result<()> {
+        match effect {
+            Effect::Becomes { document, replaced } => self.shape(pattern, at, document, replaced),
+            Effect::ShowsGroup { key, replaced } => self.show_group(unit, pattern, at, &key, replaced),
+            Effect::Rows { out, into, newest } => {
+                groups::collect(deltas, out, into, newest, unit.commits);
+                Ok(())
+            }
+            Effect::Holders { key, due, is_new } => holders::spread(unit, self, pattern, key, due, is_new),
+            Effect::Restrict { key } => holders::refuse_if_held(unit, self, pattern, &key),
+            Effect::Refuse(error) => {
+                let path = pattern.kind().key_path();
+                Err(about(error, &pattern.target, &pattern.declaration.name, path))
+            }
+        }
+    }
+
+    /// A touched document becomes another.
+    fn shape(&mut self, pattern: &Pattern, at: usize, document: Document, replaced: bool) -> Result<()> {
+        if replaced {
+            note_replaced(pattern)?;
+        }
+        self.touched[at].after = Some(document);
+        Ok(())
+    }
+
+    /// A touched document shows a group: now, or when the transaction commits.
+    fn show_group(
+        &mut self,
+        unit: &mut Unit<'_>,
+        pattern: &Arc<Pattern>,
+        at: usize,
+        key: &Value,
+        replaced: bool,
+    ) -> Result<()> {
+        let rollup = pattern.rollup()?;
+        let made = match self.defers {
+            true => {
+                groups::defer_parent(unit, pattern, key);
+                let after = self.touched[at].on(Side::After);
+                after.and_then(|after| rollup.restored(RawDocument::empty(), after))
+            }
+            false => {
+                let state = Group::new(pattern, rollup, key.as_raw()).state(unit, self)?;
+                let touched = &self.touched[at];
+                let Some(after) = touched.on(Side::After) else { return Ok(()) };
+                let made = rollup.merged(after, key.as_raw(), &state)?;
+                // A document that was made for a group that is gone.
+                let left_over = touched.refreshed_by == Some(pattern.id)
+                    && state.rows == 0
+                    && self.groups.distrusts(pattern.id);
+                if made.is_some() && left_over && rollup.inserts_parents() {
+                    self.touched[at].after = None;
+                    return Ok(());
+                }
+                made
+            }
+        };
+        match made {
+            Some(made) => self.shape(pattern, at, made, replaced),
+            None => Ok(()),
+        }
     }
 
     /// The touched documents of a collection, by their places.
     pub fn places(&self, namespace: &Namespace) -> Vec<usize> {
         let of = |at: &usize| self.touched[*at].collection.namespace == *namespace;
         (0..self.touched.len()).filter(of).collect()
-    }
-
-    fn derive(&mut self, pattern: &Arc<Pattern>, derived: &Derived) -> Result<()> {
-        for at in self.places(&pattern.target) {
-            let touched = &mut self.touched[at];
-            let Some(after) = &touched.after else { continue };
-            if let Some(made) = derived.apply(after.as_raw()) {
-                let before = touched.before.as_ref().map(Document::as_raw);
-                if touched.is_a_users() && derived.is_contradicted(before, after.as_raw(), made.as_raw()) {
-                    note_replaced(pattern)?;
-                }
-                touched.after = Some(made);
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies in the documents that a user wrote.
-    fn shape_holders(
-        &mut self,
-        unit: &mut Unit<'_>,
-        pattern: &Arc<Pattern>,
-        reference: &Reference,
-    ) -> Result<()> {
-        let source = pattern.source.as_ref();
-        for at in self.places(&pattern.target) {
-            let touched = &self.touched[at];
-            let (Some(after), Some(source)) = (&touched.after, source) else { continue };
-            if !touched.is_shaped_by(pattern) {
-                continue;
-            }
-            // What becomes frozen keeps what it would have been by now.
-            let caught_up = match (&touched.before, touched.refreshed_by) {
-                (Some(before), None) => frozen_as(unit, pattern, reference, before, after)?,
-                _ => None,
-            };
-            let all = &self.touched;
-            let mut find = |key: RawValue<'_>| {
-                if let Some(found) = touched_source(all, source, reference, key) {
-                    return Ok(found);
-                }
-                match find_unique(unit, source, &reference.foreign_field, key, Use::Copy)? {
-                    Some(newest) => Ok(Some(newest.document)),
-                    None => await_deletion(unit, pattern, key).map(|()| None),
-                }
-            };
-            if touched.refreshed_by == Some(pattern.id) {
-                if let Some(document) = reference.corrected(after.as_raw(), &mut find)? {
-                    self.touched[at].after = Some(document);
-                }
-                continue;
-            }
-            let before = caught_up.as_ref().or(touched.before.as_ref()).map(Document::as_raw);
-            let shaped = reference.shape(before, after.as_raw(), &mut find);
-            let refused = |error| {
-                about(error, &pattern.target, &pattern.declaration.name, Some(&reference.local_field))
-            };
-            if let Shaped::To { document, replaced } = shaped.map_err(refused)? {
-                if replaced && touched.by.is_none() {
-                    note_replaced(pattern)?;
-                }
-                self.touched[at].after = Some(document);
-            }
-        }
-        Ok(())
-    }
-
-    /// A group's fields in the parents that a user wrote.
-    fn shape_parents(&mut self, unit: &mut Unit<'_>, pattern: &Arc<Pattern>, rollup: &Rollup) -> Result<()> {
-        for at in self.places(&pattern.target) {
-            let touched = &self.touched[at];
-            let Some(after) = &touched.after else { continue };
-            if !touched.is_shaped_by(pattern) {
-                continue;
-            }
-            let key = rollup.key_of_parent(after.as_raw());
-            let before = touched.before_for(pattern);
-            // A new document that brings such fields: they give way too.
-            let brought = before.is_none()
-                && touched.is_a_users()
-                && rollup.restored(RawDocument::empty(), after.as_raw()).is_some();
-            let same_group = before.is_some_and(|before| {
-                let old = rollup.key_of_parent(before);
-                let bytes = |key: Option<kilim_bson::Value>| key.map(|key| Rollup::key_bytes(key.as_raw()));
-                bytes(old) == bytes(key.clone())
-            });
-            let made = match (before, key) {
-                (Some(before), _) if same_group => rollup.restored(before, after.as_raw()),
-                (_, Some(_)) if self.defers => {
-                    groups::defer_parent(unit, pattern, rollup, after.as_raw());
-                    rollup.restored(RawDocument::empty(), after.as_raw())
-                }
-                (_, Some(key)) => {
-                    let state = Group::new(pattern, rollup, key.as_raw()).state(unit, self)?;
-                    let touched = &self.touched[at];
-                    let after = touched.after.as_ref().map_or(RawDocument::empty(), Document::as_raw);
-                    let made = rollup.merged(after, key.as_raw(), &state)?;
-                    // A document that was made for a group that is gone.
-                    let left_over = touched.refreshed_by == Some(pattern.id)
-                        && state.rows == 0
-                        && self.groups.distrusts(pattern.id);
-                    if made.is_some() && left_over && pattern.inserts_parents() {
-                        self.touched[at].after = None;
-                        continue;
-                    }
-                    made
-                }
-                (_, None) => rollup.restored(RawDocument::empty(), after.as_raw()),
-            };
-            if let Some(made) = made {
-                if same_group || brought {
-                    note_replaced(pattern)?;
-                }
-                self.touched[at].after = Some(made);
-            }
-        }
-        Ok(())
     }
 
     /// Touches a record: its place, with its newest version, held to be written. None where it is gone.
@@ -420,7 +410,7 @@ impl Work {
         let mut bare = given.to_document();
         for pattern in self.patterns.iter().filter(|one| one.is_maintained()) {
             if pattern.target == touched.collection.namespace {
-                bare = without_fields(pattern, bare.as_raw()).ok().flatten().unwrap_or(bare);
+                bare = pattern.kind().stripped(bare.as_raw()).ok().flatten().unwrap_or(bare);
                 pattern.note_kept(unit);
             }
         }
@@ -521,24 +511,6 @@ impl Work {
         self.leaving.write(unit);
         Ok(())
     }
-}
-
-/// The source with this key as the change leaves it, where the change touches it: what is stored is of the past. Patterns
-/// that keep what is copied from it have run.
-fn touched_source(
-    touched: &[Touched],
-    source: &Namespace,
-    reference: &Reference,
-    key: RawValue<'_>,
-) -> Option<Option<Document>> {
-    let own = || touched.iter().filter(|one| one.collection.namespace == *source);
-    let has_key = |document: &&Document| {
-        reference.key_of(document.as_raw()).is_some_and(|own| compare(own, key).is_eq())
-    };
-    if let Some(after) = own().filter_map(|one| one.after.as_ref()).find(has_key) {
-        return Some(Some(after.clone()));
-    }
-    own().filter_map(|one| one.before.as_ref()).any(|before| has_key(&before)).then_some(None)
 }
 
 /// A user's value gave way, unless the pattern does not allow users to try.

@@ -10,20 +10,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kilim_error::Result;
-use kilim_patterns::{Kind, Reference, Rollup};
+use kilim_patterns::{Rollup, Sight};
 use kilim_storage::{Durability, Space};
 
 use super::group::Group;
 use super::holder_walk::HolderWalk;
-use super::holders::{Becomes, becomes, catch_up_holder};
+use super::holders::catch_up_holder;
 use super::pending::{self, Pending};
-use super::sources::document_of;
 use super::{Job, JobKind, Pattern};
-use crate::catalog::RecordId;
+use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::layout;
 use crate::operation::Operation;
-use crate::write::Unit;
+use crate::records::Records;
+use crate::unit::Unit;
 
 impl Engine {
     /// Carries all of this through, one after the other.
@@ -39,12 +39,9 @@ impl Engine {
         let (done, _) = job.progress();
         job.total.store(done + total, Ordering::Relaxed);
         let catching_up = CatchUp { engine: self, operation, job, pattern, throttle };
-        match &pattern.declaration.kind {
-            Kind::Reference(reference) => {
-                all.iter().try_for_each(|pending| catching_up.holders(reference, pending))
-            }
-            Kind::Rollup(rollup) => catching_up.groups(rollup, all),
-            Kind::Derived(_) => Ok(()),
+        match pattern.kind().rollup() {
+            Some(rollup) => catching_up.groups(rollup, all),
+            None => all.iter().try_for_each(|pending| catching_up.holders(pending)),
         }
     }
 
@@ -55,7 +52,7 @@ impl Engine {
             operation.check()?;
             self.store.settle(Durability::Relaxed)?;
             let all = pending::all_of(&self.store.snapshot(), pattern.id)?;
-            if all.is_empty() {
+            if all.is_empty() || self.patterns().by_id(pattern.id).is_none() {
                 return Ok(());
             }
             self.carry_through(operation, &job, pattern, &all, Duration::ZERO)?;
@@ -72,6 +69,13 @@ struct CatchUp<'c> {
     throttle: Duration,
 }
 
+/// What a job works on, as of one moment.
+struct Current {
+    pattern: Arc<Pattern>,
+    /// None where the collection does not exist.
+    target: Option<Arc<Collection>>,
+}
+
 impl CatchUp<'_> {
     fn check(&self) -> Result<()> {
         self.operation.check()?;
@@ -82,17 +86,42 @@ impl CatchUp<'_> {
         self.job.pause(self.operation, self.throttle)
     }
 
-    /// Writes those who refer to one source.
-    fn holders(&self, reference: &Reference, pending: &Pending) -> Result<()> {
+    /// The pattern and its target as they are by now: both may have been renamed. None where the pattern is gone.
+    fn current(&self) -> Option<Current> {
+        let (catalog, registry) = self.engine.in_force();
+        let pattern = registry.by_id(self.pattern.id)?.clone();
+        let target = catalog.get(&pattern.target).cloned();
+        Some(Current { pattern, target })
+    }
+
+    /// Enters the pattern's target. None where the pattern is gone.
+    fn enter(&self, unit: &mut Unit<'_>) -> Result<Option<Current>> {
+        loop {
+            self.check()?;
+            let Some(Current { pattern, target }) = self.current() else { return Ok(None) };
+            // Held now, so it is not renamed from here on.
+            let entered = unit.enter(&pattern.target)?;
+            if entered.as_ref().map(|entered| entered.id) == target.map(|target| target.id) {
+                return Ok(Some(Current { pattern, target: entered }));
+            }
+        }
+    }
+
+    /// Writes those who refer to one source. What is pending for them stays where the pattern was dropped meanwhile, or
+    /// another has taken its place: it is not known here what has become of it.
+    fn holders(&self, pending: &Pending) -> Result<()> {
+        let kind = self.pattern.kind();
         let batch = self.pattern.declaration.options.backfill.batch.max(1) as usize;
         let mut unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
         let mut place = None;
         loop {
             self.check()?;
             let snapshot = self.engine.store.snapshot();
-            let Some(collection) = self.engine.collection(&self.pattern.target) else { break };
-            let mut walk =
-                HolderWalk::open(&collection, reference, pending.key.as_raw(), &snapshot, place.take());
+            let Some(Current { target, .. }) = self.current() else { return Ok(()) };
+            let Some(collection) = target else { break };
+            let key = pending.key.as_raw();
+            let mut walk = HolderWalk::open(&collection, kind, key, &snapshot, place.take());
+            let records = Records::new(collection.home(), &snapshot);
             let mut page: Vec<RecordId> = Vec::new();
             let mut ended = false;
             while page.len() < batch {
@@ -102,21 +131,18 @@ impl CatchUp<'_> {
                 };
                 self.check()?;
                 self.job.done.fetch_add(1, Ordering::Relaxed);
-                let stored = snapshot.get(Space::Records, &layout::record_key(collection.id, record))?;
-                let Some(stored) = stored else { continue };
-                let holder = document_of(&collection, &stored);
+                let Some(holder) = records.get(record.into())? else { continue };
                 // One that is as it must be needs no writing. If what it must be changes, there is another walk.
-                if !matches!(
-                    becomes(reference, holder.as_raw(), pending.key.as_raw(), &pending.left)?,
-                    Becomes::Same
-                ) {
+                if !matches!(kind.becomes(holder.document(), key, &pending.due)?, Sight::AsStored) {
                     page.push(record);
                 }
             }
             place = walk.place();
             if !page.is_empty() {
                 for record in page {
-                    self.holder(&mut unit, reference, record, pending)?;
+                    if !self.holder(&mut unit, record, pending)? {
+                        return Ok(());
+                    }
                 }
                 unit.settle()?;
                 self.rest()?;
@@ -128,18 +154,13 @@ impl CatchUp<'_> {
         self.forget(&mut unit, pending)
     }
 
-    fn holder(
-        &self,
-        unit: &mut Unit<'_>,
-        reference: &Reference,
-        record: RecordId,
-        pending: &Pending,
-    ) -> Result<()> {
+    /// Writes one of them; false where the pattern is gone.
+    fn holder(&self, unit: &mut Unit<'_>, record: RecordId, pending: &Pending) -> Result<bool> {
         loop {
-            self.check()?;
-            let Some(collection) = unit.enter(&self.pattern.target)? else { return Ok(()) };
-            match catch_up_holder(unit, self.pattern, reference, &collection, record, pending) {
-                Ok(()) => return unit.written(),
+            let Some(Current { pattern, target }) = self.enter(unit)? else { return Ok(false) };
+            let Some(collection) = target else { return Ok(true) };
+            match catch_up_holder(unit, &pattern, &collection, record, pending) {
+                Ok(()) => return unit.written().map(|()| true),
                 Err(error) if unit.can_retry(&error)? => {}
                 Err(error) => return Err(error),
             }
@@ -173,9 +194,8 @@ impl CatchUp<'_> {
         for page in all.chunks(batch) {
             for pending in page {
                 loop {
-                    self.check()?;
-                    unit.enter(&self.pattern.target)?;
-                    match Group::new(self.pattern, rollup, pending.key.as_raw()).catch_up(&mut unit) {
+                    let Some(Current { pattern, .. }) = self.enter(&mut unit)? else { return unit.settle() };
+                    match Group::new(&pattern, rollup, pending.key.as_raw()).catch_up(&mut unit) {
                         Ok(()) => break,
                         Err(error) if unit.can_retry(&error)? => {}
                         Err(error) => return Err(error),
@@ -194,12 +214,11 @@ impl CatchUp<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::PatternState;
-    use super::super::pending::Left;
     use super::*;
     use crate::engine::EngineOptions;
     use crate::namespace::Namespace;
     use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
-    use kilim_patterns::Declaration;
+    use kilim_patterns::{Declaration, Due};
 
     fn namespace(collection: &str) -> Namespace {
         Namespace { database: "test".to_owned(), collection: collection.to_owned() }
@@ -242,14 +261,14 @@ mod tests {
         let new = engine.modify_pattern(&running, &old, longer.as_raw()).unwrap();
         fill(&engine, &new);
 
-        let found = Pending { key: Value::Int32(1), version: 1, left: Left::Group, documents: 1, since: 0 };
+        let found =
+            Pending { key: Value::Int32(1), version: 1, due: Due::Group(None), documents: 1, since: 0 };
         let job = Job::new(0, JobKind::FanOut, old.clone());
         engine.carry_through(&running, &job, &old, &[found], Duration::ZERO).unwrap();
 
         let products = engine.collection(&namespace("products")).unwrap();
-        let stored =
-            engine.store.snapshot().get(Space::Records, &layout::record_key(products.id, RecordId(1)));
-        let product = document_of(&products, &stored.unwrap().unwrap());
-        assert_eq!(product.get("recent").and_then(RawValue::as_array).unwrap().iter().count(), 2);
+        let products = Records::new(products.home(), &engine.store.snapshot());
+        let product = products.get(RecordId(1).into()).unwrap().unwrap();
+        assert_eq!(product.document().get("recent").and_then(RawValue::as_array).unwrap().iter().count(), 2);
     }
 }

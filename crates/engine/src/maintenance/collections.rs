@@ -4,25 +4,25 @@
 //! A dropped target takes its patterns along, and a renamed one too, to its new name. All of it happens while the
 //! collections are held whole: nobody begins to refer to what is about to go.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use kilim_bson::{RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::{Kind, OnSourceDelete, Reference};
-use kilim_storage::{Direction, Durability, Snapshot, Space};
+use kilim_storage::{Direction, Durability, Snapshot};
 
 use super::definitions::{definitions_of, refuse_change};
 use super::holders::restricted;
 use super::look::find_by_unique;
-use super::sources::{Use, document_of, find_unique, read_newest};
+use super::sources::{Use, find_unique, read_newest};
 use super::{Contended, Pattern, PatternId, PatternState, Registry};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
-use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::{Before, Unit, door};
+use crate::records;
+use crate::records::Records;
+use crate::unit::Unit;
+use crate::write::{Before, door};
 
 /// Record ids that are held in memory at once.
 const BATCH: usize = 1000;
@@ -45,8 +45,8 @@ impl Engine {
         }
         self.store.settle(Durability::Relaxed)?;
         let snapshot = self.store.snapshot();
-        for (pattern, reference) in restricting(&readers) {
-            self.check_unreferenced(operation, &snapshot, pattern, reference, collection, None)?;
+        for pattern in restricting(&readers) {
+            self.check_unreferenced(operation, &snapshot, pattern, collection, None)?;
         }
         // They go with it in any case, and would only be in the way.
         self.end_patterns_of(operation, namespace)?;
@@ -67,11 +67,7 @@ impl Engine {
             pattern.is_maintained()
                 && pattern.source.as_ref() == Some(namespace)
                 && pattern.target != *namespace
-                && match &pattern.declaration.kind {
-                    Kind::Reference(reference) => reference.on_source_delete != OnSourceDelete::Keep,
-                    Kind::Rollup(_) => true,
-                    Kind::Derived(_) => false,
-                }
+                && pattern.kind().notices_deletion()
         };
         self.patterns().of(&namespace.database).iter().filter(notices).cloned().collect()
     }
@@ -82,26 +78,25 @@ impl Engine {
         operation: &Operation,
         snapshot: &Snapshot,
         pattern: &Pattern,
-        reference: &Reference,
         source: &Collection,
         staying: Option<&Collection>,
     ) -> Result<()> {
         let Some(target) = self.collection(&pattern.target) else { return Ok(()) };
-        let field = &*reference.foreign_field;
-        scan(snapshot, target.id, |stored| {
+        let Some((_, field)) = pattern.sources_found_by() else { return Ok(()) };
+        for row in Records::new(target.home(), snapshot).all() {
             operation.check()?;
-            let holder = document_of(&target, stored);
-            for key in reference.references(holder.as_raw()) {
+            let holder = row?.1.document().to_document();
+            for key in pattern.kind().keys_of(holder.as_raw()) {
                 let stays = match staying {
                     Some(staying) => find_by_unique(snapshot, staying, field, key.as_raw())?.is_some(),
                     None => false,
                 };
                 if !stays && find_by_unique(snapshot, source, field, key.as_raw())?.is_some() {
-                    return Err(restricted(pattern, reference, &holder, &key));
+                    return Err(restricted(pattern, holder.as_raw(), key.as_raw()));
                 }
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     /// Ends the patterns that maintain fields of a collection which the caller holds. Definitions that are not in force
@@ -210,8 +205,8 @@ impl Engine {
         let Some(new) = self.collection(from) else { return Err(Error::bug("what replaces is gone")) };
         self.store.settle(Durability::Relaxed)?;
         let snapshot = self.store.snapshot();
-        for (pattern, reference) in restricting(&self.readers_of(to)) {
-            self.check_unreferenced(operation, &snapshot, pattern, reference, &collection, Some(&new))?;
+        for pattern in restricting(&self.readers_of(to)) {
+            self.check_unreferenced(operation, &snapshot, pattern, &collection, Some(&new))?;
         }
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         unit.lend(&[collection.id]);
@@ -261,10 +256,11 @@ impl Engine {
                 }
             })
         })?;
-        scan(snapshot, new.id, |stored| {
-            let document = document_of(new, stored);
-            change(unit, |unit| put(unit, collection, document.as_raw()))
-        })
+        for row in Records::new(new.home(), snapshot).all() {
+            let (_, image) = row?;
+            change(unit, |unit| put(unit, collection, image.document()))?;
+        }
+        Ok(())
     }
 
     /// Visits the records of a collection that its holder holds whole, a batch at a time.
@@ -277,12 +273,8 @@ impl Engine {
         let mut next = RecordId(0);
         loop {
             operation.check()?;
-            let (lower, upper) =
-                (layout::record_key(collection, next), layout::record_key(collection, RecordId(u64::MAX)));
-            let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
-            let rows = self.store.snapshot().scan(Space::Records, bounds.0, bounds.1, Direction::Forward);
-            let records: Vec<RecordId> =
-                rows.take(BATCH).map(|row| Ok(layout::record_id_of(&row?.0))).collect::<Result<_>>()?;
+            let ids = records::ids(&self.store.snapshot(), collection, next.., Direction::Forward);
+            let records: Vec<RecordId> = ids.take(BATCH).collect::<Result<_>>()?;
             let Some(last) = records.last() else { return Ok(()) };
             next = RecordId(last.0 + 1);
             records.into_iter().try_for_each(&mut visit)?;
@@ -313,28 +305,8 @@ pub(crate) fn ending_with(registry: &Registry, namespace: &Namespace) -> Vec<Pat
     own.map(|pattern| pattern.id).collect()
 }
 
-fn restricting(patterns: &[Arc<Pattern>]) -> impl Iterator<Item = (&Arc<Pattern>, &Reference)> {
-    patterns.iter().filter_map(|pattern| match &pattern.declaration.kind {
-        Kind::Reference(reference) if reference.on_source_delete == OnSourceDelete::Restrict => {
-            Some((pattern, reference))
-        }
-        _ => None,
-    })
-}
-
-/// Visits the stored documents of a collection.
-fn scan(
-    snapshot: &Snapshot,
-    collection: CollectionId,
-    mut visit: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let lower = layout::record_key(collection, RecordId(0));
-    let upper = layout::record_key(collection, RecordId(u64::MAX));
-    let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
-    for row in snapshot.scan(Space::Records, bounds.0, bounds.1, Direction::Forward) {
-        visit(&row?.1)?;
-    }
-    Ok(())
+fn restricting(patterns: &[Arc<Pattern>]) -> impl Iterator<Item = &Arc<Pattern>> {
+    patterns.iter().filter(|pattern| pattern.kind().restricts())
 }
 
 /// One change of a document, tried until nobody is in its way.

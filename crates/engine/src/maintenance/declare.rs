@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::{Declaration, Kind, WhenNotMatched, check_claims, lies_within, overlap};
+use kilim_patterns::{Declaration, Kind, Place, Rollup, WantedIndex, check_claims, lies_within, overlap};
 use kilim_storage::Durability;
 
 use super::definitions::refuse_change;
@@ -16,7 +16,6 @@ use super::{Pattern, PatternId, PatternState};
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::index::{Index, IndexSpec, KeyPart};
-use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 
@@ -158,13 +157,11 @@ impl Engine {
             true => pattern.wanted_indexes(),
             false => Vec::new(),
         };
-        wanted.retain(|(namespace, key)| {
+        wanted.retain(|(namespace, WantedIndex { key, exact, .. })| {
             let parts = KeyPart::all_of(key.as_raw());
-            let exact = parts.len() == 1
-                && matches!(&pattern.declaration.kind, Kind::Rollup(rollup) if rollup.walks_as_they_came());
             let serves = |index: &Arc<Index>| {
                 index.spec.key.starts_with(&parts)
-                    && (!exact || index.spec.key.len() == 1)
+                    && (!exact || index.spec.key.len() == parts.len())
                     && !index.spec.sparse
                     && !index.spec.hidden
                     && index.spec.partial.is_none()
@@ -173,7 +170,7 @@ impl Engine {
             let collection = self.collection(namespace);
             !collection.is_some_and(|collection| collection.indexes.iter().any(serves))
         });
-        wanted
+        wanted.into_iter().map(|(namespace, wanted)| (namespace, wanted.key)).collect()
     }
 
     pub(super) fn build_supporting_indexes(
@@ -218,7 +215,7 @@ impl Engine {
                 continue;
             }
             let own = pattern.wanted_indexes().into_iter().filter(|(place, _)| *place == namespace);
-            for (number, (_, key)) in own.enumerate() {
+            for (number, (_, WantedIndex { key, .. })) in own.enumerate() {
                 let name = format!("{INDEX_PREFIX}{}_{}", pattern.declaration.name, number + 1);
                 specs.push(IndexSpec::over(name, key));
             }
@@ -249,7 +246,7 @@ impl Engine {
             Some(collection) => {
                 // Writers let go of a collection when their commits are queued, which is before they are published.
                 self.store.settle(Durability::Relaxed)?;
-                let counter = self.store.snapshot().counter(&layout::counter_key(collection.id))?;
+                let counter = collection.home().counts(&self.store.snapshot())?;
                 Ok(counter.count == 0)
             }
         }
@@ -257,35 +254,45 @@ impl Engine {
 }
 
 impl Pattern {
-    /// Where it finds documents by a key that is theirs alone, and the key's field.
-    pub(super) fn found_by(&self) -> Option<(&Namespace, &str)> {
-        match (&self.declaration.kind, &self.source) {
-            (Kind::Reference(reference), Some(source)) => Some((source, &reference.foreign_field)),
-            (Kind::Rollup(rollup), _) => Some((&self.target, &rollup.on)),
-            _ => None,
+    /// What it does.
+    pub fn kind(&self) -> &dyn Kind {
+        &*self.declaration.kind
+    }
+
+    /// The groups that it keeps, for whoever was told that it keeps some.
+    pub(super) fn rollup(&self) -> Result<&Rollup> {
+        self.kind().rollup().ok_or_else(|| Error::bug("a pattern without groups changes one"))
+    }
+
+    fn collection_at(&self, place: Place) -> Option<&Namespace> {
+        match place {
+            Place::Target => Some(&self.target),
+            Place::Source => self.source.as_ref(),
         }
     }
 
-    /// The indexes that it wants: of which collection, over which fields.
-    pub(super) fn wanted_indexes(&self) -> Vec<(&Namespace, Document)> {
-        match (&self.declaration.kind, &self.source) {
-            (Kind::Reference(reference), _) => {
-                let mut key = Document::new();
-                key.push(&reference.local_field, 1);
-                vec![(&self.target, key)]
-            }
-            (Kind::Rollup(rollup), Some(source)) => {
-                rollup.supporting_indexes().into_iter().map(|key| (source, key)).collect()
-            }
-            _ => Vec::new(),
-        }
+    /// Where it finds documents by a key that is theirs alone, and the key's field.
+    pub(super) fn found_by(&self) -> Option<(&Namespace, &str)> {
+        let (place, field) = self.kind().found_by()?;
+        Some((self.collection_at(place)?, field))
+    }
+
+    /// The same where it is sources that it finds.
+    pub(super) fn sources_found_by(&self) -> Option<(&Namespace, &str)> {
+        self.found_by().filter(|_| matches!(self.kind().found_by(), Some((Place::Source, _))))
+    }
+
+    /// The indexes that it wants, and of which collection.
+    pub(super) fn wanted_indexes(&self) -> Vec<(&Namespace, WantedIndex)> {
+        let placed = |wanted: WantedIndex| Some((self.collection_at(wanted.place)?, wanted));
+        self.kind().indexes().into_iter().filter_map(placed).collect()
     }
 
     /// Whether an index was made for patterns, and this one works with it.
     pub(super) fn works_with(&self, namespace: &Namespace, index: &Index) -> bool {
         index.spec.name.starts_with(INDEX_PREFIX)
-            && self.wanted_indexes().iter().any(|(place, key)| {
-                *place == namespace && index.spec.key.starts_with(&KeyPart::all_of(key.as_raw()))
+            && self.wanted_indexes().iter().any(|(place, wanted)| {
+                *place == namespace && index.spec.key.starts_with(&KeyPart::all_of(wanted.key.as_raw()))
             })
     }
 
@@ -304,23 +311,15 @@ impl Pattern {
 
     /// Whether a document of a rollup collection has nothing but what the pattern gives it.
     pub(super) fn made_alone(&self, document: RawDocument<'_>) -> bool {
-        let Kind::Rollup(rollup) = &self.declaration.kind else { return false };
-        let mut own = rollup.maintained_paths();
-        own.extend(["_id".into(), rollup.on.clone()]);
+        let mut own = self.declaration.maintained_paths();
+        own.push("_id".into());
+        own.extend(self.kind().key_path().map(Into::into));
         document.iter().all(|(name, _)| own.iter().any(|path| lies_within(path, name)))
     }
 
     /// Whether groups have documents of their own, made and removed with them.
     pub fn inserts_parents(&self) -> bool {
-        matches!(&self.declaration.kind, Kind::Rollup(rollup) if rollup.when_not_matched == WhenNotMatched::Insert)
-    }
-
-    /// A path of the target that users write and the pattern depends on.
-    pub fn is_user_path(&self, path: &str) -> bool {
-        match &self.declaration.kind {
-            Kind::Reference(reference) => kilim_patterns::lies_within(path, &reference.local_field),
-            _ => false,
-        }
+        self.kind().rollup().is_some_and(Rollup::inserts_parents)
     }
 }
 
@@ -340,7 +339,7 @@ pub(crate) fn check_user_paths(engine: &Engine, namespace: &Namespace, paths: &[
     let Some(patterns) = engine.patterns().concerned(namespace) else { return Ok(()) };
     for pattern in patterns.iter().filter(|pattern| pattern.is_maintained() && pattern.target == *namespace) {
         let maintained = pattern.declaration.maintained_paths();
-        for path in paths.iter().map(Path::as_str).filter(|path| !pattern.is_user_path(path)) {
+        for path in paths.iter().map(Path::as_str).filter(|path| !pattern.kind().is_user_path(path)) {
             if maintained.iter().any(|own| kilim_patterns::lies_within(path, own)) {
                 return Err(read_only(pattern, path));
             }
@@ -351,12 +350,9 @@ pub(crate) fn check_user_paths(engine: &Engine, namespace: &Namespace, paths: &[
 
 pub(super) fn read_only(pattern: &Pattern, path: &str) -> Error {
     let from = match &pattern.source {
-        Some(source) => match &pattern.declaration.kind {
-            Kind::Reference(reference) => match reference.path_in_source(path) {
-                Some(field) => format!(" from {source}.{field}"),
-                None => format!(" from {source}"),
-            },
-            _ => format!(" from {source}"),
+        Some(source) => match pattern.kind().path_in_source(path) {
+            Some(field) => format!(" from {source}.{field}"),
+            None => format!(" from {source}"),
         },
         None => String::new(),
     };

@@ -10,24 +10,24 @@
 //! Invariant: a document whose pattern is or was maintained has an id in `meta`; one that was inserted has none.
 
 use std::collections::HashMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc, encode_value};
 use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_patterns::{Declaration, check_claims};
-use kilim_storage::{Direction, Snapshot, Space, Transaction};
+use kilim_storage::{Snapshot, Space, Transaction};
 
 use super::fill::Filling;
-use super::sources::{Use, document_of, find_unique};
+use super::sources::{Use, find_unique};
 use super::{Pattern, PatternId, PatternState, Registry, pending};
-use crate::catalog::{Catalog, Collection, RecordId};
-use crate::ddl::Ids;
+use crate::catalog::{Catalog, Collection, Ids};
 use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
-use crate::write::{Unit, door};
+use crate::records::Records;
+use crate::unit::Unit;
+use crate::write::door;
 
 /// The collection's name in every database.
 pub const DEFINITIONS: &str = "kilim.patterns";
@@ -146,11 +146,8 @@ pub(crate) fn load(snapshot: &Snapshot, catalog: &Catalog, ids: &mut Ids) -> Res
     let mut patterns = Vec::new();
     for collection in catalog.iter().filter(|collection| collection.namespace.holds_definitions()) {
         let database = &collection.namespace.database;
-        let lower = layout::record_key(collection.id, RecordId(0));
-        let upper = layout::record_key(collection.id, RecordId(u64::MAX));
-        let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
-        for entry in snapshot.scan(Space::Records, bounds.0, bounds.1, Direction::Forward) {
-            let document = document_of(collection, &entry?.1);
+        for row in Records::new(collection.home(), snapshot).all() {
+            let document = row?.1.document().to_document();
             let place = document.get("_id").and_then(RawValue::as_str).unwrap_or_default();
             let id = known.remove(&(database.clone(), place.to_owned()));
             let declared = declaration_of(document.as_raw());
@@ -293,7 +290,7 @@ fn duplicate(engine: &Engine, namespace: &Namespace, pattern: &Pattern) -> Error
     let Some(collection) = engine.collection(namespace) else { return Error::bug("definitions are nowhere") };
     let mut key = Vec::new();
     encode_value(&mut key, RawValue::String(&pattern.definition_id()), false);
-    crate::write::duplicate_key(namespace, collection.id_index(), &key, &[])
+    crate::index::duplicate_key(namespace, collection.id_index(), &key, &[])
 }
 
 /// Definitions are changed by commands.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::{Kind, overlap, with_value};
+use kilim_patterns::overlap;
 use kilim_storage::Durability;
 
 use super::definitions::refuse_change;
@@ -15,7 +14,8 @@ use crate::engine::Engine;
 use crate::index::{Index, IndexId, IndexSpec};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::{Before, Unit, door};
+use crate::unit::Unit;
+use crate::write::{Before, door};
 
 impl Engine {
     /// Drops a pattern once nothing is pending of it: its fields stay as plain ones, and they are true.
@@ -54,7 +54,7 @@ impl Engine {
     /// Drops the supporting index that a dropped pattern left, unless another pattern wants it.
     pub fn drop_supporting_index(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
         let wanted = pattern.wanted_indexes();
-        let Some(&(namespace, _)) = wanted.first() else { return Ok(()) };
+        let Some(namespace) = wanted.first().map(|(namespace, _)| *namespace) else { return Ok(()) };
         let Some(collection) = self.collection(namespace) else { return Ok(()) };
         let own = |index: &&Arc<Index>| pattern.works_with(namespace, index);
         for index in collection.indexes.iter().filter(own) {
@@ -140,7 +140,7 @@ fn strip(
     record: RecordId,
 ) -> Result<bool> {
     let Some(before) = read_newest(unit, collection, record, Use::Write)? else { return Ok(false) };
-    match without_fields(pattern, before.as_raw())? {
+    match pattern.kind().stripped(before.as_raw())? {
         Some(after) => {
             let before = Before::of(before.as_raw());
             door::update(unit, collection, record, before, after.as_raw(), |_| false)?;
@@ -148,15 +148,6 @@ fn strip(
         }
         None => Ok(false),
     }
-}
-
-pub(super) fn without_fields(pattern: &Pattern, document: RawDocument<'_>) -> Result<Option<Document>> {
-    if let Kind::Reference(reference) = &pattern.declaration.kind {
-        return reference.stripped(document);
-    }
-    let paths = pattern.declaration.maintained_paths();
-    let made = paths.iter().fold(document.to_document(), |made, path| with_value(made.as_raw(), path, None));
-    Ok((made.as_bytes() != document.as_bytes()).then_some(made))
 }
 
 fn owned(index: &Index, pattern: &Pattern) -> Error {

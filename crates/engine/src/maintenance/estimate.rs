@@ -4,23 +4,21 @@
 //! Where a collection is small, that is all of it, and the numbers are exact.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, Value, doc, encode_value};
 use kilim_error::Result;
-use kilim_patterns::{Kind, Reference, Rollup, Row};
-use kilim_storage::{Direction, Snapshot, Space};
+use kilim_patterns::{Rollup, Row};
+use kilim_storage::{Direction, Snapshot};
 
 use super::Pattern;
-use super::groups::rows;
 use super::look::{count_of, find_by_unique};
-use super::sources::document_of;
+use super::reader::SnapshotReader;
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
-use crate::layout;
 use crate::operation::Operation;
+use crate::records::Records;
 
 /// Places of a collection that are looked at, and documents read at each.
 const PLACES: u64 = 64;
@@ -76,10 +74,9 @@ impl Engine {
             false => look.target.as_ref(),
         };
         let documents = walked.map_or(Ok(0), |walked| count_of(&look.snapshot, walked))?;
-        let mut estimate = match &pattern.declaration.kind {
-            Kind::Reference(reference) => look.reference(reference)?,
-            Kind::Rollup(rollup) => look.rollup(rollup, pattern.inserts_parents())?,
-            Kind::Derived(derived) => look.derived(|document| derived.apply(document))?,
+        let mut estimate = match pattern.kind().rollup() {
+            Some(rollup) => look.rollup(rollup)?,
+            None => look.documents(pattern)?,
         };
         estimate.documents = documents;
         for (namespace, key) in self.missing_indexes(pattern) {
@@ -115,26 +112,24 @@ impl Look<'_> {
         let places = if whole { 1 } else { PLACES };
         let run = if whole { usize::MAX } else { RUN };
         let next = collection.shared.next_record.load(Ordering::Relaxed).max(1);
-        let upper = layout::record_key(collection.id, RecordId(u64::MAX));
+        let records = Records::new(collection.home(), &self.snapshot);
         for place in 0..places {
             self.operation.check()?;
-            let lower = layout::record_key(collection.id, RecordId(next / places * place));
-            let bounds = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
-            let scan = self.snapshot.scan(Space::Records, bounds.0, bounds.1, Direction::Forward);
-            for entry in scan.take(run) {
-                let (_, stored) = entry?;
-                sample.documents.push(document_of(collection, &stored));
+            let from = RecordId(next / places * place);
+            for row in records.scan(from.., Direction::Forward).take(run) {
+                sample.documents.push(row?.1.document().to_document());
             }
         }
         sample.weight = all as f64 / sample.documents.len().max(1) as f64;
         Ok(sample)
     }
 
-    fn reference(&self, reference: &Reference) -> Result<Estimate> {
+    /// For patterns that fill documents one by one.
+    fn documents(&self, pattern: &Pattern) -> Result<Estimate> {
         let holders = self.sample(self.target.as_ref())?;
         let mut counts: HashMap<Vec<u8>, u64> = HashMap::new();
         for holder in &holders.documents {
-            for key in reference.references(holder.as_raw()) {
+            for key in pattern.kind().keys_of(holder.as_raw()) {
                 let mut bytes = Vec::new();
                 encode_value(&mut bytes, key.as_raw(), false);
                 *counts.entry(bytes).or_default() += 1;
@@ -148,19 +143,10 @@ impl Look<'_> {
         };
         let sizes = counts.into_values().map(scaled).collect();
         let corrected = |holder: RawDocument<'_>| {
-            let mut find = |key: kilim_bson::RawValue<'_>| match &self.source {
-                Some(source) => find_by_unique(&self.snapshot, source, &reference.foreign_field, key),
-                None => Ok(None),
-            };
-            reference.corrected(holder, &mut find)
+            let (snapshot, source) = (&self.snapshot, self.source.as_deref());
+            pattern.kind().corrected(holder, &mut SnapshotReader { snapshot, source, pattern })
         };
         self.measured(&holders, corrected, fan_out_sizes(sizes, sources))
-    }
-
-    fn derived(&self, apply: impl Fn(RawDocument<'_>) -> Option<Document>) -> Result<Estimate> {
-        let documents = self.sample(self.target.as_ref())?;
-        // No other document is written.
-        self.measured(&documents, |document| Ok(apply(document)), FanOutSizes::default())
     }
 
     /// How much larger some documents become.
@@ -184,12 +170,13 @@ impl Look<'_> {
         Ok(Estimate { documents: 0, fan_out, indexes: Vec::new(), bytes, sample: shown })
     }
 
-    fn rollup(&self, rollup: &Rollup, inserts: bool) -> Result<Estimate> {
+    fn rollup(&self, rollup: &Rollup) -> Result<Estimate> {
+        let inserts = rollup.inserts_parents();
         let children = self.sample(self.source.as_ref())?;
         let mut groups: BTreeMap<Vec<u8>, (Value, Vec<Row>)> = BTreeMap::new();
         let mut sizes = Vec::with_capacity(children.documents.len());
         for child in &children.documents {
-            let mut own = rows(rollup, Some(child.as_raw()));
+            let mut own = rollup.rows_of(Some(child.as_raw()));
             let mut keys: Vec<&[u8]> = own.iter().map(|row| &*row.key_bytes).collect();
             keys.sort_unstable();
             keys.dedup();

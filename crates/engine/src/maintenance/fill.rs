@@ -8,23 +8,21 @@
 //!
 //! What is filled is then verified as a whole before the pattern counts as active.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{ErrorCode, Result, StorageError};
-use kilim_patterns::Kind;
 use kilim_storage::{Direction, Snapshot, Space};
 
 use super::{Job, JobKind, Pattern, PatternId, PatternState, carry};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
-use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::Unit;
+use crate::unit::Unit;
+use crate::{layout, records};
 
 /// How far a pattern is filled, as it lies in `meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +42,7 @@ impl Filling {
         let (collection, fence, total) = match walked {
             Some(collection) => {
                 let fence = collection.shared.next_record.load(Ordering::Relaxed);
-                let counter = engine.store.snapshot().counter(&layout::counter_key(collection.id))?;
+                let counter = collection.home().counts(&engine.store.snapshot())?;
                 (collection.id, fence, counter.count.max(0) as u64)
             }
             None => (CollectionId(0), 0, 0),
@@ -89,11 +87,9 @@ impl Filling {
 
     /// The next records to visit, at most so many.
     fn records(&self, snapshot: &Snapshot, most: usize) -> Result<Vec<RecordId>> {
-        let lower = layout::record_key(self.collection, self.next);
-        let upper = layout::record_key(self.collection, self.fence);
-        let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
-        let rows = snapshot.scan(Space::Records, bounds.0, bounds.1, Direction::Forward);
-        rows.take(most).map(|row| Ok(layout::record_id_of(&row?.0))).collect()
+        records::ids(snapshot, self.collection, self.next..self.fence, Direction::Forward)
+            .take(most)
+            .collect()
     }
 }
 
@@ -282,11 +278,9 @@ pub(crate) fn refresh(
         unit.operation.check()?;
         let Some(collection) = unit.enter(namespace)? else { return Ok(false) };
         let patterns = unit.engine.patterns().of(&namespace.database).to_vec().into();
-        let result = match (&pattern.declaration.kind, namespace == &pattern.target) {
-            (Kind::Rollup(rollup), false) => {
-                carry::refresh_groups(unit, patterns, pattern, rollup, &collection, record, refresh)
-            }
-            _ => carry::refresh_document(unit, patterns, pattern, &collection, record, refresh),
+        let result = match namespace == &pattern.target {
+            true => carry::refresh_document(unit, patterns, pattern, &collection, record, refresh),
+            false => carry::refresh_groups(unit, patterns, pattern, &collection, record, refresh),
         };
         match result {
             Ok(()) => return unit.written().map(|()| true),

@@ -1,32 +1,32 @@
 //! A forecast: what a write would mean for patterns, for `explain`.
 //!
-//! Nothing is written and nothing is held. A few of the documents that the statement would change are carried through
-//! the patterns in the order of their graph, as a real write is. What they would touch is found in the statement's
-//! snapshot and counted up to a bound; a few of those are carried on, and stand for the others. So the cost is
-//! bounded, and the numbers are estimates.
+//! An interpreter of the effects that a real write applies. Nothing is written and nothing is held. Patterns are evaluated,
+//! in the order of their graph, over a few of the documents that the statement would change. What their effects would touch
+//! is found in the statement's snapshot and counted up to a bound; a few of those documents are carried on, and stand for the
+//! others. So the cost is bounded, and the numbers are estimates.
 
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, doc};
-use kilim_error::{Error, Result};
+use kilim_error::Result;
 use kilim_patterns::declaration::Mode;
-use kilim_patterns::{Copied, Derived, FanOut, Kind, OnSourceDelete, Reference, Rollup, Shaped, with_value};
-use kilim_patterns::{WhenNotMatched, overlap};
+use kilim_patterns::{Cause, Change, Due, Effect, Place, Reader, Row, Sight, overlap, with_value};
 use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::update::{Context, Update};
 use kilim_storage::Snapshot;
 
-use super::groups::rows;
 use super::look::{count_of, find_by_unique};
+use super::reader::{SnapshotReader, source_among};
 use super::sources::unique_index;
 use super::{Pattern, PatternState, Registry};
 use crate::catalog::Collection;
 use crate::index::Index;
 use crate::namespace::Namespace;
-use crate::operator::{self, ExecContext};
-use crate::planner::ReadRequest;
-use crate::write::Unit;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::planner;
+use crate::unit::Unit;
 
 /// Documents of the statement, and of each fan-out, that are carried on.
 const SAMPLE: usize = 8;
@@ -165,10 +165,8 @@ impl Told {
             "estimated": self.estimated.round() as i64,
             "mode": self.mode,
         };
-        if let (Kind::Rollup(rollup), true) = (&self.pattern.declaration.kind, self.via != SAME_DOCUMENT) {
-            let mut accumulators = Document::new();
-            rollup.upkeep().for_each(|(field, upkeep)| accumulators.push(field, upkeep.name()));
-            document.push("accumulators", accumulators);
+        if self.via != SAME_DOCUMENT {
+            self.pattern.kind().explained().iter().for_each(|(name, value)| document.push(name, value));
         }
         document
     }
@@ -185,16 +183,48 @@ struct Forecast<'f, 'e> {
 
 impl Forecast<'_, '_> {
     fn carry(&mut self, pattern: &Arc<Pattern>) -> Result<()> {
-        match &pattern.declaration.kind {
-            Kind::Derived(derived) => self.derive(pattern, derived),
-            Kind::Reference(reference) => {
-                self.shape_holders(pattern, reference)?;
-                self.fan_out(pattern, reference)?;
+        let places = [(Place::Target, Some(&pattern.target)), (Place::Source, pattern.source.as_ref())];
+        for (place, namespace) in places {
+            let Some(namespace) = namespace else { continue };
+            for at in self.places(namespace) {
+                for effect in self.evaluate(pattern, at, place)? {
+                    self.apply(pattern, at, effect)?;
+                }
             }
-            Kind::Rollup(rollup) => {
-                self.shape_parents(pattern, rollup);
-                self.change_groups(pattern, rollup)?;
+        }
+        Ok(())
+    }
+
+    /// What a document that would be written means for a pattern.
+    fn evaluate(&self, pattern: &Arc<Pattern>, at: usize, place: Place) -> Result<Vec<Effect>> {
+        let touch = &self.touched[at];
+        let change = Change {
+            place,
+            before: touch.before.as_ref().map(Document::as_raw),
+            after: touch.after.as_ref().map(Document::as_raw),
+            cause: if touch.by_user { Cause::User } else { Cause::Pattern },
+        };
+        let source = pattern.source.as_ref().and_then(|source| self.unit.engine.collection(source));
+        let stored = SnapshotReader { snapshot: &self.snapshot, source: source.as_deref(), pattern };
+        let mut reader = ForecastReader { stored, touched: &self.touched };
+        let mut effects = Vec::new();
+        pattern.kind().evaluate(&change, &mut reader, &mut effects)?;
+        Ok(effects)
+    }
+
+    fn apply(&mut self, pattern: &Arc<Pattern>, at: usize, effect: Effect) -> Result<()> {
+        match effect {
+            Effect::Becomes { document, .. } => self.shape(pattern, at, document),
+            Effect::ShowsGroup { .. } => {
+                if let Some(after) = &self.touched[at].after {
+                    self.shape(pattern, at, marked(pattern, after.as_raw()));
+                }
             }
+            Effect::Rows { out, into, .. } => self.change_groups(pattern, at, out.into_iter().chain(into))?,
+            Effect::Holders { key, due, .. } => self.fan_out(pattern, at, &key, Some(&due))?,
+            Effect::Restrict { key } => self.fan_out(pattern, at, &key, None)?,
+            // The write itself says it.
+            Effect::Refuse(_) => {}
         }
         Ok(())
     }
@@ -219,76 +249,32 @@ impl Forecast<'_, '_> {
         self.touched[at].after = Some(after);
     }
 
-    fn derive(&mut self, pattern: &Arc<Pattern>, derived: &Derived) {
-        for at in self.places(&pattern.target) {
-            let made = self.touched[at].after.as_ref().and_then(|after| derived.apply(after.as_raw()));
-            if let Some(made) = made {
-                self.shape(pattern, at, made);
-            }
-        }
-    }
-
-    fn shape_holders(&mut self, pattern: &Arc<Pattern>, reference: &Reference) -> Result<()> {
-        let Some(source) = &pattern.source else { return Ok(()) };
-        for at in self.places(&pattern.target) {
-            let touch = &self.touched[at];
-            let (Some(after), true) = (&touch.after, touch.by_user) else { continue };
-            let collection = self.unit.engine.collection(source);
-            let mut find = |key: RawValue<'_>| match &collection {
-                Some(collection) => find_by_unique(&self.snapshot, collection, &reference.foreign_field, key),
-                None => Ok(None),
-            };
-            let before = touch.before.as_ref().map(Document::as_raw);
-            match reference.shape(before, after.as_raw(), &mut find) {
-                Ok(Shaped::To { document, .. }) => self.shape(pattern, at, document),
-                // The write itself says it.
-                Ok(Shaped::AsItIs) | Err(Error::User(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn fan_out(&mut self, pattern: &Arc<Pattern>, reference: &Reference) -> Result<()> {
-        let Some(source) = &pattern.source else { return Ok(()) };
+    /// Those who refer to a key become what is due to them; nothing is due to them where they restrict.
+    fn fan_out(&mut self, pattern: &Arc<Pattern>, at: usize, key: &Value, due: Option<&Due>) -> Result<()> {
         let Some(collection) = self.unit.engine.collection(&pattern.target) else { return Ok(()) };
-        let index = reverse_index(&collection, &reference.local_field);
-        let via = index.map_or("COLLSCAN", |index| &*index.spec.name);
-        for at in self.places(source) {
-            let touch = &self.touched[at];
-            let (before, after) = (touch.before.as_ref(), touch.after.as_ref());
-            let changes = reference.fan_out(before.map(Document::as_raw), after.map(Document::as_raw));
-            let weight = touch.weight;
-            for (key, change) in changes {
-                let copied = match (change, reference.on_source_delete) {
-                    (FanOut::To(copy), _) => Copied::To(copy),
-                    (FanOut::Gone, OnSourceDelete::Keep) => continue,
-                    (FanOut::Gone, _) => reference.when_gone().unwrap_or(Copied::Unset),
-                };
-                let gone = matches!(copied, Copied::Unset | Copied::Null);
-                let (holders, count) = self.holders_of(&collection, reference, &key, index.is_some())?;
-                if count == 0.0 {
-                    continue;
-                }
-                let mode = match (pattern.declaration.options.mode, reference.on_source_delete) {
-                    (_, OnSourceDelete::Restrict) if gone => "restrict",
-                    (Mode::Async, _) => "async",
-                    (Mode::Sync, _) if count > f64::from(pattern.declaration.options.max_sync) => "async",
-                    (Mode::Sync, _) => "sync",
-                };
-                self.tell(pattern, via, mode, weight * count);
-                let share = weight * count / holders.len().max(1) as f64;
-                for holder in holders {
-                    let after = match reference.on_source_delete {
-                        OnSourceDelete::Cascade if gone => None,
-                        _ => {
-                            let made = reference.patched(holder.as_raw(), key.as_raw(), &copied)?;
-                            Some(made.unwrap_or_else(|| holder.clone()))
-                        }
-                    };
-                    self.touch(&pattern.target, holder, after, share);
-                }
-            }
+        let index = pattern.kind().key_path().and_then(|path| reverse_index(&collection, path));
+        let (holders, count) = self.holders_of(&collection, pattern, key, index.is_some())?;
+        if count == 0.0 {
+            return Ok(());
+        }
+        let options = &pattern.declaration.options;
+        let mode = match (due, options.mode) {
+            (None, _) => "restrict",
+            (_, Mode::Async) => "async",
+            (_, Mode::Sync) if count > f64::from(options.max_sync) => "async",
+            (_, Mode::Sync) => "sync",
+        };
+        let weight = self.touched[at].weight;
+        self.tell(pattern, index.map_or("COLLSCAN", |index| &*index.spec.name), mode, weight * count);
+        let Some(due) = due else { return Ok(()) };
+        let share = weight * count / holders.len().max(1) as f64;
+        for holder in holders {
+            let after = match pattern.kind().becomes(holder.as_raw(), key.as_raw(), due)? {
+                Sight::AsStored => Some(holder.clone()),
+                Sight::Other(made) => Some(made),
+                Sight::Gone => None,
+            };
+            self.touch(&pattern.target, holder, after, share);
         }
         Ok(())
     }
@@ -297,30 +283,29 @@ impl Forecast<'_, '_> {
     fn holders_of(
         &mut self,
         collection: &Arc<Collection>,
-        reference: &Reference,
+        pattern: &Pattern,
         key: &Value,
         indexed: bool,
     ) -> Result<(Vec<Document>, f64)> {
-        let filter = match indexed {
-            true => Filter::Field {
-                path: kilim_bson::Path::parse(&reference.local_field),
+        let filter = match pattern.kind().key_path() {
+            Some(path) if indexed => Filter::Field {
+                path: kilim_bson::Path::parse(path),
                 predicate: Predicate::Compare(Comparison::Eq, key.clone().into()),
             },
-            false => Filter::True,
+            _ => Filter::True,
         };
         let request = ReadRequest::new(Arc::new(filter));
         let plan = crate::read::plan_collection(self.unit, collection, request, &self.snapshot)?;
-        let mut executor = operator::execute(plan, self.snapshot.clone());
+        let mut executor = planner::execute(plan, self.snapshot.clone());
         let operation = self.unit.operation.clone();
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
         let (mut holders, mut seen, mut found) = (Vec::new(), 0, 0);
         while let Some(row) = executor.next_record(&mut context)? {
             seen += 1;
-            let same = |own: &Value| kilim_bson::compare(own.as_raw(), key.as_raw()).is_eq();
-            if indexed || reference.references(row.document()).iter().any(same) {
+            if indexed || pattern.kind().refers(row.document(), key.as_raw()) {
                 found += 1;
-                if holders.len() < SAMPLE && reference.is_live(row.document())? {
+                if holders.len() < SAMPLE {
                     holders.push(row.document().to_document());
                 }
             }
@@ -335,57 +320,37 @@ impl Forecast<'_, '_> {
         Ok((holders, found as f64 * unseen))
     }
 
-    fn shape_parents(&mut self, pattern: &Arc<Pattern>, rollup: &Rollup) {
-        for at in self.places(&pattern.target) {
-            let touch = &self.touched[at];
-            let (Some(after), true) = (&touch.after, touch.by_user) else { continue };
-            let before = touch.before.as_ref().map_or(RawDocument::empty(), Document::as_raw);
-            let key = |parent: RawDocument<'_>| {
-                rollup.key_of_parent(parent).map(|key| Rollup::key_bytes(key.as_raw()))
-            };
-            let made = match touch.before.is_some() && key(before) == key(after.as_raw()) {
-                true => rollup.restored(before, after.as_raw()),
-                false => Some(marked(rollup, after.as_raw())),
-            };
-            if let Some(made) = made {
-                self.shape(pattern, at, made);
-            }
-        }
-    }
-
-    fn change_groups(&mut self, pattern: &Arc<Pattern>, rollup: &Rollup) -> Result<()> {
-        let Some(source) = &pattern.source else { return Ok(()) };
+    /// The groups of these rows change, and their parents with them.
+    fn change_groups(
+        &mut self,
+        pattern: &Arc<Pattern>,
+        at: usize,
+        rows: impl Iterator<Item = Row>,
+    ) -> Result<()> {
+        let Some((_, field)) = pattern.found_by() else { return Ok(()) };
         let target = self.unit.engine.collection(&pattern.target);
-        let via = target.as_ref().and_then(|target| unique_index(target, &rollup.on));
+        let via = target.as_ref().and_then(|target| unique_index(target, field));
         let via = via.map_or("_id_", |index| &*index.spec.name);
         let mode = match pattern.declaration.options.mode {
             Mode::Sync => "sync",
             Mode::Async => "async",
         };
-        for at in self.places(source) {
-            let touch = &self.touched[at];
-            let weight = touch.weight;
-            let out = rows(rollup, touch.before.as_ref().map(Document::as_raw));
-            let into = rows(rollup, touch.after.as_ref().map(Document::as_raw));
-            if touch.before.is_some() && touch.after.is_some() && rollup.same_rows(&out, &into)? {
+        let weight = self.touched[at].weight;
+        let mut groups: Vec<Row> = rows.collect();
+        groups.sort_by(|left, right| left.key_bytes.cmp(&right.key_bytes));
+        groups.dedup_by(|left, right| left.key_bytes == right.key_bytes);
+        for group in groups {
+            let parent = match &target {
+                Some(target) => find_by_unique(&self.snapshot, target, field, group.key.as_raw())?,
+                None => None,
+            };
+            if parent.is_none() && !pattern.inserts_parents() {
                 continue;
             }
-            let mut groups: Vec<_> = out.into_iter().chain(into).collect();
-            groups.sort_by(|left, right| left.key_bytes.cmp(&right.key_bytes));
-            groups.dedup_by(|left, right| left.key_bytes == right.key_bytes);
-            for group in groups {
-                let parent = match &target {
-                    Some(target) => find_by_unique(&self.snapshot, target, &rollup.on, group.key.as_raw())?,
-                    None => None,
-                };
-                if parent.is_none() && rollup.when_not_matched == WhenNotMatched::Discard {
-                    continue;
-                }
-                self.tell(pattern, via, mode, weight);
-                if let Some(parent) = parent {
-                    let after = marked(rollup, parent.as_raw());
-                    self.touch(&pattern.target, parent, Some(after), weight);
-                }
+            self.tell(pattern, via, mode, weight);
+            if let Some(parent) = parent {
+                let after = marked(pattern, parent.as_raw());
+                self.touch(&pattern.target, parent, Some(after), weight);
             }
         }
         Ok(())
@@ -410,8 +375,33 @@ fn reverse_index<'c>(collection: &'c Collection, field: &str) -> Option<&'c Arc<
 
 /// A parent whose group changes. What its fields become is not computed; a value that no document has stands for it, so
 /// that patterns which read them see that they change.
-fn marked(rollup: &Rollup, parent: RawDocument<'_>) -> Document {
-    let paths = rollup.maintained_paths();
+fn marked(pattern: &Pattern, parent: RawDocument<'_>) -> Document {
+    let paths = pattern.declaration.maintained_paths();
     let mark = |made: Document, path: &str| with_value(made.as_raw(), path, Some(RawValue::MinKey));
     paths.iter().fold(parent.to_document(), |made, path| mark(made, path))
+}
+
+/// Reads the snapshot as the effects so far would leave it.
+struct ForecastReader<'r> {
+    stored: SnapshotReader<'r>,
+    touched: &'r [Touch],
+}
+
+impl Reader for ForecastReader<'_> {
+    fn source(&mut self, key: RawValue<'_>) -> Result<Option<Document>> {
+        if let Some((source, field)) = self.stored.pattern.sources_found_by() {
+            let own = self.touched.iter().filter(|touch| touch.namespace == *source);
+            let images = own.map(|touch| {
+                (touch.before.as_ref().map(Document::as_raw), touch.after.as_ref().map(Document::as_raw))
+            });
+            if let Some(found) = source_among(images, field, key) {
+                return Ok(found.map(RawDocument::to_document));
+            }
+        }
+        self.stored.source(key)
+    }
+
+    fn pending(&mut self, key: RawValue<'_>) -> Result<Option<Due>> {
+        self.stored.pending(key)
+    }
 }

@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawValue, compare, doc};
 use kilim_error::{Error, Result};
-use kilim_patterns::{GroupState, Kind, Outcome, Rollup, Row, WhenNotMatched, with_value};
+use kilim_patterns::{Due, GroupState, Outcome, Rollup, Row, key_bytes, with_value};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::Space;
 
 use super::carry::{Side, Touched, Work};
-use super::groups::{Delta, rows};
+use super::groups::Delta;
 use super::locks::group_lock;
-use super::pending::{self, Left, Room, is_read_by_others, room, wait_for_room};
+use super::pending::{self, Room, is_read_by_others, room, wait_for_room};
 use super::sources::{Use, find_unique};
 use super::{Pattern, PatternId};
-use crate::layout;
-use crate::operator::{self, ExecContext};
-use crate::planner::ReadRequest;
-use crate::write::Unit;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::unit::Unit;
+use crate::{layout, planner};
 
 /// The states that a change has come to.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Groups {
     pub fn write(&self, unit: &mut Unit<'_>, touched: &[Touched]) {
         for ((id, key), Known { pattern, state, parent }) in &self.known {
             let place = layout::group_key(*id, key);
-            let Kind::Rollup(rollup) = &pattern.declaration.kind else { continue };
+            let Some(rollup) = pattern.kind().rollup() else { continue };
             let parent = parent.and_then(|at| touched[at].after.as_ref()).map(Document::as_raw);
             match state.rows {
                 0 => unit.transaction().delete(Space::Meta, &place),
@@ -75,7 +75,7 @@ pub(super) struct Group<'g> {
 
 impl<'g> Group<'g> {
     pub fn new(pattern: &'g Arc<Pattern>, rollup: &'g Rollup, key: RawValue<'g>) -> Group<'g> {
-        Group { pattern, rollup, key, key_bytes: Rollup::key_bytes(key) }
+        Group { pattern, rollup, key, key_bytes: key_bytes(key) }
     }
 
     fn place(&self) -> (PatternId, Vec<u8>) {
@@ -147,7 +147,7 @@ impl<'g> Group<'g> {
                 Room::Never => return Ok(false),
             }
         }
-        work.leaving.leave(unit, pattern, self.key, Left::Group, 1)?;
+        work.leaving.leave(unit, pattern, self.key, Due::Group(None), 1)?;
         Ok(true)
     }
 
@@ -218,7 +218,7 @@ impl<'g> Group<'g> {
         parent: Option<usize>,
     ) -> Result<Option<usize>> {
         let Group { pattern, rollup, key, .. } = self;
-        let inserts = rollup.when_not_matched == WhenNotMatched::Insert;
+        let inserts = rollup.inserts_parents();
         match parent {
             Some(at) if inserts && state.rows == 0 && work.touched[at].by.is_some() => {
                 work.touched[at].after = None
@@ -252,13 +252,24 @@ impl<'g> Group<'g> {
             return Ok(known.state.clone());
         }
         let parent = self.parent(unit, work)?;
-        let state = match self.stored(unit, work, parent)? {
-            None => self.read_anew(unit, work, Side::Before)?,
+        let defers = work.deferred.contains_key(&self.place());
+        let whole = match self.stored(unit, work, parent)? {
+            None => None,
             Some(mut state) => match self.rollup.missing(&state) {
                 Outcome::Done => return Ok(state),
-                Outcome::Refill(parts) if self.refill(unit, work, &mut state, &parts, Side::Before)? => state,
-                Outcome::Refill(_) | Outcome::ReadAnew => self.read_anew(unit, work, Side::Before)?,
+                Outcome::Refill(parts) if !defers => {
+                    self.refill(unit, work, &mut state, &parts, Side::Before)?.then_some(state)
+                }
+                Outcome::Refill(_) | Outcome::ReadAnew => None,
             },
+        };
+        let state = match whole {
+            Some(state) => state,
+            None => {
+                // Its children are read as the transaction's statements left them, so these are counted.
+                work.deferred.remove(&self.place());
+                self.read_anew(unit, work, Side::Before)?
+            }
         };
         work.groups.know(self, state.clone(), parent);
         Ok(state)
@@ -292,21 +303,21 @@ impl<'g> Group<'g> {
             };
             let request = ReadRequest::new(Arc::new(filter));
             let plan = crate::read::plan_collection(unit, &collection, request, &snapshot)?;
-            let mut executor = operator::execute(plan, snapshot);
+            let mut executor = planner::execute(plan, snapshot);
             let operation = unit.operation.clone();
             let interrupt = || operation.check();
             let mut context = ExecContext::new(&interrupt);
             while let Some(row) = executor.next_record(&mut context)? {
                 unit.engine.metrics.documents_examined.add(1);
-                if work.place_of(&collection, row.record).is_none() {
-                    all.push((row.record.0, rows(rollup, Some(row.document()))));
+                if work.place_of(&collection, row.id.record).is_none() {
+                    all.push((row.id.record.0, rollup.rows_of(Some(row.document()))));
                 }
             }
         }
         for at in work.places(source) {
             let touched = &work.touched[at];
             let order = touched.record.map_or(u64::MAX, |record| record.0);
-            all.push((order, rows(rollup, touched.on(side))));
+            all.push((order, rollup.rows_of(touched.on(side))));
         }
         all.sort_by_key(|(order, _)| *order);
         let own = all.iter().flat_map(|(_, rows)| rows).filter(|row| row.key_bytes == self.key_bytes);

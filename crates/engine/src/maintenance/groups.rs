@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, Value};
+use kilim_bson::{RawDocument, Value};
 use kilim_error::Result;
-use kilim_patterns::{Kind, Rollup, Row};
+use kilim_patterns::{Row, key_bytes};
 use kilim_storage::Space;
 
 use super::carry::Work;
@@ -14,7 +14,7 @@ use super::locks::group_lock;
 use super::pending::is_async;
 use super::{Pattern, PatternId};
 use crate::limits;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// What a transaction leaves for its commit: rows that leave groups and rows that enter them, or a parent that
 /// waits for its group's fields.
@@ -40,13 +40,26 @@ pub(super) struct Delta {
     pub leaves_parent: bool,
 }
 
+/// What a transaction's statements left for its groups, merged.
+pub(super) type DeferredDeltas = BTreeMap<(PatternId, Vec<u8>), Delta>;
+
+impl Delta {
+    /// Takes a row out. One that entered within the same transaction is no row.
+    fn take_out(&mut self, row: Row) {
+        match self.into.iter().rposition(|entered| entered.is_same(&row)) {
+            Some(at) => drop(self.into.remove(at)),
+            None => self.out.push(row),
+        }
+    }
+}
+
 /// Holds the groups that a new child enters, before anything else is held.
 pub(super) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
     let touched = &work.touched[0];
     let Some(child) = &touched.after else { return Ok(()) };
     let mut locks = Vec::new();
     for pattern in work.patterns().iter().filter(|pattern| pattern.is_maintained()) {
-        let Kind::Rollup(rollup) = &pattern.declaration.kind else { continue };
+        let Some(rollup) = pattern.kind().rollup() else { continue };
         if pattern.source.as_ref() != Some(&touched.collection.namespace) {
             continue;
         }
@@ -63,41 +76,44 @@ pub(super) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
     Ok(())
 }
 
-/// The rows of a child. One that a stage fails on gives none: its write was possible before.
-pub(super) fn rows(rollup: &Rollup, child: Option<RawDocument<'_>>) -> Vec<Row> {
-    child.and_then(|child| rollup.rows(child).ok()).unwrap_or_default()
+/// Rows of one pattern's groups that leave and enter, by group.
+pub(super) type Deltas = BTreeMap<Vec<u8>, Delta>;
+
+/// Adds the rows of one child to those of its groups. `commits`: a transaction does, whose statements may have brought rows
+/// that leave again.
+pub(super) fn collect(deltas: &mut Deltas, out: Vec<Row>, into: Vec<Row>, newest: bool, commits: bool) {
+    let out = out.into_iter().map(|row| (row, true));
+    for (row, leaves) in out.chain(into.into_iter().map(|row| (row, false))) {
+        let delta =
+            deltas.entry(row.key_bytes.clone()).or_insert_with(|| Delta { newest: true, ..Delta::default() });
+        delta.key.get_or_insert_with(|| row.key.clone());
+        delta.newest &= newest;
+        match leaves {
+            true if commits => delta.take_out(row),
+            true => delta.out.push(row),
+            false => delta.into.push(row),
+        }
+    }
 }
 
-/// Takes the rows of touched children out of their groups and into others, and touches the parents.
+/// Takes rows out of their groups and puts others in, and touches the parents.
 pub(super) fn change(
     unit: &mut Unit<'_>,
     work: &mut Work,
     pattern: &Arc<Pattern>,
-    rollup: &Rollup,
+    deltas: Deltas,
 ) -> Result<()> {
-    let Some(source) = &pattern.source else { return Ok(()) };
-    let mut deltas: BTreeMap<Vec<u8>, Delta> = BTreeMap::new();
-    for at in work.places(source) {
-        let touched = &work.touched[at];
-        let out = rows(rollup, touched.before.as_ref().map(Document::as_raw));
-        let into = rows(rollup, touched.after.as_ref().map(Document::as_raw));
-        if touched.before.is_some() && touched.after.is_some() && rollup.same_rows(&out, &into)? {
-            continue;
-        }
-        let newest = touched.before.is_none();
-        for (row, leaves) in
-            out.into_iter().map(|row| (row, true)).chain(into.into_iter().map(|row| (row, false)))
-        {
-            let delta = deltas
-                .entry(row.key_bytes.clone())
-                .or_insert_with(|| Delta { newest: true, ..Delta::default() });
-            delta.key.get_or_insert_with(|| row.key.clone());
-            delta.newest &= newest;
-            if leaves { delta.out.push(row) } else { delta.into.push(row) }
+    let rollup = pattern.rollup()?;
+    if unit.commits {
+        // By pattern in the order of the graph, then by key: two commits do not wait for each other, and what they wait
+        // for never waits for them.
+        for key in deltas.keys() {
+            unit.hold_in_line(Space::Meta, &group_lock(pattern.id, key))?;
         }
     }
     // More groups than may be pending are shown at once, however many that is.
-    let many = deltas.len() > pattern.declaration.options.max_sync as usize
+    let many = !unit.commits
+        && deltas.len() > pattern.declaration.options.max_sync as usize
         && deltas.len() <= limits::PENDING_SOURCES_MAX;
     let leaves_parent = is_async(pattern) || many;
     for (key_bytes, delta) in deltas {
@@ -124,62 +140,46 @@ pub(super) fn show_all(
     unit: &mut Unit<'_>,
     work: &mut Work,
     pattern: &Arc<Pattern>,
-    rollup: &Rollup,
     child: RawDocument<'_>,
 ) -> Result<()> {
-    let mut groups = rows(rollup, Some(child)).into_iter();
+    let rollup = pattern.rollup()?;
+    let mut groups = rollup.rows_of(Some(child)).into_iter();
     groups.try_for_each(|row| Group::new(pattern, rollup, row.key.as_raw()).refresh(unit, work))
 }
 
 /// Leaves a parent's fields for the commit.
-pub(super) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, rollup: &Rollup, parent: RawDocument<'_>) {
-    let Some(key) = rollup.key_of_parent(parent) else { return };
+pub(super) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, key: &Value) {
     unit.defer(Deferred {
         database: pattern.target.database.clone(),
         pattern: pattern.id,
-        key_bytes: Rollup::key_bytes(key.as_raw()),
-        key,
+        key_bytes: key_bytes(key.as_raw()),
+        key: key.clone(),
         out: Vec::new(),
         into: Vec::new(),
     });
 }
 
-/// Changes the groups that a transaction left for now, each once.
-pub(super) fn take_up<'d>(
-    unit: &mut Unit<'_>,
-    work: &mut Work,
-    deferred: impl Iterator<Item = &'d Deferred>,
-) -> Result<()> {
-    let mut deltas: BTreeMap<(PatternId, Vec<u8>), Delta> = BTreeMap::new();
+/// What a transaction left for its commit, by group.
+pub(super) fn merge<'d>(deferred: impl Iterator<Item = &'d Deferred>) -> DeferredDeltas {
+    let mut deltas = DeferredDeltas::new();
     for one in deferred {
-        let place = (one.pattern, one.key_bytes.clone());
         // Not the newest rows: others may have been numbered behind them and have committed before.
-        let delta = deltas.entry(place).or_default();
+        let delta = deltas.entry((one.pattern, one.key_bytes.clone())).or_default();
         delta.key.get_or_insert_with(|| one.key.clone());
-        // A row that enters and leaves again within the transaction is no row.
-        for row in &one.out {
-            match delta.into.iter().rposition(|entered| entered.is_same(row)) {
-                Some(at) => drop(delta.into.remove(at)),
-                None => delta.out.push(row.clone()),
-            }
-        }
+        one.out.iter().for_each(|row| delta.take_out(row.clone()));
         delta.into.extend(one.into.iter().cloned());
     }
-    // In one order, so that two commits do not wait for each other; what they wait for never waits for them.
-    for (pattern, key) in deltas.keys() {
-        unit.hold_in_line(Space::Meta, &group_lock(*pattern, key))?;
+    deltas
+}
+
+impl Work {
+    /// What was left for the groups of a pattern.
+    pub fn take_deferred(&mut self, pattern: PatternId) -> Deltas {
+        if self.deferred.is_empty() {
+            return Deltas::new();
+        }
+        let mut own = self.deferred.split_off(&(pattern, Vec::new()));
+        self.deferred.append(&mut own.split_off(&(PatternId(pattern.0 + 1), Vec::new())));
+        own.into_iter().map(|((_, key), delta)| (key, delta)).collect()
     }
-    let patterns = work.patterns().clone();
-    for ((id, key_bytes), mut delta) in deltas {
-        let Some(pattern) = patterns.iter().find(|pattern| pattern.id == id && pattern.is_maintained())
-        else {
-            continue;
-        };
-        let (Kind::Rollup(rollup), Some(key)) = (&pattern.declaration.kind, delta.key.take()) else {
-            continue;
-        };
-        delta.leaves_parent = is_async(pattern);
-        Group { pattern, rollup, key: key.as_raw(), key_bytes }.change(unit, work, &delta)?;
-    }
-    Ok(())
 }

@@ -6,131 +6,123 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use kilim_bson::{Path, RawValue, Value, compare, encode_value};
+use kilim_bson::{Path, RawValue, Value, encode_value};
 use kilim_error::Result;
-use kilim_patterns::Reference;
+use kilim_patterns::Kind;
 use kilim_storage::{Direction, Scan, Snapshot, Space};
 
-use super::sources::document_of;
 use crate::catalog::{Collection, RecordId};
-use crate::index::Index;
+use crate::index::{Index, IndexId};
 use crate::layout;
+use crate::records::{RecordScan, Records};
 
 /// Behind every key that begins with what stands before it.
 const BEHIND: u8 = 0xFF;
 
 pub(super) struct HolderWalk<'r> {
-    reference: &'r Reference,
-    collection: Arc<Collection>,
+    kind: &'r dyn Kind,
     key: Value,
-    /// None where all records are looked at.
-    index: Option<Arc<Index>>,
-    scan: Scan,
+    way: Way,
     /// The last place that was looked at.
-    place: Option<Vec<u8>>,
+    place: Option<Place>,
+}
+
+enum Way {
+    Index(Arc<Index>, Scan),
+    All(RecordScan),
 }
 
 impl<'r> HolderWalk<'r> {
     /// From the beginning, or from behind a place of an earlier walk for the same key.
     pub fn open(
         collection: &Arc<Collection>,
-        reference: &'r Reference,
+        kind: &'r dyn Kind,
         key: RawValue<'_>,
         snapshot: &Snapshot,
         behind: Option<Place>,
     ) -> HolderWalk<'r> {
-        let chosen = match &behind {
-            Some(place) => collection.indexes.iter().find(|index| Some(index.id) == place.index).cloned(),
-            None => None,
-        };
+        let indexed = |id| collection.indexes.iter().find(|index| index.id == id).cloned();
         // A place in an index that is gone is of no use: everything is looked at again.
-        let behind = behind.filter(|place| place.index == chosen.as_ref().map(|index| index.id));
+        let behind = behind.filter(|place| match place {
+            Place::Entry(id, _) => indexed(*id).is_some(),
+            Place::Record(_) => true,
+        });
         let index = match &behind {
-            Some(_) => chosen,
-            None => index_for(collection, reference, key, snapshot),
+            Some(Place::Entry(id, _)) => indexed(*id),
+            Some(Place::Record(_)) => None,
+            None => index_for(collection, kind, key, snapshot),
         };
-        let (space, lower, upper) = match &index {
+        let way = match index {
             Some(index) => {
-                let mut lower = layout::index_prefix(index.id).to_vec();
-                encode_value(&mut lower, key, index.spec.key[0].descending);
-                let mut upper = lower.clone();
+                let mut first = layout::index_prefix(index.id).to_vec();
+                encode_value(&mut first, key, index.spec.key[0].descending);
+                let mut upper = first.clone();
                 upper.push(BEHIND);
-                (Space::Index, lower, upper)
+                let lower = match &behind {
+                    Some(Place::Entry(_, bytes)) => Bound::Excluded(&bytes[..]),
+                    _ => Bound::Included(&first[..]),
+                };
+                let upper = Bound::Excluded(&upper[..]);
+                let scan = snapshot.scan(Space::Index, lower, upper, Direction::Forward);
+                Way::Index(index, scan)
             }
             None => {
-                let all = |record| layout::record_key(collection.id, RecordId(record)).to_vec();
-                (Space::Records, all(0), all(u64::MAX))
+                let lower = match &behind {
+                    Some(Place::Record(record)) => Bound::Excluded(*record),
+                    _ => Bound::Unbounded,
+                };
+                let records = Records::new(collection.home(), snapshot);
+                Way::All(records.scan((lower, Bound::Unbounded), Direction::Forward))
             }
         };
-        let lower = match &behind {
-            Some(place) => Bound::Excluded(&place.bytes[..]),
-            None => Bound::Included(&lower[..]),
-        };
-        let scan = snapshot.scan(space, lower, Bound::Excluded(&upper[..]), Direction::Forward);
-        HolderWalk {
-            reference,
-            collection: collection.clone(),
-            key: key.to_value(),
-            index,
-            scan,
-            place: behind.map(|place| place.bytes),
-        }
+        HolderWalk { kind, key: key.to_value(), way, place: behind }
     }
 
     /// The next record that may refer to the key.
     pub fn next(&mut self) -> Result<Option<RecordId>> {
-        for entry in self.scan.by_ref() {
-            let (key, value) = entry?;
-            let record = match &self.index {
-                Some(index) if index.spec.unique => Some(layout::record_id_of(&value[..8])),
-                Some(_) => Some(layout::record_id_of(&key)),
-                None => {
-                    let document = document_of(&self.collection, &value);
-                    refers(self.reference, document.as_raw(), self.key.as_raw())
-                        .then(|| layout::record_id_of(&key))
+        match &mut self.way {
+            Way::Index(index, entries) => {
+                let Some((key, value)) = entries.next().transpose()? else { return Ok(None) };
+                self.place = Some(Place::Entry(index.id, key.to_vec()));
+                let holds_record = if index.spec.unique { &value[..8] } else { &key[..] };
+                Ok(Some(layout::record_id_of(holds_record)))
+            }
+            Way::All(rows) => {
+                for row in rows.by_ref() {
+                    let (id, image) = row?;
+                    self.place = Some(Place::Record(id.record));
+                    if self.kind.refers(image.document(), self.key.as_raw()) {
+                        return Ok(Some(id.record));
+                    }
                 }
-            };
-            self.place = Some(key.to_vec());
-            if record.is_some() {
-                return Ok(record);
+                Ok(None)
             }
         }
-        Ok(None)
     }
 
     /// Where it stands, to be taken up from there.
     pub fn place(&self) -> Option<Place> {
-        let index = self.index.as_ref().map(|index| index.id);
-        self.place.clone().map(|bytes| Place { index, bytes })
+        self.place.clone()
     }
 }
 
 /// Where a walk was left.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
-    index: Option<crate::index::IndexId>,
-    bytes: Vec<u8>,
-}
-
-/// Whether a document refers to a key.
-pub(super) fn refers(
-    reference: &Reference,
-    document: kilim_bson::RawDocument<'_>,
-    key: RawValue<'_>,
-) -> bool {
-    let mut found = false;
-    reference.visit_references(document, &mut |own| found |= compare(own, key).is_eq());
-    found
+pub(super) enum Place {
+    /// Behind this entry of an index.
+    Entry(IndexId, Vec<u8>),
+    /// Behind this record, where all are looked at.
+    Record(RecordId),
 }
 
 /// An index that has a key for every reference.
 fn index_for(
     collection: &Collection,
-    reference: &Reference,
+    kind: &dyn Kind,
     key: RawValue<'_>,
     snapshot: &Snapshot,
 ) -> Option<Arc<Index>> {
-    let path = Path::parse(&reference.local_field);
+    let path = Path::parse(kind.key_path()?);
     let serves = |index: &&Arc<Index>| {
         index.spec.key[0].path == path
             && index.spec.partial.is_none()

@@ -15,7 +15,7 @@ use super::PatternId;
 use super::pending::Until;
 use crate::layout;
 use crate::limits;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// What an attempt could not have.
 #[derive(Debug, Clone)]

@@ -4,9 +4,10 @@ use kilim_bson::{Document, RawValue, encode_value};
 use kilim_error::Result;
 use kilim_storage::{Snapshot, Space};
 
-use super::sources::{document_of, unique_index};
+use super::sources::unique_index;
 use crate::catalog::Collection;
 use crate::layout;
+use crate::records::Records;
 
 /// The document with this key.
 pub(super) fn find_by_unique(
@@ -20,13 +21,12 @@ pub(super) fn find_by_unique(
     encode_value(&mut bytes, key, index.spec.key[0].descending);
     let entry = layout::unique_entry(index.id, &bytes);
     let Some(value) = snapshot.get(Space::Index, &entry)? else { return Ok(None) };
-    let record = layout::record_key(collection.id, layout::record_id_of(&value[..8]));
-    let stored = snapshot.get(Space::Records, &record)?;
-    Ok(stored.map(|stored| document_of(collection, &stored)))
+    let record = layout::record_id_of(&value[..8]);
+    let found = Records::new(collection.home(), snapshot).get(record.into())?;
+    Ok(found.map(|image| image.document().to_document()))
 }
 
 /// How many documents a collection has.
 pub(super) fn count_of(snapshot: &Snapshot, collection: &Collection) -> Result<u64> {
-    let counter = snapshot.counter(&layout::counter_key(collection.id))?;
-    Ok(counter.count.max(0) as u64)
+    Ok(collection.home().counts(snapshot)?.count.max(0) as u64)
 }

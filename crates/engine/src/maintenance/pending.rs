@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_patterns::declaration::Mode;
-use kilim_patterns::{Copied, Kind, OnSourceDelete, Rollup};
+use kilim_patterns::{Copied, Due, Place, key_bytes};
 use kilim_storage::{Direction, Durability, Snapshot, Space};
 
 use super::locks::Contended;
@@ -26,7 +26,7 @@ use crate::engine::Engine;
 use crate::layout;
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// What is pending for the documents with a key.
 #[derive(Debug, Clone)]
@@ -34,22 +34,11 @@ pub(super) struct Pending {
     pub key: Value,
     /// Another with each change.
     pub version: i64,
-    pub left: Left,
+    pub due: Due,
     /// About how many documents there are to write.
     pub documents: u64,
     /// Since when, in milliseconds since 1970.
     pub since: i64,
-}
-
-/// What is left to do for them.
-#[derive(Debug, Clone)]
-pub(super) enum Left {
-    /// Their copies become this.
-    Copy(Copied),
-    /// They are deleted.
-    Remove,
-    /// They show the state of their group.
-    Group,
 }
 
 impl Pending {
@@ -60,12 +49,12 @@ impl Pending {
             "documents": self.documents as i64,
             "since": self.since,
         };
-        match &self.left {
-            Left::Copy(Copied::To(copy)) => document.push("copy", copy.clone()),
-            Left::Copy(Copied::Null) => document.push("left", "null"),
-            Left::Copy(Copied::Unset | Copied::Keep) => document.push("left", "unset"),
-            Left::Remove => document.push("left", "remove"),
-            Left::Group => document.push("left", "group"),
+        match &self.due {
+            Due::Copy(Copied::To(copy)) => document.push("copy", copy.clone()),
+            Due::Copy(Copied::Null) => document.push("left", "null"),
+            Due::Copy(Copied::Unset | Copied::Keep) => document.push("left", "unset"),
+            Due::Remove => document.push("left", "remove"),
+            Due::Group(_) => document.push("left", "group"),
         }
         document
     }
@@ -76,18 +65,18 @@ impl Pending {
                 Some(RawValue::Int64(number)) => Some(number),
                 _ => None,
             };
-            let left = match (document.get("copy"), document.get("left").and_then(RawValue::as_str)) {
-                (Some(RawValue::Document(copy)), _) => Left::Copy(Copied::To(copy.to_document())),
-                (_, Some("null")) => Left::Copy(Copied::Null),
-                (_, Some("unset")) => Left::Copy(Copied::Unset),
-                (_, Some("remove")) => Left::Remove,
-                (_, Some("group")) => Left::Group,
+            let due = match (document.get("copy"), document.get("left").and_then(RawValue::as_str)) {
+                (Some(RawValue::Document(copy)), _) => Due::Copy(Copied::To(copy.to_document())),
+                (_, Some("null")) => Due::Copy(Copied::Null),
+                (_, Some("unset")) => Due::Copy(Copied::Unset),
+                (_, Some("remove")) => Due::Remove,
+                (_, Some("group")) => Due::Group(None),
                 _ => return None,
             };
             Some(Pending {
                 key: document.get("key")?.to_value(),
                 version: number("version")?,
-                left,
+                due,
                 documents: number("documents")?.max(0) as u64,
                 since: number("since")?,
             })
@@ -96,7 +85,7 @@ impl Pending {
     }
 
     pub fn key_bytes(&self) -> Vec<u8> {
-        Rollup::key_bytes(self.key.as_raw())
+        key_bytes(self.key.as_raw())
     }
 }
 
@@ -124,6 +113,12 @@ pub(super) fn count_of(snapshot: &Snapshot, pattern: PatternId) -> Result<usize>
 /// The record of a key as of the newest commit. The caller holds the key.
 pub(super) fn newest(unit: &mut Unit<'_>, pattern: PatternId, key: &[u8]) -> Result<Option<Pending>> {
     let stored = unit.transaction().latest(Space::Meta, &layout::pending_key(pattern, key))?;
+    stored.map(|stored| Pending::decode(&stored)).transpose()
+}
+
+/// The record of a key as a snapshot has it.
+pub(super) fn in_snapshot(snapshot: &Snapshot, pattern: PatternId, key: &[u8]) -> Result<Option<Pending>> {
+    let stored = snapshot.get(Space::Meta, &layout::pending_key(pattern, key))?;
     stored.map(|stored| Pending::decode(&stored)).transpose()
 }
 
@@ -165,25 +160,25 @@ impl Leaving {
         unit: &mut Unit<'_>,
         pattern: &Arc<Pattern>,
         key: RawValue<'_>,
-        left: Left,
+        due: Due,
         documents: u64,
     ) -> Result<()> {
-        let key_bytes = Rollup::key_bytes(key);
+        let bytes = key_bytes(key);
         // Readers are warned first, and stay warned until nobody is between here and his commit.
         unit.share_in_line(Space::Meta, &layout::pending_key(pattern.id, &[]))?;
         let job = unit.engine.lag.note(unit.engine, pattern);
-        unit.hold_alone(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
-        let known = newest(unit, pattern.id, &key_bytes)?;
+        unit.hold_alone(Space::Meta, &layout::pending_key(pattern.id, &bytes))?;
+        let known = newest(unit, pattern.id, &bytes)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let pending = Pending {
             key: key.to_value(),
             // Never one that a job knows from before.
             version: known.as_ref().map_or(0, |known| known.version + 1).max(now.as_micros() as i64),
-            left,
+            due,
             documents: documents.max(known.as_ref().map_or(0, |known| known.documents)),
             since: known.map_or(now.as_millis() as i64, |known| known.since),
         };
-        self.records.insert((pattern.id, key_bytes), (pending, job));
+        self.records.insert((pattern.id, bytes), (pending, job));
         Ok(())
     }
 }
@@ -287,10 +282,7 @@ pub(super) fn is_read_by_others(patterns: &[Arc<Pattern>], pattern: &Pattern) ->
 
 /// Another pattern that reads what this one maintains.
 pub(super) fn reader_of<'p>(patterns: &'p [Arc<Pattern>], pattern: &Pattern) -> Option<&'p Arc<Pattern>> {
-    let comes_and_goes = match &pattern.declaration.kind {
-        Kind::Reference(reference) => reference.on_source_delete == OnSourceDelete::Cascade,
-        _ => pattern.inserts_parents(),
-    };
+    let comes_and_goes = pattern.kind().comes_and_goes();
     patterns.iter().filter(|other| !is_same(other, pattern)).find(|other| {
         other.declaration.reads_from(&pattern.declaration).is_some()
             || comes_and_goes && other.source.as_ref() == Some(&pattern.target)
@@ -373,22 +365,19 @@ pub(super) fn hand_over(
         let source = new.and_then(|new| collection(new.source.as_ref()?));
         for pending in all_of(&snapshot, old.id)? {
             unit.transaction().delete(Space::Meta, &layout::pending_key(old.id, &pending.key_bytes()));
-            // Groups are shown as the new one is filled.
             let Some(new) = new else { continue };
-            let Kind::Reference(reference) = &new.declaration.kind else { continue };
-            let found = match &source {
-                Some(source) => {
-                    find_by_unique(&snapshot, source, &reference.foreign_field, pending.key.as_raw())?
+            let found = match (&source, new.kind().found_by()) {
+                (Some(source), Some((Place::Source, field))) => {
+                    find_by_unique(&snapshot, source, field, pending.key.as_raw())?
                 }
-                None => None,
+                _ => None,
             };
-            let left = match (found, &pending.left) {
-                (Some(source), _) => Left::Copy(Copied::To(reference.copy_of(source.as_raw()))),
-                (None, Left::Remove) => Left::Remove,
-                (None, left) => reference.when_gone().map_or(left.clone(), Left::Copy),
+            // Groups are shown as the new one is filled.
+            let Some(due) = new.kind().renewed(&pending.due, found.as_ref().map(Document::as_raw)) else {
+                continue;
             };
             engine.lag.enter(new.id);
-            let pending = Pending { left, version: pending.version + 1, ..pending };
+            let pending = Pending { due, version: pending.version + 1, ..pending };
             let place = layout::pending_key(new.id, &pending.key_bytes());
             unit.transaction().put(Space::Meta, place, pending.encode().into_bytes());
         }

@@ -16,7 +16,7 @@ use kilim_query::stage::{Beyond, Stage};
 use super::Pattern;
 use crate::engine::Engine;
 use crate::namespace::Namespace;
-use crate::planner::{Purpose, ReadRequest};
+use crate::plan::{Purpose, ReadRequest};
 
 impl Pattern {
     /// Whether readers are kept from what it has not filled yet.

@@ -9,12 +9,11 @@ use kilim_storage::{Direction, Snapshot, Space};
 
 use super::carry::{Side, Work};
 use super::group::Group;
-use super::groups::rows;
-use super::sources::document_of;
 use crate::catalog::Collection;
 use crate::index::{Index, KeyPart};
 use crate::layout;
-use crate::write::Unit;
+use crate::records::Records;
+use crate::unit::Unit;
 
 /// Behind all keys that begin with the same parts.
 const BEHIND: u8 = 0xFF;
@@ -43,6 +42,7 @@ impl Group<'_> {
                 return Ok(false);
             };
             let Some(index) = index_for(&collection, field, walk, &snapshot) else { return Ok(false) };
+            let records = Records::new(collection.home(), &snapshot);
             'walk: for (lower, upper) in ranges(index, walk, self.key) {
                 let direction = if walk.backward { Direction::Backward } else { Direction::Forward };
                 let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
@@ -56,11 +56,9 @@ impl Group<'_> {
                     if work.place_of(&collection, record).is_some() {
                         continue;
                     }
-                    let stored = snapshot.get(Space::Records, &layout::record_key(collection.id, record))?;
-                    let Some(stored) = stored else { continue };
+                    let Some(child) = records.get(record.into())? else { continue };
                     unit.engine.metrics.documents_examined.add(1);
-                    let child = document_of(&collection, &stored);
-                    for row in rows(self.rollup, Some(child.as_raw())) {
+                    for row in self.rollup.rows_of(Some(child.document())) {
                         if row.key_bytes == self.key_bytes && refill.offer(record.0, row)? {
                             break 'walk;
                         }
@@ -70,7 +68,7 @@ impl Group<'_> {
             for at in work.places(source) {
                 let touched = &work.touched[at];
                 let came = touched.record.map_or(u64::MAX, |record| record.0);
-                for row in rows(self.rollup, touched.on(side)) {
+                for row in self.rollup.rows_of(touched.on(side)) {
                     if row.key_bytes == self.key_bytes {
                         refill.add(came, row);
                     }

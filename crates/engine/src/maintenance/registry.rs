@@ -12,11 +12,9 @@ use kilim_error::{Error, Result};
 use kilim_patterns::{Declaration, in_order};
 
 use super::Behind;
+pub use crate::ids::PatternId;
 use crate::metrics::Counter;
 use crate::namespace::Namespace;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PatternId(pub u32);
 
 /// A pattern in force.
 #[derive(Debug, Clone)]

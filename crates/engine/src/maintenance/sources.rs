@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, encode_value};
+use kilim_bson::{Document, RawValue, encode_value};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Space;
 
 use crate::catalog::{Collection, RecordId};
 use crate::index::Index;
-use crate::layout;
 use crate::namespace::Namespace;
-use crate::write::Unit;
+use crate::unit::Unit;
+use crate::{layout, records};
 
 /// How a document that was found may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,18 +89,12 @@ pub(super) fn read_newest(
     record: RecordId,
     usage: Use,
 ) -> Result<Option<Document>> {
-    let key = layout::record_key(collection.id, record);
+    let (home, row) = (collection.home(), record.into());
+    let (space, key) = records::lock_key(home, row);
     match usage {
-        Use::Copy => unit.hold_shared(Space::Records, &key)?,
-        Use::Write => unit.hold_alone(Space::Records, &key)?,
+        Use::Copy => unit.hold_shared(space, &key)?,
+        Use::Write => unit.hold_alone(space, &key)?,
     }
-    let stored = unit.transaction().latest(Space::Records, &key)?;
-    Ok(stored.map(|stored| document_of(collection, &stored)))
-}
-
-/// The document of a stored record.
-pub(super) fn document_of(collection: &Collection, stored: &[u8]) -> Document {
-    // SAFETY: records hold documents that passed validation.
-    let stored = unsafe { RawDocument::from_validated(&stored[layout::STAMP_BYTES..]) };
-    collection.shape.to_logical(stored).to_document()
+    let newest = records::newest(unit.transaction(), home, row)?;
+    Ok(newest.map(|image| image.document().to_document()))
 }

@@ -14,14 +14,13 @@ use parking_lot::MutexGuard;
 
 use super::definitions::{definitions_of, put_changes};
 use super::{Job, JobKind, Pattern, PatternId, PatternState, Registry};
-use crate::catalog::Collection;
-use crate::ddl::Held;
+use crate::catalog::{Collection, Held};
 use crate::engine::Engine;
 use crate::layout;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::write::Unit;
+use crate::unit::Unit;
 
 /// How long one waits for a lock before one looks around.
 const PATIENCE: Duration = Duration::from_millis(10);

@@ -5,23 +5,25 @@ use std::sync::Arc;
 
 use kilim_error::Result;
 use kilim_query::filter::Filter;
-use kilim_storage::{Direction, Scan, Snapshot, Space};
+use kilim_storage::{Direction, Scan, Space};
 
-use super::fetch::read_record;
-use super::row::document_of;
-use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
-use crate::catalog::{CollectionId, RecordId};
+use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use crate::ids::RecordId;
 use crate::index::Index;
 use crate::layout;
-use crate::maintenance::Patches;
+use crate::records::{Look, RecordScan, Records};
 
 pub(super) struct CollectionScan {
-    scan: Option<Scan>,
-    /// Where the scan is one of index entries: what their records are read from.
-    records: Option<(CollectionId, Snapshot)>,
+    walk: Walk,
     filter: Option<Arc<Filter>>,
     begun: bool,
-    behind: Option<Arc<Patches>>,
+}
+
+enum Walk {
+    Records(RecordScan),
+    /// The entries of `_id`'s index, and what they point to.
+    Entries(Scan, Records),
+    Ended,
 }
 
 impl CollectionScan {
@@ -30,27 +32,21 @@ impl CollectionScan {
         filter: Option<Arc<Filter>>,
         backward: bool,
         order: Option<&Index>,
-        source: &Source<'_>,
+        source: &Source,
     ) -> CollectionScan {
         let direction = if backward { Direction::Backward } else { Direction::Forward };
         let nothing = matches!(filter.as_deref(), Some(Filter::False));
-        let scan = (!nothing).then(|| {
-            if let Some(index) = order {
+        let walk = match order {
+            _ if nothing => Walk::Ended,
+            Some(index) => {
                 let (lower, upper) = (layout::index_prefix(index.id), (index.id.0 + 1).to_be_bytes());
                 let (lower, upper) = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
-                return source.snapshot.scan(Space::Index, lower, upper, direction);
+                let entries = source.records.snapshot().scan(Space::Index, lower, upper, direction);
+                Walk::Entries(entries, source.records.clone())
             }
-            let lower = layout::record_key(source.collection, from);
-            let upper = layout::record_key(source.collection, RecordId(u64::MAX));
-            source.snapshot.scan(
-                Space::Records,
-                Bound::Included(&lower[..]),
-                Bound::Included(&upper[..]),
-                direction,
-            )
-        });
-        let records = order.map(|_| (source.collection, source.snapshot.clone()));
-        CollectionScan { scan, records, filter, begun: false, behind: source.behind.cloned() }
+            None => Walk::Records(source.records.scan(from.., direction)),
+        };
+        CollectionScan { walk, filter, begun: false }
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
@@ -60,26 +56,34 @@ impl CollectionScan {
             self.begun = true;
             return Ok(Work::NeedTime);
         }
-        let Some((key, value)) = self.scan.as_mut().and_then(Iterator::next).transpose()? else {
-            self.scan = None;
+        let Some(look) = self.walk.next(self.filter.as_deref())? else {
+            self.walk = Walk::Ended;
             return Ok(Work::Eof);
-        };
-        let (record, stored) = match &self.records {
-            None => (layout::record_id_of(&key), value),
-            Some((collection, snapshot)) => {
-                // Entries of `_id` are unique, so they begin with the record's number.
-                let record = layout::record_id_of(&value[..8]);
-                (record, read_record(snapshot, *collection, record)?)
-            }
         };
         stats.docs_examined += 1;
         context.figures.docs_examined += 1;
-        let Some(stored) = seen(self.behind.as_ref(), stored)? else { return Ok(Work::NeedTime) };
-        if let Some(filter) = &self.filter
-            && !filter.matches(document_of(&stored))?
-        {
-            return Ok(Work::NeedTime);
-        }
-        Ok(Work::Row(Row::new(record, RowData::Record(stored))))
+        Ok(match look {
+            Look::Row(id, image) => Work::Row(Row::new(id, RowData::Record(image))),
+            Look::Passed => Work::NeedTime,
+        })
+    }
+}
+
+impl Walk {
+    fn next(&mut self, filter: Option<&Filter>) -> Result<Option<Look>> {
+        let (entries, records) = match self {
+            Walk::Records(scan) => return scan.next_matching(filter),
+            Walk::Entries(entries, records) => (entries, records),
+            Walk::Ended => return Ok(None),
+        };
+        let Some((_, value)) = entries.next().transpose()? else { return Ok(None) };
+        // Entries of `_id` are unique, so they begin with the record's number.
+        let id = layout::record_id_of(&value[..8]).into();
+        let Some(image) = records.fetch(id)? else { return Ok(Some(Look::Passed)) };
+        let matches = match filter {
+            Some(filter) => filter.matches(image.document())?,
+            None => true,
+        };
+        Ok(Some(if matches { Look::Row(id, image) } else { Look::Passed }))
     }
 }

@@ -2,11 +2,8 @@
 
 use kilim_error::Result;
 
-use kilim_storage::Snapshot;
-
 use super::{ExecContext, Operator, Source, Stats, Work};
-use crate::catalog::CollectionId;
-use crate::layout;
+use crate::records::Records;
 
 pub(super) struct Count {
     pub(super) input: Box<Operator>,
@@ -35,19 +32,18 @@ impl Count {
 
 /// The number of records as the collection's counter has it.
 pub(super) struct RecordCount {
-    collection: CollectionId,
-    snapshot: Snapshot,
+    records: Records,
     skip: u64,
     limit: Option<u64>,
 }
 
 impl RecordCount {
-    pub(super) fn new(skip: u64, limit: Option<u64>, source: &Source<'_>) -> RecordCount {
-        RecordCount { collection: source.collection, snapshot: source.snapshot.clone(), skip, limit }
+    pub(super) fn new(skip: u64, limit: Option<u64>, source: &Source) -> RecordCount {
+        RecordCount { records: source.records.clone(), skip, limit }
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats) -> Result<Work> {
-        let counter = self.snapshot.counter(&layout::counter_key(self.collection))?;
+        let counter = self.records.home().counts(self.records.snapshot())?;
         let records = u64::try_from(counter.count).unwrap_or(0);
         stats.skipped = records.min(self.skip);
         stats.counted = (records - stats.skipped).min(self.limit.unwrap_or(u64::MAX));

@@ -5,28 +5,25 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use kilim_error::Result;
-use kilim_storage::{Scan, Snapshot, Space};
+use kilim_storage::{Scan, Space};
 
-use super::fetch::read_record;
 use super::index_scan::{Entry, direction};
 use super::key_ranges::KeyRanges;
-use super::row::document_of;
 use super::{ExecContext, Row, RowData, Source, Stats, Work};
-use crate::catalog::{CollectionId, RecordId};
-use crate::planner::IndexScan;
+use crate::plan::IndexScan;
+use crate::records::{Records, RowId};
 
 pub(super) struct CountScan {
     plan: Arc<IndexScan>,
-    collection: CollectionId,
-    snapshot: Snapshot,
+    records: Records,
     scan: Option<Scan>,
-    seen: Option<HashSet<RecordId>>,
+    seen: Option<HashSet<RowId>>,
 }
 
 impl CountScan {
-    pub(super) fn new(plan: Arc<IndexScan>, source: &Source<'_>) -> CountScan {
+    pub(super) fn new(plan: Arc<IndexScan>, source: &Source) -> CountScan {
         let scan = match KeyRanges::new(&plan.index, &plan.bounds, true) {
-            KeyRanges::One(range) => Some(source.snapshot.scan(
+            KeyRanges::One(range) => Some(source.records.snapshot().scan(
                 Space::Index,
                 Bound::Included(&range.lower[..]),
                 Bound::Excluded(&range.upper[..]),
@@ -36,8 +33,7 @@ impl CountScan {
         };
         CountScan {
             seen: plan.repeats_records().then(HashSet::new),
-            collection: source.collection,
-            snapshot: source.snapshot.clone(),
+            records: source.records.clone(),
             scan,
             plan,
         }
@@ -53,23 +49,26 @@ impl CountScan {
             return Ok(Work::Eof);
         };
         let parts = Entry::split(&self.plan.index, &entry, &value)?;
-        let record = parts.record;
+        let row = parts.row;
         if let Some(seen) = &mut self.seen
-            && !seen.insert(record)
+            && !seen.insert(row)
         {
             return Ok(Work::NeedTime);
         }
         if parts.is_long {
             stats.docs_examined += 1;
             context.figures.docs_examined += 1;
-            let stored = read_record(&self.snapshot, self.collection, record)?;
-            if !self.plan.recheck.matches(document_of(&stored))? {
+            let matches = match self.records.fetch(row)? {
+                Some(image) => self.plan.recheck.matches(image.document())?,
+                None => false,
+            };
+            if !matches {
                 if let Some(seen) = &mut self.seen {
-                    seen.remove(&record);
+                    seen.remove(&row);
                 }
                 return Ok(Work::NeedTime);
             }
         }
-        Ok(Work::Row(Row::new(record, RowData::Key { entry, value })))
+        Ok(Work::Row(Row::new(row, RowData::Key { entry, value })))
     }
 }

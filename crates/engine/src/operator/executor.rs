@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kilim_error::Result;
-use kilim_storage::Snapshot;
 
-use super::{ExecContext, Operator, Row, Source, StatsTree};
-use crate::planner::{Followed, Node, Plan};
+use super::{ExecContext, Operator, Row};
+use crate::plan::{Followed, Node, StatsTree};
 
 /// Owns all it needs, so it can wait in a cursor. Rows come in the plan's order.
 pub struct Executor {
@@ -19,36 +18,18 @@ pub struct Executor {
     tried: Option<(u64, u64)>,
 }
 
-/// Begins to run a plan; one that was tried goes on where its trial ended.
-pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
-    let started = plan.take_started();
-    let tried = started.as_ref().map(|(root, _)| {
-        let stats = root.stats();
-        (stats.total_keys_examined(), stats.total_docs_examined())
-    });
-    let (root, buffered) = started.unwrap_or_else(|| {
-        let source = Source {
-            collection: plan.collection,
-            snapshot: &snapshot,
-            allow_disk_use: plan.request.allow_disk_use,
-            behind: plan.behind.as_ref(),
-        };
-        (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
-    });
-    note_use(&plan.root);
-    Executor { root, plan: Arc::new(Followed::of(plan)), buffered, tried }
-}
-
-/// Tells each index that it was chosen, for `$indexStats`.
-fn note_use(node: &Node) {
-    match node {
-        Node::IdLookup { index, .. } => index.usage.note(),
-        Node::IndexScan(scan) | Node::CountScan(scan) => scan.index.usage.note(),
-        _ => node.children().into_iter().for_each(note_use),
-    }
-}
-
 impl Executor {
+    /// Runs a tree of operators that a plan became. `buffered` are rows that its trial produced already, and `tried`
+    /// the keys and documents that it examined for them.
+    pub(crate) fn new(
+        root: Box<Operator>,
+        plan: Arc<Followed>,
+        buffered: VecDeque<Row>,
+        tried: Option<(u64, u64)>,
+    ) -> Executor {
+        Executor { root, plan, buffered, tried }
+    }
+
     /// The next row; its document is projected if the request asked for it.
     pub fn next_document(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         if context.figures.plan.is_none() {

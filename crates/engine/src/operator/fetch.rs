@@ -2,33 +2,21 @@
 
 use std::sync::Arc;
 
-use kilim_error::{Result, StorageError};
+use kilim_error::Result;
 use kilim_query::filter::Filter;
-use kilim_storage::{Bytes, Snapshot, Space};
 
-use super::row::document_of;
-use super::{ExecContext, Operator, Row, RowData, Source, Stats, Work, seen};
-use crate::catalog::{CollectionId, RecordId};
-use crate::layout;
-use crate::maintenance::Patches;
+use super::{ExecContext, Operator, Row, RowData, Source, Stats, Work};
+use crate::records::Records;
 
 pub(super) struct Fetch {
     pub(super) input: Box<Operator>,
-    collection: CollectionId,
-    snapshot: Snapshot,
+    records: Records,
     filter: Option<Arc<Filter>>,
-    behind: Option<Arc<Patches>>,
 }
 
 impl Fetch {
-    pub(super) fn new(filter: Option<Arc<Filter>>, input: Box<Operator>, source: &Source<'_>) -> Fetch {
-        Fetch {
-            input,
-            collection: source.collection,
-            snapshot: source.snapshot.clone(),
-            filter,
-            behind: source.behind.cloned(),
-        }
+    pub(super) fn new(filter: Option<Arc<Filter>>, input: Box<Operator>, source: &Source) -> Fetch {
+        Fetch { input, records: source.records.clone(), filter }
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
@@ -39,40 +27,26 @@ impl Fetch {
             Work::Row(row) => row,
             other => return Ok(other),
         };
-        let Row { record, data, key } = row;
-        let stored = match data {
-            RowData::Record(stored) => {
+        let Row { id, data, key } = row;
+        let image = match data {
+            RowData::Record(image) => {
                 stats.already_had_document += 1;
-                stored
+                image
             }
             _ => {
                 stats.docs_examined += 1;
                 context.figures.docs_examined += 1;
-                let stored = read_record(&self.snapshot, self.collection, record)?;
-                match seen(self.behind.as_ref(), stored)? {
-                    Some(stored) => stored,
+                match self.records.fetch(id)? {
+                    Some(image) => image,
                     None => return Ok(Work::NeedTime),
                 }
             }
         };
         if let Some(filter) = &self.filter
-            && !filter.matches(document_of(&stored))?
+            && !filter.matches(image.document())?
         {
             return Ok(Work::NeedTime);
         }
-        Ok(Work::Row(Row { record, data: RowData::Record(stored), key }))
-    }
-}
-
-/// The record that an index entry of the same snapshot points to.
-pub(crate) fn read_record(snapshot: &Snapshot, collection: CollectionId, record: RecordId) -> Result<Bytes> {
-    let key = layout::record_key(collection, record);
-    match snapshot.get(Space::Records, &key)? {
-        Some(stored) => Ok(stored),
-        None => Err(StorageError::Corrupt(format!(
-            "an index of collection {} points to record {}, which does not exist",
-            collection.0, record.0
-        ))
-        .into()),
+        Ok(Work::Row(Row { id, data: RowData::Record(image), key }))
     }
 }

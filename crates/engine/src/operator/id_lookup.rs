@@ -5,28 +5,24 @@ use std::sync::Arc;
 
 use kilim_bson::{Value, compare_with, encode_value_with};
 use kilim_error::Result;
-use kilim_storage::{Snapshot, Space};
+use kilim_storage::Space;
 
-use super::fetch::read_record;
-use super::row::document_of;
-use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
-use crate::catalog::{CollectionId, RecordId};
+use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use crate::ids::RecordId;
 use crate::index::Index;
 use crate::layout;
-use crate::maintenance::Patches;
+use crate::records::Records;
 
 pub(super) struct IdLookup {
-    collection: CollectionId,
-    snapshot: Snapshot,
+    records: Records,
     entry: Vec<u8>,
     /// Set where the key is too long to be stored whole, so that the record decides.
     recheck: Option<(Value, Arc<Index>)>,
     pub(super) done: bool,
-    behind: Option<Arc<Patches>>,
 }
 
 impl IdLookup {
-    pub(super) fn new(index: &Arc<Index>, id: &Value, source: &Source<'_>) -> IdLookup {
+    pub(super) fn new(index: &Arc<Index>, id: &Value, source: &Source) -> IdLookup {
         let mut entry = Vec::with_capacity(32);
         entry.extend_from_slice(&layout::index_prefix(index.id));
         let key_at = entry.len();
@@ -36,12 +32,10 @@ impl IdLookup {
             entry = layout::unique_entry(index.id, &entry[key_at..]);
         }
         IdLookup {
-            collection: source.collection,
-            snapshot: source.snapshot.clone(),
+            records: source.records.clone(),
             entry,
             recheck: is_long.then(|| (id.clone(), index.clone())),
             done: false,
-            behind: source.behind.cloned(),
         }
     }
 
@@ -50,7 +44,9 @@ impl IdLookup {
             return Ok(Work::Eof);
         }
         self.done = true;
-        let Some(found) = self.snapshot.get(Space::Index, &self.entry)? else { return Ok(Work::Eof) };
+        let Some(found) = self.records.snapshot().get(Space::Index, &self.entry)? else {
+            return Ok(Work::Eof);
+        };
         stats.keys_examined += 1;
         context.figures.keys_examined += 1;
         stats.docs_examined += 1;
@@ -58,15 +54,15 @@ impl IdLookup {
         let record = RecordId(u64::from_be_bytes(
             found[..8].try_into().expect("a unique entry begins with its record's id"),
         ));
-        let stored = read_record(&self.snapshot, self.collection, record)?;
+        let row = record.into();
+        let Some(image) = self.records.fetch(row)? else { return Ok(Work::Eof) };
         if let Some((id, index)) = &self.recheck {
-            let own = document_of(&stored).get("_id");
+            let own = image.document().get("_id");
             if own.is_none_or(|own| compare_with(own, id.as_raw(), index.spec.collator()) != Ordering::Equal)
             {
                 return Ok(Work::Eof);
             }
         }
-        let Some(stored) = seen(self.behind.as_ref(), stored)? else { return Ok(Work::Eof) };
-        Ok(Work::Row(Row::new(record, RowData::Record(stored))))
+        Ok(Work::Row(Row::new(row, RowData::Record(image))))
     }
 }

@@ -8,28 +8,24 @@ use kilim_bson::{Document, KeyDecoder, RawValue, component_length, encode_value}
 use kilim_error::{Error, Result, StorageError};
 use kilim_storage::{Bytes, Direction, Scan, Snapshot, Space};
 
-use super::fetch::read_record;
 use super::key_ranges::{BEHIND, Checker, KeyRanges, Verdict, shorten_target};
-use super::row::document_of;
-use super::{ExecContext, Row, RowData, Source, Stats, Work, seen};
-use crate::catalog::{CollectionId, RecordId};
+use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use crate::ids::RecordId;
 use crate::index::{Index, KeySet, decode_entry_key, keys_of};
 use crate::layout;
-use crate::maintenance::Patches;
-use crate::planner::{IndexScan, Skipping};
+use crate::plan::{IndexScan, Skipping};
+use crate::records::{Records, RowId};
 
 pub(super) struct IndexScanner {
     plan: Arc<IndexScan>,
-    collection: CollectionId,
-    snapshot: Snapshot,
+    records: Records,
     ranges: KeyRanges,
     scan: Option<Scan>,
     /// Where to go on before the next read.
     seek: Option<Vec<u8>>,
-    /// Records given so far: one with an array has several entries.
-    seen: Option<HashSet<RecordId>>,
+    /// Rows given so far: one with an array has several entries.
+    seen: Option<HashSet<RowId>>,
     skip: Option<Skip>,
-    behind: Option<Arc<Patches>>,
 }
 
 /// Passes over the keys that share a value with the last one given.
@@ -45,7 +41,7 @@ struct Skip {
 pub(crate) const STEPS_PER_SEEK: u32 = 16;
 
 impl IndexScanner {
-    pub(super) fn new(plan: Arc<IndexScan>, source: &Source<'_>) -> IndexScanner {
+    pub(super) fn new(plan: Arc<IndexScan>, source: &Source) -> IndexScanner {
         let ranges = match &plan.range {
             Some(range) => KeyRanges::given(&plan.index, range),
             None => KeyRanges::new(&plan.index, &plan.bounds, plan.is_single_range()),
@@ -58,9 +54,7 @@ impl IndexScanner {
             // Of equal keys a record has one.
             seen: (plan.repeats_records() && !plan.is_in_record_order()).then(HashSet::new),
             skip: plan.skipping.map(|skipping| Skip { skipping, last: None, stepped: 0 }),
-            collection: source.collection,
-            snapshot: source.snapshot.clone(),
-            behind: source.behind.cloned(),
+            records: source.records.clone(),
             scan: None,
             ranges,
             seek,
@@ -98,7 +92,7 @@ impl IndexScanner {
         }
         if let Some(seen) = &mut self.seen {
             stats.dups_tested += 1;
-            if seen.contains(&parts.record) {
+            if seen.contains(&parts.row) {
                 stats.dups_dropped += 1;
                 return Ok(Work::NeedTime);
             }
@@ -108,9 +102,8 @@ impl IndexScanner {
         let matches = if parts.is_long {
             stats.docs_examined += 1;
             context.figures.docs_examined += 1;
-            let stored = read_record(&self.snapshot, self.collection, parts.record)?;
-            match seen(self.behind.as_ref(), stored)? {
-                Some(stored) => self.plan.recheck.matches(document_of(&stored))?,
+            match self.records.fetch(parts.row)? {
+                Some(image) => self.plan.recheck.matches(image.document())?,
                 None => false,
             }
         } else {
@@ -119,9 +112,9 @@ impl IndexScanner {
         if !matches {
             return Ok(Work::NeedTime);
         }
-        let record = parts.record;
+        let id = parts.row;
         if let Some(seen) = &mut self.seen {
-            seen.insert(record);
+            seen.insert(id);
         }
         if let Some(skip) = &mut self.skip {
             skip.note(&self.plan.index, parts.key)?;
@@ -130,7 +123,7 @@ impl IndexScanner {
             true => Some(Arc::new(self.told_key(&parts)?)),
             false => None,
         };
-        Ok(Work::Row(Row { record, data: RowData::Key { entry, value }, key }))
+        Ok(Work::Row(Row { id, data: RowData::Key { entry, value }, key }))
     }
 
     /// The key as a document, by the names of the index's parts. Texts of an index that has a collation are the
@@ -141,9 +134,9 @@ impl IndexScanner {
             false => decode_entry_key(spec, parts.key, parts.type_bits),
             // Only its beginning is stored; the record has the whole.
             true => {
-                let stored = read_record(&self.snapshot, self.collection, parts.record)?;
+                let image = self.records.fetch_stored(parts.row)?;
                 let mut keys = KeySet::default();
-                keys_of(spec, document_of(&stored), &mut keys)?;
+                keys_of(spec, image.document(), &mut keys)?;
                 let short = |key: &[u8]| {
                     let mut short = Vec::new();
                     layout::push_index_key(&mut short, key);
@@ -171,7 +164,7 @@ impl IndexScanner {
                 let (lower, upper) =
                     if self.plan.backward { (&range.lower, &target) } else { (&target, &range.upper) };
                 let upper = upper.max(lower);
-                self.scan = Some(self.snapshot.scan(
+                self.scan = Some(self.records.snapshot().scan(
                     Space::Index,
                     Bound::Included(&lower[..]),
                     Bound::Excluded(&upper[..]),
@@ -189,7 +182,7 @@ impl IndexScanner {
         let mut target = Vec::with_capacity(range.lower.len() + size_of::<RecordId>());
         target.extend_from_slice(&range.lower);
         target.extend_from_slice(&record.0.to_be_bytes());
-        self.scan = Some(self.snapshot.scan(
+        self.scan = Some(self.records.snapshot().scan(
             Space::Index,
             Bound::Included(&target[..]),
             Bound::Excluded(&range.upper[..]),
@@ -203,14 +196,14 @@ impl IndexScanner {
                 return Err(Error::bug("an index scan without a checker seeks"));
             };
             stats.seeks += 1;
-            self.scan = Some(open(&self.snapshot, checker, target, self.plan.backward));
+            self.scan = Some(open(self.records.snapshot(), checker, target, self.plan.backward));
         }
         if self.scan.is_none() {
             match &self.ranges {
                 KeyRanges::One(range) if stats.seeks == 0 => {
                     stats.seeks += 1;
                     let direction = direction(self.plan.backward);
-                    self.scan = Some(self.snapshot.scan(
+                    self.scan = Some(self.records.snapshot().scan(
                         Space::Index,
                         Bound::Included(&range.lower[..]),
                         Bound::Excluded(&range.upper[..]),
@@ -311,7 +304,7 @@ pub(super) fn corrupt(index: &Index) -> Error {
 pub(super) struct Entry<'a> {
     pub key: &'a [u8],
     pub type_bits: &'a [u8],
-    pub record: RecordId,
+    pub row: RowId,
     /// The key was shortened.
     pub is_long: bool,
 }
@@ -327,7 +320,7 @@ impl<'a> Entry<'a> {
         };
         let (Some(key), Some(record)) = (key, record) else { return Err(corrupt(index)) };
         let is_long = layout::is_long_key(key);
-        Ok(Entry { key, type_bits: &value[type_bits_at..], record, is_long })
+        Ok(Entry { key, type_bits: &value[type_bits_at..], row: record.into(), is_long })
     }
 
     /// The bytes of the key that are its own.

@@ -11,10 +11,10 @@ use kilim_error::Result;
 
 use super::index_scan::STEPS_PER_SEEK;
 use super::{ExecContext, Operator, Stats, Work};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
 
 pub(super) struct Intersection {
-    /// Scans for which [`crate::planner::IndexScan::is_in_record_order`] holds.
+    /// Scans for which [`crate::plan::IndexScan::is_in_record_order`] holds.
     pub(super) inputs: [Operator; 2],
     /// The input that is read next.
     next: usize,
@@ -36,7 +36,7 @@ impl Intersection {
             other => return Ok(other),
         };
         match self.wanted {
-            Some(wanted) if row.record < wanted => {
+            Some(wanted) if row.id.record < wanted => {
                 self.stepped += 1;
                 if self.stepped == STEPS_PER_SEEK {
                     context.seeks += 1;
@@ -44,7 +44,7 @@ impl Intersection {
                 }
                 return Ok(Work::NeedTime);
             }
-            Some(wanted) if row.record == wanted => {
+            Some(wanted) if row.id.record == wanted => {
                 self.wanted = None;
                 self.stepped = 0;
                 self.next = 0;
@@ -53,7 +53,7 @@ impl Intersection {
             Some(_) => stats.failed[self.next] += 1,
             None => {}
         }
-        self.wanted = Some(row.record);
+        self.wanted = Some(row.id.record);
         self.stepped = 0;
         self.next = 1 - self.next;
         Ok(Work::NeedTime)

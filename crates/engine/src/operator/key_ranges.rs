@@ -11,7 +11,7 @@ use kilim_bson::component_length;
 
 use crate::index::Index;
 use crate::layout::{KEY_BYTES_MAX, index_prefix};
-use crate::planner::{Cut, Interval, IntervalList, KeyRange, range_key};
+use crate::plan::{Cut, Interval, IntervalList, KeyRange, range_key};
 
 /// Behind every key that begins with what stands before it.
 pub(super) const BEHIND: u8 = 0xFF;

@@ -20,27 +20,23 @@ mod sort;
 mod sort_buffer;
 mod sort_merge;
 mod spill;
+mod step;
 mod union;
 mod window;
 
-use std::sync::Arc;
-
 use kilim_error::Result;
 use kilim_query::interrupt;
-use kilim_storage::{Bytes, Snapshot};
 
-pub use executor::{Executor, execute};
-pub(crate) use fetch::read_record;
+pub use executor::Executor;
 pub(crate) use index_scan::STEPS_PER_SEEK;
-pub(crate) use row::document_of;
 pub use row::{Row, RowData};
-pub use sort_buffer::SORT_BYTES_MAX;
 pub(crate) use sort_buffer::SortBuffer;
+pub use step::Step;
 
-use crate::catalog::{CollectionId, RecordId};
 use crate::figures::Figures;
-use crate::maintenance::Patches;
-use crate::planner::Node;
+use crate::ids::RecordId;
+use crate::plan::{Node, Stats, StatsTree};
+use crate::records::Records;
 
 /// What a running plan may ask of its caller.
 pub struct ExecContext<'a> {
@@ -68,48 +64,6 @@ impl<'a> ExecContext<'a> {
         }
         // Where rows are large, the work on them counts for more than their number.
         interrupt::tick()
-    }
-}
-
-/// What an operator did; explain shows it. Fields that a kind of operator does not use stay zero.
-#[derive(Debug, Clone, Default)]
-pub struct Stats {
-    pub works: u64,
-    pub advanced: u64,
-    pub need_time: u64,
-    pub is_eof: bool,
-    pub keys_examined: u64,
-    pub docs_examined: u64,
-    pub seeks: u64,
-    pub dups_tested: u64,
-    pub dups_dropped: u64,
-    /// Bytes that went through a sort.
-    pub sorted_bytes: u64,
-    pub spills: u64,
-    pub counted: u64,
-    pub skipped: u64,
-    /// Rows that came with their record.
-    pub already_had_document: u64,
-    /// What remains to be skipped.
-    pub skip_left: u64,
-    /// Of an intersection: how often each input did not have what the other had.
-    pub failed: [u64; 2],
-}
-
-/// The counts of an operator and of its inputs, shaped like the plan.
-#[derive(Debug, Clone, Default)]
-pub struct StatsTree {
-    pub stats: Stats,
-    pub inputs: Vec<StatsTree>,
-}
-
-impl StatsTree {
-    pub fn total_keys_examined(&self) -> u64 {
-        self.stats.keys_examined + self.inputs.iter().map(StatsTree::total_keys_examined).sum::<u64>()
-    }
-
-    pub fn total_docs_examined(&self) -> u64 {
-        self.stats.docs_examined + self.inputs.iter().map(StatsTree::total_docs_examined).sum::<u64>()
     }
 }
 
@@ -148,24 +102,13 @@ enum Kind {
 }
 
 /// What operators are made with.
-pub(crate) struct Source<'s> {
-    pub collection: CollectionId,
-    pub snapshot: &'s Snapshot,
+pub(crate) struct Source {
+    pub records: Records,
     pub allow_disk_use: bool,
-    /// What is pending for the records, in the same snapshot.
-    pub behind: Option<&'s Arc<Patches>>,
-}
-
-/// A record as it is seen; none where it is not there any more.
-fn seen(behind: Option<&Arc<Patches>>, stored: Bytes) -> Result<Option<Bytes>> {
-    match behind {
-        None => Ok(Some(stored)),
-        Some(behind) => behind.see_record(stored),
-    }
 }
 
 impl Operator {
-    pub(crate) fn new(node: &Node, source: &Source<'_>) -> Operator {
+    pub(crate) fn new(node: &Node, source: &Source) -> Operator {
         let input = |node: &Node| Box::new(Operator::new(node, source));
         let kind = match node {
             Node::Eof => Kind::Eof,

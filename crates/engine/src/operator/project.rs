@@ -2,28 +2,24 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, KeyDecoder, Value, Writer};
+use kilim_bson::{Document, KeyDecoder, RawDocument, Value, Writer};
 use kilim_error::{Error, Result};
 use kilim_query::expression::{Bindings, Env};
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::stage::check_nesting;
-use kilim_storage::Snapshot;
 
-use super::fetch::read_record;
 use super::index_scan::{Entry, corrupt};
-use super::row::document_of;
 use super::{ExecContext, Operator, Row, RowData, Source, Work};
-use crate::catalog::CollectionId;
 use crate::index::Index;
-use crate::planner::{IndexScan, Node, Project};
+use crate::plan::{IndexScan, Node, Project};
+use crate::records::Records;
 
 pub(super) struct Projector {
     pub(super) input: Box<Operator>,
     projection: Arc<Projection>,
     filter: Arc<Filter>,
-    collection: CollectionId,
-    snapshot: Snapshot,
+    records: Records,
     covered: Option<Covered>,
 }
 
@@ -36,7 +32,7 @@ struct Covered {
 }
 
 impl Projector {
-    pub(super) fn new(node: &Project, input: Box<Operator>, source: &Source<'_>) -> Projector {
+    pub(super) fn new(node: &Project, input: Box<Operator>, source: &Source) -> Projector {
         let covered = scan_below(&node.input).filter(|_| !node.cover.is_empty()).map(|scan| Covered {
             nulls_apart: scan.skipping.is_some_and(|skipping| skipping.nulls_apart),
             index: scan.index.clone(),
@@ -46,8 +42,7 @@ impl Projector {
             input,
             projection: node.projection.clone(),
             filter: node.filter.clone(),
-            collection: source.collection,
-            snapshot: source.snapshot.clone(),
+            records: source.records.clone(),
             covered,
         }
     }
@@ -58,7 +53,7 @@ impl Projector {
             other => return Ok(other),
         };
         let data = match &row.data {
-            RowData::Record(stored) => self.apply(&row, stored)?,
+            RowData::Record(image) => self.apply(&row, image.document())?,
             RowData::Key { entry, value } => {
                 let Some(covered) = &self.covered else {
                     return Err(Error::bug("a projection was given a key"));
@@ -68,7 +63,7 @@ impl Projector {
                 match made {
                     Some(document) => RowData::Document(document),
                     // The key does not say all, the record does.
-                    None => self.apply(&row, &read_record(&self.snapshot, self.collection, row.record)?)?,
+                    None => self.apply(&row, self.records.fetch_stored(row.id)?.document())?,
                 }
             }
             RowData::Document(_) | RowData::Shared(_) => {
@@ -78,8 +73,7 @@ impl Projector {
         Ok(Work::Row(row.with(data)))
     }
 
-    fn apply(&self, row: &Row, stored: &[u8]) -> Result<RowData> {
-        let document = document_of(stored);
+    fn apply(&self, row: &Row, document: RawDocument<'_>) -> Result<RowData> {
         let position = self.projection.position(&self.filter, document);
         let mut out = Writer::new();
         let mut env = Env::new(document, Bindings::none());

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use kilim_bson::{RawValue, Writer};
 use kilim_error::Result;
 use kilim_query::sort::Sort;
-use kilim_storage::Snapshot;
 
-use super::fetch::read_record;
-use super::row::document_of;
 use super::{ExecContext, Operator, RowData, Source, Work};
-use crate::catalog::CollectionId;
-use crate::planner::Node;
+use crate::plan::Node;
+use crate::records::Records;
 
 pub(super) struct ReturnKey {
     pub(super) input: Box<Operator>,
@@ -20,8 +17,7 @@ pub(super) struct ReturnKey {
     sort: Option<Arc<Sort>>,
     /// The rows were found by their `_id`, which is then the key.
     by_id: bool,
-    collection: CollectionId,
-    snapshot: Snapshot,
+    records: Records,
 }
 
 impl ReturnKey {
@@ -30,15 +26,14 @@ impl ReturnKey {
         sort: Option<Arc<Sort>>,
         below: &Node,
         input: Box<Operator>,
-        source: &Source<'_>,
+        source: &Source,
     ) -> ReturnKey {
         ReturnKey {
             input,
             sort_keys,
             sort,
             by_id: below.any(&|node| matches!(node, Node::IdLookup { .. })),
-            collection: source.collection,
-            snapshot: source.snapshot.clone(),
+            records: source.records.clone(),
         }
     }
 
@@ -55,10 +50,7 @@ impl ReturnKey {
         }
         if let Some(sort) = &self.sort {
             let values = match &row.data {
-                RowData::Key { .. } => {
-                    let stored = read_record(&self.snapshot, self.collection, row.record)?;
-                    sort.values_of(document_of(&stored))?
-                }
+                RowData::Key { .. } => sort.values_of(self.records.fetch_stored(row.id)?.document())?,
                 _ => sort.values_of(row.document())?,
             };
             self.sort_keys.iter().for_each(|name| out.append(name, RawValue::Array(values.as_raw())));

@@ -6,13 +6,13 @@ use kilim_bson::{Document, RawDocument};
 use kilim_query::expression::Env;
 use kilim_storage::Bytes;
 
-use crate::catalog::RecordId;
-use crate::layout::STAMP_BYTES;
+use crate::ids::RecordId;
+use crate::records::{Image, RowId};
 
-/// One row: a record's id and as much of it as was needed so far.
+/// One row: its id and as much of its record as was needed so far.
 #[derive(Debug, Clone)]
 pub struct Row {
-    pub record: RecordId,
+    pub id: RowId,
     pub data: RowData,
     /// The key of the index by which it was found, where that is asked for.
     pub key: Option<Arc<Document>>,
@@ -22,8 +22,8 @@ pub struct Row {
 pub enum RowData {
     /// An index entry as stored.
     Key { entry: Bytes, value: Bytes },
-    /// A record as stored, with its commit time.
-    Record(Bytes),
+    /// A record's document, with its commit time.
+    Record(Image),
     /// A document made by a projection or a pipeline.
     Document(Document),
     /// The same, in several hands.
@@ -31,25 +31,25 @@ pub enum RowData {
 }
 
 impl Row {
-    pub fn new(record: RecordId, data: RowData) -> Row {
-        Row { record, data, key: None }
+    pub fn new(id: RowId, data: RowData) -> Row {
+        Row { id, data, key: None }
     }
 
     /// The same row with more or less of its record.
     pub fn with(&self, data: RowData) -> Row {
-        Row { record: self.record, data, key: self.key.clone() }
+        Row { id: self.id, data, key: self.key.clone() }
     }
 
     /// A document that is no record, or no longer one.
     pub fn of(document: Document) -> Row {
-        Row::new(RecordId(0), RowData::Document(document))
+        Row::new(RecordId(0).into(), RowData::Document(document))
     }
 
     /// The document; empty where only a key was asked for.
     pub fn document(&self) -> RawDocument<'_> {
         match &self.data {
             RowData::Key { .. } => RawDocument::empty(),
-            RowData::Record(stored) => document_of(stored),
+            RowData::Record(image) => image.document(),
             RowData::Document(document) => document.as_raw(),
             // SAFETY: only `Row::shared` makes these, of a document's own bytes.
             RowData::Shared(bytes) => unsafe { RawDocument::from_validated(bytes) },
@@ -68,7 +68,8 @@ impl Row {
 
     /// Tells expressions what is known of the row beside its document.
     pub fn describe<'a>(&'a self, env: &mut Env<'a>) {
-        env.record = (self.record.0 != 0).then_some(self.record.0 as i64);
+        let record = self.id.record.0;
+        env.record = (record != 0).then_some(record as i64);
         self.describe_key(env);
     }
 
@@ -80,16 +81,8 @@ impl Row {
     /// When the record was last written; zero for a projected document.
     pub fn commit_time(&self) -> u64 {
         match &self.data {
-            RowData::Record(stored) => u64::from_le_bytes(
-                stored[..STAMP_BYTES].try_into().expect("a record begins with eight bytes"),
-            ),
+            RowData::Record(image) => image.commit_time(),
             _ => 0,
         }
     }
-}
-
-/// The document of a stored record.
-pub(crate) fn document_of(stored: &[u8]) -> RawDocument<'_> {
-    // SAFETY: what the write door stores has passed validation, and the store returns it unchanged.
-    unsafe { RawDocument::from_validated(&stored[STAMP_BYTES..]) }
 }

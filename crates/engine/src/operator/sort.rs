@@ -16,12 +16,7 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    pub(super) fn new(
-        sort: Arc<Sort>,
-        limit: Option<u64>,
-        input: Box<Operator>,
-        source: &Source<'_>,
-    ) -> Sorter {
+    pub(super) fn new(sort: Arc<Sort>, limit: Option<u64>, input: Box<Operator>, source: &Source) -> Sorter {
         Sorter { input, sort, key: Vec::new(), buffer: SortBuffer::new(limit, source.allow_disk_use) }
     }
 

@@ -11,9 +11,7 @@ use kilim_query::interrupt;
 
 use super::Row;
 use super::spill::{Merge, Run, SortEntry};
-
-/// As on MongoDB; explain prints it.
-pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
+use crate::limits::SORT_BYTES_MAX;
 
 pub(crate) struct SortBuffer {
     limit: Option<u64>,
@@ -215,10 +213,11 @@ mod tests {
                         _ => {
                             let mut stored = vec![0; 8];
                             stored.extend_from_slice(document.as_bytes());
-                            RowData::Record(stored.into())
+                            // SAFETY: eight bytes and a document.
+                            RowData::Record(unsafe { crate::records::Image::from_bytes(stored.into()) })
                         }
                     };
-                    let row = Row::new(crate::catalog::RecordId(record), data);
+                    let row = Row::new(crate::ids::RecordId(record).into(), data);
                     let mut key = Vec::new();
                     sort.key_of(row.document(), &mut key).expect("a key");
                     buffer.push(&key, row).expect("taken");
@@ -226,10 +225,10 @@ mod tests {
                 buffer.finish().expect("finished");
                 let mut records = Vec::new();
                 while let Some(row) = buffer.next().expect("a row") {
-                    let wanted = (row.record.0 * 37 % 50) as i32;
+                    let wanted = (row.id.record.0 * 37 % 50) as i32;
                     let number = row.document().get("n");
                     assert!(matches!(number, Some(kilim_bson::RawValue::Int32(number)) if number == wanted));
-                    records.push(row.record.0);
+                    records.push(row.id.record.0);
                 }
                 (records, buffer.spills)
             };

@@ -14,11 +14,10 @@ use kilim_error::{Error, Result};
 use kilim_query::sort::Sort;
 
 use super::index_scan::{Entry, corrupt};
-use super::row::document_of;
 use super::{ExecContext, Operator, Row, RowData, Stats, Work};
-use crate::catalog::RecordId;
 use crate::index::Index;
-use crate::planner::Node;
+use crate::plan::Node;
+use crate::records::RowId;
 
 pub(super) struct SortMerge {
     pub(super) inputs: Vec<Operator>,
@@ -30,7 +29,7 @@ pub(super) struct SortMerge {
     /// The inputs whose next row has yet to be read.
     pending: Vec<usize>,
     /// Records given so far, where inputs may have them in common.
-    seen: Option<HashSet<RecordId>>,
+    seen: Option<HashSet<RowId>>,
     /// Rows read so far.
     read: u64,
 }
@@ -120,7 +119,7 @@ impl SortMerge {
                 Work::Row(row) => {
                     stats.dups_tested += 1;
                     if let Some(seen) = &mut self.seen
-                        && !seen.insert(row.record)
+                        && !seen.insert(row.id)
                     {
                         stats.dups_dropped += 1;
                         return Ok(Work::NeedTime);
@@ -153,9 +152,9 @@ impl SortMerge {
     fn order_key(&self, input: usize, row: &Row) -> Result<Vec<u8>> {
         match (&row.data, &self.places[input]) {
             (RowData::Key { entry, value }, Some(places)) => places.key(entry, value),
-            (RowData::Record(stored), _) => {
+            (RowData::Record(image), _) => {
                 let mut key = Vec::with_capacity(32);
-                self.sort.key_of(document_of(stored), &mut key)?;
+                self.sort.key_of(image.document(), &mut key)?;
                 Ok(key)
             }
             _ => Err(Error::bug("only index scans and records are merged")),

@@ -1,6 +1,6 @@
 //! Sorted runs in a temporary file, and their merge.
 //!
-//! A run is a sequence of entries in ascending order, each a key, a record id and the row's bytes, with
+//! A run is a sequence of entries in ascending order, each a key, a row id and the row's bytes, with
 //! lengths before them. The file has no name, so it goes away with its last handle, also after a crash.
 
 use std::cmp::{Ordering, Reverse};
@@ -14,7 +14,8 @@ use kilim_error::{Error, Result, StorageError};
 use kilim_storage::Bytes;
 
 use super::{Row, RowData};
-use crate::catalog::RecordId;
+use crate::ids::RecordId;
+use crate::records::{Image, RowId};
 
 /// One row on its way through a sort.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl SortEntry {
 /// A row's bytes, and whether they are those of a record as it is stored.
 fn bytes_of(row: &Row) -> (bool, &[u8]) {
     match &row.data {
-        RowData::Record(stored) => (true, stored),
+        RowData::Record(image) => (true, image.as_bytes()),
         _ => (false, row.document().as_bytes()),
     }
 }
@@ -79,7 +80,8 @@ impl Run {
             put(&(entry.key.len() as u32).to_le_bytes())?;
             put(&entry.key)?;
             put(&entry.sequence.to_le_bytes())?;
-            put(&entry.row.record.0.to_le_bytes())?;
+            put(&entry.row.id.record.0.to_le_bytes())?;
+            put(&entry.row.id.position.to_le_bytes())?;
             let (is_record, bytes) = bytes_of(&entry.row);
             put(&[u8::from(is_record)])?;
             put(&(bytes.len() as u32).to_le_bytes())?;
@@ -138,13 +140,16 @@ fn read_entry(reader: &mut impl Read) -> Result<Option<SortEntry>> {
     let sequence = u64::from_le_bytes(number);
     reader.read_exact(&mut number).map_err(io)?;
     let record = RecordId(u64::from_le_bytes(number));
+    reader.read_exact(&mut length).map_err(io)?;
+    let id = RowId { record, position: u32::from_le_bytes(length) };
     let mut is_record = [0; 1];
     reader.read_exact(&mut is_record).map_err(io)?;
     reader.read_exact(&mut length).map_err(io)?;
     let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
     reader.read_exact(&mut bytes).map_err(io)?;
     let data = match is_record {
-        [1] => RowData::Record(Bytes::from(bytes)),
+        // SAFETY: `Run::write` wrote these bytes of an image into a file that nobody else can open.
+        [1] => RowData::Record(unsafe { Image::from_bytes(Bytes::from(bytes)) }),
         _ => RowData::Document(Document::parse(bytes).map_err(|_| Error::bug("a spilled document changed"))?),
     };
     reader.read_exact(&mut length).map_err(io)?;
@@ -152,5 +157,5 @@ fn read_entry(reader: &mut impl Read) -> Result<Option<SortEntry>> {
     reader.read_exact(&mut told).map_err(io)?;
     let parsed = |bytes: Vec<u8>| Document::parse(bytes).map_err(|_| Error::bug("a spilled key changed"));
     let told = if told.is_empty() { None } else { Some(Arc::new(parsed(told)?)) };
-    Ok(Some(SortEntry { key: key.into(), sequence, row: Row { record, data, key: told } }))
+    Ok(Some(SortEntry { key: key.into(), sequence, row: Row { id, data, key: told } }))
 }

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use kilim_error::Result;
 
 use super::{ExecContext, Operator, Stats, Work};
-use crate::catalog::RecordId;
+use crate::records::RowId;
 
 pub(super) struct Union {
     pub(super) inputs: Vec<Operator>,
     current: usize,
-    seen: HashSet<RecordId>,
+    seen: HashSet<RowId>,
 }
 
 impl Union {
@@ -23,7 +23,7 @@ impl Union {
         match input.work(context)? {
             Work::Row(row) => {
                 stats.dups_tested += 1;
-                if self.seen.insert(row.record) {
+                if self.seen.insert(row.id) {
                     return Ok(Work::Row(row));
                 }
                 stats.dups_dropped += 1;

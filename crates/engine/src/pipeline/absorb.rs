@@ -15,7 +15,7 @@ use kilim_query::sort::Sort;
 use kilim_query::stage::{Behaviour, Beyond, Group, Project, Stage};
 
 use super::counting::Counting;
-use crate::planner::{Distinct, Purpose, ReadRequest};
+use crate::plan::{Distinct, Purpose, ReadRequest};
 
 /// The read that does the work of the first stages.
 pub(super) struct Absorbed {

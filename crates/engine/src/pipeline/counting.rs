@@ -6,7 +6,8 @@ use kilim_error::{Error, Result};
 use kilim_query::stage::Group;
 
 use super::Step;
-use crate::operator::{ExecContext, Executor, Row, StatsTree};
+use crate::operator::{ExecContext, Executor, Row};
+use crate::plan::StatsTree;
 
 pub(super) struct Counting {
     stage: Arc<Group>,

@@ -14,9 +14,10 @@ use kilim_query::stage::{self, Group, Pipeline, Stage, UnionWith};
 
 use super::facet::Facet;
 use super::{Opening, Prepared, Step, step, union_with};
-use crate::operator::{ExecContext, Row, StatsTree};
+use crate::operator::{ExecContext, Row};
+use crate::plan::{Purpose, ReadRequest, StatsTree};
 use crate::planner::explain::{Chosen, Run};
-use crate::planner::{self, Purpose, ReadRequest, Subject, Verbosity};
+use crate::planner::{self, Subject, Verbosity};
 
 impl Prepared {
     /// Explains the pipeline; the command that asked adds what belongs to it.

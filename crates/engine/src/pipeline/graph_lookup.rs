@@ -20,7 +20,6 @@ use kilim_query::stage::{self, Pipeline, Stage, values_at};
 use super::lookup::{Examined, IndexProbe, Memory, Placed, collection_rows, place, rows_bytes, unwound};
 use super::{Opening, Reader, Step};
 use crate::catalog::Collection;
-use crate::layout;
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row};
 
@@ -118,7 +117,7 @@ impl GraphLookup {
                 match IndexProbe::choose(collection, &stage.connect_to, reader.snapshot(), &stage.collation) {
                     None => Source::Scan(collection.clone()),
                     Some(probe) => {
-                        let counter = reader.snapshot().counter(&layout::counter_key(collection.id))?;
+                        let counter = collection.home().counts(reader.snapshot())?;
                         let records = counter.count.max(0) as u64;
                         Source::Index { probe: Box::new(probe), records, collection: collection.clone() }
                     }

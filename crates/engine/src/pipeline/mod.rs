@@ -20,8 +20,6 @@ mod group;
 mod limit;
 mod lookup;
 mod r#match;
-mod merge;
-mod out;
 mod redact;
 mod sample;
 mod scan;
@@ -35,63 +33,28 @@ mod unwind;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use kilim_bson::{Document, Writer};
+use kilim_bson::Document;
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Variables};
 use kilim_query::projection::Projection;
-use kilim_query::stage::{self, Pipeline, Stage, check_nesting};
+use kilim_query::stage::{self, Flow, Pipeline, Stage, check_nesting};
 use kilim_storage::Snapshot;
 
+pub use crate::operator::Step;
 pub(crate) use budget::Budget;
-pub use merge::{Circumstances, check_merge, default_collation, merge};
-pub use out::out;
+pub(crate) use lookup::{Placed, place};
 pub use telling::Tell;
 
-use crate::catalog::{Collection, CollectionId};
+use crate::catalog::{Collection, DEPTH_MAX, SYSTEM_VIEWS};
 use crate::engine::Engine;
+use crate::ids::CollectionId;
 use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
-use crate::operator::{self, ExecContext, Row, StatsTree};
-use crate::planner::{self, Hint, Keys, Plan, PlannerInput, ReadRequest};
-use crate::view::{self, SYSTEM_VIEWS};
-use crate::write::Unit;
-
-/// What runs for a stage.
-pub trait Step: Send {
-    /// The next row, or none once there are no more; whoever got none does not ask again, unless it is a `$facet`
-    /// that has more for the step (`facet`).
-    fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>>;
-
-    /// Takes in what its input has for now, more being expected, and says whether it can: only a step that gives
-    /// nothing before it has seen everything can.
-    fn take_in(&mut self, _context: &mut ExecContext<'_>) -> Result<bool> {
-        Ok(false)
-    }
-
-    /// The same of rows at hand instead of its input's.
-    fn take_rows(&mut self, _rows: &[Row], _context: &mut ExecContext<'_>) -> Result<bool> {
-        Ok(false)
-    }
-
-    /// Where its rows come from.
-    fn input(&self) -> Option<&dyn Step> {
-        None
-    }
-
-    /// What explain shows of a run beside the number of rows: `usedDisk` and the like.
-    fn report(&self, _out: &mut Writer) {}
-
-    /// The stage as explain shows it behind a run, where that says more than the stage itself does.
-    fn shown(&self) -> Option<Document> {
-        None
-    }
-
-    /// What a read of a collection did.
-    fn stats(&self) -> Option<StatsTree> {
-        None
-    }
-}
+use crate::operator::{ExecContext, Row};
+use crate::plan::{Hint, Keys, ReadRequest};
+use crate::planner::{self, Plan, PlannerInput};
+use crate::unit::Unit;
 
 /// What a pipeline and its sub-pipelines read from: one snapshot, and the collections that go with it.
 #[derive(Clone)]
@@ -151,7 +114,7 @@ impl Reader {
                 if first.as_ref() != Some(&namespace) {
                     unit.engine.check_whole(&namespace)?;
                 }
-                let pending = Patches::of(unit.engine, &namespace, &snapshot, Audience::User)?;
+                let pending = Patches::of(unit.engine, collection.id, &snapshot, Audience::User)?;
                 behind.extend(pending.map(|pending| (collection.id, pending)));
                 Target::Collection(collection)
             } else if let Some(view) = unit.engine.view(&namespace) {
@@ -216,7 +179,7 @@ impl Reader {
             return Ok(namespace.clone());
         }
         let mut namespace = namespace;
-        for _ in 0..view::DEPTH_MAX {
+        for _ in 0..DEPTH_MAX {
             match self.0.targets.get(namespace) {
                 Some(Target::View { on, pipeline }) => {
                     stages.splice(0..0, pipeline.stages.iter().cloned());
@@ -231,7 +194,7 @@ impl Reader {
         }
         Err(Error::user(
             ErrorCode::ViewDepthLimitExceeded,
-            format!("View depth too deep or view cycle detected; maximum depth is {}", view::DEPTH_MAX),
+            format!("View depth too deep or view cycle detected; maximum depth is {}", DEPTH_MAX),
         ))
     }
 
@@ -343,7 +306,7 @@ impl Prepared {
 
     /// Takes off the last stage, if it is one that writes what the others give.
     pub fn take_writer(&mut self) -> Option<Stage> {
-        self.stages.pop_if(|stage| matches!(stage, Stage::Merge(_) | Stage::Out(_)))
+        self.stages.pop_if(|stage| stage.flow() == Flow::Writes)
     }
 
     /// Reads by this index and no other.
@@ -383,9 +346,8 @@ impl Prepared {
 
 /// The first stage that holds on to rows, if they come to it as they were read, and what is read of them from there.
 fn narrowing(stages: &[Stage]) -> Option<(usize, Arc<Projection>)> {
-    let passes = |stage: &Stage| matches!(stage, Stage::Match(_) | Stage::Skip(_) | Stage::Limit(_));
-    let at = stages.iter().position(|stage| !passes(stage))?;
-    let holds = matches!(stages[at], Stage::Sort(_) | Stage::Sample(_) | Stage::BucketAuto(_));
+    let at = stages.iter().position(|stage| !stage.flow().passes_as_is())?;
+    let holds = stages[at].flow() == Flow::Holds;
     let (projection, _) = absorb::narrowed(&stages[at..]).filter(|_| holds)?;
     Some((at, Arc::new(projection)))
 }
@@ -400,7 +362,7 @@ impl Prepared {
         let Some(collection) = &self.collection else { return Ok(planner::plan_nothing(&request)) };
         request.hint = collection.own_hint(request.hint);
         let input = PlannerInput {
-            id: collection.id,
+            home: collection.home(),
             indexes: &collection.indexes,
             cache: &collection.shared.plan_cache,
             clustered: collection.clustered,
@@ -416,7 +378,7 @@ impl Prepared {
         if let Some(collection) = &self.collection {
             collection.shared.scans.note(&plan.root);
         }
-        let executor = operator::execute(plan, self.reader.snapshot().clone());
+        let executor = planner::execute(plan, self.reader.snapshot().clone());
         match self.counted() {
             Some(group) => Box::new(counting::Counting::new(group, executor)),
             None => Box::new(scan::Scan::new(executor)),
@@ -427,12 +389,9 @@ impl Prepared {
     fn source(&self, stage: &Stage, bindings: &Bindings) -> Result<Option<Box<dyn Step>>> {
         Ok(Some(match stage {
             Stage::Documents(stage) => Box::new(documents::Evaluating::new(stage, bindings)),
-            Stage::CollStats(_)
-            | Stage::IndexStats(_)
-            | Stage::PatternStats(_)
-            | Stage::PlanCacheStats(_)
-            | Stage::CurrentOp(_)
-            | Stage::ListSessions(_) => Box::new(telling::Telling::new(stage, &self.namespace, &self.reader)),
+            stage if stage.flow() == Flow::Source => {
+                Box::new(telling::Telling::new(stage, &self.namespace, &self.reader))
+            }
             _ => return Ok(None),
         }))
     }

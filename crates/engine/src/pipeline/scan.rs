@@ -3,7 +3,8 @@
 use kilim_error::Result;
 
 use super::Step;
-use crate::operator::{ExecContext, Executor, Row, StatsTree};
+use crate::operator::{ExecContext, Executor, Row};
+use crate::plan::StatsTree;
 
 pub(super) struct Scan {
     executor: Executor,

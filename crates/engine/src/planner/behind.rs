@@ -11,11 +11,10 @@ use kilim_query::filter::Filter;
 use kilim_query::sort::Sort;
 use kilim_storage::Snapshot;
 
-use super::cache::PlanCache;
-use super::node::Node;
-use super::{Plan, PlannerInput, ReadRequest, distinct, solution, trial};
+use super::{Plan, PlannerInput, trial};
 use crate::index::Index;
 use crate::maintenance::Patches;
+use crate::plan::{Node, PlanCache, ReadRequest, by_candidates, by_distinct_keys, by_id, solutions};
 
 pub(super) fn plan(
     input: &PlannerInput<'_>,
@@ -25,11 +24,11 @@ pub(super) fn plan(
 ) -> Result<Plan> {
     let time = snapshot.commit_time();
     let of = |node: Node, request: ReadRequest| {
-        let mut plan = Plan::of(input.id, input.indexes, node, request);
+        let mut plan = Plan::of(input.home, input.indexes, node, request);
         plan.behind = Some(behind.clone());
         plan
     };
-    if let Some(node) = solution::by_id(input, &request) {
+    if let Some(node) = by_id(&input.known(), &request) {
         return Ok(of(node, request));
     }
     let (trusted, doubted): (Vec<_>, Vec<_>) =
@@ -47,31 +46,30 @@ pub(super) fn plan(
     let cache = PlanCache::default();
     let narrowed = PlannerInput { indexes: &trusted, cache: &cache, ..*input };
     if !behind.removes
-        && let Some(node) = distinct::by_distinct_keys(&narrowed, &request, time)
+        && let Some(node) = by_distinct_keys(&narrowed.known(), &request, time)
     {
         return Ok(of(node, request));
     }
     if request.distinct.as_ref().is_some_and(|distinct| distinct.nulls_apart) {
         request.projection = None;
     }
-    let mut solutions = solution::solutions(&narrowed, &request, time)?;
+    let mut found = solutions(&narrowed.known(), &request, time)?;
     let natural = request.sort.as_ref().is_some_and(Sort::is_natural);
     if !doubted.is_empty()
         && request.hint.is_none()
         && !natural
         && behind.concerns_filter(&request.filter)
-        && let Some(node) =
-            solution::by_candidates(input, &request, candidates(behind, &request.filter), time)
+        && let Some(node) = by_candidates(&input.known(), &request, candidates(behind, &request.filter), time)
     {
         let scans = |node: &Node| node.any(&|node| matches!(node, Node::CollectionScan { .. }));
-        solutions.retain(|node| !scans(node));
-        solutions.push(node);
+        found.retain(|node| !scans(node));
+        found.push(node);
     }
-    if solutions.len() == 1 {
-        let node = solutions.pop().expect("one solution");
+    if found.len() == 1 {
+        let node = found.pop().expect("one solution");
         return Ok(of(node, request));
     }
-    trial::choose(&narrowed, request, solutions, snapshot)
+    trial::choose(&narrowed, request, found, snapshot)
 }
 
 /// What matches by what is stored, or is not stored as it is seen.

@@ -1,34 +1,12 @@
-//! The planner: from what was asked to how it is read.
+//! The planner: which of the ways to read ([`crate::plan`]) is followed.
 //!
-//! A filter's predicates become bounds over key parts (`bounds`, `interval`), bounds become accesses to
-//! indexes (`access`), accesses become whole plans with sort, skip, limit and projection around them
-//! (`solution`). Where several remain, they run against each other for a short while (`trial`), and the
-//! winner is remembered by the query's shape (`cache`).
-//!
-//! Invariant: every plan returns what a collection scan with the same filter and sort returns, except
-//! where a hint asks for a sparse or partial index that does not hold everything.
+//! Where several remain, they run against each other for a short while (`trial`), and the winner is remembered by the
+//! query's shape. Where documents are not stored yet as they are seen, indexes are trusted less (`behind`).
 
-mod access;
 mod behind;
-mod bounds;
-mod bracket;
-mod cache;
-mod distinct;
+mod execute;
 pub mod explain;
-mod followed;
-mod hashed;
-mod hint;
-mod implication;
-mod intersection;
-mod interval;
-mod leaf;
-mod node;
-mod order;
-mod regex_prefix;
-mod solution;
-mod texts;
 mod trial;
-mod wildcard;
 
 #[cfg(test)]
 mod tests;
@@ -36,95 +14,23 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kilim_collation::Collation;
 use kilim_error::Result;
-use kilim_query::filter::Filter;
-use kilim_query::projection::Projection;
-use kilim_query::sort::Sort;
 use kilim_storage::Snapshot;
 
-pub use cache::{PlanCache, RememberedPlan, Shape};
-pub use distinct::Distinct;
+pub use execute::execute;
 pub use explain::{Subject, Verbosity, WriteStage, explain};
-pub use followed::Followed;
-pub use hint::Hint;
-pub use interval::{Cut, Endpoint, Interval, IntervalList};
-pub use node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind, Skipping};
-pub(crate) use solution::range_key;
-pub use trial::Trial;
 
-use crate::catalog::{CollectionId, RecordId};
+use crate::ids::{CollectionId, RecordId};
 use crate::index::Index;
 use crate::maintenance::Patches;
 use crate::operator::{Operator, Row};
-
-/// What a command asks to read.
-#[derive(Debug, Clone)]
-pub struct ReadRequest {
-    pub filter: Arc<Filter>,
-    pub sort: Option<Sort>,
-    pub projection: Option<Projection>,
-    /// The projection only tells which fields are read: rows may have others too.
-    pub narrowing: bool,
-    pub keys: Keys,
-    pub skip: u64,
-    pub limit: Option<u64>,
-    pub hint: Option<Hint>,
-    /// `min` and `max`, over the hinted index.
-    pub range: Option<KeyRange>,
-    /// How texts compare in filter and sort: an index of another collation says nothing of them.
-    pub collation: Option<Collation>,
-    pub allow_disk_use: bool,
-    pub purpose: Purpose,
-    /// Documents with a value of this field that another has given already may be left out.
-    pub distinct: Option<Distinct>,
-}
-
-/// What becomes of the keys of the indexes that are read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Keys {
-    Hidden,
-    /// Rows keep theirs, for `{$meta: "indexKey"}`.
-    Kept,
-    /// They are the answer: `returnKey`.
-    Returned {
-        /// Fields for the values that rows were sorted by.
-        sort_keys: Vec<String>,
-    },
-}
-
-/// What becomes of the rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    Documents,
-    /// Only their number is wanted: see [`crate::operator::Executor::count`].
-    Count,
-}
-
-impl ReadRequest {
-    pub fn new(filter: Arc<Filter>) -> ReadRequest {
-        ReadRequest {
-            filter,
-            sort: None,
-            projection: None,
-            narrowing: false,
-            keys: Keys::Hidden,
-            skip: 0,
-            limit: None,
-            hint: None,
-            range: None,
-            collation: None,
-            allow_disk_use: false,
-            purpose: Purpose::Documents,
-            distinct: None,
-        }
-    }
-}
+use crate::plan::{Known, Node, PlanCache, Purpose, ReadRequest, Trial, by_distinct_keys, by_id, solutions};
+use crate::records::{self, Home};
 
 /// What the planner knows of a collection. `None` in place of it means: there is no such collection.
 #[derive(Clone, Copy)]
 pub struct PlannerInput<'a> {
-    pub id: CollectionId,
+    pub home: Home,
     pub indexes: &'a Arc<[Arc<Index>]>,
     pub cache: &'a PlanCache,
     /// Records come in the order of `_id`.
@@ -137,9 +43,16 @@ pub struct PlannerInput<'a> {
     pub interrupt: &'a dyn Fn() -> Result<()>,
 }
 
+impl<'a> PlannerInput<'a> {
+    fn known(&self) -> Known<'a> {
+        let PlannerInput { indexes, clustered, oldest, .. } = *self;
+        Known { indexes, clustered, oldest, removes: self.behind.is_some_and(|behind| behind.removes) }
+    }
+}
+
 /// How a request is read.
 pub struct Plan {
-    pub collection: CollectionId,
+    pub home: Home,
     pub root: Arc<Node>,
     pub request: ReadRequest,
     /// The candidates that lost, for explain.
@@ -160,7 +73,12 @@ pub fn plan_nothing(request: &ReadRequest) -> Plan {
         Purpose::Documents => Node::Eof,
         Purpose::Count => Node::Count { skip: 0, limit: None, input: Box::new(Node::Eof) },
     };
-    Plan::of(CollectionId(0), &Arc::from([]), node, request.clone())
+    Plan::of(
+        Home { collection: CollectionId(0), shape: records::Shape::Plain },
+        &Arc::from([]),
+        node,
+        request.clone(),
+    )
 }
 
 /// Chooses how to read.
@@ -169,29 +87,30 @@ pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snaps
     if let Some(behind) = input.behind {
         return behind::plan(input, behind, request, snapshot);
     }
+    let known = input.known();
     // Most reads of most applications are by `_id`; nothing else is looked at for them.
-    if let Some(node) = solution::by_id(input, &request) {
-        return Ok(Plan::of(input.id, input.indexes, node, request));
+    if let Some(node) = by_id(&known, &request) {
+        return Ok(Plan::of(input.home, input.indexes, node, request));
     }
-    if let Some(node) = distinct::by_distinct_keys(input, &request, snapshot.commit_time()) {
-        return Ok(Plan::of(input.id, input.indexes, node, request));
+    if let Some(node) = by_distinct_keys(&known, &request, snapshot.commit_time()) {
+        return Ok(Plan::of(input.home, input.indexes, node, request));
     }
     if request.distinct.as_ref().is_some_and(|distinct| distinct.nulls_apart) {
         // From keys it would not tell null from nothing.
         request.projection = None;
     }
-    let mut solutions = solution::solutions(input, &request, snapshot.commit_time())?;
-    if solutions.len() == 1 {
-        let node = solutions.pop().expect("one solution");
-        return Ok(Plan::of(input.id, input.indexes, node, request));
+    let mut found = solutions(&known, &request, snapshot.commit_time())?;
+    if found.len() == 1 {
+        let node = found.pop().expect("one solution");
+        return Ok(Plan::of(input.home, input.indexes, node, request));
     }
-    trial::choose(input, request, solutions, snapshot)
+    trial::choose(input, request, found, snapshot)
 }
 
 impl Plan {
-    fn of(collection: CollectionId, indexes: &Arc<[Arc<Index>]>, root: Node, request: ReadRequest) -> Plan {
+    fn of(home: Home, indexes: &Arc<[Arc<Index>]>, root: Node, request: ReadRequest) -> Plan {
         Plan {
-            collection,
+            home,
             root: Arc::new(root),
             request,
             rejected: Vec::new(),
@@ -200,10 +119,5 @@ impl Plan {
             started: None,
             behind: None,
         }
-    }
-
-    /// The winner's operators as its trial left them, if there was a trial.
-    pub(crate) fn take_started(&mut self) -> Option<(Box<Operator>, VecDeque<Row>)> {
-        self.started.take()
     }
 }

@@ -16,12 +16,11 @@ use kilim_bson::{Document, doc};
 use kilim_error::Result;
 use kilim_storage::Snapshot;
 
-use super::cache::{Remembered, Shape, signature};
-use super::node::Node;
-use super::{Plan, PlannerInput, ReadRequest};
+use super::{Plan, PlannerInput};
 use crate::figures::Figures;
-use crate::layout;
-use crate::operator::{ExecContext, Operator, Row, STEPS_PER_SEEK, Source, StatsTree, Work};
+use crate::operator::{ExecContext, Operator, Row, STEPS_PER_SEEK, Source, Work};
+use crate::plan::{Node, ReadRequest, Remembered, Shape, StatsTree, Trial, signature};
+use crate::records::Records;
 
 /// Rows that end a trial: a first batch.
 const TRIAL_ROWS_MAX: u64 = 101;
@@ -43,14 +42,6 @@ const INTERSECTION_MARGIN: u64 = 120;
 /// Before this many units there is nothing to win.
 const INTERSECTION_UNITS_MIN: u64 = TRIAL_ROWS_MAX;
 
-/// How a candidate did.
-#[derive(Debug, Clone)]
-pub struct Trial {
-    pub node: Arc<Node>,
-    pub stats: StatsTree,
-    pub score: f64,
-}
-
 struct Candidate {
     node: Arc<Node>,
     operator: Box<Operator>,
@@ -67,12 +58,8 @@ pub(super) fn choose(
     solutions: Vec<Node>,
     snapshot: &Snapshot,
 ) -> Result<Plan> {
-    let source = Source {
-        collection: input.id,
-        snapshot,
-        allow_disk_use: request.allow_disk_use,
-        behind: input.behind,
-    };
+    let records = Records::new(input.home, snapshot).through(input.behind);
+    let source = Source { records, allow_disk_use: request.allow_disk_use };
     let rows_max = request.limit.map_or(TRIAL_ROWS_MAX, |limit| limit.clamp(1, TRIAL_ROWS_MAX));
     let shape = Shape::of(&request);
     let signatures: Vec<String> = solutions.iter().map(signature).collect();
@@ -90,7 +77,7 @@ pub(super) fn choose(
         input.cache.forget(&shape);
     }
     let mut candidates: Vec<Candidate> = nodes.iter().map(|node| Candidate::new(node, &source)).collect();
-    let records = snapshot.counter(&layout::counter_key(input.id))?.count;
+    let records = input.home.counts(snapshot)?.count;
     let part = (records.max(0) as f64 * TRIAL_COLLECTION_PART) as u64;
     run_trial(&mut candidates, rows_max, part.max(TRIAL_WORKS_MIN), &mut context)?;
     let trials: Vec<Trial> = candidates.iter().map(Candidate::report).collect();
@@ -140,7 +127,7 @@ fn plan_of(
     trials: Vec<Trial>,
 ) -> Plan {
     Plan {
-        collection: input.id,
+        home: input.home,
         root: winner.node,
         request,
         rejected,
@@ -208,7 +195,7 @@ fn run_trial(
 }
 
 impl Candidate {
-    fn new(node: &Arc<Node>, source: &Source<'_>) -> Candidate {
+    fn new(node: &Arc<Node>, source: &Source) -> Candidate {
         Candidate {
             node: node.clone(),
             operator: Box::new(Operator::new(node, source)),

@@ -16,36 +16,14 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{CommitTime, Durability, Snapshot, Space, Store};
 use parking_lot::Mutex;
 
+pub(crate) use retry::encode_committed;
 pub use retry::{Retry, Statements};
-pub use transaction::{ActiveTransaction, Committed};
+pub use transaction::ActiveTransaction;
 
-use crate::engine::Engine;
+pub use crate::ids::SessionId;
+
 use crate::layout;
 use crate::limits;
-
-/// The `id` of an `lsid`: a UUID the client chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(pub [u8; 16]);
-
-impl SessionId {
-    pub(crate) fn meta_key(self) -> [u8; 17] {
-        let mut key = [layout::SESSION_TAG; 17];
-        key[1..].copy_from_slice(&self.0);
-        key
-    }
-}
-
-impl std::fmt::Display for SessionId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (index, byte) in self.0.iter().enumerate() {
-            if matches!(index, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
 
 #[derive(Debug)]
 pub struct Session {
@@ -299,7 +277,7 @@ pub struct Sessions {
 
 impl Sessions {
     /// The session of that id, made or read back where it is not in memory.
-    pub fn get(&self, engine: &Engine, id: SessionId) -> Result<Arc<Session>> {
+    pub fn get(&self, store: &Store, id: SessionId) -> Result<Arc<Session>> {
         let mut sessions = self.sessions.lock();
         if let Some(session) = sessions.get(&id) {
             *session.last_use.lock() = Instant::now();
@@ -311,7 +289,7 @@ impl Sessions {
                 "Unable to add session into the cache because the number of active sessions is too high",
             ));
         }
-        let state = match engine.store.latest(Space::Meta, &id.meta_key())? {
+        let state = match store.latest(Space::Meta, &layout::session_key(id))? {
             Some(record) => retry::decode_state(&record)?,
             None => State::default(),
         };
@@ -331,16 +309,15 @@ impl Sessions {
         self.sessions.lock().keys().copied().collect()
     }
 
-    /// Ends a session: its transaction is aborted, its cursors closed. Waits for the operation it runs.
+    /// Ends a session: its transaction is aborted. Waits for the operation it runs.
     ///
     /// What its retries must be answered stays on disk.
-    pub fn end(&self, engine: &Engine, id: SessionId) {
+    pub(crate) fn end(&self, id: SessionId) {
         let session = self.sessions.lock().get(&id).cloned();
         if let Some(session) = session {
             abort_open(&mut session.state.lock());
             self.remove_unused(session);
         }
-        engine.cursors.close_of_session(id);
     }
 
     /// Takes a session off the list, unless somebody else has it in hand: two of one id would let a write
@@ -364,9 +341,10 @@ impl Sessions {
         }
     }
 
-    /// Aborts transactions past their lifetime. One whose statement is running is left for the next
+    /// Aborts transactions past their lifetime, and says which. One whose statement is running is left for the next
     /// look.
-    pub fn end_overdue_transactions(&self, engine: &Engine, now: Instant) {
+    pub(crate) fn end_overdue_transactions(&self, now: Instant) -> Vec<(SessionId, i64)> {
+        let mut ended = Vec::new();
         let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
         for session in sessions {
             let Some(mut state) = session.state.try_lock() else { continue };
@@ -374,10 +352,10 @@ impl Sessions {
                 && now.duration_since(transaction.started) > limits::TRANSACTION_LIFETIME
             {
                 state.progress = Progress::Aborted;
-                engine.metrics.transactions_aborted.add(1);
-                engine.cursors.close_of_transaction(session.id, number);
+                ended.push((session.id, number));
             }
         }
+        ended
     }
 
     /// Notes the sessions that a former run left on disk: they have as long as any to come back.
@@ -392,9 +370,9 @@ impl Sessions {
         Ok(())
     }
 
-    /// Forgets sessions past their idle time, in memory and on disk. One whose operation still runs is not
-    /// idle, however long ago it began.
-    pub fn forget_idle(&self, engine: &Engine, now: Instant) {
+    /// Forgets sessions past their idle time, and says which were in memory. One whose operation still runs is not idle,
+    /// however long ago it began. [`Sessions::forget_stored`] removes their records.
+    pub(crate) fn forget_idle(&self, now: Instant) -> Vec<SessionId> {
         let idle: Vec<Arc<Session>> = {
             let sessions = self.sessions.lock();
             let overdue =
@@ -409,26 +387,27 @@ impl Sessions {
                 None => continue,
             }
             if self.remove_unused(session) {
-                engine.cursors.close_of_session(id);
                 gone.push(id);
             }
         }
+        gone
+    }
+
+    /// The sessions of a former run that have not come back in time.
+    pub(crate) fn take_stored_idle(&self, now: Instant) -> Vec<SessionId> {
         let overdue =
             |stored: &mut (Instant, Vec<SessionId>)| now.duration_since(stored.0) > limits::SESSION_IDLE;
-        gone.extend(self.stored.lock().take_if(overdue).into_iter().flat_map(|(_, stored)| stored));
-        if let Err(error) = self.forget_stored(engine, &gone) {
-            tracing::warn!(%error, "could not forget idle sessions");
-        }
+        self.stored.lock().take_if(overdue).map(|(_, stored)| stored).unwrap_or_default()
     }
 
     /// Removes the records of sessions, unless they are in use again.
-    fn forget_stored(&self, engine: &Engine, gone: &[SessionId]) -> Result<()> {
+    pub(crate) fn forget_stored(&self, store: &Store, gone: &[SessionId]) -> Result<()> {
         for gone in gone.chunks(FORGOTTEN_PER_COMMIT) {
-            let mut transaction = engine.store.begin();
+            let mut transaction = store.begin();
             // Queued under the lock: whoever comes back is behind it, and its records are too.
             let sessions = self.sessions.lock();
             for id in gone.iter().filter(|id| !sessions.contains_key(id)) {
-                transaction.delete(Space::Meta, &id.meta_key());
+                transaction.delete(Space::Meta, &layout::session_key(*id));
             }
             let queued = transaction.enqueue(Durability::Relaxed)?;
             drop(sessions);

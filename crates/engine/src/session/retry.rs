@@ -5,6 +5,7 @@ use kilim_error::{Error, Result, StorageError};
 use kilim_storage::{Space, Transaction};
 
 use super::{Progress, SessionId, State};
+use crate::layout;
 
 /// A retryable write in progress.
 #[derive(Debug, Clone)]
@@ -57,7 +58,7 @@ impl Retry {
     /// Writes what is remembered, in the transaction that makes it true. Once a batch, for the record grows
     /// with the statements.
     pub fn save(&self, transaction: &mut Transaction) {
-        transaction.put(Space::Meta, self.id.meta_key().to_vec(), self.encode().into_bytes());
+        transaction.put(Space::Meta, layout::session_key(self.id).to_vec(), self.encode().into_bytes());
     }
 
     fn encode(&self) -> Document {
@@ -72,7 +73,7 @@ impl Retry {
 }
 
 /// The record of a committed transaction: a second commitTransaction answers the same.
-pub(super) fn encode_committed(number: i64) -> Document {
+pub(crate) fn encode_committed(number: i64) -> Document {
     doc! {"number": number, "committed": true}
 }
 

@@ -6,17 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{CommitTime, Durability, Space, Transaction};
+use kilim_storage::Transaction;
 use parking_lot::{ArcRwLockReadGuard, RawRwLock};
 
-use super::{SessionId, retry};
-use crate::catalog::{Collection, CollectionId};
-use crate::engine::Engine;
+use crate::catalog::Collection;
+use crate::ids::CollectionId;
 use crate::limits;
-use crate::maintenance::{Caused, Deferred, carry_deferred};
-use crate::namespace::Namespace;
-use crate::operation::Operation;
-use crate::write::Unit;
+use crate::maintenance::Deferred;
 
 pub struct ActiveTransaction {
     pub storage: Transaction,
@@ -24,7 +20,7 @@ pub struct ActiveTransaction {
     /// Collections made inside; others see them after the commit.
     pub created: Vec<Arc<Collection>>,
     /// Schema changes of these collections wait until the transaction ends.
-    held: Vec<(CollectionId, ArcRwLockReadGuard<RawRwLock, ()>)>,
+    pub(crate) held: Vec<(CollectionId, ArcRwLockReadGuard<RawRwLock, ()>)>,
     /// What maintenance does at the commit.
     pub(crate) deferred: Vec<Deferred>,
     charge: Charge,
@@ -55,14 +51,6 @@ impl Drop for Charge {
     }
 }
 
-/// A transaction's end.
-#[derive(Debug)]
-pub struct Committed {
-    pub time: CommitTime,
-    /// What maintenance did at the commit.
-    pub caused: Caused,
-}
-
 impl ActiveTransaction {
     pub fn new(storage: Transaction) -> ActiveTransaction {
         ActiveTransaction {
@@ -75,34 +63,9 @@ impl ActiveTransaction {
         }
     }
 
-    /// The collection as this transaction sees it, held until it ends.
-    pub fn collection(&mut self, engine: &Engine, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
-        if let Some(created) = self.created.iter().find(|collection| collection.namespace == *namespace) {
-            return Ok(Some(created.clone()));
-        }
-        loop {
-            let Some(collection) = engine.collection(namespace) else { return Ok(None) };
-            if self.held.iter().any(|(id, _)| *id == collection.id) {
-                return Ok(Some(collection));
-            }
-            let Some(guard) = collection.shared.lock.try_read_arc_for(limits::TRANSACTION_LOCK_WAIT) else {
-                return Err(Error::user(
-                    ErrorCode::LockTimeout,
-                    format!(
-                        "Unable to acquire a lock on '{namespace}' within {}ms.",
-                        limits::TRANSACTION_LOCK_WAIT.as_millis()
-                    ),
-                ));
-            };
-            // A schema change may have ended while we waited: look again, and hold what is there now.
-            if engine.collection(namespace).is_some_and(|now| now.id == collection.id) {
-                self.held.push((collection.id, guard));
-            }
-        }
-    }
-
-    /// Called after each document that is written, and after each statement.
-    pub fn check_limits(&mut self, engine: &Engine) -> Result<()> {
+    /// Called after each document that is written, and after each statement. `all` counts what all open transactions
+    /// hold.
+    pub fn check_limits(&mut self, all: &Arc<AtomicUsize>) -> Result<()> {
         if self.started.elapsed() > limits::TRANSACTION_LIFETIME {
             return Err(Error::user(
                 ErrorCode::TransactionExceededLifetimeLimitSeconds,
@@ -110,7 +73,7 @@ impl ActiveTransaction {
             ));
         }
         let bytes = self.storage.overlay_bytes();
-        let held = self.charge.set(&engine.sessions.transaction_bytes, bytes);
+        let held = self.charge.set(all, bytes);
         if held > limits::TRANSACTIONS_BYTES_MAX && bytes > limits::TRANSACTION_BYTES_SPARED {
             // Others will end: drivers try the whole transaction again, as after a conflict.
             return Err(Error::Conflict("open transactions hold too much memory"));
@@ -125,36 +88,6 @@ impl ActiveTransaction {
             ));
         }
         Ok(())
-    }
-
-    /// Commits everything, or nothing. The session's record goes along, so that a repeated commit can
-    /// be answered after a restart.
-    pub fn commit(
-        self: Box<Self>,
-        engine: &Engine,
-        operation: Arc<Operation>,
-        id: SessionId,
-        number: i64,
-        durability: Durability,
-    ) -> Result<Committed> {
-        let mut unit = Unit::in_transaction(engine, operation, self);
-        carry_deferred(&mut unit)?;
-        let caused = std::mem::take(&mut unit.caused);
-        let committed = |time| Committed { time, caused };
-        let Some(transaction) = unit.into_transaction() else {
-            return Err(Error::bug("a transaction's unit lost it"));
-        };
-        let ActiveTransaction { mut storage, created, held, .. } = *transaction;
-        if storage.is_empty() {
-            return Ok(committed(engine.store.last_commit_time()));
-        }
-        storage.put(Space::Meta, id.meta_key().to_vec(), retry::encode_committed(number).into_bytes());
-        if created.is_empty() {
-            let ticket = storage.enqueue(durability)?;
-            drop(held);
-            return ticket.wait().map(committed);
-        }
-        engine.commit_created(storage, created, durability).map(committed)
     }
 }
 

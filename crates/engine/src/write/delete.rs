@@ -6,12 +6,12 @@ use kilim_collation::Collation;
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 
-use super::done::deleted;
+use super::done::{answered, deleted};
 use super::door;
-use super::unit::Unit;
 use super::update::{Candidates, change_record, matching};
 use crate::namespace::Namespace;
-use crate::planner::Hint;
+use crate::plan::Hint;
+use crate::unit::Unit;
 
 pub struct DeleteRequest {
     pub filter: Arc<Filter>,
@@ -25,7 +25,7 @@ pub struct DeleteRequest {
 
 /// Gives back how many were removed.
 pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteRequest) -> Result<u64> {
-    if let Some(done) = unit.answered(request.statement) {
+    if let Some(done) = answered(unit, request.statement) {
         return Ok(done.as_delete());
     }
     let read = matching(&request.filter, None, request.hint.as_ref(), &request.collation);

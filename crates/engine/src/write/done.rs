@@ -10,6 +10,7 @@ use kilim_error::{Error, Result};
 
 use super::find_and_modify::{Modification, Modified};
 use super::update::UpdateOutcome;
+use crate::unit::Unit;
 
 /// The code of an update that meets another kind of write. It ends the command.
 pub(super) const INCOMPATIBLE_UPDATE: i32 = 40_638;
@@ -39,6 +40,11 @@ impl Kind {
             Kind::Delete => "d",
         }
     }
+}
+
+/// What a statement answered, if this is its retry.
+pub(super) fn answered(unit: &mut Unit<'_>, statement: i32) -> Option<Done> {
+    unit.answered(statement).map(Done::decode)
 }
 
 /// Adds to an entry what kind of write it was.

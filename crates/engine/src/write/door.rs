@@ -10,15 +10,13 @@ use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Space;
 
-use super::duplicate::duplicate_key;
-use super::unit::Unit;
-use crate::capped;
+use super::capped;
+use super::validity::check_valid;
 use crate::catalog::{Collection, RecordId};
-use crate::index::{Index, KeySet, keys_of};
-use crate::layout;
-use crate::limits;
+use crate::index::{Index, KeySet, duplicate_key, index_entry, keys_of};
 use crate::maintenance::{self, carry};
-use crate::validation::check_valid;
+use crate::unit::Unit;
+use crate::{layout, limits, records};
 
 /// A document before its change.
 #[derive(Clone, Copy)]
@@ -155,7 +153,7 @@ pub(crate) fn put_new(
     }
     touch_building(collection, record, Some(document))?;
 
-    put_record(unit, collection, record, document);
+    records::put(unit.transaction(), collection.home(), record.into(), document);
     let transaction = unit.transaction();
     let mut inserted = 0;
     for (index, keys) in collection.indexes.iter().zip(&entries) {
@@ -197,7 +195,7 @@ pub(crate) fn put_changed(
     }
     touch_building(collection, record, Some(after))?;
 
-    put_record(unit, collection, record, after);
+    records::put(unit.transaction(), collection.home(), record.into(), after);
     let transaction = unit.transaction();
     let (mut inserted, mut deleted) = (0, 0);
     for (index, old, new) in &changes {
@@ -243,7 +241,7 @@ pub(crate) fn put_removed(
             deleted += 1;
         }
     }
-    transaction.delete(Space::Records, &layout::record_key(collection.id, record));
+    records::remove(transaction, collection.home(), record.into());
     transaction.add(&layout::counter_key(collection.id), -1, -(before.as_bytes().len() as i64));
     unit.figures.keys_deleted += deleted;
     unit.engine.metrics.documents_deleted.add(1);
@@ -310,15 +308,6 @@ fn touch_building(collection: &Collection, record: RecordId, after: Option<RawDo
     Ok(())
 }
 
-fn put_record(unit: &mut Unit<'_>, collection: &Collection, record: RecordId, document: RawDocument<'_>) {
-    let stored = collection.shape.to_stored(document);
-    let mut value = Vec::with_capacity(layout::STAMP_BYTES + stored.len());
-    value.extend_from_slice(&[0; layout::STAMP_BYTES]);
-    value.extend_from_slice(&stored);
-    let key = layout::record_key(collection.id, record).to_vec();
-    unit.transaction().put(Space::Records, key, value);
-}
-
 fn put_entry(
     transaction: &mut kilim_storage::Transaction,
     index: &Index,
@@ -328,23 +317,6 @@ fn put_entry(
 ) {
     let (entry, value) = index_entry(index, key, type_bits, record);
     transaction.put(Space::Index, entry, value);
-}
-
-/// An index entry as stored: unique indexes keep the record id in the value, others in the key.
-pub(crate) fn index_entry(
-    index: &Index,
-    key: &[u8],
-    type_bits: &[u8],
-    record: RecordId,
-) -> (Vec<u8>, Vec<u8>) {
-    if index.spec.unique {
-        let mut value = Vec::with_capacity(8 + type_bits.len());
-        value.extend_from_slice(&record.0.to_be_bytes());
-        value.extend_from_slice(type_bits);
-        (layout::unique_entry(index.id, key), value)
-    } else {
-        (layout::plain_entry(index.id, key, record), type_bits.to_vec())
-    }
 }
 
 fn delete_entry(transaction: &mut kilim_storage::Transaction, index: &Index, key: &[u8], record: RecordId) {

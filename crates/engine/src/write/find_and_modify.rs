@@ -6,15 +6,15 @@ use kilim_bson::{Document, Value, doc};
 use kilim_error::{Error, Result};
 use kilim_query::sort::Sort;
 
-use super::done::{Kind, of_kind};
+use super::done::{Kind, answered, of_kind};
 use super::door;
-use super::unit::Unit;
 use super::update::{
     Candidates, Images, UpdateRequest, UpsertRace, apply_update, change_record, check_maintained, insert_new,
     matching, new_document,
 };
 use crate::namespace::Namespace;
-use crate::planner::Keys;
+use crate::plan::Keys;
+use crate::unit::Unit;
 
 pub struct FindAndModifyRequest<'a> {
     /// Its filter, hint and statement serve removal too.
@@ -51,7 +51,7 @@ pub fn find_and_modify(
     namespace: &Namespace,
     request: &FindAndModifyRequest<'_>,
 ) -> Result<Modified> {
-    if let Some(done) = unit.answered(request.target.statement) {
+    if let Some(done) = answered(unit, request.target.statement) {
         return done.as_find_and_modify(request.modification, request.target.upsert);
     }
     if let Modification::Update { .. } = request.modification {

@@ -8,9 +8,9 @@ use kilim_query::update::check_id;
 
 use super::done::inserted;
 use super::door;
-use super::unit::Unit;
 use crate::limits;
 use crate::namespace::Namespace;
+use crate::unit::Unit;
 
 #[derive(Debug, Default)]
 pub struct InsertOutcome {

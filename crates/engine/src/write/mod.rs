@@ -2,29 +2,29 @@
 //!
 //! A statement (`insert`, `update`, `delete`, `find_and_modify`) finds its candidates by a plan, then
 //! for each: takes the record's intent, reads its newest version, matches again, and hands the change
-//! to the `door`, which writes record, index keys and counts. A [`Unit`] collects the changes and
+//! to the `door`, which writes record, index keys and counts. A [`Unit`](crate::unit::Unit) collects the changes and
 //! gives them to the commit queue in batches; a multi-statement transaction collects them until its end.
 
+mod capped;
+mod commit;
 mod delete;
 mod done;
 pub(crate) mod door;
-mod duplicate;
 mod find_and_modify;
 mod insert;
-mod unit;
+mod merge;
 mod update;
+mod validity;
 
+pub use commit::{Committed, commit};
 pub use delete::{DeleteRequest, delete};
 pub use find_and_modify::{FindAndModifyRequest, Modification, Modified, find_and_modify};
 pub use insert::{InsertOutcome, insert, prepare_insert};
-/// A document as messages print it.
-pub use kilim_query::text::document as shell_text;
-pub use unit::{Unit, not_in_transaction};
-pub(crate) use update::update_unchecked;
+pub use merge::{Circumstances, check_merge, default_collation, merge};
 pub use update::{UpdateOutcome, UpdateRequest, update};
 
-pub(crate) use door::{Before, index_entry};
-pub(crate) use duplicate::duplicate_key;
+pub(crate) use door::Before;
+pub(crate) use validity::check_valid;
 
 use kilim_error::{Error, ErrorCode};
 

@@ -10,16 +10,16 @@ use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::sort::Sort;
 use kilim_query::update::{Context, Update, check_id};
 
-use super::done::{Kind, of_kind};
+use super::done::{Kind, answered, of_kind};
 use super::door::{self, Before};
-use super::unit::Unit;
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::index::Index;
-use crate::layout;
-use crate::maintenance::{Sight, check_user_paths, see_newest};
+use crate::maintenance::{check_user_paths, see_newest};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor};
-use crate::planner::{Hint, ReadRequest};
+use crate::plan::{Hint, ReadRequest};
+use crate::records::Sight;
+use crate::unit::Unit;
 
 pub struct UpdateRequest<'a> {
     pub filter: Arc<Filter>,
@@ -54,7 +54,7 @@ pub fn update(
     namespace: &Namespace,
     request: &UpdateRequest<'_>,
 ) -> Result<UpdateOutcome> {
-    if let Some(done) = unit.answered(request.statement) {
+    if let Some(done) = answered(unit, request.statement) {
         return done.as_update();
     }
     check_maintained(unit, namespace, request.update)?;
@@ -210,11 +210,9 @@ pub(super) fn change_record<T>(
                 ));
             }
         };
-        let result = unit.lock_record(collection.id, found.record).and_then(|newest| {
+        let result = unit.lock_record(&collection, found.record.into()).and_then(|newest| {
             let Some(newest) = newest else { return Ok(None) };
-            // SAFETY: records hold documents that passed validation.
-            let stored = unsafe { RawDocument::from_validated(&newest[layout::STAMP_BYTES..]) };
-            let stored = collection.shape.to_logical(stored);
+            let stored = newest.document();
             let seen = match see_newest(unit, &collection.namespace, stored)? {
                 Sight::AsStored => None,
                 Sight::Other(seen) => Some(seen),
@@ -313,7 +311,7 @@ impl Candidates {
         let snapshot = unit.snapshot();
         let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
         let plan = crate::read::plan_collection(unit, &collection, read, &snapshot)?;
-        let executor = crate::operator::execute(plan, snapshot);
+        let executor = crate::planner::execute(plan, snapshot);
         Ok(Some(Candidates { collection: collection.id, executor }))
     }
 
@@ -323,7 +321,7 @@ impl Candidates {
         let found = self.executor.next_record(&mut context)?;
         let figures = context.figures;
         unit.figures.add(figures);
-        Ok(found.map(|row| Candidate { collection: self.collection, record: row.record, key: row.key }))
+        Ok(found.map(|row| Candidate { collection: self.collection, record: row.id.record, key: row.key }))
     }
 }
 

@@ -4,9 +4,9 @@ use std::ops::Bound;
 
 use kilim_bson::{Array, Document, RawDocument, RawValue, Value, doc};
 use kilim_collation::Collation;
+use kilim_engine::catalog::View;
 use kilim_engine::index::IndexSpec;
 use kilim_engine::layout;
-use kilim_engine::view::View;
 use kilim_engine::{Durability, Engine};
 use kilim_error::{Error, ErrorCode};
 use kilim_storage::{Direction, MemoryDisk, Space};

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawDocument, Writer, doc};
 use kilim_engine::cursor::{Batch, Cursor, Cursors, PutBack, Source};
+use kilim_engine::ids::SessionId;
 use kilim_engine::limits;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::planner::ReadRequest;
+use kilim_engine::plan::ReadRequest;
 use kilim_engine::read;
-use kilim_engine::session::SessionId;
-use kilim_engine::write::Unit;
+use kilim_engine::unit::Unit;
 use kilim_error::{ErrorCode, Result};
 
 use crate::support::{Db, everywhere, filter, ns, numbered, spec};
@@ -125,7 +125,7 @@ fn the_end_of_a_session_closes_its_cursors_in_use_or_not() {
     let (idle, in_use, others, nobodys) =
         (open_in(Some(session)), open_in(Some(session)), open_in(Some(SessionId([4; 16]))), open_in(None));
     let taken = cursors.take(in_use).unwrap();
-    db.engine.sessions.end(&db.engine, session);
+    db.engine.end_session(session);
     assert_eq!(cursors.put_back(in_use, taken), PutBack::Closed);
     for gone in [idle, in_use] {
         assert_eq!(cursors.take(gone).err().unwrap().code(), ErrorCode::CursorNotFound);

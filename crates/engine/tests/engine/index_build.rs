@@ -5,8 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use kilim_bson::doc;
-use kilim_engine::catalog::RecordId;
-use kilim_engine::index::IndexId;
+use kilim_engine::ids::{IndexId, RecordId};
 use kilim_engine::layout;
 use kilim_error::ErrorCode;
 use kilim_storage::{Direction, Durability, Space};

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use kilim_bson::doc;
-use kilim_engine::index::{Conversion, IndexSpec};
+use kilim_engine::ddl::Conversion;
+use kilim_engine::index::IndexSpec;
 use kilim_error::ErrorCode;
 
 use crate::support::{Db, everywhere, ns, numbered, spec, unique};

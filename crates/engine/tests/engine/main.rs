@@ -12,6 +12,7 @@ mod index_change;
 mod model;
 mod pattern;
 mod pattern_behind;
+mod pattern_chain;
 mod pattern_collections;
 mod pattern_copies;
 mod pattern_counts;

@@ -126,7 +126,7 @@ fn apply(state: &mut State, step: &Step) -> Expected {
 }
 
 /// Runs a write where it belongs.
-fn write(unit: &mut kilim_engine::write::Unit<'_>, step: &Step) -> kilim_error::Result<()> {
+fn write(unit: &mut kilim_engine::unit::Unit<'_>, step: &Step) -> kilim_error::Result<()> {
     match *step {
         Step::Insert { collection, id, a, array } => {
             let mut outcome = insert(unit, NAMES[collection], &[document(id, a, array)], true)?;

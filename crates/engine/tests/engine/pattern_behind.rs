@@ -5,6 +5,7 @@ mod groups;
 mod holders;
 mod jobs;
 mod readers;
+mod renames;
 mod writers;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::maintenance::Verification;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::planner::{Distinct, ReadRequest};
+use kilim_engine::plan::{Distinct, ReadRequest};
 use kilim_engine::read;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
@@ -97,12 +98,11 @@ fn kill_jobs(db: &Db) {
 fn stored_names(db: &Db) -> Vec<String> {
     let collection = db.engine.collection(&ns("orders")).unwrap();
     let snapshot = db.engine.store.snapshot();
-    let lower = kilim_engine::layout::record_key(collection.id, kilim_engine::catalog::RecordId(0));
-    let upper = kilim_engine::layout::record_key(collection.id, kilim_engine::catalog::RecordId(u64::MAX));
+    let (lower, upper) = (collection.id.0.to_be_bytes(), (collection.id.0 + 1).to_be_bytes());
     let scan = snapshot.scan(
         kilim_storage::Space::Records,
         std::ops::Bound::Included(&lower[..]),
-        std::ops::Bound::Included(&upper[..]),
+        std::ops::Bound::Excluded(&upper[..]),
         kilim_storage::Direction::Forward,
     );
     scan.map(|entry| {

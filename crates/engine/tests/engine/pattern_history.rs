@@ -7,15 +7,15 @@
 //! `cargo xtask histories --count 10000` runs many; a test run has a few.
 
 mod naive;
-mod world;
+pub mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kilim_engine::ids::SessionId;
 use kilim_engine::maintenance::PatternState;
-use kilim_engine::session::SessionId;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{MemoryDisk, Survivors};
 
@@ -149,8 +149,9 @@ fn write_for_a_while(db: &Db, seed: u64, writer: u8, turns: i32, numbers: &Atomi
             }
             1 | 2 => {
                 let mut transaction = db.transaction(writer, number);
-                let statements = 1 + dice.roll(4);
-                let mut run = || transaction.run(|unit| Statement::any(&mut dice).run(unit));
+                let (statements, in_chain) = (1 + dice.roll(4), dice.roll(2) == 0);
+                let any = if in_chain { Statement::in_chain } else { Statement::any };
+                let mut run = || transaction.run(|unit| any(&mut dice).run(unit));
                 let done = (0..statements).try_for_each(|_| run());
                 if !expect_fair(done, seed) {
                     count(&tally.conflicts);

@@ -1,7 +1,7 @@
 //! `$out` onto a collection that patterns concern: one commit, or refused with everything as it was.
 
 use kilim_bson::{Document, Value, doc};
-use kilim_engine::pipeline::out;
+use kilim_engine::ddl::out;
 use kilim_error::{ErrorCode, Result};
 use kilim_query::stage;
 

@@ -1,9 +1,9 @@
 //! Pipelines over snapshots, views among them: what they read, what they survive, what they hold in memory.
 
 use kilim_bson::{Array, Document, Value, doc};
+use kilim_engine::catalog::View;
 use kilim_engine::operator::ExecContext;
 use kilim_engine::pipeline::{Options, Reader, Step};
-use kilim_engine::view::View;
 use kilim_engine::{Engine, Namespace};
 use kilim_error::{ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};

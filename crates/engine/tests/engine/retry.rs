@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use kilim_bson::doc;
-use kilim_engine::session::SessionId;
-use kilim_engine::write::Unit;
+use kilim_engine::ids::SessionId;
+use kilim_engine::unit::Unit;
 use kilim_engine::{layout, limits};
 use kilim_error::{ErrorCode, Result};
 use kilim_storage::Space;
@@ -125,7 +125,7 @@ fn the_end_of_a_session_in_memory_does_not_forget_its_writes() {
     everywhere(|db| {
         db.insert("c", &numbered(0..3, |_| doc! {"n": 0}));
         db.run_numbered(SESSION, 1, |unit| increment(unit, 0..3)).unwrap();
-        db.engine.sessions.end(&db.engine, SESSION);
+        db.engine.end_session(SESSION);
         assert!(db.engine.sessions.list().is_empty());
         db.run_numbered(SESSION, 1, |unit| increment(unit, 0..3)).unwrap();
         assert_eq!(db.count("c", doc! {"n": 1}), 3);
@@ -135,22 +135,22 @@ fn the_end_of_a_session_in_memory_does_not_forget_its_writes() {
 #[test]
 fn a_session_in_use_is_not_idle_and_not_doubled() {
     let db = Db::memory();
-    let session = db.engine.sessions.get(&db.engine, SESSION).unwrap();
+    let session = db.engine.sessions.get(&db.engine.store, SESSION).unwrap();
     let running = session.check_out();
     let later = Instant::now() + limits::SESSION_IDLE + Duration::from_secs(1);
     // Returns at once although an operation of the session runs.
-    db.engine.sessions.forget_idle(&db.engine, later);
+    db.engine.forget_idle_sessions(later);
     assert_eq!(db.engine.sessions.list(), [SESSION]);
     std::thread::scope(|scope| {
-        let ending = scope.spawn(|| db.engine.sessions.end(&db.engine, SESSION));
+        let ending = scope.spawn(|| db.engine.end_session(SESSION));
         std::thread::sleep(Duration::from_millis(20));
-        let again = db.engine.sessions.get(&db.engine, SESSION).unwrap();
+        let again = db.engine.sessions.get(&db.engine.store, SESSION).unwrap();
         assert!(std::sync::Arc::ptr_eq(&session, &again), "a retry must wait for what it retries");
         drop(running);
         ending.join().unwrap();
     });
     drop(session);
-    db.engine.sessions.forget_idle(&db.engine, later);
+    db.engine.forget_idle_sessions(later);
     assert!(db.engine.sessions.list().is_empty());
 }
 
@@ -169,11 +169,11 @@ fn sessions_of_a_former_run_are_forgotten_in_time() {
         [SESSION, back].map(|id| snapshot.get(Space::Meta, &key(id)).unwrap().is_some())
     };
     let later = Instant::now() + limits::SESSION_IDLE + Duration::from_secs(1);
-    db.engine.sessions.forget_idle(&db.engine, Instant::now());
+    db.engine.forget_idle_sessions(Instant::now());
     assert_eq!(records(&db), [true, true]);
-    let in_use = db.engine.sessions.get(&db.engine, back).unwrap();
+    let in_use = db.engine.sessions.get(&db.engine.store, back).unwrap();
     let _running = in_use.check_out();
-    db.engine.sessions.forget_idle(&db.engine, later);
+    db.engine.forget_idle_sessions(later);
     assert_eq!(records(&db), [false, true]);
 }
 

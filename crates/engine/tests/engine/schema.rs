@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kilim_bson::{Array, Document, doc};
 use kilim_engine::Namespace;
-use kilim_engine::view::View;
+use kilim_engine::catalog::View;
 use kilim_error::ErrorCode;
 
 use crate::pattern_crash::at_every_commit;

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_engine::ids::SessionId;
 use kilim_engine::index::IndexSpec;
+use kilim_engine::jobs::validate;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::planner::{Hint, Purpose, ReadRequest};
-use kilim_engine::session::{Session, SessionId, TransactionNumber};
-use kilim_engine::validate::validate;
+use kilim_engine::plan::{Hint, Purpose, ReadRequest};
+use kilim_engine::session::{Session, TransactionNumber};
+use kilim_engine::unit::Unit;
 use kilim_engine::write::{
-    self, DeleteRequest, FindAndModifyRequest, InsertOutcome, Modification, Modified, Unit, UpdateOutcome,
+    self, DeleteRequest, FindAndModifyRequest, InsertOutcome, Modification, Modified, UpdateOutcome,
     UpdateRequest,
 };
 use kilim_engine::{Durability, Engine, EngineOptions, Namespace, StorageOptions, read};
@@ -132,7 +134,7 @@ impl Db {
         number: i64,
         command: impl FnOnce(&mut Unit<'_>) -> Result<T>,
     ) -> Result<T> {
-        let session = self.engine.sessions.get(&self.engine, session)?;
+        let session = self.engine.sessions.get(&self.engine.store, session)?;
         let mut state = session.check_out();
         let retry = state.begin_retryable(session.id, number)?;
         self.run(|unit| {
@@ -233,7 +235,7 @@ impl Db {
     }
 
     pub fn session(&self, id: u8) -> Arc<Session> {
-        self.engine.sessions.get(&self.engine, SessionId([id; 16])).unwrap()
+        self.engine.sessions.get(&self.engine.store, SessionId([id; 16])).unwrap()
     }
 
     /// A transaction that begins with its first statement.
@@ -296,7 +298,7 @@ impl Transaction<'_> {
         let Ok(transaction) = state.take_for_commit(self.session.id, self.number)? else { return Ok(()) };
         let operation = Arc::clone(&engine.operations.start(1));
         let committed =
-            transaction.commit(engine, operation, self.session.id, self.number, Durability::Relaxed)?;
+            write::commit(transaction, engine, operation, self.session.id, self.number, Durability::Relaxed)?;
         state.committed(committed.time);
         Ok(())
     }

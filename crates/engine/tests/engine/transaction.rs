@@ -192,7 +192,7 @@ fn two_transactions_on_one_document_conflict_and_an_abort_lets_go() {
     });
 }
 
-fn add_index(unit: &mut kilim_engine::write::Unit<'_>, collection: &str, key: Document) {
+fn add_index(unit: &mut kilim_engine::unit::Unit<'_>, collection: &str, key: Document) {
     let id = unit.engine.next_index_id();
     let added = unit.change_created(&ns(collection), |collection| {
         let index = Index {
@@ -270,10 +270,10 @@ fn an_overdue_transaction_is_ended_and_lets_go() {
     db.insert("c", &[doc! {"_id": 1, "n": 0}]);
     let mut transaction = db.transaction(1, 1);
     transaction.update("c", doc! {"_id": 1}, doc! {"$inc": {"n": 1}}).unwrap();
-    db.engine.sessions.end_overdue_transactions(&db.engine, Instant::now());
+    db.engine.end_overdue_transactions(Instant::now());
     assert_eq!(transaction.count("c", doc! {"n": 1}).unwrap(), 1);
     let later = Instant::now() + limits::TRANSACTION_LIFETIME + Duration::from_secs(1);
-    db.engine.sessions.end_overdue_transactions(&db.engine, later);
+    db.engine.end_overdue_transactions(later);
     db.update("c", doc! {"_id": 1}, doc! {"$inc": {"n": 5}}).unwrap();
     assert_eq!(transaction.find("c", doc! {}).unwrap_err().code(), ErrorCode::NoSuchTransaction);
     assert_eq!(number(&db.find("c", doc! {})[0], "n"), 5);
@@ -297,7 +297,7 @@ fn the_end_of_a_session_aborts_its_transaction() {
         db.insert("c", &[doc! {"_id": 1, "n": 0}]);
         let mut transaction = db.transaction(1, 1);
         transaction.update("c", doc! {"_id": 1}, doc! {"$inc": {"n": 1}}).unwrap();
-        db.engine.sessions.end(&db.engine, db.session(1).id);
+        db.engine.end_session(db.session(1).id);
         db.update("c", doc! {"_id": 1}, doc! {"$inc": {"n": 5}}).unwrap();
         assert!(transaction.commit().is_err());
         assert_eq!(number(&db.find("c", doc! {})[0], "n"), 5);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use kilim_bson::{Document, doc};
-use kilim_engine::write::Unit;
+use kilim_engine::unit::Unit;
 use kilim_error::ErrorCode;
 
 use crate::support::{

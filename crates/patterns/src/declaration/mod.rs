@@ -3,18 +3,15 @@
 //! A declaration is parsed from the fields of `createPattern`, checked as far as one can without looking at data,
 //! and stored as it was given. What it means is for the kinds to say; here is what it says.
 
-mod argument;
-mod computed;
-mod extended_reference;
 mod options;
-mod subset;
+
+use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 
-use crate::derived::Derived;
-use crate::reference::Reference;
-use crate::rollup::{Rollup, WhenNotMatched};
+use crate::argument;
+use crate::kind::{KINDS, KINDS_TO_COME, Kind};
 
 pub use options::{Backfill, Mode, OnUserWrite, Options, Scrub, WhenBehind, WhileBuilding};
 
@@ -29,32 +26,9 @@ pub struct Declaration {
     pub kind_name: &'static str,
     /// The kind's document as it was given.
     pub spec: Document,
-    pub kind: Kind,
+    pub kind: Arc<dyn Kind>,
     pub options: Options,
 }
-
-/// What a pattern does.
-#[derive(Debug, Clone)]
-pub enum Kind {
-    /// Copies fields of the documents that a document refers to.
-    Reference(Reference),
-    /// Keeps groups of another collection's documents merged into their parents.
-    Rollup(Rollup),
-    /// Computes fields from others of the same document.
-    Derived(Derived),
-}
-
-type Parse = fn(RawDocument<'_>) -> Result<Kind>;
-
-/// The kinds by the names they are declared with.
-const KINDS: [(&str, Parse); 3] = [
-    ("extendedReference", extended_reference::parse),
-    ("computed", computed::parse),
-    ("subset", subset::parse),
-];
-
-/// Kinds that are declared the same way and not there yet.
-const KINDS_TO_COME: [&str; 6] = ["bucket", "outlier", "polymorphic", "attribute", "tree", "schemaVersion"];
 
 impl Declaration {
     /// Parses the fields of `createPattern` behind the target's name.
@@ -85,31 +59,8 @@ impl Declaration {
         };
         let Some((kind_name, spec, kind)) = kind else { return Err(one_kind()) };
         let made = Declaration { target: target.into(), name: name.into(), kind_name, spec, kind, options };
-        made.check_mode()?;
+        made.kind.check_options(&made.options)?;
         Ok(made)
-    }
-
-    /// Refuses to be late where that cannot be, or could not be hidden from readers.
-    fn check_mode(&self) -> Result<()> {
-        let refused = |message: &str| Err(Error::user(ErrorCode::BadValue, message));
-        if self.options.mode == Mode::Sync {
-            return Ok(());
-        }
-        match &self.kind {
-            Kind::Derived(_) => refused(
-                "mode: \"async\" is not for fields of the same document, which cost no further write: leave it out",
-            ),
-            Kind::Rollup(rollup)
-                if rollup.when_not_matched == WhenNotMatched::Insert
-                    && self.options.when_behind == WhenBehind::Patch =>
-            {
-                refused(
-                    "mode: \"async\" with whenNotMatched: \"insert\" needs whenBehind: \"serve\": a document that is \
-                     not there yet cannot be shown",
-                )
-            }
-            _ => Ok(()),
-        }
     }
 
     /// The declaration with changes merged in: options by their names, the kind's document field by field.
@@ -137,8 +88,7 @@ impl Declaration {
 
     /// Whether both want the same of the data that is there.
     pub fn maintains_alike(&self, other: &Declaration) -> bool {
-        // What becomes of writes to come.
-        let counts = |name: &str| name != "onMissing";
+        let counts = |name: &str| self.kind.is_about_data(name);
         let spec = |of: &Declaration| -> Document {
             let fields = of.spec.iter().filter(|(name, _)| counts(name));
             fields.map(|(name, value)| (name, value.to_value())).collect()
@@ -158,20 +108,12 @@ impl Declaration {
 
     /// The source collection; none for a pattern within one document.
     pub fn source(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Reference(reference) => Some(&reference.from),
-            Kind::Rollup(rollup) => Some(&rollup.from),
-            Kind::Derived(_) => None,
-        }
+        self.kind.source()
     }
 
     /// The paths of the target that belong to the pattern.
     pub fn maintained_paths(&self) -> Vec<Box<str>> {
-        match &self.kind {
-            Kind::Reference(reference) => reference.maintained_paths(),
-            Kind::Rollup(rollup) => rollup.maintained_paths(),
-            Kind::Derived(derived) => derived.maintained_paths(),
-        }
+        self.kind.maintained_paths()
     }
 
     /// The definition as a document, from which [`Declaration::restore`] makes it again.

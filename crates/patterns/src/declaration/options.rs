@@ -3,7 +3,7 @@
 use kilim_bson::{Document, Path, RawValue, doc};
 use kilim_error::Result;
 
-use super::argument;
+use crate::argument;
 
 const PLACE: &str = "createPattern";
 

@@ -5,7 +5,9 @@
 //! their groups and puts those that it gives now in. Sums take rows out exactly; what an accumulator that
 //! only keeps the best of its rows loses, it cannot know again: then the group is read anew.
 
+mod kind;
 mod merge;
+mod parse;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -14,16 +16,17 @@ mod walk;
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, compare, encode_value};
+use kilim_bson::{Document, RawDocument, RawValue, Value, compare};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::accumulator::Kind;
 use kilim_query::expression::{Bindings, Dependencies, Env};
 use kilim_query::stage::{Behaviour, Cut, Found, Group, Stage, Unwind};
 
+use crate::effect::key_bytes;
 use crate::path::{Names, names};
 
+pub(crate) use parse::Parts;
 pub use state::{GroupState, Outcome};
-pub use upkeep::Upkeep;
 pub use walk::{Refill, Walk};
 
 #[derive(Debug, Clone)]
@@ -32,7 +35,7 @@ pub struct Rollup {
     pub from: Box<str>,
     /// The parent's field that equals a group's `_id`.
     pub on: Box<str>,
-    pub when_not_matched: WhenNotMatched,
+    when_not_matched: WhenNotMatched,
     /// Stages before the group, each of one document.
     pub(crate) before: Vec<Stage>,
     pub(crate) group: Arc<Group>,
@@ -133,17 +136,13 @@ impl Rollup {
         }
     }
 
-    pub fn maintained_paths(&self) -> Vec<Box<str>> {
-        self.outputs.iter().map(|(_, path)| path.clone()).collect()
-    }
-
     /// The child's field by which a group's children are found; none where the key is computed.
     pub fn key_field(&self) -> Option<&str> {
         self.key_field.as_deref()
     }
 
     /// The indexes that find a group's children: all of them, or first those that an accumulator keeps.
-    pub fn supporting_indexes(&self) -> Vec<Document> {
+    fn supporting_indexes(&self) -> Vec<Document> {
         let Some(key) = self.key_field() else { return Vec::new() };
         let mut walks: Vec<&Walk> = self.walks.iter().flatten().collect();
         // One that begins with another's parts serves both, except where children have to come as they came.
@@ -169,12 +168,12 @@ impl Rollup {
 
     /// Whether children are looked for in the order in which they came, which an index over more than the key does not
     /// tell.
-    pub fn walks_as_they_came(&self) -> bool {
+    fn walks_as_they_came(&self) -> bool {
         self.walks.iter().flatten().any(|walk| walk.order.is_empty())
     }
 
     /// What it reads of a child.
-    pub fn needed_paths(&self) -> Option<Vec<Box<str>>> {
+    fn needed_paths(&self) -> Option<Vec<Box<str>>> {
         let mut needed = Dependencies::default();
         for stage in &self.before {
             let behaviour = stage.behaviour();
@@ -185,7 +184,7 @@ impl Rollup {
     }
 
     /// The rows that a child gives.
-    pub fn rows(&self, child: RawDocument<'_>) -> Result<Vec<Row>> {
+    pub(crate) fn rows(&self, child: RawDocument<'_>) -> Result<Vec<Row>> {
         if self.keeps_shape() {
             return Ok(match self.passes(child)? {
                 true => vec![self.row(child, child.to_document())?],
@@ -203,11 +202,16 @@ impl Rollup {
         documents.into_iter().map(|document| self.row(child, document)).collect()
     }
 
+    /// The rows of a child, where there is one. One that a stage fails on gives none: its write was possible before.
+    pub fn rows_of(&self, child: Option<RawDocument<'_>>) -> Vec<Row> {
+        child.and_then(|child| self.rows(child).ok()).unwrap_or_default()
+    }
+
     /// The keys of the groups that a child's rows are in, as bytes.
     pub fn groups_of(&self, child: RawDocument<'_>) -> Result<Vec<Vec<u8>>> {
         if self.keeps_shape() {
             return Ok(match self.passes(child)? {
-                true => vec![Rollup::key_bytes(self.key_of(child)?.as_raw())],
+                true => vec![key_bytes(self.key_of(child)?.as_raw())],
                 false => Vec::new(),
             });
         }
@@ -234,7 +238,7 @@ impl Rollup {
         let key = self.key_of(document.as_raw())?;
         let child = child.get("_id").map_or(Value::Null, RawValue::to_value);
         // Of the key as a parent has it: a group is found from either side.
-        let key_bytes = Rollup::key_bytes(key.as_raw());
+        let key_bytes = key_bytes(key.as_raw());
         Ok(Row { key, key_bytes, child, document })
     }
 
@@ -246,7 +250,7 @@ impl Rollup {
     }
 
     /// Whether two children give the same rows, as far as accumulators look.
-    pub fn same_rows(&self, left: &[Row], right: &[Row]) -> Result<bool> {
+    fn same_rows(&self, left: &[Row], right: &[Row]) -> Result<bool> {
         if left.len() != right.len() {
             return Ok(false);
         }
@@ -283,13 +287,6 @@ impl Rollup {
             }
         }
         Ok(())
-    }
-
-    /// The bytes of a group's key.
-    pub fn key_bytes(key: RawValue<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        encode_value(&mut bytes, key, false);
-        bytes
     }
 }
 

@@ -5,13 +5,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{GroupState, Outcome, Rollup, Row};
-use crate::declaration::{Declaration, Kind};
+use crate::declaration::Declaration;
+use crate::effect::key_bytes;
 
 fn rollup(fields: Document) -> Rollup {
-    match Declaration::parse("products", fields.as_raw()).unwrap().kind {
-        Kind::Rollup(rollup) => rollup,
-        other => panic!("{other:?}"),
-    }
+    Declaration::parse("products", fields.as_raw()).unwrap().kind.rollup().unwrap().clone()
 }
 
 fn stats() -> Rollup {
@@ -57,8 +55,8 @@ fn review(random: &mut StdRng, id: i32) -> Document {
 
 fn from_scratch(rollup: &Rollup, key: RawValue<'_>, reviews: &[Document]) -> GroupState {
     let rows: Vec<Row> = reviews.iter().flat_map(|review| rollup.rows(review.as_raw()).unwrap()).collect();
-    let key_bytes = Rollup::key_bytes(key);
-    rollup.group_of(key, rows.iter().filter(|row| row.key_bytes == key_bytes)).unwrap()
+    let bytes = key_bytes(key);
+    rollup.group_of(key, rows.iter().filter(|row| row.key_bytes == bytes)).unwrap()
 }
 
 /// Accumulators that keep a few of their rows, with ties of all sorts.
@@ -104,8 +102,8 @@ fn refill(rollup: &Rollup, key: &Value, group: &mut GroupState, part: usize, rev
     let mut looked = 0;
     'walk: for (_, came, review) in walked {
         for row in rollup.rows(review.as_raw()).unwrap() {
-            looked += usize::from(row.key_bytes == Rollup::key_bytes(key.as_raw()));
-            if row.key_bytes == Rollup::key_bytes(key.as_raw()) && refill.offer(came, row).unwrap() {
+            looked += usize::from(row.key_bytes == key_bytes(key.as_raw()));
+            if row.key_bytes == key_bytes(key.as_raw()) && refill.offer(came, row).unwrap() {
                 break 'walk;
             }
         }
@@ -190,7 +188,7 @@ fn check_histories(rollup: &Rollup) -> (usize, usize, bool) {
             let (out, into) = (rows(&before), rows(&after));
             for (key, group) in keys.iter().zip(&mut groups) {
                 let own = |rows: &'_ [Row]| -> Vec<usize> {
-                    let bytes = Rollup::key_bytes(key.as_raw());
+                    let bytes = key_bytes(key.as_raw());
                     (0..rows.len()).filter(|at| rows[*at].key_bytes == bytes).collect()
                 };
                 let leave: Vec<Row> = own(&out).into_iter().map(|at| out[at].clone()).collect();

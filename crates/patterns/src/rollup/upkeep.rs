@@ -5,7 +5,7 @@ use super::state::{Kept, kept};
 
 /// How an accumulator follows its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Upkeep {
+pub(super) enum Upkeep {
     /// Rows are added and taken out.
     Delta,
     /// A row that is better takes its place; when the best one goes, the next is found by the supporting index.
@@ -15,7 +15,7 @@ pub enum Upkeep {
 }
 
 impl Upkeep {
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Upkeep::Delta => "delta",
             Upkeep::Index => "index",
@@ -26,7 +26,7 @@ impl Upkeep {
 
 impl Rollup {
     /// The group's fields, and how each is kept.
-    pub fn upkeep(&self) -> impl Iterator<Item = (&str, Upkeep)> {
+    pub(super) fn upkeep(&self) -> impl Iterator<Item = (&str, Upkeep)> {
         self.group.fields.iter().zip(&self.walks).map(|((name, accumulator), walk)| {
             let upkeep = match (kept(accumulator), walk) {
                 (Kept::ByDelta, _) => Upkeep::Delta,

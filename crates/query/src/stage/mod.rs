@@ -78,7 +78,7 @@ pub use replace_root::ReplaceRoot;
 pub use sample::Sample;
 pub use skip::Skip;
 pub use sort::SortBy;
-pub use table::{DEFINITIONS, Definition, Position, find};
+pub use table::{DEFINITIONS, Definition, Flow, Position, find};
 pub use union_with::UnionWith;
 pub use unwind::{Cut, Found, Unwind};
 
@@ -177,6 +177,47 @@ pub struct Paths {
 }
 
 impl Stage {
+    /// The name of what was asked; a shorthand has the name of the stage that it stands for.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Stage::Match(_) => "$match",
+            Stage::Project(_) => "$project",
+            Stage::AddFields(_) => "$addFields",
+            Stage::ReplaceRoot(_) => "$replaceRoot",
+            Stage::Redact(_) => "$redact",
+            Stage::Unwind(_) => "$unwind",
+            Stage::Sort(_) => "$sort",
+            Stage::Limit(_) => "$limit",
+            Stage::Skip(_) => "$skip",
+            Stage::Group(_) => "$group",
+            Stage::BucketAuto(_) => "$bucketAuto",
+            Stage::Sample(_) => "$sample",
+            Stage::Facet(_) => "$facet",
+            Stage::UnionWith(_) => "$unionWith",
+            Stage::Lookup(_) => "$lookup",
+            Stage::GraphLookup(_) => "$graphLookup",
+            Stage::Merge(_) => "$merge",
+            Stage::Out(_) => "$out",
+            Stage::Documents(_) => "$documents",
+            Stage::CollStats(_) => "$collStats",
+            Stage::IndexStats(_) => "$indexStats",
+            Stage::PatternStats(_) => "$patternStats",
+            Stage::PlanCacheStats(_) => "$planCacheStats",
+            Stage::CurrentOp(_) => "$currentOp",
+            Stage::ListSessions(_) => "$listSessions",
+        }
+    }
+
+    /// Its line of the table.
+    pub fn definition(&self) -> &'static Definition {
+        find(self.name()).expect("every stage has a line in the table")
+    }
+
+    /// What it does to the documents that come by.
+    pub fn flow(&self) -> Flow {
+        self.definition().flow
+    }
+
     pub fn behaviour(&self) -> &dyn Behaviour {
         match self {
             Stage::Match(stage) => stage,
@@ -330,7 +371,7 @@ impl Pipeline {
             }
             match stage {
                 Stage::Sort(stage) => (sorted, changed) = (Some(stage.sort.clone()), false),
-                Stage::Match(_) | Stage::Skip(_) | Stage::Limit(_) => {}
+                stage if stage.flow().passes_as_is() => {}
                 _ => changed = true,
             }
         }

@@ -1,4 +1,4 @@
-//! The stages there are: their names, and where each may stand.
+//! The stages there are: their names, what they do to the documents that come by, and where each may stand.
 
 use kilim_bson::RawValue;
 use kilim_error::{Error, ErrorCode, Result};
@@ -26,7 +26,12 @@ pub struct Definition {
     pub parse: Parse,
     /// What is looked at before the first stage is parsed.
     pub glance: Option<Glance>,
+    pub flow: Flow,
     pub position: Position,
+    /// Looks by itself at whether it runs over a collection or a database.
+    pub any_target: bool,
+    /// How a view that has it is refused, where it is neither a stage that writes nor let in.
+    pub refused_in_view: Option<(ErrorCode, &'static str)>,
     /// Reads no collection, so it stands first in a pipeline over a database.
     pub sourceless: bool,
     pub in_facet: bool,
@@ -38,6 +43,39 @@ pub struct Definition {
     pub local_only: bool,
 }
 
+/// What a stage does to the documents that come by: whether it needs one, some or all of them, and what it gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Brings documents of its own.
+    Source,
+    /// Decides on each document alone, and passes it on as it is.
+    Selects,
+    /// Passes on as many as it was told, as they are.
+    Cuts,
+    /// Makes one document of each, in the same order.
+    Maps,
+    /// Goes document by document and may give any number for each.
+    Streams,
+    /// Holds the documents themselves until it has seen all of them.
+    Holds,
+    /// Makes new documents of what it gathers, and gives them once it has seen everything.
+    Gathers,
+    /// Writes into a collection.
+    Writes,
+}
+
+impl Flow {
+    /// Whether what comes out of it came in as it is.
+    pub fn passes_as_is(self) -> bool {
+        matches!(self, Flow::Selects | Flow::Cuts)
+    }
+
+    /// Whether each document's fate depends on it alone.
+    pub fn is_of_one_document(self) -> bool {
+        matches!(self, Flow::Selects | Flow::Maps)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     Any,
@@ -45,13 +83,16 @@ pub enum Position {
     Last,
 }
 
-const fn stage(name: &'static str, parse: Parse, help: &'static str) -> Definition {
+const fn stage(name: &'static str, flow: Flow, parse: Parse, help: &'static str) -> Definition {
     Definition {
         name,
         help,
         parse,
         glance: None,
+        flow,
         position: Position::Any,
+        any_target: false,
+        refused_in_view: None,
         sourceless: false,
         in_facet: true,
         in_lookup: true,
@@ -70,6 +111,14 @@ impl Definition {
     /// Gives documents of its own: stands first, and not within `$facet`.
     const fn first(self) -> Definition {
         Definition { position: Position::First, in_facet: false, ..self }
+    }
+
+    const fn over_any_target(self) -> Definition {
+        Definition { any_target: true, ..self }
+    }
+
+    const fn refused_in_view(self, code: ErrorCode, message: &'static str) -> Definition {
+        Definition { refused_in_view: Some((code, message)), ..self }
     }
 
     /// Needs no collection: for pipelines over a database.
@@ -110,78 +159,109 @@ impl Definition {
 
 /// In alphabetical order.
 pub const DEFINITIONS: &[Definition] = &[
-    stage("$addFields", add_fields::parse, "computed fields beside those that are there").in_update(),
-    stage("$bucket", bucket::parse, "documents between given boundaries, gathered"),
-    stage("$bucketAuto", bucket_auto::parse, "documents divided into buckets of about equal size"),
-    stage("$changeStream", refused::parse, "changes as they happen").first(),
-    stage("$collStats", coll_stats::parse, "sizes and counts of the collection")
+    stage("$addFields", Flow::Maps, add_fields::parse, "computed fields beside those that are there")
+        .in_update(),
+    stage("$bucket", Flow::Gathers, bucket::parse, "documents between given boundaries, gathered"),
+    stage(
+        "$bucketAuto",
+        Flow::Holds,
+        bucket_auto::parse,
+        "documents divided into buckets of about equal size",
+    ),
+    stage("$changeStream", Flow::Source, refused::parse, "changes as they happen").first().refused_in_view(
+        ErrorCode::OptionNotSupportedOnView,
+        "$changeStream cannot be used in a view definition",
+    ),
+    stage("$collStats", Flow::Source, coll_stats::parse, "sizes and counts of the collection")
         .glanced(coll_stats::glance)
         .first()
         .not_in_transaction(),
-    stage("$count", count::parse, "the number of documents"),
-    stage("$currentOp", current_op::parse, "what runs now")
+    stage("$count", Flow::Gathers, count::parse, "the number of documents"),
+    stage("$currentOp", Flow::Source, current_op::parse, "what runs now")
         .glanced(current_op::glance)
         .first()
         .sourceless()
         .local_only(),
-    stage("$densify", refused::parse, "fill gaps in a sequence"),
-    stage("$documents", documents::parse, "documents that an expression gives").first().sourceless(),
-    stage("$facet", facet::parse, "several pipelines over the same documents")
+    stage("$densify", Flow::Streams, refused::parse, "fill gaps in a sequence"),
+    stage("$documents", Flow::Source, documents::parse, "documents that an expression gives")
+        .first()
+        .sourceless()
+        .refused_in_view(ErrorCode::InvalidNamespace, "'$documents' cannot be used in a view definition"),
+    stage("$facet", Flow::Gathers, facet::parse, "several pipelines over the same documents")
         .glanced(facet::glance)
         .not_in_facet(),
-    stage("$fill", refused::parse, "fill missing values"),
-    stage("$geoNear", refused::parse, "documents by their distance from a point").first(),
-    stage("$graphLookup", graph_lookup::parse, "documents that references lead to, step by step")
-        .glanced(graph_lookup::glance),
-    stage("$group", group::parse, "one document for each different key"),
-    stage("$indexStats", index_stats::parse, "how often each index was used").first().not_in_transaction(),
-    stage("$limit", limit::parse, "the first documents"),
-    stage("$listLocalSessions", list_sessions::parse, "sessions of this node")
+    stage("$fill", Flow::Streams, refused::parse, "fill missing values"),
+    stage("$geoNear", Flow::Source, refused::parse, "documents by their distance from a point").first(),
+    stage(
+        "$graphLookup",
+        Flow::Streams,
+        graph_lookup::parse,
+        "documents that references lead to, step by step",
+    )
+    .glanced(graph_lookup::glance),
+    stage("$group", Flow::Gathers, group::parse, "one document for each different key"),
+    stage("$indexStats", Flow::Source, index_stats::parse, "how often each index was used")
+        .first()
+        .not_in_transaction(),
+    stage("$limit", Flow::Cuts, limit::parse, "the first documents"),
+    stage("$listLocalSessions", Flow::Source, list_sessions::parse, "sessions of this node")
         .glanced(list_sessions::glance)
         .first()
         .sourceless()
         .local_only(),
-    stage("$listSessions", list_sessions::parse, "sessions")
+    stage("$listSessions", Flow::Source, list_sessions::parse, "sessions")
         .glanced(list_sessions::glance)
         .first()
+        .over_any_target()
         .not_in_transaction(),
-    stage("$lookup", lookup::parse, "documents of another collection that go with each")
+    stage("$lookup", Flow::Streams, lookup::parse, "documents of another collection that go with each")
         .glanced(lookup::glance),
-    stage("$match", r#match::parse, "the documents that match a filter"),
-    stage("$merge", merge::parse, "write into a collection, document by document")
+    stage("$match", Flow::Selects, r#match::parse, "the documents that match a filter"),
+    stage("$merge", Flow::Writes, merge::parse, "write into a collection, document by document")
         .glanced(merge::glance)
         .last(),
-    stage("$out", out::parse, "write into a collection, in place of what is there")
+    stage("$out", Flow::Writes, out::parse, "write into a collection, in place of what is there")
         .glanced(out::glance)
         .last(),
-    stage("$patternStats", pattern_stats::parse, "what patterns did, and how they are doing")
+    stage("$patternStats", Flow::Source, pattern_stats::parse, "what patterns did, and how they are doing")
         .first()
+        .over_any_target()
         .not_in_transaction(),
-    stage("$planCacheStats", plan_cache_stats::parse, "which plans are remembered").first().local_only(),
-    stage("$project", project::parse, "some fields, all but some, or computed ones").in_update(),
-    stage("$redact", redact::parse, "documents without the parts that are not let through"),
-    stage("$replaceRoot", replace_root::parse, "another document in the place of each").in_update(),
-    stage("$replaceWith", replace_root::parse_with, "another document in the place of each").in_update(),
-    stage("$sample", sample::parse, "some documents, chosen at random"),
-    stage("$search", refused::parse, "documents by full text").first(),
-    stage("$searchMeta", refused::parse, "facts about a full text search").first(),
-    stage("$set", add_fields::parse, "computed fields beside those that are there").in_update(),
-    stage("$setWindowFields", refused::parse, "values over a window of documents"),
-    stage("$shardedDataDistribution", refused::parse, "how collections are spread over shards")
+    stage("$planCacheStats", Flow::Source, plan_cache_stats::parse, "which plans are remembered")
+        .first()
+        .local_only(),
+    stage("$project", Flow::Maps, project::parse, "some fields, all but some, or computed ones").in_update(),
+    stage("$redact", Flow::Streams, redact::parse, "documents without the parts that are not let through"),
+    stage("$replaceRoot", Flow::Maps, replace_root::parse, "another document in the place of each")
+        .in_update(),
+    stage("$replaceWith", Flow::Maps, replace_root::parse_with, "another document in the place of each")
+        .in_update(),
+    stage("$sample", Flow::Holds, sample::parse, "some documents, chosen at random"),
+    stage("$search", Flow::Source, refused::parse, "documents by full text").first(),
+    stage("$searchMeta", Flow::Source, refused::parse, "facts about a full text search").first(),
+    stage("$set", Flow::Maps, add_fields::parse, "computed fields beside those that are there").in_update(),
+    stage("$setWindowFields", Flow::Holds, refused::parse, "values over a window of documents"),
+    stage("$shardedDataDistribution", Flow::Source, refused::parse, "how collections are spread over shards")
         .first()
         .sourceless(),
-    stage("$skip", skip::parse, "all but the first documents"),
-    stage("$sort", sort::parse, "documents in order"),
-    stage("$sortByCount", sort_by_count::parse, "how often each value comes, the most frequent first"),
-    stage("$unionWith", union_with::parse, "documents of another collection behind")
+    stage("$skip", Flow::Cuts, skip::parse, "all but the first documents"),
+    stage("$sort", Flow::Holds, sort::parse, "documents in order"),
+    stage(
+        "$sortByCount",
+        Flow::Gathers,
+        sort_by_count::parse,
+        "how often each value comes, the most frequent first",
+    ),
+    stage("$unionWith", Flow::Streams, union_with::parse, "documents of another collection behind")
         .glanced(union_with::glance)
         .not_in_transaction(),
-    stage("$unset", unset::parse, "all but some fields").in_update(),
-    stage("$unwind", unwind::parse, "one document for each element of an array"),
+    stage("$unset", Flow::Maps, unset::parse, "all but some fields").in_update(),
+    stage("$unwind", Flow::Streams, unwind::parse, "one document for each element of an array"),
 ];
 
 pub fn find(name: &str) -> Option<&'static Definition> {
-    DEFINITIONS.iter().find(|definition| definition.name == name)
+    let at = DEFINITIONS.binary_search_by(|definition| definition.name.cmp(name)).ok()?;
+    DEFINITIONS.get(at)
 }
 
 /// Refuses a pipeline over a database that would need a collection, before anything else is looked at.
@@ -190,8 +270,7 @@ pub(super) fn check_target(definitions: &[&'static Definition], context: &Contex
         (Place::Database, None) => {
             Err(misplaced("{aggregate: 1} is not valid for an empty pipeline.".to_owned()))
         }
-        // They look by themselves at what they run over.
-        (Place::Database, Some(first)) if matches!(first.name, "$listSessions" | "$patternStats") => Ok(()),
+        (Place::Database, Some(first)) if first.any_target => Ok(()),
         (Place::Database, Some(first)) if !first.sourceless => Err(misplaced(format!(
             "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
             first.name
@@ -298,5 +377,21 @@ mod tests {
     #[test]
     fn the_table_is_in_order() {
         assert!(DEFINITIONS.is_sorted_by(|one, next| one.name < next.name));
+    }
+
+    #[test]
+    fn what_brings_documents_stands_first_and_what_writes_stands_last() {
+        for definition in DEFINITIONS {
+            assert_eq!(
+                definition.flow == Flow::Source,
+                definition.position == Position::First,
+                "{definition:?}"
+            );
+            assert_eq!(
+                definition.flow == Flow::Writes,
+                definition.position == Position::Last,
+                "{definition:?}"
+            );
+        }
     }
 }

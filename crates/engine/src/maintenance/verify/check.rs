@@ -6,25 +6,24 @@ use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::Result;
-use kilim_patterns::{Derived, Kind, Reference};
 use kilim_query::filter::Filter;
-use kilim_storage::{Durability, Snapshot, Space};
+use kilim_storage::{Durability, Snapshot};
 
 use super::{Part, Repair, Verification};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
-use crate::layout;
 use crate::maintenance::fill::{Refresh, refresh};
-use crate::maintenance::look::{count_of, find_by_unique};
+use crate::maintenance::look::count_of;
 use crate::maintenance::pending::{self, Pending};
-use crate::maintenance::sample::{SCANNED_SHARE, chosen};
-use crate::maintenance::sources::document_of;
+use crate::maintenance::reader::SnapshotReader;
 use crate::maintenance::{Audience, Job, JobKind, Pattern};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::operator::{self, ExecContext};
-use crate::planner::ReadRequest;
-use crate::write::Unit;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::planner;
+use crate::records::{Records, SCANNED_SHARE};
+use crate::unit::Unit;
 
 pub(super) struct Check<'c> {
     pub(super) engine: &'c Engine,
@@ -80,10 +79,9 @@ impl<'c> Check<'c> {
         if let Some(job) = &self.job {
             job.total.fetch_add(self.documents_to_see(&part)?, Ordering::Relaxed);
         }
-        match &pattern.declaration.kind {
-            Kind::Reference(reference) => self.check_copies(reference, &part)?,
-            Kind::Rollup(rollup) => self.check_groups(rollup, &part)?,
-            Kind::Derived(derived) => self.check_derived(derived, &part)?,
+        match pattern.kind().rollup() {
+            Some(rollup) => self.check_groups(rollup, &part)?,
+            None => self.check_documents(&part)?,
         }
         if let Some(unit) = &mut self.repair {
             unit.settle()?;
@@ -98,8 +96,8 @@ impl<'c> Check<'c> {
             None => Ok(0),
         };
         let targets = count(&self.pattern.target)?;
-        match (&self.pattern.declaration.kind, &self.pattern.source) {
-            (Kind::Rollup(_), Some(source)) if part.is_whole() => {
+        match (self.pattern.kind().rollup(), &self.pattern.source) {
+            (Some(_), Some(source)) if part.is_whole() => {
                 Ok(self.parts()?.saturating_mul(targets.saturating_add(count(source)?)))
             }
             _ => Ok((targets as f64 * part.sample.unwrap_or(1.0)).ceil() as u64),
@@ -122,18 +120,18 @@ impl<'c> Check<'c> {
         let Some(collection) = self.engine.collection(namespace) else { return Ok(()) };
         let operation = self.operation.clone();
         if let Some(share) = part.sample.filter(|share| *share < SCANNED_SHARE) {
-            for record in chosen(&collection, &self.snapshot, share)? {
+            let records = Records::new(collection.home(), &self.snapshot);
+            let end = collection.shared.next_record.load(Ordering::Relaxed);
+            for record in records.chosen(share, end)? {
                 operation.check()?;
-                let key = layout::record_key(collection.id, record);
-                let Some(stored) = self.snapshot.get(Space::Records, &key)? else { continue };
-                let document = document_of(&collection, &stored);
+                let Some(image) = records.get(record.into())? else { continue };
                 let wanted = match &part.filter {
-                    Some(filter) => filter.matches(document.as_raw())?,
+                    Some(filter) => filter.matches(image.document())?,
                     None => true,
                 };
                 if wanted {
                     self.note_seen();
-                    visit(self, record, document.as_raw())?;
+                    visit(self, record, image.document())?;
                 }
             }
             return Ok(());
@@ -142,43 +140,26 @@ impl<'c> Check<'c> {
         let request = ReadRequest::new(part.filter.clone().unwrap_or_else(|| Arc::new(Filter::True)));
         let plan =
             crate::read::plan_for(&unit, &collection, request, &self.snapshot, Audience::Verification)?;
-        let mut executor = operator::execute(plan, self.snapshot.clone());
+        let mut executor = planner::execute(plan, self.snapshot.clone());
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
         while let Some(row) = executor.next_record(&mut context)? {
             if part.sample.is_none_or(|share| rand::random::<f64>() < share) {
                 self.note_seen();
-                visit(self, row.record, row.document())?;
+                visit(self, row.id.record, row.document())?;
             }
         }
         Ok(())
     }
 
-    fn check_copies(&mut self, reference: &Reference, part: &Part) -> Result<()> {
-        let pattern = self.pattern;
-        self.walk(&pattern.target, part, |check, record, holder| {
-            check.found.checked += 1;
-            let expected = reference.corrected(holder, &mut |key| check.source_of(reference, key))?;
-            match expected {
-                Some(expected) => check.note_wrong(record, holder, &expected),
-                None => Ok(()),
-            }
-        })
-    }
-
-    /// The source with this key.
-    fn source_of(&self, reference: &Reference, key: RawValue<'_>) -> Result<Option<Document>> {
-        match &self.source {
-            Some(source) => find_by_unique(&self.snapshot, source, &reference.foreign_field, key),
-            None => Ok(None),
-        }
-    }
-
-    fn check_derived(&mut self, derived: &Derived, part: &Part) -> Result<()> {
+    /// Checks documents one by one.
+    fn check_documents(&mut self, part: &Part) -> Result<()> {
         let pattern = self.pattern;
         self.walk(&pattern.target, part, |check, record, document| {
             check.found.checked += 1;
-            match derived.apply(document) {
+            let (snapshot, source) = (&check.snapshot, check.source.as_deref());
+            let mut reader = SnapshotReader { snapshot, source, pattern };
+            match pattern.kind().corrected(document, &mut reader)? {
                 Some(expected) => check.note_wrong(record, document, &expected),
                 None => Ok(()),
             }

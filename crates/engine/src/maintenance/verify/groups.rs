@@ -8,16 +8,14 @@ use std::sync::Arc;
 
 use kilim_bson::{Path, RawDocument, RawValue, Value};
 use kilim_error::Result;
-use kilim_patterns::{Rollup, Row};
+use kilim_patterns::{Rollup, Row, key_bytes};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 
 use super::check::Check;
 use super::{Part, Repair};
 use crate::catalog::RecordId;
-use crate::layout;
 use crate::limits;
 use crate::maintenance::fill::Refresh;
-use crate::maintenance::groups::rows;
 use crate::maintenance::look::find_by_unique;
 
 /// The rows of one group.
@@ -56,7 +54,7 @@ impl Check<'_> {
             let mut groups = self.groups_of(rollup, number, parts)?;
             self.walk(&pattern.target, part, |check, record, parent| {
                 let key = rollup.key_of_parent(parent);
-                let key = key.map_or(Vec::new(), |key| Rollup::key_bytes(key.as_raw()));
+                let key = key.map_or(Vec::new(), |key| key_bytes(key.as_raw()));
                 if part_of(&key, parts) != number {
                     return Ok(());
                 }
@@ -86,7 +84,7 @@ impl Check<'_> {
         document: RawDocument<'_>,
     ) -> Result<()> {
         let target = self.engine.collection(&self.pattern.target);
-        for row in rows(rollup, Some(document)) {
+        for row in rollup.rows_of(Some(document)) {
             let found = match &target {
                 Some(target) => find_by_unique(&self.snapshot, target, &rollup.on, row.key.as_raw())?,
                 None => None,
@@ -102,7 +100,7 @@ impl Check<'_> {
     /// How many parts keep each within bounds.
     pub(super) fn parts(&self) -> Result<u64> {
         let Some(source) = &self.source else { return Ok(1) };
-        let size = self.snapshot.counter(&layout::counter_key(source.id))?;
+        let size = source.home().counts(&self.snapshot)?;
         let of = |size: i64, most: u64| size.max(0) as u64 / most;
         let parts =
             of(size.count, limits::VERIFY_PART_DOCUMENTS).max(of(size.bytes, limits::VERIFY_PART_BYTES));
@@ -114,7 +112,7 @@ impl Check<'_> {
         let mut groups: HashMap<Vec<u8>, Members> = HashMap::new();
         let Some(source) = self.pattern.source.clone() else { return Ok(groups) };
         self.walk(&source, &Part::default(), |_, record, child| {
-            for row in rows(rollup, Some(child)) {
+            for row in rollup.rows_of(Some(child)) {
                 if part_of(&row.key_bytes, parts) == part {
                     let group = groups.entry(row.key_bytes.clone()).or_insert_with(|| Members {
                         key: row.key.clone(),
@@ -133,7 +131,7 @@ impl Check<'_> {
     /// The rows of one group, found by its key.
     fn members_of(&mut self, rollup: &Rollup, field: &str, key: Value) -> Result<Vec<Row>> {
         let Some(source) = self.pattern.source.clone() else { return Ok(Vec::new()) };
-        let key_bytes = Rollup::key_bytes(key.as_raw());
+        let bytes = key_bytes(key.as_raw());
         let predicate = Predicate::Compare(Comparison::Eq, key.into());
         let filter = Filter::Field { path: Path::parse(field), predicate };
         let mut found: Vec<(RecordId, Row)> = Vec::new();
@@ -141,7 +139,7 @@ impl Check<'_> {
         // These are seen for the sake of one that counts.
         let job = self.job.take();
         let walked = self.walk(&source, &part, |_, record, child| {
-            let own = rows(rollup, Some(child)).into_iter().filter(|row| row.key_bytes == key_bytes);
+            let own = rollup.rows_of(Some(child)).into_iter().filter(|row| row.key_bytes == bytes);
             found.extend(own.map(|row| (record, row)));
             Ok(())
         });
@@ -163,7 +161,7 @@ impl Check<'_> {
             Some(key) => rollup.merged(parent, key.as_raw(), &rollup.group_of(key.as_raw(), rows)?)?,
             None => rollup.restored(RawDocument::empty(), parent),
         };
-        let is_late = |key: Value| self.late.contains(&Rollup::key_bytes(key.as_raw()));
+        let is_late = |key: Value| self.late.contains(&key_bytes(key.as_raw()));
         match expected {
             None => Ok(()),
             Some(_) if rollup.key_of_parent(parent).is_some_and(is_late) => Ok(()),
@@ -184,7 +182,7 @@ impl Check<'_> {
     }
 
     fn note_absent(&mut self, rollup: &Rollup, group: &Members) -> Result<()> {
-        if self.late.contains(&Rollup::key_bytes(group.key.as_raw())) {
+        if self.late.contains(&key_bytes(group.key.as_raw())) {
             return Ok(());
         }
         self.found.checked += 1;

@@ -18,11 +18,11 @@ use super::hash_table::{HashTable, KeyOf};
 use super::probe::IndexProbe;
 use super::{Examined, FOUND_BYTES_MAX, rows_bytes};
 use crate::catalog::Collection;
-use crate::layout;
 use crate::maintenance::Patches;
-use crate::operator::{self, ExecContext, Row};
+use crate::operator::{ExecContext, Row};
 use crate::pipeline::Reader;
-use crate::planner::{self, PlannerInput, ReadRequest};
+use crate::plan::ReadRequest;
+use crate::planner::{self, PlannerInput};
 
 pub(in crate::pipeline) struct EqualityJoin {
     collection: Arc<Collection>,
@@ -228,7 +228,7 @@ impl EqualityJoin {
             ..ReadRequest::new(Arc::new(equality_filter(&self.path, values, &self.collation)))
         };
         let input = PlannerInput {
-            id: self.collection.id,
+            home: self.collection.home(),
             indexes: &self.collection.indexes,
             cache: &self.collection.shared.plan_cache,
             clustered: self.collection.clustered,
@@ -238,7 +238,7 @@ impl EqualityJoin {
         };
         let plan = planner::plan(&input, request, &self.snapshot)?;
         self.collection.shared.scans.note(&plan.root);
-        let mut executor = operator::execute(plan, self.snapshot.clone());
+        let mut executor = planner::execute(plan, self.snapshot.clone());
         let mut bytes = 0;
         while let Some(row) = executor.next_document(context)? {
             bytes += row.document().as_bytes().len();
@@ -260,7 +260,7 @@ pub(super) fn patience(
     snapshot: &Snapshot,
     probe: &IndexProbe,
 ) -> Result<Option<u64>> {
-    let counter = snapshot.counter(&layout::counter_key(collection.id))?;
+    let counter = collection.home().counts(snapshot)?;
     let small = counter.bytes < TABLE_BYTES_FOR_SPEED && probe.index.spec.key.len() == 1;
     let cost = counter.count / RECORDS_PER_PROBE + counter.bytes / BYTES_PER_PROBE;
     Ok(small.then_some(cost.max(PATIENCE_MIN) as u64))
@@ -293,7 +293,7 @@ fn dedup_records(rows: &mut Vec<Row>, start: usize) {
     let mut at = 0;
     rows.retain(|row| {
         at += 1;
-        at <= start || seen.insert(row.record)
+        at <= start || seen.insert(row.id)
     });
 }
 

@@ -4,19 +4,18 @@
 //! numeric types too and under the collation, so the table answers as a filter would.
 
 use std::collections::HashMap;
-use std::ops::Bound;
 
 use kilim_bson::{Collator, Path, RawDocument, RawValue, encode_value, encode_value_with};
 use kilim_collation::{Collation, collator};
 use kilim_error::Result;
 use kilim_query::expression::FieldPath;
 use kilim_query::stage::foreign_values;
-use kilim_storage::{Direction, Snapshot, Space};
+use kilim_storage::Snapshot;
 
 use super::Examined;
-use crate::catalog::{Collection, RecordId};
-use crate::layout;
+use crate::catalog::Collection;
 use crate::operator::{ExecContext, Row, RowData};
+use crate::records::Records;
 
 /// What one table may hold.
 const TABLE_BYTES_MAX: i64 = 100 * 1024 * 1024;
@@ -42,7 +41,7 @@ pub(in crate::pipeline) struct HashTable {
 impl HashTable {
     /// Whether the collection is known to be too large for a table.
     pub(in crate::pipeline) fn fits(collection: &Collection, snapshot: &Snapshot) -> Result<bool> {
-        let counter = snapshot.counter(&layout::counter_key(collection.id))?;
+        let counter = collection.home().counts(snapshot)?;
         Ok(counter.bytes.saturating_add(counter.count.saturating_mul(ENTRY_BYTES as i64)) < TABLE_BYTES_MAX)
     }
 
@@ -127,18 +126,14 @@ impl HashTable {
     }
 }
 
-/// All records, in the order of their insertion.
+/// All rows as they are stored, in the order of their insertion: for collections of which nothing is pending.
 pub(in crate::pipeline) fn collection_rows(
     collection: &Collection,
     snapshot: &Snapshot,
 ) -> impl Iterator<Item = Result<Row>> + use<> {
-    let lower = layout::record_key(collection.id, RecordId(0));
-    let upper = layout::record_key(collection.id, RecordId(u64::MAX));
-    let (lower, upper) = (Bound::Included(&lower[..]), Bound::Included(&upper[..]));
-    let scan = snapshot.scan(Space::Records, lower, upper, Direction::Forward);
-    scan.map(|entry| {
-        let (key, stored) = entry?;
-        Ok(Row::new(layout::record_id_of(&key), RowData::Record(stored)))
+    Records::new(collection.home(), snapshot).all().map(|row| {
+        let (id, image) = row?;
+        Ok(Row::new(id, RowData::Record(image)))
     })
 }
 

@@ -11,7 +11,7 @@ use kilim_collation::Collation;
 use kilim_error::Result;
 use kilim_query::expression::{Base, Bindings, Env, Expression, FieldPath, Variable};
 use kilim_query::filter::Filter;
-use kilim_query::stage::{self, Pipeline, Stage};
+use kilim_query::stage::{self, Flow, Pipeline, Stage};
 
 use super::equality::{EqualityJoin, Memory, equality_filter, patience};
 use super::hash_table::{HashTable, KeyOf};
@@ -302,16 +302,7 @@ impl InnerJoin {
 
 /// Whether a stage brings its own documents.
 pub(in crate::pipeline) fn is_source(stage: &Stage) -> bool {
-    matches!(
-        stage,
-        Stage::Documents(_)
-            | Stage::CollStats(_)
-            | Stage::IndexStats(_)
-            | Stage::PatternStats(_)
-            | Stage::PlanCacheStats(_)
-            | Stage::CurrentOp(_)
-            | Stage::ListSessions(_)
-    )
+    stage.flow() == Flow::Source
 }
 
 /// Rows that are there already.

@@ -26,13 +26,13 @@ pub(super) use hash_table::collection_rows;
 use inner::InnerJoin;
 pub(super) use inner::is_source;
 use place::append;
-pub(super) use place::{Placed, place};
+pub(crate) use place::{Placed, place};
 pub(super) use probe::IndexProbe;
 
 use super::{Opening, Reader, Step};
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor, Row};
-use crate::planner::Node;
+use crate::plan::Node;
 
 /// What is found for one document is more than may be held.
 const TOO_LARGE: ErrorCode = ErrorCode(4568);

@@ -6,7 +6,7 @@ use crate::operator::Row;
 
 /// What goes to a path.
 #[derive(Clone, Copy)]
-pub(in crate::pipeline) enum Placed<'a> {
+pub(crate) enum Placed<'a> {
     /// An array of the rows' documents.
     Rows(&'a [Row]),
     Value(RawValue<'a>),
@@ -15,7 +15,7 @@ pub(in crate::pipeline) enum Placed<'a> {
 }
 
 /// The document with something else at a path. What stands in the way on its way becomes a document.
-pub(in crate::pipeline) fn place(
+pub(crate) fn place(
     document: RawDocument<'_>,
     names: &[Box<str>],
     placed: Placed<'_>,
@@ -27,7 +27,7 @@ pub(in crate::pipeline) fn place(
 }
 
 /// The same, at the end of the document and of each document on the path's way.
-pub(in crate::pipeline) fn append(
+pub(crate) fn append(
     document: RawDocument<'_>,
     names: &[Box<str>],
     placed: Placed<'_>,

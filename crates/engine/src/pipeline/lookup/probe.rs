@@ -16,18 +16,19 @@ use kilim_query::filter::holds_text;
 use kilim_storage::{Direction, Snapshot, Space};
 
 use super::{Examined, FOUND_BYTES_MAX};
-use crate::catalog::{Collection, CollectionId, RecordId};
+use crate::catalog::Collection;
+use crate::ids::RecordId;
 use crate::index::Index;
 use crate::layout;
-use crate::operator::{ExecContext, Row, RowData, read_record};
+use crate::operator::{ExecContext, Row, RowData};
+use crate::records::Records;
 
 /// Behind every key that begins with what stands before it.
 const BEHIND: u8 = 0xFF;
 
 #[derive(Clone)]
 pub(in crate::pipeline) struct IndexProbe {
-    collection: CollectionId,
-    snapshot: Snapshot,
+    records: Records,
     pub(in crate::pipeline) index: Arc<Index>,
     /// The index has texts in the order in which they compare here, so that its keys tell of them too.
     tells_of_texts: bool,
@@ -60,8 +61,7 @@ impl IndexProbe {
             (index.spec.collation != *collation, index.spec.key.len(), !index.spec.unique)
         });
         chosen.map(|index| IndexProbe {
-            collection: collection.id,
-            snapshot: snapshot.clone(),
+            records: Records::new(collection.home(), snapshot),
             index: index.clone(),
             tells_of_texts: index.spec.collation == *collation,
             lower: Vec::new(),
@@ -86,7 +86,7 @@ impl IndexProbe {
             return Ok(false);
         }
         if self.index.spec.unique && self.index.spec.key.len() == 1 {
-            if let Some(holder) = self.snapshot.get(Space::Index, &self.lower)? {
+            if let Some(holder) = self.records.snapshot().get(Space::Index, &self.lower)? {
                 let record = layout::record_id_of(&holder[..8]);
                 self.push(record, examined, found)?;
             }
@@ -98,7 +98,7 @@ impl IndexProbe {
         // One record has several such keys where another part of the key is an array.
         let mut seen =
             (self.index.multikey.is_multikey() && self.index.spec.key.len() > 1).then(HashSet::new);
-        let scan = self.snapshot.scan(
+        let scan = self.records.snapshot().scan(
             Space::Index,
             Bound::Included(&self.lower[..]),
             Bound::Excluded(&self.upper[..]),
@@ -141,7 +141,7 @@ impl IndexProbe {
         self.upper.extend_from_slice(last);
         self.upper.push(BEHIND);
         let mut seen = HashSet::new();
-        let scan = self.snapshot.scan(
+        let scan = self.records.snapshot().scan(
             Space::Index,
             Bound::Included(&first[..]),
             Bound::Excluded(&self.upper[..]),
@@ -194,9 +194,10 @@ impl IndexProbe {
     fn push(&self, record: RecordId, examined: &mut Examined, found: &mut Vec<Row>) -> Result<usize> {
         examined.keys += 1;
         examined.documents += 1;
-        let stored = read_record(&self.snapshot, self.collection, record)?;
-        let bytes = stored.len();
-        found.push(Row::new(record, RowData::Record(stored)));
+        let row = record.into();
+        let image = self.records.fetch_stored(row)?;
+        let bytes = image.as_bytes().len();
+        found.push(Row::new(row, RowData::Record(image)));
         Ok(bytes)
     }
 }

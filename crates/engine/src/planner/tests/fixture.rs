@@ -9,13 +9,14 @@ use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Options, Snapshot, Space, Store};
 
-use crate::catalog::{CollectionId, RecordId};
-use crate::index::{Index, IndexId, IndexSpec, KeyPart, KeySet, Multikey, Usage, Wildcard, keys_of};
-use crate::layout;
-use crate::operator::{ExecContext, execute};
+use crate::ids::{CollectionId, IndexId, RecordId};
+use crate::index::{Index, IndexSpec, KeyPart, KeySet, Multikey, Usage, Wildcard, keys_of};
+use crate::operator::ExecContext;
+use crate::plan::{PlanCache, ReadRequest, solutions};
 use crate::planner::explain::{Subject, Verbosity};
-use crate::planner::solution::solutions;
-use crate::planner::{Plan, PlanCache, PlannerInput, ReadRequest, explain, plan};
+use crate::planner::{Plan, PlannerInput, execute, explain, plan};
+use crate::records::{Home, Shape as StoredShape};
+use crate::{layout, records};
 
 pub(super) struct Fixture {
     store: Store,
@@ -24,6 +25,7 @@ pub(super) struct Fixture {
 }
 
 const COLLECTION: CollectionId = CollectionId(7);
+const HOME: Home = Home { collection: COLLECTION, shape: StoredShape::Plain };
 
 /// An index as createIndexes would describe it.
 pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec {
@@ -100,9 +102,7 @@ impl Fixture {
             for (known, met) in multikey.iter_mut().zip(met) {
                 *known = known.union(&met);
             }
-            let mut stored = vec![0; layout::STAMP_BYTES];
-            stored.extend_from_slice(document.as_bytes());
-            transaction.put(Space::Records, &layout::record_key(COLLECTION, record)[..], stored);
+            records::put(&mut transaction, HOME, record.into(), document.as_raw());
             entries.into_iter().for_each(|(key, value)| transaction.put(Space::Index, key, value));
             written += 1;
         }
@@ -126,7 +126,7 @@ impl Fixture {
 
     fn input(&self) -> PlannerInput<'_> {
         PlannerInput {
-            id: COLLECTION,
+            home: HOME,
             indexes: &self.indexes,
             cache: &self.cache,
             clustered: false,
@@ -142,8 +142,8 @@ impl Fixture {
 
     /// All plans from which one is chosen, each to be run.
     pub(super) fn candidates(&self, request: &ReadRequest) -> Result<Vec<Plan>> {
-        let nodes = solutions(&self.input(), request, self.snapshot().commit_time())?;
-        Ok(nodes.into_iter().map(|node| Plan::of(COLLECTION, &self.indexes, node, request.clone())).collect())
+        let nodes = solutions(&self.input().known(), request, self.snapshot().commit_time())?;
+        Ok(nodes.into_iter().map(|node| Plan::of(HOME, &self.indexes, node, request.clone())).collect())
     }
 
     pub(super) fn explain(
@@ -176,7 +176,7 @@ impl Fixture {
         let mut context = ExecContext::new(&|| Ok(()));
         let mut rows = Vec::new();
         while let Some(row) = executor.next_document(&mut context)? {
-            rows.push((row.record, row.document().to_document()));
+            rows.push((row.id.record, row.document().to_document()));
         }
         Ok(rows)
     }

@@ -14,8 +14,9 @@ use rand::{Rng, SeedableRng};
 use super::fixture::{Fixture, index_spec};
 use super::property::{check_candidates, collation, scalar, sort, wildcard, with_collation};
 use crate::index::IndexSpec;
-use crate::operator::{ExecContext, StatsTree, execute};
-use crate::planner::{Hint, Keys, Node, Purpose, ReadRequest};
+use crate::operator::ExecContext;
+use crate::plan::{Hint, Keys, Node, Purpose, ReadRequest, StatsTree};
+use crate::planner::execute;
 
 fn request(filter: &Document) -> ReadRequest {
     ReadRequest::new(Arc::new(Filter::parse(filter.as_raw()).expect("a filter")))

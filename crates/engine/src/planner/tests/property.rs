@@ -16,7 +16,7 @@ use rand::{Rng, SeedableRng};
 
 use super::fixture::{Fixture, index_spec};
 use crate::index::{Index, IndexSpec};
-use crate::planner::{Distinct, Hint, Keys, Purpose, ReadRequest};
+use crate::plan::{Distinct, Hint, Keys, Purpose, ReadRequest};
 
 /// Few different values, so that equality, order and arrays meet often.
 pub(super) fn scalar(random: &mut SmallRng) -> Value {
@@ -345,7 +345,7 @@ fn check_collection(seed: u64) {
 pub(super) fn check_candidates(
     fixture: &Fixture,
     request: &ReadRequest,
-    expected: &[(crate::catalog::RecordId, Document)],
+    expected: &[(crate::ids::RecordId, Document)],
     what: &dyn Fn() -> String,
 ) {
     let mut counted = request.clone();
@@ -364,12 +364,12 @@ pub(super) fn check_candidates(
 }
 
 fn check_same(
-    expected: &[(crate::catalog::RecordId, Document)],
-    found: &[(crate::catalog::RecordId, Document)],
+    expected: &[(crate::ids::RecordId, Document)],
+    found: &[(crate::ids::RecordId, Document)],
     sort: Option<&Sort>,
     what: &dyn Fn() -> String,
 ) {
-    let ids = |rows: &[(crate::catalog::RecordId, Document)]| {
+    let ids = |rows: &[(crate::ids::RecordId, Document)]| {
         let mut ids: Vec<u64> = rows.iter().map(|(record, _)| record.0).collect();
         ids.sort_unstable();
         ids
@@ -381,7 +381,7 @@ fn check_same(
 }
 
 /// Documents with equal keys may come in any order, so orders compare by their keys.
-fn keys(rows: &[(crate::catalog::RecordId, Document)], sort: &Sort) -> Vec<Vec<u8>> {
+fn keys(rows: &[(crate::ids::RecordId, Document)], sort: &Sort) -> Vec<Vec<u8>> {
     rows.iter()
         .map(|(_, document)| {
             let mut key = Vec::new();
@@ -394,7 +394,7 @@ fn keys(rows: &[(crate::catalog::RecordId, Document)], sort: &Sort) -> Vec<Vec<u
 fn check_window(
     fixture: &Fixture,
     request: &ReadRequest,
-    expected: &[(crate::catalog::RecordId, Document)],
+    expected: &[(crate::ids::RecordId, Document)],
     random: &mut SmallRng,
     what: &dyn Fn() -> String,
 ) {
@@ -413,7 +413,7 @@ fn check_window(
 fn check_projection(
     fixture: &Fixture,
     request: &ReadRequest,
-    expected: &[(crate::catalog::RecordId, Document)],
+    expected: &[(crate::ids::RecordId, Document)],
     random: &mut SmallRng,
     what: &dyn Fn() -> String,
 ) {
@@ -447,7 +447,7 @@ fn check_projection(
 fn check_distinct(
     fixture: &Fixture,
     request: &ReadRequest,
-    expected: &[(crate::catalog::RecordId, Document)],
+    expected: &[(crate::ids::RecordId, Document)],
     random: &mut SmallRng,
     what: &dyn Fn() -> String,
 ) {
@@ -456,7 +456,7 @@ fn check_distinct(
     distinct.sort = None;
     distinct.distinct = Some(Distinct { path: name.into(), nulls_apart: true });
     distinct.projection = Some(Projection::parse(doc! {"_id": 0, name: 1}.as_raw()).expect("a projection"));
-    let values = |rows: &[(crate::catalog::RecordId, Document)]| {
+    let values = |rows: &[(crate::ids::RecordId, Document)]| {
         let key = |document: &Document| {
             let mut key = Vec::new();
             let collator = kilim_collation::collator(&request.collation);

@@ -10,8 +10,8 @@ use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 
 use super::fixture::{Fixture, index_spec};
+use crate::plan::{Hint, Purpose, ReadRequest};
 use crate::planner::explain::Verbosity;
-use crate::planner::{Hint, Purpose, ReadRequest};
 
 fn json(document: RawDocument<'_>) -> String {
     to_extended_json(document, JsonFormat::Relaxed)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kilim_bson::doc;
-use kilim_engine::planner::ReadRequest;
+use kilim_engine::plan::ReadRequest;
 use kilim_error::ErrorCode;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;

@@ -35,7 +35,49 @@ pub fn faults(db: &Db) -> Vec<String> {
     }
     world.check_ratings(&read("ratings"), &mut expect);
     world.check_tags(&read("tags"), &mut expect);
+    check_chain(&read, &mut expect);
     faults
+}
+
+/// Entries in their bills, bills in their accounts and in documents of their own, and those once more.
+fn check_chain(read: &dyn Fn(&str) -> Vec<Document>, expect: &mut Expect<'_>) {
+    let whole = |document: &Document, field: &str| match at(document, field) {
+        Some(Value::Int32(number)) => i64::from(number),
+        Some(Value::Int64(number)) => number,
+        other => panic!("{field} of {document:?} is {other:?}"),
+    };
+    let (entries, bills, spending) = (read("entries"), read("bills"), read("spending"));
+    let mut check = |what: String, stored: Option<i64>, expected: Option<i64>| {
+        expect(what, stored.map(Value::Int64), expected.map(Value::Int64));
+    };
+    for bill in &bills {
+        let id = i64::from(name(bill));
+        let own = entries.iter().filter(|entry| whole(entry, "bill") == id);
+        let sum = own.map(|entry| whole(entry, "sum")).sum();
+        check(format!("total of bill {id}"), Some(whole(bill, "total")), Some(sum));
+    }
+    let spent = |id: i64| -> (i64, usize) {
+        let own = || bills.iter().filter(|bill| whole(bill, "account") == id);
+        (own().map(|bill| whole(bill, "total")).sum(), own().count())
+    };
+    for account in &read("accounts") {
+        let id = i64::from(name(account));
+        check(format!("spent of account {id}"), Some(whole(account, "spent")), Some(spent(id).0));
+    }
+    for id in 0..4 {
+        let key = Value::Document(doc! {"of": id as i32});
+        let stored = by_id(&spending, &key).map(|one| whole(one, "total"));
+        let (sum, count) = spent(id);
+        check(format!("spending of account {id}"), stored, (count > 0).then_some(sum));
+    }
+    let levels = read("levels");
+    for rest in 0..3i64 {
+        let key = Value::Document(doc! {"rest": rest});
+        let own = || spending.iter().filter(|one| whole(one, "total") % 3 == rest);
+        let sum = own().map(|one| whole(one, "total")).sum();
+        let stored = by_id(&levels, &key).map(|one| whole(one, "total"));
+        check(format!("level {rest}"), stored, (own().count() > 0).then_some(sum));
+    }
 }
 
 type Expect<'e> = dyn FnMut(String, Option<Value>, Option<Value>) + 'e;

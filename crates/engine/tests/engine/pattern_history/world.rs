@@ -1,7 +1,7 @@
 //! The world of random histories: what is declared, and what writers may do.
 
 use kilim_bson::{Array, Document, RawValue, Value, array, doc};
-use kilim_engine::write::Unit;
+use kilim_engine::unit::Unit;
 use kilim_error::{Error, Result};
 
 use crate::support::{Updating, delete, find_and_modify, insert, update_with};
@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-pub const PATTERNS: [(&str, &str); 9] = [
+pub const PATTERNS: [(&str, &str); 13] = [
     ("products", "stats"),
     ("products", "recent"),
     ("products", "brand"),
@@ -37,10 +37,17 @@ pub const PATTERNS: [(&str, &str); 9] = [
     ("orders", "frozen"),
     ("ratings", "byRating"),
     ("tags", "byTag"),
+    ("bills", "total"),
+    ("accounts", "spent"),
+    ("spending", "byAccount"),
+    ("levels", "bySpending"),
 ];
 
 /// Collections, sources and targets.
-pub const COLLECTIONS: [&str; 6] = ["brands", "products", "reviews", "orders", "ratings", "tags"];
+pub const COLLECTIONS: [&str; 11] = [
+    "brands", "products", "reviews", "orders", "ratings", "tags", "entries", "bills", "accounts", "spending",
+    "levels",
+];
 
 /// What is declared: of each kind one or more, in chains, and not in the order of the chains. The subset reads what a
 /// later pattern maintains. In every second history much of it is left to jobs.
@@ -116,11 +123,41 @@ pub fn declarations(seed: u64) -> Vec<(&'static str, Document)> {
                 "pipeline": [{"$unwind": "$tags"}, {"$group": {"_id": "$tags", "count": {"$count": {}}}}],
             }},
         ),
+        (
+            "bills",
+            doc! {"name": "total", "computed": {"from": "entries", "pipeline": [
+                {"$group": {"_id": "$bill", "total": {"$sum": "$sum"}, "best": {"$max": "$sum"}}},
+            ]}},
+        ),
+        (
+            "accounts",
+            doc! {"name": "spent", "computed": {"from": "bills", "pipeline": [
+                {"$group": {"_id": "$account", "spent": {"$sum": "$total"}, "best": {"$max": "$best"}}},
+            ]}},
+        ),
+        (
+            "spending",
+            doc! {"name": "byAccount", "computed": {
+                "from": "bills", "whenNotMatched": "insert",
+                "pipeline": [
+                    {"$group": {"_id": {"of": "$account"}, "total": {"$sum": "$total"}, "count": {"$count": {}}}},
+                ],
+            }},
+        ),
+        (
+            "levels",
+            doc! {"name": "bySpending", "computed": {
+                "from": "spending", "whenNotMatched": "insert",
+                "pipeline": [{"$group": {
+                    "_id": {"rest": {"$mod": ["$total", 3]}}, "total": {"$sum": "$total"}, "count": {"$count": {}},
+                }}],
+            }},
+        ),
     ];
     let mut declared: Vec<_> = declared.into_iter().collect();
     for (_, declaration) in declared.iter_mut().filter(|_| is_late(seed)) {
         let options = match declaration.get("name").and_then(RawValue::as_str) {
-            Some("stats" | "recent") => doc! {"mode": "async"},
+            Some("stats" | "recent" | "spent") => doc! {"mode": "async"},
             Some("lines") => doc! {"maxSync": 0, "backfill": {"batch": 2}},
             Some("frozen") => doc! {"maxSync": 1, "backfill": {"batch": 1, "throttleMs": 1}},
             Some("byTag") => doc! {"mode": "async", "whenBehind": "serve"},
@@ -182,7 +219,7 @@ impl Statement {
     pub fn any(dice: &mut Dice) -> Statement {
         let id = dice.roll(12);
         let one = |at, id: i32, update| Update(at, doc! {"_id": id}, update, Updating::One);
-        match dice.roll(22) {
+        match dice.roll(26) {
             0..=3 => Insert("reviews", review(dice, id)),
             4 => one("reviews", id, doc! {"$set": {"rating": rating(dice)}}),
             5 => {
@@ -212,10 +249,28 @@ impl Statement {
             }
             19 => one("orders", id, doc! {"$set": {"brandIds": array![dice.roll(4), dice.roll(4)]}}),
             20 => Modify("reviews", doc! {"productId": id % 5}, doc! {"$set": {"productId": dice.roll(5)}}),
-            _ => {
+            21 => {
                 let brand = doc! {"$set": {"brandId": dice.roll(4)}};
                 Update("products", doc! {}, brand, Updating::Many)
             }
+            _ => Statement::in_chain(dice),
+        }
+    }
+
+    /// A statement that moves something in a chain of groups, from one parent to another or in and out of existence.
+    pub fn in_chain(dice: &mut Dice) -> Statement {
+        let (entry, bill, account) = (dice.roll(8), dice.roll(4), dice.roll(4));
+        let one = |at, id: i32, update| Update(at, doc! {"_id": id}, update, Updating::One);
+        match dice.roll(12) {
+            0..=2 => Insert("entries", doc! {"_id": entry, "bill": bill, "sum": dice.roll(9)}),
+            3 => one("entries", entry, doc! {"$set": {"bill": bill}}),
+            4 => Update("entries", doc! {"bill": bill}, doc! {"$inc": {"sum": 1}}, Updating::Many),
+            5 => Delete("entries", doc! {"_id": entry}),
+            6 => Insert("bills", doc! {"_id": bill, "account": account}),
+            7 | 8 => one("bills", bill, doc! {"$set": {"account": account}}),
+            9 => Delete("bills", doc! {"_id": bill}),
+            10 => Insert("accounts", doc! {"_id": account}),
+            _ => Delete("accounts", doc! {"_id": account}),
         }
     }
 

@@ -83,7 +83,7 @@ fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
             stages.remove(at);
             true
         }
-        (Stage::UnionWith(union), next) if acts_on_one_document(next) => {
+        (Stage::UnionWith(union), next) if next.flow().is_of_one_document() => {
             let mut pipeline = (*union.pipeline).clone();
             pipeline.stages.push(next.clone());
             let union = UnionWith { pipeline: Arc::new(pipeline), ..union.clone() };
@@ -112,11 +112,6 @@ fn is_idle(stage: &Stage) -> bool {
         Stage::Skip(stage) => stage.0 == 0,
         _ => false,
     }
-}
-
-/// Whether each document's fate depends on it alone, so that it may be decided earlier.
-fn acts_on_one_document(stage: &Stage) -> bool {
-    matches!(stage, Stage::Match(_) | Stage::Project(_) | Stage::AddFields(_) | Stage::ReplaceRoot(_))
 }
 
 /// Lets the `$match` at `at + 1` go before the stage at `at`, or as much of it as can.

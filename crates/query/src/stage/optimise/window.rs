@@ -1,7 +1,7 @@
 //! `$skip` and `$limit`: one window instead of several, as early as can be.
 
 use super::{
-    super::{Limit, Skip},
+    super::{Flow, Limit, Skip},
     Stage,
 };
 
@@ -47,9 +47,8 @@ pub(super) fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
 /// Whether as many documents come out as go in, in the same order.
 pub(super) fn keeps_count(stage: &Stage) -> bool {
     match stage {
-        Stage::Project(_) | Stage::AddFields(_) | Stage::ReplaceRoot(_) => true,
         Stage::Lookup(lookup) => lookup.unwinding.is_none(),
-        _ => false,
+        stage => stage.flow() == Flow::Maps,
     }
 }
 
@@ -67,8 +66,7 @@ fn is_awaited(before: &[Stage], reads: bool) -> bool {
 /// Whether a `$skip` or `$limit` behind these stages would come to the read of a collection.
 fn reaches_read(before: &[Stage], reads: bool) -> bool {
     let kept = before.iter().rposition(|stage| !keeps_count(stage)).map_or(0, |at| at + 1);
-    let read =
-        |stage: &Stage| matches!(stage, Stage::Match(_) | Stage::Sort(_) | Stage::Skip(_) | Stage::Limit(_));
+    let read = |stage: &Stage| matches!(stage, Stage::Sort(_)) || stage.flow().passes_as_is();
     reads && before[..kept].iter().all(read)
 }
 

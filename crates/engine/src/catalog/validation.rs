@@ -1,0 +1,101 @@
+//! What a collection's options ask of its documents: `validator`, `validationLevel` and `validationAction`.
+
+use std::sync::Arc;
+
+use kilim_bson::{RawDocument, RawValue};
+use kilim_error::Result;
+use kilim_query::validator::{Explanation, Now, Validator, no_encryption_here};
+
+use crate::index::collation_of;
+
+#[derive(Debug)]
+pub struct Validation {
+    validator: Validator,
+    level: Level,
+    action: Action,
+}
+
+/// `validationLevel`: which documents are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Off,
+    Strict,
+    /// Not those that were invalid before.
+    Moderate,
+}
+
+/// `validationAction`: what becomes of those that fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Error,
+    Warn,
+}
+
+impl Validation {
+    /// What a collection's options ask for; nothing where they have no validator.
+    pub fn of(options: RawDocument<'_>) -> Result<Option<Arc<Validation>>> {
+        let Some(RawValue::Document(written)) = options.get("validator") else { return Ok(None) };
+        let validator = Validator::parse(written, &collation_of(options)?)?;
+        let level = match options.get("validationLevel") {
+            Some(RawValue::String("off")) => Level::Off,
+            Some(RawValue::String("moderate")) => Level::Moderate,
+            _ => Level::Strict,
+        };
+        let action = match options.get("validationAction") {
+            Some(RawValue::String("warn")) => Action::Warn,
+            _ => Action::Error,
+        };
+        // What a client was to encrypt would be stored in the clear.
+        if (level == Level::Moderate || action == Action::Warn) && validator.mentions_encryption() {
+            return Err(no_encryption_here());
+        }
+        Ok(Some(Arc::new(Validation { validator, level, action })))
+    }
+
+    /// Whether nothing is asked of documents.
+    pub fn is_off(&self) -> bool {
+        self.level == Level::Off
+    }
+
+    /// Whether documents that fail are told of, not refused.
+    pub fn warns(&self) -> bool {
+        self.action == Action::Warn
+    }
+
+    /// Whether a document would pass now, whatever level and action say.
+    pub fn complies(&self, document: RawDocument<'_>, now: impl FnOnce() -> Now) -> Result<bool> {
+        self.validator.passes(document, now)
+    }
+
+    /// What becomes of a document that is written in place of another, or as a new one.
+    pub fn verdict(
+        &self,
+        before: Option<RawDocument<'_>>,
+        after: RawDocument<'_>,
+        now: impl Fn() -> Now,
+    ) -> Result<Verdict> {
+        if self.level == Level::Off || self.complies(after, &now)? {
+            return Ok(Verdict::Passes);
+        }
+        if self.level == Level::Moderate
+            && let Some(before) = before
+            && !self.complies(before, &now)?
+        {
+            return Ok(Verdict::Passes);
+        }
+        let explanation = self.validator.explain(after, now());
+        Ok(match self.action {
+            Action::Warn => Verdict::Warns(explanation),
+            Action::Error => Verdict::Fails(explanation),
+        })
+    }
+}
+
+/// What validation says of a document.
+pub enum Verdict {
+    Passes,
+    /// It fails, and is written all the same.
+    Warns(Explanation),
+    /// It fails, and is not written.
+    Fails(Explanation),
+}

@@ -1,0 +1,99 @@
+//! Capped collections made of others: `convertToCapped` and `cloneCollectionAsCapped`.
+
+use std::sync::Arc;
+
+use kilim_bson::Document;
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::filter::Filter;
+use kilim_storage::Durability;
+
+use crate::catalog::{Collection, forget, save};
+use crate::engine::Engine;
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::operator::ExecContext;
+use crate::plan::ReadRequest;
+use crate::read;
+use crate::unit::Unit;
+use crate::write::insert;
+
+/// What a collection is called while it is filled.
+const TEMPORARY: &str = "tmp.agg_out.";
+
+/// `convertToCapped`: a capped collection with the newest documents of another takes its place, with no index but
+/// `_id`'s.
+pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) -> Result<()> {
+    let engine = unit.engine;
+    let operation = unit.operation.clone();
+    let temporary = Namespace {
+        database: namespace.database.clone(),
+        collection: format!("{TEMPORARY}{:016x}", rand::random::<u64>()),
+    };
+    // No writer comes in before the other is in its place.
+    let (source, _held) = engine.hold(&operation, namespace)?;
+    if engine
+        .patterns()
+        .iter()
+        .any(|pattern| pattern.target == *namespace || pattern.source.as_ref() == Some(namespace))
+    {
+        return Err(Error::user(
+            ErrorCode::IllegalOperation,
+            format!("{namespace} cannot be converted while patterns are declared on it: drop them first"),
+        ));
+    }
+    engine.create_temporary(&temporary, options)?;
+    let copied =
+        copy(unit, namespace, &temporary).and_then(|()| engine.put_in_place(&operation, &temporary, &source));
+    if copied.is_err() {
+        let _ = unit.settle();
+        let _ = engine.drop_collection(&operation, &temporary);
+    }
+    copied
+}
+
+/// `cloneCollectionAsCapped`: the same beside the other.
+pub fn clone_as_capped(
+    unit: &mut Unit<'_>,
+    from: &Namespace,
+    to: &Namespace,
+    options: Document,
+) -> Result<()> {
+    unit.engine.create_collection(to, options)?;
+    copy(unit, from, to)
+}
+
+impl Engine {
+    /// Gives a collection the name and place of another, which the caller holds.
+    fn put_in_place(&self, operation: &Operation, new: &Namespace, old: &Collection) -> Result<()> {
+        let (new, _held) = self.hold(operation, new)?;
+        let _ids = self.ids.lock();
+        let renamed = Collection { namespace: old.namespace.clone(), temporary: false, ..(*new).clone() };
+        let mut transaction = self.store.begin();
+        forget(&mut transaction, old);
+        save(&mut transaction, &renamed);
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| {
+            catalog.remove(&new.namespace);
+            catalog.insert(Arc::new(renamed));
+        });
+        self.cursors.close_of_collection(old.id);
+        old.end_builds();
+        Ok(())
+    }
+}
+
+fn copy(unit: &mut Unit<'_>, from: &Namespace, to: &Namespace) -> Result<()> {
+    let operation: Arc<Operation> = unit.operation.clone();
+    let request = ReadRequest::new(Arc::new(Filter::True));
+    let mut executor = read::plan(unit, from, request)?.execute();
+    unit.bypass_validation = true;
+    let interrupt = || operation.check();
+    let mut context = ExecContext::new(&interrupt);
+    while let Some(row) = executor.next_document(&mut context)? {
+        let outcome = insert(unit, to, &[row.document()], true, |_| 0)?;
+        if let Some((_, error)) = outcome.errors.into_iter().next() {
+            return Err(error);
+        }
+    }
+    unit.settle()
+}

@@ -1,0 +1,228 @@
+//! Schema changes: create, drop and rename collections.
+//!
+//! Every change follows one order: the collection's lock, held whole so that no writer is inside;
+//! then `ids`, so that changes of the catalog follow each other; then one durable commit; then the
+//! new catalog. Writers take the locks in the same order, so neither waits for the other for ever.
+
+mod capped;
+mod index_build;
+mod index_convert;
+mod index_request;
+mod out;
+mod view;
+
+use std::sync::Arc;
+
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::{Durability, Space};
+
+pub use capped::{clone_as_capped, convert as convert_to_capped};
+pub use index_build::Built;
+pub(crate) use index_build::reclaim_unfinished;
+pub use index_convert::{Conversion, Violations};
+pub use index_request::{check_for_new_collection, check_index_count, new_specs};
+pub use out::out;
+
+use crate::catalog::{Collection, forget, not_found, save};
+use crate::engine::Engine;
+use crate::ids::{CollectionId, PatternId};
+use crate::layout;
+use crate::maintenance::{ending_with, put_changes};
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::unit::Unit;
+
+impl Engine {
+    /// `drop`: gives back the collection that was dropped.
+    pub fn drop_collection(
+        &self,
+        operation: &Arc<Operation>,
+        namespace: &Namespace,
+    ) -> Result<Arc<Collection>> {
+        let _turn = self.take_turn(operation, &namespace.database)?;
+        let (collection, _held) = loop {
+            if namespace.holds_definitions() {
+                // Their fields stay, so they must be true.
+                for pattern in self.patterns().of(&namespace.database) {
+                    self.finish_pending(operation, pattern)?;
+                }
+                self.drop_all_patterns(operation, &namespace.database)?;
+            }
+            let (collection, held) = self.hold(operation, namespace)?;
+            // Nobody can insert a definition now.
+            if !self.holds_patterns(namespace) {
+                break (collection, held);
+            }
+        };
+        self.leave_patterns(operation, &collection, &[collection.id])?;
+        let mut unit = match namespace.holds_definitions() {
+            true => Unit::new(self, operation.clone(), Durability::Durable),
+            false => self.definitions_unit(operation, &namespace.database)?,
+        };
+        let ids = self.ids.lock();
+        let before = self.patterns();
+        let ended = ending_with(&before, namespace);
+        let after = before.without(&ended)?;
+        put_changes(&mut unit, &before, &after, &|namespace| self.collection(namespace))?;
+        forget(unit.transaction(), &collection);
+        unit.settle()?;
+        self.publish_patterns(after);
+        self.publish(|catalog| {
+            catalog.remove(namespace);
+        });
+        drop(ids);
+        ended.iter().for_each(|id| self.kill_jobs_of(*id));
+        self.cursors.close_of_collection(collection.id);
+        collection.end_builds();
+        Ok(collection)
+    }
+
+    /// `dropDatabase`: collections and views go in one commit, so that a crash leaves all of them or none. Patterns go
+    /// in a commit before. Collections that are made meanwhile stay: otherwise writers could keep this from ending.
+    pub fn drop_database(&self, operation: &Arc<Operation>, name: &str) -> Result<()> {
+        loop {
+            self.drop_all_patterns(operation, name)?;
+            let mut all: Vec<Arc<Collection>> = self.catalog().database(name).cloned().collect();
+            // By id, as everybody does who holds several.
+            all.sort_unstable_by_key(|collection| collection.id);
+            let _held = self.hold_together(operation, &all)?;
+            let ids = self.ids.lock();
+            if !self.patterns().of(name).is_empty() {
+                // Declared while we waited.
+                continue;
+            }
+            // What was dropped, renamed or given an index while we waited is taken as it is now.
+            let catalog = self.catalog();
+            let now = all.iter().filter_map(|seen| catalog.by_id(seen.id));
+            let gone: Vec<Arc<Collection>> =
+                now.filter(|collection| collection.namespace.database == name).cloned().collect();
+            let views: Vec<Namespace> =
+                catalog.database_views(name).map(|view| view.namespace.clone()).collect();
+            let mut transaction = self.store.begin();
+            gone.iter().for_each(|collection| forget(&mut transaction, collection));
+            for view in &views {
+                transaction.delete(Space::Meta, &layout::view_meta_key(view));
+            }
+            transaction.commit(Durability::Durable)?;
+            self.publish(|catalog| {
+                for collection in &gone {
+                    catalog.remove(&collection.namespace);
+                }
+                for view in &views {
+                    catalog.remove_view(view);
+                }
+            });
+            drop(ids);
+            for collection in gone {
+                self.cursors.close_of_collection(collection.id);
+                collection.end_builds();
+            }
+            return Ok(());
+        }
+    }
+
+    /// `renameCollection`: ids stay, so nothing but the catalog changes, across databases too. A target that
+    /// is dropped goes in the same commit.
+    pub fn rename_collection(
+        &self,
+        operation: &Arc<Operation>,
+        from: &Namespace,
+        to: &Namespace,
+        drop_target: bool,
+    ) -> Result<()> {
+        to.check_creatable()?;
+        if self.view(from).is_some() {
+            return Err(Error::user(
+                ErrorCode::CommandNotSupportedOnView,
+                format!("cannot rename view: {from}"),
+            ));
+        }
+        if self.view(to).is_some() {
+            return Err(Error::user(
+                ErrorCode::NamespaceExists,
+                format!("a view already exists with that name: {to}"),
+            ));
+        }
+        let _turn = self.take_turn(operation, &from.database)?;
+        loop {
+            let collection = self.collection(from).ok_or_else(|| not_found(from))?;
+            if from == to {
+                return Err(Error::user(ErrorCode::IllegalOperation, "Can't rename a collection to itself"));
+            }
+            let target = self.collection(to);
+            if target.is_some() && !drop_target {
+                return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
+            }
+            if collection.collation.is_some() {
+                self.check_no_patterns(to)?;
+            }
+            // Patterns follow, so nobody may be on his way from one of their collections to another.
+            let related = self.related_collections([from, to]);
+            let others = related.iter().filter_map(|namespace| self.collection(namespace));
+            let mut all: Vec<Arc<Collection>> =
+                [collection.clone()].into_iter().chain(target.clone()).chain(others).collect();
+            // By id, so that renames onto each other do not wait for each other.
+            all.sort_unstable_by_key(|collection| collection.id);
+            all.dedup_by_key(|collection| collection.id);
+            let _held = self.hold_together(operation, &all)?;
+            let lent: Vec<CollectionId> = all.iter().map(|each| each.id).collect();
+            if from.database != to.database || from.holds_definitions() || to.holds_definitions() {
+                // Refused before anything is done.
+                self.patterns_renamed(&self.patterns(), from, to, &mut || PatternId(0))?;
+            }
+            if let Some(target) = &target
+                && self.collection(to).is_some_and(|now| now.id == target.id)
+            {
+                self.leave_patterns(operation, target, &lent)?;
+            }
+            let mut unit = self.definitions_unit(operation, &from.database)?;
+            let mut ids = self.ids.lock();
+            // Dropped, renamed or made while we waited: look again by name.
+            let (current, displaced) = match (self.collection(from), self.collection(to)) {
+                (Some(current), displaced)
+                    if current.id == collection.id
+                        && displaced.as_ref().map(|now| now.id) == target.as_ref().map(|seen| seen.id) =>
+                {
+                    (current, displaced)
+                }
+                _ => continue,
+            };
+            if self.related_collections([from, to]) != related {
+                continue;
+            }
+            self.check_case(&to.database)?;
+            let renamed =
+                Arc::new(Collection { namespace: to.clone(), temporary: false, ..(*current).clone() });
+            let before = self.patterns();
+            let ended = ending_with(&before, to);
+            let mut next = || PatternId(ids.next_index().0);
+            let (after, filled) = self.patterns_renamed(&before, from, to, &mut next)?;
+            let by_then = |namespace: &Namespace| match namespace == to {
+                true => Some(renamed.clone()),
+                false => self.collection(namespace),
+            };
+            put_changes(&mut unit, &before, &after, &by_then)?;
+            if let Some(displaced) = &displaced {
+                forget(unit.transaction(), displaced);
+            }
+            save(unit.transaction(), &renamed);
+            ids.save(unit.transaction());
+            unit.settle()?;
+            self.publish_renamed(after, |catalog| {
+                catalog.remove(from);
+                catalog.insert(renamed);
+            });
+            drop(ids);
+            displaced.iter().for_each(|displaced| displaced.end_builds());
+            ended.iter().for_each(|id| self.kill_jobs_of(*id));
+            for pattern in self.patterns().iter().filter(|pattern| filled.contains(&pattern.id)) {
+                self.begin_filling(pattern);
+            }
+            self.resume_pending()?;
+            for closed in [Some(current), displaced].into_iter().flatten() {
+                self.cursors.close_of_collection(closed.id);
+            }
+            return Ok(());
+        }
+    }
+}

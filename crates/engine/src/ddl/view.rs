@@ -1,0 +1,73 @@
+//! Views made, changed and dropped. Their definitions change under the same lock as collections do.
+
+use std::sync::Arc;
+
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::{Durability, Space};
+
+use crate::catalog::{Catalog, View, not_found};
+use crate::engine::Engine;
+use crate::layout;
+use crate::namespace::Namespace;
+
+impl Engine {
+    /// `create` with `viewOn`.
+    pub fn create_view(&self, view: View) -> Result<()> {
+        view.namespace.check_creatable()?;
+        view.check_on()?;
+        let _ids = self.ids.lock();
+        let catalog = self.catalog();
+        self.check_view_is_new(&view.namespace)?;
+        self.check_case(&view.namespace.database)?;
+        self.put_view(&catalog, view)
+    }
+
+    /// Refuses a name that is taken.
+    pub fn check_view_is_new(&self, namespace: &Namespace) -> Result<()> {
+        let catalog = self.catalog();
+        let message = if catalog.view(namespace).is_some() {
+            "Namespace already exists".to_owned()
+        } else if catalog.get(namespace).is_some() {
+            format!("Cannot create collection {namespace} - collection already exists.")
+        } else {
+            return Ok(());
+        };
+        Err(Error::user(ErrorCode::NamespaceExists, message))
+    }
+
+    /// `collMod` of a view: gives it another definition.
+    pub fn modify_view(&self, view: View) -> Result<()> {
+        view.check_on()?;
+        let _ids = self.ids.lock();
+        let catalog = self.catalog();
+        if catalog.view(&view.namespace).is_none() {
+            return Err(not_found(&view.namespace));
+        }
+        self.put_view(&catalog, view)
+    }
+
+    fn put_view(&self, catalog: &Catalog, view: View) -> Result<()> {
+        catalog.check_view(&view)?;
+        let mut transaction = self.store.begin();
+        let key = layout::view_meta_key(&view.namespace);
+        transaction.put(Space::Meta, key, view.to_document().into_bytes());
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert_view(Arc::new(view)));
+        Ok(())
+    }
+
+    /// `drop` of a view; whether there was one.
+    pub fn drop_view(&self, namespace: &Namespace) -> Result<bool> {
+        let _ids = self.ids.lock();
+        if self.catalog().view(namespace).is_none() {
+            return Ok(false);
+        }
+        let mut transaction = self.store.begin();
+        transaction.delete(Space::Meta, &layout::view_meta_key(namespace));
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| {
+            catalog.remove_view(namespace);
+        });
+        Ok(true)
+    }
+}

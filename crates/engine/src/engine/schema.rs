@@ -1,0 +1,281 @@
+//! Collections described anew: made, held against writers, given other options.
+//!
+//! Every change follows one order: the collection's lock, held whole so that no writer is inside; then `ids`, so that
+//! changes of the catalog follow each other; then one durable commit; then the new catalog. Writers take the locks in the
+//! same order, so neither waits for the other for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kilim_bson::{Document, RawDocument};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::{CommitTime, Durability, Transaction};
+
+use super::Engine;
+use crate::catalog::{Capped, Collection, Held, Ids, Shared, Validation, is_a_view, not_found, save};
+use crate::ids::{CollectionId, IndexId};
+use crate::index::{Index, IndexSpec, Multikey, Usage, collation_of};
+use crate::namespace::Namespace;
+use crate::operation::Operation;
+use crate::records::Shape;
+
+impl Engine {
+    /// `create`: fails where the collection exists, unless with the same options.
+    pub fn create_collection(&self, namespace: &Namespace, options: Document) -> Result<CommitTime> {
+        let mut ids = self.ids.lock();
+        if self.view(namespace).is_some() {
+            return Err(Error::user(
+                ErrorCode::NamespaceExists,
+                format!("A view already exists. NS: {namespace}"),
+            ));
+        }
+        if let Some(existing) = self.collection(namespace) {
+            if existing.options == options {
+                return Ok(self.store.last_commit_time());
+            }
+            return Err(exists(namespace));
+        }
+        let mut transaction = self.store.begin();
+        let collection = self.new_collection(&mut ids, namespace, options)?;
+        save(&mut transaction, &collection);
+        ids.save(&mut transaction);
+        let time = transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert(Arc::new(collection)));
+        Ok(time)
+    }
+
+    /// Makes a collection that is filled before it is renamed. It is marked in the catalog, so that the next start
+    /// drops it if that never happens.
+    pub(crate) fn create_temporary(&self, namespace: &Namespace, options: Document) -> Result<()> {
+        let mut ids = self.ids.lock();
+        if self.collection(namespace).is_some() {
+            return Err(exists(namespace));
+        }
+        let mut transaction = self.store.begin();
+        let collection = Collection { temporary: true, ..self.new_collection(&mut ids, namespace, options)? };
+        save(&mut transaction, &collection);
+        ids.save(&mut transaction);
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert(Arc::new(collection)));
+        Ok(())
+    }
+
+    /// The collection, made where it is missing, for the first write into it.
+    ///
+    /// Its commit is only queued: the write that follows is queued behind it, so it is durable no later
+    /// than that write, which alone is waited for.
+    pub(crate) fn ensure_collection(&self, namespace: &Namespace) -> Result<Arc<Collection>> {
+        if let Some(collection) = self.collection(namespace) {
+            return Ok(collection);
+        }
+        let mut ids = self.ids.lock();
+        if let Some(collection) = self.collection(namespace) {
+            return Ok(collection);
+        }
+        let collection = Arc::new(self.new_collection(&mut ids, namespace, Document::new())?);
+        let mut transaction = self.store.begin();
+        save(&mut transaction, &collection);
+        ids.save(&mut transaction);
+        let _queued = transaction.enqueue(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert(collection.clone()));
+        Ok(collection)
+    }
+
+    /// A collection made inside a transaction: known to it alone until it commits.
+    pub(crate) fn create_in_transaction(
+        &self,
+        transaction: &mut Transaction,
+        namespace: &Namespace,
+        options: Document,
+    ) -> Result<Arc<Collection>> {
+        let collection = Arc::new(self.new_collection(&mut self.ids.lock(), namespace, options)?);
+        save(transaction, &collection);
+        Ok(collection)
+    }
+
+    /// Commits a transaction that made collections.
+    pub(crate) fn commit_created(
+        &self,
+        mut transaction: Transaction,
+        created: Vec<Arc<Collection>>,
+        durability: Durability,
+    ) -> Result<CommitTime> {
+        let ids = self.ids.lock();
+        let taken = |name: &Namespace| self.collection(name).is_some() || self.view(name).is_some();
+        if created.iter().any(|collection| taken(&collection.namespace)) {
+            return Err(Error::Conflict("a collection of that name was made meanwhile"));
+        }
+        ids.save(&mut transaction);
+        let time = transaction.commit(durability)?;
+        self.publish(|catalog| created.into_iter().for_each(|collection| catalog.insert(collection)));
+        Ok(time)
+    }
+
+    fn new_collection(&self, ids: &mut Ids, namespace: &Namespace, options: Document) -> Result<Collection> {
+        namespace.check_creatable()?;
+        self.check_case(&namespace.database)?;
+        self.check_no_view(namespace)?;
+        let collation = collation_of(options.as_raw())?;
+        if collation.is_some() {
+            self.check_no_patterns(namespace)?;
+        }
+        let specs =
+            [IndexSpec::id(collation.clone())].into_iter().chain(self.indexes_for_patterns(namespace));
+        let indexes = specs.map(|spec| {
+            Arc::new(Index {
+                id: ids.next_index(),
+                spec,
+                multikey: Multikey::default(),
+                usage: Usage::default(),
+                ready_since: 0,
+            })
+        });
+        let indexes: Vec<Arc<Index>> = indexes.collect();
+        let validation = Validation::of(options.as_raw())?;
+        Ok(Collection {
+            id: ids.next_collection(),
+            uuid: new_uuid(),
+            namespace: namespace.clone(),
+            temporary: false,
+            capped: Capped::of(options.as_raw()),
+            clustered: options.get("clusteredIndex").is_some(),
+            options,
+            collation,
+            validation,
+            indexes: indexes.into(),
+            building: Arc::from([]),
+            shape: Shape::Plain,
+            shared: Arc::new(Shared::new(0)),
+        })
+    }
+
+    /// Refuses a database that differs from another in case only.
+    pub(crate) fn check_case(&self, database: &str) -> Result<()> {
+        match self.catalog().database_of_other_case(database) {
+            Some(other) => Err(Error::location(
+                13297,
+                format!(
+                    "db already exists with different case already have: [{other}] trying to create [{database}]"
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a collection's lock whole: waits until no writer and no open transaction is inside.
+    pub(crate) fn hold(
+        &self,
+        operation: &Operation,
+        namespace: &Namespace,
+    ) -> Result<(Arc<Collection>, Held)> {
+        loop {
+            let collection = self.collection(namespace).ok_or_else(|| not_found(namespace))?;
+            let held = self.hold_whole(operation, &collection)?;
+            // Dropped or renamed while we waited: look again by name.
+            match self.collection(namespace) {
+                Some(now) if now.id == collection.id => return Ok((now, held)),
+                Some(_) => {}
+                None => return Err(not_found(namespace)),
+            }
+        }
+    }
+
+    /// As [`Engine::hold`], of a collection whose description may be old by then.
+    pub(crate) fn hold_whole(&self, operation: &Operation, collection: &Collection) -> Result<Held> {
+        loop {
+            // Short turns: while one waits here, new writers wait behind it.
+            match collection.shared.lock.try_write_arc_for(Duration::from_millis(10)) {
+                Some(held) => return Ok(held),
+                None => operation.check()?,
+            }
+        }
+    }
+
+    /// Replaces a collection's description, on disk and in memory. The caller holds the collection.
+    pub(crate) fn replace_collection(
+        &self,
+        namespace: &Namespace,
+        change: impl FnOnce(&mut Collection, &mut Transaction),
+    ) -> Result<Arc<Collection>> {
+        let ids = self.ids.lock();
+        let current = self.collection(namespace).ok_or_else(|| not_found(namespace))?;
+        let mut changed = (*current).clone();
+        let mut transaction = self.store.begin();
+        change(&mut changed, &mut transaction);
+        save(&mut transaction, &changed);
+        ids.save(&mut transaction);
+        transaction.commit(Durability::Durable)?;
+        let changed = Arc::new(changed);
+        self.publish(|catalog| catalog.insert(changed.clone()));
+        Ok(changed)
+    }
+
+    /// Gives a collection other options: those that `change` makes of what it has.
+    pub fn change_options(
+        &self,
+        operation: &Operation,
+        namespace: &Namespace,
+        change: impl FnOnce(RawDocument<'_>) -> Document,
+    ) -> Result<()> {
+        let (collection, _held) = self.hold(operation, namespace)?;
+        let options = change(collection.options.as_raw());
+        if options == collection.options {
+            return Ok(());
+        }
+        let mut changed = (*collection).clone();
+        changed.set_options(options)?;
+        self.replace_collection(namespace, |collection, _| {
+            collection.options = changed.options;
+            collection.validation = changed.validation;
+            collection.capped = changed.capped;
+        })?;
+        Ok(())
+    }
+
+    /// Replaces a collection's description in memory alone, for what does not outlive the process.
+    pub(crate) fn replace_in_memory(&self, id: CollectionId, change: impl FnOnce(&mut Collection)) {
+        let _ids = self.ids.lock();
+        let catalog = self.catalog();
+        let Some(current) = catalog.by_id(id) else { return };
+        let mut changed = (**current).clone();
+        change(&mut changed);
+        self.publish(|catalog| catalog.insert(Arc::new(changed)));
+    }
+
+    /// Widens what is known of an index's arrays before the keys that need it are written.
+    ///
+    /// Queued ahead of those keys, so it is durable no later than they are. A wider set than the keys
+    /// need is harmless: the planner is only more careful.
+    pub(crate) fn widen_multikey(&self, id: CollectionId, index: IndexId, seen: &Multikey) -> Result<()> {
+        let _ids = self.ids.lock();
+        let catalog = self.catalog();
+        let Some(current) = catalog.by_id(id) else { return Ok(()) };
+        let mut changed = (**current).clone();
+        changed.widen_multikey(index, seen);
+        let mut transaction = self.store.begin();
+        save(&mut transaction, &changed);
+        let _queued = transaction.enqueue(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert(Arc::new(changed)));
+        Ok(())
+    }
+
+    /// Refuses to take a view for a collection.
+    pub fn check_no_view(&self, namespace: &Namespace) -> Result<()> {
+        match self.view(namespace) {
+            Some(_) => Err(is_a_view(namespace)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn exists(namespace: &Namespace) -> Error {
+    Error::user(ErrorCode::NamespaceExists, format!("Collection already exists. NS: {namespace}"))
+}
+
+/// A random UUID (version 4).
+pub fn new_uuid() -> [u8; 16] {
+    let mut bytes: [u8; 16] = rand::random();
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}

@@ -1,0 +1,142 @@
+//! An index as a document: what listIndexes shows, and what the catalog holds.
+
+use kilim_bson::{Document, Path, RawDocument, RawValue, Writer, doc};
+use kilim_collation::Collation;
+use kilim_error::Result;
+use kilim_query::expression::{Scope, Variables};
+use kilim_query::filter::Filter;
+
+use super::{IndexSpec, KeyPart, Wildcard};
+
+/// The collation among the options of a collection, a view or an index.
+pub(crate) fn collation_of(options: RawDocument<'_>) -> Result<Option<Collation>> {
+    match options.get("collation") {
+        Some(RawValue::Document(collation)) => Collation::parse(collation),
+        _ => Ok(None),
+    }
+}
+
+impl IndexSpec {
+    /// The index on `_id` that every collection has, of the collection's own collation.
+    pub fn id(collation: Option<Collation>) -> IndexSpec {
+        IndexSpec { unique: true, collation, ..IndexSpec::over("_id_", doc! {"_id": 1}) }
+    }
+
+    /// An index over a key, without options.
+    pub fn over(name: impl Into<String>, key: Document) -> IndexSpec {
+        IndexSpec {
+            name: name.into(),
+            key: KeyPart::all_of(key.as_raw()),
+            key_document: key,
+            unique: false,
+            prepare_unique: false,
+            sparse: false,
+            hidden: false,
+            expire_after_seconds: None,
+            partial: None,
+            wildcard: None,
+            collation: None,
+        }
+    }
+
+    /// The index as listIndexes shows it.
+    pub fn to_document(&self) -> Document {
+        let mut writer = Writer::new();
+        writer.append("v", RawValue::Int32(2));
+        writer.append("key", RawValue::Document(self.key_document.as_raw()));
+        writer.append("name", RawValue::String(&self.name));
+        // MongoDB does not show `unique` for the index on `_id`, although it is.
+        if self.unique && self.name != "_id_" {
+            writer.append("unique", RawValue::Bool(true));
+        }
+        if self.sparse {
+            writer.append("sparse", RawValue::Bool(true));
+        }
+        if self.hidden {
+            writer.append("hidden", RawValue::Bool(true));
+        }
+        if self.prepare_unique {
+            writer.append("prepareUnique", RawValue::Bool(true));
+        }
+        if let Some((document, _)) = &self.partial {
+            writer.append("partialFilterExpression", RawValue::Document(document.as_raw()));
+        }
+        if let Some(projection) = self.wildcard.as_ref().and_then(Wildcard::projection) {
+            writer.append("wildcardProjection", RawValue::Document(projection));
+        }
+        if let Some(seconds) = self.expire_after_seconds {
+            writer.append("expireAfterSeconds", RawValue::Int32(seconds));
+        }
+        if let Some(collation) = &self.collation {
+            writer.append("collation", RawValue::Document(collation.to_document().as_raw()));
+        }
+        writer.finish()
+    }
+
+    /// Reads back what [`IndexSpec::to_document`] wrote.
+    pub(crate) fn decode(document: RawDocument<'_>) -> Option<IndexSpec> {
+        let key_document = document.get("key")?.as_document()?.to_document();
+        let name = document.get("name")?.as_str()?.to_owned();
+        let flag = |field| matches!(document.get(field), Some(RawValue::Bool(true)));
+        let collation = collation_of(document).ok()?;
+        let partial = match document.get("partialFilterExpression") {
+            Some(filter) => {
+                let filter = filter.as_document()?;
+                let variables = Variables::default().under(collation.clone());
+                Some((filter.to_document(), Filter::parse_in(filter, &Scope::new(&variables)).ok()?))
+            }
+            None => None,
+        };
+        Some(IndexSpec {
+            key: KeyPart::all_of(key_document.as_raw()),
+            unique: flag("unique") || name == "_id_",
+            prepare_unique: flag("prepareUnique"),
+            sparse: flag("sparse"),
+            hidden: flag("hidden"),
+            expire_after_seconds: match document.get("expireAfterSeconds") {
+                Some(RawValue::Int32(seconds)) => Some(seconds),
+                _ => None,
+            },
+            partial,
+            wildcard: match document.get("wildcardProjection") {
+                Some(projection) => Wildcard::of(key_document.as_raw(), Some(projection.as_document()?)),
+                None => Wildcard::of(key_document.as_raw(), None),
+            },
+            collation,
+            key_document,
+            name,
+        })
+    }
+}
+
+impl KeyPart {
+    /// The parts of a checked `key` document. A wildcard makes two: the path, then the value there.
+    pub fn all_of(key: RawDocument<'_>) -> Vec<KeyPart> {
+        let mut parts = KeyPart::fields_of(key);
+        if let Some(at) = parts.iter().position(|part| Wildcard::is_wildcard(part.path.as_str())) {
+            parts.insert(at, KeyPart::path_part());
+        }
+        parts
+    }
+
+    /// The fields of a checked `key` document.
+    pub fn fields_of(key: RawDocument<'_>) -> Vec<KeyPart> {
+        let parts = key.iter().map(|(path, direction)| KeyPart {
+            path: Path::parse(path),
+            hashed: matches!(direction, RawValue::String("hashed")),
+            descending: match direction {
+                RawValue::Int32(value) => value < 0,
+                RawValue::Int64(value) => value < 0,
+                RawValue::Double(value) => value < 0.0,
+                RawValue::Decimal128(value) => value.is_negative(),
+                _ => false,
+            },
+        });
+        parts.collect()
+    }
+
+    /// The part of a wildcard index's keys that holds the path.
+    pub fn path_part() -> KeyPart {
+        KeyPart { path: Path::parse("$_path"), descending: false, hashed: false }
+    }
+}

@@ -1,0 +1,298 @@
+//! A new database from what can be read of a damaged one.
+//!
+//! Records and the catalog are taken from the remains of the store (`kilim_storage::salvage`) as they are. Indexes are
+//! not: their entries follow from the records, so every index is made anew, and counts with them. Records of a
+//! collection that the catalog no longer names come back as a collection of the database `salvaged`. Where two records
+//! claim one key of a unique index, which can only be if a deletion was lost, the younger one stays.
+//!
+//! Invariant: in the new database, indexes and counts agree with the records.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument};
+use kilim_error::Result;
+use kilim_storage::rebuild::{self, Filling};
+use kilim_storage::salvage::Remains;
+use kilim_storage::{Durability, Options, Snapshot, Space, Store};
+
+use crate::catalog::{Collection, Ids, Shared};
+use crate::engine::new_uuid;
+use crate::ids::{CollectionId, RecordId};
+use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, index_entry, keys_of};
+use crate::namespace::Namespace;
+use crate::records::{Home, RecordRemains, Shape};
+use crate::{layout, records};
+
+/// Where collections go whose names are lost.
+const LOST_DATABASE: &str = "salvaged";
+
+/// What came over, and what did not.
+#[derive(Debug, Default)]
+pub struct Salvaged {
+    pub collections: Vec<SalvagedCollection>,
+    /// What could not be read and concerns no collection, a sentence each.
+    pub losses: Vec<String>,
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub struct SalvagedCollection {
+    pub namespace: String,
+    pub records: u64,
+    pub losses: Vec<String>,
+    pub notes: Vec<String>,
+}
+
+impl Salvaged {
+    /// Whether nothing was lost.
+    pub fn is_whole(&self) -> bool {
+        self.losses.is_empty() && self.collections.iter().all(|each| each.losses.is_empty())
+    }
+}
+
+/// Copies all that can be read from one directory, which no server may use, to a new one.
+pub fn salvage_directory(dir: &Path, out: &Path) -> Result<Salvaged> {
+    rebuild::check_out(out)?;
+    let remains = Remains::open(dir)?;
+    rebuild::rebuild(out, Options::default(), remains.commit_time(), |filling| {
+        Salvage { remains: &remains, filling, store: filling.store(), salvaged: Salvaged::default() }.run()
+    })
+}
+
+struct Salvage<'s> {
+    remains: &'s Remains,
+    filling: &'s Filling,
+    store: &'s Store,
+    salvaged: Salvaged,
+}
+
+impl Salvage<'_> {
+    fn run(mut self) -> Result<Salvaged> {
+        self.filling.load(Space::Meta, self.remains.rows(Space::Meta, 0).map(Ok))?;
+        let snapshot = self.store.snapshot();
+        let mut collections = self.read_catalog(&snapshot)?;
+        let mut ids = Ids::load(&snapshot)?;
+        drop(snapshot);
+        let records = RecordRemains(self.remains);
+        let of_catalog = collections.values().flat_map(|collection| collection.indexes.iter());
+        let indexes = of_catalog.map(|index| index.id.0).chain(self.remains.trees(Space::Index)).max();
+        let last = records.trees().iter().chain(collections.keys()).copied().max();
+        ids.give_out_after(last.unwrap_or(0), indexes.unwrap_or(0));
+        for id in records.collections() {
+            if let Entry::Vacant(unnamed) = collections.entry(id) {
+                unnamed.insert(lost_collection(id, &mut ids));
+                self.salvaged.notes.push(format!(
+                    "the catalog does not name a collection any more: it is {LOST_DATABASE}.collection_{id}"
+                ));
+            }
+        }
+        for (id, collection) in &mut collections {
+            let told = self.collection(CollectionId(*id), collection)?;
+            self.salvaged.collections.push(told);
+        }
+        let mut transaction = self.store.begin();
+        ids.save(&mut transaction);
+        transaction.commit(Durability::Durable)?;
+        self.tell_losses(&collections);
+        Ok(self.salvaged)
+    }
+
+    /// The collections whose entries can be read.
+    fn read_catalog(&mut self, snapshot: &Snapshot) -> Result<BTreeMap<u32, Collection>> {
+        let mut collections = BTreeMap::new();
+        for entry in layout::entries_of(snapshot, layout::COLLECTION_TAG) {
+            let (key, value) = entry?;
+            let Ok(id) = key[1..].try_into().map(u32::from_be_bytes) else { continue };
+            let document = RawDocument::parse(&value).ok();
+            match document.and_then(|document| Collection::decode(CollectionId(id), document, 0)) {
+                Some(collection) => drop(collections.insert(id, collection)),
+                None => self
+                    .salvaged
+                    .losses
+                    .push(format!("the catalog's entry of collection {id} makes no sense")),
+            }
+        }
+        Ok(collections)
+    }
+
+    /// Takes a collection's records over and makes its indexes and counts anew.
+    fn collection(&mut self, id: CollectionId, collection: &mut Collection) -> Result<SalvagedCollection> {
+        let mut told =
+            SalvagedCollection { namespace: collection.namespace.to_string(), ..Default::default() };
+        let senseless;
+        (told.records, senseless) = RecordRemains(self.remains).take_over(id.0, self.filling)?;
+        if senseless > 0 {
+            told.losses.push(format!("{senseless} records are not valid BSON"));
+        }
+        let snapshot = self.store.snapshot();
+        let losers = losers(&snapshot, collection)?;
+        if !losers.is_empty() {
+            told.records -= losers.len() as u64;
+            told.notes.push(format!(
+                "{} older records were left out, because younger ones have their keys in a unique index",
+                losers.len()
+            ));
+        }
+        let mut indexes = Vec::new();
+        for index in collection.indexes.iter() {
+            let mut index = (**index).clone();
+            index.ready_since = 0;
+            self.build(&snapshot, collection.home(), &mut index, &losers, &mut told)?;
+            indexes.push(Arc::new(index));
+        }
+        collection.indexes = indexes.into();
+        self.save(&snapshot, id, collection, &losers)?;
+        Ok(told)
+    }
+
+    /// Makes an index of the records that stay.
+    fn build(
+        &self,
+        snapshot: &Snapshot,
+        home: Home,
+        index: &mut Index,
+        losers: &BTreeSet<RecordId>,
+        told: &mut SalvagedCollection,
+    ) -> Result<()> {
+        let mut sorter = Sorter::new();
+        let mut keys = KeySet::default();
+        for inspected in records::inspect(home, snapshot) {
+            let inspected = inspected?;
+            let record = inspected.record;
+            if losers.contains(&record) {
+                continue;
+            }
+            for (_, image) in inspected.rows().into_iter().flatten() {
+                keys.clear();
+                let Ok(seen) = keys_of(&index.spec, image.document(), &mut keys) else {
+                    told.notes.push(format!("index {} cannot hold record {}", index.spec.name, record.0));
+                    continue;
+                };
+                if !index.multikey.covers(&seen) {
+                    index.multikey = index.multikey.union(&seen);
+                }
+                for (key, type_bits) in keys.iter() {
+                    let (entry, value) = index_entry(index, key, type_bits, record);
+                    sorter.push(entry, value)?;
+                }
+            }
+        }
+        let mut merge = sorter.finish()?;
+        self.filling.load(Space::Index, std::iter::from_fn(|| merge.next_entry().transpose()))?;
+        Ok(())
+    }
+
+    /// Writes the catalog's entry and the counts, and deletes the records that do not stay.
+    fn save(
+        &self,
+        snapshot: &Snapshot,
+        id: CollectionId,
+        collection: &Collection,
+        losers: &BTreeSet<RecordId>,
+    ) -> Result<()> {
+        let (mut count, mut bytes) = (0, 0);
+        for inspected in records::inspect(collection.home(), snapshot) {
+            let inspected = inspected?;
+            if !losers.contains(&inspected.record) {
+                count += inspected.rows().into_iter().flatten().count() as i64;
+                bytes += inspected.bytes() as i64;
+            }
+        }
+        let mut transaction = self.store.begin();
+        for loser in losers {
+            records::remove(&mut transaction, collection.home(), (*loser).into());
+        }
+        transaction.reset_counter(&layout::counter_key(id));
+        transaction.add(&layout::counter_key(id), count, bytes);
+        let entry = collection.encode().as_raw().as_bytes().to_vec();
+        transaction.put(Space::Meta, layout::collection_meta_key(id).to_vec(), entry);
+        transaction.commit(Durability::Durable)?;
+        Ok(())
+    }
+
+    /// Says what could not be read, by collection.
+    fn tell_losses(&mut self, collections: &BTreeMap<u32, Collection>) {
+        for loss in self.remains.losses() {
+            let (owner, what) = match records::lost_records(&loss) {
+                Some((id, range)) => (collections.get(&id), format!("{range}: {}", loss.what)),
+                None => (None, loss.what.clone()),
+            };
+            let owner = owner.map(|collection| collection.namespace.to_string());
+            let told = owner
+                .and_then(|name| self.salvaged.collections.iter_mut().find(|each| each.namespace == name));
+            match told {
+                Some(told) => told.losses.push(what),
+                None => self.salvaged.losses.push(what),
+            }
+        }
+        self.salvaged.notes.extend(self.remains.notes().iter().cloned());
+    }
+}
+
+/// Records that share a key of a unique index with a younger one.
+fn losers(snapshot: &Snapshot, collection: &Collection) -> Result<BTreeSet<RecordId>> {
+    let mut losers = BTreeSet::new();
+    for index in collection.indexes.iter().filter(|index| index.spec.unique) {
+        let mut sorter = Sorter::new();
+        let mut keys = KeySet::default();
+        for inspected in records::inspect(collection.home(), snapshot) {
+            let inspected = inspected?;
+            let record = inspected.record;
+            if losers.contains(&record) {
+                continue;
+            }
+            for (_, image) in inspected.rows().into_iter().flatten() {
+                keys.clear();
+                if keys_of(&index.spec, image.document(), &mut keys).is_err() {
+                    continue;
+                }
+                for (key, type_bits) in keys.iter() {
+                    let mut age = image.commit_time().to_be_bytes().to_vec();
+                    age.extend_from_slice(&record.0.to_be_bytes());
+                    sorter.push(index_entry(index, key, type_bits, record).0, age)?;
+                }
+            }
+        }
+        let mut merge = sorter.finish()?;
+        let mut last: Option<(Vec<u8>, Vec<u8>)> = None;
+        while let Some((entry, age)) = merge.next_entry()? {
+            // Of equal entries the youngest comes last.
+            if let Some((before, older)) = &last
+                && *before == entry
+            {
+                losers.insert(layout::record_id_of(older));
+            }
+            last = Some((entry, age));
+        }
+    }
+    Ok(losers)
+}
+
+/// A collection of which only the records are left.
+fn lost_collection(id: u32, ids: &mut Ids) -> Collection {
+    let index = Index {
+        id: ids.next_index(),
+        spec: IndexSpec::id(None),
+        multikey: Multikey::default(),
+        usage: Usage::default(),
+        ready_since: 0,
+    };
+    Collection {
+        id: CollectionId(id),
+        uuid: new_uuid(),
+        namespace: Namespace { database: LOST_DATABASE.to_owned(), collection: format!("collection_{id}") },
+        options: Document::new(),
+        collation: None,
+        validation: None,
+        clustered: false,
+        temporary: false,
+        capped: None,
+        indexes: Arc::from([Arc::new(index)]),
+        building: Arc::from([]),
+        shape: Shape::Plain,
+        shared: Arc::new(Shared::new(0)),
+    }
+}

@@ -1,0 +1,228 @@
+//! `validate`: recomputes what every index must hold and compares.
+//!
+//! Reads one snapshot, so it runs beside writers. Each record must be valid BSON, have exactly the
+//! entries its keys ask for, and nothing else may be in the indexes; the stored count and size must be
+//! the real ones. A damaged page ends the comparison of its tree and is an error in the report, not of the command.
+
+use std::ops::Bound;
+
+use kilim_bson::RawDocument;
+use kilim_error::{Error, Result, StorageError};
+use kilim_storage::{Direction, Snapshot, Space};
+
+use super::compact::trees_of;
+use crate::catalog::Collection;
+use crate::engine::Engine;
+use crate::ids::RecordId;
+use crate::index::{Index, KeySet, index_entry, keys_of};
+use crate::layout;
+use crate::operation::Operation;
+use crate::records::inspect;
+
+#[derive(Debug, Default)]
+pub struct Validated {
+    pub records: u64,
+    pub bytes: u64,
+    pub invalid_records: u64,
+    /// Documents that the collection's validator would not let pass.
+    pub non_compliant: u64,
+    /// Entries found, by index, in the collection's order.
+    pub entries: Vec<u64>,
+    pub errors: Vec<String>,
+    pub warnings: Vec<String>,
+    /// Some page could not be read, so the figures are not the whole.
+    pub damaged: bool,
+}
+
+impl Validated {
+    pub fn is_valid(&self) -> bool {
+        self.errors.is_empty()
+    }
+}
+
+/// How many errors are told; beyond that, more of them say nothing new.
+const ERRORS_MAX: usize = 100;
+
+pub fn validate(
+    engine: &Engine,
+    collection: &Collection,
+    snapshot: &Snapshot,
+    operation: &Operation,
+) -> Result<Validated> {
+    let mut found = Validated::default();
+    let indexes: Vec<&Index> = (collection.indexes.iter())
+        .filter(|index| index.ready_since <= snapshot.commit_time())
+        .map(|index| &**index)
+        .collect();
+    // Entries that records ask for; none once a page of the index could not be read.
+    let mut expected = vec![Some(0); indexes.len()];
+    let mut keys = KeySet::default();
+    for inspected in inspect(collection.home(), snapshot) {
+        let Some(inspected) = found.unless_damaged(inspected)? else {
+            expected.fill(None);
+            break;
+        };
+        let record = inspected.record;
+        found.records += 1;
+        if found.records % 1024 == 0 {
+            operation.check()?;
+        }
+        let Some(rows) = inspected.rows() else {
+            found.invalid_records += 1;
+            found.note(format!("record {} is not valid BSON", record.0));
+            continue;
+        };
+        found.bytes += inspected.bytes();
+        for (_, image) in rows {
+            let document = image.document();
+            if let Some(validation) = &collection.validation
+                && !validation.is_off()
+                && !validation.complies(document, || engine.now())?
+            {
+                found.non_compliant += 1;
+            }
+            for (index, expected) in indexes.iter().zip(&mut expected) {
+                let Some(so_far) = *expected else { continue };
+                let entries = found.check_entries_of(record, document, index, &mut keys, snapshot);
+                *expected = found.unless_damaged(entries)?.map(|entries| so_far + entries);
+            }
+        }
+    }
+    for (index, expected) in indexes.iter().zip(expected) {
+        found.check_entries_in(index, expected, snapshot, operation)?;
+    }
+    found.check_compliance(collection);
+    found.check_counts(collection, snapshot)?;
+    Ok(found)
+}
+
+impl Validated {
+    /// Whether a record has its entries in an index; how many they are.
+    fn check_entries_of(
+        &mut self,
+        record: RecordId,
+        document: RawDocument<'_>,
+        index: &Index,
+        keys: &mut KeySet,
+        snapshot: &Snapshot,
+    ) -> Result<u64> {
+        let name = &index.spec.name;
+        keys.clear();
+        let Ok(seen) = keys_of(&index.spec, document, keys) else {
+            self.note(format!("index {name} cannot hold record {}", record.0));
+            return Ok(0);
+        };
+        if !index.multikey.covers(&seen) {
+            self.note(format!("index {name} is not marked multikey for record {}", record.0));
+        }
+        let mut entries = 0;
+        for (key, type_bits) in keys.iter() {
+            entries += 1;
+            let (entry, value) = index_entry(index, key, type_bits, record);
+            match snapshot.get(Space::Index, &entry)? {
+                Some(stored) if *stored == value[..] => {}
+                Some(_) => self.note(format!("an entry of index {name} differs for record {}", record.0)),
+                None => self.note(format!("index {name} lacks an entry of record {}", record.0)),
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Whether an index has no entries but those that records have in it.
+    fn check_entries_in(
+        &mut self,
+        index: &Index,
+        expected: Option<u64>,
+        snapshot: &Snapshot,
+        operation: &Operation,
+    ) -> Result<()> {
+        let lower = layout::index_prefix(index.id);
+        let upper = (index.id.0 + 1).to_be_bytes();
+        let entries =
+            snapshot.scan(Space::Index, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Forward);
+        let mut count = 0;
+        for entry in entries {
+            if self.unless_damaged(entry)?.is_none() {
+                self.entries.push(count);
+                return Ok(());
+            }
+            count += 1;
+            if count % 4096 == 0 {
+                operation.check()?;
+            }
+        }
+        if let Some(expected) = expected
+            && count != expected
+        {
+            self.note(format!("index {} has {count} entries, {expected} expected", index.spec.name));
+        }
+        self.entries.push(count);
+        Ok(())
+    }
+
+    fn check_compliance(&mut self, collection: &Collection) {
+        if self.non_compliant > 0 {
+            let told =
+                "Detected one or more documents not compliant with the collection's schema.".to_owned();
+            match collection.validation.as_ref().is_some_and(|validation| validation.warns()) {
+                true => self.warnings.push(told),
+                false => self.note(told),
+            }
+        }
+    }
+
+    fn check_counts(&mut self, collection: &Collection, snapshot: &Snapshot) -> Result<()> {
+        if self.damaged {
+            return Ok(());
+        }
+        let counted = collection.home().counts(snapshot)?;
+        if counted.count != self.records as i64 {
+            self.note(format!("the stored count is {}, there are {} records", counted.count, self.records));
+        }
+        if counted.bytes != self.bytes as i64 && self.invalid_records == 0 {
+            self.note(format!("the stored size is {}, the records have {} bytes", counted.bytes, self.bytes));
+        }
+        Ok(())
+    }
+
+    /// Reads every page of a collection and its indexes from disk; names those that are damaged.
+    pub fn check_pages(
+        &mut self,
+        engine: &Engine,
+        collection: &Collection,
+        operation: &Operation,
+    ) -> Result<()> {
+        for (space, prefix) in trees_of(collection) {
+            let problems =
+                engine.store.check_tree(space, u32::from_be_bytes(prefix), &mut |_| operation.check())?;
+            for problem in problems {
+                self.damaged = true;
+                if !self.errors.contains(&problem) {
+                    self.note(problem);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was read, or nothing where a page is damaged, which is noted.
+    fn unless_damaged<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(Error::Storage(StorageError::Corrupt(what))) => {
+                self.damaged = true;
+                if !self.errors.contains(&what) {
+                    self.note(what);
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn note(&mut self, error: String) {
+        if self.errors.len() < ERRORS_MAX {
+            self.errors.push(error);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The life of a database: opened, looked after once a second, closed.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kilim_error::Result;
+use kilim_storage::Store;
+use parking_lot::{Mutex, RwLock};
+
+use crate::backup::Backups;
+use crate::catalog::{Catalog, Ids};
+use crate::cursor::Cursors;
+use crate::ddl::reclaim_unfinished;
+use crate::engine::{Engine, EngineOptions};
+use crate::fail_point::FailPoints;
+use crate::history::History;
+use crate::ids::SessionId;
+use crate::maintenance::{self, Lagging, Scrubbing};
+use crate::metrics::Metrics;
+use crate::operation::Operations;
+use crate::passes::{Expiry, PageScrub};
+use crate::profile::Profiler;
+use crate::session::Sessions;
+use crate::top::Top;
+
+impl Engine {
+    pub fn open(options: EngineOptions) -> Result<Arc<Engine>> {
+        let store = match &options.data {
+            Some(directory) => Store::open(directory, options.storage.clone())?,
+            None => Store::in_memory(options.storage.clone()),
+        };
+        Engine::over(store, options)
+    }
+
+    /// The database in a store that somebody else has opened.
+    pub fn over(store: Store, options: EngineOptions) -> Result<Arc<Engine>> {
+        reclaim_unfinished(&store)?;
+        let snapshot = store.snapshot();
+        let catalog = Catalog::load(&snapshot)?;
+        let mut ids = Ids::load(&snapshot)?;
+        let patterns = maintenance::load(&snapshot, &catalog, &mut ids)?;
+        let sessions = Sessions::default();
+        sessions.note_stored(&snapshot, Instant::now())?;
+        let engine = Arc::new_cyclic(|me| Engine {
+            me: me.clone(),
+            options,
+            operations: Operations::default(),
+            sessions,
+            cursors: Cursors::default(),
+            metrics: Metrics::default(),
+            profiler: Profiler::default(),
+            top: Top::default(),
+            fail_points: FailPoints::default(),
+            history: History::default(),
+            expiry: Expiry::default(),
+            scrubbing: Scrubbing::default(),
+            page_scrub: PageScrub::default(),
+            backups: Backups::default(),
+            started: Instant::now(),
+            catalog: RwLock::new(Arc::new(catalog)),
+            patterns: RwLock::new(Arc::new(patterns)),
+            jobs: Mutex::default(),
+            lag: Lagging::default(),
+            job_threads: Mutex::default(),
+            turn: Mutex::default(),
+            ids: Mutex::new(ids),
+            store,
+        });
+        engine.drop_leftovers()?;
+        engine.resume_pending()?;
+        engine.resume_filling();
+        Ok(engine)
+    }
+
+    /// Ends what runs, then closes the store. The engine is of no use afterwards.
+    pub fn close(&self) -> Result<()> {
+        self.operations.stop();
+        self.await_jobs();
+        self.cursors.clear();
+        self.backups.clear();
+        self.sessions.abort_all();
+        self.store.clone().close()
+    }
+
+    /// What must happen now and then: closes idle cursors, forgets idle sessions, ends transactions
+    /// that have lived too long, looks for expired documents and at patterns. Returns quickly; called about once a second.
+    pub fn tick(&self) {
+        let now = Instant::now();
+        self.cursors.close_idle(now);
+        self.close_cursors_if_memory_is_short();
+        self.backups.end_idle(now);
+        self.history.forget_old(now);
+        self.end_overdue_transactions(now);
+        self.forget_idle_sessions(now);
+        self.expire_if_due(now);
+        self.note_suspects();
+        self.scrub_if_due();
+        self.scrub_pages_if_due(now);
+    }
+
+    fn close_cursors_if_memory_is_short(&self) {
+        let excess = kilim_memory::excess_bytes();
+        if excess > 0 {
+            let closed = self.cursors.close_largest(excess);
+            tracing::warn!(
+                excess,
+                cursors_closed = closed,
+                "more memory is held than allowed, large operations are refused"
+            );
+        }
+    }
+
+    /// Ends a session: its transaction is aborted, its cursors closed. Waits for the operation it runs.
+    ///
+    /// What its retries must be answered stays on disk.
+    pub fn end_session(&self, id: SessionId) {
+        self.sessions.end(id);
+        self.cursors.close_of_session(id);
+    }
+
+    /// Aborts transactions past their lifetime, and closes their cursors.
+    pub fn end_overdue_transactions(&self, now: Instant) {
+        for (session, number) in self.sessions.end_overdue_transactions(now) {
+            self.metrics.transactions_aborted.add(1);
+            self.cursors.close_of_transaction(session, number);
+        }
+    }
+
+    /// Forgets sessions past their idle time, in memory and on disk, and closes their cursors.
+    pub fn forget_idle_sessions(&self, now: Instant) {
+        let mut gone = self.sessions.forget_idle(now);
+        gone.iter().for_each(|id| self.cursors.close_of_session(*id));
+        gone.extend(self.sessions.take_stored_idle(now));
+        if let Err(error) = self.sessions.forget_stored(&self.store, &gone) {
+            tracing::warn!(%error, "could not forget idle sessions");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Passes over all data in the background: when each is due, and what came of it. [`crate::jobs`] runs them.
+
+mod expiry;
+mod page_scrub;
+
+pub use expiry::Expiry;
+pub(crate) use page_scrub::BYTES_PER_SECOND;
+pub use page_scrub::PageScrub;

@@ -1,0 +1,217 @@
+//! A plan as a tree of nodes: what explain shows and what operators are made from.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, Value};
+use kilim_query::filter::Filter;
+use kilim_query::projection::Projection;
+use kilim_query::sort::Sort;
+
+use super::interval::IntervalList;
+use super::wildcard;
+use crate::ids::RecordId;
+use crate::index::Index;
+
+#[derive(Debug, Clone)]
+pub enum Node {
+    /// Nothing: the collection does not exist.
+    Eof,
+    /// The number of records, which the collection knows.
+    RecordCount {
+        skip: u64,
+        limit: Option<u64>,
+    },
+    /// One document by `_id`: one index read, one record read.
+    IdLookup {
+        index: Arc<Index>,
+        id: Value,
+    },
+    CollectionScan {
+        /// Before this record there is none.
+        from: RecordId,
+        filter: Option<Arc<Filter>>,
+        backward: bool,
+        /// The index whose order is the collection's own, where that is not insertion.
+        ordered_by: Option<Arc<Index>>,
+    },
+    IndexScan(Arc<IndexScan>),
+    /// Counts the keys of one range without handing them on.
+    CountScan(Arc<IndexScan>),
+    Fetch {
+        filter: Option<Arc<Filter>>,
+        input: Box<Node>,
+    },
+    Or {
+        inputs: Vec<Node>,
+    },
+    /// The records that two index scans have in common. Each gives its records in the order of their ids: see
+    /// [`IndexScan::is_in_record_order`].
+    Intersection {
+        inputs: Box<[Node; 2]>,
+    },
+    /// Inputs that are each in the sort's order, merged.
+    SortMerge {
+        inputs: Vec<Node>,
+        sort: Arc<Sort>,
+        /// No two inputs have a record in common.
+        apart: bool,
+    },
+    Sort {
+        sort: Arc<Sort>,
+        limit: Option<u64>,
+        input: Box<Node>,
+    },
+    Skip {
+        count: u64,
+        input: Box<Node>,
+    },
+    Limit {
+        count: u64,
+        input: Box<Node>,
+    },
+    Project(Project),
+    /// Index keys in place of documents.
+    ReturnKey {
+        /// Fields for the values that rows were sorted by.
+        sort_keys: Vec<String>,
+        sort: Option<Arc<Sort>>,
+        input: Box<Node>,
+    },
+    /// Where the values that rows are sorted by are made, as MongoDB shows.
+    SortKeys {
+        input: Box<Node>,
+    },
+    /// Swallows rows and remembers how many.
+    Count {
+        skip: u64,
+        limit: Option<u64>,
+        input: Box<Node>,
+    },
+    /// The branches of a top-level `$or` were planned one by one.
+    Subplan {
+        input: Box<Node>,
+    },
+}
+
+/// Bounds over an index, in the index's own order.
+#[derive(Debug, Clone)]
+pub struct IndexScan {
+    pub index: Arc<Index>,
+    pub bounds: Vec<IntervalList>,
+    pub backward: bool,
+    pub on_key: Vec<KeyTest>,
+    /// What explain shows for `on_key`.
+    pub shown: Option<Filter>,
+    /// All that a match must satisfy. Keys that were too long to store whole are decided by the record.
+    pub recheck: Arc<Filter>,
+    /// Not every key: see [`Skipping`].
+    pub skipping: Option<Skipping>,
+    /// Rows keep the key.
+    pub tells_key: bool,
+    /// In place of bounds: a range of keys as the client gave it.
+    pub range: Option<KeyRange>,
+}
+
+/// `min` and `max` of a find: the first key that counts, and the first that no longer does.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct KeyRange {
+    pub min: Option<Document>,
+    pub max: Option<Document>,
+}
+
+/// One key for each value of a part, given what stands before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Skipping {
+    pub part: usize,
+    /// Null stands for nothing too: all of its keys are given, and a projection reads the records.
+    pub nulls_apart: bool,
+}
+
+/// A predicate tested on one part of a key.
+#[derive(Debug, Clone)]
+pub struct KeyTest {
+    pub part: usize,
+    /// On a path of one component, for which the key's value stands.
+    pub filter: Filter,
+}
+
+#[derive(Debug, Clone)]
+pub struct Project {
+    pub kind: ProjectKind,
+    /// For a covered projection: the key parts to take, with their names.
+    pub cover: Vec<(usize, String)>,
+    pub projection: Arc<Projection>,
+    /// Rows that have their record may pass as they are: nobody looks at the other fields.
+    pub narrowing: bool,
+    /// What the positional operator refers to.
+    pub filter: Arc<Filter>,
+    pub input: Box<Node>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProjectKind {
+    /// Whole top-level fields.
+    Simple,
+    /// Anything else.
+    Default,
+    /// From the index key, without the record.
+    Covered,
+}
+
+impl Node {
+    pub fn children(&self) -> Vec<&Node> {
+        match self {
+            Node::Eof
+            | Node::RecordCount { .. }
+            | Node::IdLookup { .. }
+            | Node::CollectionScan { .. }
+            | Node::IndexScan(_)
+            | Node::CountScan(_) => Vec::new(),
+            Node::Or { inputs } | Node::SortMerge { inputs, .. } => inputs.iter().collect(),
+            Node::Intersection { inputs } => inputs.iter().collect(),
+            Node::Fetch { input, .. }
+            | Node::Sort { input, .. }
+            | Node::Skip { input, .. }
+            | Node::Limit { input, .. }
+            | Node::Project(Project { input, .. })
+            | Node::ReturnKey { input, .. }
+            | Node::SortKeys { input }
+            | Node::Count { input, .. }
+            | Node::Subplan { input } => vec![input],
+        }
+    }
+
+    /// Whether some node of the tree satisfies `test`.
+    pub fn any(&self, test: &impl Fn(&Node) -> bool) -> bool {
+        test(self) || self.children().into_iter().any(|child| child.any(test))
+    }
+}
+
+impl IndexScan {
+    /// A record may have several keys within the bounds.
+    pub fn repeats_records(&self) -> bool {
+        wildcard::meets_several_paths(&self.index, &self.bounds) || self.index.multikey.is_multikey()
+    }
+
+    /// All of the keys are equal, so that only the record ids behind them are left to order the entries. A unique
+    /// index has no ids there, and no more than one entry.
+    pub fn is_in_record_order(&self) -> bool {
+        self.range.is_none()
+            && !self.backward
+            && !self.index.spec.unique
+            && !self.index.multikey.has_long_keys()
+            && self.bounds.iter().all(IntervalList::is_point)
+    }
+
+    /// One range of keys: points, then one interval, then parts without bounds.
+    pub fn is_single_range(&self) -> bool {
+        if self.range.is_some() {
+            return false;
+        }
+        let mut parts = self.bounds.iter().skip_while(|list| list.is_point());
+        match parts.next() {
+            Some(list) => list.intervals().len() == 1 && parts.all(IntervalList::is_full),
+            None => true,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! From stored records to the rows that are seen of them.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use kilim_bson::RawDocument;
+use kilim_error::{Result, StorageError};
+use kilim_patterns::Sight;
+use kilim_storage::{Bytes, Snapshot, Space};
+
+use super::{Home, Image, RowId};
+use crate::ids::RecordId;
+
+/// The records of a collection in one snapshot.
+#[derive(Clone)]
+pub(crate) struct Records {
+    pub(super) home: Home,
+    pub(super) snapshot: Snapshot,
+    pub(super) overlay: Option<Arc<dyn Overlay>>,
+}
+
+/// What a job has yet to write into the documents of a collection, in one snapshot.
+pub(crate) trait Overlay: Debug + Send + Sync {
+    /// A document as it is seen.
+    fn see(&self, document: RawDocument<'_>) -> Result<Sight>;
+}
+
+impl Records {
+    /// The records as they are stored.
+    pub fn new(home: Home, snapshot: &Snapshot) -> Records {
+        Records { home, snapshot: snapshot.clone(), overlay: None }
+    }
+
+    /// The records as they are seen through what is pending.
+    pub fn through<O: Overlay + 'static>(self, overlay: Option<&Arc<O>>) -> Records {
+        Records { overlay: overlay.map(|overlay| overlay.clone() as Arc<dyn Overlay>), ..self }
+    }
+
+    pub fn home(&self) -> Home {
+        self.home
+    }
+
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// A row, or none where there is no such row or it is not there any more.
+    pub fn get(&self, row: RowId) -> Result<Option<Image>> {
+        match self.stored(row.record)? {
+            Some(stored) => self.see(self.home.row(row, stored)),
+            None => Ok(None),
+        }
+    }
+
+    /// The row that an index entry of the same snapshot points to; none where it is not there any more.
+    pub fn fetch(&self, row: RowId) -> Result<Option<Image>> {
+        self.see(Some(self.fetch_stored(row)?))
+    }
+
+    /// The row that an index entry of the same snapshot points to, as it is stored.
+    pub fn fetch_stored(&self, row: RowId) -> Result<Image> {
+        let found = self.stored(row.record)?.and_then(|stored| self.home.row(row, stored));
+        found.ok_or_else(|| {
+            StorageError::Corrupt(format!(
+                "an index of collection {} points to record {}, which does not exist",
+                self.home.collection.0, row.record.0
+            ))
+            .into()
+        })
+    }
+
+    /// Whether there is a record with this number.
+    pub fn has(&self, record: RecordId) -> Result<bool> {
+        Ok(self.stored(record)?.is_some())
+    }
+
+    fn stored(&self, record: RecordId) -> Result<Option<Bytes>> {
+        self.snapshot.get(Space::Records, &self.home.key(record))
+    }
+
+    fn see(&self, image: Option<Image>) -> Result<Option<Image>> {
+        match (image, &self.overlay) {
+            (Some(image), Some(overlay)) => see(&**overlay, image),
+            (image, _) => Ok(image),
+        }
+    }
+}
+
+/// A row through what is pending; none where it is not there any more.
+pub(super) fn see(overlay: &dyn Overlay, image: Image) -> Result<Option<Image>> {
+    Ok(match overlay.see(image.document())? {
+        Sight::AsStored => Some(image),
+        Sight::Other(seen) => Some(image.with(&seen)),
+        Sight::Gone => None,
+    })
+}
+
+impl Home {
+    /// One row of a record that the store has.
+    pub(super) fn row(self, row: RowId, stored: Bytes) -> Option<Image> {
+        // SAFETY: the bytes come from the store, where only this module puts records.
+        let mut rows = unsafe { self.shape.rows(row.record, stored) };
+        rows.find(|(id, _)| *id == row).map(|(_, image)| image)
+    }
+}

@@ -1,0 +1,97 @@
+//! What a unit takes for itself before it writes: records and unique keys.
+
+use std::ops::Bound;
+
+use kilim_error::{Error, Result};
+use kilim_storage::{Direction, Snapshot, Space, Wait};
+
+use super::{Unit, Work};
+use crate::catalog::Collection;
+use crate::ids::RecordId;
+use crate::layout;
+use crate::maintenance::Contended;
+use crate::records::{self, Image, RowId};
+
+impl Unit<'_> {
+    /// Takes the intent on a row's record and reads its newest version. `None`: gone.
+    pub(crate) fn lock_record(&mut self, collection: &Collection, row: RowId) -> Result<Option<Image>> {
+        let home = collection.home();
+        let (space, key) = records::lock_key(home, row);
+        self.lock(space, &key)?;
+        let in_transaction = self.is_transaction();
+        let transaction = self.transaction();
+        match in_transaction {
+            true => records::unchanged_in(transaction, home, row),
+            false => records::newest(transaction, home, row),
+        }
+    }
+
+    /// Takes the intent on a unique key and says who holds the key, if anyone.
+    pub(crate) fn lock_unique(&mut self, entry: &[u8]) -> Result<Option<RecordId>> {
+        self.lock(Space::Index, entry)?;
+        let in_transaction = self.is_transaction() && !self.commits;
+        let transaction = self.transaction();
+        let seen = match in_transaction {
+            true => transaction.get(Space::Index, entry)?,
+            false => transaction.latest(Space::Index, entry)?,
+        };
+        if in_transaction && seen.is_none() && transaction.latest(Space::Index, entry)?.is_some() {
+            return Err(Error::Conflict("a document with that unique key was inserted meanwhile"));
+        }
+        Ok(seen.map(|value| layout::record_id_of(&value[..8])))
+    }
+
+    /// Takes the intent on a key of an index that is to become unique, and says whether another record has the
+    /// key. Its entries end in their records, so they are scanned for; whoever held the intent before has queued
+    /// his, and the queue is seen through first.
+    pub(crate) fn lock_prepared(&mut self, entry: &[u8], record: RecordId) -> Result<bool> {
+        self.lock(Space::Index, entry)?;
+        self.engine.store.sync()?;
+        let in_transaction = self.is_transaction() && !self.commits;
+        let transaction = self.transaction();
+        let newest = has_other_entry(&transaction.newest_snapshot(), entry, record)?;
+        if in_transaction && newest && !has_other_entry(&transaction.snapshot(), entry, record)? {
+            return Err(Error::Conflict("a document with that unique key was inserted meanwhile"));
+        }
+        Ok(newest)
+    }
+
+    /// Takes a key that this unit keeps until its batch is handed in. From here on it waits for nobody.
+    pub(crate) fn hold_for_batch(&mut self, space: Space, key: &[u8]) -> Result<()> {
+        self.lock(space, key)?;
+        self.maintains = true;
+        Ok(())
+    }
+
+    fn lock(&mut self, space: Space, key: &[u8]) -> Result<()> {
+        let operation = self.operation.clone();
+        let interrupt = || operation.check().err();
+        let alone = matches!(self.work, Work::Batch { documents: 0, .. }) && !self.maintains;
+        let wait = match alone {
+            true => Wait::Until { deadline: operation.deadline(), interrupt: &interrupt },
+            false => Wait::No,
+        };
+        let locked = self.transaction().lock(space, key, wait);
+        if self.maintains && matches!(locked, Err(Error::Conflict(_))) {
+            self.contended = Some(Contended::new(space, key));
+        }
+        locked?;
+        self.note_looked();
+        Ok(())
+    }
+}
+
+/// Whether an index that is not unique has this key for a record other than `record`.
+fn has_other_entry(snapshot: &Snapshot, entry: &[u8], record: RecordId) -> Result<bool> {
+    let mut upper = entry.to_vec();
+    upper.extend_from_slice(&[0xFF; 9]);
+    let found =
+        snapshot.scan(Space::Index, Bound::Included(entry), Bound::Excluded(&upper[..]), Direction::Forward);
+    for found in found {
+        let (key, _) = found?;
+        if key.len() == entry.len() + 8 && key.starts_with(entry) && layout::record_id_of(&key) != record {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

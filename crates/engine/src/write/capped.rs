@@ -1,0 +1,94 @@
+//! Capped collections: of a bounded size, the oldest documents make room for new ones.
+//!
+//! Inserts into one capped collection follow each other: whoever inserts holds the collection's counter until its
+//! batch is handed in. So sizes are exact, records become visible in the order of their numbers, and a tailable
+//! cursor that has seen a record never misses one before it.
+
+use kilim_bson::{Document, RawDocument};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::{Direction, Space};
+
+use super::Before;
+use crate::catalog::{Capped, Collection};
+use crate::ids::RecordId;
+use crate::layout;
+use crate::maintenance::see_newest;
+use crate::namespace::Namespace;
+use crate::records::{self, Sight};
+use crate::unit::Unit;
+
+/// A document that goes for a new one.
+pub(crate) struct Evicted {
+    pub record: RecordId,
+    pub stored: Document,
+    /// What users saw of it, where patterns had not come to write it yet.
+    seen: Option<Document>,
+}
+
+impl Evicted {
+    pub fn before(&self) -> Before<'_> {
+        let stored = self.stored.as_raw();
+        Before { stored, seen: self.seen.as_ref().map_or(stored, Document::as_raw) }
+    }
+}
+
+/// Takes the place that a new document needs: the oldest ones that must go for it, held, as they are now.
+pub(crate) fn make_room(
+    unit: &mut Unit<'_>,
+    collection: &Collection,
+    capped: Capped,
+    document: RawDocument<'_>,
+) -> Result<Vec<Evicted>> {
+    unit.hold_for_batch(Space::Meta, &layout::counter_key(collection.id))?;
+    let snapshot = unit.newest_snapshot()?;
+    let counted = collection.home().counts(&snapshot)?;
+    let mut documents = counted.count + 1;
+    let mut bytes = counted.bytes + document.as_bytes().len() as i64;
+    let mut oldest = Vec::new();
+    if !capped.is_exceeded_by(bytes, documents) {
+        return Ok(oldest);
+    }
+    // With nothing written yet, the unit sees what is published: the first record there is the oldest for good, since
+    // new ones come behind and the counter is held.
+    let publishes = unit.transaction().is_empty();
+    let from = collection.oldest_in(&snapshot);
+    for record in records::ids(&snapshot, collection.id, from.., Direction::Forward) {
+        if !capped.is_exceeded_by(bytes, documents) {
+            break;
+        }
+        let record = record?;
+        if publishes && oldest.is_empty() {
+            collection.note_oldest(record, snapshot.commit_time());
+        }
+        let Some(newest) = unit.lock_record(collection, record.into())? else { continue };
+        let stored = newest.document();
+        documents -= 1;
+        bytes -= stored.as_bytes().len() as i64;
+        let seen = match see_newest(unit, &collection.namespace, stored)? {
+            Sight::AsStored | Sight::Gone => None,
+            Sight::Other(seen) => Some(seen),
+        };
+        oldest.push(Evicted { record, stored: stored.to_document(), seen });
+        unit.operation.check()?;
+    }
+    Ok(oldest)
+}
+
+/// What MongoDB refuses inside a transaction.
+pub(crate) fn not_in_transaction(namespace: &Namespace) -> Error {
+    Error::user(
+        ErrorCode::OperationNotSupportedInTransaction,
+        format!(
+            "Collection '{namespace}' is a capped collection. Writes in transactions are not allowed on capped \
+             collections."
+        ),
+    )
+}
+
+/// The same for removals.
+pub(crate) fn no_removal_in_transaction(namespace: &Namespace) -> Error {
+    Error::user(
+        ErrorCode::IllegalOperation,
+        format!("Cannot remove from a capped collection in a multi-document transaction: {namespace}"),
+    )
+}

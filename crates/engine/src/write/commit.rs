@@ -1,0 +1,52 @@
+//! The end of a multi-statement transaction: what maintenance left for it is done, then all of it is one commit.
+
+use std::sync::Arc;
+
+use kilim_error::{Error, Result};
+use kilim_storage::{CommitTime, Durability, Space};
+
+use crate::engine::Engine;
+use crate::ids::SessionId;
+use crate::layout;
+use crate::maintenance::{Caused, carry_deferred};
+use crate::operation::Operation;
+use crate::session::{ActiveTransaction, encode_committed};
+use crate::unit::Unit;
+
+/// A transaction's end.
+#[derive(Debug)]
+pub struct Committed {
+    pub time: CommitTime,
+    /// What maintenance did at the commit.
+    pub caused: Caused,
+}
+
+/// Commits everything, or nothing. The session's record goes along, so that a repeated commit can
+/// be answered after a restart.
+pub fn commit(
+    transaction: Box<ActiveTransaction>,
+    engine: &Engine,
+    operation: Arc<Operation>,
+    id: SessionId,
+    number: i64,
+    durability: Durability,
+) -> Result<Committed> {
+    let mut unit = Unit::in_transaction(engine, operation, transaction);
+    carry_deferred(&mut unit)?;
+    let caused = std::mem::take(&mut unit.caused);
+    let committed = |time| Committed { time, caused };
+    let Some(transaction) = unit.into_transaction() else {
+        return Err(Error::bug("a transaction's unit lost it"));
+    };
+    let ActiveTransaction { mut storage, created, held, .. } = *transaction;
+    if storage.is_empty() {
+        return Ok(committed(engine.store.last_commit_time()));
+    }
+    storage.put(Space::Meta, layout::session_key(id).to_vec(), encode_committed(number).into_bytes());
+    if created.is_empty() {
+        let ticket = storage.enqueue(durability)?;
+        drop(held);
+        return ticket.wait().map(committed);
+    }
+    engine.commit_created(storage, created, durability).map(committed)
+}

@@ -1,0 +1,117 @@
+//! A rollup's pipeline as it is written.
+
+use kilim_bson::{RawArray, RawValue};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Scope, Variables};
+use kilim_query::stage::{Context, Group, Pipeline, Place, Stage};
+
+use super::{Rollup, Stages, WhenNotMatched};
+use crate::expression::{bad_expression, refuse_chance};
+use crate::path::overlap;
+
+/// What a rollup is made of.
+pub(crate) struct Parts<'a> {
+    pub place: &'a str,
+    pub from: &'a str,
+    pub pipeline: RawArray<'a>,
+    pub on: &'a str,
+    pub when_not_matched: WhenNotMatched,
+    /// Where the result's fields go; under their own names unless said.
+    pub outputs: Option<Vec<(Box<str>, Box<str>)>>,
+}
+
+impl Rollup {
+    pub(crate) fn parse(parts: &Parts<'_>) -> Result<Rollup> {
+        let place = parts.place;
+        refuse_chance(place, RawValue::Array(parts.pipeline))?;
+        let variables = Variables::default();
+        let scope = Scope::new(&variables);
+        let context = Context::new(&scope, "", Place::Collection);
+        let refused = |error: Error| bad_expression(&format!("{place}.pipeline"), error);
+        let mut pipeline = Pipeline::parse(parts.pipeline, &context).map_err(refused)?;
+        pipeline.fold().map_err(refused)?;
+        let stages = divide(place, pipeline)?;
+        let outputs = match &parts.outputs {
+            Some(outputs) => outputs.clone(),
+            None => {
+                let names = outputs_of(place, &stages.group, &stages.behind)?;
+                names.into_iter().map(|name| (name.clone(), name)).collect()
+            }
+        };
+        if outputs.is_empty() {
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                format!("'{place}.pipeline' computes no field: give its $group an accumulator"),
+            ));
+        }
+        if let Some((_, path)) =
+            outputs.iter().find(|(_, path)| overlap(path, parts.on) || overlap(path, "_id"))
+        {
+            return Err(Error::user(
+                ErrorCode::PatternFieldConflict,
+                format!(
+                    "{place} would overwrite '{path}', by which parents are found: call the field something else"
+                ),
+            ));
+        }
+        Ok(Rollup::new(parts.from, parts.on, parts.when_not_matched, stages, outputs))
+    }
+}
+
+/// Stages of one document, one `$group`, stages of one document.
+fn divide(place: &str, pipeline: Pipeline) -> Result<Stages> {
+    let refused =
+        |message: &str| Error::user(ErrorCode::PatternBadExpression, format!("'{place}.pipeline' {message}"));
+    let (mut before, mut group, mut behind) = (Vec::new(), None, Vec::new());
+    for stage in pipeline.stages {
+        match (stage, &group) {
+            (Stage::Group(stage), None) => group = Some(stage),
+            (Stage::Group(_), Some(_)) => return Err(refused("has two $group stages, and may have one")),
+            (
+                stage @ (Stage::Match(_) | Stage::Unwind(_) | Stage::AddFields(_) | Stage::Project(_)),
+                None,
+            ) => {
+                before.push(stage);
+            }
+            (stage @ (Stage::AddFields(_) | Stage::Project(_)), Some(_)) => behind.push(stage),
+            (stage, group) => {
+                let shown = stage.behaviour().to_document();
+                let name = shown.iter().next().map_or("", |(name, _)| name).to_owned();
+                let may = match group {
+                    None => "$match, $unwind, $set, $project before the $group",
+                    Some(_) => "$set and $project behind the $group",
+                };
+                return Err(refused(&format!("has {name}: it may have {may}")));
+            }
+        }
+    }
+    let group = group.ok_or_else(|| {
+        refused("has no $group: add one, or compute fields of the same document with 'set'")
+    })?;
+    Ok(Stages { before, group, behind })
+}
+
+/// The fields of the pipeline's result, but for its `_id`.
+fn outputs_of(place: &str, group: &Group, behind: &[Stage]) -> Result<Vec<Box<str>>> {
+    let mut names: Vec<Box<str>> = group.fields.iter().map(|(name, _)| name.clone()).collect();
+    for stage in behind {
+        match stage {
+            Stage::AddFields(stage) => {
+                for name in stage.projection.added_names() {
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
+            }
+            Stage::Project(stage) => names = stage.projection.shown_names(&names),
+            _ => {}
+        }
+    }
+    names.retain(|name| &**name != "_id");
+    if let Some(name) = names.iter().find(|name| name.starts_with('$')) {
+        let message =
+            format!("'{place}.pipeline' makes a field '{name}': names of fields do not begin with '$'");
+        return Err(Error::user(ErrorCode::PatternBadExpression, message));
+    }
+    Ok(names)
+}

@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use kilim_error::Result;
 
 use super::Arguments::Exactly;
-use super::memory::looked_at;
 use super::{Call, Env, Evaluated, Operator};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -46,6 +45,5 @@ fn compare<'a>(
 ) -> Result<Evaluated<'a>> {
     let left = call.argument(0, env)?;
     let right = call.argument(1, env)?;
-    looked_at(&left)?;
     Ok(answer(left.compare(&right, call.collator())))
 }

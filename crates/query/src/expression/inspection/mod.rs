@@ -11,7 +11,6 @@ use kilim_error::{Error, ErrorCode, Result};
 pub use hashed_key::hashed_key;
 
 use super::Arguments::{Exactly, Special};
-use super::memory::looked_at;
 use super::{Call, Env, Evaluated, Expression, Fold, Operator, Scope};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -33,11 +32,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         "$toHashedIndexKey",
         "the key of a value in a hashed index",
         Special(parse_hashed_key),
-        |call, env| {
-            let value = call.argument(0, env)?;
-            looked_at(&value)?;
-            Ok(hashed_key(value.raw_or_null()).into())
-        },
+        |call, env| Ok(hashed_key(call.argument(0, env)?.raw_or_null()).into()),
     )
     .shown_by(|call| call.expression(0).map_or(kilim_bson::Value::Null, Expression::to_value)),
     Operator::new("$rand", "a random double from zero up to one", Special(parse_rand), |_, _| {

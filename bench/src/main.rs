@@ -6,6 +6,7 @@
 
 mod aggregation;
 mod data;
+mod ground;
 mod indexes;
 mod lives;
 mod load;
@@ -31,6 +32,7 @@ const USAGE: &str = "kilim-bench [options]
   --rounds N        rounds a workload (default 5)
   --quick           a tenth of the operations, two rounds: proves the benchmark, not the server
   --long            also: 1 M documents on disk, and the start on them after kill -9
+  --minutes N       how long documents are overwritten, where that is named (default 10)
   --kilim PATH      default: KILIM_BINARY or target/release/kilim; a second mongod is accepted, to see what noise is
   --mongod PATH     default: KILIM_MONGOD, or fetched into target/tools; another Kilim if its name begins with kilim
   --data DIR        where the servers keep their data (default: the temporary directory)
@@ -41,6 +43,7 @@ pub struct Options {
     rounds: usize,
     quick: bool,
     long: bool,
+    minutes: u32,
     kilim: PathBuf,
     mongod: Option<PathBuf>,
     data: PathBuf,
@@ -54,6 +57,7 @@ impl Options {
             rounds: 5,
             quick: false,
             long: false,
+            minutes: 10,
             kilim: std::env::var_os("KILIM_BINARY")
                 .map_or_else(|| "target/release/kilim".into(), PathBuf::from),
             mongod: None,
@@ -68,6 +72,7 @@ impl Options {
                 "--rounds" => rounds = Some(value()?.parse()?),
                 "--quick" => options.quick = true,
                 "--long" => options.long = true,
+                "--minutes" => options.minutes = value()?.parse()?,
                 "--kilim" => options.kilim = value()?.into(),
                 "--mongod" => options.mongod = Some(value()?.into()),
                 "--data" => options.data = value()?.into(),
@@ -157,6 +162,7 @@ fn main() -> Result<()> {
     rows.extend(after);
     rows.extend(lives::run(&sides, &options)?);
     rows.extend(transfer::run(&sides, &options)?);
+    rows.extend(ground::run(&sides, &options)?);
 
     let [first, second] = sides.names();
     println!(

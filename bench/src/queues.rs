@@ -17,21 +17,13 @@ use crate::workload::{
 const LIVE: u32 = 1_000;
 /// Documents that have passed before the first measurement.
 const PASSED: u32 = 100_000;
+/// More than ever pass through a long queue.
+const LONG: u32 = 10_000_000;
 /// Operations of one turn, warm-up included, at most.
 const TURN: usize = 20_000;
 
 pub fn all() -> Vec<Workload> {
     use Target::CpuAtMost;
-    let queue = |name, prepare, make| Workload {
-        name,
-        connections: 1,
-        operations: 2_000,
-        target: CpuAtMost(0.5),
-        writes: true,
-        prepare,
-        before: |_, _| Ok(()),
-        make,
-    };
     let range = |name, operations, make| Workload {
         name,
         connections: 1,
@@ -43,14 +35,18 @@ pub fn all() -> Vec<Workload> {
         make,
     };
     vec![
-        queue("queue_id", |link| prepare_queue(link, "queue_id"), |place| pass(place, "queue_id", "_id")),
+        queue(
+            "queue_id",
+            |link| prepare_queue(link, "queue_id"),
+            |place| pass(place, "queue_id", "_id", PASSED),
+        ),
         queue(
             "queue_index",
             |link| {
                 create_index(link, "queue_index", "at")?;
                 prepare_queue(link, "queue_index")
             },
-            |place| pass(place, "queue_index", "at"),
+            |place| pass(place, "queue_index", "at", PASSED),
         ),
         range("count_wide", 200, count_wide),
         range("esr_limit", 3_000, esr_limit),
@@ -58,12 +54,36 @@ pub fn all() -> Vec<Workload> {
     ]
 }
 
-/// Fills a queue and lets many documents pass, a thousand at a time.
+fn queue(
+    name: &'static str,
+    prepare: fn(&mut Link) -> Result<(), Fault>,
+    make: fn(Place) -> Operation,
+) -> Workload {
+    let before = |_: &mut Link, _| Ok(());
+    let target = Target::CpuAtMost(0.5);
+    Workload { name, connections: 1, operations: 2_000, target, writes: true, prepare, before, make }
+}
+
+/// A queue whose documents are let pass by the caller, and that is taken from by a field.
+pub fn long(by: &str) -> Workload {
+    match by {
+        "_id" => queue("long_id", |_| Ok(()), |place| pass(place, "long_id", "_id", LONG)),
+        _ => queue("long_index", |_| Ok(()), |place| pass(place, "long_index", "at", LONG)),
+    }
+}
+
+/// Fills a queue and lets many documents pass.
 fn prepare_queue(link: &mut Link, collection: &str) -> Result<(), Fault> {
-    for first in (0..PASSED).step_by(LIVE as usize) {
+    let_pass(link, collection, 0, PASSED)
+}
+
+/// Lets documents `from..to` pass through a queue, a thousand at a time; the last thousand stay.
+pub fn let_pass(link: &mut Link, collection: &str, from: u32, to: u32) -> Result<(), Fault> {
+    for first in (from..to).step_by(LIVE as usize) {
         fill(link, collection, first, first + LIVE, PASSED)?;
         if first > 0 {
-            let old = doc! {"q": {"_id": {"$lt": first as i32}}, "limit": 0};
+            // What was measured in between has ids behind all of these.
+            let old = doc! {"q": {"_id": {"$not": {"$gte": first as i32, "$lt": (first + LIVE) as i32}}}, "limit": 0};
             link.run(DATABASE, doc! {"delete": collection, "deletes": [old]})?;
         }
     }
@@ -72,7 +92,7 @@ fn prepare_queue(link: &mut Link, collection: &str) -> Result<(), Fault> {
 }
 
 /// Takes the first document by a field and inserts a new last one.
-fn pass(place: Place, collection: &'static str, by: &'static str) -> Operation {
+fn pass(place: Place, collection: &'static str, by: &'static str, first: u32) -> Operation {
     let mut take =
         doc! {"findAndModify": collection, "sort": {by: 1}, "remove": true, "writeConcern": durable()};
     take.push("$db", DATABASE);
@@ -81,7 +101,7 @@ fn pass(place: Place, collection: &'static str, by: &'static str) -> Operation {
     document.push("at", MARK);
     let insert = doc! {"insert": collection, "documents": [document], "writeConcern": durable()};
     let mut insert = Template::new(DATABASE, insert);
-    let mut ids = PASSED as i32 + (place.turn * TURN) as i32..;
+    let mut ids = first as i32 + (place.turn * TURN) as i32..;
     Box::new(move |link| {
         taken(link.exchange(&take)?)?;
         counted(link.exchange(insert.with(ids.next().expect("ids do not end")))?, 1)

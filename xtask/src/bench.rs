@@ -8,13 +8,11 @@ use crate::workspace;
 
 pub fn run(arguments: Arguments) -> Result<()> {
     let mongod = oracle::find_or_install(&workspace::tools())?;
-    let built =
-        workspace::cargo().args(["build", "--quiet", "--release", "--package", "kilim-cli"]).status()?;
-    ensure!(built.success(), "kilim does not build");
+    let binary = workspace::build_release()?;
     let status = workspace::cargo()
         .args(["run", "--quiet", "--release", "--package", "kilim-bench", "--"])
         .args(arguments.rest())
-        .env("KILIM_BINARY", workspace::target_directory()?.join("release").join("kilim"))
+        .env("KILIM_BINARY", binary)
         .env("KILIM_MONGOD", mongod)
         .status()?;
     ensure!(status.success(), "the benchmark failed");

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use kilim_testkit::oracle::Oracle;
-use kilim_testkit::server::{Server, ServerOptions};
+use kilim_testkit::subject::{Storage, Subject};
 
 use crate::arguments::Arguments;
 use crate::packages;
@@ -29,6 +29,7 @@ const SCRIPTS: [&str; 11] = [
 pub fn run(mut arguments: Arguments) -> Result<()> {
     let filter: String = arguments.value("--filter")?.unwrap_or_default();
     let target: Option<String> = arguments.value("--target")?;
+    let storage = arguments.value("--storage")?.unwrap_or(Storage::Memory);
     arguments.finish()?;
     let mut chosen: Vec<&str> = SCRIPTS.into_iter().filter(|script| script.contains(&filter)).collect();
     if target.as_deref() == Some("mongod") {
@@ -40,23 +41,25 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
             let oracle = Oracle::start(&workspace::tools())?;
             run_all(&oracle.uri(), &chosen)
         }
-        None | Some("kilim") => on_kilim(&workspace::build_kilim()?, &chosen),
+        None | Some("kilim") => on_kilim(&workspace::build_kilim()?, storage, &chosen),
         Some(other) => bail!("a target is kilim or mongod, not {other:?}"),
     }
     .map(|note| println!("{note}"))
 }
 
-/// All scripts against a server in memory; gives a note on what was done.
+/// All scripts on every storage; gives a note on what was done.
 pub fn check(binary: &Path) -> Result<String> {
-    on_kilim(binary, &SCRIPTS)
+    let [memory, disk] = std::thread::scope(|scope| {
+        let on = |storage: Storage| scope.spawn(move || on_kilim(binary, storage, &SCRIPTS));
+        Storage::ALL.map(on).map(|run| run.join().expect("a run of the scripts does not panic"))
+    });
+    Ok(format!("in memory {}, on disk {}", memory?, disk?))
 }
 
-fn on_kilim(binary: &Path, scripts: &[&str]) -> Result<String> {
-    let options = ServerOptions { test_commands: true, ..ServerOptions::default() };
-    let server = Server::start(binary, &options)?;
-    let note = run_all(&server.uri(), scripts)?;
-    let status = server.stop()?;
-    ensure!(status.success(), "kilim ended with {status}");
+fn on_kilim(binary: &Path, storage: Storage, scripts: &[&str]) -> Result<String> {
+    let server = Subject::for_tests(binary, storage)?.start()?;
+    let note = run_all(&server.uri(), scripts).with_context(|| format!("with storage {}", storage.name()))?;
+    server.stop()?;
     Ok(note)
 }
 

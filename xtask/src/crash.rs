@@ -10,7 +10,8 @@ use crate::workspace::{self, captured};
 /// Short enough for every test run.
 const SHORT: &[&[&str]] = &[
     &["kill", "--rounds", "10", "--life-ms", "800"],
-    &["power", "--operations", "200"],
+    &["power", "--operations", "60", "--checkpoint", "4096"],
+    &["power", "--operations", "140"],
     &["full-disk"],
     &["full-disk-by-surprise"],
     &["failed-sync"],
@@ -26,6 +27,7 @@ const LONG: &[&[&str]] = &[
     &["kill", "--rounds", "40", "--life-ms", "4000", "--pad", "100000"],
     &["power", "--operations", "1000"],
     &["power", "--operations", "600", "--pad", "150000", "--stride", "3"],
+    &["power", "--operations", "300", "--checkpoint", "4096", "--count", "5000"],
     &["full-disk"],
     &["full-disk-by-surprise"],
     &["failed-sync"],

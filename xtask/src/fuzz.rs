@@ -18,8 +18,9 @@ use crate::workspace::{captured, cargo, files, root, target_directory as target_
 /// The workspace of the instrumented binaries.
 const HOME: &str = "fuzz/instrumented";
 
-/// Targets that need all of the database, which takes long to build with instrumentation.
-const WHOLE_DATABASE: [&str; 2] = ["command", "recovery"];
+/// Targets that need more than the others, and the feature that brings it. All of the database takes long to build with
+/// instrumentation.
+const FEATURES: [(&str, &str); 2] = [("command", "database"), ("recovery", "storage")];
 
 /// As cargo-fuzz does without a sanitizer: counters for every edge, and comparisons to learn from.
 const INSTRUMENTATION: [&str; 7] = [
@@ -31,6 +32,13 @@ const INSTRUMENTATION: [&str; 7] = [
     "-Ccodegen-units=16",
     "-Clto=off",
 ];
+
+/// The address sanitizer. Its runtime comes with the compiler, but the flag is one of nightly compilers: a variable that
+/// the compiler knows for such cases lets a stable one take it.
+const SANITIZER: &str = "-Zsanitizer=address";
+const TAKE_NIGHTLY_FLAGS: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
+/// What lives until the end of the process is no leak here.
+const SANITIZER_OPTIONS: (&str, &str) = ("ASAN_OPTIONS", "detect_leaks=0");
 
 struct Limits {
     seconds: Option<u64>,
@@ -53,6 +61,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let executions = arguments.value("--executions")?;
     let seed = arguments.value("--seed")?.unwrap_or(1);
     let only: Option<String> = arguments.value("--target")?;
+    let sanitize = arguments.flag("--sanitize");
     arguments.finish()?;
     let seconds = if executions.is_none() { seconds.or(Some(60)) } else { seconds };
     let limits = Limits { seconds, executions, seed };
@@ -63,7 +72,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     };
     let unknown = chosen.iter().find(|target| !known.iter().any(|known| known == *target));
     ensure!(unknown.is_none(), "targets are {}", known.join(", "));
-    let binaries = build(&chosen)?;
+    let binaries = build(&chosen, sanitize)?;
     let home = tools().join("fuzz");
     write_seeds(&home.join("seeds"), &chosen)?;
     println!("| target | executions | a second | coverage | slowest input | memory |");
@@ -85,21 +94,27 @@ fn targets() -> Result<Vec<String>> {
     Ok(sources.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect())
 }
 
-fn build(targets: &[&str]) -> Result<PathBuf> {
+fn build(targets: &[&str], sanitize: bool) -> Result<PathBuf> {
     let host = captured(Command::new("rustc").arg("-vV"))?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
-    let target_directory = target_folder()?.join("fuzz");
+    let target_directory = target_folder()?.join(if sanitize { "fuzz-sanitized" } else { "fuzz" });
     let mut command = cargo();
     command.args(["build", "--quiet", "--release", "--manifest-path"]).arg(format!("{HOME}/Cargo.toml"));
     // A target that is named keeps the flags from build scripts and macros.
     command.args(["--target", host]).arg("--target-dir").arg(&target_directory);
-    if !targets.iter().any(|target| WHOLE_DATABASE.contains(target)) {
-        command.arg("--no-default-features");
+    command.arg("--no-default-features");
+    for (_, feature) in FEATURES.iter().filter(|(target, _)| targets.contains(target)) {
+        command.args(["--features", feature]);
     }
     for target in targets {
         command.args(["--bin", target]);
     }
-    command.env("RUSTFLAGS", INSTRUMENTATION.join(" "));
+    let mut flags = INSTRUMENTATION.join(" ");
+    if sanitize {
+        flags = format!("{flags} {SANITIZER}");
+        command.env(TAKE_NIGHTLY_FLAGS.0, TAKE_NIGHTLY_FLAGS.1);
+    }
+    command.env("RUSTFLAGS", flags);
     captured(&mut command).context("the fuzz targets do not build")?;
     Ok(target_directory.join(host).join("release"))
 }
@@ -117,6 +132,7 @@ fn run_target(binary: &Path, target: &str, home: &Path, limits: &Limits) -> Resu
         "-rss_limit_mb=4096",
         "-close_fd_mask=1",
     ]);
+    command.env(SANITIZER_OPTIONS.0, SANITIZER_OPTIONS.1);
     command.arg(format!("-seed={}", limits.seed));
     command.arg(format!("-artifact_prefix={}/", findings.display()));
     command.arg(format!("-dict={}", root().join("fuzz/words.dict").display()));

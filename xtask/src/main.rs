@@ -13,6 +13,7 @@ mod histories;
 mod links;
 mod packages;
 mod records;
+mod soak;
 mod spec;
 mod test;
 mod transfer;
@@ -38,22 +39,27 @@ const VERBS: &[Verb] = &[
         help: "formatting, clippy, arrows between crates, links in the docs",
         run: check::run,
     },
-    Verb { name: "test", usage: "", help: "all that CI runs; fetches the clients it needs", run: test::run },
+    Verb {
+        name: "test",
+        usage: "[--only PART,…]",
+        help: "all that CI runs; fetches the clients it needs",
+        run: test::run,
+    },
     Verb {
         name: "spec",
-        usage: "[--record] [--filter STR] [--target kilim|mongod] [--at HOST:PORT]",
+        usage: "[--record] [--filter STR] [--target kilim|mongod] [--storage memory|disk] [--at HOST:PORT]",
         help: "run the specs, or record their expectations from mongod",
         run: spec::run,
     },
     Verb {
         name: "clients",
-        usage: "[--target kilim|mongod] [--filter STR]",
+        usage: "[--target kilim|mongod] [--storage memory|disk] [--filter STR]",
         help: "run the scripts in tests/clients with real drivers and mongosh",
         run: clients::run,
     },
     Verb {
         name: "diff",
-        usage: "[--seconds N] [--seed N] [--count N] [--only commands|pipelines|collations] [--statistics] [--at HOST:PORT]",
+        usage: "[--seconds N] [--seed N] [--count N] [--only commands|pipelines|collations] [--storage memory|disk] [--statistics] [--at HOST:PORT]",
         help: "send generated commands to Kilim and mongod until they differ",
         run: diff::run,
     },
@@ -77,15 +83,21 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "fuzz",
-        usage: "[--seconds N] [--executions N] [--seed N] [--target NAME,…]",
+        usage: "[--seconds N] [--executions N] [--seed N] [--target NAME,…] [--sanitize]",
         help: "feed parsers, commands and recovery with what nobody would write",
         run: fuzz::run,
     },
     Verb {
         name: "trust",
-        usage: "[--seconds N] [--cases N] [--seed N]",
-        help: "lives of the storage engine on disks that fail, and damage to each of its files",
+        usage: "[--seconds N] [--cases N] [--schedules N] [--seed N]",
+        help: "lives of the storage engine on disks that fail, damage to each of its files, schedules of commits",
         run: trust::run,
+    },
+    Verb {
+        name: "soak",
+        usage: "[--seconds N] [--seed N] [--kill-every SECONDS] [--release]",
+        help: "keep one server under mixed load and hostile clients, and fail if it grows",
+        run: soak::run,
     },
     Verb {
         name: "transfer",

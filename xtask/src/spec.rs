@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use kilim_testkit::oracle::Oracle;
-use kilim_testkit::server::{Server, ServerOptions};
 use kilim_testkit::spec::{self, Against, CaseResult, Mismatch, Runner, SpecFile};
+use kilim_testkit::subject::{self, Storage, Subject};
 
 use crate::arguments::Arguments;
 use crate::workspace;
@@ -22,10 +22,11 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         Some("kilim") => bail!("expectations come from mongod, never from Kilim"),
         Some(other) => bail!("a target is kilim or mongod, not {other:?}"),
     };
+    let storage = arguments.value("--storage")?.unwrap_or(Storage::Memory);
     arguments.finish()?;
 
     let files = read_chosen(&filter)?;
-    let started = Running::start(against, at)?;
+    let started = Running::start(against, at, storage)?;
     let mut runner = Runner::new(started.address());
     if recording {
         return record(&mut runner, &files, &filter);
@@ -39,12 +40,27 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Every spec, as a step of `cargo xtask test`; gives the tally.
+/// Every spec on every storage, as a part of `cargo xtask test`; gives the tally.
 pub fn check_on_kilim(binary: &Path) -> Result<String> {
-    let server = Server::start(binary, &ServerOptions { test_commands: true, ..ServerOptions::default() })?;
-    let tally = check(&mut Runner::new(server.address()), &read_all()?, "", Against::Kilim)?;
-    ensure!(tally.failed == 0, "{tally}");
-    Ok(tally.to_string())
+    let files = read_all()?;
+    let tallies = std::thread::scope(|scope| {
+        let on = |storage: Storage| {
+            let files = &files;
+            scope.spawn(move || -> Result<Tally> {
+                let server = Subject::for_tests(binary, storage)?.start()?;
+                let tally = check(&mut Runner::new(server.address.to_string()), files, "", Against::Kilim)?;
+                ensure!(tally.failed == 0, "with storage {}: {tally}", storage.name());
+                server.stop()?;
+                Ok(tally)
+            })
+        };
+        let runs = Storage::ALL.map(on);
+        runs.map(|run| run.join().expect("a run of the specs does not panic"))
+    });
+    let [memory, disk] = tallies;
+    let (memory, disk) = (memory?, disk?);
+    ensure!(memory == disk, "in memory {memory}, on disk {disk}");
+    Ok(format!("in memory and on disk: {memory}"))
 }
 
 /// All spec files, called by their path from the top of the repository.
@@ -68,7 +84,7 @@ fn read_chosen(filter: &str) -> Result<Vec<SpecFile>> {
     Ok(files)
 }
 
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 struct Tally {
     passed: usize,
     failed: usize,
@@ -84,18 +100,17 @@ impl fmt::Display for Tally {
 /// The server asked for; ends with the value.
 enum Running {
     Mongod(Oracle),
-    Kilim(Server),
+    Kilim(subject::Running),
     Elsewhere(String),
 }
 
 impl Running {
-    fn start(against: Against, at: Option<String>) -> Result<Running> {
+    fn start(against: Against, at: Option<String>, storage: Storage) -> Result<Running> {
         Ok(match (at, against) {
             (Some(address), _) => Running::Elsewhere(address),
             (None, Against::Mongod) => Running::Mongod(Oracle::start(&workspace::tools())?),
             (None, Against::Kilim) => {
-                let options = ServerOptions { test_commands: true, ..ServerOptions::default() };
-                Running::Kilim(Server::start(&workspace::build_kilim()?, &options)?)
+                Running::Kilim(Subject::for_tests(&workspace::build_kilim()?, storage)?.start()?)
             }
         })
     }
@@ -103,7 +118,7 @@ impl Running {
     fn address(&self) -> String {
         match self {
             Running::Mongod(oracle) => oracle.address(),
-            Running::Kilim(server) => server.address().to_owned(),
+            Running::Kilim(server) => server.address.to_string(),
             Running::Elsewhere(address) => address.clone(),
         }
     }

@@ -3,15 +3,18 @@
 //! Runs the simulation and the damage programme of `kilim-storage` with optimisations, from a seed of choice, and
 //! prints how many lives and cases there were. A seed that fails is named, and becomes a test once it is fixed.
 
-use anyhow::{Result, ensure};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
 
 use crate::arguments::Arguments;
-use crate::workspace;
+use crate::workspace::{self, captured};
 
 pub fn run(mut arguments: Arguments) -> Result<()> {
     let seconds: u64 = arguments.value("--seconds")?.unwrap_or(60);
     let cases: u64 = arguments.value("--cases")?.unwrap_or(10_000);
     let seed: u64 = arguments.value("--seed")?.unwrap_or(1);
+    let schedules: u64 = arguments.value("--schedules")?.unwrap_or(20_000);
     arguments.finish()?;
     let mut command = workspace::cargo();
     command.args(["test", "--quiet", "--release", "--package", "kilim-storage", "--lib", "--"]);
@@ -22,5 +25,37 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         command.env(variable, value.to_string());
     }
     ensure!(command.status()?.success(), "the store broke a promise");
+    let mut models = models();
+    models.arg("--release").env("KILIM_MODEL_SCHEDULES", schedules.to_string());
+    println!(
+        "{schedules} schedules of each model\n{}",
+        captured(&mut models).context("a schedule broke a promise")?
+    );
     Ok(())
+}
+
+/// Some schedules of each model, as a part of `cargo xtask test`.
+pub fn check_schedules() -> Result<String> {
+    let said = captured(&mut models()).context("a schedule broke a promise")?;
+    let passed =
+        said.lines().find_map(|line| line.strip_prefix("test result: ok. ")?.split(" passed").next());
+    let passed = passed.context("the models do not say how many there are")?;
+    ensure!(passed != "0", "no model was run");
+    Ok(format!("{passed} models"))
+}
+
+/// The commit queue and the intents under shuttle, whose locks only this feature brings.
+fn models() -> Command {
+    let mut command = workspace::cargo();
+    command.args([
+        "test",
+        "--quiet",
+        "--package",
+        "kilim-storage",
+        "--features",
+        "model",
+        "--lib",
+        "model::",
+    ]);
+    command
 }

@@ -35,6 +35,13 @@ pub fn build_kilim() -> Result<PathBuf> {
     Ok(target_directory()?.join("debug").join("kilim"))
 }
 
+/// The same with optimisations.
+pub fn build_release() -> Result<PathBuf> {
+    let status = cargo().args(["build", "--quiet", "--release", "--package", "kilim-cli"]).status()?;
+    ensure!(status.success(), "kilim does not build");
+    Ok(target_directory()?.join("release").join("kilim"))
+}
+
 pub fn target_directory() -> Result<PathBuf> {
     let directory = metadata()?["target_directory"].as_str().map(PathBuf::from);
     directory.context("cargo metadata names no target directory")

@@ -49,6 +49,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = parse_cache_size)]
     cache_bytes: Option<u64>,
 
+    /// Rows that are kept in memory before a checkpoint [default: an eighth of the cache, 4MB to 128MB]. Hidden: it is for
+    /// tests, which have little data and want checkpoints all the same.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide = true)]
+    checkpoint_bytes: Option<u64>,
+
     /// Writes are refused while the disk has less than this free [default: a fiftieth of the disk, 8MB to 512MB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     reserve_bytes: Option<u64>,
@@ -176,6 +181,7 @@ impl Serve {
 
     fn storage_options(&self) -> StorageOptions {
         let mut options = StorageOptions {
+            checkpoint_bytes: self.checkpoint_bytes,
             free_space_reserve_bytes: self.reserve_bytes,
             close_within: Duration::from_secs(self.stop_within),
             ..StorageOptions::default()

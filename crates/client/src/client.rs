@@ -1,7 +1,7 @@
 //! The connection: bytes out, bytes in, a command for each.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue, Writer, doc};
@@ -40,6 +40,11 @@ impl Client {
     /// How long a reply may take; `None` for commands that wait for work to end.
     pub fn wait_at_most(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.stream.set_read_timeout(limit)
+    }
+
+    /// The server's address.
+    pub fn peer(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
     }
 
     /// What the server says of itself.

@@ -1,11 +1,10 @@
 //! A damaged page: what fails, what goes on, and how to get rid of it.
 
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use kilim::Database;
 use kilim::bson::{Bson, Document, doc};
+use kilim_testkit::eventually;
 
 fn open(dir: &Path) -> Database {
     Database::options().cache_bytes(16 << 20).open(dir).unwrap()
@@ -63,14 +62,8 @@ fn code(result: kilim::Result<Document>) -> i32 {
 
 /// Waits until a write succeeds, for as long as a background thread may take.
 fn until_written(database: &Database, name: &str) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        match database.collection::<Document>(name).insert_one(doc! {"late": 1}).run() {
-            Ok(_) => return,
-            Err(error) if Instant::now() > deadline => panic!("{error}"),
-            Err(_) => thread::sleep(Duration::from_millis(20)),
-        }
-    }
+    let collection = database.collection::<Document>(name);
+    eventually("a write succeeds", || collection.insert_one(doc! {"late": 1}).run().is_ok());
 }
 
 fn texts(reply: &Document, name: &str) -> Vec<String> {

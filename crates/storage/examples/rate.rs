@@ -1,6 +1,8 @@
-//! Measures the store: durable commits, point reads, scans, bulk loads, recovery.
+//! Measures the store: durable commits, point reads, scans, bulk loads, recovery, ranges over full tables, commits
+//! during a checkpoint.
 //!
-//! `cargo run --release -p kilim-storage --example rate -- DIRECTORY [RECORDS]`
+//! `cargo run --release -p kilim-storage --example rate -- DIRECTORY [RECORDS]`; the variable `RATE_ONLY` names the
+//! parts that are wanted: commits, load, reads, scan, ingest, range, checkpoint.
 //!
 //! Records are 1 KB of text that compresses about as well as documents do. CPU is of the whole process, so
 //! flushes and compactions count.
@@ -48,6 +50,12 @@ fn main() {
     }
     if wanted("ingest") {
         ingest(&store);
+    }
+    if wanted("range") {
+        range(&store);
+    }
+    if wanted("checkpoint") {
+        commits_beside_checkpoints(&store);
     }
     println!("disk              {:>10.1} MB", store.disk_bytes() as f64 / 1e6);
     drop(store);
@@ -274,4 +282,99 @@ fn ingest(store: &Store) {
             }
         }
     });
+}
+
+/// An index of a million entries in its tree, and tables in memory that are nearly full, with a tenth as many entries
+/// between those of the tree and records beside them.
+fn range(store: &Store) {
+    const ENTRIES: u64 = 1_000_000;
+    let keys = (0..ENTRIES).map(|at| (key(11, at * 16).to_vec(), at.to_be_bytes().to_vec()));
+    if let Err(error) = store.ingest(Space::Index, keys) {
+        eprintln!("{error}");
+        return;
+    }
+    let count = |name: &str| {
+        report(&format!("index range, {name}"), || {
+            let (lower, upper) = (key(11, 0), key(12, 0));
+            let bounds = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
+            let rows = store.snapshot().scan(Space::Index, bounds.0, bounds.1, Direction::Forward);
+            rows.filter(|row| row.is_ok()).count() as u64
+        });
+    };
+    count("from disk");
+    count("tables empty");
+    for first in (0..ENTRIES / 10).step_by(1000) {
+        let mut transaction = store.begin();
+        for at in first..first + 1000 {
+            let scattered = at * 7_919_317 % ENTRIES;
+            transaction.put(Space::Index, key(11, scattered * 16 + 5), at.to_be_bytes());
+            transaction.put(Space::Records, key(11, at), record(at).split_off(400));
+        }
+        if let Err(error) = transaction.commit(Durability::Relaxed) {
+            eprintln!("{error}");
+            return;
+        }
+    }
+    count("tables full");
+    count("tables full");
+}
+
+/// Durable commits of one writer: while nothing else happens, and while a checkpoint merges what random inserts have left
+/// in memory.
+fn commits_beside_checkpoints(store: &Store) {
+    const ROUNDS: u64 = 5;
+    let mut next = 0u64;
+    let mut commit = || {
+        let began = Instant::now();
+        let mut transaction = store.begin();
+        transaction.put(Space::Records, key(13, next), record(next));
+        next += 1;
+        if let Err(error) = transaction.commit(Durability::Durable) {
+            eprintln!("{error}");
+        }
+        began.elapsed()
+    };
+    let (mut quiet, mut beside, mut length) = (Vec::new(), Vec::new(), Duration::ZERO);
+    for round in 0..ROUNDS {
+        for first in (0..60_000).step_by(1000) {
+            let mut transaction = store.begin();
+            for at in first..first + 1000 {
+                let at: u64 = round * 60_000 + at;
+                transaction.put(Space::Records, key(14, at.wrapping_mul(0x9E37_79B9_7F4A_7C15)), record(at));
+            }
+            if let Err(error) = transaction.commit(Durability::Relaxed) {
+                eprintln!("{error}");
+                return;
+            }
+        }
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end {
+            quiet.push(commit());
+        }
+        std::thread::scope(|scope| {
+            let began = Instant::now();
+            let checkpoint = scope.spawn(|| store.checkpoint());
+            while !checkpoint.is_finished() {
+                beside.push(commit());
+            }
+            length += began.elapsed();
+            if let Ok(Err(error)) = checkpoint.join() {
+                eprintln!("{error}");
+            }
+        });
+    }
+    println!("checkpoint of 60 MB       {:>10.3} s", (length / ROUNDS as u32).as_secs_f64());
+    for (name, times) in [("beside nothing", &mut quiet), ("beside a checkpoint", &mut beside)] {
+        times.sort_unstable();
+        let at = |share: f64| {
+            times[((times.len() as f64 * share) as usize).min(times.len() - 1)].as_secs_f64() * 1e3
+        };
+        println!(
+            "durable commits {name:<22} p50 {:>7.3} ms, p99 {:>7.3} ms, longest {:>7.3} ms of {}",
+            at(0.5),
+            at(0.99),
+            at(1.0),
+            times.len()
+        );
+    }
 }

@@ -7,11 +7,11 @@
 //!
 //! Invariant: a key has one writer or some who share it, and a key with waiters is held.
 
-use crate::space::{Bytes, Space};
+use crate::space::{Bytes, KeyMap, Space};
+use crate::sync::{Condvar, Mutex};
+use foldhash::fast::RandomState;
 use kilim_error::{Error, ErrorCode, Result};
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::collections::hash_map::{HashMap, RandomState};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) struct Intents {
     shards: Box<[Mutex<Shard>]>,
 }
 
-type Shard = [HashMap<Bytes, Intent>; Space::COUNT];
+type Shard = [KeyMap<Intent>; Space::COUNT];
 
 /// How a key is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ struct Waiter {
 
 impl Intents {
     pub(crate) fn new() -> Intents {
-        Intents { hasher: RandomState::new(), shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        Intents { hasher: RandomState::default(), shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
     /// `None` if the transaction holds the key already. One who shares it and wants it alone never waits: two
@@ -151,8 +151,8 @@ impl Intents {
     }
 
     #[cfg(test)]
-    fn held(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().iter().map(HashMap::len).sum::<usize>()).sum()
+    pub(crate) fn held(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().iter().map(KeyMap::len).sum::<usize>()).sum()
     }
 }
 

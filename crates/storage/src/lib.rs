@@ -24,22 +24,28 @@ mod disk;
 mod extents;
 mod format;
 mod free_space;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod intents;
 mod journal;
 mod memtable;
+#[cfg(all(test, feature = "model"))]
+mod model;
 mod overlay;
 mod points;
+mod prefetch;
 mod queue;
 pub mod rebuild;
 mod reclaim;
 mod runs;
 pub mod salvage;
 mod scrub;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 mod small;
 mod snapshot;
 mod space;
 mod store;
+mod sync;
 mod transaction;
 mod tree;
 

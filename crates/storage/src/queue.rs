@@ -21,11 +21,11 @@
 use crate::clock::{self, CommitTime};
 use crate::counter::{Counter, CounterChange};
 use crate::snapshot::Published;
-use crate::space::{Bytes, Space, Write};
+use crate::space::{Bytes, KeyMap, Space, Write};
 use crate::store::Shared;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use kilim_error::{Error, Result, StorageError};
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Of `Meta`, what was written last is remembered up to this: states that every write of a group reads again.
@@ -52,13 +52,13 @@ struct State {
     leading: bool,
     /// Threads waiting to lead something other than a batch; they go first.
     claims: usize,
-    pending: [HashMap<Bytes, Pending>; Space::COUNT],
+    pending: [KeyMap<Pending>; Space::COUNT],
     /// Keys of `Meta` that were published lately, with their newest values: a writer finds them without asking the
     /// backend. Everything that is published in `Meta` was queued, so none is outdated.
-    recent: HashMap<Bytes, Option<Bytes>>,
+    recent: KeyMap<Option<Bytes>>,
     recent_bytes: usize,
     /// The newest value of each counter touched so far, queued ones included.
-    counters: HashMap<Bytes, Counter>,
+    counters: KeyMap<Counter>,
     poisoned: Option<String>,
     /// How many batches found no room. A transaction that is older than the last of them may have seen what was
     /// never committed.
@@ -151,9 +151,9 @@ impl CommitQueue {
                 leading: false,
                 claims: 0,
                 pending: Default::default(),
-                recent: HashMap::new(),
+                recent: KeyMap::default(),
                 recent_bytes: 0,
-                counters: HashMap::new(),
+                counters: KeyMap::default(),
                 poisoned: None,
                 refusals: 0,
                 batches: 0,

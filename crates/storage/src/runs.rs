@@ -15,6 +15,7 @@
 use crate::backend::Rows;
 use crate::backend::memory::as_slice;
 use crate::clock::CommitTime;
+use crate::prefetch::prefetch;
 use crate::snapshot::{Direction, Published};
 use crate::space::{Bytes, Space, Write};
 use foldhash::fast::RandomState;
@@ -38,6 +39,9 @@ const HOT: u8 = 16;
 
 /// A run of large documents would push out hundreds of others.
 const RUN_BYTES_MAX: usize = 2 << 20;
+
+/// How many rows before it is read a record is asked for.
+const PREFETCHED: usize = 2;
 
 /// What a row costs beside its bytes.
 const ROW_OVERHEAD: usize = size_of::<(u8, Bytes)>() + 16;
@@ -367,6 +371,9 @@ impl Iterator for RunRows {
                     if *next < *end {
                         let (last, value) = &run[*next];
                         *next += 1;
+                        if let Some((_, ahead)) = run.get(*next + PREFETCHED) {
+                            prefetch(ahead);
+                        }
                         return Some(Ok((Bytes::from(join(prefix, *last)), value.clone())));
                     }
                     let cut = *end < run.len();

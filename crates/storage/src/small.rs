@@ -1,7 +1,7 @@
 //! Sizes that a test makes small on its own thread, so that few rows make trees of many levels, checkpoints of many
 //! portions and journals of many segments.
 //!
-//! What reads a size asks here first, in tests only. Nothing here is in a program.
+//! What reads a size asks here first, in tests and under a fuzzer only. Nothing here is in a program.
 
 use std::cell::Cell;
 

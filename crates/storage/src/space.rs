@@ -6,6 +6,9 @@
 /// A slice of bytes that is cheap to clone; short ones live inline.
 pub type Bytes = byteview::ByteView;
 
+/// A map by keys, for what is looked up at every write. Its hash is quick, and seeded anew in each process.
+pub(crate) type KeyMap<V> = std::collections::HashMap<Bytes, V, foldhash::fast::RandomState>;
+
 /// One of the store's ordered maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]

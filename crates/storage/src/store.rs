@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// Memory for decoded pages, for rows that are not in the trees yet, and for what was read lately.
     pub cache_bytes: u64,
+    /// Rows that are kept in memory before a checkpoint puts them into trees; by default [a part of the cache](TABLES_BYTES).
+    pub checkpoint_bytes: Option<u64>,
     /// Writes are refused while the disk has less than this free; by default it follows the disk's size.
     pub free_space_reserve_bytes: Option<u64>,
     /// How long [`Store::close`] may work on a checkpoint, so that the next start has nothing to replay.
@@ -38,6 +40,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             cache_bytes: default_cache_bytes(),
+            checkpoint_bytes: None,
             free_space_reserve_bytes: None,
             close_within: Duration::from_secs(5),
         }
@@ -107,6 +110,7 @@ impl Store {
         // When writes stop at the reserve, tables of up to three times this are still to be written.
         let largest = (free_space::default_reserve_bytes(&*disk) / 4).min(*TABLES_BYTES.end());
         let tables = (options.cache_bytes / 8).min(largest).max(*TABLES_BYTES.start());
+        let tables = options.checkpoint_bytes.unwrap_or(tables);
         let memory = Memory {
             cache_bytes: options.cache_bytes.saturating_sub(options.cache_bytes / 4 + tables),
             tables_bytes_max: tables as usize,
@@ -135,6 +139,19 @@ impl Store {
         kept: Option<Kept>,
         close_within: Duration,
     ) -> Result<Store> {
+        let store = Store::unattended(backend, free_space, kept, close_within);
+        // With the store at hand: if this fails, dropping the handle ends the threads that were started.
+        Background::start(store.shared())?;
+        Ok(store)
+    }
+
+    /// A store without its background threads.
+    pub(crate) fn unattended(
+        backend: Box<dyn Backend>,
+        free_space: FreeSpace,
+        kept: Option<Kept>,
+        close_within: Duration,
+    ) -> Store {
         let commit_time = backend.commit_time();
         let published = Published { view: backend.view(), commit_time, kept };
         let shared = Arc::new(Shared {
@@ -149,10 +166,7 @@ impl Store {
             unsynced: AtomicU64::new(0),
             covered: AtomicU64::new(0),
         });
-        // Before anything can fail: dropping the handle is what ends the threads.
-        let store = Store { handle: Arc::new(Handle { shared }) };
-        Background::start(store.shared())?;
-        Ok(store)
+        Store { handle: Arc::new(Handle { shared }) }
     }
 
     /// The newest published state.

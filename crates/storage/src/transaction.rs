@@ -200,6 +200,7 @@ impl Transaction {
         let (writes, counters) = std::mem::take(&mut self.overlay).into_parts();
         self.shared.backend.await_room(&|| self.shared.background.keep_soon());
         if !self.reclaims {
+            self.shared.backend.check_trees(&writes)?;
             match Need::of(&writes) {
                 Need::Nothing => {}
                 Need::Little => self.shared.free_space.check_little()?,

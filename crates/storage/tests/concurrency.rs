@@ -2,6 +2,7 @@
 
 use kilim_error::Error;
 use kilim_storage::{Counter, Direction, Durability, Options, Space, Store, Transaction, Wait};
+use kilim_testkit::eventually;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -112,11 +113,9 @@ fn changes_to_other_spaces_are_noticed_too() {
 fn a_forgotten_ticket_is_committed_all_the_same() {
     on_both(|store| {
         drop(increment(store, b"k").enqueue(Durability::Durable).unwrap());
-        let end = Instant::now() + Duration::from_secs(5);
-        while store.snapshot().get(Space::Records, b"k").unwrap().is_none() {
-            assert!(Instant::now() < end, "nobody committed the forgotten ticket");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually("the forgotten ticket is committed", || {
+            store.snapshot().get(Space::Records, b"k").unwrap().is_some()
+        });
     });
 }
 

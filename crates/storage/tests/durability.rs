@@ -2,6 +2,7 @@
 
 use kilim_error::{Error, StorageError};
 use kilim_storage::{Counter, Direction, Durability, Options, Space, Store};
+use kilim_testkit::eventually;
 use std::ops::Bound;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -91,11 +92,7 @@ fn a_dead_prefix_goes_away_and_older_snapshots_keep_it() {
         transaction.reclaim(Space::Records, &prefix(2));
         transaction.reset_counter(b"second");
         transaction.commit(Durability::Durable).unwrap();
-        let end = Instant::now() + Duration::from_secs(20);
-        while rows_under(&store, Space::Records, &prefix(2)) > 0 {
-            assert!(Instant::now() < end, "the dead prefix is still there");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually("the dead prefix goes", || rows_under(&store, Space::Records, &prefix(2)) == 0);
         assert_eq!(rows_under(&store, Space::Records, &prefix(1)), 6_000);
         assert_eq!(rows_under(&store, Space::Records, &prefix(3)), 6_000);
         let seen = before
@@ -120,11 +117,7 @@ fn a_prefix_declared_dead_before_a_restart_goes_away_after_it() {
     store.reclaim(Space::Index, &[0, 0]).unwrap();
     drop(store);
     let store = open(dir.path());
-    let end = Instant::now() + Duration::from_secs(20);
-    while rows_under(&store, Space::Index, &[0, 0]) > 0 {
-        assert!(Instant::now() < end, "the dead prefix is still there");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    eventually("the dead prefix goes", || rows_under(&store, Space::Index, &[0, 0]) == 0);
 }
 
 #[test]

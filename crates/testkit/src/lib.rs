@@ -4,18 +4,23 @@
 //! - [`spec`] reads spec files, runs them against a server, compares or records.
 //! - [`generate`] sends random histories to two servers and shrinks what differs.
 //! - [`crash`] kills servers, cuts their power and fails their disks; [`history`] looks for anomalies.
+//! - [`soak`] keeps a server under mixed load and watches whether it grows.
 //! - [`seeds`] makes fuzz inputs of specs.
-//! - [`oracle`] is a mongod, [`server`] the `kilim` binary, [`link`] a connection to either.
+//! - [`subject`] starts servers, Kilim and mongod; [`oracle`] is a mongod to ask, [`link`] a connection to either.
+//! - [`eventually()`] waits for what another thread or process is about to do.
 
 pub mod crash;
+mod eventually;
 pub mod generate;
 pub mod history;
 pub mod link;
 pub mod oracle;
 pub mod process;
 pub mod seeds;
-pub mod server;
 pub mod shell;
+pub mod soak;
 pub mod spec;
 pub mod subject;
 pub mod transfer;
+
+pub use eventually::{eventually, look_for};

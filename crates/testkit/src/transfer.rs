@@ -8,7 +8,7 @@ use kilim_bson::{Document, RawValue, doc, parse_extended_json};
 use kilim_client::Client;
 
 use crate::oracle::Oracle;
-use crate::server::{Server, ServerOptions};
+use crate::subject::{Running, Storage, Subject};
 
 const DATABASE: &str = "carried";
 
@@ -24,9 +24,9 @@ const ALL_TYPES: &str = r#"{"_id": {"$oid": "5f5e1b1c2d3e4f5061728394"}, "double
 /// Runs the round trip; what it did.
 pub fn check(binary: &Path, tools: &Path) -> Result<String> {
     let mongod = Oracle::start(tools)?;
-    let (first, second) = (start(binary)?, start(binary)?);
+    let (first, second) = (start(binary, Storage::Memory)?, start(binary, Storage::Disk)?);
     let folder = tempfile::tempdir()?;
-    let mut kilim = Client::connect(first.address())?;
+    let mut kilim = first.connect()?;
     load(&mut kilim)?;
     let mut original = contents(&mut kilim)?;
 
@@ -41,7 +41,7 @@ pub fn check(binary: &Path, tools: &Path) -> Result<String> {
     let back = folder.path().join("back");
     run(binary, &["dump", "--uri", &mongod.uri(), "--db", DATABASE, "--out", &path(&back)])?;
     run(binary, &["restore", "--uri", &second.uri(), &path(&back)])?;
-    let mut other = Client::connect(second.address())?;
+    let mut other = second.connect()?;
     same(&original, &contents(&mut other)?, "from mongod to Kilim")?;
 
     // The same once more in place of what is there, and as text.
@@ -76,8 +76,8 @@ pub fn check(binary: &Path, tools: &Path) -> Result<String> {
     Ok(format!("{} collections, {count} documents, there and back", original.len()))
 }
 
-fn start(binary: &Path) -> Result<Server> {
-    Server::start(binary, &ServerOptions::default())
+fn start(binary: &Path, storage: Storage) -> Result<Running> {
+    Subject::for_tests(binary, storage)?.start()
 }
 
 fn path(path: &Path) -> String {

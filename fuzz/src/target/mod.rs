@@ -10,7 +10,7 @@ pub mod filter;
 pub mod key_order;
 pub mod pipeline;
 pub mod projection;
-#[cfg(feature = "database")]
+#[cfg(feature = "storage")]
 pub mod recovery;
 pub mod update;
 pub mod validator;

@@ -1,7 +1,9 @@
 //! `kilim demo`: what it shows is true, and it leaves nothing behind.
 
 use std::os::unix::process::ExitStatusExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use kilim_testkit::eventually;
 
 use crate::running::{Running, kilim, output, wait};
 
@@ -34,11 +36,10 @@ fn an_interrupted_demo_leaves_nothing_behind() {
         let place = tempfile::tempdir().unwrap();
         let entries = || std::fs::read_dir(place.path()).unwrap().count();
         let mut child = kilim(&["demo"]).env("TMPDIR", place.path()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while entries() == 0 {
-            assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually("the demo makes its directory", || {
+            assert!(child.try_wait().unwrap().is_none());
+            entries() > 0
+        });
         std::thread::sleep(Duration::from_millis(100));
         // SAFETY: the process is our child and not yet waited for, so the id is its own.
         unsafe { libc::kill(child.id() as i32, signal) };

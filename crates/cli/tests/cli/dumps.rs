@@ -3,12 +3,14 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kilim_bson::{Array, Document, RawValue, Value, doc};
 use kilim_client::Client;
 
 use crate::fake;
+use kilim_testkit::eventually;
+
 use crate::running::{Running, kilim, output, wait};
 
 /// All files below a folder, by their names from it.
@@ -127,11 +129,10 @@ fn an_interrupted_dump_or_export_leaves_nothing() {
         ] {
             let uri = one_collection("shop", "c", hang);
             let mut child = kilim(&[arguments, &["--uri", &uri]].concat()).spawn().unwrap();
-            let deadline = Instant::now() + Duration::from_secs(20);
-            while !files(place.path()).iter().any(|file| file.contains("unfinished")) {
-                assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "{arguments:?}");
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            eventually("an unfinished file is there", || {
+                assert!(child.try_wait().unwrap().is_none(), "{arguments:?}");
+                files(place.path()).iter().any(|file| file.contains("unfinished"))
+            });
             // SAFETY: the process is our child and not yet waited for, so the id is its own.
             unsafe { libc::kill(child.id() as i32, signal) };
             wait(&mut child);
@@ -153,11 +154,10 @@ fn a_dump_that_is_being_written_is_not_replaced() {
     };
     let dump = |uri: &str| kilim(&["dump", "--replace", "--out", &folder, "--uri", uri]).spawn().unwrap();
     let mut first = dump(&one_collection("shop", "c", slow));
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !files(place.path()).iter().any(|file| file.ends_with("c.bson")) {
-        assert!(Instant::now() < deadline && first.try_wait().unwrap().is_none());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    eventually("the dump is being written", || {
+        assert!(first.try_wait().unwrap().is_none());
+        files(place.path()).iter().any(|file| file.ends_with("c.bson"))
+    });
     let quick = one_collection("shop", "c", the_end);
     let mut second = dump(&quick);
     assert_eq!(wait(&mut second), Some(1));

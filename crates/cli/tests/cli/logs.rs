@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use kilim_bson::doc;
 use kilim_client::Client;
+use kilim_testkit::look_for;
+use kilim_testkit::subject::free_port;
 
-use crate::running::{Running, free_port, kilim};
+use crate::running::{Running, kilim};
 
 /// Each command makes a line.
 const TALKATIVE: [&str; 6] = ["serve", "--ephemeral", "--slow-ms", "0", "--port", "0"];
@@ -26,7 +28,7 @@ fn a_log_whose_reader_went_away_does_not_end_the_server() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let mut server = Running::start(&TALKATIVE);
         let mut client = Client::connect(&*server.address).unwrap();
-        server.close_pipes();
+        server.close_log();
         ask(&mut client, 20);
         assert_eq!(server.end_unheard(signal), Some(0));
     }
@@ -35,7 +37,7 @@ fn a_log_whose_reader_went_away_does_not_end_the_server() {
 #[test]
 fn a_log_on_a_full_disk_does_not_end_the_server() {
     let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let port = free_port();
+    let port = free_port().unwrap();
     let mut command = kilim(&TALKATIVE[..5]);
     let server = Running::silent(command.arg(port.to_string()).stdout(full()).stderr(full()), port);
     ask(&mut Client::connect(&*server.address).unwrap(), 20);
@@ -83,15 +85,16 @@ fn lost_lines_are_counted_and_told_once_writing_works_again() {
 }
 
 fn wait_for(reader: &mut File, text: &str) -> String {
-    let deadline = Instant::now() + Duration::from_secs(20);
     let mut log = String::new();
-    while !log.contains(text) {
-        assert!(Instant::now() < deadline, "{log}");
+    let found = look_for(Duration::from_secs(20), || {
         let mut bytes = [0; 4096];
-        match reader.read(&mut bytes) {
-            Ok(count) if count > 0 => log.push_str(&String::from_utf8_lossy(&bytes[..count])),
-            _ => std::thread::sleep(Duration::from_millis(5)),
+        while let Ok(count) = reader.read(&mut bytes)
+            && count > 0
+        {
+            log.push_str(&String::from_utf8_lossy(&bytes[..count]));
         }
-    }
+        log.contains(text).then_some(())
+    });
+    assert!(found.is_some(), "{log}");
     log
 }

@@ -1,11 +1,15 @@
 //! A server of the binary's own, and runs of the binary that end by themselves.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use kilim_testkit::process::Process;
+use kilim_testkit::subject::launch;
+use kilim_testkit::{eventually, look_for};
 
 pub struct Running {
-    child: Child,
+    process: Process,
     pub address: String,
 }
 
@@ -16,82 +20,55 @@ impl Running {
 
     /// A server whose command is set up, with a standard output that is piped.
     pub fn of(command: &mut Command) -> Running {
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line
-            .strip_prefix("kilim is ready: mongodb://")
-            .unwrap_or_else(|| panic!("not the ready line: {line:?}"))
-            .trim_end()
-            .to_string();
-        Running { child, address }
+        let (process, address) = launch(command).unwrap();
+        Running { process, address: address.to_string() }
     }
 
     /// A server that says nowhere where it is: the port was chosen before.
     pub fn silent(command: &mut Command, port: u16) -> Running {
-        let running = Running { child: command.spawn().unwrap(), address: format!("127.0.0.1:{port}") };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(&running.address).is_err() {
-            assert!(Instant::now() < deadline, "it does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        running
+        let process = Process::spawn(command).unwrap();
+        let address = format!("127.0.0.1:{port}");
+        eventually("it listens", || std::net::TcpStream::connect(&address).is_ok());
+        Running { process, address }
     }
 
     pub fn send(&self, signal: i32) {
         // SAFETY: the process is our child and not yet waited for, so the id is its own.
-        unsafe { libc::kill(self.child.id() as i32, signal) };
+        unsafe { libc::kill(self.process.id() as i32, signal) };
     }
 
-    /// Closes the pipes that the server writes to.
-    pub fn close_pipes(&mut self) {
-        drop((self.child.stdout.take(), self.child.stderr.take()));
+    /// Closes the pipe that the log is written to.
+    pub fn close_log(&mut self) {
+        drop(self.process.child().stderr.take());
     }
 
     /// Sends a signal and waits for the end: the exit code.
     pub fn end_unheard(mut self, signal: i32) -> Option<i32> {
         self.send(signal);
-        wait(&mut self.child)
+        wait(self.process.child())
     }
 
     /// Sends a signal and waits for the end: the exit code and the log.
     pub fn end(mut self, signal: i32) -> (Option<i32>, String) {
         self.send(signal);
-        let code = wait(&mut self.child);
-        (code, read(self.child.stderr.take()))
+        let code = wait(self.process.child());
+        (code, read(self.process.child().stderr.take()))
     }
 }
 
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
+/// The exit code of a process that ends by itself or was told to.
 pub fn wait(child: &mut Child) -> Option<i32> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("still running");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let Some(status) = look_for(Duration::from_secs(120), || child.try_wait().unwrap()) else {
+        child.kill().unwrap();
+        panic!("still running");
+    };
+    status.code()
 }
 
 pub fn read(pipe: Option<impl Read>) -> String {
     let mut text = String::new();
     pipe.unwrap().read_to_string(&mut text).unwrap();
     text
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 pub fn kilim(arguments: &[&str]) -> Command {

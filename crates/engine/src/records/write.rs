@@ -2,7 +2,7 @@
 
 use kilim_bson::RawDocument;
 use kilim_error::Result;
-use kilim_storage::{Space, Transaction};
+use kilim_storage::{Bytes, Space, Transaction};
 
 use super::{Home, Image, RowId};
 use crate::layout::STAMP_BYTES;
@@ -29,10 +29,8 @@ pub(crate) fn unchanged_in(transaction: &Transaction, home: Home, row: RowId) ->
 /// Stores a row's document.
 pub(crate) fn put(transaction: &mut Transaction, home: Home, row: RowId, document: RawDocument<'_>) {
     let stored = home.shape.to_stored(document);
-    let mut value = Vec::with_capacity(STAMP_BYTES + stored.len());
-    value.extend_from_slice(&[0; STAMP_BYTES]);
-    value.extend_from_slice(&stored);
-    transaction.put(Space::Records, home.key(row.record).to_vec(), value);
+    let value = Bytes::fused(&[0; STAMP_BYTES], &stored);
+    transaction.put(Space::Records, home.key(row.record), value);
 }
 
 /// Takes a row away.

@@ -11,25 +11,13 @@ use kilim_error::ErrorCode;
 use kilim_storage::{Direction, Durability, Space};
 use std::ops::Bound;
 
-use crate::support::{Db, everywhere, ns, number, numbered, spec, unique};
+use crate::support::{Db, eventually, everywhere, ns, number, numbered, spec, unique};
 
 /// How many entries an index id has in the store, whether or not the catalog knows the id.
 fn entries(db: &Db, id: IndexId) -> usize {
     let (lower, upper) = (layout::index_prefix(id), layout::index_prefix(IndexId(id.0 + 1)));
     let snapshot = db.engine.store.snapshot();
     snapshot.scan(Space::Index, Bound::Included(&lower), Bound::Excluded(&upper), Direction::Forward).count()
-}
-
-/// Waits for what the background gives back.
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if holds() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    panic!("{what} did not come about");
 }
 
 #[test]

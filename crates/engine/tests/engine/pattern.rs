@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::maintenance::{Pattern, PatternState};
 use kilim_error::{ErrorCode, Result};
 use kilim_patterns::Declaration;
 
-use crate::support::{Db, everywhere, ns, number};
+use crate::support::{Db, eventually, everywhere, ns, number};
 
 pub fn declare(db: &Db, target: &str, fields: Document) -> Result<Arc<Pattern>> {
     let operation = Arc::clone(&db.engine.operations.start(1));
@@ -22,17 +21,11 @@ pub fn declare(db: &Db, target: &str, fields: Document) -> Result<Arc<Pattern>> 
 }
 
 pub fn wait_until_active(db: &Db, target: &str, name: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        match &db.engine.pattern(&ns(target), name).unwrap().state {
-            PatternState::Active => return,
-            PatternState::Building | PatternState::Verifying => {
-                assert!(Instant::now() < deadline, "still building")
-            }
-            other => panic!("{other:?}"),
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
+    eventually("the pattern is active", || match &db.engine.pattern(&ns(target), name).unwrap().state {
+        PatternState::Active => true,
+        PatternState::Building | PatternState::Verifying => false,
+        other => panic!("{other:?}"),
+    });
 }
 
 pub fn one(db: &Db, collection: &str, filter: Document) -> Document {

@@ -9,8 +9,6 @@ mod renames;
 mod writers;
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::maintenance::Verification;
@@ -23,7 +21,7 @@ use kilim_query::sort::Sort;
 use crate::pattern::{card, declare, make, one};
 use crate::pattern_lifecycle::with;
 use crate::pipeline::run as aggregate;
-use crate::support::{Db, filter, ids, ns, number, numbered};
+use crate::support::{Db, eventually, filter, ids, ns, number, numbered};
 
 /// A pattern whose job writes one document and then rests for as long as any test takes.
 fn slow(mut fields: Document) -> Document {
@@ -62,11 +60,7 @@ fn lag(db: &Db, target: &str, name: &str) -> u64 {
 
 #[track_caller]
 fn wait_until_even(db: &Db, target: &str, name: &str) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while lag(db, target, name) > 0 {
-        assert!(Instant::now() < deadline, "still behind");
-        thread::sleep(Duration::from_millis(2));
-    }
+    eventually("nothing is behind", || lag(db, target, name) == 0);
 }
 
 /// Carries through what is pending, as a job would.

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, array, doc};
 use kilim_engine::maintenance::PatternState;
 
 use crate::pattern::{declare, make, one, recent, stats, wait_until_active};
 use crate::pattern_regression::{expect_count, expect_true, shop};
-use crate::support::{Db, delete, everywhere, ns, number, numbered};
+use crate::support::{Db, delete, eventually, everywhere, ns, number, numbered};
 
 fn product(db: &Db, id: i32) -> Document {
     one(db, "products", doc! {"_id": id})
@@ -164,12 +163,10 @@ fn r12_a_backfill_under_constant_inserts_ends() {
             slow.push("backfill", doc! {"batch": 10, "throttleMs": 1});
             declare(&db, "products", slow).unwrap();
             declare(&db, "products", recent()).unwrap();
-            let deadline = Instant::now() + Duration::from_secs(60);
             let state = |name: &str| db.engine.pattern(&ns("products"), name).unwrap().state.clone();
-            while state("stats") != PatternState::Active || state("recent") != PatternState::Active {
-                assert!(Instant::now() < deadline, "{:?} {:?}", state("stats"), state("recent"));
-                thread::sleep(Duration::from_millis(1));
-            }
+            eventually("both patterns are active", || {
+                state("stats") == PatternState::Active && state("recent") == PatternState::Active
+            });
             stop.store(true, Ordering::Relaxed);
         });
         wait_until_active(&db, "products", "stats");

@@ -2,8 +2,6 @@
 //! on disk by then, the next start takes it up, and in the end everything is true.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::maintenance::PatternState;
@@ -11,9 +9,7 @@ use kilim_error::Error;
 use kilim_storage::{MemoryDisk, Survivors};
 
 use crate::pattern::{card, declare, make, recent, stats};
-use crate::support::{Db, ns, number, numbered};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::support::{Db, eventually, ns, number, numbered};
 
 /// Prepares a disk once, then lets `act` run on copies of it that stop after 0, 1, 2, … commits, until it ends before
 /// they do. Says at how many commits it was stopped.
@@ -58,15 +54,11 @@ pub fn at_every_commit(
 
 /// Until nothing is filled or fanned out any more, or there is no power to do it.
 pub fn wait_for_jobs(db: &Db, disk: &MemoryDisk) {
-    let deadline = Instant::now() + PATIENCE;
     let busy = |state: &PatternState| matches!(state, PatternState::Building | PatternState::Verifying);
-    while !disk.is_off()
-        && (!db.engine.jobs.lock().is_empty()
-            || db.engine.patterns().iter().any(|pattern| busy(&pattern.state)))
-    {
-        assert!(Instant::now() < deadline, "{:?}", db.engine.patterns().iter().collect::<Vec<_>>());
-        thread::sleep(Duration::from_micros(200));
-    }
+    eventually("the jobs end", || {
+        let building = || db.engine.patterns().iter().any(|pattern| busy(&pattern.state));
+        disk.is_off() || (db.engine.jobs.lock().is_empty() && !building())
+    });
 }
 
 #[track_caller]

@@ -12,7 +12,7 @@ pub mod world;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kilim_engine::ids::SessionId;
 use kilim_engine::maintenance::PatternState;
@@ -20,11 +20,8 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{MemoryDisk, Survivors};
 
 use crate::pattern::declare;
-use crate::support::{Db, ns};
+use crate::support::{Db, eventually, ns};
 use world::{COLLECTIONS, Dice, PATTERNS, Statement, declarations, is_late};
-
-/// What is filled, resumed or waited for takes no longer than this, or hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn declare_all(db: &Db, seed: u64) {
     make_collections(db);
@@ -41,28 +38,24 @@ fn make_collections(db: &Db) {
 
 /// Declares what is missing, resumes what is paused, and waits until everything is filled.
 fn settle(db: &Db, seed: u64) {
-    let deadline = Instant::now() + PATIENCE;
     for (target, declaration) in declarations(seed) {
         let name = declaration.get("name").and_then(kilim_bson::RawValue::as_str).unwrap().to_owned();
-        loop {
+        eventually(&format!("seed {seed}: {target}.{name} is active"), || {
             let state = db.engine.patterns().find(&ns(target), &name).map(|pattern| pattern.state.clone());
             match state {
-                Some(PatternState::Active) => break,
+                Some(PatternState::Active) => return true,
                 None => drop(declare(db, target, declaration.clone()).unwrap()),
                 Some(PatternState::Paused) => resume(db, target, &name).unwrap(),
                 Some(PatternState::Failed(reason)) => panic!("seed {seed}, {target}.{name}: {reason}"),
-                Some(other) => {
-                    assert!(Instant::now() < deadline, "seed {seed}, {target}.{name} is {other:?}")
-                }
+                Some(_) => {}
             }
-            thread::sleep(Duration::from_micros(200));
-        }
+            false
+        });
     }
     // What is served as it is stored is compared when nothing is pending; all else at any time.
-    while is_late(seed) && is_behind(db, "tags", "byTag") {
-        assert!(Instant::now() < deadline, "seed {seed}: still behind");
-        thread::sleep(Duration::from_micros(200));
-    }
+    eventually(&format!("seed {seed}: nothing is behind"), || {
+        !is_late(seed) || !is_behind(db, "tags", "byTag")
+    });
 }
 
 fn is_behind(db: &Db, target: &str, name: &str) -> bool {

@@ -14,7 +14,7 @@ use kilim_storage::MemoryDisk;
 
 use crate::pattern::{card, declare, make, one, recent, stats, wait_until_active};
 use crate::pattern_crash::{at_every_commit, wait_for_jobs};
-use crate::support::{Db, everywhere, ns, number, numbered};
+use crate::support::{Db, eventually, everywhere, ns, number, numbered};
 
 pub const DEFINITIONS: &str = "kilim.patterns";
 
@@ -195,11 +195,7 @@ fn filling_goes_on_where_it_stopped() {
     let filled = |db: &Db| db.count("orders", doc! {"customer.name": {"$exists": true}});
     // Each start fills one batch and then pauses.
     for batches in 1..=3 {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while progress(&db).0 < batches * 10 {
-            assert!(Instant::now() < deadline, "{:?}", progress(&db));
-            thread::sleep(Duration::from_millis(2));
-        }
+        eventually("a batch is filled", || progress(&db).0 >= batches * 10);
         assert_eq!(progress(&db), (batches * 10, 60));
         assert_eq!(filled(&db), batches * 10);
         db.reopen();
@@ -402,9 +398,7 @@ fn a_document_that_would_grow_too_large_keeps_what_it_has() {
     db.reopen();
     assert_eq!(pattern(&db, "pages", "note").shown_state(), "suspect");
     db.engine.tick();
-    while state(&db, "pages", "note") != PatternState::Suspect {
-        thread::sleep(Duration::from_millis(1));
-    }
+    eventually("the pattern is suspect", || state(&db, "pages", "note") == PatternState::Suspect);
     assert_eq!(verify(&db, "pages", "note").wrong, 1);
     // A user's own write was possible before, and stays so.
     db.insert("pages", &[doc! {"_id": 2, "note": 1, "body": &long}]);

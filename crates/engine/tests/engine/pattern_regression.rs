@@ -11,7 +11,7 @@ use kilim_engine::maintenance::{PatternState, Verification};
 use kilim_error::ErrorCode;
 
 use crate::pattern::{card, declare, make, one, recent, stats, wait_until_active};
-use crate::support::{Db, everywhere, find_and_modify, insert, ns, number, numbered, spec};
+use crate::support::{Db, eventually, everywhere, find_and_modify, insert, ns, number, numbered, spec};
 
 pub fn verify(db: &Db, target: &str, name: &str) -> Verification {
     let operation = Arc::clone(&db.engine.operations.start(1));
@@ -450,14 +450,10 @@ fn a_killed_backfill_is_taken_up_by_repair() {
         slow.push("backfill", doc! {"batch": 5, "throttleMs": 60000});
         declare(&db, "orders", slow).unwrap();
         let job = db.engine.jobs.lock()[0].clone();
-        while job.progress().0 < 5 {
-            thread::sleep(Duration::from_millis(1));
-        }
+        eventually("a batch is filled", || job.progress().0 >= 5);
         job.kill();
         let state = || db.engine.pattern(&ns("orders"), "card").unwrap().state.clone();
-        while state() == PatternState::Building {
-            thread::sleep(Duration::from_millis(1));
-        }
+        eventually("the job ends", || state() != PatternState::Building);
         assert!(matches!(state(), PatternState::Failed(_)));
         let operation = Arc::clone(&db.engine.operations.start(1));
         let pattern = db.engine.pattern(&ns("orders"), "card").unwrap();

@@ -21,6 +21,7 @@ use kilim_query::filter::Filter;
 use kilim_query::sort::Sort;
 use kilim_query::update::Update;
 use kilim_storage::MemoryDisk;
+pub use kilim_testkit::eventually;
 use tempfile::TempDir;
 
 pub struct Db {

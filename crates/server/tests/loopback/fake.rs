@@ -198,12 +198,3 @@ pub fn message(id: i32, flags: Flags, body: RawDocument<'_>) -> Vec<u8> {
     write_op_msg(&mut frame, id, 0, flags, body, &[]);
     frame
 }
-
-/// Waits for what another thread is about to do.
-pub fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}

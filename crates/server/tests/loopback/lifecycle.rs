@@ -9,7 +9,9 @@ use kilim_bson::doc;
 use kilim_server::{BindError, Limits, Listener};
 use kilim_wire::Flags;
 
-use crate::fake::{Peer, eventually, limits, message, start};
+use kilim_testkit::eventually;
+
+use crate::fake::{Peer, limits, message, start};
 
 #[test]
 fn connections_beyond_the_limit_are_refused_until_others_end() {

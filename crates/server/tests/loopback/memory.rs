@@ -10,7 +10,9 @@ use kilim_engine::{Durability, Engine, EngineOptions};
 use kilim_server::{Limits, MetricsEndpoint};
 use kilim_wire::{Compressor, Flags, compress};
 
-use crate::fake::{Peer, eventually, limits, message, start};
+use kilim_testkit::eventually;
+
+use crate::fake::{Peer, limits, message, start};
 
 const MEGABYTE: usize = 1 << 20;
 

@@ -48,6 +48,11 @@ pub(crate) trait Backend: Send + Sync {
         Ok(())
     }
 
+    /// Refuses writes to what a checkpoint could not read and merge.
+    fn check_trees(&self, _writes: &[Write]) -> Result<()> {
+        Ok(())
+    }
+
     /// Waits while too much is in memory, for upkeep that `ask` asks for. Never called by who applies a batch.
     fn await_room(&self, _ask: &dyn Fn()) {}
 

@@ -9,7 +9,8 @@
 //! there, in any order. A write changes no byte outside its range of whole 4 KiB blocks.
 
 pub(crate) mod directory;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "a fuzzer uses some of it, tests all of it"))]
 pub(crate) mod memory;
 pub(crate) mod scratch;
 

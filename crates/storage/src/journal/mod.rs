@@ -120,7 +120,7 @@ struct Sizes {
 const SIZES: Sizes = Sizes { first: 1 << 20, largest: 16 << 20 };
 
 fn sizes() -> Sizes {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     if let Some(small) = crate::small::sizes() {
         return Sizes { first: small.journal_first, largest: small.journal_largest };
     }

@@ -108,7 +108,10 @@ impl Memtable {
 
     /// The newest versions of all keys from `from` on, in order, deletions included. For a table that is no
     /// longer written.
-    pub(crate) fn newest(&self, from: Bound<&[u8]>) -> impl Iterator<Item = (&Bytes, Option<&Bytes>)> + '_ {
+    pub(crate) fn newest<'t>(
+        &'t self,
+        from: Bound<&[u8]>,
+    ) -> impl Iterator<Item = (&'t Bytes, Option<&'t Bytes>)> + use<'t> {
         std::iter::successors(self.first_from(from), |node| node.following())
             .filter_map(|node| Some((node.key(), node.visible(u64::MAX)?.as_ref())))
     }

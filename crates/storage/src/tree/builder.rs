@@ -51,6 +51,8 @@ pub(crate) struct Edit<'e> {
     pub(crate) adopts: Option<u64>,
     /// Blocks written less blocks given up, since a tree's merge last asked.
     grown: i64,
+    /// A page could not be written: an error is not one of the tree that is being read.
+    pub(crate) write_failed: bool,
 }
 
 impl<'e> Edit<'e> {
@@ -68,11 +70,13 @@ impl<'e> Edit<'e> {
             deadline: None,
             adopts: None,
             grown: 0,
+            write_failed: false,
         }
     }
 
     pub(crate) fn write(&mut self, kind: Kind, raw: &[u8]) -> Result<PagePtr> {
         if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            self.write_failed = true;
             return Err(StorageError::Io("the store is being closed".into()).into());
         }
         let encoded = self.encoder.encode(kind, raw, self.epoch);
@@ -81,7 +85,9 @@ impl<'e> Edit<'e> {
         let (bytes, at) = encoded.place(extent.first);
         self.written_bytes += bytes.len() as u64;
         self.grown += i64::from(extent.blocks);
-        self.file.file.write_at(bytes, extent.first * BLOCK_BYTES).map_err(from_write)?;
+        let written = self.file.file.write_at(bytes, extent.first * BLOCK_BYTES);
+        self.write_failed |= written.is_err();
+        written.map_err(from_write)?;
         Ok(at)
     }
 
@@ -162,7 +168,7 @@ impl Builder {
     pub(crate) fn new(tree: TreeName) -> Builder {
         let leaf_bytes = if tree.space == Space::Records as u8 { RECORD_LEAF_BYTES } else { LEAF_BYTES };
         let (inner_bytes, overflow_bytes_min) = (INNER_BYTES, OVERFLOW_BYTES_MIN);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fuzzing"))]
         let (leaf_bytes, inner_bytes, overflow_bytes_min) = match crate::small::sizes() {
             Some(small) => (small.leaf_bytes, small.inner_bytes, small.overflow_bytes_min),
             None => (leaf_bytes, inner_bytes, overflow_bytes_min),

@@ -48,6 +48,9 @@ pub(crate) struct TreeName {
 /// The tree of all other trees' roots. On disk.
 pub(crate) const DIRECTORY: TreeName = TreeName { space: u8::MAX, prefix: 0 };
 
+/// The one tree of `Space::Meta`.
+pub(crate) const META: TreeName = TreeName { space: Space::Meta as u8, prefix: 0 };
+
 impl TreeName {
     /// The order of names is the order of keys.
     pub(crate) fn of(space: Space, key: &[u8]) -> TreeName {

@@ -209,14 +209,14 @@ impl PageRows {
     pub(crate) fn encode(&self, count: usize) -> Bytes {
         let end = self.starts.get(count).map_or(self.rows.len(), |&start| start as usize);
         let head = 4 + 4 * (count + 1);
-        let mut out = Vec::with_capacity(head + end);
-        out.extend_from_slice(&(count as u32).to_le_bytes());
-        for &start in &self.starts[..count] {
-            out.extend_from_slice(&(head as u32 + start).to_le_bytes());
+        let mut out = Bytes::builder(head + end);
+        out[..4].copy_from_slice(&(count as u32).to_le_bytes());
+        let offsets = self.starts[..count].iter().copied().chain([end as u32]);
+        for (place, start) in out[4..head].chunks_exact_mut(4).zip(offsets) {
+            place.copy_from_slice(&(head as u32 + start).to_le_bytes());
         }
-        out.extend_from_slice(&((head + end) as u32).to_le_bytes());
-        out.extend_from_slice(&self.rows[..end]);
-        Bytes::from(out)
+        out[head..].copy_from_slice(&self.rows[..end]);
+        out.freeze()
     }
 
     /// Forgets the first rows.

@@ -16,12 +16,14 @@ const USAGE: &str =
   --seed N          replays a run (default: from the clock)
   --clients N       concurrent writers (default 8, 4 for power)
   --rounds N        kill: lives (default 20)
+  --count N         power: runs with one seed after the other until there were so many cuts (default: one run)
   --life-ms N       kill: the longest life (default 1500)
   --pad N           kill, power: the least size of a document, large ones fill journals (default 0)
   --transactions N  histories: attempts by all clients (default 2000)
   --kills N         histories: kills in between (default 5)
   --operations N    power: writes under the shim (default 1000)
   --stride N        power: look at every Nth sync (default 1)
+  --checkpoint N    kill, power: checkpoints after so many bytes of rows, so that crashes meet them (default: the server's)
   --from WHEN       power: start (default for Kilim) or ready, the first sync that is looked at
   --names HOW       power: strict (default) or journalled, when names are durable
   --data DIR        keep the data here instead of in a temporary directory";
@@ -33,6 +35,8 @@ struct Options {
     seed: u64,
     clients: Option<usize>,
     rounds: usize,
+    count: usize,
+    checkpoint_bytes: Option<u64>,
     life: Duration,
     pad_bytes: usize,
     operations: usize,
@@ -55,6 +59,8 @@ fn parse_options() -> Result<Options> {
         seed,
         clients: None,
         rounds: 20,
+        count: 1,
+        checkpoint_bytes: None,
         life: Duration::from_millis(1500),
         pad_bytes: 0,
         operations: 1000,
@@ -73,6 +79,8 @@ fn parse_options() -> Result<Options> {
             "--seed" => options.seed = value.parse()?,
             "--clients" => options.clients = Some(value.parse()?),
             "--rounds" => options.rounds = value.parse()?,
+            "--count" => options.count = value.parse()?,
+            "--checkpoint" => options.checkpoint_bytes = Some(value.parse()?),
             "--life-ms" => options.life = Duration::from_millis(value.parse()?),
             "--pad" => options.pad_bytes = value.parse()?,
             "--operations" => options.operations = value.parse()?,
@@ -101,7 +109,10 @@ fn main() -> Result<()> {
     let options = parse_options()?;
     let temporary = tempfile::tempdir()?;
     let place: &Path = options.data.as_deref().unwrap_or(temporary.path());
-    let subject = Subject::new(options.kind, &options.binary, &place.join("data"))?;
+    let mut subject = Subject::new(options.kind, &options.binary, &place.join("data"))?;
+    if let Some(bytes) = options.checkpoint_bytes {
+        subject.arguments = vec!["--checkpoint-bytes".to_owned(), bytes.to_string()];
+    }
     let began = Instant::now();
     println!("{} with seed {}", options.run, options.seed);
     let outcome = run(&options, &subject, place);
@@ -127,21 +138,7 @@ fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
             let summary = crash::kill_rounds(subject, &plan)?;
             Ok(format!("{} kills, {} acknowledged writes, all there", summary.crashes, summary.acknowledged))
         }
-        "power" => {
-            let mut plan = PowerPlan::new(options.seed);
-            plan.operations = options.operations;
-            plan.stride = options.stride;
-            plan.names = options.names;
-            plan.pad_bytes = options.pad_bytes;
-            plan.clients = options.clients.unwrap_or(plan.clients);
-            // mongod does not promise to open what an interrupted first start left.
-            plan.from_ready = options.from_ready.unwrap_or(options.kind == Kind::Mongod);
-            let summary = crash::power_loss(subject, &shim()?, &plan)?;
-            Ok(format!(
-                "{} rebuilt directories over {} syncs, {} acknowledged writes, all there",
-                summary.crashes, summary.syncs, summary.acknowledged
-            ))
-        }
+        "power" => power(options, subject, place),
         "full-disk" => {
             crash::full_disk(subject, &shim()?).map(|()| "full disk: refused, read, resumed".to_owned())
         }
@@ -157,6 +154,37 @@ fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
         "unique-key" => history(options, subject, unique_key::run),
         other => bail!("unknown run {other}\n{USAGE}"),
     }
+}
+
+/// Runs until there were as many cuts as were asked for; each run has a directory of its own.
+fn power(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
+    let mut total = crash::Summary::default();
+    let mut runs = 0;
+    while total.crashes < options.count {
+        let mut plan = PowerPlan::new(options.seed + runs);
+        plan.operations = options.operations;
+        plan.stride = options.stride;
+        plan.names = options.names;
+        plan.pad_bytes = options.pad_bytes;
+        plan.clients = options.clients.unwrap_or(plan.clients);
+        // mongod does not promise to open what an interrupted first start left.
+        plan.from_ready = options.from_ready.unwrap_or(options.kind == Kind::Mongod);
+        let place = place.join(format!("run{runs}"));
+        let shim = Shim::build(&place.join("shim"))?;
+        let summary = crash::power_loss(&subject.clone().moved_to(&place.join("data")), &shim, &plan)?;
+        total.crashes += summary.crashes;
+        total.syncs += summary.syncs;
+        total.acknowledged += summary.acknowledged;
+        runs += 1;
+        if options.count > 1 {
+            println!("seed {}: {} cuts of {}", plan.seed, total.crashes, options.count);
+            std::fs::remove_dir_all(&place)?;
+        }
+    }
+    Ok(format!(
+        "{} rebuilt directories over {} syncs, {} acknowledged writes, all there",
+        total.crashes, total.syncs, total.acknowledged
+    ))
 }
 
 fn history(

@@ -168,8 +168,7 @@ pub fn power_loss(subject: &Subject, shim: &Shim, plan: &PowerPlan) -> Result<Su
 
     let records = decode_log(&fs::read(&shim.log)?)?;
     let scratch = tempfile::tempdir_in(&plan.scratch)?;
-    let rebuilt =
-        Subject { data: scratch.path().join("data"), log: scratch.path().join("log"), ..subject.clone() };
+    let rebuilt = subject.clone().moved_to(&scratch.path().join("data"));
     let mut replay = Replay::new(plan.names);
     let mut summary =
         Summary { acknowledged: clients.iter().map(Client::acknowledged).sum(), ..Summary::default() };

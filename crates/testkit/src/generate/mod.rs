@@ -48,6 +48,8 @@ pub struct Task<'a> {
     /// Seeds count up from here, one a history.
     pub seed: u64,
     pub time: Duration,
+    /// Ends after so many histories.
+    pub histories_max: usize,
     /// Ends after so many different differences.
     pub count_max: usize,
     /// Takes turns among these.
@@ -96,7 +98,10 @@ pub fn search(task: &Task<'_>) -> Result<Search> {
     let mut search = Search::default();
     // Most differences come again and again; each is worth shrinking once.
     let mut known: Vec<Known> = Vec::new();
-    while Instant::now() < deadline && search.found.len() < task.count_max {
+    while Instant::now() < deadline
+        && search.histories < task.histories_max
+        && search.found.len() < task.count_max
+    {
         let seed = task.seed + search.histories as u64;
         let about = task.about[search.histories % task.about.len()];
         let mut random = StdRng::seed_from_u64(seed);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kilim_bson::{RawValue, doc};
 use kilim_storage::{MemoryDisk, Survivors};
@@ -11,7 +11,7 @@ use super::{
     expect_seen, expect_true, few, kill_jobs, lag, rename, shop, slow, stored_names, wait_until_even, with,
 };
 use crate::pattern::{card, declare, make, one, wait_until_active};
-use crate::support::{Db, everywhere, ns, number, numbered, spec};
+use crate::support::{Db, eventually, everywhere, ns, number, numbered, spec};
 
 #[test]
 fn a_job_carries_through_what_was_left() {
@@ -85,11 +85,7 @@ fn power_fails_at_every_commit_of_a_fan_out() {
         disk.stop_after(commits);
         let _ = db.update("customers", doc! {"_id": 1}, doc! {"$set": {"name": "Zoe"}});
         let pattern = db.engine.pattern(&ns("orders"), "card").unwrap();
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !disk.is_off() && db.engine.catching_up(&pattern).is_some() {
-            assert!(Instant::now() < deadline);
-            thread::sleep(Duration::from_millis(1));
-        }
+        eventually("the job ends", || disk.is_off() || db.engine.catching_up(&pattern).is_none());
         let through = !disk.is_off();
         let _ = db.engine.close();
         drop(db);

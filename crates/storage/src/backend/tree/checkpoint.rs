@@ -10,14 +10,16 @@
 //! When space is short, steps 2 and 3 are done in portions: a portion's trees are right whatever follows, because
 //! the frozen tables still lie over them and the journal still has everything.
 //!
-//! A tree with a damaged page cannot be merged. The others are; the damaged one's rows stay in memory and in the
-//! journal, and the store refuses further writes, but for those that drop something.
+//! A tree with a page that cannot be read cannot be merged. The others are; the rows of the damaged one are written
+//! once more, as a batch behind the frozen ones, so that they stay in memory and in the journal while the frozen tables
+//! and the journal before them can go. From then on the store refuses writes to that tree, and to no other. Each later
+//! checkpoint tries it again, until the tree is dropped.
 
 use super::{Frozen, Tables, TreeBackend, Trouble, Turn};
-use crate::backend::Exclusively;
+use crate::backend::{Backend, Exclusively};
 use crate::clock::CommitTime;
 use crate::journal::{AppendError, Start};
-use crate::space::{Bytes, Space};
+use crate::space::{Bytes, Space, Write};
 use crate::tree::builder::Edit;
 use crate::tree::file::{FREE_MAP_LEVEL, HEADER_BYTES, Kind};
 use crate::tree::forest::Forest;
@@ -42,6 +44,9 @@ const SLACK_BYTES: u64 = 16 << 20;
 
 /// Shorter holes are not worth a call.
 const HOLE_BLOCKS_MIN: u64 = 16;
+
+/// What is written of a damaged tree's rows in one batch.
+const AGAIN_BYTES: usize = 4 << 20;
 
 /// What the next state of the file differs in.
 pub(super) struct Commit {
@@ -87,11 +92,20 @@ struct Progress {
 
 impl TreeBackend {
     pub(super) fn make_checkpoint(&self, exclusively: &mut Exclusively) -> Result<()> {
+        self.checkpoint_in_turn(&mut self.turn.lock(), exclusively)
+    }
+
+    /// A checkpoint, unless somebody else has made it while this one waited for its turn.
+    pub(super) fn make_due_checkpoint(&self, exclusively: &mut Exclusively) -> Result<()> {
         let mut turn = self.turn.lock();
+        if self.is_due() { self.checkpoint_in_turn(&mut turn, exclusively) } else { Ok(()) }
+    }
+
+    fn checkpoint_in_turn(&self, turn: &mut Turn, exclusively: &mut Exclusively) -> Result<()> {
         if turn.broken {
             return Err(StorageError::Poisoned("a superblock could not be written".into()).into());
         }
-        let result = self.merge_tables(&mut turn, exclusively);
+        let result = self.merge_tables(turn, exclusively);
         let mut trouble = self.trouble.lock();
         match &result {
             Ok(()) => *trouble = None,
@@ -155,7 +169,7 @@ impl TreeBackend {
     ) -> Result<()> {
         let mut progress = Some(Progress::default());
         let mut dead_left = dead.clone();
-        let mut damaged = None;
+        let (mut damaged, mut again_bytes) = (BTreeMap::new(), 0);
         while let Some(from) = progress {
             let mut commit = Commit::of(self, &turn.durable);
             let mut edit = Edit::new(&self.file, &self.blocks, commit.epoch);
@@ -176,8 +190,15 @@ impl TreeBackend {
                     return Err(error);
                 }
             };
-            let last = progress.is_none() && damaged.is_none();
+            let last = progress.is_none();
             if last {
+                again_bytes = match self.write_again(frozen, &damaged, exclusively) {
+                    Ok(bytes) => bytes,
+                    Err(error) => {
+                        edit.discard()?;
+                        return Err(error);
+                    }
+                };
                 commit.journal = frozen.journal;
                 commit.commit_time = frozen.commit_time;
             }
@@ -188,9 +209,7 @@ impl TreeBackend {
             exclusively(&mut || self.note_epoch(turn.durable.epoch))?;
             self.settle(turn)?;
         }
-        if let Some(error) = damaged {
-            return Err(error);
-        }
+        self.damage.lock().note(damaged, again_bytes, frozen, dead);
         let idle = self.state.read().active.is_empty();
         self.journal.release_before(&frozen.journal, idle)
     }
@@ -203,7 +222,7 @@ impl TreeBackend {
         frozen: &Frozen,
         dead: &BTreeSet<TreeName>,
         mut from: Progress,
-        damaged: &mut Option<Error>,
+        damaged: &mut BTreeMap<TreeName, StorageError>,
     ) -> Result<Option<Progress>> {
         let budget = self.portion_bytes();
         let forest = self.state.read().forest.clone();
@@ -237,10 +256,12 @@ impl TreeBackend {
                         None => from = behind,
                     }
                 }
-                Err(error @ Error::Storage(StorageError::Corrupt(_))) => {
-                    tracing::error!(%error, tree = %name, "a tree is damaged and takes no more writes");
+                // A page that cannot be read.
+                Err(Error::Storage(error @ (StorageError::Corrupt(_) | StorageError::Io(_))))
+                    if !edit.write_failed =>
+                {
                     edit.undo_to(before)?;
-                    damaged.get_or_insert(error);
+                    damaged.insert(name, error);
                     from = behind;
                 }
                 Err(error) => return Err(error),
@@ -249,9 +270,49 @@ impl TreeBackend {
         Ok(None)
     }
 
+    /// Writes the frozen rows of damaged trees to the journal and to the active tables, where those have none that are
+    /// newer; says what that takes there. Then the frozen tables are needed no more.
+    fn write_again(
+        &self,
+        frozen: &Frozen,
+        damaged: &BTreeMap<TreeName, StorageError>,
+        exclusively: &mut Exclusively,
+    ) -> Result<usize> {
+        let mut again_bytes = 0;
+        if damaged.is_empty() {
+            return Ok(again_bytes);
+        }
+        exclusively(&mut || {
+            let (active, commit_time) = {
+                let state = self.state.read();
+                (state.active.clone(), state.commit_time)
+            };
+            let before = active.bytes();
+            let (mut batch, mut bytes) = (Vec::new(), 0);
+            for name in damaged.keys() {
+                for (space, key, value) in frozen.tables.rows_of(*name) {
+                    if active.space(space).get(key, u64::MAX).is_some() {
+                        continue;
+                    }
+                    let write = Write { space, key: key.clone(), value: value.cloned() };
+                    bytes += write.bytes();
+                    batch.push(write);
+                    if bytes >= AGAIN_BYTES {
+                        self.apply(&mut std::mem::take(&mut batch).iter(), commit_time, false)?;
+                        bytes = 0;
+                    }
+                }
+            }
+            self.apply(&mut batch.iter(), commit_time, true)?;
+            again_bytes = active.bytes() - before;
+            Ok(())
+        })?;
+        Ok(again_bytes)
+    }
+
     /// What a checkpoint may write before it has to give something back.
     fn portion_bytes(&self) -> u64 {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fuzzing"))]
         if let (Some(space), Some(small)) = (self.disk.space(), crate::small::sizes()) {
             return (space.free_bytes / 4).max(small.portion_bytes_min);
         }
@@ -330,7 +391,7 @@ impl TreeBackend {
             let state = self.state.read();
             (state.sequence + 1, state.commit_time)
         };
-        match self.journal.append(sequence, commit_time, &[&super::encode_epoch(epoch)], true) {
+        match self.journal.append(sequence, commit_time, &[&super::payload::encode_epoch(epoch)], true) {
             Ok(_) => {
                 self.state.write().sequence = sequence;
                 Ok(())
@@ -389,7 +450,7 @@ impl TreeBackend {
         let allocated = self.file.file.allocated_bytes().map_err(io)?;
         let used = (blocks.end() - blocks.free().free_blocks()) * BLOCK_BYTES;
         let slack_bytes = SLACK_BYTES;
-        #[cfg(test)]
+        #[cfg(any(test, feature = "fuzzing"))]
         let slack_bytes = crate::small::sizes().map_or(slack_bytes, |small| small.slack_bytes);
         if allocated.saturating_sub(used) <= slack_bytes.max(used / 2) {
             return Ok(());

@@ -9,6 +9,7 @@ impl TreeBackend {
     /// Holds the newest state of the file. It is whole without the journal only if nothing is half merged.
     pub(super) fn hold_state(&self) -> Result<Held> {
         let turn = self.turn.lock();
+        self.damage.lock().check_none()?;
         let (forest, is_merging) = {
             let state = self.state.read();
             (state.forest.clone(), state.frozen.is_some())

@@ -19,9 +19,11 @@
 mod checkpoint;
 mod compact;
 mod copy;
+mod damage;
 mod ingest;
 pub(crate) mod open;
 mod pages;
+mod payload;
 #[cfg(test)]
 mod simulation;
 mod spans;
@@ -42,13 +44,17 @@ use crate::tree::superblock::Superblock;
 use kilim_error::{Error, Result, StorageError};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use damage::Damage;
+use payload::Payload;
 use spans::Spans;
 
 pub(crate) use open::Memory;
+pub(crate) use payload::{decode, decode_epoch};
 pub(crate) use view::{TreeRows, TreeView};
 
 /// Scans that passed this many deletions in the active tables have a checkpoint made, which ends them.
@@ -79,12 +85,14 @@ pub(crate) struct TreeBackend {
     dead: Mutex<BTreeSet<TreeName>>,
     /// Why the last checkpoint failed, until one succeeds.
     trouble: Mutex<Option<Trouble>>,
+    /// Trees that the last checkpoint could not merge.
+    damage: Mutex<Damage>,
     /// Tells a writer that waits for room in the tables.
     checkpointed: Condvar,
     waiting: Mutex<()>,
     /// Checkpoints give up past this time, because the store is being closed.
     deadline: Mutex<Option<Instant>>,
-    payload: Mutex<Vec<u8>>,
+    payload: Mutex<Payload>,
     tables_bytes_max: usize,
     /// With less free than this, checkpoints do not wait: what was deleted must come back.
     scarce_bytes: u64,
@@ -139,6 +147,19 @@ impl Tables {
         &self.spaces[space.at()]
     }
 
+    /// The newest rows of a tree, deletions included. For tables that are no longer written.
+    fn rows_of(&self, name: TreeName) -> impl Iterator<Item = (Space, &Bytes, Option<&Bytes>)> {
+        let spaces = Space::ALL.into_iter().filter(move |space| *space as u8 == name.space);
+        spaces.flat_map(move |space| {
+            // The tree of `Meta` has all of its keys.
+            let first = name.prefix.to_be_bytes();
+            let from = if space == Space::Meta { Bound::Unbounded } else { Bound::Included(&first[..]) };
+            let rows = self.space(space).newest(from);
+            let of_tree = rows.take_while(move |(key, _)| TreeName::of(space, key) == name);
+            of_tree.map(move |(key, value)| (space, key, value))
+        })
+    }
+
     fn bytes(&self) -> usize {
         self.spaces.iter().map(|table| table.bytes()).sum()
     }
@@ -177,9 +198,14 @@ impl TreeBackend {
     /// Whether the tables are so far over their size that writers should wait for a checkpoint that can be
     /// expected to end.
     fn is_full(&self) -> bool {
-        self.state.read().active.bytes() > 2 * self.tables_bytes_max
+        self.bytes_to_merge() > 2 * self.tables_bytes_max
             && self.trouble.lock().is_none()
             && self.deadline.lock().is_none()
+    }
+
+    /// What a checkpoint can make room of: the rows of damaged trees stay in memory.
+    fn bytes_to_merge(&self) -> usize {
+        self.state.read().active.bytes().saturating_sub(self.damage.lock().bytes())
     }
 
     fn is_scarce(&self) -> bool {
@@ -189,22 +215,23 @@ impl TreeBackend {
     /// Whether a checkpoint is due.
     fn is_due(&self) -> bool {
         if let Some(trouble) = &*self.trouble.lock() {
-            // What was damaged stays damaged, until its tree is dropped; space may come back any time.
+            // Space may come back any time.
             let patience = match trouble.error {
                 StorageError::OutOfSpace { .. } => RETRY_AFTER,
                 _ => 30 * RETRY_AFTER,
             };
             return trouble.at.elapsed() > patience;
         }
+        let bytes = self.bytes_to_merge();
         let state = self.state.read();
-        let bytes = state.active.bytes();
         let age = state.active.made.elapsed();
         state.frozen.is_some()
             || bytes >= self.tables_bytes_max
             || state.active.skipped.load(Ordering::Relaxed) >= SKIPPED_MAX
             || (age >= AGE_MAX_LARGE && bytes >= LARGE_BYTES)
-            || (age >= AGE_MAX && !state.active.is_empty())
-            || (age >= AGE_MAX_SCARCE && !state.active.is_empty() && self.is_scarce())
+            || (age >= AGE_MAX && bytes > 0)
+            || (age >= AGE_MAX_SCARCE && bytes > 0 && self.is_scarce())
+            || self.damage.lock().is_due()
     }
 }
 
@@ -230,13 +257,9 @@ impl Backend for TreeBackend {
         };
         {
             let mut payload = self.payload.lock();
-            payload.clear();
-            batch.iter().for_each(|write| encode(write, &mut payload));
-            self.journal.append(sequence, commit_time, &[&payload], sync).map_err(from_append)?;
-            // A rare large batch leaves no large buffer behind.
-            if payload.capacity() > 4 << 20 {
-                *payload = Vec::new();
-            }
+            payload.encode(&batch);
+            self.journal.append(sequence, commit_time, &payload.parts(&batch), sync).map_err(from_append)?;
+            payload.shrink();
         }
         active.insert(batch.iter().copied(), sequence);
         let mut state = self.state.write();
@@ -261,13 +284,17 @@ impl Backend for TreeBackend {
         match &*self.trouble.lock() {
             // Short of space, the tables still take what fits them.
             Some(Trouble { error: StorageError::OutOfSpace { .. }, .. })
-                if self.state.read().active.bytes() < self.tables_bytes_max / 2 =>
+                if self.bytes_to_merge() < self.tables_bytes_max / 2 =>
             {
                 Ok(())
             }
             Some(trouble) => Err(trouble.error.clone().into()),
             None => Ok(()),
         }
+    }
+
+    fn check_trees(&self, writes: &[Write]) -> Result<()> {
+        self.damage.lock().check(writes)
     }
 
     fn ingest(&self, space: Space, rows: &mut Sorted, exclusively: &mut Exclusively) -> Result<()> {
@@ -284,7 +311,7 @@ impl Backend for TreeBackend {
         let prepared = self.journal.prepare_spare();
         // Also if the disk has no room for a spare: a checkpoint is what frees some.
         if self.is_due() {
-            self.checkpoint(exclusively)?;
+            self.make_due_checkpoint(exclusively)?;
         } else {
             self.give_space_back()?;
         }
@@ -305,7 +332,11 @@ impl Backend for TreeBackend {
             tracing::warn!(%error, "the store is closed without a checkpoint; the journal is replayed at the next start");
             return self.journal.close();
         }
-        Ok(())
+        match self.state.read().active.is_empty() {
+            true => Ok(()),
+            // Rows of a damaged tree.
+            false => self.journal.close(),
+        }
     }
 
     fn hold(&self) -> Result<Held> {
@@ -324,59 +355,6 @@ impl Backend for TreeBackend {
     fn disk_bytes(&self) -> u64 {
         self.file.file.allocated_bytes().unwrap_or(0) + self.journal.bytes_on_disk()
     }
-}
-
-/// On disk, in the journal: the space's number with the highest bit set for a deletion, the lengths of key (u16)
-/// and value (u32, not for a deletion), key, value.
-fn encode(write: &Write, out: &mut Vec<u8>) {
-    let deletion = if write.value.is_none() { DELETION } else { 0 };
-    out.push(write.space as u8 | deletion);
-    out.extend_from_slice(&(write.key.len() as u16).to_le_bytes());
-    if let Some(value) = &write.value {
-        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
-    }
-    out.extend_from_slice(&write.key);
-    if let Some(value) = &write.value {
-        out.extend_from_slice(value);
-    }
-}
-
-/// On disk.
-const DELETION: u8 = 1 << 7;
-
-/// On disk, in the journal: a batch without writes begins with this number, which no space has, and an epoch (u64)
-/// follows that the file had reached before.
-const EPOCH: u8 = 0x7f;
-
-fn encode_epoch(epoch: u64) -> [u8; 9] {
-    let mut out = [EPOCH; 9];
-    out[1..].copy_from_slice(&epoch.to_le_bytes());
-    out
-}
-
-pub(crate) fn decode_epoch(payload: &[u8]) -> Option<u64> {
-    let epoch = payload.strip_prefix(&[EPOCH])?;
-    Some(u64::from_le_bytes(epoch.try_into().ok()?))
-}
-
-/// The writes of a batch, or `None` if it is not one that [`encode`] makes.
-pub(crate) fn decode(mut payload: &[u8]) -> Option<Vec<Write>> {
-    let mut writes = Vec::new();
-    while let Some((&tag, rest)) = payload.split_first() {
-        let space = *Space::ALL.get(usize::from(tag & !DELETION))?;
-        let (key_bytes, mut rest) = rest.split_first_chunk::<2>()?;
-        let mut value_bytes = None;
-        if tag & DELETION == 0 {
-            let (bytes, behind) = rest.split_first_chunk::<4>()?;
-            value_bytes = Some(u32::from_le_bytes(*bytes) as usize);
-            rest = behind;
-        }
-        let (key, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*key_bytes)))?;
-        let (value, rest) = rest.split_at_checked(value_bytes.unwrap_or(0))?;
-        writes.push(Write { space, key: Bytes::from(key), value: value_bytes.map(|_| Bytes::from(value)) });
-        payload = rest;
-    }
-    Some(writes)
 }
 
 /// No room for a segment: nothing was written, and room may come back.

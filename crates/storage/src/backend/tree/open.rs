@@ -107,6 +107,7 @@ impl TreeBackend {
             turn: Mutex::new(Turn { durable: superblock, broken: false }),
             dead: Mutex::default(),
             trouble: Mutex::default(),
+            damage: Mutex::default(),
             checkpointed: Condvar::new(),
             waiting: Mutex::new(()),
             deadline: Mutex::new(None),

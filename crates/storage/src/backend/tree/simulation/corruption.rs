@@ -18,6 +18,7 @@ use crate::disk::memory::{Dice, MemoryDisk};
 use crate::small::{self, Small};
 use crate::snapshot::Direction;
 use crate::space::{Bytes, Space, Write};
+use crate::tree::TreeName;
 use kilim_error::{Error, StorageError};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -357,7 +358,7 @@ fn a_store_that_finds_a_damaged_tree_writes_the_others_right() {
     let mut second: Vec<Write> = (0..60).map(|number| put([0, 0, 0, 1], number, 2, 30)).collect();
     second.extend((0..20).map(|number| put([0, 0, 0, 2], number, number as u8, 1000)));
     store.apply(&mut second.iter(), 2, true).unwrap();
-    assert!(store.checkpoint(&mut |step| step()).is_err());
+    store.checkpoint(&mut |step| step()).unwrap();
     let forest = store.tree_view().forest;
     for number in 0..20 {
         let key = key_of([0, 0, 0, 2], number);
@@ -366,6 +367,88 @@ fn a_store_that_finds_a_damaged_tree_writes_the_others_right() {
         assert!(found == Some(Bytes::from(vec![number as u8; 1000])), "row {number}");
     }
     small::set(None);
+}
+
+#[test]
+fn a_damaged_tree_stops_writes_to_itself_and_to_no_other() {
+    let put = |prefix: u8, number, byte: u8| Write {
+        space: Space::Records,
+        key: Bytes::from(key_of([0, 0, 0, prefix], number)),
+        value: Some(Bytes::from(vec![byte; 30])),
+    };
+    let rows = |prefix: u8, byte: u8| (0..60).map(|number| put(prefix, number, byte)).collect::<Vec<_>>();
+    let checkpoint = |store: &TreeBackend| store.checkpoint(&mut |step| step());
+    let first = |store: &TreeBackend, prefix| {
+        store
+            .view()
+            .get(Space::Records, &key_of([0, 0, 0, prefix], 0))
+            .map(|value| value.map(|value| value[0]))
+    };
+    let disk = MemoryDisk::default();
+    let store = open(&disk).unwrap();
+    store.apply(&mut rows(1, 1).iter().chain(&rows(2, 1)), 1, true).unwrap();
+    checkpoint(&store).unwrap();
+    let page = store.tree_view().forest.roots[&TreeName::of(Space::Records, &[0, 0, 0, 1])].page;
+    drop(store);
+    disk.damage(TREES, |bytes| bytes[(page.first * 4096) as usize + 100] ^= 1);
+
+    let mut store = open(&disk).unwrap();
+    store.apply(&mut rows(1, 2).iter().chain(&rows(2, 2)), 2, true).unwrap();
+    for (time, byte) in (3..9).zip(3..9) {
+        checkpoint(&store).unwrap();
+        assert!(
+            store.check_trees(&[put(1, 0, 0)]).is_err_and(|error| error.to_string().contains("records 1"))
+        );
+        store.check_trees(&[put(2, 0, 0), put(3, 0, 0)]).unwrap();
+        store.check_writable().unwrap();
+        // What was accepted before the damage was known is still there, after a start too.
+        store.apply(&mut rows(2, byte).iter(), time, true).unwrap();
+        assert_eq!((first(&store, 1).unwrap(), first(&store, 2).unwrap()), (Some(2), Some(byte)));
+        assert!(store.hold().is_err(), "a copy of the file would lack rows");
+        if byte % 2 == 0 {
+            match byte % 4 {
+                0 => store.close(&mut |step| step()).unwrap(),
+                _ => store.sync().unwrap(),
+            }
+            drop(store);
+            store = open(&disk).unwrap();
+        }
+    }
+    // The journal keeps what is needed and no more.
+    let journals = disk.list().unwrap().into_iter().filter(|name| name.starts_with("journal.")).count();
+    assert!(journals <= 3, "{journals} journal files");
+    store.drop_trees(&[(Space::Records, [0, 0, 0, 1])], &mut |step| step()).unwrap();
+    store.check_trees(&[put(1, 0, 0)]).unwrap();
+    assert_eq!((first(&store, 1).unwrap(), first(&store, 2).unwrap()), (None, Some(8)));
+    store.hold().unwrap();
+}
+
+#[test]
+fn a_tree_that_could_be_read_again_takes_writes_again() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).unwrap();
+    let put = |byte: u8| Write {
+        space: Space::Index,
+        key: Bytes::from(key_of([0, 0, 0, 1], 1)),
+        value: Some(Bytes::from(vec![byte; 30])),
+    };
+    store.apply(&mut [put(1)].iter(), 1, true).unwrap();
+    store.checkpoint(&mut |step| step()).unwrap();
+    store.close(&mut |step| step()).unwrap();
+    drop(store);
+    let store = open(&disk).unwrap();
+    store.apply(&mut [put(2)].iter(), 2, true).unwrap();
+    let page = store.tree_view().forest.roots[&TreeName::of(Space::Index, &[0, 0, 0, 1])].page;
+    disk.fail_reads(move |name, offset| match name == TREES && offset == page.first * 4096 {
+        true => Err(std::io::Error::other("a bad block")),
+        false => Ok(()),
+    });
+    store.checkpoint(&mut |step| step()).unwrap();
+    assert!(store.check_trees(&[put(3)]).is_err());
+    disk.heal();
+    store.checkpoint(&mut |step| step()).unwrap();
+    store.check_trees(&[put(3)]).unwrap();
+    assert!(store.tree_view().active.is_empty());
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! `cargo xtask soak`: one server under mixed load, patterns, schema changes, held snapshots and hostile clients, for as
+//! long as one likes; fails if it grows, or if what it stores is not true in the end.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use kilim_testkit::soak::{self, Plan, Report};
+use kilim_testkit::subject::{Kind, Subject};
+
+use crate::arguments::Arguments;
+use crate::workspace;
+
+/// Small enough that it is full soon: what grows after that is no cache.
+const CACHE: [&str; 2] = ["--cache-bytes", "16MB"];
+
+/// In every test run.
+const SHORT: Plan = Plan { time: Duration::from_secs(20), seed: 1, kill_every: Some(Duration::from_secs(8)) };
+
+pub fn run(mut arguments: Arguments) -> Result<()> {
+    let seconds: u64 = arguments.value("--seconds")?.unwrap_or(600);
+    let seed = arguments.value("--seed")?.unwrap_or(1);
+    let kill_every = arguments.value("--kill-every")?.map(Duration::from_secs);
+    let release = arguments.flag("--release");
+    arguments.finish()?;
+    let binary = if release { workspace::build_release()? } else { workspace::build_kilim()? };
+    let began = Instant::now();
+    let report = soak(&binary, &Plan { time: Duration::from_secs(seconds), seed, kill_every })?;
+    println!("{}\n{} in {:.0} s", report.samples, summary(&report), began.elapsed().as_secs_f64());
+    report.samples.check()
+}
+
+/// A short form, as a part of `cargo xtask test`.
+pub fn check(binary: &Path) -> Result<String> {
+    let report = soak(binary, &SHORT)?;
+    report.samples.check()?;
+    Ok(summary(&report))
+}
+
+fn soak(binary: &Path, plan: &Plan) -> Result<Report> {
+    let folder = tempfile::tempdir()?;
+    let mut subject = Subject::new(Kind::Kilim, binary, &folder.path().join("data"))?;
+    subject.arguments = CACHE.map(str::to_owned).to_vec();
+    let outcome = soak::run(&subject, plan);
+    if outcome.is_err() {
+        // The data of a failed run is evidence.
+        eprintln!("kept in {}", folder.keep().display());
+    }
+    outcome
+}
+
+fn summary(report: &Report) -> String {
+    format!("{} operations, {} kills, all of it true and valid", report.operations, report.kills)
+}

@@ -194,7 +194,17 @@ mod tests {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut queue = LogQueue::to(File::from(OwnedFd::from(writer))).unwrap();
         let line = [b'x'; 1023].iter().chain(b"\n").copied().collect::<Vec<u8>>();
-        for _ in 0..8 * 1024 {
+        // SAFETY: asks about a descriptor that is open.
+        let room = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_GETPIPE_SZ) } as usize / line.len();
+        // One line more than the pipe takes. Once the thread has that in hand it writes no other, so what is lost from
+        // then on is not told before somebody reads.
+        for _ in 0..=room {
+            queue.write_all(&line).unwrap();
+        }
+        while !queue.shared.lock().waiting.is_empty() {
+            std::thread::yield_now();
+        }
+        for _ in room + 1..8 * 1024 {
             queue.write_all(&line).unwrap();
         }
         queue.flush(Duration::from_millis(1));

@@ -92,11 +92,20 @@ struct Progress {
 
 impl TreeBackend {
     pub(super) fn make_checkpoint(&self, exclusively: &mut Exclusively) -> Result<()> {
+        self.checkpoint_in_turn(&mut self.turn.lock(), exclusively)
+    }
+
+    /// A checkpoint, unless somebody else has made it while this one waited for its turn.
+    pub(super) fn make_due_checkpoint(&self, exclusively: &mut Exclusively) -> Result<()> {
         let mut turn = self.turn.lock();
+        if self.is_due() { self.checkpoint_in_turn(&mut turn, exclusively) } else { Ok(()) }
+    }
+
+    fn checkpoint_in_turn(&self, turn: &mut Turn, exclusively: &mut Exclusively) -> Result<()> {
         if turn.broken {
             return Err(StorageError::Poisoned("a superblock could not be written".into()).into());
         }
-        let result = self.merge_tables(&mut turn, exclusively);
+        let result = self.merge_tables(turn, exclusively);
         let mut trouble = self.trouble.lock();
         match &result {
             Ok(()) => *trouble = None,

@@ -311,7 +311,7 @@ impl Backend for TreeBackend {
         let prepared = self.journal.prepare_spare();
         // Also if the disk has no room for a spare: a checkpoint is what frees some.
         if self.is_due() {
-            self.checkpoint(exclusively)?;
+            self.make_due_checkpoint(exclusively)?;
         } else {
             self.give_space_back()?;
         }

@@ -77,7 +77,6 @@ impl Fixture {
         let mut multikey = vec![Multikey::default(); specs.len()];
         let mut transaction = store.begin();
         let mut keys = KeySet::default();
-        let mut written = 0;
         for (at, document) in documents.iter().enumerate() {
             let record = RecordId(at as u64 + 1);
             let mut entries = Vec::new();
@@ -104,9 +103,7 @@ impl Fixture {
             }
             records::store(&mut transaction, HOME, record.into(), None, Some(document.as_raw()));
             entries.into_iter().for_each(|(key, value)| transaction.put(Space::Index, key, value));
-            written += 1;
         }
-        transaction.add(&layout::counter_key(COLLECTION), written, 0);
         transaction.commit(Durability::Relaxed).expect("memory does not fail");
         let indexes = specs.into_iter().zip(multikey).enumerate().map(|(number, (spec, multikey))| {
             Arc::new(Index {

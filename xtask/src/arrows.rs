@@ -7,6 +7,7 @@ use crate::workspace;
 /// From the top.
 const LAYERS: &[&str] = &[
     "kilim-error",
+    "kilim-memory",
     "kilim-bson",
     "kilim-collation",
     "kilim-wire",

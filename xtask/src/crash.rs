@@ -10,8 +10,8 @@ use crate::workspace::{self, captured};
 /// Short enough for every test run.
 const SHORT: &[&[&str]] = &[
     &["kill", "--rounds", "10", "--life-ms", "800"],
-    &["power", "--operations", "60", "--checkpoint", "4096"],
-    &["power", "--operations", "140"],
+    &["power", "--operations", "20", "--checkpoint", "4096", "--stride", "2"],
+    &["power", "--operations", "200"],
     &["full-disk"],
     &["full-disk-by-surprise"],
     &["failed-sync"],

@@ -30,7 +30,7 @@ use crate::output::{complain, show};
 
 // A document database allocates in small pieces from many threads, which this allocator is made for.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: kilim_memory::Counting<mimalloc::MiMalloc> = kilim_memory::Counting(mimalloc::MiMalloc);
 
 /// A document database that speaks MongoDB's protocol.
 #[derive(Debug, Parser)]

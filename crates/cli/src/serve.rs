@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::data_directory;
 use crate::logging::{self, LogFormat, LogLevel};
 use crate::output::say;
-use crate::size::{parse_cache_size, parse_size};
+use crate::size::{parse_cache_size, parse_memory_size, parse_size};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -40,7 +40,12 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with_all = ["data", "durability"])]
     ephemeral: bool,
 
-    /// Memory for the storage cache, such as 512MB or 2GB [default: chosen from the machine's memory]
+    /// Memory that the server may take, cache included; operations that need more are refused [default: the machine's, or
+    /// the container's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_size)]
+    memory_bytes: Option<u64>,
+
+    /// Memory for the storage cache, such as 512MB or 2GB [default: a quarter of the memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_cache_size)]
     cache_bytes: Option<u64>,
 
@@ -126,6 +131,8 @@ impl Serve {
         let listener = Listener::bind(SocketAddr::new(self.bind, self.port), self.insecure)?;
 
         let options = self.engine_options();
+        let memory = self.memory_limits(options.storage.cache_bytes);
+        memory.set();
         let place = options.data.as_ref().map_or("memory".into(), |data| data.display().to_string());
         if let Some(data) = &options.data {
             data_directory::check(data)?;
@@ -142,7 +149,12 @@ impl Serve {
             }
             None => None,
         };
-        let limits = Limits { connections_max: self.max_connections, ..Limits::default() }.within_reach();
+        let limits = Limits {
+            connections_max: self.max_connections,
+            message_bytes_max: Limits::default().message_bytes_max.min(memory.process_bytes / 4),
+            ..Limits::default()
+        };
+        let limits = limits.within_reach();
         let address = listener.address();
         let listening = Listening { port: address.port(), connections_max: limits.connections_max };
         // Set once: this process has one engine and one listener.
@@ -162,6 +174,11 @@ impl Serve {
         Ok(())
     }
 
+    fn memory_limits(&self, cache_bytes: u64) -> kilim_memory::Limits {
+        let available = self.memory_bytes.unwrap_or_else(kilim_memory::available_bytes);
+        kilim_memory::Limits::for_memory(available, cache_bytes.min(available))
+    }
+
     fn storage_options(&self) -> StorageOptions {
         let mut options = StorageOptions {
             checkpoint_bytes: self.checkpoint_bytes,
@@ -169,7 +186,8 @@ impl Serve {
             close_within: Duration::from_secs(self.stop_within),
             ..StorageOptions::default()
         };
-        if let Some(bytes) = self.cache_bytes {
+        let quarter = self.memory_bytes.map(|bytes| bytes / 4);
+        if let Some(bytes) = self.cache_bytes.or(quarter) {
             options.cache_bytes = bytes;
         }
         options

@@ -3,24 +3,26 @@
 /// With less, every read goes to the disk, and the store's own blocks do not fit.
 const CACHE_BYTES_MIN: u64 = 8 << 20;
 
-/// The size of a cache: what makes one, and what the machine has.
-pub(crate) fn parse_cache_size(text: &str) -> Result<u64, String> {
-    let bytes = parse_size(text)?;
-    let memory = memory_bytes();
-    match bytes {
-        _ if bytes < CACHE_BYTES_MIN => Err("a cache has 8MB at least".to_owned()),
-        _ if memory.is_some_and(|memory| bytes > memory) => {
-            Err(format!("this machine has {}MB of memory", memory.unwrap_or(0) >> 20))
-        }
-        _ => Ok(bytes),
+/// With less, a cache and one operation at its smallest bound do not fit.
+const MEMORY_BYTES_MIN: u64 = 64 << 20;
+
+/// How much memory a server may take.
+pub(crate) fn parse_memory_size(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes < MEMORY_BYTES_MIN => Err("a server needs 64MB at least".to_owned()),
+        bytes => Ok(bytes),
     }
 }
 
-fn memory_bytes() -> Option<u64> {
-    // SAFETY: sysconf reads a number and touches no memory of ours.
-    let (pages, page_bytes) =
-        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    u64::try_from(pages).ok()?.checked_mul(u64::try_from(page_bytes).ok()?).filter(|bytes| *bytes > 0)
+/// The size of a cache: what makes one, and what the machine has, or the container.
+pub(crate) fn parse_cache_size(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    let memory = kilim_memory::available_bytes();
+    match bytes {
+        _ if bytes < CACHE_BYTES_MIN => Err("a cache has 8MB at least".to_owned()),
+        _ if memory > 0 && bytes > memory => Err(format!("there are {}MB of memory", memory >> 20)),
+        _ => Ok(bytes),
+    }
 }
 
 /// MB and MiB mean the same here: nobody sizes a cache in powers of ten.
@@ -65,8 +67,7 @@ mod tests {
     #[test]
     fn a_cache_fits_the_machine() {
         assert_eq!(parse_cache_size("16MB"), Ok(16 << 20));
-        for (text, expected) in [("1KB", "8MB"), ("0", "8MB"), ("900TB", "this machine has"), ("x", "512MB")]
-        {
+        for (text, expected) in [("1KB", "8MB"), ("0", "8MB"), ("900TB", "there are"), ("x", "512MB")] {
             let error = parse_cache_size(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }

@@ -106,6 +106,9 @@ pub fn may_be_literal(word: &str) -> bool {
 
 const UNDEFINED: &str = "undefined";
 
+/// Objects of JavaScript whose members people expect to be values, such as `Math.PI`.
+const OBJECTS: &[&str] = &["Math", "Number", "Date", "JSON", "Object", "Array", "String", "this", "db"];
+
 fn constant(word: &str) -> Option<Value> {
     Some(match word {
         "NaN" => Value::Double(f64::NAN),
@@ -330,6 +333,11 @@ impl<'t> Reader<'t> {
         self.at += word.len();
         if let Some(json) = plain(word) {
             return Ok(json);
+        }
+        if let Some((object, _)) = word.split_once('.')
+            && OBJECTS.contains(&object)
+        {
+            return fail(start, format!("'{word}' is no value: JavaScript is not run here"));
         }
         match word.starts_with(|first: char| first.is_alphabetic() || matches!(first, '_' | '$')) {
             true if self.takes_words => Ok(quoted(word)),
@@ -737,6 +745,7 @@ mod tests {
             ("{a: 5 * 60}", "line 1, column 7"),
             ("{a: 1 b: 2}", "line 1, column 8"),
             ("{a: undefined}", "line 1, column 5"),
+            ("{a: Math.PI}", "line 1, column 5"),
             ("{a: 1, a: 2}", "line 1, column 8"),
             ("{ü: {$date: \"soon\"}}", "line 1, column 5"),
             ("{a: \"b}", "line 1, column 5"),

@@ -33,6 +33,8 @@ pub struct Cursor {
     pub returned: u64,
     /// What did not fit into the last batch.
     held_over: Option<Document>,
+    /// What it held in memory when it was last read from.
+    memory_bytes: usize,
     /// `noCursorTimeout`.
     pub immortal: bool,
     /// `awaitData`: a getMore waits a while where there is nothing to give.
@@ -96,6 +98,7 @@ impl Cursor {
             source,
             returned: 0,
             held_over: None,
+            memory_bytes: 0,
             immortal: false,
             awaits: false,
             originating: None,
@@ -232,7 +235,9 @@ impl Cursors {
     ///
     /// Where too many are open, the connection that opened most of them loses the ones it has left alone longest, so
     /// that one client cannot end the reads of the others. Its next getMore finds no cursor, as after a timeout.
-    pub fn open(&self, cursor: Cursor) -> Result<i64> {
+    pub fn open(&self, mut cursor: Cursor) -> Result<i64> {
+        // The reply is counted with it; it is as large as a batch.
+        cursor.memory_bytes = kilim_memory::operation_bytes();
         // Dropped behind the lock: an executor may hold much.
         let _closed;
         let mut open = self.open.lock();
@@ -263,7 +268,10 @@ impl Cursors {
             Slot::InUse { owner, .. } => *owner,
         };
         match std::mem::replace(slot, Slot::InUse { owner, end: End::Open }) {
-            Slot::Idle { cursor, .. } => Ok(cursor),
+            Slot::Idle { cursor, .. } => {
+                kilim_memory::set_operation_bytes(kilim_memory::operation_bytes() + cursor.memory_bytes);
+                Ok(cursor)
+            }
             in_use => {
                 *slot = in_use;
                 Err(Error::user(ErrorCode::CursorInUse, format!("cursor id {id} is already in use")))
@@ -271,7 +279,8 @@ impl Cursors {
         }
     }
 
-    pub fn put_back(&self, id: i64, cursor: Box<Cursor>) -> PutBack {
+    pub fn put_back(&self, id: i64, mut cursor: Box<Cursor>) -> PutBack {
+        cursor.memory_bytes = kilim_memory::operation_bytes();
         let mut open = self.open.lock();
         match open.get_mut(&id) {
             Some(Slot::InUse { end: End::Killed, .. }) => {
@@ -328,6 +337,32 @@ impl Cursors {
             }
             Slot::InUse { .. } => false,
         });
+    }
+
+    /// Closes cursors that hold much, the largest first, until so many bytes are free. Their next getMore finds no cursor,
+    /// as after a timeout. Gives how many were closed.
+    pub fn close_largest(&self, bytes: usize) -> usize {
+        let mut open = self.open.lock();
+        let mut held: Vec<(usize, i64)> = open
+            .iter()
+            .filter_map(|(&id, slot)| match slot {
+                Slot::Idle { cursor, .. } => Some((cursor.memory_bytes, id)),
+                Slot::InUse { .. } => None,
+            })
+            .filter(|(held, _)| *held > kilim_memory::SPARED_BYTES)
+            .collect();
+        held.sort_unstable_by_key(|(held, _)| std::cmp::Reverse(*held));
+        let (mut closed, mut freed) = (Vec::new(), 0);
+        for (held, id) in held {
+            if freed >= bytes {
+                break;
+            }
+            freed += held;
+            closed.extend(open.remove(&id));
+        }
+        // Dropped behind the lock: they hold much.
+        drop(open);
+        closed.len()
     }
 
     pub fn close_of_session(&self, session: SessionId) {

@@ -87,6 +87,7 @@ impl Engine {
     pub fn tick(&self) {
         let now = Instant::now();
         self.cursors.close_idle(now);
+        self.close_cursors_if_memory_is_short();
         self.backups.end_idle(now);
         self.history.forget_old(now);
         self.end_overdue_transactions(now);
@@ -95,6 +96,18 @@ impl Engine {
         self.note_suspects();
         self.scrub_if_due();
         self.scrub_pages_if_due(now);
+    }
+
+    fn close_cursors_if_memory_is_short(&self) {
+        let excess = kilim_memory::excess_bytes();
+        if excess > 0 {
+            let closed = self.cursors.close_largest(excess);
+            tracing::warn!(
+                excess,
+                cursors_closed = closed,
+                "more memory is held than allowed, large operations are refused"
+            );
+        }
     }
 
     /// Ends a session: its transaction is aborted, its cursors closed. Waits for the operation it runs.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_memory::Exceeded;
 use kilim_query::interrupt::Interrupt;
 use kilim_storage::Waiters;
 use parking_lot::Mutex;
@@ -66,7 +67,7 @@ impl Operation {
             Some(deadline) if Instant::now() >= deadline => {
                 Err(Error::user(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"))
             }
-            _ => Ok(()),
+            _ => kilim_memory::check().map_err(holds_too_much),
         }
     }
 
@@ -115,6 +116,21 @@ impl Operation {
     }
 }
 
+fn holds_too_much(exceeded: Exceeded) -> Error {
+    let limits = kilim_memory::Limits::get();
+    let message = match exceeded {
+        Exceeded::Operation => {
+            format!("an operation cannot hold more than {} bytes in memory", limits.operation_bytes)
+        }
+        Exceeded::Process => format!(
+            "the operation holds {} bytes, and the server more than the {} that it may",
+            kilim_memory::operation_bytes(),
+            limits.process_bytes
+        ),
+    };
+    Error::user(ErrorCode::ExceededMemoryLimit, message)
+}
+
 /// All running commands.
 #[derive(Debug, Default)]
 pub struct Operations {
@@ -140,6 +156,7 @@ impl Operations {
     }
 
     pub fn start(&self, connection: u64) -> Running<'_> {
+        kilim_memory::begin();
         let operation = Arc::new(Operation {
             id: self.next.fetch_add(1, Ordering::Relaxed) + 1,
             connection,

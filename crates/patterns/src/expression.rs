@@ -5,12 +5,21 @@ use kilim_error::{Error, ErrorCode, Result};
 
 /// Says which expression is wrong; a variable that only a running command has makes it undetermined.
 pub(crate) fn bad_expression(place: &str, error: Error) -> Error {
+    match is_fleeting(&error) {
+        true => not_deterministic(place),
+        false => Error::user(ErrorCode::PatternBadExpression, format!("{place}: {error}")),
+    }
+}
+
+/// The error of a filter: its own, unless it is about a variable that only a running command has.
+pub(crate) fn undetermined(place: &str, error: Error) -> Error {
+    if is_fleeting(&error) { not_deterministic(place) } else { error }
+}
+
+fn is_fleeting(error: &Error) -> bool {
     let text = error.to_string();
     let fleeting = ["NOW", "CLUSTER_TIME", "USER_ROLES"];
-    if fleeting.iter().any(|name| text.contains(&format!("undefined variable: {name}"))) {
-        return not_deterministic(place);
-    }
-    Error::user(ErrorCode::PatternBadExpression, format!("{place}: {text}"))
+    fleeting.iter().any(|name| text.contains(&format!("undefined variable: {name}")))
 }
 
 pub(crate) fn not_deterministic(place: &str) -> Error {

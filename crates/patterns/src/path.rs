@@ -32,9 +32,31 @@ pub(crate) fn get<'a>(document: RawDocument<'a>, names: &[Box<str>]) -> Option<R
     }
 }
 
-/// Whether a document has a value at a path.
+/// The values at a path that an index over it has keys for: through arrays, and the elements of the last one.
+pub(crate) fn visit_values<'a>(
+    document: RawDocument<'a>,
+    names: &[Box<str>],
+    visit: &mut dyn FnMut(RawValue<'a>),
+) {
+    let Some((first, rest)) = names.split_first() else { return };
+    match (document.get(first), rest) {
+        (Some(RawValue::Array(array)), []) => array.iter().for_each(visit),
+        (Some(value), []) => visit(value),
+        (Some(RawValue::Document(nested)), rest) => visit_values(nested, rest, visit),
+        (Some(RawValue::Array(array)), rest) => {
+            for nested in array.iter().filter_map(RawValue::as_document) {
+                visit_values(nested, rest, visit);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a document has a value at a path, as an index over it would find it.
 pub fn has_value(document: RawDocument<'_>, path: &str, value: RawValue<'_>) -> bool {
-    get(document, &names(path)).is_some_and(|own| compare(own, value).is_eq())
+    let mut found = false;
+    visit_values(document, &names(path), &mut |own| found |= compare(own, value).is_eq());
+    found
 }
 
 /// The document with another value at a path, or with none. Documents on the way are made where they are

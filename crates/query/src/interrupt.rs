@@ -22,9 +22,14 @@ const TICKS_PER_CHECK: u32 = 256;
 /// Bytes that are copied or looked at in the time of one pass of a simple loop.
 pub(crate) const BYTES_PER_TICK: usize = 4096;
 
+/// Bytes that an operation takes between two checks: a loop over a few large documents asks as well.
+const GROWTH_PER_CHECK: usize = 4 << 20;
+
 thread_local! {
     static CURRENT: RefCell<Option<Arc<dyn Interrupt>>> = const { RefCell::new(None) };
     static TICKS: Cell<u32> = const { Cell::new(0) };
+    /// What the operation held in memory at the last check.
+    static ASKED_AT: Cell<usize> = const { Cell::new(0) };
     /// Whether [`goes_on`] has kept an error.
     static STOPPED: Cell<bool> = const { Cell::new(false) };
     static KEPT: RefCell<Option<Error>> = const { RefCell::new(None) };
@@ -60,6 +65,7 @@ pub(crate) fn set_aside(bytes: usize) -> usize {
 
 fn forget_kept() {
     SET_ASIDE.set(0);
+    ASKED_AT.set(0);
     STOPPED.set(false);
     KEPT.take();
 }
@@ -74,13 +80,20 @@ pub fn tick() -> Result<()> {
 #[inline]
 pub fn spend(passes: usize) -> Result<()> {
     let ticks = TICKS.get().saturating_add(u32::try_from(passes).unwrap_or(u32::MAX));
-    if ticks < TICKS_PER_CHECK {
+    let held = kilim_memory::operation_bytes();
+    if ticks < TICKS_PER_CHECK && held < ASKED_AT.get() + GROWTH_PER_CHECK {
         TICKS.set(ticks);
         return Ok(());
     }
     TICKS.set(0);
+    ASKED_AT.set(held);
     settled()?;
     CURRENT.with(|current| current.borrow().as_ref().map_or(Ok(()), |interrupt| interrupt.check()))
+}
+
+/// Asks at once, before work that takes a while and cannot be asked in between.
+pub fn check() -> Result<()> {
+    spend(TICKS_PER_CHECK as usize)
 }
 
 /// So many bytes were copied.

@@ -16,13 +16,14 @@ use kilim_commands::{Reply, Request};
 use kilim_error::{Error, ErrorCode};
 use kilim_wire::{
     Compressor, Flags, Header, Message, OpMsg, Opcode, Refusal, ReplyFlags, compress, decompress,
-    write_op_msg, write_op_reply,
+    unpacked_bytes, write_op_msg, write_op_reply,
 };
 use tracing::{debug, error, warn};
 
 use crate::frames::{Frames, Next};
 use crate::limits::{
-    BUFFER_BYTES_KEPT, IDLE, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, REPLY_PATIENCE, WRITE_BYTES,
+    BUFFER_BYTES_KEPT, IDLE, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, MOVED_BYTES_PER_SECOND, REPLY_PATIENCE,
+    SLOW_AFTER, WRITE_BYTES,
 };
 use crate::memory::{Memory, Share};
 use crate::service::Service;
@@ -36,8 +37,11 @@ pub(crate) struct Peer {
     activity: AtomicU8,
     /// Bytes of the shared budget that a message being read or written holds.
     held: AtomicUsize,
-    /// When a byte of it was last moved, in milliseconds since `started`.
+    /// When the message began to hold them, and when a byte of it last moved, in milliseconds since `started`.
+    held_since: AtomicU64,
     moved_at: AtomicU64,
+    /// Bytes of the message that have moved.
+    moved_bytes: AtomicU64,
     started: Instant,
 }
 
@@ -52,7 +56,9 @@ impl Peer {
             address,
             activity: AtomicU8::new(WAITING),
             held: AtomicUsize::new(0),
+            held_since: AtomicU64::new(0),
             moved_at: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
             started: Instant::now(),
         }
     }
@@ -72,16 +78,23 @@ impl Peer {
         self.activity.load(Ordering::Relaxed) != WAITING
     }
 
-    /// Bytes that would be free if the connection were cut: those of a message of which no byte has moved for a while.
+    /// Bytes that would be free if the connection were cut: those of a message of which no byte has moved for a while, or
+    /// too few on the whole. A client that sends a byte now and then would otherwise hold its share for ever.
     pub(crate) fn is_stalled(&self, patience: Duration) -> Option<usize> {
         let held = self.held.load(Ordering::Relaxed);
-        let moved_at = Duration::from_millis(self.moved_at.load(Ordering::Relaxed));
-        (held > 0 && self.started.elapsed().saturating_sub(moved_at) >= patience).then_some(held)
+        let now = self.started.elapsed();
+        let since = |at: &AtomicU64| now.saturating_sub(Duration::from_millis(at.load(Ordering::Relaxed)));
+        let held_for = since(&self.held_since);
+        let due = (held_for.as_secs_f64() * MOVED_BYTES_PER_SECOND) as u64;
+        let slow = held_for >= SLOW_AFTER && self.moved_bytes.load(Ordering::Relaxed) < due;
+        (held > 0 && (slow || since(&self.moved_at) >= patience)).then_some(held)
     }
 
     /// A message begins to move, or its share is given back.
     fn holds(&self, bytes: usize) {
-        self.moved();
+        self.moved(0);
+        self.moved_bytes.store(0, Ordering::Relaxed);
+        self.held_since.store(self.moved_at.load(Ordering::Relaxed), Ordering::Relaxed);
         self.held.store(bytes, Ordering::Relaxed);
     }
 
@@ -90,7 +103,8 @@ impl Peer {
         self.stream.is_closed_by_peer()
     }
 
-    fn moved(&self) {
+    fn moved(&self, bytes: usize) {
+        self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.moved_at.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 }
@@ -194,8 +208,7 @@ impl<'s, S: Service> Connection<'s, S> {
     /// Serves until the connection ends. An error is one of the socket.
     pub(crate) fn serve(mut self) -> io::Result<()> {
         loop {
-            self.shrink_when_idle()?;
-            let header = match self.frames.next(&mut Watched { peer: self.peer })? {
+            let header = match self.next()? {
                 Next::Frame(header) => header,
                 Next::Large(header) => {
                     if !self.make_room(&header) {
@@ -214,36 +227,69 @@ impl<'s, S: Service> Connection<'s, S> {
             };
             // Read to its end: from here on the server is slow, not the client.
             self.peer.holds(0);
+            if !self.make_room_to_unpack(&header) {
+                return Ok(());
+            }
             self.peer.set_activity(RUNNING);
             let after = self.answer(&header)?;
             self.peer.set_activity(WAITING);
             self.service.note_traffic(header.length as u64, std::mem::take(&mut self.replies.sent));
+            let large = header.length.max(self.unpacked.len()).max(self.replies.out.len());
             self.frames.consume(&header);
+            // Large buffers are for those who go on sending or asking for much.
+            if large <= MESSAGE_BYTES_FREE && self.has_large_buffers() {
+                self.give_back();
+            }
             if matches!(after, After::Close) || self.stopping.load(Ordering::Relaxed) {
                 return Ok(());
             }
         }
     }
 
-    /// Takes the share of a large message before it is read; whether there was one. The share of the message before is
-    /// kept as long as its buffer.
+    /// Takes the share of a large message before it is read; whether there was one.
     fn make_room(&mut self, header: &Header) -> bool {
-        if self.share.as_ref().is_none_or(|share| share.bytes() < header.length) {
-            self.share = None;
-            self.share = self.memory.take(header.length.max(self.frames.bytes()), MEMORY_PATIENCE);
+        let bytes = header.length.max(self.frames.bytes()) + self.unpacked.capacity();
+        if !self.take_share(bytes) {
+            return false;
         }
-        let Some(share) = &self.share else {
+        // The buffers of the reply before would be free too if the connection were cut.
+        let held = [&self.share, &self.replies.share].into_iter().flatten().map(Share::bytes).sum();
+        self.peer.holds(held);
+        self.frames.allow(header.length);
+        true
+    }
+
+    /// Takes the share of a compressed message that will be large before it is unpacked; whether there was one.
+    fn make_room_to_unpack(&mut self, header: &Header) -> bool {
+        self.unpacked.clear();
+        if header.opcode != Opcode::Compressed {
+            return true;
+        }
+        let unpacked = unpacked_bytes(self.frames.front(header)).unwrap_or(0);
+        let bytes = unpacked.max(self.unpacked.capacity());
+        bytes <= MESSAGE_BYTES_FREE || self.take_share(self.frames.bytes() + bytes)
+    }
+
+    /// Makes the share of the message at hand so large; whether that was possible. A share that was large enough for the
+    /// message before is kept as long as its buffers.
+    fn take_share(&mut self, bytes: usize) -> bool {
+        if self.share.as_ref().is_none_or(|share| share.bytes() < bytes) {
+            // Given back first: nobody waits for more while holding some.
+            self.share = None;
+            self.share = self.memory.take(bytes, Duration::ZERO).or_else(|| {
+                self.replies.give_back();
+                self.memory.take(bytes, MEMORY_PATIENCE)
+            });
+        }
+        if self.share.is_none() {
             warn!(
                 connection = self.id,
                 peer = %self.peer.address,
-                bytes = header.length,
+                bytes,
                 "no memory is left for the message, connection ended"
             );
-            return false;
-        };
-        self.peer.holds(share.bytes());
-        self.frames.allow(header.length);
-        true
+        }
+        self.share.is_some()
     }
 
     fn answer(&mut self, header: &Header) -> io::Result<After> {
@@ -334,32 +380,49 @@ impl<'s, S: Service> Connection<'s, S> {
         }
     }
 
-    /// Gives large buffers back once the client has been silent for a while. Costs nothing unless
-    /// a buffer is large.
-    fn shrink_when_idle(&mut self) -> io::Result<()> {
-        let large = self.frames.is_large()
-            || self.unpacked.capacity() > BUFFER_BYTES_KEPT
-            || self.replies.out.capacity() > BUFFER_BYTES_KEPT
-            || self.replies.packed.capacity() > BUFFER_BYTES_KEPT;
-        if !large || !self.frames.received().is_empty() {
-            return Ok(());
+    /// Waits for the next message. Large buffers of the message before are given back if it takes longer than a moment to
+    /// arrive whole: a client that begins it and stops there would hold them for as long as it likes.
+    fn next(&mut self) -> io::Result<Next> {
+        let peer = self.peer;
+        // Once a large message is being read, the buffers belong to it.
+        if self.has_large_buffers() && !self.frames.is_in_large() {
+            peer.stream.set_read_timeout(Some(IDLE))?;
+            let next = self.frames.next(&mut Watched { peer, until: Some(Instant::now() + IDLE) });
+            peer.stream.set_read_timeout(None)?;
+            match next {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                }
+                next => return next,
+            }
+            self.give_back();
         }
-        let waited = self.peer.stream.await_bytes(IDLE);
-        if waited
-            .is_err_and(|error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
-        {
-            self.frames.shrink();
-            self.unpacked = Vec::new();
+        self.frames.next(&mut Watched { peer, until: None })
+    }
+
+    fn has_large_buffers(&self) -> bool {
+        self.frames.is_large() || self.unpacked.capacity() > BUFFER_BYTES_KEPT || self.replies.is_large()
+    }
+
+    fn give_back(&mut self) {
+        self.frames.shrink();
+        self.unpacked = Vec::new();
+        // A large buffer that has much in it keeps its share.
+        if !self.frames.is_large() {
             self.share = None;
-            self.replies.out = Vec::new();
-            self.replies.packed = Vec::new();
-            self.replies.share = None;
         }
-        Ok(())
+        self.replies.give_back();
     }
 }
 
 impl Replies {
+    fn is_large(&self) -> bool {
+        self.out.capacity() > BUFFER_BYTES_KEPT || self.packed.capacity() > BUFFER_BYTES_KEPT
+    }
+
+    fn give_back(&mut self) {
+        (self.out, self.packed, self.share) = (Vec::new(), Vec::new(), None);
+    }
+
     fn send(
         &mut self,
         peer: &Peer,
@@ -407,11 +470,11 @@ impl Replies {
             }
         };
         self.sent += bytes.len() as u64;
-        if bytes.len() <= MESSAGE_BYTES_FREE {
+        // Kept with the buffers, whose capacity it counts. A large reply may be small when it is compressed.
+        let capacity = self.out.capacity() + self.packed.capacity();
+        if capacity <= 2 * MESSAGE_BYTES_FREE {
             return (&peer.stream).write_all(bytes);
         }
-        // Kept with the buffers, whose capacity it counts.
-        let capacity = self.out.capacity() + self.packed.capacity();
         if self.share.as_ref().is_none_or(|share| share.bytes() < capacity) {
             self.share = None;
             self.share = Some(room.take(capacity));
@@ -419,7 +482,7 @@ impl Replies {
         peer.holds(capacity);
         for part in bytes.chunks(WRITE_BYTES) {
             (&peer.stream).write_all(part)?;
-            peer.moved();
+            peer.moved(part.len());
         }
         peer.holds(0);
         Ok(())
@@ -452,12 +515,17 @@ impl Room<'_> {
 /// A client's bytes, noted as they come.
 struct Watched<'p> {
     peer: &'p Peer,
+    /// From then on nothing is read and the error is [`io::ErrorKind::TimedOut`].
+    until: Option<Instant>,
 }
 
 impl Read for Watched<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let count = (&self.peer.stream).read(out)?;
-        self.peer.moved();
+        self.peer.moved(count);
         Ok(count)
     }
 }

@@ -87,9 +87,18 @@ impl Frames {
         self.buffer.len() > BUFFER_BYTES_KEPT
     }
 
+    /// Whether a message is being read that was allowed to be large.
+    pub(crate) fn is_in_large(&self) -> bool {
+        self.allowed > MESSAGE_BYTES_FREE
+    }
+
+    /// Gives a large buffer back, unless much is in it. The beginning of a message moves into a new one.
     pub(crate) fn shrink(&mut self) {
-        if self.received().is_empty() && self.is_large() {
-            *self = Frames::new();
+        if self.is_large() && self.received().len() < BUFFER_BYTES_KEPT {
+            let mut buffer = self.received().to_vec();
+            let end = buffer.len();
+            buffer.resize(end.max(BUFFER_BYTES), 0);
+            *self = Frames { buffer, start: 0, end, allowed: self.allowed };
         }
     }
 
@@ -176,5 +185,25 @@ mod tests {
         frames.consume(&header);
         frames.shrink();
         assert_eq!(frames.buffer.len(), BUFFER_BYTES);
+    }
+
+    #[test]
+    fn a_large_buffer_is_given_back_when_the_next_message_has_only_begun() {
+        let mut bytes = Vec::new();
+        for (id, length) in [(1, 1 << 20), (2, 100)] {
+            let text = "x".repeat(length);
+            write_op_msg(&mut bytes, id, 0, Flags::NONE, doc! {"text": text.as_str()}.as_raw(), &[]);
+        }
+        let (begun, rest) = bytes.split_at(bytes.len() - 50);
+        let mut frames = Frames::new();
+        frames.allow(begun.len());
+        let Next::Frame(header) = frames.next(&mut &begun[..]).unwrap() else { panic!("a whole message") };
+        frames.consume(&header);
+        assert!(matches!(frames.next(&mut &begun[header.length..]).unwrap(), Next::End));
+        assert!(frames.is_large());
+        frames.shrink();
+        assert_eq!(frames.buffer.len(), BUFFER_BYTES);
+        let Next::Frame(header) = frames.next(&mut &rest[..]).unwrap() else { panic!("the second message") };
+        assert_eq!(Message::parse(frames.front(&header)).unwrap().0.request_id, 2);
     }
 }

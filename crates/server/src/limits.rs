@@ -45,6 +45,11 @@ pub(crate) const REPLY_PATIENCE: Duration = Duration::from_millis(500);
 /// A connection that holds a share while others wait for one, and has not moved a byte for so long, is cut.
 pub(crate) const STALLED: Duration = Duration::from_secs(1);
 
+/// Such a connection is also cut when it has moved fewer bytes than this since it began to hold its share, once some time
+/// has passed: a slow line moves more.
+pub(crate) const MOVED_BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
+pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(5);
+
 /// How much of a reply is handed to the kernel at once: between two parts it is seen that the client reads.
 pub(crate) const WRITE_BYTES: usize = 256 * 1024;
 

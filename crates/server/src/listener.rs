@@ -124,6 +124,11 @@ impl<S: Service> Server<S> {
         self.shared.peers.lock().len()
     }
 
+    /// Bytes that large messages and replies hold together, of [`Limits::message_bytes_max`].
+    pub fn message_bytes(&self) -> usize {
+        self.shared.memory.used()
+    }
+
     /// Accepts no more, lets running operations finish within the grace, then ends every connection.
     /// Returns when no thread of the server runs any more, or will not be waited for any longer.
     pub fn stop(&mut self) {

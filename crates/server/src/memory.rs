@@ -66,6 +66,10 @@ impl Memory {
         })
     }
 
+    pub(crate) fn used(&self) -> usize {
+        self.state.lock().used
+    }
+
     /// What is missing now: what connections wait for, and what was taken beyond the budget.
     pub(crate) fn wants(&self) -> usize {
         let state = self.state.lock();

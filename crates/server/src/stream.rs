@@ -35,13 +35,9 @@ impl Stream {
         self.socket().local_addr()
     }
 
-    /// Waits until there is something to read, or the peer has closed its side.
-    pub(crate) fn await_bytes(&self, patience: Duration) -> io::Result<usize> {
-        let socket = self.socket();
-        socket.set_read_timeout(Some(patience))?;
-        let waited = socket.peek(&mut [0]);
-        socket.set_read_timeout(None)?;
-        waited
+    /// How long a read waits for bytes; without a limit, for ever.
+    pub(crate) fn set_read_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.socket().set_read_timeout(patience)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {

@@ -28,7 +28,6 @@ mod free_space;
 pub mod fuzzing;
 mod intents;
 mod journal;
-mod memory;
 mod memtable;
 #[cfg(all(test, feature = "model"))]
 mod model;

@@ -12,7 +12,6 @@ use crate::disk::Disk;
 use crate::disk::directory::{self, Directory};
 use crate::free_space::{self, FreeSpace};
 use crate::intents::Intents;
-use crate::memory;
 use crate::queue::CommitQueue;
 use crate::snapshot::{Kept, Published, Snapshot};
 use crate::space::{Bytes, Space, Write};
@@ -56,7 +55,7 @@ const TABLES_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=128 << 20;
 /// A quarter of the memory that the process may use: the page cache serves what this one does not hold, and documents
 /// in flight need room too.
 fn default_cache_bytes() -> u64 {
-    (memory::limit_bytes() / 4).clamp(64 << 20, 32 << 30)
+    (kilim_memory::available_bytes() / 4).clamp(64 << 20, 32 << 30)
 }
 
 /// Figures of a running store.

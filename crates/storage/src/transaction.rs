@@ -37,6 +37,8 @@ pub struct Transaction {
     reclaims: bool,
     /// What the commit queue had refused when it began.
     refusals: u64,
+    /// What its operation held in memory when it began.
+    memory_bytes: usize,
 }
 
 /// A transaction's writes at some moment.
@@ -48,7 +50,8 @@ impl Transaction {
         let refusals = shared.queue.refusals();
         let base = shared.published();
         let (overlay, held) = (Overlay::default(), Vec::new());
-        Transaction { shared, id, base, overlay, held, reclaims: false, refusals }
+        let memory_bytes = kilim_memory::operation_bytes();
+        Transaction { shared, id, base, overlay, held, reclaims: false, refusals, memory_bytes }
     }
 
     /// The transaction's view as of now; later writes do not change it.
@@ -215,6 +218,8 @@ impl Transaction {
         let durable = durability == Durability::Durable;
         let (reclaims, refusals) = (self.reclaims, self.refusals);
         let set = WriteSet { writes, counters, bytes, durable, reclaims, refusals };
+        // What was made for the writes is the store's from here on.
+        kilim_memory::set_operation_bytes(self.memory_bytes.min(kilim_memory::operation_bytes()));
         self.shared.queue.enqueue(&self.shared, set)
         // The intents end as `self` is dropped, after the queue has the writes.
     }

@@ -36,6 +36,7 @@ impl<'p> Place<'p> {
         let unfinished = folder.join(UNFINISHED);
         let mut old = Vec::new();
         if folder.exists() {
+            check_no_links(folder)?;
             old = archive::files(folder)?;
             // Where a dump has a manifest, other files are none of its own. One that cannot be read lists nothing.
             if let Ok(Some(manifest)) = Manifest::read(folder) {
@@ -109,6 +110,17 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.made.remove();
     }
+}
+
+/// Refuses a folder in which a folder is a link: a database of that name would be written elsewhere, over what is there.
+fn check_no_links(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_symlink() && path.is_dir() {
+            bail!("{} is a link: a dump is written to a folder of its own", path.display());
+        }
+    }
+    Ok(())
 }
 
 /// Whether a process holds a lock file. One that died holds none.

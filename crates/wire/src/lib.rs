@@ -14,7 +14,7 @@ mod op_query;
 mod refusal;
 
 pub use header::{Header, Opcode};
-pub use op_compressed::{Compressor, compress, decompress};
+pub use op_compressed::{Compressor, compress, decompress, unpacked_bytes};
 pub use op_msg::{Flags, OpMsg, Sequence, write_op_msg};
 pub use op_query::{OpQuery, OpReply, ReplyFlags, write_op_query, write_op_reply};
 pub use refusal::Refusal;

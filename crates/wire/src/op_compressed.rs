@@ -45,6 +45,14 @@ const ZSTD_LEVEL: i32 = 3;
 /// The first step of unpacking; far less than [`MESSAGE_BYTES_MAX`], so a false claim costs little.
 const UNPACK_STEP_BYTES: usize = 64 * 1024;
 
+/// How long a compressed message says that it is when unpacked, if it is one and does not lie beyond measure.
+pub fn unpacked_bytes(frame: &[u8]) -> Option<usize> {
+    let (header, body) = Header::split(frame).ok()?;
+    let size = body.get(4..8)?.try_into().map(i32::from_le_bytes).ok()?;
+    let size = usize::try_from(size).ok().filter(|size| *size <= MESSAGE_BYTES_MAX)?;
+    (header.opcode == Opcode::Compressed).then_some(Header::BYTES + size)
+}
+
 /// Unpacks a frame into `out`, replacing what it holds, as the frame that was sent uncompressed.
 pub fn decompress(frame: &[u8], out: &mut Vec<u8>) -> Result<Compressor, Refusal> {
     let (header, body) = Header::split(frame)?;

@@ -85,6 +85,23 @@ fn a_name_from_a_server_does_not_lead_out_of_the_folder() {
 }
 
 #[test]
+fn a_link_in_the_folder_does_not_lead_out_of_it() {
+    let place = tempfile::tempdir().unwrap();
+    let (elsewhere, folder) = (place.path().join("elsewhere"), place.path().join("dump"));
+    fs::create_dir_all(&elsewhere).unwrap();
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(elsewhere.join("c.bson"), "precious").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, folder.join("shop")).unwrap();
+    for more in [&[][..], &["--replace"]] {
+        let uri = one_collection("shop", "c", the_end);
+        let arguments = [&["dump", "--uri", &uri, "--out", folder.to_str().unwrap()], more].concat();
+        let (code, _, message) = output(&arguments);
+        assert!(code == Some(1) && message.contains("is a link"), "{message}");
+        assert_eq!(fs::read_to_string(elsewhere.join("c.bson")).unwrap(), "precious");
+    }
+}
+
+#[test]
 fn a_server_that_dies_leaves_no_dump() {
     let place = tempfile::tempdir().unwrap();
     let uri = one_collection("shop", "c", || None);

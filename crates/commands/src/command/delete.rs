@@ -35,6 +35,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.describe("remove");
     let options = WriteOptions::parse(NAME, call.body, "deletes")?;
     namespace.check_writable()?;
+    namespace.check_creatable()?;
     let documents = call.request.documents(NAME, "deletes")?;
     check_batch(documents.len())?;
     check_statement_ids(call.body, documents.len())?;

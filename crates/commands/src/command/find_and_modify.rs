@@ -41,11 +41,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.describe("command");
     let options = Options::parse(call.body)?;
     namespace.check_writable()?;
+    namespace.check_creatable()?;
     call.unit.bypass_validation = options.bypass_validation;
     check_statement_ids(call.body, 1)?;
-    if options.upsert {
-        namespace.check_creatable()?;
-    }
     let about = About::of(call, &namespace)?;
     let variables = variables(call, NAME, call.body, &about)?;
     let scope = Scope::new(&variables);

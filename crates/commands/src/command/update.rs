@@ -49,14 +49,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     check_batch(documents.len())?;
     check_statement_ids(call.body, documents.len())?;
     namespace.check_writable()?;
+    namespace.check_creatable()?;
     call.unit.bypass_validation = options.bypass_validation;
     call.engine.metrics.updated.add(documents.len() as u64);
     let mut statements = Vec::with_capacity(documents.len());
     for document in documents {
         statements.push(Statement::parse(document)?);
-    }
-    if statements.iter().any(|statement| statement.upsert) {
-        namespace.check_creatable()?;
     }
     let about = About::of(call, &namespace);
     let variables = about.and_then(|about| variables(call, NAME, call.body, &about));

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use kilim_bson::{Path, RawValue, Value};
-use kilim_error::Result;
+use kilim_error::{ErrorCode, Result};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 
 use crate::catalog::Collection;
@@ -19,7 +19,7 @@ use crate::index::Index;
 use crate::operation::Operation;
 use crate::plan::Hint;
 use crate::unit::Unit;
-use crate::write::{DeleteRequest, delete};
+use crate::write::{DeleteRequest, delete_those_that_can};
 
 impl Engine {
     /// Begins a pass if it is time for one. Returns at once.
@@ -32,7 +32,9 @@ impl Engine {
             let Some(engine) = engine.upgrade() else { return };
             let operation = engine.operations.start(0);
             // A failure is the next pass's to mend: it finds the same documents again.
-            let _ = engine.expire(&operation);
+            if let Err(error) = engine.expire(&operation) {
+                tracing::warn!(%error, "expired documents could not be removed");
+            }
             engine.expiry.end();
         };
         if thread::Builder::new().name("ttl".to_owned()).spawn(pass).is_err() {
@@ -90,8 +92,20 @@ impl Engine {
             DeleteRequest { filter: Arc::new(filter), one: false, hint, collation: None, statement: 0 };
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         unit.cause = Cause::Expiry;
-        let removed = delete(&mut unit, &collection.namespace, &request)?;
+        // A document that a pattern does not let go (`onSourceDelete: "restrict"`) stays; it keeps no other from expiring.
+        let mut kept = 0;
+        let removed = delete_those_that_can(&mut unit, &collection.namespace, &request, |error| {
+            if error.code() != ErrorCode::PatternRestrict {
+                return Err(error);
+            }
+            kept += 1;
+            Ok(())
+        })?;
         unit.settle()?;
+        if kept > 0 {
+            let ns = collection.namespace.to_string();
+            tracing::warn!(ns, kept, "expired documents stay: a pattern restricts their deletion");
+        }
         Ok(removed)
     }
 }

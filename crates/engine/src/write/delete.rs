@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kilim_collation::Collation;
-use kilim_error::Result;
+use kilim_error::{Error, Result};
 use kilim_query::filter::Filter;
 
 use super::done::{answered, deleted};
@@ -26,6 +26,16 @@ pub struct DeleteRequest {
 
 /// Gives back how many were removed.
 pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteRequest) -> Result<u64> {
+    delete_those_that_can(unit, namespace, request, Err)
+}
+
+/// Deletes, and asks `refused` about each document that may not be deleted: whether to go on without it.
+pub(crate) fn delete_those_that_can(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    request: &DeleteRequest,
+    mut refused: impl FnMut(Error) -> Result<()>,
+) -> Result<u64> {
     if let Some(done) = answered(unit, request.statement) {
         return Ok(done.as_delete());
     }
@@ -36,9 +46,14 @@ pub fn delete(unit: &mut Unit<'_>, namespace: &Namespace, request: &DeleteReques
         let row = found.row;
         let done = change_record(unit, namespace, found, &request.filter, |unit, collection, before, _| {
             door::write(unit, Change::delete(collection, row, before, unit.cause), &|_| false)
-        })?;
-        if done.is_none() {
-            continue;
+        });
+        match done {
+            Ok(Some(_)) => {}
+            Ok(None) => continue,
+            Err(error) => {
+                refused(error)?;
+                continue;
+            }
         }
         removed += 1;
         if request.one {

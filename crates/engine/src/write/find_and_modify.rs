@@ -123,9 +123,10 @@ fn upsert(
     let document = new_document(unit, &request.target)?;
     let id =
         document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
-    insert_new(unit, namespace, document.as_raw())?;
+    let shaped = insert_new(unit, namespace, document.as_raw())?;
     let new = request.modification == Modification::Update { new: true };
-    Ok(Modified { value: new.then_some(document), upserted: Some(id), ..Modified::default() })
+    let value = new.then(|| shaped.unwrap_or(document));
+    Ok(Modified { value, upserted: Some(id), ..Modified::default() })
 }
 
 impl Modified {

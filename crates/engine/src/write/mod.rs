@@ -22,6 +22,7 @@ mod update;
 mod validity;
 
 pub use commit::{Committed, commit};
+pub(crate) use delete::delete_those_that_can;
 pub use delete::{DeleteRequest, delete};
 pub use find_and_modify::{FindAndModifyRequest, Modification, Modified, find_and_modify};
 pub use insert::{InsertOutcome, insert, prepare_insert};

@@ -257,15 +257,16 @@ pub(super) fn new_document(unit: &Unit<'_>, request: &UpdateRequest<'_>) -> Resu
     Ok(document)
 }
 
+/// Inserts a document; how it was written, where patterns shaped it.
 pub(super) fn insert_new(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
     document: RawDocument<'_>,
-) -> Result<()> {
+) -> Result<Option<Document>> {
     loop {
         let collection = unit.enter_or_create(namespace)?;
         match door::write(unit, Change::insert(&collection, document, unit.cause), &|_| false) {
-            Ok(_) => return Ok(()),
+            Ok(shaped) => return Ok(shaped),
             Err(error) if unit.can_retry(&error)? => {}
             Err(error) => return Err(error),
         }

@@ -11,6 +11,7 @@ mod index_build;
 mod index_change;
 mod model;
 mod pattern;
+mod pattern_attack;
 mod pattern_behind;
 mod pattern_chain;
 mod pattern_collections;

@@ -7,7 +7,7 @@ use kilim_bson::Collator;
 use kilim_collation::{Collation, collator};
 use kilim_error::Result;
 
-use super::{Env, Evaluated, Expression, Operator, Slot};
+use super::{Env, Evaluated, Expression, Operator, Slot, memory};
 
 #[derive(Clone)]
 pub struct Call {
@@ -57,10 +57,10 @@ impl Call {
     /// An argument's value; missing where it was left out.
     #[inline]
     pub fn argument<'a>(&'a self, index: usize, env: &Env<'a>) -> Result<Evaluated<'a>> {
-        match self.expression(index) {
-            Some(expression) => expression.evaluate(env),
-            None => Ok(Evaluated::Missing),
-        }
+        let Some(expression) = self.expression(index) else { return Ok(Evaluated::Missing) };
+        let value = expression.evaluate(env)?;
+        memory::looked_at(&value)?;
+        Ok(value)
     }
 
     pub fn expression(&self, index: usize) -> Option<&Expression> {

@@ -66,6 +66,18 @@ pub(super) fn counted<'a>(make: impl FnOnce() -> Result<Evaluated<'a>>) -> Resul
     made
 }
 
+/// Says that an operator is given a value, and asks whether to go on: an operator that makes nothing large may still work
+/// long on what it is given, as a comparison of arrays does.
+#[inline]
+pub(super) fn looked_at(value: &Evaluated<'_>) -> Result<()> {
+    // An element of an array takes some ten bytes, and about as long as the pass of a loop.
+    const BYTES_PER_PASS: usize = 512;
+    match value.raw().map_or(0, payload) / BYTES_PER_PASS {
+        0 => Ok(()),
+        passes => interrupt::spend(passes),
+    }
+}
+
 /// Whether a value that no document influences may be kept; otherwise it is computed for each document again.
 pub(super) fn may_keep(value: RawValue<'_>) -> bool {
     interrupt::set_aside(payload(value)) <= FOLDED_BYTES_MAX
@@ -100,4 +112,49 @@ pub(super) fn payload(value: RawValue<'_>) -> usize {
 
 fn exceeded(message: String) -> Error {
     Error::user(ErrorCode::ExceededMemoryLimit, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kilim_bson::{Value, doc, parse_extended_json};
+
+    use super::*;
+    use crate::expression::{Bindings, Env, Expression, Scope, Variables};
+    use crate::interrupt::Interrupt;
+
+    #[derive(Default)]
+    struct Asked(AtomicUsize);
+
+    impl Interrupt for Asked {
+        fn check(&self) -> Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_operator_that_is_given_much_asks_whether_to_go_on() {
+        let numbers: Vec<Value> = (0..50_000).map(Value::Int32).collect();
+        let document = doc! {"a": numbers, "s": ("a".repeat(500_000))};
+        for text in [
+            r#"{"$gt": ["$a", "$a"]}"#,
+            r#"{"$eq": ["$s", "$s"]}"#,
+            r#"{"$toHashedIndexKey": "$a"}"#,
+            r#"{"$strLenCP": "$s"}"#,
+            r#"{"$indexOfCP": ["$s", "b"]}"#,
+            r#"{"$strcasecmp": ["$s", "$s"]}"#,
+        ] {
+            let operand = parse_extended_json(text).expect("a document");
+            let variables = Variables::default();
+            let operand = RawValue::Document(operand.as_raw());
+            let expression = Expression::parse(operand, &Scope::new(&variables)).expect("an expression");
+            let asked = Arc::new(Asked::default());
+            let _installed = interrupt::install(asked.clone());
+            expression.evaluate(&Env::new(document.as_raw(), Bindings::none())).expect("a value");
+            assert!(asked.0.load(Ordering::Relaxed) > 0, "{text}");
+        }
+    }
 }

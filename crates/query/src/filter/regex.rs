@@ -11,6 +11,7 @@ use kilim_bson::RawValue;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::regex_syntax::translate;
+use crate::interrupt;
 
 /// PCRE refuses longer patterns, because its compiled form addresses with two bytes.
 const PATTERN_BYTES_MAX: usize = 32_764;
@@ -44,6 +45,8 @@ impl Regex {
         if let Some(flag) = invalid_flag(options) {
             return Err(Error::location(51108, format!(" invalid flag in regex options: {flag}")));
         }
+        // A filter may have thousands of them.
+        interrupt::check()?;
         Regex::compile_as(pattern, options, true)
             .map_err(|why| Error::location(51091, format!("Regular expression is invalid: {why}")))
     }

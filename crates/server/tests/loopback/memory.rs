@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kilim_bson::doc;
 use kilim_engine::{Durability, Engine, EngineOptions};
 use kilim_server::{Limits, MetricsEndpoint};
-use kilim_wire::Flags;
+use kilim_wire::{Compressor, Flags, compress};
 
 use kilim_testkit::eventually;
 
@@ -72,6 +72,92 @@ fn a_slow_message_is_not_cut_while_it_moves() {
     assert!(slow.receive().unwrap().is_ok());
     waiting.send(&frame[200_000..]);
     assert!(waiting.receive().unwrap().is_ok());
+}
+
+/// A message whose unpacked form is a thousand times larger.
+fn bomb(command: &str, number: i32, megabytes: usize) -> Vec<u8> {
+    let text = "x".repeat(megabytes * MEGABYTE);
+    let plain = message(1, Flags::NONE, doc! {command: number, "text": text.as_str()}.as_raw());
+    let mut packed = Vec::new();
+    compress(&plain, Compressor::Zlib, &mut packed).unwrap();
+    assert!(packed.len() < plain.len() / 500);
+    packed
+}
+
+#[test]
+fn what_a_compressed_message_unpacks_to_is_counted() {
+    let (server, fake) = start(Limits { message_bytes_max: 8 * MEGABYTE, ..limits() });
+    let bomb = bomb("sleep", 60_000, 6);
+    let mut peers: Vec<Peer> = (0..5).map(|_| Peer::connect(&server)).collect();
+    for peer in &mut peers {
+        peer.send(&bomb);
+    }
+    eventually("the first being run", || fake.ran.load(Ordering::SeqCst) == 1);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(fake.ran.load(Ordering::SeqCst), 1, "the others wait for room");
+    assert!(server.message_bytes() >= 6 * MEGABYTE);
+    fake.interrupted.store(true, Ordering::SeqCst);
+    for peer in &mut peers {
+        assert!(peer.receive().unwrap().is_ok());
+    }
+}
+
+#[test]
+fn a_large_reply_that_is_small_when_compressed_is_counted_and_given_back() {
+    let (server, _) = start(limits());
+    let mut ask = Vec::new();
+    compress(&message(1, Flags::NONE, doc! {"large": 15_000_000}.as_raw()), Compressor::Zlib, &mut ask)
+        .unwrap();
+    let mut peer = Peer::connect(&server);
+    peer.send(&ask);
+    assert!(peer.receive().unwrap().is_ok());
+    assert!(server.message_bytes() >= 15_000_000, "{}", server.message_bytes());
+    // Nothing larger follows, so there is nothing to keep a large buffer for.
+    assert!(peer.is_alive());
+    eventually("the buffers being given back", || server.message_bytes() == 0);
+}
+
+#[test]
+fn buffers_are_given_back_although_the_next_message_has_begun() {
+    let (server, _) = start(limits());
+    let asks = [message(1, Flags::NONE, doc! {"large": 15_000_000}.as_raw()), bomb("ping", 1, 6), large(3)];
+    let mut peers: Vec<Peer> = asks.iter().map(|_| Peer::connect(&server)).collect();
+    for (peer, ask) in peers.iter_mut().zip(&asks) {
+        peer.send(ask);
+        assert!(peer.receive().unwrap().is_ok());
+    }
+    assert!(server.message_bytes() > 0);
+    let next = message(2, Flags::NONE, doc! {"ping": 1}.as_raw());
+    for byte in &next[..8] {
+        for peer in &mut peers {
+            peer.send(&[*byte]);
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    eventually("the buffers being given back", || server.message_bytes() == 0);
+    for peer in &mut peers {
+        peer.send(&next[8..]);
+        assert!(peer.receive().unwrap().is_ok(), "the message is not lost with the buffer");
+    }
+}
+
+#[test]
+fn a_byte_now_and_then_does_not_hold_the_memory_that_others_wait_for() {
+    let (server, _) = start(Limits { message_bytes_max: 4 * MEGABYTE, ..limits() });
+    let frame = large(3);
+    let mut drip = Peer::connect(&server);
+    drip.send(&frame[..100_000]);
+    eventually("the message being read", || server.message_bytes() > 0);
+    let mut whole = Peer::connect(&server);
+    whole.send(&frame);
+    whole.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while whole.0.peek(&mut [0]).is_err() {
+        let _ = drip.0.write(&frame[..1]);
+        assert!(Instant::now() < deadline, "the others wait for ever");
+    }
+    whole.0.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert!(whole.receive().unwrap().is_ok());
 }
 
 #[test]

@@ -97,10 +97,13 @@ impl PageFile {
         if let Some(raw) = self.cached(at) {
             return Ok(Page::checked(raw));
         }
-        let raw = self.read(at, kind)?;
-        let page = Page::decode(raw.clone()).map_err(|error| self.damaged(at, kind, &error.to_string()))?;
-        self.keep(at, raw);
-        Ok(page)
+        kilim_memory::shared(|| {
+            let raw = self.read(at, kind)?;
+            let page =
+                Page::decode(raw.clone()).map_err(|error| self.damaged(at, kind, &error.to_string()))?;
+            self.keep(at, raw);
+            Ok(page)
+        })
     }
 
     /// A value that lies outside of its leaf.
@@ -108,9 +111,11 @@ impl PageFile {
         if let Some(raw) = self.cached(at) {
             return Ok(raw);
         }
-        let raw = self.read(at, Kind { tree, level: OVERFLOW_LEVEL })?;
-        self.keep(at, raw.clone());
-        Ok(raw)
+        kilim_memory::shared(|| {
+            let raw = self.read(at, Kind { tree, level: OVERFLOW_LEVEL })?;
+            self.keep(at, raw.clone());
+            Ok(raw)
+        })
     }
 
     /// Whether a page can be had without asking the disk.

@@ -1,12 +1,10 @@
 //! What an extended reference means for documents.
 
-use std::cmp::Ordering;
-
 use kilim_bson::{Document, RawDocument, RawValue, Value, compare};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::Dependencies;
 
-use super::{FanOut, OnSourceDelete, Reference, Shaped};
+use super::{FanOut, OnSourceDelete, Reference, Shaped, has};
 use crate::effect::{Cause, Change, Copied, Due, DueByKey, Effect, Place, Reader, Sight, key_bytes};
 use crate::kind::{Kind, Readings, Title, WantedIndex};
 use crate::path::lies_within;
@@ -127,6 +125,10 @@ impl Kind for Reference {
     }
 
     fn corrected(&self, target: RawDocument<'_>, reader: &mut dyn Reader) -> Result<Option<Document>> {
+        // An empty copy that follows no source any more looks like none. Only a backfill knows that it was never made.
+        if !self.is_live(target)? && self.site.hides_empty_copies() {
+            return Ok(None);
+        }
         self.corrected_by(target, &mut |key| reader.source(key))
     }
 
@@ -223,7 +225,7 @@ impl Reference {
 
     /// What a change of a source means for those who refer to it.
     fn spread(&self, change: &Change<'_>, effects: &mut Vec<Effect>) {
-        let had = change.before.and_then(|before| self.key_of(before));
+        let had = change.before.map_or(Vec::new(), |before| self.keys_of_source(before));
         for (key, fan_out) in self.fan_out(change.before, change.after) {
             let due = match (fan_out, self.on_source_delete) {
                 (FanOut::To(copy), _) => Due::Copy(Copied::To(copy)),
@@ -238,8 +240,7 @@ impl Reference {
                     None => continue,
                 },
             };
-            let same = |had: RawValue<'_>| compare(had, key.as_raw()) == Ordering::Equal;
-            let is_new = !had.is_some_and(same);
+            let is_new = !has(&had, key.as_raw());
             effects.push(Effect::Holders { key, due, is_new });
         }
     }

@@ -17,7 +17,7 @@ use kilim_query::filter::Filter;
 
 use super::Kind;
 use crate::effect::Copied;
-use crate::path::{Names, get};
+use crate::path::{Names, visit_values};
 
 mod copy;
 mod kind;
@@ -39,6 +39,7 @@ struct Reference {
     from: Box<str>,
     local_field: Box<str>,
     foreign_field: Box<str>,
+    foreign_names: Names,
     /// None for flat copies.
     as_path: Option<Box<str>>,
     fields: CopyFields,
@@ -83,10 +84,15 @@ impl Reference {
         self.fields.copy_of(source)
     }
 
-    /// What documents refer to a source by.
-    fn key_of<'a>(&self, source: RawDocument<'a>) -> Option<RawValue<'a>> {
-        let names: Names = crate::path::names(&self.foreign_field);
-        get(source, &names).filter(|key| is_reference(*key))
+    /// What documents refer to a source by: one key, or as many as an array holds.
+    fn keys_of_source<'a>(&self, source: RawDocument<'a>) -> Vec<RawValue<'a>> {
+        let mut keys: Vec<RawValue<'a>> = Vec::new();
+        visit_values(source, &self.foreign_names, &mut |key| {
+            if is_reference(key) && !has(&keys, key) {
+                keys.push(key);
+            }
+        });
+        keys
     }
 
     /// Whether copies in this document follow their sources. Where that cannot be computed, they do not: the
@@ -158,6 +164,12 @@ impl Reference {
             }
             match source(reference)? {
                 Some(source) => Ok(Copied::To(self.copy_of(source.as_raw()))),
+                // What a deleted source left is kept for as long as the document refers to it.
+                None if self.on_source_delete == OnSourceDelete::Keep
+                    && let Some(copy) = before.and_then(|before| self.left_behind(before, reference)) =>
+                {
+                    Ok(Copied::To(copy))
+                }
                 None if self.on_missing == OnMissing::Reject => Err(self.dangling(reference)),
                 None => Ok(Copied::Null),
             }
@@ -167,6 +179,15 @@ impl Reference {
         }
         let replaced = self.site.has_copies(after);
         Ok(Shaped::To { document, replaced })
+    }
+
+    /// The copy that a document has for a reference.
+    fn left_behind(&self, document: RawDocument<'_>, reference: RawValue<'_>) -> Option<Document> {
+        let mut pairs = self.site.pairs(document).into_iter();
+        pairs.find_map(|(key, copy)| match copy {
+            Copied::To(copy) if compare(key.as_raw(), reference) == Ordering::Equal => Some(copy),
+            _ => None,
+        })
     }
 
     /// The document with the copies that it must have, whatever is there; none where it has them. A copy that does not
@@ -201,21 +222,16 @@ impl Reference {
         before: Option<RawDocument<'_>>,
         after: Option<RawDocument<'_>>,
     ) -> Vec<(Value, FanOut)> {
-        let old = before.and_then(|before| self.key_of(before));
-        let new = after.and_then(|after| self.key_of(after));
-        let mut changes = Vec::new();
-        let same_key = match (old, new) {
-            (Some(old), Some(new)) => compare(old, new) == Ordering::Equal,
-            _ => false,
-        };
-        if let Some(old) = old.filter(|_| !same_key) {
-            changes.push((old.to_value(), FanOut::Gone));
-        }
-        if let (Some(new), Some(after)) = (new, after) {
+        let old = before.map_or(Vec::new(), |before| self.keys_of_source(before));
+        let new = after.map_or(Vec::new(), |after| self.keys_of_source(after));
+        let gone = old.iter().filter(|key| !has(&new, **key));
+        let mut changes: Vec<(Value, FanOut)> = gone.map(|key| (key.to_value(), FanOut::Gone)).collect();
+        if let (Some(after), false) = (after, new.is_empty()) {
             let copy = self.copy_of(after);
-            let known = before.filter(|_| same_key).map(|before| self.copy_of(before));
-            if known.is_none_or(|known| known.as_bytes() != copy.as_bytes()) {
-                changes.push((new.to_value(), FanOut::To(copy)));
+            let known = before.filter(|_| !old.is_empty()).map(|before| self.copy_of(before));
+            let is_known = known.is_some_and(|known| known.as_bytes() == copy.as_bytes());
+            for key in new.iter().filter(|key| !is_known || !has(&old, **key)) {
+                changes.push((key.to_value(), FanOut::To(copy.clone())));
             }
         }
         changes
@@ -270,6 +286,11 @@ enum FanOut {
     Gone,
     /// The copies become this.
     To(Document),
+}
+
+/// Whether a key is among others.
+fn has(keys: &[RawValue<'_>], key: RawValue<'_>) -> bool {
+    keys.iter().any(|own| compare(*own, key) == Ordering::Equal)
 }
 
 /// Null, nothing and arrays refer to nothing.

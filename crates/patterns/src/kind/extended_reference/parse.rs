@@ -6,6 +6,7 @@ use kilim_query::filter::Filter;
 
 use super::{CopyFields, OnMissing, OnSourceDelete, Reference, Site};
 use crate::argument;
+use crate::expression::{refuse_chance, undetermined};
 use crate::path::{lies_within, names, overlap};
 
 const PLACE: &str = "extendedReference";
@@ -36,7 +37,13 @@ impl Reference {
                     });
                 }
                 "fields" => fields = Some(CopyFields::parse(argument::document(PLACE, name, value)?)?),
-                "while" => while_filter = Some(Filter::parse(argument::document(PLACE, name, value)?)?),
+                "while" => {
+                    let filter = argument::document(PLACE, name, value)?;
+                    let place = format!("'{PLACE}.{name}'");
+                    refuse_chance(&place, value)?;
+                    let parsed = Filter::parse(filter).map_err(|error| undetermined(&place, error))?;
+                    while_filter = Some(parsed);
+                }
                 "onSourceDelete" => {
                     on_source_delete = argument::choice(PLACE, name, value, &ON_SOURCE_DELETE)?
                 }
@@ -80,6 +87,7 @@ impl Reference {
             site: Site::new(local, as_path, flat),
             from: from.into(),
             local_field: local.into(),
+            foreign_names: names(foreign),
             foreign_field: foreign.into(),
             as_path: as_path.map(Into::into),
             fields,

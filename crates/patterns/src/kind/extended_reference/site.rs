@@ -41,6 +41,11 @@ impl Site {
         }
     }
 
+    /// Whether a copy without fields leaves no trace in its document.
+    pub(super) fn hides_empty_copies(&self) -> bool {
+        matches!(self, Site::Inside { .. } | Site::Flat { .. })
+    }
+
     /// Whether references and copies are the same in both.
     pub(super) fn same(&self, left: RawDocument<'_>, right: RawDocument<'_>) -> bool {
         let same = |names: &[Box<str>]| match (left.get(&names[0]), right.get(&names[0])) {

@@ -7,6 +7,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::Kind;
 use crate::argument;
+use crate::path::{overlap, with_value};
 use crate::rollup::{Parts, Rollup, WhenNotMatched};
 
 const PLACE: &str = "subset";
@@ -67,12 +68,25 @@ pub(super) fn parse(spec: RawDocument<'_>) -> Result<Arc<dyn Kind>> {
 /// `{userId: 1}` as expressions, the `_id` always among them.
 fn shown(fields: RawDocument<'_>) -> Result<Document> {
     let mut output = doc! {"_id": "$_id"};
+    let mut shown: Vec<&str> = Vec::new();
     for (name, value) in fields {
-        match value {
-            _ if name == "_id" => {}
-            RawValue::Bool(true) => output.push(name, format!("${name}")),
+        if name == "_id" {
+            continue;
+        }
+        if let Some(other) = shown.iter().find(|other| overlap(other, name)) {
+            return Err(Error::user(
+                ErrorCode::PatternFieldConflict,
+                format!(
+                    "'{PLACE}.fields.{name}' and '{PLACE}.fields.{other}' lie in each other: leave one of them out"
+                ),
+            ));
+        }
+        shown.push(name);
+        let path = format!("${name}");
+        let value = match value {
+            RawValue::Bool(true) => RawValue::String(&path),
             value if value.is_number() && !matches!(value, RawValue::Int32(0) | RawValue::Int64(0)) => {
-                output.push(name, format!("${name}"));
+                RawValue::String(&path)
             }
             value if value.is_number() || matches!(value, RawValue::Bool(_)) => {
                 return Err(Error::user(
@@ -82,8 +96,10 @@ fn shown(fields: RawDocument<'_>) -> Result<Document> {
                     ),
                 ));
             }
-            value => output.push(name, value),
-        }
+            value => value,
+        };
+        // A dotted name makes a document.
+        output = with_value(output.as_raw(), name, Some(value));
     }
     Ok(output)
 }

@@ -86,6 +86,7 @@ fn compile(name: &str, regex: &Evaluated<'_>, options: &Evaluated<'_>) -> Result
     if let Some(flag) = invalid_flag(options) {
         return Err(Error::location(51_108, format!("{name} invalid flag in regex options: {flag}")));
     }
+    crate::interrupt::check()?;
     let compiled = pattern.map(|pattern| Regex::compile(pattern, options)).transpose();
     compiled.map_err(|why| Error::location(51_111, format!("Invalid Regex in {name}: {why}")))
 }

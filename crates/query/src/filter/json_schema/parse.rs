@@ -260,6 +260,7 @@ fn parse_object(keywords: &Keywords<'_>, subject: Subject) -> Result<Option<Obje
             ))
         })?;
         let schema = Schema::parse(document, Subject::Value)?;
+        crate::interrupt::check()?;
         let regex = Regex::compile(pattern, "")
             .map_err(|why| Error::user(ErrorCode::BadValue, format!("Invalid regular expression: {why}")))?;
         rules.patterns.push((regex, schema));

@@ -7,7 +7,7 @@ use std::path::Path;
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The machine's memory, or the smallest limit of the groups that the process is in.
-pub(crate) fn limit_bytes() -> u64 {
+pub fn available_bytes() -> u64 {
     let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     machine_bytes().min(group_limit(Path::new(GROUPS), &membership).unwrap_or(u64::MAX))
 }

@@ -4,12 +4,13 @@ use anyhow::Result;
 
 use crate::arguments::Arguments;
 use crate::workspace::{self, captured};
-use crate::{arrows, links, records};
+use crate::{arrows, layers, links, records};
 
 pub fn run(arguments: Arguments) -> Result<()> {
     arguments.finish()?;
     formatting()?;
     arrows::check()?;
+    layers::check()?;
     records::check()?;
     links::check()?;
     clippy()

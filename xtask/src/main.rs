@@ -10,6 +10,7 @@ mod crash;
 mod diff;
 mod fuzz;
 mod histories;
+mod layers;
 mod links;
 mod packages;
 mod records;

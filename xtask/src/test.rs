@@ -11,7 +11,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use crate::arguments::Arguments;
 use crate::workspace::{self, captured};
 use crate::{
-    arrows, check, clients, compat, crash, diff, links, packages, records, soak, spec, transfer, trust,
+    arrows, check, clients, compat, crash, diff, layers, links, packages, records, soak, spec, transfer,
+    trust,
 };
 
 struct Part {
@@ -33,6 +34,7 @@ struct Made {
 const PARTS: &[Part] = &[
     Part { name: "format", title: "formatting", needs: &[], run: |_| silent(check::formatting()) },
     Part { name: "arrows", title: "arrows between crates", needs: &[], run: |_| silent(arrows::check()) },
+    Part { name: "layers", title: "arrows between modules", needs: &[], run: |_| silent(layers::check()) },
     Part { name: "records", title: "records in one module", needs: &[], run: |_| silent(records::check()) },
     Part { name: "links", title: "links in the docs", needs: &[], run: |_| silent(links::check()) },
     Part { name: "compat", title: "COMPAT.md is current", needs: &[], run: |_| silent(compat::check()) },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument};
 
 use crate::catalog::Collection;
-use crate::maintenance::Pattern;
+use crate::patterns::Pattern;
 use crate::records::RowId;
 
 /// One change: an insert has no `before`, a delete has no `after`. It borrows everything, so that it costs nothing to

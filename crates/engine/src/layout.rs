@@ -119,6 +119,13 @@ pub fn group_key(pattern: PatternId, key: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The key by which a group is held. Beside its state, not the state itself: a group without one is held too.
+pub(crate) fn group_lock(pattern: PatternId, key: &[u8]) -> Vec<u8> {
+    let mut lock = group_key(pattern, key);
+    lock.push(0xFF);
+    lock
+}
+
 /// What a change left pending for those who have a key; a long key is shortened as in an index.
 pub fn pending_key(pattern: PatternId, key: &[u8]) -> Vec<u8> {
     let mut out = tagged(b'q', pattern.0).to_vec();

@@ -1,6 +1,7 @@
 //! The database without a socket: catalog, indexes, planner, operators, the one write door, sessions, cursors.
 
 pub mod backup;
+pub mod build;
 pub mod catalog;
 pub mod change;
 pub mod cursor;
@@ -21,6 +22,8 @@ mod open;
 pub mod operation;
 pub mod operator;
 pub mod passes;
+mod patches;
+pub mod patterns;
 pub mod pipeline;
 pub mod plan;
 pub mod planner;
@@ -31,6 +34,7 @@ pub mod session;
 pub mod tail;
 pub mod top;
 pub mod unit;
+pub mod upkeep;
 pub mod write;
 
 pub use engine::{Engine, EngineOptions, new_uuid};

@@ -89,3 +89,18 @@ impl fmt::Debug for Namespace {
         fmt::Display::fmt(self, f)
     }
 }
+
+/// The collection's name in every database.
+pub const DEFINITIONS: &str = "kilim.patterns";
+
+/// Where the definitions of a database are.
+pub(crate) fn definitions_of(database: &str) -> Namespace {
+    Namespace { database: database.to_owned(), collection: DEFINITIONS.to_owned() }
+}
+
+impl Namespace {
+    /// Whether its documents are definitions of patterns.
+    pub fn holds_definitions(&self) -> bool {
+        self.collection == DEFINITIONS
+    }
+}

@@ -8,20 +8,21 @@ use kilim_storage::Store;
 use parking_lot::{Mutex, RwLock};
 
 use crate::backup::Backups;
+use crate::build::reclaim_unfinished;
 use crate::catalog::{Catalog, Ids};
 use crate::cursor::Cursors;
-use crate::ddl::reclaim_unfinished;
 use crate::engine::{Engine, EngineOptions};
 use crate::fail_point::FailPoints;
 use crate::history::History;
 use crate::ids::SessionId;
-use crate::maintenance::{self, Lagging, Scrubbing};
 use crate::metrics::Metrics;
 use crate::operation::Operations;
-use crate::passes::{Expiry, PageScrub};
+use crate::passes::{Expiry, PageScrub, Scrubbing};
+use crate::patterns::Lagging;
 use crate::profile::Profiler;
 use crate::session::Sessions;
 use crate::top::Top;
+use crate::upkeep::load;
 
 impl Engine {
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>> {
@@ -38,7 +39,7 @@ impl Engine {
         let snapshot = store.snapshot();
         let catalog = Catalog::load(&snapshot)?;
         let mut ids = Ids::load(&snapshot)?;
-        let patterns = maintenance::load(&snapshot, &catalog, &mut ids)?;
+        let patterns = load(&snapshot, &catalog, &mut ids)?;
         let sessions = Sessions::default();
         sessions.note_stored(&snapshot, Instant::now())?;
         let engine = Arc::new_cyclic(|me| Engine {

@@ -13,10 +13,10 @@ use kilim_query::projection::Projection;
 use kilim_storage::{Direction, Snapshot};
 
 use crate::ids::{CollectionId, RecordId};
-use crate::maintenance::Patches;
 use crate::operator::{ExecContext, Row, RowData};
+
 use crate::plan::{Hint, Keys, ReadRequest};
-use crate::records::{Home, RecordScan, Records};
+use crate::records::{Home, Overlay, RecordScan, Records};
 
 pub struct Tail {
     home: Home,
@@ -52,7 +52,7 @@ impl Tail {
     /// Goes on in a newer state, in which no record comes before `oldest`.
     pub(crate) fn go_on(
         &mut self,
-        behind: Option<&Arc<Patches>>,
+        behind: Option<&Arc<impl Overlay + 'static>>,
         oldest: RecordId,
         snapshot: &Snapshot,
     ) -> Result<()> {

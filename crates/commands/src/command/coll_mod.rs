@@ -2,8 +2,8 @@
 
 use kilim_bson::{Array, Document, RawDocument, RawValue};
 use kilim_engine::Namespace;
+use kilim_engine::build::Conversion;
 use kilim_engine::catalog::{Collection, View};
-use kilim_engine::ddl::Conversion;
 use kilim_engine::index::{IndexSpec, KeyPart};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;

@@ -1,7 +1,7 @@
 //! `createPattern`: declare a pattern that writes then keep true.
 
 use kilim_bson::{Document, doc};
-use kilim_engine::maintenance::PatternState;
+use kilim_engine::patterns::PatternState;
 use kilim_error::Result;
 use kilim_patterns::Declaration;
 

@@ -6,7 +6,7 @@ use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::Engine;
 use kilim_engine::catalog::Collection;
 use kilim_engine::index::{BuildProgress, Phase};
-use kilim_engine::maintenance::{Job, JobKind};
+use kilim_engine::patterns::{Job, JobKind};
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 

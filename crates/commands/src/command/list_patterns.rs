@@ -3,7 +3,7 @@
 use kilim_bson::{Document, RawValue};
 use kilim_engine::Namespace;
 use kilim_engine::cursor::{Batch, Cursor, Source};
-use kilim_engine::maintenance::Pattern;
+use kilim_engine::patterns::Pattern;
 use kilim_error::Result;
 
 use super::list_indexes::cursor_batch;

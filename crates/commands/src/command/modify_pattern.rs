@@ -1,7 +1,7 @@
 //! `modifyPattern`: change a pattern's definition while it is in force.
 
 use kilim_bson::{Document, doc};
-use kilim_engine::maintenance::PatternState;
+use kilim_engine::patterns::PatternState;
 use kilim_error::Result;
 
 use super::pattern_name::named_pattern;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kilim_bson::RawValue;
-use kilim_engine::maintenance::{Pattern, about};
+use kilim_engine::patterns::{Pattern, about};
 use kilim_error::{Error, Result};
 
 use super::write_reply::required;

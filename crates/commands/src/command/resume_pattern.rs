@@ -1,7 +1,7 @@
 //! `resumePattern`: maintain a paused pattern again, and fill what it missed.
 
 use kilim_bson::{Document, doc};
-use kilim_engine::maintenance::PatternState;
+use kilim_engine::patterns::PatternState;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::pattern_name::named_pattern;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, Timestamp, Value, doc};
-use kilim_engine::maintenance::{Part, Pattern, Verification};
+use kilim_engine::patterns::Pattern;
+use kilim_engine::upkeep::{Part, Verification};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, doc};
-use kilim_engine::maintenance::PatternState;
+use kilim_engine::patterns::PatternState;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::pattern_name::named_pattern;

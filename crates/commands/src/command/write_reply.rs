@@ -2,7 +2,7 @@
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_engine::limits;
-use kilim_engine::maintenance::Caused;
+use kilim_engine::unit::Caused;
 use kilim_engine::write::is_statement_error;
 use kilim_error::{Error, ErrorCode, Result};
 

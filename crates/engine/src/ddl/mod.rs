@@ -5,9 +5,6 @@
 //! new catalog. Writers take the locks in the same order, so neither waits for the other for ever.
 
 mod capped;
-mod index_build;
-mod index_convert;
-mod index_request;
 mod out;
 mod view;
 
@@ -17,20 +14,16 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Durability, Space};
 
 pub use capped::{clone_as_capped, convert as convert_to_capped};
-pub use index_build::Built;
-pub(crate) use index_build::reclaim_unfinished;
-pub use index_convert::{Conversion, Violations};
-pub use index_request::{check_for_new_collection, check_index_count, new_specs};
 pub use out::out;
 
 use crate::catalog::{Collection, forget, not_found, save};
 use crate::engine::Engine;
 use crate::ids::{CollectionId, PatternId};
 use crate::layout;
-use crate::maintenance::{ending_with, put_changes};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::unit::Unit;
+use crate::upkeep::{ending_with, put_changes};
 
 impl Engine {
     /// `drop`: gives back the collection that was dropped.
@@ -154,7 +147,7 @@ impl Engine {
                 return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
             }
             if collection.collation.is_some() {
-                self.check_no_patterns(to)?;
+                self.patterns().check_no_patterns(to)?;
             }
             // Patterns follow, so nobody may be on his way from one of their collections to another.
             let related = self.related_collections([from, to]);

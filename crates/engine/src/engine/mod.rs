@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use kilim_bson::Timestamp;
+use kilim_bson::{RawDocument, Timestamp};
 use kilim_error::Result;
 use kilim_query::validator::Now;
 use kilim_storage::{Direction, Durability, Options as StorageOptions, Snapshot, Space, Store};
@@ -24,11 +24,11 @@ use crate::history::History;
 use crate::ids::IndexId;
 use crate::index::Index;
 use crate::layout;
-use crate::maintenance::{Job, Lagging, Registry, Scrubbing};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
-use crate::operation::Operations;
-use crate::passes::{Expiry, PageScrub};
+use crate::operation::{Operation, Operations};
+use crate::passes::{Expiry, PageScrub, Scrubbing};
+use crate::patterns::{Job, JobKind, Lagging, Pattern, Registry};
 use crate::profile::Profiler;
 use crate::session::Sessions;
 use crate::top::Top;
@@ -125,7 +125,8 @@ impl Engine {
         let before = std::mem::replace(&mut *self.patterns.write(), Arc::new(registry));
         let after = self.patterns();
         for gone in before.iter().filter(|old| after.by_id(old.id).is_none()) {
-            self.lag.forget(self, gone.id);
+            self.jobs.lock().retain(|job| job.kind != JobKind::FanOut || job.pattern.id != gone.id);
+            self.lag.forget(gone.id, self.store.last_commit_time());
         }
     }
 
@@ -148,6 +149,19 @@ impl Engine {
     pub(crate) fn publish(&self, change: impl FnOnce(&mut Catalog)) {
         let mut catalog = self.catalog.write();
         change(Arc::make_mut(&mut catalog));
+    }
+
+    /// Enters a pattern of which something will be pending; the number of the job that will write it.
+    pub(crate) fn note_pending(&self, pattern: &Arc<Pattern>) -> u64 {
+        if let Some(job) = self.lag.job_of(pattern.id) {
+            return job.id;
+        }
+        let (job, is_new) = self.lag.note(u64::from(self.next_index_id().0), pattern);
+        let id = job.id;
+        if is_new {
+            self.begin_catching_up(job);
+        }
+        id
     }
 
     /// An estimate of an index's size from its first entries: exact sizes would cost every write.
@@ -174,4 +188,18 @@ impl Engine {
     pub fn next_index_id(&self) -> IndexId {
         self.ids.lock().next_index()
     }
+}
+
+/// What lower layers ask of the upkeep of patterns, which stands above them and implements it.
+pub(crate) trait Upkeep {
+    /// Begins the job that writes what is pending of a pattern.
+    fn begin_catching_up(&self, job: Arc<Job>);
+
+    /// Takes in a document that a user inserted among the definitions of a database's patterns.
+    fn adopt(
+        &self,
+        operation: &Arc<Operation>,
+        namespace: &Namespace,
+        document: RawDocument<'_>,
+    ) -> Result<()>;
 }

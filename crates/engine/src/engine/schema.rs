@@ -117,10 +117,11 @@ impl Engine {
         self.check_no_view(namespace)?;
         let collation = collation_of(options.as_raw())?;
         if collation.is_some() {
-            self.check_no_patterns(namespace)?;
+            self.patterns().check_no_patterns(namespace)?;
         }
-        let specs =
-            [IndexSpec::id(collation.clone())].into_iter().chain(self.indexes_for_patterns(namespace));
+        let specs = [IndexSpec::id(collation.clone())]
+            .into_iter()
+            .chain(self.patterns().indexes_for_patterns(namespace));
         let indexes = specs.map(|spec| {
             Arc::new(Index {
                 id: ids.next_index(),

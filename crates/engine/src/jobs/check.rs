@@ -17,7 +17,7 @@ use super::compact::trees_of;
 use super::validate::validate;
 use crate::catalog::Collection;
 use crate::engine::{Engine, EngineOptions};
-use crate::maintenance::Part;
+use crate::upkeep::Part;
 
 /// What a check found.
 #[derive(Debug, Default)]

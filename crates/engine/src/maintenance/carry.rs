@@ -11,26 +11,30 @@ use kilim_error::{Error, Result};
 use kilim_patterns::declaration::OnUserWrite;
 use kilim_patterns::{Cause, Change, Effect, Place, overlap, with_value};
 
-use super::declare::read_only;
-use super::fill::Refresh;
-use super::group::{Group, Groups};
-use super::groups::{DeferredDeltas, Deltas};
+use super::group::Group;
+use super::group::Groups;
+use super::groups;
+use super::groups::DeferredDeltas;
+use super::groups::Deltas;
+use super::holders;
 use super::pending::Leaving;
 use super::reader::HoldingReader;
-use super::refusal::about;
-use super::sources::{Newest, Use, read_newest};
-use super::{Pattern, PatternId, groups, holders};
+use super::sources::Newest;
+use super::sources::Use;
+use super::sources::read_newest;
+use super::user_paths::read_only;
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::change::{self, Before};
+use crate::ids::PatternId;
 use crate::index::Index;
 use crate::limits;
 use crate::namespace::Namespace;
+use crate::patterns::{Pattern, about};
 use crate::records::RowId;
 use crate::unit::Unit;
-use crate::write::door;
 
 /// A document that the change touches, or another because of it.
-pub(super) struct Touched {
+pub(crate) struct Touched {
     pub collection: Arc<Collection>,
     /// None until it is inserted.
     pub record: Option<RecordId>,
@@ -45,7 +49,7 @@ pub(super) struct Touched {
 
 /// Before a change or after it.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Before,
     After,
 }
@@ -72,12 +76,12 @@ impl Touched {
 /// A change and what its patterns make of it: the documents to be stored.
 pub(crate) struct Work {
     patterns: Arc<[Arc<Pattern>]>,
-    pub(super) touched: Vec<Touched>,
+    pub(crate) touched: Vec<Touched>,
     /// Where touched records stand.
     by_record: HashMap<(CollectionId, RecordId), usize>,
-    pub(super) groups: Groups,
+    pub(crate) groups: Groups,
     /// What it leaves to jobs.
-    pub(super) leaving: Leaving,
+    pub(crate) leaving: Leaving,
     /// The user's document as it is stored, where he saw another because its pattern is behind.
     stored: Option<Document>,
     /// Groups are changed at the commit, not now.
@@ -85,8 +89,20 @@ pub(crate) struct Work {
     /// The paths that maintenance may write in the collection that was stored last; fan-outs stay in one.
     written: Option<(CollectionId, Vec<Box<str>>)>,
     /// What the statements of the transaction that commits left for its groups, and has not come to them yet.
-    pub(super) deferred: DeferredDeltas,
+    pub(crate) deferred: DeferredDeltas,
 }
+
+/// What is made anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refresh {
+    /// What is not there yet; groups' states that are there are trusted.
+    Missing,
+    /// Everything.
+    All,
+}
+
+/// How the answer of an evaluation is stored: by the door, which stands above.
+pub(crate) type Store<'s> = &'s dyn Fn(&mut Unit<'_>, &mut Work) -> Result<()>;
 
 /// What the patterns of its database make of a change. Nothing is written: the door stores the answer.
 pub(crate) fn evaluate(
@@ -117,39 +133,41 @@ pub(crate) fn evaluate(
 }
 
 /// Makes a document's fields anew, for one pattern.
-pub(super) fn refresh_document(
+pub(crate) fn refresh_document(
     unit: &mut Unit<'_>,
     patterns: Arc<[Arc<Pattern>]>,
     pattern: &Arc<Pattern>,
     collection: &Arc<Collection>,
     record: RecordId,
     refresh: Refresh,
+    store: Store<'_>,
 ) -> Result<()> {
     let mut work = Work::new(patterns);
     work.groups.distrust(pattern.id, refresh == Refresh::All);
     let Some(at) = work.touch(unit, pattern, collection, record)? else { return Ok(()) };
     work.touched[at].refreshed_by = Some(pattern.id);
-    work.finish(unit)
+    work.finish(unit, store)
 }
 
 /// Makes the groups of a child anew, and their parents.
-pub(super) fn refresh_groups(
+pub(crate) fn refresh_groups(
     unit: &mut Unit<'_>,
     patterns: Arc<[Arc<Pattern>]>,
     pattern: &Arc<Pattern>,
     collection: &Arc<Collection>,
     record: RecordId,
     refresh: Refresh,
+    store: Store<'_>,
 ) -> Result<()> {
     let mut work = Work::new(patterns);
     work.groups.distrust(pattern.id, refresh == Refresh::All);
     let Some(child) = read_newest(unit, collection, record, Use::Copy)? else { return Ok(()) };
     groups::show_all(unit, &mut work, pattern, child.as_raw())?;
-    work.finish(unit)
+    work.finish(unit, store)
 }
 
 /// Changes the groups that a transaction's statements left for its commit.
-pub(crate) fn carry_deferred(unit: &mut Unit<'_>) -> Result<()> {
+pub(crate) fn carry_deferred(unit: &mut Unit<'_>, store: Store<'_>) -> Result<()> {
     let deferred = unit.take_deferred();
     if deferred.is_empty() {
         return Ok(());
@@ -163,13 +181,13 @@ pub(crate) fn carry_deferred(unit: &mut Unit<'_>) -> Result<()> {
         let patterns: Arc<[Arc<Pattern>]> = registry.of(&database).to_vec().into();
         let mut work = Work::new(patterns);
         work.deferred = groups::merge(deferred.iter().filter(|one| one.database == database));
-        work.finish(unit)?;
+        work.finish(unit, store)?;
     }
     Ok(())
 }
 
 impl Work {
-    pub(super) fn new(patterns: Arc<[Arc<Pattern>]>) -> Work {
+    pub(crate) fn new(patterns: Arc<[Arc<Pattern>]>) -> Work {
         Work {
             patterns,
             touched: Vec::new(),
@@ -183,14 +201,14 @@ impl Work {
         }
     }
 
-    /// Carries what was touched through the patterns, and writes everything.
-    pub(super) fn finish(&mut self, unit: &mut Unit<'_>) -> Result<()> {
+    /// Carries what was touched through the patterns, and has everything stored.
+    pub(crate) fn finish(&mut self, unit: &mut Unit<'_>, store: Store<'_>) -> Result<()> {
         self.run(unit)?;
-        door::put_evaluated(unit, self, change::Cause::Job, &|_| false)
+        store(unit, self)
     }
 
     /// Takes up a document that was not touched yet; its place.
-    pub(super) fn add(&mut self, touched: Touched) -> usize {
+    pub(crate) fn add(&mut self, touched: Touched) -> usize {
         let at = self.touched.len();
         if let Some(record) = touched.record {
             self.by_record.insert((touched.collection.id, record), at);
@@ -200,15 +218,15 @@ impl Work {
     }
 
     /// The place of a record, if it is touched.
-    pub(super) fn place_of(&self, collection: &Collection, record: RecordId) -> Option<usize> {
+    pub(crate) fn place_of(&self, collection: &Collection, record: RecordId) -> Option<usize> {
         self.by_record.get(&(collection.id, record)).copied()
     }
 
-    pub(super) fn patterns(&self) -> &Arc<[Arc<Pattern>]> {
+    pub(crate) fn patterns(&self) -> &Arc<[Arc<Pattern>]> {
         &self.patterns
     }
 
-    pub(super) fn defers(&self) -> bool {
+    pub(crate) fn defers(&self) -> bool {
         self.defers
     }
 
@@ -345,13 +363,13 @@ impl Work {
     }
 
     /// The touched documents of a collection, by their places.
-    pub(super) fn places(&self, namespace: &Namespace) -> Vec<usize> {
+    pub(crate) fn places(&self, namespace: &Namespace) -> Vec<usize> {
         let of = |at: &usize| self.touched[*at].collection.namespace == *namespace;
         (0..self.touched.len()).filter(of).collect()
     }
 
     /// Touches a record: its place, with its newest version, held to be written. None where it is gone.
-    pub(super) fn touch(
+    pub(crate) fn touch(
         &mut self,
         unit: &mut Unit<'_>,
         pattern: &Arc<Pattern>,
@@ -366,7 +384,7 @@ impl Work {
     }
 
     /// The same for a document that was found, held to be written.
-    pub(super) fn touch_newest(&mut self, pattern: &Arc<Pattern>, newest: Newest) -> usize {
+    pub(crate) fn touch_newest(&mut self, pattern: &Arc<Pattern>, newest: Newest) -> usize {
         if let Some(at) = self.place_of(&newest.collection, newest.record) {
             return at;
         }

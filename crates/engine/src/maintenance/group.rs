@@ -11,20 +11,27 @@ use kilim_patterns::{Due, GroupState, Outcome, Rollup, Row, key_bytes, with_valu
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::Space;
 
-use super::carry::{Side, Touched, Work};
+use super::carry::Touched;
+use super::carry::Work;
+use super::carry::{Side, Store};
 use super::groups::Delta;
-use super::locks::group_lock;
-use super::pending::{self, Room, is_read_by_others, room, wait_for_room};
-use super::sources::{Use, find_unique};
-use super::{Pattern, PatternId};
+use super::pending::Room;
+use super::pending::is_read_by_others;
+use super::pending::room;
+use super::pending::wait_for_room;
+use super::sources::Use;
+use super::sources::find_unique;
+use crate::ids::PatternId;
+use crate::layout::group_lock;
 use crate::operator::ExecContext;
+use crate::patterns::Pattern;
 use crate::plan::ReadRequest;
-use crate::unit::Unit;
+use crate::unit::{Unit, pending};
 use crate::{layout, planner};
 
 /// The states that a change has come to.
 #[derive(Default)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     known: BTreeMap<(PatternId, Vec<u8>), Known>,
     /// A pattern whose stored states are not to be believed.
     distrusted: Option<PatternId>,
@@ -66,7 +73,7 @@ impl Groups {
 }
 
 /// A group of a pattern, by its key.
-pub(super) struct Group<'g> {
+pub(crate) struct Group<'g> {
     pub pattern: &'g Arc<Pattern>,
     pub rollup: &'g Rollup,
     pub key: RawValue<'g>,
@@ -154,7 +161,7 @@ impl<'g> Group<'g> {
     /// Shows it in its parent for a job; nothing is pending for it then. Where nothing is, the job has outlived its
     /// pattern: another has taken the pattern's place and what was pending over, and its groups are not known here any
     /// more.
-    pub fn catch_up(&self, unit: &mut Unit<'_>) -> Result<()> {
+    pub fn catch_up(&self, unit: &mut Unit<'_>, store: Store<'_>) -> Result<()> {
         let pattern = self.pattern;
         let place = layout::pending_key(pattern.id, &self.key_bytes);
         self.hold(unit)?;
@@ -167,7 +174,7 @@ impl<'g> Group<'g> {
         let state = self.state(unit, &mut work)?;
         let parent = self.parent(unit, &mut work)?;
         self.show(unit, &mut work, &state, parent)?;
-        work.finish(unit)?;
+        work.finish(unit, store)?;
         // What was written may have changed the group's children by other patterns: then it is pending again.
         if !work.leaving.has(pattern.id, &self.key_bytes) {
             unit.transaction().delete(Space::Meta, &place);

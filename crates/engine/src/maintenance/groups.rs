@@ -10,27 +10,17 @@ use kilim_storage::Space;
 
 use super::carry::Work;
 use super::group::Group;
-use super::locks::group_lock;
 use super::pending::is_async;
-use super::{Pattern, PatternId};
+use crate::ids::PatternId;
+use crate::layout::group_lock;
 use crate::limits;
+use crate::patterns::Pattern;
+use crate::session::Deferred;
 use crate::unit::Unit;
-
-/// What a transaction leaves for its commit: rows that leave groups and rows that enter them, or a parent that
-/// waits for its group's fields.
-#[derive(Debug, Clone)]
-pub(crate) struct Deferred {
-    pub database: String,
-    pattern: PatternId,
-    key: Value,
-    key_bytes: Vec<u8>,
-    out: Vec<Row>,
-    into: Vec<Row>,
-}
 
 /// Rows of one group that a change takes out and puts in.
 #[derive(Default)]
-pub(super) struct Delta {
+pub(crate) struct Delta {
     key: Option<Value>,
     pub out: Vec<Row>,
     pub into: Vec<Row>,
@@ -41,7 +31,7 @@ pub(super) struct Delta {
 }
 
 /// What a transaction's statements left for its groups, merged.
-pub(super) type DeferredDeltas = BTreeMap<(PatternId, Vec<u8>), Delta>;
+pub(crate) type DeferredDeltas = BTreeMap<(PatternId, Vec<u8>), Delta>;
 
 impl Delta {
     /// Takes a row out. One that entered within the same transaction is no row.
@@ -54,7 +44,7 @@ impl Delta {
 }
 
 /// Holds the groups that a new child enters, before anything else is held.
-pub(super) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
+pub(crate) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
     let touched = &work.touched[0];
     let Some(child) = &touched.after else { return Ok(()) };
     let mut locks = Vec::new();
@@ -77,11 +67,11 @@ pub(super) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
 }
 
 /// Rows of one pattern's groups that leave and enter, by group.
-pub(super) type Deltas = BTreeMap<Vec<u8>, Delta>;
+pub(crate) type Deltas = BTreeMap<Vec<u8>, Delta>;
 
 /// Adds the rows of one child to those of its groups. `commits`: a transaction does, whose statements may have brought rows
 /// that leave again.
-pub(super) fn collect(deltas: &mut Deltas, out: Vec<Row>, into: Vec<Row>, newest: bool, commits: bool) {
+pub(crate) fn collect(deltas: &mut Deltas, out: Vec<Row>, into: Vec<Row>, newest: bool, commits: bool) {
     let out = out.into_iter().map(|row| (row, true));
     for (row, leaves) in out.chain(into.into_iter().map(|row| (row, false))) {
         let delta =
@@ -97,7 +87,7 @@ pub(super) fn collect(deltas: &mut Deltas, out: Vec<Row>, into: Vec<Row>, newest
 }
 
 /// Takes rows out of their groups and puts others in, and touches the parents.
-pub(super) fn change(
+pub(crate) fn change(
     unit: &mut Unit<'_>,
     work: &mut Work,
     pattern: &Arc<Pattern>,
@@ -136,7 +126,7 @@ pub(super) fn change(
 }
 
 /// Shows the groups of a child in their parents.
-pub(super) fn show_all(
+pub(crate) fn show_all(
     unit: &mut Unit<'_>,
     work: &mut Work,
     pattern: &Arc<Pattern>,
@@ -148,7 +138,7 @@ pub(super) fn show_all(
 }
 
 /// Leaves a parent's fields for the commit.
-pub(super) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, key: &Value) {
+pub(crate) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, key: &Value) {
     unit.defer(Deferred {
         database: pattern.target.database.clone(),
         pattern: pattern.id,
@@ -160,7 +150,7 @@ pub(super) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, key: &Value) 
 }
 
 /// What a transaction left for its commit, by group.
-pub(super) fn merge<'d>(deferred: impl Iterator<Item = &'d Deferred>) -> DeferredDeltas {
+pub(crate) fn merge<'d>(deferred: impl Iterator<Item = &'d Deferred>) -> DeferredDeltas {
     let mut deltas = DeferredDeltas::new();
     for one in deferred {
         // Not the newest rows: others may have been numbered behind them and have committed before.
@@ -174,7 +164,7 @@ pub(super) fn merge<'d>(deferred: impl Iterator<Item = &'d Deferred>) -> Deferre
 
 impl Work {
     /// What was left for the groups of a pattern.
-    pub(super) fn take_deferred(&mut self, pattern: PatternId) -> Deltas {
+    pub(crate) fn take_deferred(&mut self, pattern: PatternId) -> Deltas {
         if self.deferred.is_empty() {
             return Deltas::new();
         }

@@ -19,7 +19,7 @@ use crate::records::{RecordScan, Records};
 /// Behind every key that begins with what stands before it.
 const BEHIND: u8 = 0xFF;
 
-pub(super) struct HolderWalk<'r> {
+pub(crate) struct HolderWalk<'r> {
     kind: &'r dyn Kind,
     key: Value,
     way: Way,
@@ -108,7 +108,7 @@ impl<'r> HolderWalk<'r> {
 
 /// Where a walk was left.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Behind this entry of an index.
     Entry(IndexId, Vec<u8>),
     /// Behind this record, where all are looked at.

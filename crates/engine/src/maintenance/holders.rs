@@ -7,20 +7,24 @@ use kilim_error::{Error, Result};
 use kilim_patterns::{Due, Sight, Title, key_bytes};
 use kilim_storage::Space;
 
-use super::Pattern;
-use super::carry::Work;
+use super::carry::{Store, Work};
 use super::holder_walk::HolderWalk;
-use super::pending::{self, Pending, Room, is_async, is_read_by_others, room, wait_for_key, wait_for_room};
-use super::refusal::about;
+use super::pending::Room;
+use super::pending::is_async;
+use super::pending::is_read_by_others;
+use super::pending::room;
+use super::pending::wait_for_room;
 use super::sources::hold_unique;
 use crate::catalog::{Collection, RecordId};
 use crate::layout;
 use crate::limits;
 use crate::operation::Operation;
-use crate::unit::Unit;
+use crate::patterns::{Pattern, Pending, about};
+use crate::unit::pending::wait_for_key;
+use crate::unit::{Unit, pending};
 
 /// Brings what is due to those who refer to a key: now, or by a job.
-pub(super) fn spread(
+pub(crate) fn spread(
     unit: &mut Unit<'_>,
     work: &mut Work,
     pattern: &Arc<Pattern>,
@@ -123,12 +127,13 @@ fn apply(
 }
 
 /// Writes one holder for a job, by what is pending as of the newest commit.
-pub(super) fn catch_up_holder(
+pub(crate) fn catch_up_holder(
     unit: &mut Unit<'_>,
     pattern: &Arc<Pattern>,
     collection: &Arc<Collection>,
     record: RecordId,
     pending: &Pending,
+    store: Store<'_>,
 ) -> Result<()> {
     let key_bytes = pending.key_bytes();
     unit.hold_shared(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
@@ -137,13 +142,13 @@ pub(super) fn catch_up_holder(
     let mut work = Work::new(patterns);
     let key = pending.key.as_raw();
     if apply(unit, &mut work, pattern, collection, record, key, &newest.due)? {
-        work.finish(unit)?;
+        work.finish(unit, store)?;
     }
     Ok(())
 }
 
 /// Refuses that a source goes while somebody refers to it.
-pub(super) fn refuse_if_held(
+pub(crate) fn refuse_if_held(
     unit: &mut Unit<'_>,
     work: &mut Work,
     pattern: &Arc<Pattern>,
@@ -165,7 +170,7 @@ pub(super) fn refuse_if_held(
 }
 
 /// The refusal of a source's deletion because of a document that refers to it.
-pub(super) fn restricted(pattern: &Pattern, holder: RawDocument<'_>, key: RawValue<'_>) -> Error {
+pub(crate) fn restricted(pattern: &Pattern, holder: RawDocument<'_>, key: RawValue<'_>) -> Error {
     let source = pattern.source.as_ref().map_or(String::new(), ToString::to_string);
     let (target, name) = (pattern.target.to_string(), &*pattern.declaration.name);
     let title = Title { target: &target, source: &source, name };

@@ -10,7 +10,7 @@ use crate::layout;
 use crate::records::Records;
 
 /// The document with this key.
-pub(super) fn find_by_unique(
+pub(crate) fn find_by_unique(
     snapshot: &Snapshot,
     collection: &Collection,
     field: &str,
@@ -27,6 +27,6 @@ pub(super) fn find_by_unique(
 }
 
 /// How many documents a collection has.
-pub(super) fn count_of(snapshot: &Snapshot, collection: &Collection) -> Result<u64> {
+pub(crate) fn count_of(snapshot: &Snapshot, collection: &Collection) -> Result<u64> {
     Ok(collection.home().counts(snapshot)?.count.max(0) as u64)
 }

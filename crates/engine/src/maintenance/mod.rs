@@ -6,57 +6,33 @@
 //! once, and everything goes in one commit.
 //!
 //! What a pattern relies on may not change before that commit. So it shares the source documents that it copies
-//! from, holds the groups that it changes alone, and reads both as of the newest commit: see `locks`.
+//! from, holds the groups that it changes alone, and reads both as of the newest commit: see [`crate::unit`].
 //!
 //! Invariant: nothing is written before everything that can fail has succeeded.
 
-mod behind;
 mod carry;
-mod catch_up;
-mod caused;
-mod collections;
-mod declare;
-mod definitions;
-mod drop;
-mod estimate;
-mod fill;
 mod forecast;
 mod group;
 mod groups;
 mod holder_walk;
 mod holders;
-mod jobs;
-mod lag;
-mod locks;
+mod kept;
 mod look;
-mod modify;
 mod pending;
 mod reader;
-mod ready;
 mod refill;
-mod refusal;
-mod registry;
-mod scrub;
 mod sources;
-mod states;
-mod stats;
-mod verify;
+mod user_paths;
 
-pub(crate) use behind::{Audience, Patches, see_newest};
-pub(crate) use carry::{Work as Evaluation, carry_deferred, evaluate};
-pub use caused::{Caused, LeftPending};
-pub(crate) use collections::ending_with;
-pub(crate) use declare::check_user_paths;
-pub use definitions::DEFINITIONS;
-pub(crate) use definitions::{adopt, load, put_changes, refuse_change};
-pub use estimate::{Estimate, FanOutSizes};
+pub(crate) use carry::{
+    Refresh, Work as Evaluation, carry_deferred, evaluate, refresh_document, refresh_groups,
+};
 pub use forecast::{Planned, forecast, maintained_among};
-pub(crate) use groups::Deferred;
-pub use jobs::{Job, JobKind};
-pub(crate) use lag::Lagging;
-pub(crate) use locks::Contended;
-pub use refusal::about;
-pub use registry::{Counters, Pattern, PatternId, PatternState, Registry};
-pub use scrub::Scrubbing;
-pub use stats::Behind;
-pub use verify::{Part, Verification};
+pub(crate) use group::Group;
+pub(crate) use holder_walk::HolderWalk;
+pub(crate) use holders::{catch_up_holder, restricted};
+pub(crate) use look::{count_of, find_by_unique};
+pub(crate) use pending::{is_async, is_read_by_others, is_same, reader_of};
+pub(crate) use reader::SnapshotReader;
+pub(crate) use sources::{Use, find_unique, read_newest, unique_index};
+pub(crate) use user_paths::check_user_paths;

@@ -7,18 +7,19 @@ use kilim_error::Result;
 use kilim_patterns::{Due, Place, Reader};
 use kilim_storage::{Snapshot, Space};
 
-use super::Pattern;
-use super::behind::await_deletion;
-use super::carry::{Side, Touched};
+use super::carry::Side;
+use super::carry::Touched;
 use super::look::find_by_unique;
-use super::pending;
-use super::sources::{Use, find_unique};
+use super::sources::Use;
+use super::sources::find_unique;
 use crate::catalog::Collection;
 use crate::layout;
-use crate::unit::Unit;
+use crate::patches::await_deletion;
+use crate::patterns::Pattern;
+use crate::unit::{Unit, pending};
 
 /// The write path's reader. What it reads does not change before the commit; a conflict ends the attempt.
-pub(super) struct HoldingReader<'r, 'e> {
+pub(crate) struct HoldingReader<'r, 'e> {
     pub unit: &'r mut Unit<'e>,
     pub pattern: &'r Arc<Pattern>,
     /// The documents that the change has touched so far: what is stored of them is of the past.
@@ -48,7 +49,7 @@ impl Reader for HoldingReader<'_, '_> {
 
 /// The source with a key as a change leaves it, given the images of the sources that it touches. None where it touches none
 /// that has this key or had it. Patterns that keep what is copied from it have run.
-pub(super) fn source_among<'d>(
+pub(crate) fn source_among<'d>(
     images: impl Iterator<Item = (Option<RawDocument<'d>>, Option<RawDocument<'d>>)> + Clone,
     field: &str,
     key: RawValue<'_>,
@@ -61,7 +62,7 @@ pub(super) fn source_among<'d>(
 }
 
 /// A reader of what a snapshot has: for checks and estimates.
-pub(super) struct SnapshotReader<'r> {
+pub(crate) struct SnapshotReader<'r> {
     pub snapshot: &'r Snapshot,
     pub source: Option<&'r Collection>,
     pub pattern: &'r Pattern,
@@ -77,6 +78,6 @@ impl Reader for SnapshotReader<'_> {
 
     fn pending(&mut self, key: RawValue<'_>) -> Result<Option<Due>> {
         let key = kilim_patterns::key_bytes(key);
-        Ok(pending::in_snapshot(self.snapshot, self.pattern.id, &key)?.map(|pending| pending.due))
+        Ok(crate::patterns::in_snapshot(self.snapshot, self.pattern.id, &key)?.map(|pending| pending.due))
     }
 }

@@ -7,7 +7,8 @@ use kilim_error::Result;
 use kilim_patterns::{GroupState, Walk};
 use kilim_storage::{Direction, Snapshot, Space};
 
-use super::carry::{Side, Work};
+use super::carry::Side;
+use super::carry::Work;
 use super::group::Group;
 use crate::catalog::Collection;
 use crate::index::{Index, KeyPart};

@@ -14,7 +14,7 @@ use crate::{layout, records};
 
 /// How a document that was found may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(crate) enum Use {
     /// It must not change before the commit.
     Copy,
     /// It will be written.
@@ -22,14 +22,14 @@ pub(super) enum Use {
 }
 
 /// A document as of the newest commit.
-pub(super) struct Newest {
+pub(crate) struct Newest {
     pub collection: Arc<Collection>,
     pub record: RecordId,
     pub document: Document,
 }
 
 /// The unique index over one field, by which documents are found.
-pub(super) fn unique_index<'c>(collection: &'c Collection, field: &str) -> Option<&'c Arc<Index>> {
+pub(crate) fn unique_index<'c>(collection: &'c Collection, field: &str) -> Option<&'c Arc<Index>> {
     collection.indexes.iter().find(|index| {
         index.spec.unique
             && index.spec.key.len() == 1
@@ -42,7 +42,7 @@ pub(super) fn unique_index<'c>(collection: &'c Collection, field: &str) -> Optio
 
 /// Holds a key that a document is about to have: whoever looked for it and found nothing has committed by then, and
 /// whoever looks later waits.
-pub(super) fn hold_unique(
+pub(crate) fn hold_unique(
     unit: &mut Unit<'_>,
     collection: &Collection,
     field: &str,
@@ -60,7 +60,7 @@ fn entry_of(index: &Index, key: RawValue<'_>) -> Vec<u8> {
 }
 
 /// The document with this key, or none; nobody makes or removes one before the commit.
-pub(super) fn find_unique(
+pub(crate) fn find_unique(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
     field: &str,
@@ -83,7 +83,7 @@ pub(super) fn find_unique(
 }
 
 /// A record as of the newest commit.
-pub(super) fn read_newest(
+pub(crate) fn read_newest(
     unit: &mut Unit<'_>,
     collection: &Collection,
     record: RecordId,

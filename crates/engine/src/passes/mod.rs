@@ -2,7 +2,9 @@
 
 mod expiry;
 mod page_scrub;
+mod scrubbing;
 
 pub use expiry::Expiry;
 pub(crate) use page_scrub::BYTES_PER_SECOND;
 pub use page_scrub::PageScrub;
+pub use scrubbing::Scrubbing;

@@ -13,7 +13,7 @@ use kilim_storage::Snapshot;
 
 use super::{Plan, PlannerInput, trial};
 use crate::index::Index;
-use crate::maintenance::Patches;
+use crate::patches::Patches;
 use crate::plan::{Node, PlanCache, ReadRequest, by_candidates, by_distinct_keys, by_id, solutions};
 
 pub(super) fn plan(

@@ -14,8 +14,8 @@ use kilim_storage::Snapshot;
 
 use super::{Plan, execute};
 use crate::index::Index;
-use crate::maintenance::Patches;
 use crate::operator::ExecContext;
+use crate::patches::Patches;
 use crate::plan::explain::{self as shown, Style, write_trial};
 use crate::plan::{Node, Shape, StatsTree, Trial};
 

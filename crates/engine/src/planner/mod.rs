@@ -22,8 +22,8 @@ pub use explain::{Subject, Verbosity, WriteStage, explain};
 
 use crate::ids::{CollectionId, RecordId};
 use crate::index::Index;
-use crate::maintenance::Patches;
 use crate::operator::{Operator, Row};
+use crate::patches::Patches;
 use crate::plan::{Known, Node, PlanCache, Purpose, ReadRequest, Trial, by_distinct_keys, by_id, solutions};
 use crate::records::{self, Home};
 

@@ -4,6 +4,7 @@
 //! transaction with a smaller one is refused, one with the same is a retry. What a retry must be
 //! answered is stored in the same commit as the write itself, so it survives a restart.
 
+mod deferred;
 mod retry;
 mod transaction;
 
@@ -16,6 +17,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{CommitTime, Durability, Snapshot, Space, Store};
 use parking_lot::Mutex;
 
+pub(crate) use deferred::Deferred;
 pub(crate) use retry::encode_committed;
 pub use retry::{Retry, Statements};
 pub use transaction::ActiveTransaction;

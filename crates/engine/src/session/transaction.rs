@@ -9,10 +9,10 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Transaction;
 use parking_lot::{ArcRwLockReadGuard, RawRwLock};
 
+use super::Deferred;
 use crate::catalog::Collection;
 use crate::ids::CollectionId;
 use crate::limits;
-use crate::maintenance::Deferred;
 
 pub struct ActiveTransaction {
     pub storage: Transaction,

@@ -3,9 +3,8 @@
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Transaction;
 
-use super::{Unit, Work};
+use super::{Caused, Unit, Work};
 use crate::limits;
-use crate::maintenance::Caused;
 
 impl Unit<'_> {
     /// Counts a document that a statement of one document wrote. The next statement must read it, so

@@ -5,11 +5,10 @@ use std::ops::Bound;
 use kilim_error::{Error, Result};
 use kilim_storage::{Direction, Snapshot, Space, Wait};
 
-use super::{Unit, Work};
+use super::{Contended, Unit, Work};
 use crate::catalog::Collection;
 use crate::ids::RecordId;
 use crate::layout;
-use crate::maintenance::Contended;
 use crate::records::{self, Image, RowId};
 
 impl Unit<'_> {

@@ -8,8 +8,11 @@
 //! Inside a transaction nothing waits: whoever comes second gets a conflict.
 
 mod batch;
+mod caused;
 mod collections;
 mod intents;
+mod locks;
+pub(crate) mod pending;
 
 use std::sync::Arc;
 
@@ -17,14 +20,16 @@ use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{CommitTime, Durability, Snapshot, Ticket, Transaction};
 
+pub use caused::{Caused, LeftPending};
+pub(crate) use locks::Contended;
+
 use self::collections::Held;
 use crate::change::Cause;
 use crate::engine::Engine;
 use crate::figures::Figures;
 use crate::ids::CollectionId;
-use crate::maintenance::{Caused, Contended, Deferred};
 use crate::operation::Operation;
-use crate::session::{ActiveTransaction, Retry};
+use crate::session::{ActiveTransaction, Deferred, Retry};
 
 pub struct Unit<'e> {
     pub engine: &'e Engine,

@@ -4,14 +4,15 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::capped;
 use crate::change::Change;
+use crate::limits;
+use crate::patterns::refuse_change;
 use crate::unit::Unit;
-use crate::{limits, maintenance};
 
 /// Whether documents of this collection may be changed in this way.
 pub(super) fn check_admitted(unit: &Unit<'_>, change: &Change<'_>) -> Result<()> {
     let namespace = &change.collection.namespace;
     if namespace.holds_definitions() && change.before.is_some() {
-        return Err(maintenance::refuse_change(namespace));
+        return Err(refuse_change(namespace));
     }
     if change.collection.capped.is_some() && unit.is_transaction() {
         return Err(match change.after {

@@ -11,8 +11,8 @@ use kilim_storage::{Direction, Space};
 use crate::change::{Before, Change};
 use crate::ids::RecordId;
 use crate::layout;
-use crate::maintenance::see_newest;
 use crate::namespace::Namespace;
+use crate::patches::see_newest;
 use crate::records::{self, Sight};
 use crate::unit::Unit;
 

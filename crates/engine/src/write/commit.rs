@@ -5,13 +5,14 @@ use std::sync::Arc;
 use kilim_error::{Error, Result};
 use kilim_storage::{CommitTime, Durability, Space};
 
+use super::door::put_evaluation;
 use crate::engine::Engine;
 use crate::ids::SessionId;
 use crate::layout;
-use crate::maintenance::{Caused, carry_deferred};
+use crate::maintenance::carry_deferred;
 use crate::operation::Operation;
 use crate::session::{ActiveTransaction, encode_committed};
-use crate::unit::Unit;
+use crate::unit::{Caused, Unit};
 
 /// A transaction's end.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub fn commit(
     durability: Durability,
 ) -> Result<Committed> {
     let mut unit = Unit::in_transaction(engine, operation, transaction);
-    carry_deferred(&mut unit)?;
+    carry_deferred(&mut unit, &put_evaluation)?;
     let caused = std::mem::take(&mut unit.caused);
     let committed = |time| Committed { time, caused };
     let Some(transaction) = unit.into_transaction() else {

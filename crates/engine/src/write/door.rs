@@ -8,7 +8,7 @@
 //! transaction as it was.
 
 use kilim_bson::Document;
-use kilim_error::Result;
+use kilim_error::{Error, ErrorCode, Result};
 
 use super::admit::{check_admitted, check_storable};
 use super::capped::make_room;
@@ -17,8 +17,9 @@ use super::keys::KeyChanges;
 use super::store::{new_row, store};
 use super::validity::check_valid;
 use crate::change::{Cause, Change};
+use crate::engine::Upkeep;
 use crate::index::Index;
-use crate::maintenance::{self, Evaluation, evaluate};
+use crate::maintenance::{Evaluation, evaluate};
 use crate::records::RowId;
 use crate::unit::Unit;
 
@@ -31,7 +32,14 @@ pub(crate) fn write(
 ) -> Result<Option<Document>> {
     check_admitted(unit, &change)?;
     if let (true, Some(document)) = (change.collection.namespace.holds_definitions(), change.after) {
-        return maintenance::adopt(unit, &change.collection.namespace, document).map(|()| None);
+        let namespace = &change.collection.namespace;
+        if unit.is_transaction() {
+            return Err(Error::user(
+                ErrorCode::OperationNotSupportedInTransaction,
+                format!("{namespace} holds definitions of patterns, which a transaction cannot insert"),
+            ));
+        }
+        return unit.engine.adopt(&unit.operation, namespace, document).map(|()| None);
     }
     let evicted = make_room(unit, &change)?;
     if evicted.is_empty() {
@@ -70,7 +78,7 @@ fn carry_out(
 
 /// Stores every document that an evaluation touched once, first the one that was changed for `cause`, then those that
 /// patterns changed, and what goes with them.
-pub(crate) fn put_evaluated(
+fn put_evaluated(
     unit: &mut Unit<'_>,
     evaluation: &mut Evaluation,
     cause: Cause<'_>,
@@ -90,6 +98,11 @@ pub(crate) fn put_evaluated(
         evaluation.conclude(unit);
         Ok(())
     })
+}
+
+/// Stores what maintenance evaluated for a job or at a commit.
+pub(crate) fn put_evaluation(unit: &mut Unit<'_>, evaluation: &mut Evaluation) -> Result<()> {
+    put_evaluated(unit, evaluation, Cause::Job, &|_| false)
 }
 
 /// Stores one document: its record, its keys, and what is told of it.

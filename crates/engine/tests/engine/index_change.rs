@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use kilim_bson::doc;
-use kilim_engine::ddl::Conversion;
+use kilim_engine::build::Conversion;
 use kilim_engine::index::IndexSpec;
 use kilim_error::ErrorCode;
 

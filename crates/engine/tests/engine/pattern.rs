@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use kilim_bson::{Document, RawValue, doc};
-use kilim_engine::maintenance::{Pattern, PatternState};
+use kilim_engine::patterns::{Pattern, PatternState};
 use kilim_error::{ErrorCode, Result};
 use kilim_patterns::Declaration;
 

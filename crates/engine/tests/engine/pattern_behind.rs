@@ -11,10 +11,10 @@ mod writers;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawValue, doc};
-use kilim_engine::maintenance::Verification;
 use kilim_engine::operator::ExecContext;
 use kilim_engine::plan::{Distinct, ReadRequest};
 use kilim_engine::read;
+use kilim_engine::upkeep::Verification;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 

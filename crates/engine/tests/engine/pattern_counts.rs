@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 
 use kilim_bson::{Document, RawValue, array, doc};
-use kilim_engine::maintenance::PatternState;
+use kilim_engine::patterns::PatternState;
 
 use crate::pattern::{declare, make, one, recent, stats, wait_until_active};
 use crate::pattern_regression::{expect_count, expect_true, shop};

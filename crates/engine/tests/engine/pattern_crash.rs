@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawValue, doc};
-use kilim_engine::maintenance::PatternState;
+use kilim_engine::patterns::PatternState;
 use kilim_error::Error;
 use kilim_storage::{MemoryDisk, Survivors};
 

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Instant;
 
 use kilim_engine::ids::SessionId;
-use kilim_engine::maintenance::PatternState;
+use kilim_engine::patterns::PatternState;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{MemoryDisk, Survivors};
 

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, Value, doc};
-use kilim_engine::maintenance::{Part, Pattern, PatternState, Verification};
+use kilim_engine::patterns::{Pattern, PatternState};
+use kilim_engine::upkeep::{Part, Verification};
 use kilim_error::{ErrorCode, Result};
 
 use kilim_storage::MemoryDisk;

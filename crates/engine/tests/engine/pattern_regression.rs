@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use kilim_bson::{Document, RawValue, Value, array, doc};
 use kilim_engine::ids::SessionId;
-use kilim_engine::maintenance::{PatternState, Verification};
+use kilim_engine::patterns::PatternState;
+use kilim_engine::upkeep::Verification;
 use kilim_error::ErrorCode;
 
 use crate::pattern::{card, declare, make, one, recent, stats, wait_until_active};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kilim_bson::doc;
-use kilim_engine::maintenance::JobKind;
+use kilim_engine::patterns::JobKind;
 use kilim_error::ErrorCode;
 
 use super::{

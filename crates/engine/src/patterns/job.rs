@@ -1,4 +1,4 @@
-//! Background work on patterns: what runs, how far it is, and how it is ended.
+//! Background work on a pattern: what runs, how far it is, and how it is ended.
 //!
 //! A job is no more than a sign of a thread that works: what is left to do lies in the store, so a job that ends, by
 //! whatever cause, loses nothing, and another takes its work up.
@@ -12,7 +12,6 @@ use kilim_error::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 
 use super::Pattern;
-use crate::engine::Engine;
 use crate::operation::Operation;
 
 /// Background work on a pattern.
@@ -75,7 +74,7 @@ impl Job {
     }
 
     /// What it runs as: ended with it.
-    pub(super) fn run_by(&self, operation: &Arc<Operation>) {
+    pub(crate) fn run_by(&self, operation: &Arc<Operation>) {
         let _ = self.operation.set(operation.clone());
         if self.is_killed() {
             operation.kill();
@@ -86,7 +85,7 @@ impl Job {
         self.operation.get().is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), operation))
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         match self.is_killed() {
             false => Ok(()),
             true => Err(Error::user(
@@ -124,7 +123,7 @@ impl Job {
     }
 
     /// Leaves others the machine for a while, but for no longer than the job lives.
-    pub(super) fn pause(&self, operation: &Operation, time: Duration) -> Result<()> {
+    pub(crate) fn pause(&self, operation: &Operation, time: Duration) -> Result<()> {
         const TURN: Duration = Duration::from_millis(10);
         let end = Instant::now() + time;
         loop {
@@ -135,50 +134,6 @@ impl Job {
             thread::sleep(left.min(TURN));
             self.check()?;
             operation.check()?;
-        }
-    }
-}
-
-impl Engine {
-    /// Runs a job's work in a thread of its own; false where there is none to be had.
-    pub(crate) fn spawn_job(&self, work: impl FnOnce(&Engine) + Send + 'static) -> bool {
-        let engine = self.weak();
-        let run = move || {
-            if let Some(engine) = engine.upgrade() {
-                work(&engine);
-            }
-        };
-        match thread::Builder::new().name("pattern".to_owned()).spawn(run) {
-            Ok(thread) => {
-                let mut threads = self.job_threads.lock();
-                threads.retain(|thread| !thread.is_finished());
-                threads.push(thread);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// The job that fills a pattern.
-    pub fn filling(&self, pattern: &Pattern) -> Option<Arc<Job>> {
-        let own = |job: &&Arc<Job>| job.kind == JobKind::Fill && job.pattern.id == pattern.id;
-        self.jobs.lock().iter().find(own).cloned()
-    }
-
-    /// The job that carries through what a pattern has pending.
-    pub fn catching_up(&self, pattern: &Pattern) -> Option<Arc<Job>> {
-        let own = |job: &&Arc<Job>| job.kind == JobKind::FanOut && job.pattern.id == pattern.id;
-        self.jobs.lock().iter().find(own).cloned()
-    }
-
-    /// Waits until no job works any more. They have been told to stop.
-    pub(crate) fn await_jobs(&self) {
-        let threads = std::mem::take(&mut *self.job_threads.lock());
-        for thread in threads {
-            // The last to hold the engine may be a job itself.
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join();
-            }
         }
     }
 }

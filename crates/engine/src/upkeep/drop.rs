@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::overlap;
 use kilim_storage::Durability;
 
-use super::definitions::refuse_change;
-use super::sources::{Use, read_newest, unique_index};
-use super::{Pattern, PatternId};
 use crate::catalog::{Collection, RecordId};
 use crate::change::{Before, Cause, Change};
 use crate::engine::Engine;
-use crate::index::{Index, IndexId, IndexSpec};
+use crate::ids::PatternId;
+use crate::index::{Index, IndexId};
+use crate::maintenance::Use;
+use crate::maintenance::read_newest;
+use crate::maintenance::unique_index;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+use crate::patterns::Pattern;
 use crate::unit::Unit;
 use crate::write::door;
 
@@ -102,31 +103,6 @@ impl Engine {
             left.indexes = collection.indexes.iter().filter(|index| !is_dropped(index)).cloned().collect();
             if let (Some(index), None) = (unique_index(collection, field), unique_index(&left, field)) {
                 return Err(owned(index, pattern));
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses a unique index over what a pattern maintains: maintenance cannot fail for a user's write.
-    pub(crate) fn check_new_indexes(&self, namespace: &Namespace, specs: &[IndexSpec]) -> Result<()> {
-        if namespace.holds_definitions() {
-            return Err(refuse_change(namespace));
-        }
-        let registry = self.patterns();
-        for pattern in registry.of(&namespace.database).iter().filter(|one| one.target == *namespace) {
-            let paths = pattern.declaration.maintained_paths();
-            let maintained = |path: &str| paths.iter().any(|own| overlap(own, path));
-            let over =
-                |spec: &&IndexSpec| spec.unique && spec.key.iter().any(|part| maintained(part.path.as_str()));
-            if let Some(spec) = specs.iter().find(over) {
-                return Err(Error::user(
-                    ErrorCode::PatternFieldConflict,
-                    format!(
-                        "the index '{}' of {namespace} cannot be unique: it is over a path that {} '{}' maintains, \
-                         and maintenance may not fail. Leave out 'unique', or index other fields",
-                        spec.name, pattern.declaration.kind_name, pattern.declaration.name
-                    ),
-                ));
             }
         }
         Ok(())

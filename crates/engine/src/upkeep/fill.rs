@@ -16,17 +16,20 @@ use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{ErrorCode, Result, StorageError};
 use kilim_storage::{Direction, Snapshot, Space};
 
-use super::{Job, JobKind, Pattern, PatternId, PatternState, carry};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
+use crate::ids::PatternId;
+use crate::maintenance::{Refresh, refresh_document, refresh_groups};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+use crate::patterns::{Job, JobKind, Pattern, PatternState};
 use crate::unit::Unit;
+use crate::write::door::put_evaluation;
 use crate::{layout, records};
 
 /// How far a pattern is filled, as it lies in `meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Filling {
+pub(crate) struct Filling {
     collection: CollectionId,
     /// Records from here on are still to be visited.
     next: RecordId,
@@ -123,7 +126,7 @@ impl Engine {
     }
 
     /// Lists a job.
-    pub(super) fn enlist(&self, pattern: &Arc<Pattern>) -> Arc<Job> {
+    pub(crate) fn enlist(&self, pattern: &Arc<Pattern>) -> Arc<Job> {
         let job = Arc::new(Job::new(u64::from(pattern.id.0), JobKind::Fill, pattern.clone()));
         if let Ok(Some(filling)) = Filling::load(&self.store.snapshot(), pattern.id) {
             filling.show(&job);
@@ -133,7 +136,7 @@ impl Engine {
     }
 
     /// Takes a job off the list, and notes why it ended early.
-    pub(super) fn finish_job(&self, job: &Arc<Job>, result: Result<()>) {
+    pub(crate) fn finish_job(&self, job: &Arc<Job>, result: Result<()>) {
         self.jobs.lock().retain(|other| !Arc::ptr_eq(other, job));
         let reason = match result {
             Ok(()) => return,
@@ -182,7 +185,7 @@ impl Engine {
     }
 
     /// Visits what is still to be visited. Where somebody waits for it, there is no pause between batches.
-    pub(super) fn fill(&self, operation: &Arc<Operation>, job: &Job, throttled: bool) -> Result<()> {
+    pub(crate) fn fill(&self, operation: &Arc<Operation>, job: &Job, throttled: bool) -> Result<()> {
         loop {
             operation.check()?;
             let Some(pattern) = self.patterns().by_id(job.pattern.id).cloned() else { return Ok(()) };
@@ -229,7 +232,7 @@ impl Engine {
     }
 
     /// Visits the records of a collection that are there now, a batch at a time; how many `visit` changed.
-    pub(super) fn visit_records(
+    pub(crate) fn visit_records(
         &self,
         operation: &Arc<Operation>,
         namespace: &Namespace,
@@ -257,15 +260,6 @@ impl Engine {
 /// Record ids that are held in memory at once.
 const VISIT_BATCH: usize = 1000;
 
-/// What is made anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refresh {
-    /// What is not there yet; groups' states that are there are trusted.
-    Missing,
-    /// Everything.
-    All,
-}
-
 /// Makes one document's fields as they must be; false where its collection is gone.
 pub(crate) fn refresh(
     unit: &mut Unit<'_>,
@@ -279,8 +273,8 @@ pub(crate) fn refresh(
         let Some(collection) = unit.enter(namespace)? else { return Ok(false) };
         let patterns = unit.engine.patterns().of(&namespace.database).to_vec().into();
         let result = match namespace == &pattern.target {
-            true => carry::refresh_document(unit, patterns, pattern, &collection, record, refresh),
-            false => carry::refresh_groups(unit, patterns, pattern, &collection, record, refresh),
+            true => refresh_document(unit, patterns, pattern, &collection, record, refresh, &put_evaluation),
+            false => refresh_groups(unit, patterns, pattern, &collection, record, refresh, &put_evaluation),
         };
         match result {
             Ok(()) => return unit.written().map(|()| true),

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use kilim_bson::RawDocument;
 use kilim_error::Result;
 
-use super::states::{current, not_ready};
-use super::{Pattern, PatternId, PatternState};
+use super::states::current;
+use super::states::not_ready;
 use crate::engine::Engine;
+use crate::ids::PatternId;
 use crate::operation::Operation;
+use crate::patterns::{Pattern, PatternState};
 
 impl Engine {
     /// Merges changes into a pattern's definition. It comes back in force, and building where it must be filled again.

@@ -16,9 +16,9 @@ use kilim_storage::CommitTime;
 
 use self::check::Check;
 use super::states::{self, not_ready};
-use super::{Job, JobKind, Pattern, PatternState};
 use crate::engine::Engine;
 use crate::operation::Operation;
+use crate::patterns::{Job, JobKind, Pattern, PatternState};
 
 /// What a check found.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use kilim_bson::{Document, RawValue, Value};
 use kilim_error::{Error, ErrorCode, Result, UserError};
 use kilim_storage::{Direction, Snapshot, Space};
 
-use super::index_build::{Beginning, Build};
+use super::{Beginning, Build};
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::ids::RecordId;
@@ -52,7 +52,7 @@ impl Engine {
             return Ok(());
         }
         let spec = IndexSpec { unique: true, prepare_unique: false, ..index.spec.clone() };
-        self.check_new_indexes(namespace, std::slice::from_ref(&spec))?;
+        self.patterns().check_new_indexes(namespace, std::slice::from_ref(&spec))?;
         match Build::begin(self, operation, namespace, &[spec], Some(index.id))? {
             Beginning::Begun(build) => build.run_to_end(),
             Beginning::Elsewhere | Beginning::Nothing { .. } => Err(Error::user(

@@ -10,19 +10,21 @@ use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Direction, Durability, Snapshot};
 
-use super::definitions::{definitions_of, refuse_change};
-use super::holders::restricted;
-use super::look::find_by_unique;
-use super::sources::{Use, find_unique, read_newest};
-use super::{Contended, Pattern, PatternId, PatternState, Registry};
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::change::{Before, Cause, Change};
 use crate::engine::Engine;
-use crate::namespace::Namespace;
+use crate::ids::PatternId;
+use crate::maintenance::Use;
+use crate::maintenance::find_by_unique;
+use crate::maintenance::find_unique;
+use crate::maintenance::read_newest;
+use crate::maintenance::restricted;
+use crate::namespace::{Namespace, definitions_of};
 use crate::operation::Operation;
+use crate::patterns::{Pattern, PatternState, Registry, refuse_change};
 use crate::records;
 use crate::records::Records;
-use crate::unit::Unit;
+use crate::unit::{Contended, Unit};
 use crate::write::door;
 
 /// Record ids that are held in memory at once.

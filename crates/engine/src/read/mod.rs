@@ -1,5 +1,7 @@
 //! The way of a read: snapshot, catalog, plan, executor.
 
+mod ready;
+
 use std::sync::Arc;
 
 use kilim_error::Result;
@@ -8,9 +10,9 @@ use kilim_storage::Snapshot;
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::ids::RecordId;
-use crate::maintenance::{Audience, Patches};
 use crate::namespace::Namespace;
 use crate::operator::Executor;
+use crate::patches::{Audience, Patches};
 use crate::plan::ReadRequest;
 use crate::planner::{self, Plan, PlannerInput};
 use crate::tail::Tail;

@@ -9,17 +9,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{Durability, Space};
+use kilim_storage::Durability;
 use parking_lot::MutexGuard;
 
-use super::definitions::{definitions_of, put_changes};
-use super::{Job, JobKind, Pattern, PatternId, PatternState, Registry};
+use super::definitions::put_changes;
 use crate::catalog::{Collection, Held};
 use crate::engine::Engine;
-use crate::layout;
+use crate::ids::PatternId;
 use crate::limits;
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, definitions_of};
 use crate::operation::Operation;
+use crate::patterns::{Job, JobKind, Pattern, PatternState, Registry};
 use crate::unit::Unit;
 
 /// How long one waits for a lock before one looks around.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Engine {
     /// Changes the patterns of a database while nobody writes to some collections: their documents first.
-    pub(super) fn change_patterns<T>(
+    pub(crate) fn change_patterns<T>(
         &self,
         operation: &Arc<Operation>,
         database: &str,
@@ -54,7 +54,7 @@ impl Engine {
     }
 
     /// Holds collections whole, those that exist.
-    pub(super) fn hold_all(&self, operation: &Operation, namespaces: &[&Namespace]) -> Result<Vec<Held>> {
+    pub(crate) fn hold_all(&self, operation: &Operation, namespaces: &[&Namespace]) -> Result<Vec<Held>> {
         let mut collections: Vec<Arc<Collection>> =
             namespaces.iter().filter_map(|namespace| self.collection(namespace)).collect();
         collections.sort_by_key(|collection| collection.id);
@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// The same, unless somebody decided otherwise meanwhile: false then.
-    pub(super) fn move_pattern(
+    pub(crate) fn move_pattern(
         &self,
         operation: &Arc<Operation>,
         id: PatternId,
@@ -158,7 +158,7 @@ impl Engine {
         self.restart_pattern_as(operation, pattern, PatternState::Building)
     }
 
-    pub(super) fn restart_pattern_as(
+    pub(crate) fn restart_pattern_as(
         &self,
         operation: &Arc<Operation>,
         pattern: &Pattern,
@@ -214,23 +214,14 @@ impl Engine {
     }
 }
 
-impl Pattern {
-    /// A document kept what it had, because it would have become too large. The commit at hand takes the note along;
-    /// the state follows.
-    pub(super) fn note_kept(&self, unit: &mut Unit<'_>) {
-        unit.transaction().put(Space::Meta, layout::kept_key(self.id).to_vec(), Vec::new());
-        self.counters.has_kept.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The pattern as it is by now, if it is still the same.
-pub(super) fn current<'r>(registry: &'r Registry, pattern: &Pattern) -> Result<&'r Arc<Pattern>> {
+pub(crate) fn current<'r>(registry: &'r Registry, pattern: &Pattern) -> Result<&'r Arc<Pattern>> {
     registry.by_id(pattern.id).ok_or_else(|| {
         let message = format!("{} has no pattern '{}' any more", pattern.target, pattern.declaration.name);
         Error::user(ErrorCode::PatternNotFound, message)
     })
 }
 
-pub(super) fn not_ready(pattern: &Pattern, why: &str) -> Error {
+pub(crate) fn not_ready(pattern: &Pattern, why: &str) -> Error {
     Error::user(ErrorCode::PatternNotReady, format!("'{}' {why}", pattern.declaration.name))
 }

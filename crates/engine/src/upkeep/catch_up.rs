@@ -13,21 +13,21 @@ use kilim_error::Result;
 use kilim_patterns::{Rollup, Sight};
 use kilim_storage::{Durability, Space};
 
-use super::group::Group;
-use super::holder_walk::HolderWalk;
-use super::holders::catch_up_holder;
-use super::pending::{self, Pending};
-use super::{Job, JobKind, Pattern};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
 use crate::layout;
+use crate::maintenance::Group;
+use crate::maintenance::HolderWalk;
+use crate::maintenance::catch_up_holder;
 use crate::operation::Operation;
+use crate::patterns::{Job, JobKind, Pattern, Pending};
 use crate::records::Records;
-use crate::unit::Unit;
+use crate::unit::{Unit, pending};
+use crate::write::door::put_evaluation;
 
 impl Engine {
     /// Carries all of this through, one after the other.
-    pub(super) fn carry_through(
+    pub(crate) fn carry_through(
         &self,
         operation: &Arc<Operation>,
         job: &Job,
@@ -51,7 +51,7 @@ impl Engine {
         loop {
             operation.check()?;
             self.store.settle(Durability::Relaxed)?;
-            let all = pending::all_of(&self.store.snapshot(), pattern.id)?;
+            let all = crate::patterns::all_of(&self.store.snapshot(), pattern.id)?;
             if all.is_empty() || self.patterns().by_id(pattern.id).is_none() {
                 return Ok(());
             }
@@ -159,7 +159,7 @@ impl CatchUp<'_> {
         loop {
             let Some(Current { pattern, target }) = self.enter(unit)? else { return Ok(false) };
             let Some(collection) = target else { return Ok(true) };
-            match catch_up_holder(unit, &pattern, &collection, record, pending) {
+            match catch_up_holder(unit, &pattern, &collection, record, pending, &put_evaluation) {
                 Ok(()) => return unit.written().map(|()| true),
                 Err(error) if unit.can_retry(&error)? => {}
                 Err(error) => return Err(error),
@@ -195,7 +195,9 @@ impl CatchUp<'_> {
             for pending in page {
                 loop {
                     let Some(Current { pattern, .. }) = self.enter(&mut unit)? else { return unit.settle() };
-                    match Group::new(&pattern, rollup, pending.key.as_raw()).catch_up(&mut unit) {
+                    match Group::new(&pattern, rollup, pending.key.as_raw())
+                        .catch_up(&mut unit, &put_evaluation)
+                    {
                         Ok(()) => break,
                         Err(error) if unit.can_retry(&error)? => {}
                         Err(error) => return Err(error),
@@ -213,10 +215,10 @@ impl CatchUp<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PatternState;
     use super::*;
     use crate::engine::EngineOptions;
     use crate::namespace::Namespace;
+    use crate::patterns::PatternState;
     use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
     use kilim_patterns::{Declaration, Due};
 

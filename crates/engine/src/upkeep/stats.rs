@@ -1,21 +1,10 @@
 //! What a pattern did and how it is doing, as listPatterns and `$patternStats` tell it.
 
-use std::sync::atomic::Ordering;
-
-use kilim_bson::{Document, Value, doc};
+use kilim_bson::{Document, doc};
 use kilim_error::Result;
 
-use super::{Pattern, PatternState};
 use crate::engine::Engine;
-
-/// How far the documents of a pattern are behind their sources.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Behind {
-    /// Sources whose changes are still on their way.
-    pub pending_sources: u64,
-    /// How long the oldest of them has been.
-    pub lag_millis: u64,
-}
+use crate::patterns::{Pattern, PatternState};
 
 impl Engine {
     /// A pattern as `$patternStats` shows it.
@@ -60,31 +49,5 @@ impl Engine {
             shown.push("progress", doc! {"done": done as i64, "total": total as i64});
         }
         Ok(())
-    }
-}
-
-impl Pattern {
-    /// The pattern in a few words.
-    pub fn summary(&self) -> Document {
-        doc! {
-            "name": &*self.declaration.name,
-            "kind": self.declaration.kind_name,
-            "state": self.shown_state(),
-            "fields": self.fields(),
-        }
-    }
-
-    fn fields(&self) -> Vec<Value> {
-        self.declaration.maintained_paths().iter().map(|path| Value::from(&**path)).collect()
-    }
-
-    /// Its state, also where a write has made it suspect and its document does not tell yet.
-    pub fn shown_state(&self) -> &'static str {
-        match &self.state {
-            PatternState::Active if self.counters.has_kept.load(Ordering::Relaxed) => {
-                PatternState::Suspect.name()
-            }
-            state => state.name(),
-        }
     }
 }

@@ -5,48 +5,16 @@
 //! the engine.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use kilim_error::Result;
 use kilim_storage::Durability;
 
 use super::definitions::put_id;
 use super::verify::Part;
-use super::{Pattern, PatternState};
 use crate::engine::Engine;
-use crate::metrics::Counter;
 use crate::operation::Operation;
-
-/// When patterns were looked at, and what came of it.
-#[derive(Debug)]
-pub struct Scrubbing {
-    enabled: AtomicBool,
-    running: AtomicBool,
-    /// Checks made, and documents found wrong.
-    pub checks: Counter,
-    pub wrong: Counter,
-}
-
-impl Default for Scrubbing {
-    fn default() -> Scrubbing {
-        Scrubbing {
-            enabled: AtomicBool::new(true),
-            running: AtomicBool::new(false),
-            checks: Counter::default(),
-            wrong: Counter::default(),
-        }
-    }
-}
-
-impl Scrubbing {
-    pub fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
-    }
-
-    pub fn enable(&self, enabled: bool) {
-        self.enabled.store(enabled, Ordering::Relaxed);
-    }
-}
+use crate::patterns::{Pattern, PatternState};
 
 const HOUR_MILLIS: i64 = 3_600_000;
 
@@ -67,7 +35,7 @@ impl Engine {
         if !self.scrubbing.is_enabled() || self.due_for_scrub(now).is_empty() {
             return;
         }
-        if self.scrubbing.running.swap(true, Ordering::AcqRel) {
+        if !self.scrubbing.begin() {
             return;
         }
         let begun = self.spawn_job(move |engine| {
@@ -76,10 +44,10 @@ impl Engine {
             if let Err(error) = engine.scrub(&operation, now) {
                 tracing::warn!(%error, "patterns could not be scrubbed");
             }
-            engine.scrubbing.running.store(false, Ordering::Release);
+            engine.scrubbing.end();
         });
         if !begun {
-            self.scrubbing.running.store(false, Ordering::Release);
+            self.scrubbing.end();
         }
     }
 

@@ -11,11 +11,10 @@
 use kilim_error::{Error, Result};
 use kilim_storage::{Space, Wait};
 
-use super::PatternId;
+use super::Unit;
 use super::pending::Until;
-use crate::layout;
+use crate::ids::PatternId;
 use crate::limits;
-use crate::unit::Unit;
 
 /// What an attempt could not have.
 #[derive(Debug, Clone)]
@@ -113,11 +112,4 @@ impl Unit<'_> {
         self.maintains = true;
         Ok(())
     }
-}
-
-/// The key by which a group is held. Beside its state, not the state itself: a group without one is held too.
-pub(super) fn group_lock(pattern: PatternId, key: &[u8]) -> Vec<u8> {
-    let mut lock = layout::group_key(pattern, key);
-    lock.push(0xFF);
-    lock
 }

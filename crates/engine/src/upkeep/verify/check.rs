@@ -12,18 +12,20 @@ use kilim_storage::{Durability, Snapshot};
 use super::{Part, Repair, Verification};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
-use crate::maintenance::fill::{Refresh, refresh};
-use crate::maintenance::look::count_of;
-use crate::maintenance::pending::{self, Pending};
-use crate::maintenance::reader::SnapshotReader;
-use crate::maintenance::{Audience, Job, JobKind, Pattern};
+use crate::maintenance::Refresh;
+use crate::maintenance::SnapshotReader;
+use crate::maintenance::count_of;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::operator::ExecContext;
+use crate::patches::Audience;
+use crate::patterns::Pending;
+use crate::patterns::{Job, JobKind, Pattern};
 use crate::plan::ReadRequest;
 use crate::planner;
 use crate::records::{Records, SCANNED_SHARE};
 use crate::unit::Unit;
+use crate::upkeep::fill::refresh;
 
 pub(super) struct Check<'c> {
     pub(super) engine: &'c Engine,
@@ -53,7 +55,7 @@ impl<'c> Check<'c> {
         engine.store.settle(Durability::Relaxed)?;
         let snapshot = engine.store.snapshot();
         let late = match pattern.inserts_parents() {
-            true => pending::all_of(&snapshot, pattern.id)?.iter().map(Pending::key_bytes).collect(),
+            true => crate::patterns::all_of(&snapshot, pattern.id)?.iter().map(Pending::key_bytes).collect(),
             false => HashSet::new(),
         };
         let own = |job: &&Arc<Job>| job.kind == JobKind::Verify && job.is_run_by(operation);

@@ -16,6 +16,9 @@
 //! there yet. Such a key is put off: it has no entry, and its records are looked at again in the next round. What
 //! is still held twice in the last round is an error.
 
+mod convert;
+mod request;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +27,9 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Durability, Snapshot, Space, Store, Transaction};
 use parking_lot::Mutex;
 
-use super::{check_index_count, new_specs};
+pub use convert::{Conversion, Violations};
+pub use request::{check_for_new_collection, check_index_count, new_specs};
+
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::ids::{IndexId, RecordId};
@@ -55,7 +60,7 @@ impl Engine {
         namespace: &Namespace,
         specs: Vec<IndexSpec>,
     ) -> Result<Built> {
-        self.check_new_indexes(namespace, &specs)?;
+        self.patterns().check_new_indexes(namespace, &specs)?;
         loop {
             match Build::begin(self, operation, namespace, &specs, None)? {
                 Beginning::Elsewhere => std::thread::sleep(TURN),

@@ -15,8 +15,8 @@ use super::check::Check;
 use super::{Part, Repair};
 use crate::catalog::RecordId;
 use crate::limits;
-use crate::maintenance::fill::Refresh;
-use crate::maintenance::look::find_by_unique;
+use crate::maintenance::Refresh;
+use crate::maintenance::find_by_unique;
 
 /// The rows of one group.
 struct Members {

@@ -19,31 +19,21 @@ use kilim_patterns::{Declaration, check_claims};
 use kilim_storage::{Snapshot, Space, Transaction};
 
 use super::fill::Filling;
-use super::sources::{Use, find_unique};
-use super::{Pattern, PatternId, PatternState, Registry, pending};
+use super::hand_over::hand_over;
 use crate::catalog::{Catalog, Collection, Ids};
 use crate::change::{Before, Cause, Change};
-use crate::engine::Engine;
+use crate::engine::{Engine, Upkeep};
+use crate::ids::PatternId;
 use crate::layout;
-use crate::namespace::Namespace;
+use crate::maintenance::Use;
+use crate::maintenance::find_unique;
+use crate::namespace::{DEFINITIONS, Namespace, definitions_of};
+use crate::operation::Operation;
+use crate::patterns::Job;
+use crate::patterns::{Pattern, PatternState, Registry};
 use crate::records::Records;
 use crate::unit::Unit;
 use crate::write::door;
-
-/// The collection's name in every database.
-pub const DEFINITIONS: &str = "kilim.patterns";
-
-/// Where the definitions of a database are.
-pub(super) fn definitions_of(database: &str) -> Namespace {
-    Namespace { database: database.to_owned(), collection: DEFINITIONS.to_owned() }
-}
-
-impl Namespace {
-    /// Whether its documents are definitions of patterns.
-    pub fn holds_definitions(&self) -> bool {
-        self.collection == DEFINITIONS
-    }
-}
 
 impl Pattern {
     /// The `_id` of its document.
@@ -211,7 +201,7 @@ pub(crate) fn put_changes(
             _ => {}
         }
     }
-    pending::hand_over(unit, before, after, collection)?;
+    hand_over(unit, before, after, collection)?;
     for gone in before.iter().filter(|old| after.find(&old.target, &old.declaration.name).is_none()) {
         remove_document(unit, gone)?;
     }
@@ -225,7 +215,7 @@ pub(crate) fn put_changes(
 }
 
 /// Which definition an id belongs to, and when a scrub looked at it.
-pub(super) fn put_id(transaction: &mut Transaction, pattern: &Pattern) {
+pub(crate) fn put_id(transaction: &mut Transaction, pattern: &Pattern) {
     let place = doc! {
         "db": &pattern.target.database,
         "definition": pattern.definition_id(),
@@ -269,29 +259,6 @@ fn remove_document(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<()> {
     }
 }
 
-/// Takes in a document that somebody inserted among the definitions.
-pub(crate) fn adopt(unit: &Unit<'_>, namespace: &Namespace, document: RawDocument<'_>) -> Result<()> {
-    if unit.is_transaction() {
-        return Err(Error::user(
-            ErrorCode::OperationNotSupportedInTransaction,
-            format!("{namespace} holds definitions of patterns, which a transaction cannot insert"),
-        ));
-    }
-    let declaration = declaration_of(document)?;
-    let engine = unit.engine;
-    let id = PatternId(engine.next_index_id().0);
-    let pattern = Pattern::new(id, &namespace.database, declaration, PatternState::Unverified)?;
-    engine.change_patterns(&unit.operation, &namespace.database, &[], |engine, registry| {
-        if registry.find(&pattern.target, &pattern.declaration.name).is_some() {
-            return Err(duplicate(engine, namespace, &pattern));
-        }
-        let others: Vec<&Declaration> =
-            registry.of(&namespace.database).iter().map(|other| &*other.declaration).collect();
-        check_claims(&pattern.declaration, &others)?;
-        Ok((registry.with(vec![Arc::new(pattern.clone())])?, ()))
-    })
-}
-
 /// The error that any insert of an `_id` gives that is there already.
 fn duplicate(engine: &Engine, namespace: &Namespace, pattern: &Pattern) -> Error {
     let Some(collection) = engine.collection(namespace) else { return Error::bug("definitions are nowhere") };
@@ -300,13 +267,28 @@ fn duplicate(engine: &Engine, namespace: &Namespace, pattern: &Pattern) -> Error
     crate::index::duplicate_key(namespace, collection.id_index(), &key, &[])
 }
 
-/// Definitions are changed by commands.
-pub(crate) fn refuse_change(namespace: &Namespace) -> Error {
-    Error::user(
-        ErrorCode::CollectionOwnedByPattern,
-        format!(
-            "{namespace} holds the definitions of patterns: modifyPattern, pausePattern and resumePattern change them, \
-             dropPattern ends them"
-        ),
-    )
+impl Upkeep for Engine {
+    fn begin_catching_up(&self, job: Arc<Job>) {
+        self.catch_up_in_background(job);
+    }
+
+    fn adopt(
+        &self,
+        operation: &Arc<Operation>,
+        namespace: &Namespace,
+        document: RawDocument<'_>,
+    ) -> Result<()> {
+        let declaration = declaration_of(document)?;
+        let id = PatternId(self.next_index_id().0);
+        let pattern = Pattern::new(id, &namespace.database, declaration, PatternState::Unverified)?;
+        self.change_patterns(operation, &namespace.database, &[], |engine, registry| {
+            if registry.find(&pattern.target, &pattern.declaration.name).is_some() {
+                return Err(duplicate(engine, namespace, &pattern));
+            }
+            let others: Vec<&Declaration> =
+                registry.of(&namespace.database).iter().map(|other| &*other.declaration).collect();
+            check_claims(&pattern.declaration, &others)?;
+            Ok((registry.with(vec![Arc::new(pattern.clone())])?, ()))
+        })
+    }
 }

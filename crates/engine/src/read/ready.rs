@@ -7,23 +7,14 @@
 
 use kilim_bson::RawValue;
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::declaration::WhileBuilding;
 use kilim_patterns::{lies_within, overlap};
 use kilim_query::expression::Dependencies;
 use kilim_query::projection::Projection;
 use kilim_query::stage::{Beyond, Stage};
 
-use super::Pattern;
 use crate::engine::Engine;
 use crate::namespace::Namespace;
 use crate::plan::{Purpose, ReadRequest};
-
-impl Pattern {
-    /// Whether readers are kept from what it has not filled yet.
-    pub(super) fn withholds(&self) -> bool {
-        self.state.is_unfinished() && self.declaration.options.while_building == WhileBuilding::Fail
-    }
-}
 
 impl Engine {
     /// Refuses a read that shows documents.

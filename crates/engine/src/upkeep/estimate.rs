@@ -12,12 +12,13 @@ use kilim_error::Result;
 use kilim_patterns::{Rollup, Row};
 use kilim_storage::{Direction, Snapshot};
 
-use super::Pattern;
-use super::look::{count_of, find_by_unique};
-use super::reader::SnapshotReader;
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
+use crate::maintenance::SnapshotReader;
+use crate::maintenance::count_of;
+use crate::maintenance::find_by_unique;
 use crate::operation::Operation;
+use crate::patterns::Pattern;
 use crate::records::Records;
 
 /// Places of a collection that are looked at, and documents read at each.

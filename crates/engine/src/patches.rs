@@ -15,15 +15,15 @@ use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::{Bytes, Snapshot, Space};
 
-use super::Pattern;
-use super::pending::{self, Pending, wait_for_key};
 use crate::engine::Engine;
 use crate::ids::CollectionId;
 use crate::index::Index;
 use crate::layout;
 use crate::namespace::Namespace;
+use crate::patterns::{Pattern, Pending};
 use crate::records::{Overlay, Sight};
-use crate::unit::Unit;
+use crate::unit::pending::wait_for_key;
+use crate::unit::{Unit, pending};
 
 /// Whom a read is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Patches {
     }
 
     fn add(&mut self, pattern: &Arc<Pattern>, snapshot: &Snapshot) -> Result<()> {
-        let all = pending::all_of(snapshot, pattern.id)?;
+        let all = crate::patterns::all_of(snapshot, pattern.id)?;
         if all.is_empty() {
             return Ok(());
         }
@@ -260,7 +260,7 @@ fn look_up(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<
 
 /// A document that begins to refer to a source that is not there waits until the source's deletion is carried through:
 /// it is not one of those whom that deletion concerns.
-pub(super) fn await_deletion(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<()> {
+pub(crate) fn await_deletion(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<()> {
     if !unit.engine.lag.is_open(pattern.id) {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Passes over all data in the background: when each is due, and what came of it. [`crate::jobs`] runs them.
+//! Passes over all data in the background: when each is due, and what came of it. The module `jobs` runs them.
 
 mod expiry;
 mod page_scrub;

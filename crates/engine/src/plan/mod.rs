@@ -2,7 +2,7 @@
 //!
 //! A filter's predicates become bounds over key parts (`bounds`, `interval`), bounds become accesses to indexes
 //! (`access`), accesses become whole plans with sort, skip, limit and projection around them (`solution`). Which of
-//! several is followed is for the planner to decide ([`crate::planner`]), which remembers its choice by the query's shape
+//! several is followed is for the planner to decide (module `planner`), which remembers its choice by the query's shape
 //! (`cache`).
 //!
 //! Invariant: every plan returns what a collection scan with the same filter and sort returns, except where a hint asks

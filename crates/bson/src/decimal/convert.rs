@@ -1,7 +1,6 @@
 //! Decimals from and to the binary numbers.
 
-use super::{Decimal128, Parts, Rounding, power_of_ten};
-use crate::number::compare_decimal_to_double;
+use super::{Decimal128, Parts, Rounding, compare_decimal_to_double, power_of_ten};
 
 impl From<i32> for Decimal128 {
     fn from(value: i32) -> Decimal128 {

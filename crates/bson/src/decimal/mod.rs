@@ -2,18 +2,21 @@
 //!
 //! A finite decimal is a sign, a coefficient below 10³⁴ and a power of ten. `1.0` and `1.00` are equal
 //! but not identical: the exponent is part of what is stored, and arithmetic picks it by IEEE's rules.
-//! `arithmetic` and `transcendental` compute, `text` parses and prints, `convert` goes to and from other numbers.
+//! `arithmetic` and `transcendental` compute, `text` parses and prints, `convert` goes to and from other numbers,
+//! `double` compares with doubles.
 //!
 //! Invariant: any sixteen bytes are a decimal. Coefficients out of range read as zero, as IEEE says.
 
 mod arithmetic;
 mod convert;
+mod double;
 mod text;
 mod transcendental;
 
 use std::cmp::Ordering;
 
 pub use arithmetic::Rounding;
+pub(crate) use double::{compare_decimal_to_double, compare_magnitudes};
 pub use text::ParseDecimalError;
 
 /// Digits of a coefficient.

@@ -14,8 +14,7 @@
 use super::decode::{CorruptKey, KeyReader};
 use super::type_bits::{Note, TypeBitsWriter};
 use super::{invert, lead};
-use crate::decimal::{Parts, digits, power_of_ten};
-use crate::number::compare_magnitudes;
+use crate::decimal::{Parts, compare_magnitudes, digits, power_of_ten};
 use crate::{Decimal128, RawValue, Value};
 
 const TWO_63: f64 = 9_223_372_036_854_775_808.0;

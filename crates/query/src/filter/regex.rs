@@ -11,7 +11,7 @@ use kilim_bson::RawValue;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::regex_syntax::translate;
-use crate::interrupt;
+use crate::interrupt::{self, BYTES_PER_TICK};
 
 /// PCRE refuses longer patterns, because its compiled form addresses with two bytes.
 const PATTERN_BYTES_MAX: usize = 32_764;
@@ -93,6 +93,10 @@ impl Regex {
     }
 
     pub fn is_match(&self, text: &str) -> bool {
+        // A search cannot be ended while it runs, so an operation that is to end begins none on a long text.
+        if text.len() >= BYTES_PER_TICK && !interrupt::goes_on(text.len() / BYTES_PER_TICK) {
+            return false;
+        }
         match &self.engine {
             Engine::Linear(regex) => regex.is_match(text),
             Engine::Backtracking(regex) => regex.is_match(text).unwrap_or(false),
@@ -160,6 +164,21 @@ impl std::fmt::Debug for Regex {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_that_is_to_end_searches_no_long_text() {
+        struct Ended;
+        impl interrupt::Interrupt for Ended {
+            fn check(&self) -> Result<()> {
+                Err(Error::user(ErrorCode::Interrupted, "no"))
+            }
+        }
+        let (regex, text) = (Regex::new("b$", "").unwrap(), "a".repeat(2 << 20) + "b");
+        assert!(regex.is_match(&text));
+        let _installed = interrupt::install(Arc::new(Ended));
+        assert!(!regex.is_match(&text));
+        assert!(interrupt::settled().is_err(), "the filter tells why");
+    }
 
     #[test]
     fn a_match_tells_where_its_groups_are() {

@@ -1,33 +1,12 @@
 //! An allocator that counts.
 //!
-//! A thread counts for itself and adds to the process's count now and then, so that counting costs a few instructions and
-//! threads do not fight for one cache line. The process's count is wrong by [`NOTED_BYTES`] per thread at most.
+//! An allocation of [`TOLD_BYTES`] or more is counted before it is made, and an operation waits there if it finds no room.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::Ordering;
 
-/// How much a thread counts before it tells the process.
-const NOTED_BYTES: isize = 64 * 1024;
-
-static PROCESS: AtomicIsize = AtomicIsize::new(0);
-
-thread_local! {
-    /// What the operation of this thread holds. Negative where it frees what others have allocated.
-    static OPERATION: Cell<isize> = const { Cell::new(0) };
-    /// What the process has yet to be told.
-    static UNTOLD: Cell<isize> = const { Cell::new(0) };
-    /// Tells the rest when the thread ends.
-    static END: End = const { End };
-}
-
-struct End;
-
-impl Drop for End {
-    fn drop(&mut self) {
-        PROCESS.fetch_add(UNTOLD.replace(0), Ordering::Relaxed);
-    }
-}
+use crate::counts::{self, OPERATION, PROCESS, TOLD_BYTES, UNTOLD};
+use crate::{Limits, room};
 
 /// Another allocator, counted.
 #[derive(Debug, Default, Clone, Copy)]
@@ -39,32 +18,71 @@ fn count(bytes: isize) {
     let _ = OPERATION.try_with(|held| held.set(held.get().wrapping_add(bytes)));
     let _ = UNTOLD.try_with(|untold| {
         let all = untold.get() + bytes;
-        untold.set(all);
-        if all.abs() >= NOTED_BYTES {
+        if all.abs() < TOLD_BYTES {
+            untold.set(all);
+        } else {
             untold.set(0);
-            PROCESS.fetch_add(all, Ordering::Relaxed);
+            // Where it has grown in small pieces, it waits after the last of them.
+            if tell(all) {
+                room::wait(0);
+            }
         }
     });
 }
 
-// SAFETY: every call goes to the inner allocator unchanged; counting touches thread-local numbers and allocates nothing.
+/// Counts an allocation that is about to be made, and waits for room for it.
+fn claim(size: usize) {
+    let bytes = size as isize;
+    let _ = OPERATION.try_with(|held| held.set(held.get().wrapping_add(bytes)));
+    let untold = UNTOLD.try_with(|untold| untold.replace(0)).unwrap_or(0);
+    if tell(untold + bytes) {
+        room::wait(size);
+    }
+}
+
+/// Tells the process; whether more was taken and it now holds more than it may.
+fn tell(bytes: isize) -> bool {
+    let held = PROCESS.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
+    let (held, max) = (usize::try_from(held).unwrap_or(0), Limits::get().process_bytes);
+    room::note(held, max);
+    if bytes < 0 {
+        room::freed();
+    }
+    bytes > 0 && held > max
+}
+
+const fn is_large(size: usize) -> bool {
+    size >= TOLD_BYTES as usize
+}
+
+/// Makes an allocation, counted before if it is large.
+#[inline]
+fn counted(size: usize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
+    if is_large(size) {
+        claim(size);
+        let place = allocate();
+        if place.is_null() {
+            count(-(size as isize));
+        }
+        return place;
+    }
+    let place = allocate();
+    if !place.is_null() {
+        count(size as isize);
+    }
+    place
+}
+
+// SAFETY: every call goes to the inner allocator unchanged; counting touches numbers and waits, and allocates nothing.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `alloc`, which is the inner allocator's.
-        let place = unsafe { self.0.alloc(layout) };
-        if !place.is_null() {
-            count(layout.size() as isize);
-        }
-        place
+        counted(layout.size(), || unsafe { self.0.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `alloc_zeroed`.
-        let place = unsafe { self.0.alloc_zeroed(layout) };
-        if !place.is_null() {
-            count(layout.size() as isize);
-        }
-        place
+        counted(layout.size(), || unsafe { self.0.alloc_zeroed(layout) })
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
@@ -74,43 +92,27 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // Both may be there for a moment, when the contents move.
         // SAFETY: the place came from the inner allocator, with this layout.
-        let moved = unsafe { self.0.realloc(place, layout, size) };
+        let moved = counted(size, || unsafe { self.0.realloc(place, layout, size) });
         if !moved.is_null() {
-            count(size as isize - layout.size() as isize);
+            count(-(layout.size() as isize));
         }
         moved
     }
 }
 
-/// An operation begins on this thread.
+/// An operation begins on this thread; [`end`](crate::end) ends it.
 pub fn begin() {
-    END.with(|_| ());
-    OPERATION.set(0);
+    counts::begin();
+    room::begin();
 }
 
-/// What the operation of this thread holds.
-#[inline]
-pub fn operation_bytes() -> usize {
-    usize::try_from(OPERATION.get()).unwrap_or(0)
-}
-
-/// Says what the operation holds: a cursor that is read on brings along what it held before, and a batch of writes that
-/// was handed over takes along what it was made of.
-pub fn set_operation_bytes(bytes: usize) {
-    OPERATION.set(isize::try_from(bytes).unwrap_or(isize::MAX));
-}
-
-/// What the process has allocated, to within what threads have yet to tell.
-#[inline]
-pub fn process_bytes() -> usize {
-    usize::try_from(PROCESS.load(Ordering::Relaxed)).unwrap_or(0)
-}
-
-/// Does work whose memory belongs to all operations: it fills a cache, or commits what several have written.
+/// Does work whose memory belongs to all operations: it fills a cache, or commits what several have written. It does not
+/// wait for room, since other operations wait for it.
 pub fn shared<T>(work: impl FnOnce() -> T) -> T {
     let before = OPERATION.get();
-    let made = work();
+    let made = room::without_waiting(work);
     OPERATION.set(before);
     made
 }
@@ -120,6 +122,7 @@ mod tests {
     use std::alloc::System;
 
     use super::*;
+    use crate::counts::{operation_bytes, process_bytes};
 
     #[global_allocator]
     static ALLOCATOR: Counting<System> = Counting(System);

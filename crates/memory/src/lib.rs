@@ -6,15 +6,20 @@
 //! operation began. What goes into structures that all operations share is not the operation's ([`shared`]).
 //!
 //! Whoever can end an operation asks [`check`] now and then. Beyond [`Limits::operation_bytes`] the operation is too large.
-//! Beyond [`Limits::process_bytes`] every operation is that holds more than a small amount, until memory is free again.
+//! Where the process would hold more than [`Limits::process_bytes`], an operation that holds more than a small amount waits
+//! before it takes more, and is ended at its next check if no memory becomes free ([`room`]).
 //!
 //! A program that does not install [`Counting`] counts nothing, and is not bounded here.
 
 mod available;
 mod counting;
+mod counts;
+mod room;
 
 pub use available::available_bytes;
-pub use counting::{Counting, begin, operation_bytes, process_bytes, set_operation_bytes, shared};
+pub use counting::{Counting, begin, shared};
+pub use counts::{operation_bytes, process_bytes, set_operation_bytes};
+pub use room::{end, shortage_bytes, when_tight};
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -83,15 +88,10 @@ pub fn check() -> Result<(), Exceeded> {
     if held > limits.operation_bytes {
         return Err(Exceeded::Operation);
     }
-    match process_bytes() > limits.process_bytes {
+    match room::is_beyond() {
         true => Err(Exceeded::Process),
         false => Ok(()),
     }
-}
-
-/// How much more the process holds than it may.
-pub fn excess_bytes() -> usize {
-    process_bytes().saturating_sub(Limits::get().process_bytes)
 }
 
 #[cfg(test)]

@@ -27,14 +27,14 @@ const VERSION_KEY: &[u8] = b"\0v";
 const COMMIT_TIME_KEY: &[u8] = b"\0t";
 
 /// On disk: the names of the old format's keyspaces. A fourth one, `changes`, held what nothing reads any more.
-const KEYSPACES: [(Space, &str); Space::COUNT] =
+const KEYSPACES: [(Space, &str); 3] =
     [(Space::Meta, "meta"), (Space::Records, "records"), (Space::Index, "index")];
 
 /// What was carried over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Migrated {
     /// Rows by space: `meta`, `records`, `index`.
-    pub rows: [u64; Space::COUNT],
+    pub rows: [u64; KEYSPACES.len()],
     pub commit_time: CommitTime,
 }
 

@@ -4,6 +4,7 @@
 //! the backend its upkeep, checkpoints above all. The reclaimer gives back the space of dropped collections; it
 //! may wait long for a checkpoint, hence a thread of its own.
 
+use crate::environment::Environment;
 use crate::reclaim;
 use crate::store::Shared;
 use kilim_error::{Result, StorageError};
@@ -48,8 +49,8 @@ impl Background {
         let all: [(&str, Run); 3] =
             [("kilim-sync", run_syncer), ("kilim-keep", run_keeper), ("kilim-reclaim", run_reclaimer)];
         for (name, run) in all {
-            let shared = shared.clone();
-            let spawned = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+            let running = shared.clone();
+            let spawned = shared.environment.spawn(name, move || run(&running));
             threads
                 .push(spawned.map_err(|error| StorageError::Io(format!("cannot start a thread: {error}")))?);
         }
@@ -81,10 +82,10 @@ impl Background {
         !errands.stop
     }
 
-    pub(crate) fn sync_soon(&self) {
+    pub(crate) fn sync_soon(&self, environment: &Environment) {
         let mut errands = self.errands.lock();
         if errands.sync_at.is_none() {
-            errands.sync_at = Some(Instant::now() + SYNC_AFTER);
+            errands.sync_at = Some(environment.now() + SYNC_AFTER);
             self.to_syncer.notify_one();
         }
     }
@@ -108,7 +109,7 @@ fn run_syncer(shared: &Arc<Shared>) {
                 if errands.stop {
                     return;
                 }
-                let due = errands.sync_at.is_some_and(|at| at <= Instant::now());
+                let due = errands.sync_at.is_some_and(|at| at <= shared.environment.now());
                 if errands.drain || due {
                     break;
                 }
@@ -117,7 +118,7 @@ fn run_syncer(shared: &Arc<Shared>) {
                     None => background.to_syncer.wait(&mut errands),
                 }
             }
-            let due = errands.sync_at.is_some_and(|at| at <= Instant::now());
+            let due = errands.sync_at.is_some_and(|at| at <= shared.environment.now());
             if due {
                 errands.sync_at = None;
             }

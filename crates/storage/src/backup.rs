@@ -138,7 +138,7 @@ impl Receiver {
     /// Makes a store of what was received.
     pub fn finish(self) -> Result<()> {
         let failed = |error: std::io::Error| io(&*self.disk, &error);
-        let store = new_store_id();
+        let store = new_store_id(self.disk.environment());
         let (_, journal): (_, Start) = Journal::create(self.disk.clone(), store)?;
         self.file.set_len(self.superblock.end * BLOCK_BYTES).map_err(failed)?;
         self.file.sync().map_err(failed)?;

@@ -3,20 +3,19 @@
 //! Invariant: commit times strictly grow, also when the wall clock steps back and over restarts, because each
 //! is greater than the last one that the store has seen and that one is written with every batch.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use crate::environment::Environment;
 
 /// Unix seconds in the upper 32 bits, a counter within the second in the lower.
 pub type CommitTime = u64;
 
 /// The wall clock's reading. The counter begins at 1, as MongoDB's timestamps do.
-pub(crate) fn wall() -> CommitTime {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    (seconds << 32) | 1
+pub(crate) fn wall(environment: &Environment) -> CommitTime {
+    (environment.since_epoch().as_secs() << 32) | 1
 }
 
 /// The next commit time after `last`.
-pub(crate) fn next(last: CommitTime) -> CommitTime {
-    wall().max(last + 1)
+pub(crate) fn next(environment: &Environment, last: CommitTime) -> CommitTime {
+    wall(environment).max(last + 1)
 }
 
 #[cfg(test)]
@@ -25,8 +24,9 @@ mod tests {
 
     #[test]
     fn a_commit_time_ahead_of_the_wall_clock_still_grows() {
-        let ahead = wall() + (3600 << 32);
-        assert_eq!(next(ahead), ahead + 1);
-        assert!(next(0) >= 1 << 32);
+        let environment = Environment::default();
+        let ahead = wall(&environment) + (3600 << 32);
+        assert_eq!(next(&environment, ahead), ahead + 1);
+        assert!(next(&environment, 0) >= 1 << 32);
     }
 }

@@ -4,6 +4,7 @@
 //! 100 ms, because it costs a system call; what can be written within that time has to fit the reserve.
 
 use crate::disk::Disk;
+use crate::environment::Environment;
 use kilim_error::{Result, StorageError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +20,19 @@ const RESERVE_BYTES_MAX: u64 = 512 << 20;
 
 /// The reserve that a disk of this size gets.
 pub(crate) fn default_reserve_bytes(disk: &dyn Disk) -> u64 {
-    let total = disk.space().map_or(u64::MAX, |space| space.total_bytes);
-    (total / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+    (total_bytes(disk) / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+}
+
+fn total_bytes(disk: &dyn Disk) -> u64 {
+    disk.space().map_or(u64::MAX, |space| space.total_bytes)
 }
 
 pub(crate) struct FreeSpace {
     probe: Option<Box<dyn Fn() -> Option<u64> + Send + Sync>>,
     reserve_bytes: u64,
+    /// Of the whole file system, if it says.
+    total_bytes: u64,
+    environment: Environment,
     started: Instant,
     /// Milliseconds since `started` up to which `free_bytes` holds.
     valid_until_ms: AtomicU64,
@@ -36,26 +43,36 @@ impl FreeSpace {
     /// Without a reserve given, it follows the size of the file system.
     pub(crate) fn of_disk(disk: Arc<dyn Disk>, reserve_bytes: Option<u64>) -> FreeSpace {
         let reserve_bytes = reserve_bytes.unwrap_or_else(|| default_reserve_bytes(&*disk));
+        let environment = disk.environment().clone();
+        let total_bytes = total_bytes(&*disk);
         let probe = move || disk.space().map(|space| space.free_bytes);
-        FreeSpace::probed_by(Some(Box::new(probe)), reserve_bytes)
+        FreeSpace { total_bytes, ..FreeSpace::probed_by(Some(Box::new(probe)), reserve_bytes, environment) }
     }
 
     /// For a store that lives in memory.
     pub(crate) fn unbounded() -> FreeSpace {
-        FreeSpace::probed_by(None, 0)
+        FreeSpace::probed_by(None, 0, Environment::default())
     }
 
     pub(crate) fn probed_by(
         probe: Option<Box<dyn Fn() -> Option<u64> + Send + Sync>>,
         reserve_bytes: u64,
+        environment: Environment,
     ) -> FreeSpace {
         FreeSpace {
             probe,
             reserve_bytes,
-            started: Instant::now(),
+            total_bytes: u64::MAX,
+            started: environment.now(),
+            environment,
             valid_until_ms: AtomicU64::new(0),
             free_bytes: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// The size of the file system.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.total_bytes
     }
 
     /// For writes that free something: the reserve is there for them, but for its last quarter.
@@ -69,7 +86,7 @@ impl FreeSpace {
 
     fn check_against(&self, reserve_bytes: u64) -> Result<()> {
         let Some(probe) = &self.probe else { return Ok(()) };
-        let now_ms = self.started.elapsed().as_millis() as u64 + 1;
+        let now_ms = self.environment.since(self.started).as_millis() as u64 + 1;
         if now_ms > self.valid_until_ms.load(Ordering::Relaxed) {
             // A file system that cannot say is taken to have room: refusing every write would be worse.
             self.free_bytes.store(probe().unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -91,7 +108,11 @@ mod tests {
     fn writes_are_refused_below_the_reserve_and_resume_above() {
         let free = Arc::new(AtomicU64::new(10));
         let seen = free.clone();
-        let guard = FreeSpace::probed_by(Some(Box::new(move || Some(seen.load(Ordering::Relaxed)))), 100);
+        let guard = FreeSpace::probed_by(
+            Some(Box::new(move || Some(seen.load(Ordering::Relaxed)))),
+            100,
+            Environment::default(),
+        );
         assert!(guard.check().is_err());
         free.store(100, Ordering::Relaxed);
         std::thread::sleep(READING_VALID + Duration::from_millis(20));

@@ -233,7 +233,7 @@ fn damage(files: &mut BTreeMap<String, Vec<u8>>, input: &mut Input) -> bool {
 }
 
 fn open(disk: &MemoryDisk) -> kilim_error::Result<TreeBackend> {
-    TreeBackend::open(Arc::new(disk.clone()), MEMORY, None)
+    TreeBackend::open(Arc::new(disk.clone()), MEMORY, false, None)
 }
 
 /// Whether all rows can be read; panics if one of them is wrong, missing or too many.

@@ -7,6 +7,7 @@
 //!
 //! Invariant: a key has one writer or some who share it, and a key with waiters is held.
 
+use crate::environment::Environment;
 use crate::space::{Bytes, KeyMap, Space};
 use crate::sync::{Condvar, Mutex};
 use foldhash::fast::RandomState;
@@ -40,6 +41,7 @@ pub struct Locked {
 }
 
 pub(crate) struct Intents {
+    environment: Environment,
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
 }
@@ -73,8 +75,12 @@ struct Waiter {
 }
 
 impl Intents {
-    pub(crate) fn new() -> Intents {
-        Intents { hasher: RandomState::default(), shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    pub(crate) fn new(environment: Environment) -> Intents {
+        Intents {
+            environment,
+            hasher: RandomState::default(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        }
     }
 
     /// `None` if the transaction holds the key already. One who shares it and wants it alone never waits: two
@@ -118,7 +124,7 @@ impl Intents {
         intent.waiters.push_back(waiter.clone());
         drop(intents);
 
-        let refused = waiter.wait(deadline, interrupt);
+        let refused = waiter.wait(&self.environment, deadline, interrupt);
         if let Some(error) = refused {
             let mut intents = shard.lock();
             if let Some(intent) = intents[space.at()].get_mut(key) {
@@ -201,10 +207,15 @@ impl Intent {
 
 impl Waiter {
     /// Why the wait ended without the key.
-    fn wait(&self, deadline: Option<Instant>, interrupt: &dyn Fn() -> Option<Error>) -> Option<Error> {
+    fn wait(
+        &self,
+        environment: &Environment,
+        deadline: Option<Instant>,
+        interrupt: &dyn Fn() -> Option<Error>,
+    ) -> Option<Error> {
         let mut granted = self.granted.lock();
         while !*granted {
-            let mut until = Instant::now() + POLL;
+            let mut until = environment.now() + POLL;
             if let Some(deadline) = deadline {
                 until = until.min(deadline);
             }
@@ -213,7 +224,7 @@ impl Waiter {
                 break;
             }
             if timed_out {
-                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                if deadline.is_some_and(|deadline| environment.now() >= deadline) {
                     return Some(Error::user(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"));
                 }
                 if let Some(error) = interrupt() {
@@ -234,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_first_writer_wins_and_may_lock_again() {
-        let intents = Intents::new();
+        let intents = Intents::new(Environment::default());
         assert!(intents.acquire(1, Space::Records, b"k", Hold::Alone, Wait::No).unwrap().is_some());
         assert!(intents.acquire(1, Space::Records, b"k", Hold::Alone, Wait::No).unwrap().is_none());
         assert!(matches!(
@@ -248,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_wait_ends_at_its_deadline_and_by_its_interrupt() {
-        let intents = Intents::new();
+        let intents = Intents::new(Environment::default());
         intents.acquire(1, Space::Meta, b"k", Hold::Alone, Wait::No).unwrap();
         let deadline = Some(Instant::now() + Duration::from_millis(20));
         let error = intents
@@ -266,7 +277,7 @@ mod tests {
 
     #[test]
     fn many_waiters_each_get_the_key_alone() {
-        let intents = Intents::new();
+        let intents = Intents::new(Environment::default());
         let inside = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for owner in 1..=16 {
@@ -287,7 +298,7 @@ mod tests {
 
     #[test]
     fn many_share_a_key_and_no_writer_meanwhile() {
-        let intents = Intents::new();
+        let intents = Intents::new(Environment::default());
         let acquire = |owner, hold| intents.acquire(owner, Space::Records, b"k", hold, Wait::No);
         assert!(acquire(1, Hold::Shared).unwrap().is_some());
         assert!(acquire(2, Hold::Shared).unwrap().is_some());
@@ -304,7 +315,7 @@ mod tests {
 
     #[test]
     fn readers_and_writers_in_line_each_have_their_turn() {
-        let intents = Intents::new();
+        let intents = Intents::new(Environment::default());
         let (writing, reading) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for owner in 1..=12 {
@@ -334,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_writer_who_gives_up_lets_those_behind_him_share() {
-        let intents = Intents::new();
+        let intents = Intents::new(Environment::default());
         intents.acquire(1, Space::Meta, b"k", Hold::Shared, Wait::No).unwrap();
         std::thread::scope(|scope| {
             let intents = &intents;

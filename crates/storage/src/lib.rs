@@ -1,6 +1,6 @@
 //! Ordered bytes: snapshots, transactions, group commit and recovery.
 //!
-//! A [`Store`] holds three ordered maps from bytes to bytes, the [`Space`]s. Readers take a [`Snapshot`], an
+//! A [`Store`] holds four ordered maps from bytes to bytes, the [`Space`]s. Readers take a [`Snapshot`], an
 //! immutable view that costs an `Arc` clone. Writers take a [`Transaction`]: a snapshot, an overlay of its own
 //! writes, and write intents that make the first writer win. A transaction ends in the commit queue, where
 //! leaders merge waiting write sets into one batch and one sync (`queue.rs`).
@@ -21,6 +21,7 @@ mod clock;
 mod compact;
 mod counter;
 mod disk;
+mod environment;
 mod extents;
 mod format;
 mod free_space;
@@ -28,6 +29,7 @@ mod free_space;
 pub mod fuzzing;
 mod intents;
 mod journal;
+mod log;
 mod memtable;
 #[cfg(all(test, feature = "model"))]
 mod model;
@@ -40,6 +42,8 @@ mod reclaim;
 mod runs;
 pub mod salvage;
 mod scrub;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 #[cfg(any(test, feature = "fuzzing"))]
 mod small;
 mod snapshot;
@@ -54,7 +58,9 @@ pub use backend::memory_disk::{MemoryDisk, Survivors};
 pub use clock::CommitTime;
 pub use compact::Compacted;
 pub use counter::Counter;
+pub use environment::{Environment, World};
 pub use intents::{Locked, Wait};
+pub use log::{LogListener, LogOptions, LogPosition, LogRows, LogStats};
 pub use queue::Ticket;
 pub use snapshot::{Direction, Scan, Snapshot};
 pub use space::{Bytes, Space};

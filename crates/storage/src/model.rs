@@ -14,7 +14,7 @@ use crate::clock::CommitTime;
 use crate::free_space::FreeSpace;
 use crate::intents::Wait;
 use crate::space::{Space, Write};
-use crate::store::Store;
+use crate::store::{Options, Store};
 use crate::transaction::Durability;
 use kilim_error::{Error, Result, StorageError};
 use shuttle::rand::Rng;
@@ -22,7 +22,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const NEVER: &dyn Fn() -> Option<Error> = &|| None;
 const PATIENT: Wait<'static> = Wait::Until { deadline: None, interrupt: NEVER };
@@ -104,7 +104,8 @@ impl Backend for Disk {
 
 fn store(fails: Option<(u64, Failure)>) -> Store {
     let disk = Disk { inner: MemoryBackend::default(), batches: AtomicU64::new(0), fails };
-    let store = Store::unattended(Box::new(disk), FreeSpace::unbounded(), None, Duration::from_secs(5));
+    let unattended = Store::unattended(Box::new(disk), FreeSpace::unbounded(), None, Options::default());
+    let store = unattended.expect("an empty log can be read");
     // As if the threads had ended: errands are run by those who have them.
     store.shared().background.stop();
     store
@@ -165,6 +166,8 @@ fn no_increment_is_lost_however_it_is_committed() {
             })
         };
         join((0..3).map(writer).collect());
+        // Also those that nobody waited for, without anybody's asking.
+        assert_eq!(published(&store, b"k"), 6);
         store.settle(Durability::Durable).unwrap();
         assert_eq!(published(&store, b"k"), 6);
         assert_eq!(store.shared().intents.held(), 0);
@@ -295,25 +298,123 @@ fn a_full_disk_refuses_its_batch_and_what_rests_on_it() {
 fn loads_drains_and_commits_take_turns() {
     explore(|| {
         let store = store(None);
-        let spawn = |work: fn(&Store)| {
-            let store = store.clone();
-            thread::spawn(move || work(&store))
+        let enqueued = Arc::new(AtomicU64::new(0));
+        let spawn = |work: fn(&Store, &AtomicU64)| {
+            let (store, enqueued) = (store.clone(), enqueued.clone());
+            thread::spawn(move || work(&store, &enqueued))
         };
-        let commits: fn(&Store) = |store| {
+        fn enqueue(store: &Store, enqueued: &AtomicU64, durability: Durability) -> crate::Ticket {
+            let ticket = increment(store, b"k", PATIENT).unwrap().enqueue(durability).unwrap();
+            enqueued.fetch_add(1, Ordering::SeqCst);
+            ticket
+        }
+        let commits: fn(&Store, &AtomicU64) = |store, enqueued| {
             for _ in 0..2 {
-                increment(store, b"k", PATIENT).unwrap().commit(Durability::Durable).unwrap();
+                enqueue(store, enqueued, Durability::Durable).wait().unwrap();
             }
         };
-        let forgets: fn(&Store) =
-            |store| drop(increment(store, b"k", PATIENT).unwrap().enqueue(Durability::Relaxed).unwrap());
-        let loads: fn(&Store) = |store| {
+        let forgets: fn(&Store, &AtomicU64) =
+            |store, enqueued| drop(enqueue(store, enqueued, Durability::Relaxed));
+        let loads: fn(&Store, &AtomicU64) = |store, _| {
             store.ingest(Space::Index, [(vec![1], vec![7])].into_iter()).unwrap();
             assert!(store.snapshot().get(Space::Index, &[1]).unwrap().is_some());
         };
-        let drains: fn(&Store) = |store| store.settle(Durability::Durable).unwrap();
+        // Whatever had entered the queue is published, also what a batch under way holds.
+        let drains: fn(&Store, &AtomicU64) = |store, enqueued| {
+            let before = enqueued.load(Ordering::SeqCst);
+            store.settle(Durability::Durable).unwrap();
+            assert!(published(store, b"k") >= before);
+        };
         join(vec![spawn(commits), spawn(loads), spawn(forgets), spawn(drains)]);
         store.settle(Durability::Durable).unwrap();
         assert_eq!(published(&store, b"k"), 3);
+        assert_eq!(store.shared().intents.held(), 0);
+    });
+}
+
+/// The lead may have been given to a thread that has not taken it when everything is refused.
+#[test]
+fn after_a_failed_sync_beside_the_queue_nobody_waits_for_a_lead() {
+    explore(|| {
+        let store = store(None);
+        let commits = || {
+            let store = store.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let committed = increment(&store, b"k", PATIENT)
+                        .and_then(|transaction| transaction.commit(Durability::Durable));
+                    assert!(matches!(committed, Ok(_) | Err(Error::Storage(_))));
+                }
+            })
+        };
+        let fails = {
+            let store = store.clone();
+            thread::spawn(move || {
+                // Not at once: somebody has to be in the queue.
+                for _ in 0..shuttle::rand::thread_rng().gen_range(0..40) {
+                    thread::yield_now();
+                }
+                store.shared().queue.poison(&StorageError::Io("the disk is gone".into()));
+                // A step of a checkpoint asks for the lead whatever has happened.
+                let kept = store.shared().exclusively(&mut || Ok(()));
+                assert!(matches!(kept, Err(Error::Storage(_))));
+            })
+        };
+        join(vec![commits(), commits(), commits(), fails]);
+        assert_eq!(store.shared().intents.held(), 0);
+    });
+}
+
+#[test]
+fn of_those_who_share_a_key_one_at_most_comes_to_write_it() {
+    explore(|| {
+        let store = store(None);
+        let written = Arc::new(AtomicU64::new(0));
+        let writer = || {
+            let (store, written) = (store.clone(), written.clone());
+            thread::spawn(move || {
+                let mut transaction = store.begin();
+                transaction.share(Space::Meta, b"k", PATIENT).unwrap();
+                let before = number(transaction.latest(Space::Meta, b"k").unwrap());
+                thread::yield_now();
+                match transaction.lock(Space::Meta, b"k", PATIENT) {
+                    Ok(_) => {}
+                    // Another shares it too: both would wait for each other.
+                    Err(Error::Conflict(_)) => return,
+                    Err(other) => panic!("{other}"),
+                }
+                transaction.put(Space::Meta, b"k".to_vec(), (before + 1).to_le_bytes().to_vec());
+                transaction.commit(some_durability()).unwrap();
+                written.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        join(vec![writer(), writer(), writer()]);
+        assert_eq!(published(&store, b"k"), written.load(Ordering::SeqCst));
+        assert_eq!(store.shared().intents.held(), 0);
+    });
+}
+
+#[test]
+fn a_writer_who_gives_up_keeps_nobody_from_sharing() {
+    explore(|| {
+        let store = store(None);
+        let both_share = Arc::new(shuttle::sync::Barrier::new(2));
+        let reader = || {
+            let (store, both_share) = (store.clone(), both_share.clone());
+            thread::spawn(move || {
+                let mut transaction = store.begin();
+                transaction.share(Space::Meta, b"k", PATIENT).unwrap();
+                both_share.wait();
+            })
+        };
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let wait = Wait::Until { deadline: Some(Instant::now()), interrupt: NEVER };
+                drop(increment(&store, b"k", wait));
+            })
+        };
+        join(vec![reader(), writer, reader()]);
         assert_eq!(store.shared().intents.held(), 0);
     });
 }

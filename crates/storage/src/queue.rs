@@ -26,6 +26,7 @@ use crate::store::Shared;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use kilim_error::{Error, Result, StorageError};
 use std::collections::{HashSet, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Of `Meta`, what was written last is remembered up to this: states that every write of a group reads again.
@@ -77,6 +78,8 @@ pub(crate) struct Pending {
 struct Member {
     commit_time: CommitTime,
     writes: Vec<Write>,
+    /// Rows of the change log, which nobody looks up among what is queued.
+    log: Vec<Write>,
     counters: Vec<(Bytes, Counter)>,
     bytes: usize,
     durable: bool,
@@ -104,6 +107,10 @@ enum Stage {
 pub(crate) struct WriteSet {
     pub(crate) writes: Vec<Write>,
     pub(crate) counters: Arc<Vec<CounterChange>>,
+    /// For the change log.
+    pub(crate) events: Vec<Bytes>,
+    /// All events have one commit time. Otherwise each has its own.
+    pub(crate) one_time: bool,
     pub(crate) bytes: usize,
     pub(crate) durable: bool,
     pub(crate) reclaims: bool,
@@ -170,7 +177,10 @@ impl CommitQueue {
             return Err(Error::Conflict("a commit that the transaction may have seen found no room on disk"));
         }
         let counters = state.apply_counters(shared, &set.counters)?;
-        let commit_time = clock::next(state.last);
+        let first = clock::next(&shared.environment, state.last);
+        let times = if set.one_time { 1 } else { set.events.len().max(1) };
+        let commit_time = first + (times as u64 - 1);
+        let log = shared.log.place(&shared.environment, set.events, state.last, first, set.one_time);
         state.last = commit_time;
         let mut overlaps = false;
         for write in &mut set.writes {
@@ -181,6 +191,7 @@ impl CommitQueue {
         let member = Arc::new(Member {
             commit_time,
             writes: set.writes,
+            log,
             counters,
             bytes: set.bytes,
             durable: set.durable,
@@ -313,8 +324,11 @@ impl CommitQueue {
         if members.is_empty() {
             return self.hand_over(shared, self.state.lock());
         }
-        // What others have written, too: it is nobody's that leads.
-        let result = kilim_memory::shared(|| apply(shared, &members));
+        // What others have written, too: it is nobody's that leads. A panic must not keep the lead for ever.
+        let applied =
+            kilim_memory::shared(|| std::panic::catch_unwind(AssertUnwindSafe(|| apply(shared, &members))));
+        let result =
+            applied.unwrap_or_else(|_| Err(StorageError::Io("a commit ended in a panic".to_owned())));
         let mut state = self.state.lock();
         state.under_way = None;
         match &result {
@@ -328,12 +342,15 @@ impl CommitQueue {
             Err(error) if is_passing(error) => state.refuse(error),
             Err(error) => state.poison(error),
         }
+        if result.is_err() {
+            shared.log.end_segment();
+        }
         self.hand_over(shared, state);
         for member in &members {
             member.finish(result.clone());
         }
         if result.is_ok() && !members.iter().any(|member| member.durable) {
-            shared.background.sync_soon();
+            shared.background.sync_soon(&shared.environment);
         }
         if members.iter().any(|member| member.reclaims) {
             shared.background.reclaim_soon();
@@ -505,12 +522,13 @@ fn apply(shared: &Shared, members: &[Arc<Member>]) -> Result<(), StorageError> {
     let Some(last) = members.last() else { return Ok(()) };
     let sync = members.iter().any(|member| member.durable);
     let own = own_writes(members);
+    let log = members.iter().flat_map(|member| &member.log);
     let written = if members.len() > 1 && members.iter().any(|member| member.overlaps) {
         let newest = newest_writes(members);
-        shared.apply(&mut newest.into_iter().chain(&own), last.commit_time, sync)
+        shared.apply(&mut newest.into_iter().chain(log).chain(&own), last.commit_time, sync)
     } else {
         let writes = members.iter().flat_map(|member| &member.writes);
-        shared.apply(&mut writes.chain(&own), last.commit_time, sync)
+        shared.apply(&mut writes.chain(log).chain(&own), last.commit_time, sync)
     };
     written.map_err(|error| match error {
         Error::Storage(error) => error,
@@ -520,7 +538,9 @@ fn apply(shared: &Shared, members: &[Arc<Member>]) -> Result<(), StorageError> {
     if let Some(kept) = &kept {
         kept.end(members.iter().flat_map(|member| &member.writes), last.commit_time);
     }
-    shared.publish(Published { view: shared.backend.view(), commit_time: last.commit_time, kept });
+    let published = Published { view: shared.backend.view(), commit_time: last.commit_time, kept };
+    let log = members.iter().flat_map(|member| &member.log);
+    shared.log.tell(shared, log, last.commit_time, || shared.publish(published));
     Ok(())
 }
 
@@ -557,11 +577,11 @@ fn stamp(write: &mut Write, commit_time: CommitTime) {
                 fill(value, commit_time.to_le_bytes());
             }
         }
-        Space::Meta | Space::Index => {}
+        Space::Meta | Space::Index | Space::Log => {}
     }
 }
 
-fn fill(bytes: &mut Bytes, stamp: [u8; 8]) {
+pub(crate) fn fill(bytes: &mut Bytes, stamp: [u8; 8]) {
     if bytes.len() < stamp.len() {
         debug_assert!(false, "a stamped value or key begins with 8 bytes for the commit time");
         return;

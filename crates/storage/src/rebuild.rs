@@ -8,6 +8,7 @@ use crate::backend::Backend;
 use crate::backend::tree::{Memory, TreeBackend};
 use crate::clock::CommitTime;
 use crate::disk::directory::{self, Directory};
+use crate::format;
 use crate::space::Space;
 use crate::store::{Options, Store};
 use kilim_error::{Error, Result, StorageError};
@@ -27,6 +28,9 @@ impl Filling {
     /// already.
     pub fn load(&self, space: Space, rows: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>) -> Result<u64> {
         let (mut count, mut failure) = (0, None);
+        // The change log is not carried over, so nothing may say that it reaches back.
+        let of_log = |key: &[u8]| space == Space::Meta && key.starts_with(&format::LOG_PREFIX);
+        let rows = rows.filter(|row| !row.as_ref().is_ok_and(|(key, _)| of_log(key)));
         let mut rows = rows.map_while(|row| match row {
             Ok(row) => {
                 count += 1;
@@ -126,7 +130,7 @@ pub(crate) fn put_in_place(unfinished: &Path, out: &Path) -> Result<()> {
 fn set_clock(dir: &Path, clock: CommitTime) -> Result<()> {
     let lock = directory::lock(dir)?;
     let memory = Memory { cache_bytes: 1 << 20, tables_bytes_max: 1 << 20 };
-    let backend = TreeBackend::open(Arc::new(Directory::open(dir)?), memory, Some(lock))?;
+    let backend = TreeBackend::open(Arc::new(Directory::open(dir)?), memory, false, Some(lock))?;
     backend.apply(&mut std::iter::empty(), clock, true)
 }
 

@@ -89,7 +89,9 @@ fn delete_rows(shared: &Arc<Shared>, space: Space, prefix: &[u8], mark: &Bytes) 
 fn commit(shared: &Arc<Shared>, writes: Vec<Write>) -> Result<()> {
     let bytes = writes.iter().map(Write::bytes).sum();
     let (counters, refusals) = (Arc::default(), shared.queue.refusals());
-    let set = WriteSet { writes, counters, bytes, durable: false, reclaims: false, refusals };
+    let (events, one_time) = (Vec::new(), false);
+    let set =
+        WriteSet { writes, counters, events, one_time, bytes, durable: false, reclaims: false, refusals };
     shared.queue.enqueue(shared, set)?.wait().map(drop)
 }
 

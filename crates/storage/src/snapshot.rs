@@ -53,7 +53,7 @@ impl Kept {
         match space {
             Space::Records => self.runs.clear(time),
             Space::Index => self.points.clear(time),
-            Space::Meta => {}
+            Space::Meta | Space::Log => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The spaces, and what a write to one of them is.
 //!
-//! Collections and indexes are key prefixes: the first four bytes of a key in `Records` and `Index` say which. The
+//! Collections and indexes are key prefixes: the first four bytes of a key in `Records` and `Index` say which, and in `Log`
+//! they are a segment. The
 //! backend keeps a tree for each of them, which costs nothing while it is empty.
 
 /// A slice of bytes that is cheap to clone; short ones live inline.
@@ -19,11 +20,13 @@ pub enum Space {
     Records = 1,
     /// Index keys.
     Index = 2,
+    /// Events of commits, by segment and position (`log.rs`). A value begins with 8 bytes for the time of day.
+    Log = 3,
 }
 
 impl Space {
-    pub const COUNT: usize = 3;
-    pub const ALL: [Space; Space::COUNT] = [Space::Meta, Space::Records, Space::Index];
+    pub const COUNT: usize = 4;
+    pub const ALL: [Space; Space::COUNT] = [Space::Meta, Space::Records, Space::Index, Space::Log];
 
     pub(crate) fn at(self) -> usize {
         self as usize
@@ -35,6 +38,7 @@ impl Space {
             Space::Meta => "meta",
             Space::Records => "records",
             Space::Index => "index",
+            Space::Log => "log",
         }
     }
 }

@@ -10,8 +10,10 @@ use crate::background::Background;
 use crate::clock::{self, CommitTime};
 use crate::disk::Disk;
 use crate::disk::directory::{self, Directory};
+use crate::environment::Environment;
 use crate::free_space::{self, FreeSpace};
 use crate::intents::Intents;
+use crate::log::{Log, LogOptions};
 use crate::queue::CommitQueue;
 use crate::snapshot::{Kept, Published, Snapshot};
 use crate::space::{Bytes, Space, Write};
@@ -35,6 +37,10 @@ pub struct Options {
     pub free_space_reserve_bytes: Option<u64>,
     /// How long [`Store::close`] may work on a checkpoint, so that the next start has nothing to replay.
     pub close_within: Duration,
+    /// How much of the change log is kept. Without it nothing is logged, and a log that is there is dropped.
+    pub log: Option<LogOptions>,
+    /// Where time, chance and threads come from.
+    pub environment: Environment,
 }
 
 impl Default for Options {
@@ -44,6 +50,8 @@ impl Default for Options {
             checkpoint_bytes: None,
             free_space_reserve_bytes: None,
             close_within: Duration::from_secs(5),
+            log: Some(LogOptions::default()),
+            environment: Environment::default(),
         }
     }
 }
@@ -85,9 +93,15 @@ pub(crate) struct Shared {
     pub(crate) intents: Intents,
     pub(crate) free_space: FreeSpace,
     pub(crate) background: Background,
+    pub(crate) environment: Environment,
     close_within: Duration,
     published: RwLock<Arc<Published>>,
     waiters: Arc<Waiters>,
+    /// Those who wait for the next commit.
+    commits: Arc<Waiters>,
+    pub(crate) log: Log,
+    /// The newest commit that is on disk with all before it. It may not be published yet.
+    pub(crate) durable: AtomicU64,
     transactions: AtomicU64,
     /// Batches applied without a sync, and how many of them a later sync has covered.
     unsynced: AtomicU64,
@@ -98,7 +112,7 @@ impl Store {
     /// Opens the store in a directory, or makes one there. The directory is locked while the store is open.
     pub fn open(dir: &Path, options: Options) -> Result<Store> {
         let lock = directory::lock(dir)?;
-        let disk: Arc<dyn Disk> = Arc::new(Directory::open(dir)?);
+        let disk: Arc<dyn Disk> = Arc::new(Directory::open_in(dir, options.environment.clone())?);
         Store::open_on(disk, options, Some(lock))
     }
 
@@ -118,8 +132,8 @@ impl Store {
             tables_bytes_max: tables as usize,
         };
         let free_space = FreeSpace::of_disk(disk.clone(), options.free_space_reserve_bytes);
-        let backend = TreeBackend::open(disk, memory, lock)?;
-        Store::over(Box::new(backend), free_space, Some(kept), options.close_within)
+        let backend = TreeBackend::open(disk, memory, options.log.is_some(), lock)?;
+        Store::over(Box::new(backend), free_space, Some(kept), options)
     }
 
     /// A store that lives in memory and ends with the process.
@@ -129,7 +143,7 @@ impl Store {
     /// If the system gives no threads, the one thing that can fail here.
     pub fn in_memory(options: Options) -> Store {
         let backend = Box::new(MemoryBackend::default());
-        match Store::over(backend, FreeSpace::unbounded(), None, options.close_within) {
+        match Store::over(backend, FreeSpace::unbounded(), None, options) {
             Ok(store) => store,
             Err(error) => panic!("{error}"),
         }
@@ -139,11 +153,14 @@ impl Store {
         backend: Box<dyn Backend>,
         free_space: FreeSpace,
         kept: Option<Kept>,
-        close_within: Duration,
+        options: Options,
     ) -> Result<Store> {
-        let store = Store::unattended(backend, free_space, kept, close_within);
+        let store = Store::unattended(backend, free_space, kept, options)?;
         // With the store at hand: if this fails, dropping the handle ends the threads that were started.
         Background::start(store.shared())?;
+        if store.shared().has_log_to_end() {
+            store.trim_log()?;
+        }
         Ok(store)
     }
 
@@ -152,24 +169,36 @@ impl Store {
         backend: Box<dyn Backend>,
         free_space: FreeSpace,
         kept: Option<Kept>,
-        close_within: Duration,
-    ) -> Store {
+        options: Options,
+    ) -> Result<Store> {
+        let Options { close_within, environment, log, .. } = options;
+        let log = Log::open(&*backend, free_space.total_bytes(), log)?;
         let commit_time = backend.commit_time();
         let published = Published { view: backend.view(), commit_time, kept };
+        let waiters = Arc::<Waiters>::default();
         let shared = Arc::new(Shared {
             backend,
             queue: CommitQueue::new(commit_time),
-            intents: Intents::new(),
+            intents: Intents::new(environment.clone()),
+            environment,
             free_space,
             background: Background::default(),
             close_within,
             published: RwLock::new(Arc::new(published)),
-            waiters: Arc::default(),
+            commits: waiters.group(),
+            waiters,
+            log,
+            durable: AtomicU64::new(commit_time),
             transactions: AtomicU64::new(1),
             unsynced: AtomicU64::new(0),
             covered: AtomicU64::new(0),
         });
-        Store { handle: Arc::new(Handle { shared }) }
+        Ok(Store { handle: Arc::new(Handle { shared }) })
+    }
+
+    /// Where it takes time, chance and threads from.
+    pub fn environment(&self) -> &Environment {
+        &self.shared().environment
     }
 
     /// The newest published state.
@@ -197,6 +226,15 @@ impl Store {
         }
     }
 
+    /// Puts on disk what readers see already, for a durable answer that has no commit of its own: it may rest on a commit
+    /// whose writer asked for no sync.
+    pub fn sync_published(&self) -> Result<()> {
+        match self.shared().has_unsynced() {
+            true => self.shared().sync(),
+            false => Ok(()),
+        }
+    }
+
     /// An error once a commit has failed, after which nothing can be written: who waits for others to write waits in vain.
     pub fn check_healthy(&self) -> Result<()> {
         self.shared().queue.check_healthy()
@@ -215,17 +253,17 @@ impl Store {
     /// Waits until there is a published commit younger than `time`, until a time has come, or until `is_ended` says that
     /// nobody wants to wait any longer. Whoever makes that true calls [`Waiters::wake`].
     pub fn wait_past(&self, time: CommitTime, until: Instant, is_ended: &dyn Fn() -> bool) {
-        self.shared().waiters.wait(until, &|| self.last_commit_time() > time || is_ended());
+        self.shared().commits.wait(until, &|| self.last_commit_time() > time || is_ended());
     }
 
-    /// Those who wait in [`Store::wait_past`].
+    /// Those who wait in [`Store::wait_past`], and groups that others have made.
     pub fn waiters(&self) -> &Arc<Waiters> {
         &self.shared().waiters
     }
 
     /// The clock's reading, never before the newest published commit.
     pub fn now(&self) -> CommitTime {
-        clock::wall().max(self.last_commit_time())
+        clock::wall(&self.shared().environment).max(self.last_commit_time())
     }
 
     /// Loads ascending keys that do not exist yet, faster than commits can. Durable on return, and in every
@@ -295,7 +333,7 @@ impl Store {
         let shared = self.shared();
         shared.queue.drain(shared)?;
         shared.queue.check_healthy()?;
-        shared.backend.end_by(Instant::now() + shared.close_within);
+        shared.backend.end_by(shared.environment.now() + shared.close_within);
         shared.background.stop();
         shared.sync()?;
         shared.backend.close(&mut |step| shared.exclusively(step))
@@ -328,7 +366,7 @@ impl Shared {
         let before = std::mem::replace(&mut *self.published.write(), published);
         // Outside the lock, for it may be the last of its kind and free a lot.
         drop(before);
-        self.waiters.wake();
+        self.commits.wake();
     }
 
     pub(crate) fn latest(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
@@ -342,13 +380,16 @@ impl Shared {
     pub(crate) fn sync(&self) -> Result<()> {
         self.queue.drain(self)?;
         self.queue.check_healthy()?;
-        let unsynced = self.unsynced.load(Ordering::SeqCst);
+        let (unsynced, published) = (self.unsynced.load(Ordering::SeqCst), self.published().commit_time);
         self.backend.sync().inspect_err(|error| {
             if let Error::Storage(error) = error {
                 self.queue.poison(error);
             }
         })?;
         self.covered.fetch_max(unsynced, Ordering::SeqCst);
+        if self.durable.fetch_max(published, Ordering::SeqCst) < published {
+            self.log.tell_shown(self.durable_time());
+        }
         Ok(())
     }
 
@@ -374,12 +415,22 @@ impl Shared {
         if !sync {
             // Before the batch can be seen, so that nobody relies on it without knowing.
             self.unsynced.fetch_add(1, Ordering::SeqCst);
-            return self.backend.apply(batch, commit_time, false);
+            self.backend.apply(batch, commit_time, false)?;
+            if self.backend.is_volatile() {
+                self.durable.fetch_max(commit_time, Ordering::SeqCst);
+            }
+            return Ok(());
         }
         let unsynced = self.unsynced.load(Ordering::SeqCst);
         self.backend.apply(batch, commit_time, true)?;
         self.covered.fetch_max(unsynced, Ordering::SeqCst);
+        self.durable.fetch_max(commit_time, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// The time of the newest published commit that is on disk with all before it.
+    pub(crate) fn durable_time(&self) -> CommitTime {
+        self.durable.load(Ordering::SeqCst).min(self.published().commit_time)
     }
 
     fn has_unsynced(&self) -> bool {

@@ -68,10 +68,14 @@ mod modelled {
             guard.held = Some(self.0.wait(held).expect(SOUND));
         }
 
-        /// Schedules have no clock: half of the waits are over before anybody wakes them.
-        pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _: Instant) -> WaitTimeoutResult {
+        /// Schedules have no clock: a wait until now is over before anybody wakes it, and so are half of the others.
+        pub(crate) fn wait_until<T>(
+            &self,
+            guard: &mut MutexGuard<'_, T>,
+            until: Instant,
+        ) -> WaitTimeoutResult {
             let held = guard.held.take().expect(HELD);
-            let times_out = shuttle::rand::thread_rng().gen_bool(0.5);
+            let times_out = until <= Instant::now() || shuttle::rand::thread_rng().gen_bool(0.5);
             if times_out {
                 drop(held);
                 shuttle::thread::yield_now();

@@ -9,6 +9,7 @@ use crate::clock::CommitTime;
 use crate::counter::{Counter, CounterChange};
 use crate::format;
 use crate::intents::{Hold, Locked, TransactionId, Wait};
+use crate::log::check_event;
 use crate::overlay::Overlay;
 use crate::queue::{Ticket, WriteSet};
 use crate::snapshot::{Published, Snapshot};
@@ -35,6 +36,11 @@ pub struct Transaction {
     overlay: Overlay,
     held: Vec<(Space, Bytes)>,
     reclaims: bool,
+    /// What the change log is to say of it, in order.
+    events: Vec<Bytes>,
+    events_bytes: usize,
+    /// All events have one commit time.
+    one_time: bool,
     /// What the commit queue had refused when it began.
     refusals: u64,
     /// What its operation held in memory when it began.
@@ -42,7 +48,10 @@ pub struct Transaction {
 }
 
 /// A transaction's writes at some moment.
-pub struct Savepoint(Overlay);
+pub struct Savepoint {
+    overlay: Overlay,
+    events: usize,
+}
 
 impl Transaction {
     pub(crate) fn new(shared: Arc<Shared>, id: TransactionId) -> Transaction {
@@ -51,7 +60,19 @@ impl Transaction {
         let base = shared.published();
         let (overlay, held) = (Overlay::default(), Vec::new());
         let memory_bytes = kilim_memory::operation_bytes();
-        Transaction { shared, id, base, overlay, held, reclaims: false, refusals, memory_bytes }
+        Transaction {
+            shared,
+            id,
+            base,
+            overlay,
+            held,
+            reclaims: false,
+            events: Vec::new(),
+            events_bytes: 0,
+            one_time: false,
+            refusals,
+            memory_bytes,
+        }
     }
 
     /// The transaction's view as of now; later writes do not change it.
@@ -71,12 +92,14 @@ impl Transaction {
 
     /// Its writes so far, to come back to.
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint(self.overlay.clone())
+        Savepoint { overlay: self.overlay.clone(), events: self.events.len() }
     }
 
     /// Forgets what was written since. What is held stays held.
     pub fn restore(&mut self, savepoint: Savepoint) {
-        self.overlay = savepoint.0;
+        self.overlay = savepoint.overlay;
+        let forgotten = self.events.drain(savepoint.events..);
+        self.events_bytes -= forgotten.map(|event| event.len()).sum::<usize>();
     }
 
     /// The newest commit that the transaction's reads include.
@@ -182,8 +205,26 @@ impl Transaction {
         self.reclaims = true;
     }
 
+    /// Deletes a key of the storage crate's own.
+    pub(crate) fn delete_own(&mut self, key: Bytes) {
+        self.overlay.set(Write { space: Space::Meta, key, value: None });
+    }
+
+    /// Adds an event to what the change log says of this commit. It begins with 8 zero bytes, where the commit puts the time
+    /// of day. Each event gets a commit time of its own, in order, and the commit the last of them.
+    pub fn log(&mut self, event: impl Into<Bytes>) {
+        let event = event.into();
+        self.events_bytes += event.len();
+        self.events.push(event);
+    }
+
+    /// All of its events get one commit time.
+    pub fn log_at_one_time(&mut self) {
+        self.one_time = true;
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.overlay.is_empty()
+        self.overlay.is_empty() && self.events.is_empty()
     }
 
     /// About how much memory the transaction's writes hold.
@@ -193,10 +234,12 @@ impl Transaction {
 
     /// Enters the commit queue. From here on later writers see the writes, and the intents have ended.
     pub fn enqueue(mut self, durability: Durability) -> Result<Ticket> {
-        if self.overlay.is_empty() {
+        if self.is_empty() {
             return Ok(Ticket::empty(self.shared.published().commit_time));
         }
-        let bytes = self.overlay.bytes();
+        let bytes = self.overlay.bytes() + self.events_bytes;
+        let events = std::mem::take(&mut self.events);
+        events.iter().try_for_each(|event| check_event(event))?;
         let (writes, counters) = std::mem::take(&mut self.overlay).into_parts();
         self.shared.backend.await_room(&|| self.shared.background.keep_soon());
         if !self.reclaims {
@@ -217,7 +260,8 @@ impl Transaction {
         }
         let durable = durability == Durability::Durable;
         let (reclaims, refusals) = (self.reclaims, self.refusals);
-        let set = WriteSet { writes, counters, bytes, durable, reclaims, refusals };
+        let one_time = self.one_time;
+        let set = WriteSet { writes, counters, events, one_time, bytes, durable, reclaims, refusals };
         // What was made for the writes is the store's from here on.
         kilim_memory::set_operation_bytes(self.memory_bytes.min(kilim_memory::operation_bytes()));
         self.shared.queue.enqueue(&self.shared, set)

@@ -1,9 +1,10 @@
 //! Directories of the formats that were ever released open with all that they hold.
 //!
 //! `fixtures/format-2` was left by a process that ended without closing: some rows are in the trees, among them a long
-//! value and a tree of several levels, and some only in the journal. `make` wrote it and says what is in it.
+//! value and a tree of several levels, and some only in the journal. `make` wrote it and says what is in it. `format-3` is
+//! the same with a change log, whose events are in the tree of one segment and in the journal, too.
 
-use kilim_storage::{Counter, Direction, Durability, Options, Space, Store};
+use kilim_storage::{Counter, Direction, Durability, LogPosition, Options, Space, Store};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
@@ -13,8 +14,33 @@ fn options() -> Options {
     Options { cache_bytes: 8 << 20, free_space_reserve_bytes: Some(0), ..Options::default() }
 }
 
-fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-2")
+/// The newest format, and the one before there was a change log.
+const NEWEST: &str = "format-3";
+const WITHOUT_LOG: &str = "format-2";
+
+fn fixture(format: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format)
+}
+
+/// An event of the change log, which begins with a place for the time of day.
+fn event(row: u32) -> Vec<u8> {
+    [&[0; 8][..], &row.to_be_bytes(), &value(row)].concat()
+}
+
+/// The rows whose events the log has, in order.
+fn logged(store: &Store) -> Vec<u32> {
+    let rows = store.log_from(&store.snapshot(), LogPosition { time: 1, index: 0 });
+    let rows: Vec<(LogPosition, u32)> = rows
+        .map(|found| {
+            let (at, stored) = found.unwrap();
+            let row = u32::from_be_bytes(stored[8..12].try_into().unwrap());
+            assert_eq!(stored[8..], event(row)[8..]);
+            (at, row)
+        })
+        .collect();
+    assert!(rows.iter().all(|(at, _)| at.time > store.log_begins()));
+    assert!(rows.is_sorted_by_key(|(at, _)| *at));
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 fn key(tree: u32, row: u32) -> [u8; 12] {
@@ -36,6 +62,7 @@ fn make(store: &Store) {
         for row in rows.clone() {
             transaction.put(Space::Records, key(1, row), value(row));
             transaction.put(Space::Index, key(2, ROWS - row), b"".as_slice());
+            transaction.log(event(row));
         }
         transaction.put(Space::Meta, b"cat".as_slice(), b"first".as_slice());
         transaction.add(b"rows", i64::from(ROWS / 2), 0);
@@ -48,22 +75,35 @@ fn make(store: &Store) {
     transaction.delete(Space::Records, &key(1, 3));
     transaction.put(Space::Meta, b"cat".as_slice(), b"second".as_slice());
     transaction.add(b"rows", -1, 0);
+    transaction.log(event(3));
+    transaction.log(event(4));
+    transaction.log_at_one_time();
     transaction.commit(Durability::Durable).unwrap();
 }
 
 #[test]
 #[ignore = "writes the fixture anew, for a new format"]
 fn make_fixture() {
-    std::fs::remove_dir_all(fixture()).ok();
-    let store = Store::open(&fixture(), options()).unwrap();
+    std::fs::remove_dir_all(fixture(NEWEST)).ok();
+    let store = Store::open(&fixture(NEWEST), options()).unwrap();
     make(&store);
     drop(store);
 }
 
 #[test]
 fn a_store_of_format_2_opens_with_all_that_it_holds() {
+    opens_with_all_that_it_holds(WITHOUT_LOG, &[]);
+}
+
+#[test]
+fn a_store_of_format_3_opens_with_all_that_it_holds() {
+    let events: Vec<u32> = (0..ROWS).chain([3, 4]).collect();
+    opens_with_all_that_it_holds(NEWEST, &events);
+}
+
+fn opens_with_all_that_it_holds(format: &str, events: &[u32]) {
     let dir = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(fixture()).unwrap() {
+    for entry in std::fs::read_dir(fixture(format)).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
     }
@@ -87,6 +127,7 @@ fn a_store_of_format_2_opens_with_all_that_it_holds() {
         assert_eq!(snapshot.get(Space::Meta, b"cat").unwrap().as_deref(), Some(b"second".as_slice()));
         assert_eq!(snapshot.counter(b"rows").unwrap(), Counter { count: i64::from(ROWS) - 1, bytes: 0 });
         drop(snapshot);
+        assert_eq!(logged(&store), events, "{round}");
         store.close().unwrap();
     }
 }

@@ -5,17 +5,18 @@ use super::{Backend, Exclusively, Sorted, View};
 use crate::clock::CommitTime;
 use crate::free_space::FreeSpace;
 use crate::space::{Space, Write};
-use crate::store::Store;
+use crate::store::{Options, Store};
 use crate::transaction::{Durability, Transaction};
 use kilim_error::{Error, Result, StorageError};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 #[derive(Default)]
 struct Disk {
     broken: AtomicBool,
+    /// A batch ends in a panic.
+    panics: AtomicBool,
     syncs: AtomicUsize,
     /// Held by a test to keep a batch from ending.
     gate: Mutex<()>,
@@ -26,6 +27,7 @@ impl Disk {
     fn check(&self) -> Result<()> {
         self.at_gate.fetch_add(1, Ordering::SeqCst);
         drop(self.gate.lock());
+        assert!(!self.panics.load(Ordering::SeqCst), "as the test wants it");
         if self.broken.load(Ordering::SeqCst) {
             return Err(StorageError::Io("the disk is gone".into()).into());
         }
@@ -82,7 +84,7 @@ impl Backend for FaultyBackend {
 fn store() -> (Arc<Disk>, Store) {
     let disk = Arc::new(Disk::default());
     let backend = FaultyBackend { disk: disk.clone(), inner: MemoryBackend::default() };
-    (disk, Store::over(Box::new(backend), FreeSpace::unbounded(), None, Duration::from_secs(5)).unwrap())
+    (disk, Store::over(Box::new(backend), FreeSpace::unbounded(), None, Options::default()).unwrap())
 }
 
 fn put(store: &Store, key: u8) -> Transaction {
@@ -104,6 +106,20 @@ fn hold<'a>(disk: &'a Disk, lead: impl FnOnce()) -> MutexGuard<'a, ()> {
 
 fn is_poisoned<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Storage(StorageError::Poisoned(_))))
+}
+
+#[test]
+fn a_panic_in_a_batch_refuses_writes_and_holds_nobody_up() {
+    let (disk, store) = store();
+    put(&store, 1).commit(Durability::Durable).unwrap();
+    disk.panics.store(true, Ordering::SeqCst);
+    let followers: Vec<_> =
+        (2..5).map(|key| put(&store, key).enqueue(Durability::Durable).unwrap()).collect();
+    for follower in followers {
+        assert!(follower.wait().is_err());
+    }
+    assert!(is_poisoned(&put(&store, 5).commit(Durability::Durable)));
+    assert_eq!(store.latest(Space::Index, &[1]).unwrap().as_deref(), Some(&[1][..]));
 }
 
 #[test]

@@ -185,6 +185,10 @@ impl Backend for MemoryBackend {
         })
     }
 
+    fn is_volatile(&self) -> bool {
+        true
+    }
+
     fn disk_bytes(&self) -> u64 {
         self.state.lock().bytes
     }

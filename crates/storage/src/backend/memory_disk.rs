@@ -5,7 +5,6 @@
 //! failed writes from then on, also after the power is back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kilim_error::{Result, StorageError};
 use parking_lot::Mutex;
@@ -15,7 +14,7 @@ use super::{Backend, Exclusively, Sorted, View};
 use crate::clock::CommitTime;
 use crate::free_space::FreeSpace;
 use crate::space::{Space, Write};
-use crate::store::Store;
+use crate::store::{Options, Store};
 
 /// Clones are the same disk.
 #[derive(Clone, Default)]
@@ -55,7 +54,7 @@ impl MemoryDisk {
             (platter.life, platter.written.clone())
         };
         let backend = MortalBackend { disk: self.clone(), life, inner: MemoryBackend::of(view) };
-        Store::over(Box::new(backend), FreeSpace::unbounded(), None, Duration::from_secs(5))
+        Store::over(Box::new(backend), FreeSpace::unbounded(), None, Options::default())
     }
 
     /// Commits until now.

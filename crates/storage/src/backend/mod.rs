@@ -100,6 +100,16 @@ pub(crate) trait Backend: Send + Sync {
     }
 
     fn disk_bytes(&self) -> u64;
+
+    /// What the tree of a prefix takes on disk.
+    fn tree_bytes(&self, _space: Space, _prefix: [u8; 4]) -> u64 {
+        0
+    }
+
+    /// Whether everything ends with the process, so that what is applied is as safe as it will ever be.
+    fn is_volatile(&self) -> bool {
+        false
+    }
 }
 
 /// Rows in ascending key order, or what went wrong while making them.

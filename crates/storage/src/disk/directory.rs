@@ -18,6 +18,7 @@ use std::time::Duration;
 use kilim_error::{Result, StorageError};
 
 use super::{Disk, File, FileSystemSpace};
+use crate::environment::Environment;
 
 const OWNER_ONLY: u32 = 0o600;
 const OWNER_ONLY_DIRECTORY: u32 = 0o700;
@@ -75,20 +76,30 @@ fn at(path: &Path, error: &io::Error) -> kilim_error::Error {
 pub(crate) struct Directory {
     path: PathBuf,
     handle: fs::File,
+    environment: Environment,
 }
 
 impl Directory {
     /// Opens a directory that exists.
     pub(crate) fn open(path: &Path) -> Result<Directory> {
+        Directory::open_in(path, Environment::default())
+    }
+
+    /// Opens a directory that exists, for a store with an environment of its own.
+    pub(crate) fn open_in(path: &Path, environment: Environment) -> Result<Directory> {
         let handle = fs::File::open(path).map_err(|error| at(path, &error))?;
         if !handle.metadata().map_err(|error| at(path, &error))?.is_dir() {
             return Err(at(path, &io::Error::from(io::ErrorKind::NotADirectory)));
         }
-        Ok(Directory { path: path.to_owned(), handle })
+        Ok(Directory { path: path.to_owned(), handle, environment })
     }
 }
 
 impl Disk for Directory {
+    fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Disk, File, FileSystemSpace};
+use crate::environment::Environment;
 
 /// What a drive writes whole.
 const SECTOR: usize = 512;
@@ -112,6 +113,7 @@ struct Shared {
     death: Mutex<Option<Death>>,
     /// In blocks.
     capacity: Mutex<Option<usize>>,
+    environment: Environment,
 }
 
 /// When everything ends.
@@ -141,6 +143,11 @@ impl Dice {
 }
 
 impl Image {
+    /// Another disk that holds the same, synced and not.
+    pub(crate) fn disk(&self) -> MemoryDisk {
+        MemoryDisk { shared: Arc::new(Shared { image: Mutex::new(self.clone()), ..Shared::default() }) }
+    }
+
     /// What a power loss at this moment may leave: each unsynced name and sector is there or is not, by dice.
     pub(crate) fn power_cut(&self, dice: &mut Dice) -> MemoryDisk {
         // Besides a mixture, everything and nothing are likely outcomes.
@@ -156,9 +163,7 @@ impl Image {
             let allocated = file.allocated.clone();
             FileImage { synced: bytes.clone(), bytes, pending: Vec::new(), allocated }
         });
-        let image =
-            Image { files: files.collect(), synced_names: names.clone(), names, pending_names: Vec::new() };
-        MemoryDisk { shared: Arc::new(Shared { image: Mutex::new(image), ..Shared::default() }) }
+        Image { files: files.collect(), synced_names: names.clone(), names, pending_names: Vec::new() }.disk()
     }
 }
 
@@ -184,7 +189,7 @@ impl MemoryDisk {
     }
 
     pub(crate) fn copy(&self) -> MemoryDisk {
-        MemoryDisk { shared: Arc::new(Shared { image: Mutex::new(self.image()), ..Shared::default() }) }
+        self.image().disk()
     }
 
     /// Changes a file's bytes behind everybody's back.
@@ -336,6 +341,10 @@ impl MemoryDisk {
 }
 
 impl Disk for MemoryDisk {
+    fn environment(&self) -> &Environment {
+        &self.shared.environment
+    }
+
     fn list(&self) -> io::Result<Vec<String>> {
         Ok(self.shared.image.lock().names.keys().cloned().collect())
     }

@@ -9,11 +9,12 @@
 //! there, in any order. A write changes no byte outside its range of whole 4 KiB blocks.
 
 pub(crate) mod directory;
-#[cfg(any(test, feature = "fuzzing"))]
-#[cfg_attr(not(test), allow(dead_code, reason = "a fuzzer uses some of it, tests all of it"))]
+#[cfg(any(test, feature = "fuzzing", feature = "simulated"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "others use some of it, the tests here all of it"))]
 pub(crate) mod memory;
 pub(crate) mod scratch;
 
+use crate::environment::Environment;
 use std::io;
 use std::sync::Arc;
 
@@ -41,6 +42,9 @@ pub(crate) trait Disk: Send + Sync {
 
     /// What a message calls the place, for instance a path.
     fn name(&self) -> String;
+
+    /// Where the store on it takes time, chance and threads from.
+    fn environment(&self) -> &Environment;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

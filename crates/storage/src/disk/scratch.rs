@@ -17,12 +17,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Disk, File, FileSystemSpace};
+use crate::environment::Environment;
 
 const BLOCK: u64 = 4096;
 
 pub(crate) struct Scratch {
     path: PathBuf,
     files: Mutex<BTreeMap<String, Arc<ScratchFile>>>,
+    environment: Environment,
 }
 
 impl Scratch {
@@ -38,11 +40,16 @@ impl Scratch {
             let written = Mutex::new(Written { len, below_len: len, blocks: BTreeMap::new() });
             files.insert(name, Arc::new(ScratchFile { below, written }));
         }
-        Ok(Scratch { path: path.to_owned(), files: Mutex::new(files) })
+        let environment = Environment::default();
+        Ok(Scratch { path: path.to_owned(), files: Mutex::new(files), environment })
     }
 }
 
 impl Disk for Scratch {
+    fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     fn list(&self) -> io::Result<Vec<String>> {
         Ok(self.files.lock().keys().cloned().collect())
     }

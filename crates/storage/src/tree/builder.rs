@@ -14,6 +14,7 @@ use super::blocks::Blocks;
 use super::file::{Encoder, Kind, OVERFLOW_LEVEL, PageFile};
 use super::page::PageRows;
 use super::{BLOCK_BYTES, PagePtr, Root, TreeName};
+use crate::environment::Environment;
 use crate::extents::{Extent, FreeMap};
 use crate::space::{Bytes, Space};
 use kilim_error::{Result, StorageError};
@@ -46,7 +47,7 @@ pub(crate) struct Edit<'e> {
     pub(crate) given_up: Vec<PagePtr>,
     pub(crate) written_bytes: u64,
     /// Past this the edit fails, because the store is being closed.
-    pub(crate) deadline: Option<Instant>,
+    pub(crate) deadline: Option<(Instant, Environment)>,
     /// Pages of this epoch become part of the state as well.
     pub(crate) adopts: Option<u64>,
     /// Blocks written less blocks given up, since a tree's merge last asked.
@@ -75,7 +76,7 @@ impl<'e> Edit<'e> {
     }
 
     pub(crate) fn write(&mut self, kind: Kind, raw: &[u8]) -> Result<PagePtr> {
-        if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+        if self.deadline.as_ref().is_some_and(|(deadline, environment)| environment.now() > *deadline) {
             self.write_failed = true;
             return Err(StorageError::Io("the store is being closed".into()).into());
         }

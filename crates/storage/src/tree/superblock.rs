@@ -33,6 +33,8 @@ pub(crate) const SUPERBLOCKS: u64 = 2;
 pub(crate) struct Superblock {
     /// Which of the two blocks it lies in.
     pub(crate) place: u64,
+    /// The format's version, which says whether there may be a change log.
+    pub(crate) version: u32,
     pub(crate) store: [u8; 16],
     pub(crate) epoch: u64,
     /// The directory's root and its level.
@@ -93,7 +95,7 @@ impl Superblock {
     pub(crate) fn encode(&self) -> [u8; BLOCK_BYTES as usize] {
         let mut out = [0; BLOCK_BYTES as usize];
         out[8..16].copy_from_slice(MAGIC);
-        out[16..20].copy_from_slice(&format::FORMAT_VERSION.to_le_bytes());
+        out[16..20].copy_from_slice(&self.version.to_le_bytes());
         out[24..40].copy_from_slice(&self.store);
         out[40..48].copy_from_slice(&self.epoch.to_le_bytes());
         if let Some((page, level)) = &self.directory {
@@ -125,6 +127,7 @@ impl Superblock {
         let directory = PagePtr::decode(&block[48..68]).ok_or(None)?;
         let found = Superblock {
             place: u64_at(136),
+            version,
             store: block[24..40].try_into().unwrap_or_default(),
             epoch: u64_at(40),
             directory: (directory.bytes > 0).then_some((directory, block[68])),
@@ -147,6 +150,7 @@ mod tests {
         let page = PagePtr { first: 7, bytes: 5000, birth: 3 };
         let written = Superblock {
             place: 1,
+            version: format::FORMAT_VERSION,
             store: *b"0123456789abcdef",
             epoch: 5,
             directory: Some((page, 2)),

@@ -30,7 +30,6 @@ use kilim_error::{Error, Result, StorageError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Below this much free space a checkpoint goes in portions.
 const SCARCE_BYTES: u64 = 1 << 30;
@@ -110,7 +109,7 @@ impl TreeBackend {
         match &result {
             Ok(()) => *trouble = None,
             Err(Error::Storage(error)) => {
-                *trouble = Some(Trouble { error: error.clone(), at: Instant::now() })
+                *trouble = Some(Trouble { error: error.clone(), at: self.disk.environment().now() })
             }
             Err(_) => {}
         }
@@ -152,7 +151,7 @@ impl TreeBackend {
         exclusively(&mut || {
             let journal = self.journal.roll().map_err(super::from_append)?;
             let mut state = self.state.write();
-            let tables = std::mem::replace(&mut state.active, Tables::new());
+            let tables = std::mem::replace(&mut state.active, Tables::new(self.disk.environment().now()));
             let commit_time = state.commit_time;
             state.frozen = Some(Arc::new(Frozen { tables, journal, commit_time }));
             Ok(())
@@ -173,7 +172,7 @@ impl TreeBackend {
         while let Some(from) = progress {
             let mut commit = Commit::of(self, &turn.durable);
             let mut edit = Edit::new(&self.file, &self.blocks, commit.epoch);
-            edit.deadline = *self.deadline.lock();
+            edit.deadline = self.deadline.lock().map(|at| (at, self.disk.environment().clone()));
             let forest = self.state.read().forest.clone();
             let given_up = std::mem::take(&mut dead_left).into_iter().try_for_each(|name| {
                 let Some(root) = forest.roots.get(&name) else { return Ok(()) };
@@ -209,7 +208,7 @@ impl TreeBackend {
             exclusively(&mut || self.note_epoch(turn.durable.epoch))?;
             self.settle(turn)?;
         }
-        self.damage.lock().note(damaged, again_bytes, frozen, dead);
+        self.damage.lock().note(damaged, again_bytes, frozen, dead, self.disk.environment().now());
         let idle = self.state.read().active.is_empty();
         self.journal.release_before(&frozen.journal, idle)
     }
@@ -350,6 +349,7 @@ impl TreeBackend {
             };
         let superblock = Superblock {
             place: (turn.durable.place + 1) % SUPERBLOCKS,
+            version: turn.durable.version,
             store: turn.durable.store,
             epoch: commit.epoch,
             directory,

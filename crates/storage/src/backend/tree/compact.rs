@@ -41,7 +41,7 @@ impl TreeBackend {
                 let (written_bytes, next) = self.compact_portion(name, &key, exclusively)?;
                 done_blocks += written_bytes.div_ceil(BLOCK_BYTES);
                 from = next;
-                std::thread::sleep(PAUSE);
+                self.disk.environment().sleep(PAUSE);
             }
         }
         pace(total, total)?;
@@ -62,7 +62,7 @@ impl TreeBackend {
         let Some(root) = self.state.read().forest.roots.get(&name).copied() else { return Ok((0, None)) };
         let mut commit = Commit::of(self, &turn.durable);
         let mut edit = Edit::new(&self.file, &self.blocks, commit.epoch());
-        edit.deadline = *self.deadline.lock();
+        edit.deadline = self.deadline.lock().map(|at| (at, self.disk.environment().clone()));
         let rewritten = match rewrite(&mut edit, name, &root, from, PORTION_BYTES) {
             Ok(rewritten) => rewritten,
             Err(error) => {

@@ -5,6 +5,7 @@
 //! since a disk that failed once may answer later; a drop of the tree ends the matter.
 
 use super::Frozen;
+use crate::environment::Environment;
 use crate::space::Write;
 use crate::tree::{META, TreeName};
 use kilim_error::{Result, StorageError};
@@ -31,6 +32,7 @@ impl Damage {
         bytes: usize,
         frozen: &Frozen,
         dead: &BTreeSet<TreeName>,
+        now: Instant,
     ) {
         for (name, error) in &found {
             if !self.trees.contains_key(name) {
@@ -41,7 +43,7 @@ impl Damage {
         self.trees.retain(|name, _| !touched(name));
         self.bytes = bytes;
         self.trees.extend(found);
-        self.noted = Some(Instant::now());
+        self.noted = Some(now);
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -49,8 +51,8 @@ impl Damage {
     }
 
     /// Whether it is time to try again.
-    pub(super) fn is_due(&self) -> bool {
-        !self.trees.is_empty() && self.noted.is_none_or(|noted| noted.elapsed() > RETRY_AFTER)
+    pub(super) fn is_due(&self, environment: &Environment) -> bool {
+        !self.trees.is_empty() && self.noted.is_none_or(|noted| environment.since(noted) > RETRY_AFTER)
     }
 
     /// Refuses writes to damaged trees. Every commit may write counters, which are in `Meta`.

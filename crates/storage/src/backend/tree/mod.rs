@@ -36,11 +36,11 @@ use crate::disk::Disk;
 use crate::journal::{AppendError, Journal, Start};
 use crate::memtable::Memtable;
 use crate::space::{Bytes, Space, Write};
-use crate::tree::TreeName;
 use crate::tree::blocks::Blocks;
 use crate::tree::file::PageFile;
 use crate::tree::forest::{Epochs, Forest};
 use crate::tree::superblock::Superblock;
+use crate::tree::{BLOCK_BYTES, TreeName};
 use kilim_error::{Error, Result, StorageError};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeSet;
@@ -137,10 +137,10 @@ struct Trouble {
 }
 
 impl Tables {
-    fn new() -> Arc<Tables> {
+    fn new(now: Instant) -> Arc<Tables> {
         let spaces = std::array::from_fn(|_| Arc::new(Memtable::new()));
         let (spans, skipped) = (Spans::default(), AtomicU64::new(0));
-        Arc::new(Tables { spaces, made: Instant::now(), spans, skipped })
+        Arc::new(Tables { spaces, made: now, spans, skipped })
     }
 
     fn space(&self, space: Space) -> &Arc<Memtable> {
@@ -220,18 +220,18 @@ impl TreeBackend {
                 StorageError::OutOfSpace { .. } => RETRY_AFTER,
                 _ => 30 * RETRY_AFTER,
             };
-            return trouble.at.elapsed() > patience;
+            return self.disk.environment().since(trouble.at) > patience;
         }
         let bytes = self.bytes_to_merge();
         let state = self.state.read();
-        let age = state.active.made.elapsed();
+        let age = self.disk.environment().since(state.active.made);
         state.frozen.is_some()
             || bytes >= self.tables_bytes_max
             || state.active.skipped.load(Ordering::Relaxed) >= SKIPPED_MAX
             || (age >= AGE_MAX_LARGE && bytes >= LARGE_BYTES)
             || (age >= AGE_MAX && bytes > 0)
             || (age >= AGE_MAX_SCARCE && bytes > 0 && self.is_scarce())
-            || self.damage.lock().is_due()
+            || self.damage.lock().is_due(self.disk.environment())
     }
 }
 
@@ -350,6 +350,11 @@ impl Backend for TreeBackend {
         pace: &mut Pace,
     ) -> Result<()> {
         self.compact_trees(prefixes, exclusively, pace)
+    }
+
+    fn tree_bytes(&self, space: Space, prefix: [u8; 4]) -> u64 {
+        let name = TreeName::of(space, &prefix);
+        self.state.read().forest.roots.get(&name).map_or(0, |root| root.blocks * BLOCK_BYTES)
     }
 
     fn disk_bytes(&self) -> u64 {

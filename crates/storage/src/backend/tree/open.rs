@@ -6,7 +6,9 @@
 
 use super::{State, Tables, TreeBackend, Turn, decode, decode_epoch};
 use crate::disk::Disk;
+use crate::environment::Environment;
 use crate::extents::FreeMap;
+use crate::format::{FORMAT_VERSION, FORMAT_VERSION_WITH_LOG};
 use crate::free_space::default_reserve_bytes;
 use crate::journal::Journal;
 use crate::snapshot::Direction;
@@ -36,10 +38,17 @@ pub(crate) struct Memory {
     pub(crate) tables_bytes_max: usize,
 }
 
+/// The format of a store that is being opened, before anything is written to it: one that gets a change log is not to be
+/// opened by a program that knows none.
+fn version(found: u32, logs: bool) -> u32 {
+    if logs { found.max(FORMAT_VERSION_WITH_LOG) } else { found }
+}
+
 impl TreeBackend {
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         memory: Memory,
+        logs: bool,
         lock: Option<std::fs::File>,
     ) -> Result<TreeBackend> {
         let names = disk.list().map_err(|error| at(&*disk, &error))?;
@@ -58,7 +67,7 @@ impl TreeBackend {
         let free = read_free_map(&file, &superblock)?;
         let roots = read_directory(&file, &superblock)?;
 
-        let active = Tables::new();
+        let active = Tables::new(disk.environment().now());
         let mut sequence = superblock.journal.sequence.wrapping_sub(1);
         let mut commit_time = superblock.commit_time;
         let mut recovered = Journal::recover(
@@ -90,6 +99,7 @@ impl TreeBackend {
         // From here on the store is known to be whole, and is written to. The superblock first, once more: it may
         // have been read from the operating system's memory and not be on disk, if the last process died before its
         // sync, and what the superblock before it needs is about to be used again.
+        let superblock = Superblock { version: version(superblock.version, logs), ..superblock };
         superblock.write(&file)?;
         recovered.journal.limit_segments(memory.tables_bytes_max as u64 / 2);
         recovered.journal.resume()?;
@@ -174,15 +184,24 @@ fn create(disk: &Arc<dyn Disk>, names: &[String]) -> Result<()> {
     }
     let file = disk.create(CREATING).map_err(io)?;
     disk.sync_directory().map_err(io)?;
-    let store = new_store_id();
+    let store = new_store_id(disk.environment());
     let (_, journal) = Journal::create(disk.clone(), store)?;
 
     let file = PageFile::new(file, CREATING.to_owned(), 0, None);
     let blocks = Mutex::new(Blocks::new(FreeMap::new(SUPERBLOCKS)));
     let mut edit = Edit::new(&file, &blocks, 1);
     let (free_map, end) = edit.write_free_map()?;
-    let first =
-        Superblock { place: 1, store, epoch: 1, directory: None, free_map, end, journal, commit_time: 0 };
+    let first = Superblock {
+        place: 1,
+        version: FORMAT_VERSION,
+        store,
+        epoch: 1,
+        directory: None,
+        free_map,
+        end,
+        journal,
+        commit_time: 0,
+    };
     file.file.set_len(end * BLOCK_BYTES).map_err(io)?;
     file.sync()?;
     first.write(&file)?;
@@ -193,14 +212,10 @@ fn create(disk: &Arc<dyn Disk>, names: &[String]) -> Result<()> {
 }
 
 /// Sixteen bytes that no other store has.
-pub(crate) fn new_store_id() -> [u8; 16] {
-    use std::hash::{BuildHasher, RandomState};
-    let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
-    // Two states with keys from the system's source of randomness.
-    let half = || RandomState::new().hash_one((nanos, std::process::id())).to_le_bytes();
+pub(crate) fn new_store_id(environment: &Environment) -> [u8; 16] {
     let mut id = [0; 16];
-    id[..8].copy_from_slice(&half());
-    id[8..].copy_from_slice(&half());
+    id[..8].copy_from_slice(&environment.random().to_le_bytes());
+    id[8..].copy_from_slice(&environment.random().to_le_bytes());
     id
 }
 

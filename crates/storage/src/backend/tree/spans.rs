@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_span_is_gone_through_at_once_by_readers_that_are_new_enough() {
-        let tables = Tables::new();
+        let tables = Tables::new(std::time::Instant::now());
         tables.insert((10..50).map(|key| write(key, None)).collect::<Vec<_>>().iter(), 5);
         tables.spans.add(&tables, Space::Index, &bytes(10), &bytes(49), 5);
         assert_eq!(end(&tables.spans, 10, 5, Direction::Forward), Some(49.0));
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_row_that_is_put_cuts_its_span() {
-        let tables = Tables::new();
+        let tables = Tables::new(std::time::Instant::now());
         tables.insert((10..50).map(|key| write(key, None)).collect::<Vec<_>>().iter(), 5);
         tables.spans.add(&tables, Space::Index, &bytes(10), &bytes(49), 5);
         tables.insert([write(30, Some(1))].iter(), 6);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_span_of_an_older_reader_is_checked_against_the_newest_rows() {
-        let tables = Tables::new();
+        let tables = Tables::new(std::time::Instant::now());
         tables.insert((10..50).map(|key| write(key, None)).collect::<Vec<_>>().iter(), 5);
         tables.insert([write(30, Some(1))].iter(), 6);
         tables.spans.add(&tables, Space::Index, &bytes(10), &bytes(49), 5);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn spans_that_touch_become_one() {
-        let tables = Tables::new();
+        let tables = Tables::new(std::time::Instant::now());
         tables.insert((10..50).map(|key| write(key, None)).collect::<Vec<_>>().iter(), 5);
         tables.spans.add(&tables, Space::Index, &bytes(10), &bytes(20), 5);
         tables.spans.add(&tables, Space::Index, &bytes(20), &bytes(49), 7);

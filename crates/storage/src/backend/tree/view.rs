@@ -433,13 +433,40 @@ mod tests {
         }
     }
 
+    /// Counted in deletions that a scan has to pass, which is what a queue's step once grew by.
+    #[test]
+    fn the_first_row_of_a_queue_costs_no_more_however_many_have_passed() {
+        let memory = Memory { cache_bytes: 1 << 20, tables_bytes_max: 64 << 20 };
+        let backend = TreeBackend::open(Arc::new(MemoryDisk::default()), memory, false, None).unwrap();
+        let row = |number: u32, value: Option<u8>| Write {
+            space: Space::Index,
+            key: Bytes::from([[0, 0, 0, 9], number.to_be_bytes()].concat()),
+            value: value.map(|value| Bytes::from([value])),
+        };
+        let apply = |writes: Vec<Write>| backend.apply(&mut writes.iter(), 1, false).unwrap();
+        apply((0..1_000).map(|number| row(number, Some(1))).collect());
+        backend.checkpoint(&mut |step| step()).unwrap();
+        let mut passed_by_quarter = [0; 4];
+        for number in 0..8_000u32 {
+            let view = backend.tree_view();
+            let before = view.active.skipped.load(atomic::Ordering::Relaxed);
+            let first =
+                view.rows(Space::Index, Bound::Unbounded, Bound::Unbounded, Direction::Forward).next();
+            assert_eq!(first.unwrap().unwrap().0[4..], number.to_be_bytes());
+            let passed = view.active.skipped.load(atomic::Ordering::Relaxed) - before;
+            passed_by_quarter[number as usize / 2_000] += passed;
+            apply(vec![row(number, None), row(number + 1_000, Some(1))]);
+        }
+        assert!(passed_by_quarter.iter().all(|passed| *passed < 5 * 2_000), "{passed_by_quarter:?}");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
         #[test]
         fn scans_find_what_lives_whatever_spans_were_left_behind(steps in steps()) {
             let memory = Memory { cache_bytes: 1 << 20, tables_bytes_max: 1 << 20 };
-            let backend = TreeBackend::open(Arc::new(MemoryDisk::default()), memory, None).unwrap();
+            let backend = TreeBackend::open(Arc::new(MemoryDisk::default()), memory, false, None).unwrap();
             let mut model = BTreeMap::new();
             let mut kept = None;
             let apply = |writes: Vec<Write>| backend.apply(&mut writes.iter(), 1, false).unwrap();

@@ -256,7 +256,7 @@ impl Subject {
 }
 
 fn open(disk: &MemoryDisk) -> kilim_error::Result<TreeBackend> {
-    TreeBackend::open(Arc::new(disk.clone()), MEMORY, None)
+    TreeBackend::open(Arc::new(disk.clone()), MEMORY, false, None)
 }
 
 /// Whether all rows can be read; panics if one of them is wrong.

@@ -26,7 +26,7 @@ const SMALL: Small = Small {
 
 fn open(disk: &MemoryDisk) -> kilim_error::Result<TreeBackend> {
     small::set(Some(SMALL));
-    TreeBackend::open(Arc::new(disk.clone()), MEMORY, None)
+    TreeBackend::open(Arc::new(disk.clone()), MEMORY, false, None)
 }
 
 fn key(tree: u8, number: u16) -> Vec<u8> {

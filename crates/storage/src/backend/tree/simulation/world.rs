@@ -589,7 +589,7 @@ impl World {
                 }
                 _ => {}
             }
-            match TreeBackend::open(Arc::new(self.disk.clone()), self.memory, None) {
+            match TreeBackend::open(Arc::new(self.disk.clone()), self.memory, false, None) {
                 Ok(store) if !self.disk.is_dead() => {
                     self.store = Some(Arc::new(store));
                     self.disk.heal();

@@ -1,4 +1,4 @@
-//! Nanoseconds per operation on a document of about 1 KB: `cargo run --release --example rate`.
+//! Nanoseconds per operation on a document of about 1 KB: `cargo run --release -p kilim-bson --example document_rate`.
 
 use std::hint::black_box;
 use std::sync::LazyLock;

@@ -2,26 +2,31 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawDocument, RawValue, Writer, doc};
+use kilim_tls::{ClientTls, Session};
 use kilim_wire::{Flags, Header, Message, Sequence, write_op_msg};
 
-use crate::{Cursor, Fault, check_reply};
+use crate::{Cursor, Fault, Uri, check_reply};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Longer than any ordinary command takes: a server silent for so long hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// A connection.
 pub struct Client {
     stream: TcpStream,
+    /// What encrypts, where the connection string asks for it.
+    session: Option<Session>,
     out: Vec<u8>,
     frame: Vec<u8>,
     request_id: i32,
 }
 
 impl Client {
+    /// Connects without encryption and without a login.
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Client> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in address.to_socket_addrs()? {
@@ -29,12 +34,30 @@ impl Client {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     stream.set_read_timeout(Some(SILENCE_MAX))?;
-                    return Ok(Client { stream, out: Vec::new(), frame: Vec::new(), request_id: 0 });
+                    let (out, frame) = (Vec::new(), Vec::new());
+                    return Ok(Client { stream, session: None, out, frame, request_id: 0 });
                 }
                 Err(error) => last = error,
             }
         }
         Err(last)
+    }
+
+    /// Connects to the server of a connection string, encrypts if that says so, and logs in if it names a user.
+    pub fn open(uri: &Uri) -> Result<Client, Fault> {
+        // A wrong file is told of before anybody is bothered.
+        let tls = uri.tls.as_ref().map(ClientTls::read).transpose();
+        let tls = tls.map_err(|error| Fault::Insecure(error.to_string()))?;
+        let mut client = Client::connect(uri.address()).map_err(Fault::Lost)?;
+        if let Some(tls) = tls {
+            let session = tls.connect(&client.stream, &uri.host, Instant::now() + HANDSHAKE_MAX);
+            client.session = Some(session.map_err(|error| Fault::Insecure(error.to_string()))?);
+            client.stream.set_read_timeout(Some(SILENCE_MAX))?;
+        }
+        if let Some(login) = &uri.login {
+            client.log_in(login)?;
+        }
+        Ok(client)
     }
 
     /// How long a reply may take; `None` for commands that wait for work to end.
@@ -45,6 +68,14 @@ impl Client {
     /// The server's address.
     pub fn peer(&self) -> io::Result<SocketAddr> {
         self.stream.peer_addr()
+    }
+
+    /// Tells the server which program asks, for its log and its figures. The first thing to be said on a connection.
+    pub fn introduce(&mut self, application: &str) -> Result<(), Fault> {
+        let driver = doc! {"name": "kilim-client", "version": env!("CARGO_PKG_VERSION")};
+        let os = doc! {"type": std::env::consts::OS};
+        let client = doc! {"application": {"name": application}, "driver": driver, "os": os};
+        self.run("admin", doc! {"hello": 1, "client": client}).map(drop)
     }
 
     /// What the server says of itself.
@@ -108,14 +139,15 @@ impl Client {
 
     /// Sends a whole message, as [`message`] makes it, and gives the reply's body.
     pub fn exchange(&mut self, message: &[u8]) -> io::Result<RawDocument<'_>> {
-        self.stream.write_all(message)?;
+        let mut stream = Encrypted { stream: &self.stream, session: self.session.as_ref() };
+        stream.write_all(message)?;
         let mut head = [0; Header::BYTES];
-        self.stream.read_exact(&mut head)?;
+        stream.read_exact(&mut head)?;
         let header = Header::parse(&head).map_err(|_| malformed("the reply has no header"))?;
         self.frame.clear();
         self.frame.extend_from_slice(&head);
         self.frame.resize(header.length, 0);
-        self.stream.read_exact(&mut self.frame[Header::BYTES..])?;
+        stream.read_exact(&mut self.frame[Header::BYTES..])?;
         let asked = message.get(4..8).and_then(|id| id.try_into().ok()).map(i32::from_le_bytes);
         if asked != Some(header.response_to) {
             return Err(malformed("a reply to another question"));
@@ -124,6 +156,42 @@ impl Client {
             Ok((_, Message::Msg(message))) => Ok(message.body),
             _ => Err(malformed("the reply is no OP_MSG")),
         }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(session) = &self.session {
+            session.close(&self.stream);
+        }
+    }
+}
+
+/// A connection's bytes, encrypted or not.
+struct Encrypted<'c> {
+    stream: &'c TcpStream,
+    session: Option<&'c Session>,
+}
+
+impl Read for Encrypted<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self.session {
+            None => self.stream.read(out),
+            Some(session) => session.read(self.stream, out),
+        }
+    }
+}
+
+impl Write for Encrypted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.session {
+            None => self.stream.write(bytes),
+            Some(session) => session.write(self.stream, bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

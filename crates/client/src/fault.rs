@@ -10,6 +10,8 @@ use crate::whole;
 pub enum Fault {
     /// The connection broke: whether the command took effect is unknown.
     Lost(io::Error),
+    /// The connection would not be safe: certificates or their files are not as they must be. Nothing was sent.
+    Insecure(String),
     /// The server answered with an error.
     Refused(Box<Failure>),
 }
@@ -72,7 +74,7 @@ impl Fault {
 
     pub fn failure(&self) -> Option<&Failure> {
         match self {
-            Fault::Lost(_) => None,
+            Fault::Lost(_) | Fault::Insecure(_) => None,
             Fault::Refused(failure) => Some(failure),
         }
     }
@@ -91,6 +93,7 @@ impl Fault {
         const UNKNOWN: [i32; 7] = [91, 11600, 11602, 64, 189, 10107, 13435];
         match self {
             Fault::Lost(_) => true,
+            Fault::Insecure(_) => false,
             Fault::Refused(failure) => {
                 UNKNOWN.contains(&failure.code) || self.has_label("UnknownTransactionCommitResult")
             }
@@ -102,6 +105,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Lost(error) => write!(f, "connection lost: {error}"),
+            Fault::Insecure(why) => write!(f, "no safe connection: {why}"),
             Fault::Refused(failure) => failure.fmt(f),
         }
     }

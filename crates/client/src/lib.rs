@@ -20,12 +20,15 @@
 mod client;
 mod cursor;
 mod fault;
+mod login;
 pub mod shell;
 mod uri;
 
 pub use client::{Client, message};
 pub use cursor::Cursor;
 pub use fault::{Failure, Fault, check_reply};
+pub use kilim_tls::ClientTlsOptions;
+pub use login::{Login, LoginBy};
 pub use uri::{Uri, UriError};
 
 use kilim_bson::RawValue;

@@ -1,18 +1,21 @@
 //! Connection strings: `mongodb://host:port/database?options`.
 //!
-//! What cannot be kept is refused by name: credentials, TLS, several hosts, `mongodb+srv`. Options that ask
+//! What cannot be kept is refused by name: several hosts, `mongodb+srv`, an encrypted key. Options that ask
 //! for nothing that one plain connection could do otherwise (`retryWrites`, pool sizes) are let through,
 //! because people paste the string that their application uses.
 
 use std::fmt;
 use std::str::FromStr;
 
+use kilim_tls::ClientTlsOptions;
+
+use crate::login::{Login, LoginBy};
+
 const PORT: u16 = 27017;
 
 /// Options that change nothing here.
-const HARMLESS: [&str; 17] = [
+const HARMLESS: [&str; 16] = [
     "appname",
-    "authsource",
     "connecttimeoutms",
     "directconnection",
     "heartbeatfrequencyms",
@@ -36,6 +39,10 @@ pub struct Uri {
     pub host: String,
     pub port: u16,
     pub database: Option<String>,
+    /// The user, if it names one.
+    pub login: Option<Login>,
+    /// How the connection is encrypted, if it is.
+    pub tls: Option<ClientTlsOptions>,
 }
 
 impl Uri {
@@ -96,22 +103,54 @@ impl FromStr for Uri {
         };
         let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-        if hosts.contains('@') {
-            return refuse("credentials are not supported yet: leave out the part before the '@'");
-        }
+        let (user, hosts) = match hosts.rsplit_once('@') {
+            Some((user, hosts)) => (Some(user), hosts),
+            None => (None, hosts),
+        };
         if hosts.contains(',') {
             return refuse("several hosts are not supported: name one");
         }
         if hosts.to_ascii_lowercase().contains("%2f") {
             return refuse("Unix sockets are not supported: name a host and a port");
         }
-        check_options(options)?;
+        let Options { source, mechanism, tls } = Options::parse(options)?;
         let (host, port) = parse_host(hosts)?;
         let database = decode(database)?;
         if database.contains(['/', '\\', '.', ' ', '"', '$', '\0']) {
             return refuse(format!("'{database}' is no name of a database"));
         }
-        Ok(Uri { host, port, database: (!database.is_empty()).then_some(database) })
+        let database = (!database.is_empty()).then_some(database);
+        let by = mechanism.unwrap_or_default();
+        let user = match user {
+            None => None,
+            Some(user) => {
+                let (user, password) = user.split_once(':').unwrap_or((user, ""));
+                let (user, password) = (decode(user)?, decode(password)?);
+                if user.is_empty() {
+                    return refuse("the user before the '@' has no name");
+                }
+                Some((user, password))
+            }
+        };
+        let login = match (user, by) {
+            (user, LoginBy::Certificate) => {
+                if tls.as_ref().is_none_or(|tls| tls.certificate.is_none()) {
+                    return refuse(
+                        "MONGODB-X509 needs the client's certificate: tls=true&tlsCertificateKeyFile=FILE",
+                    );
+                }
+                let (user, _) = user.unwrap_or_default();
+                let source = "$external".to_owned();
+                Some(Login { user, password: String::new(), source, by })
+            }
+            (None, _) => None,
+            (Some((user, password)), by) => {
+                // As drivers have it: the database that is connected to, else `admin`.
+                let source = source.or_else(|| database.clone()).unwrap_or_else(|| "admin".to_owned());
+                Some(Login { user, password, source, by })
+            }
+        };
+        Ok(Uri { host, port, database, login, tls })
     }
 }
 
@@ -140,20 +179,70 @@ fn parse_host(text: &str) -> Result<(String, u16), UriError> {
     Ok((decode(host)?, port))
 }
 
-fn check_options(options: &str) -> Result<(), UriError> {
-    for option in options.split('&').filter(|option| !option.is_empty()) {
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        let lower = name.to_ascii_lowercase();
-        match &*lower {
-            "tls" | "ssl" if value == "true" => {
-                return refuse("TLS is not supported yet: leave out tls=true");
+/// What the options say.
+#[derive(Default)]
+struct Options {
+    source: Option<String>,
+    mechanism: Option<LoginBy>,
+    tls: Option<ClientTlsOptions>,
+}
+
+impl Options {
+    fn parse(text: &str) -> Result<Options, UriError> {
+        let mut options = Options::default();
+        let (mut encrypted, mut tls) = (None, ClientTlsOptions::default());
+        for option in text.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let lower = name.to_ascii_lowercase();
+            match &*lower {
+                "tls" | "ssl" => {
+                    let asked = truth(name, value)?;
+                    if encrypted.is_some_and(|before| before != asked) {
+                        return refuse("tls and ssl are the same option, and say different things");
+                    }
+                    encrypted = Some(asked);
+                }
+                "tlscafile" => tls.authorities = Some(decode(value)?.into()),
+                "tlscertificatekeyfile" => tls.certificate = Some(decode(value)?.into()),
+                "tlsallowinvalidcertificates" => tls.any_certificate |= truth(name, value)?,
+                "tlsallowinvalidhostnames" => tls.any_host |= truth(name, value)?,
+                "tlsinsecure" => tls.any_certificate |= truth(name, value)?,
+                "tlscertificatekeyfilepassword" => {
+                    return refuse(
+                        "an encrypted key is not supported: `openssl pkey -in FILE -out NEW` decrypts it",
+                    );
+                }
+                "authsource" => options.source = Some(decode(value)?),
+                "authmechanism" => match LoginBy::find(value) {
+                    Some(known) => options.mechanism = Some(known),
+                    None => {
+                        return refuse(format!(
+                            "the mechanism '{value}' is not supported: SCRAM-SHA-256, SCRAM-SHA-1 and MONGODB-X509 are"
+                        ));
+                    }
+                },
+                _ if HARMLESS.contains(&&*lower) => {}
+                _ => return refuse(format!("the option '{name}' is not supported: leave it out")),
             }
-            "tls" | "ssl" => {}
-            _ if HARMLESS.contains(&&*lower) => {}
-            _ => return refuse(format!("the option '{name}' is not supported: leave it out")),
         }
+        // As drivers have it: whoever says how to encrypt wants to.
+        let named = tls != ClientTlsOptions::default();
+        match encrypted {
+            Some(false) if named => return refuse("tls=false, and other options say how to encrypt"),
+            Some(true) => options.tls = Some(tls),
+            None if named => options.tls = Some(tls),
+            _ => {}
+        }
+        Ok(options)
     }
-    Ok(())
+}
+
+fn truth(name: &str, value: &str) -> Result<bool, UriError> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        other => refuse(format!("{name} is true or false, not '{other}'")),
+    }
 }
 
 /// Undoes `%41`.
@@ -196,14 +285,54 @@ mod tests {
     }
 
     #[test]
+    fn a_user_is_of_the_database_that_is_named_for_it() {
+        for (text, source) in [
+            ("mongodb://ann:p%40ss@h", "admin"),
+            ("mongodb://ann:p%40ss@h/shop", "shop"),
+            ("mongodb://ann:p%40ss@h/shop?authSource=people", "people"),
+        ] {
+            let uri: Uri = text.parse().unwrap();
+            assert!(!format!("{uri} {uri:?}").contains("p@ss"), "{text}");
+            let login = uri.login.unwrap();
+            assert_eq!((&*login.user, &*login.password, &*login.source), ("ann", "p@ss", source), "{text}");
+        }
+    }
+
+    #[test]
+    fn how_to_encrypt_is_said_by_options() {
+        let tls = |text: &str| text.parse::<Uri>().unwrap().tls;
+        let none = ClientTlsOptions::default;
+        assert_eq!(tls("mongodb://h/?tls=false"), None);
+        assert_eq!(tls("mongodb://h/?ssl=true"), Some(none()));
+        let files = ClientTlsOptions {
+            authorities: Some("/etc/ca.pem".into()),
+            certificate: Some("a b.pem".into()),
+            any_host: true,
+            ..none()
+        };
+        let text = "mongodb://h/?tlsCAFile=%2Fetc%2Fca.pem&tlsCertificateKeyFile=a%20b.pem&tlsAllowInvalidHostnames=true";
+        assert_eq!(tls(text), Some(files));
+        let insecure = ClientTlsOptions { any_certificate: true, ..none() };
+        assert_eq!(tls("mongodb://h/?tls=true&tlsInsecure=true"), Some(insecure));
+        let text = "mongodb://h/shop?tlsCertificateKeyFile=ann.pem&authMechanism=MONGODB-X509";
+        let login = text.parse::<Uri>().unwrap().login.unwrap();
+        assert_eq!((&*login.user, &*login.source, login.by), ("", "$external", LoginBy::Certificate));
+    }
+
+    #[test]
     fn what_cannot_be_kept_is_refused_by_name() {
         for (text, part) in [
             ("mongodb+srv://cluster.example.org", "mongodb+srv"),
             ("http://localhost", "scheme"),
-            ("mongodb://ann:secret@localhost", "credentials"),
+            ("mongodb://:secret@localhost", "no name"),
+            ("mongodb://ann:secret@localhost/?authMechanism=GSSAPI", "mechanism"),
             ("mongodb://a,b", "several hosts"),
             ("mongodb://%2Ftmp%2Fmongodb.sock", "Unix"),
-            ("mongodb://localhost/?tls=true", "TLS"),
+            ("mongodb://localhost/?tls=yes", "true or false"),
+            ("mongodb://localhost/?tls=true&ssl=false", "different"),
+            ("mongodb://localhost/?tls=false&tlsCAFile=ca.pem", "tls=false"),
+            ("mongodb://localhost/?tlsCertificateKeyFilePassword=secret", "encrypted key"),
+            ("mongodb://localhost/?tls=true&authMechanism=MONGODB-X509", "certificate"),
             ("mongodb://localhost/?compressors=zstd", "compressors"),
             ("mongodb://localhost:0", "port"),
             ("mongodb://localhost:x", "port"),

@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -118,7 +119,7 @@ impl Sum {
     /// Reads a file to its end.
     pub fn of_file(path: &Path) -> Result<Sum> {
         let unreadable = || format!("cannot read {}", path.display());
-        let mut file = File::open(path).with_context(unreadable)?;
+        let mut file = open_file(path).with_context(unreadable)?;
         let (mut sum, mut buffer) = (Sum { bytes: 0, crc32c: 0 }, vec![0; BUFFER_BYTES]);
         loop {
             match file.read(&mut buffer) {
@@ -131,9 +132,19 @@ impl Sum {
     }
 }
 
+/// Opens a file of a dump. Anything else is refused: a pipe would have the restore wait for whoever writes to it.
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
+    // Opening a pipe would wait for its writer.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
+    }
+}
+
 /// Opens a file, whether it is compressed or not.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let file = open_file(path).with_context(|| format!("cannot read {}", path.display()))?;
     let file = BufReader::with_capacity(BUFFER_BYTES, file);
     match path.to_string_lossy().ends_with(GZIP) {
         true => Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(file)))),

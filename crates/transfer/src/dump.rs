@@ -16,7 +16,7 @@ use kilim_client::{Client, whole};
 
 use crate::archive::{Out, file_name, folder_name};
 use crate::manifest::{Listed, Manifest};
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, is_meant, is_of_buckets, is_of_users};
 use crate::place::Place;
 use crate::{Unfinished, Watch};
 
@@ -24,6 +24,8 @@ use crate::{Unfinished, Watch};
 const SNAPSHOT_UNAVAILABLE: i32 = 246;
 /// How the names of collections begin that are the server's own.
 const SYSTEM: &str = "system.";
+/// What mongod answers to those who may not.
+const UNAUTHORIZED: i32 = 13;
 
 #[derive(Debug, Clone)]
 pub struct Dump {
@@ -70,7 +72,7 @@ struct Batch {
 impl Dump {
     pub fn run(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<Dumped> {
         let place = Place::prepare(&self.folder, self.replace, &self.unfinished)?;
-        let mut sources = self.sources(client)?;
+        let mut sources = self.sources(client, watch)?;
         match (&self.database, &self.collection) {
             (Some(database), Some(collection)) if sources.is_empty() => {
                 bail!("there is no collection {database}.{collection}")
@@ -102,7 +104,7 @@ impl Dump {
         })
     }
 
-    fn sources(&self, client: &mut Client) -> Result<Vec<Source>> {
+    fn sources(&self, client: &mut Client, watch: &mut dyn Watch) -> Result<Vec<Source>> {
         let databases = match &self.database {
             Some(database) => vec![database.clone()],
             None => database_names(client)?,
@@ -112,17 +114,24 @@ impl Dump {
             folder_name(&database)?;
             for entry in client.all(&database, doc! {"listCollections": 1})? {
                 let name = entry.get("name").and_then(RawValue::as_str).unwrap_or_default().to_owned();
-                let asked = self.collection.as_ref().is_none_or(|asked| *asked == name);
-                if !asked || name.starts_with(SYSTEM) {
+                let asked = self.collection.as_ref().is_none_or(|asked| is_meant(&name, asked));
+                let of_users = is_of_users(&database, &name);
+                let of_buckets = is_of_buckets(&name);
+                if !asked || (name.starts_with(SYSTEM) && !of_users && !of_buckets) {
+                    continue;
+                }
+                if of_users && !may_read(client, &database, &name)? {
+                    watch.warn(&format!("{database}.{name} is left out: this user may not read it"));
                     continue;
                 }
                 file_name(&name)?;
                 let is_view = entry.get("type").and_then(RawValue::as_str) == Some("view");
-                let indexes = match is_view {
+                let is_time_series = entry.get("type").and_then(RawValue::as_str) == Some("timeseries");
+                let indexes = match is_view || of_buckets {
                     true => Vec::new(),
                     false => client.all(&database, doc! {"listIndexes": &*name})?,
                 };
-                let total = match is_view {
+                let total = match is_view || is_time_series {
                     true => 0,
                     false => whole(client.run(&database, doc! {"count": &*name})?.get("n")).unwrap_or(0),
                 };
@@ -152,7 +161,7 @@ impl Dump {
         let mut session_id = Document::new();
         session_id.push("id", session.get("id").context("the server gave no session")?);
         let (mut time, mut later) = (None, Vec::new());
-        for source in sources.iter_mut().filter(|source| !source.metadata.is_view) {
+        for source in sources.iter_mut().filter(|source| source.holds_documents()) {
             let mut find =
                 doc! {"find": &*source.collection, "noCursorTimeout": true, "lsid": session_id.clone()};
             if let Some(query) = &self.query {
@@ -200,15 +209,18 @@ impl Dump {
         let file = file_name(&source.collection)?;
         let shown = format!("{}.{}", source.database, source.collection);
         let unwritable = || format!("cannot write {shown}");
-        let (mut metadata, name) = Out::create(&folder, &format!("{file}.metadata.json"), self.gzip)?;
-        source.metadata.write(&source.collection, &mut metadata).with_context(unwritable)?;
-        let sum = metadata.finish().with_context(unwritable)?;
         let mut listed = Listed {
             database: source.database.clone(),
             collection: source.collection.clone(),
             documents: 0,
-            files: vec![(format!("{database}/{name}"), sum)],
+            files: Vec::new(),
         };
+        if !is_of_buckets(&source.collection) {
+            let (mut metadata, name) = Out::create(&folder, &format!("{file}.metadata.json"), self.gzip)?;
+            source.metadata.write(&source.collection, &mut metadata).with_context(unwritable)?;
+            let sum = metadata.finish().with_context(unwritable)?;
+            listed.files.push((format!("{database}/{name}"), sum));
+        }
         let Some(mut batch) = source.cursor.take() else { return Ok(listed) };
         let (mut data, name) = Out::create(&folder, &format!("{file}.bson"), self.gzip)?;
         loop {
@@ -230,6 +242,12 @@ impl Dump {
 }
 
 impl Source {
+    /// A view shows those of others, a time-series collection those of its buckets.
+    fn holds_documents(&self) -> bool {
+        let is_shown = self.metadata.is_time_series && !is_of_buckets(&self.collection);
+        !self.metadata.is_view && !is_shown
+    }
+
     fn is_capped(&self) -> bool {
         matches!(self.metadata.options.get("capped"), Some(RawValue::Bool(true)))
     }
@@ -247,6 +265,15 @@ impl Batch {
         let cursor = self.reply.get("cursor").and_then(RawValue::as_document);
         let batch = cursor.and_then(|cursor| cursor.get(self.name)?.as_array());
         batch.into_iter().flat_map(|batch| batch.iter().filter_map(RawValue::as_document))
+    }
+}
+
+/// Whether somebody who may dump the rest may read users and roles, too.
+fn may_read(client: &mut Client, database: &str, name: &str) -> Result<bool> {
+    match client.run(database, doc! {"find": name, "limit": 1, "projection": {"_id": 1}}) {
+        Ok(_) => Ok(true),
+        Err(fault) if fault.code() == Some(UNAUTHORIZED) => Ok(false),
+        Err(fault) => Err(fault.into()),
     }
 }
 

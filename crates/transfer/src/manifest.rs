@@ -56,7 +56,7 @@ impl Manifest {
     /// The manifest of a dump. None for a dump that never had one; a dump that never was finished is an error.
     pub fn read(folder: &Path) -> Result<Option<Manifest>> {
         let path = folder.join(MANIFEST);
-        let text = match fs::read_to_string(&path) {
+        let text = match archive::open_file(&path).and_then(io::read_to_string) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if folder.join(UNFINISHED).exists() {

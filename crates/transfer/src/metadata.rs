@@ -10,11 +10,30 @@ use kilim_bson::{
 
 use crate::archive;
 
+/// Whether a collection holds the server's users or roles. Of the server's own collections these alone are dumped.
+pub(crate) fn is_of_users(database: &str, collection: &str) -> bool {
+    database == "admin" && matches!(collection, "system.users" | "system.roles")
+}
+
+/// The collection that holds the buckets of a time-series collection. As mongodump does it, its documents are dumped under
+/// its own name, and all that is said of it is what is said of the time-series collection.
+const BUCKETS: &str = "system.buckets.";
+
+pub(crate) fn is_of_buckets(collection: &str) -> bool {
+    collection.starts_with(BUCKETS)
+}
+
+/// Whether a collection is meant by this name: it, or its buckets.
+pub(crate) fn is_meant(collection: &str, name: &str) -> bool {
+    collection.strip_prefix(BUCKETS).unwrap_or(collection) == name
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Metadata {
     pub options: Document,
     pub indexes: Vec<Document>,
     pub is_view: bool,
+    pub is_time_series: bool,
     /// Where a file says it: its own name may be shortened.
     pub collection: Option<String>,
 }
@@ -27,6 +46,7 @@ impl Metadata {
             options: options.map(RawDocument::to_document).unwrap_or_default(),
             indexes,
             is_view: entry.get("type").and_then(RawValue::as_str) == Some("view"),
+            is_time_series: options.is_some_and(|options| options.get("timeseries").is_some()),
             collection: None,
         }
     }
@@ -37,7 +57,11 @@ impl Metadata {
             "options": self.options.clone(),
             "indexes": indexes,
             "collectionName": collection,
-            "type": if self.is_view { "view" } else { "collection" },
+            "type": match (self.is_view, self.is_time_series) {
+                (true, _) => "view",
+                (_, true) => "timeseries",
+                _ => "collection",
+            },
         };
         out.write_all(to_extended_json(document.as_raw(), JsonFormat::Canonical).as_bytes())?;
         Ok(())

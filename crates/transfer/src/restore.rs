@@ -21,8 +21,8 @@ use kilim_client::{Client, Fault};
 use crate::Watch;
 use crate::archive::{self, Entry};
 use crate::manifest::{Listed, Manifest};
-use crate::metadata::Metadata;
-use crate::sink::{Refused, Sink, Write};
+use crate::metadata::{Metadata, is_meant, is_of_buckets, is_of_users};
+use crate::sink::{Refused, Sink, Update, Write};
 
 /// Where databases keep their declarations.
 const PATTERNS: &str = "kilim.patterns";
@@ -70,7 +70,7 @@ impl Restore {
             if let Some(collection) = &metadata.collection {
                 entry.collection.clone_from(collection);
             }
-            if self.collection.as_ref().is_none_or(|asked| *asked == entry.collection) {
+            if self.collection.as_ref().is_none_or(|asked| is_meant(&entry.collection, asked)) {
                 read.push((entry, metadata));
             }
         }
@@ -80,7 +80,9 @@ impl Restore {
                 self.folder.display()
             );
         }
-        read.sort_by_key(|(entry, metadata)| (entry.collection == PATTERNS, metadata.is_view));
+        read.sort_by_key(|(entry, metadata)| {
+            (entry.collection == PATTERNS, metadata.is_view, is_of_buckets(&entry.collection))
+        });
         for (entry, metadata) in &read {
             self.restore(client, entry, metadata, &mut restored, watch)?;
         }
@@ -97,6 +99,17 @@ impl Restore {
     ) -> Result<()> {
         let Entry { database, collection, .. } = entry;
         let shown = format!("{database}.{collection}");
+        if is_of_users(database, collection) {
+            return self.restore_users(client, entry, restored, watch);
+        }
+        // Says how old the documents of users are, to a mongod.
+        if database == "admin" && collection == "system.version" {
+            return Ok(());
+        }
+        // What their time-series collection is told was told before.
+        if is_of_buckets(collection) {
+            return self.restore_buckets(client, entry, restored, watch);
+        }
         if self.drop {
             match client.run(database, doc! {"drop": &**collection}) {
                 Err(fault) if fault.code() != Some(NAMESPACE_NOT_FOUND) => {
@@ -118,7 +131,7 @@ impl Restore {
         }
         restored.collections += 1;
         if let Some(data) = &entry.data {
-            let (written, refused) = insert_file(client, database, collection, data, watch)?;
+            let (written, refused) = insert_file(client, database, collection, data, Write::Insert, watch)?;
             restored.documents += written;
             restored.refused.append(refused);
         }
@@ -130,6 +143,47 @@ impl Restore {
         if !wanted.is_empty() {
             watch.moved(&format!("{shown}: indexes"), 0, wanted.len() as u64);
             self.make_indexes(client, entry, &wanted, restored)?;
+        }
+        Ok(())
+    }
+
+    /// The measurements of a time-series collection, which is there by now.
+    fn restore_buckets(
+        &self,
+        client: &mut Client,
+        entry: &Entry,
+        restored: &mut Restored,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let Entry { database, collection, data, .. } = entry;
+        if let Some(data) = data {
+            let (written, refused) = insert_file(client, database, collection, data, Write::Insert, watch)?;
+            restored.documents += written;
+            restored.refused.append(refused);
+        }
+        Ok(())
+    }
+
+    /// Users and roles: one that is there stays, or with `drop` gets what the dump says. Those of others stay in any case,
+    /// or a restore would lock somebody out.
+    fn restore_users(
+        &self,
+        client: &mut Client,
+        entry: &Entry,
+        restored: &mut Restored,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let Entry { database, collection, .. } = entry;
+        restored.collections += 1;
+        if let Some(data) = &entry.data {
+            let by = ["_id".to_owned()];
+            let write = match self.drop {
+                true => Write::Update { fields: &by, how: Update::Replace },
+                false => Write::Insert,
+            };
+            let (written, refused) = insert_file(client, database, collection, data, write, watch)?;
+            restored.documents += written;
+            restored.refused.append(refused);
         }
         Ok(())
     }
@@ -205,12 +259,13 @@ fn insert_file(
     database: &str,
     collection: &str,
     path: &Path,
+    write: Write<'_>,
     watch: &mut dyn Watch,
 ) -> Result<(u64, Refused)> {
     let shown = format!("{database}.{collection}");
     let total = fs::metadata(path).map_or(0, |file| file.len());
     let mut file = archive::open(path)?;
-    let mut sink = Sink::new(client, database, collection, Write::Insert, false).past_validators();
+    let mut sink = Sink::new(client, database, collection, write, false).past_validators();
     let mut done = 0;
     while let Some(document) =
         next_document(&mut file).with_context(|| format!("{} is damaged", path.display()))?

@@ -15,7 +15,7 @@ mod refusal;
 
 pub use header::{Header, Opcode};
 pub use op_compressed::{Compressor, compress, decompress, unpacked_bytes};
-pub use op_msg::{Flags, OpMsg, Sequence, write_op_msg};
+pub use op_msg::{Flags, OpMsg, Sequence, write_op_msg, write_op_msg_head};
 pub use op_query::{OpQuery, OpReply, ReplyFlags, write_op_query, write_op_reply};
 pub use refusal::Refusal;
 

@@ -195,3 +195,21 @@ pub fn write_op_msg(
         finish_frame(out, start, 0);
     }
 }
+
+/// Appends to `out` what comes before the body of a message that has nothing else, and gives what comes behind it: the
+/// checksum, if [`Flags::CHECKSUM_PRESENT`] asks for one. So a large body need not be copied.
+pub fn write_op_msg_head(
+    out: &mut Vec<u8>,
+    request_id: i32,
+    response_to: i32,
+    flags: Flags,
+    body: RawDocument<'_>,
+) -> Option<[u8; CHECKSUM_BYTES]> {
+    let start = Header::begin_frame(out, request_id, response_to, Opcode::Msg);
+    out.extend_from_slice(&flags.0.to_le_bytes());
+    out.push(KIND_BODY);
+    let has_checksum = flags.contains(Flags::CHECKSUM_PRESENT);
+    finish_frame(out, start, body.as_bytes().len() + if has_checksum { CHECKSUM_BYTES } else { 0 });
+    let checksum = || crc32c::crc32c_append(crc32c::crc32c(&out[start..]), body.as_bytes());
+    has_checksum.then(|| checksum().to_le_bytes())
+}

@@ -87,6 +87,13 @@ impl Default for Md5 {
 }
 
 impl Md5 {
+    /// The digest of bytes that lie together.
+    pub fn of(bytes: &[u8]) -> [u8; 16] {
+        let mut digest = Md5::new();
+        digest.update(bytes);
+        digest.finish()
+    }
+
     pub fn new() -> Md5 {
         let state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
         Md5 { state, block: [0; BLOCK], length: 0 }

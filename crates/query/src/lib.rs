@@ -11,5 +11,9 @@ pub mod projection;
 pub mod sort;
 pub mod stage;
 pub mod text;
+pub mod time_series;
 pub mod update;
 pub mod validator;
+pub mod window;
+
+pub use path::is_dbref_name;

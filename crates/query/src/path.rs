@@ -125,6 +125,11 @@ impl<F> Walk<'_, F> {
     }
 }
 
+/// Whether this is a field of a DBRef, the one kind of name that may begin with a dollar anywhere in a path.
+pub fn is_dbref_name(name: &str) -> bool {
+    matches!(name, "$id" | "$ref" | "$db")
+}
+
 /// Refuses a path that projections and sorts cannot use.
 pub(crate) fn check_field_path(path: &str) -> Result<()> {
     if path.is_empty() {
@@ -141,7 +146,7 @@ pub(crate) fn check_field_path(path: &str) -> Result<()> {
             // mongod's sentence goes on with the byte, which ends it.
             return Err(Error::location(16411, "FieldPath field names may not contain '"));
         }
-        if name.starts_with('$') {
+        if name.starts_with('$') && !is_dbref_name(name) {
             return Err(Error::location(
                 16410,
                 "FieldPath field names may not start with '$'. Consider using $getField or $setField.",

@@ -7,7 +7,7 @@
 //! Invariant: keys compare by their bytes as documents compare by the sort.
 
 use kilim_bson::{
-    Array, Collator, Component, KeyDecoder, KeyEncoder, Path, RawArray, RawDocument, RawValue, Value,
+    Array, Collator, Component, KeyDecoder, KeyEncoder, Path, RawArray, RawDocument, RawValue, Value, Writer,
     encode_value_with,
 };
 use kilim_collation::{Collation, collator};
@@ -15,6 +15,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use crate::expression::Scope;
 use crate::filter::number::{self, display, display_document};
+use crate::interrupt;
 use crate::path::check_field_path;
 
 /// Index keys have no more fields than this, and a sort must fit an index.
@@ -30,17 +31,39 @@ pub struct Sort {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortPart {
+    /// For a score a name that no field has.
     pub path: Path,
     pub descending: bool,
+    /// By how well documents match a `$text`, the best first.
+    pub is_text_score: bool,
+}
+
+impl SortPart {
+    /// As explain shows it.
+    pub fn append_to(&self, out: &mut Writer) {
+        let direction = if self.descending { -1 } else { 1 };
+        match self.is_text_score {
+            false => out.append(self.path.as_str(), RawValue::Int32(direction)),
+            true => {
+                out.open_document(self.path.as_str());
+                out.append("$meta", RawValue::String("textScore"));
+                out.close();
+            }
+        }
+    }
 }
 
 impl Sort {
     /// A sort by the collation of a scope.
     pub fn parse_in(spec: RawDocument<'_>, scope: &Scope<'_>) -> Result<Sort> {
-        Ok(Sort { collation: scope.collation().clone(), ..Sort::parse(spec)? })
+        Ok(Sort { collation: scope.collation().clone(), ..Sort::parse_with(spec, scope.has_text_score())? })
     }
 
     pub fn parse(spec: RawDocument<'_>) -> Result<Sort> {
+        Sort::parse_with(spec, false)
+    }
+
+    fn parse_with(spec: RawDocument<'_>, text_score: bool) -> Result<Sort> {
         if let Some(direction) = spec.get("$natural") {
             if spec.iter().nth(1).is_some() {
                 return Err(Error::user(
@@ -50,12 +73,23 @@ impl Sort {
             }
             let descending = direction.is_number() && number::to_f64(direction) < 0.0;
             return Ok(Sort {
-                parts: vec![SortPart { path: Path::parse("$natural"), descending }],
+                parts: vec![SortPart { path: Path::parse("$natural"), descending, is_text_score: false }],
                 natural: true,
                 collation: None,
             });
         }
-        let parts = spec.iter().map(|(name, value)| parse_part(name, value)).collect::<Result<Vec<_>>>()?;
+        let mut parts: Vec<SortPart> = Vec::new();
+        for (name, value) in spec.iter() {
+            let scores = parts.iter().filter(|part| part.is_text_score).count();
+            parts.push(match value {
+                RawValue::Document(document) if text_score && is_text_score(document) => SortPart {
+                    path: Path::parse(&format!("$computed{scores}")),
+                    descending: true,
+                    is_text_score: true,
+                },
+                value => parse_part(name, value)?,
+            });
+        }
         if parts.len() > PARTS_MAX {
             return Err(Error::location(13103, "too many compound keys"));
         }
@@ -86,8 +120,28 @@ impl Sort {
         self.parts.is_empty()
     }
 
+    /// Whether documents are sorted by how well they match a `$text`.
+    pub fn wants_text_score(&self) -> bool {
+        self.parts.iter().any(|part| part.is_text_score)
+    }
+
+    /// Whether that is all they are sorted by, so that the documents need not be looked at.
+    pub fn is_by_text_score_alone(&self) -> bool {
+        matches!(&self.parts[..], [part] if part.is_text_score)
+    }
+
     /// Appends the document's key: comparing such keys as bytes is comparing documents.
     pub fn key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
+        self.key_with_score(document, None, out)
+    }
+
+    /// Appends the key of a document with the score of a `$text`.
+    pub fn key_with_score(
+        &self,
+        document: RawDocument<'_>,
+        score: Option<f64>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let start = out.len();
         // As mongod has it, what sorts by `_id` alone takes it for what it is, an array too.
         if let [part] = &self.parts[..]
@@ -98,11 +152,15 @@ impl Sort {
             return Ok(());
         }
         for part in &self.parts {
-            match scalar_at(document, part.path.components()) {
+            let value = match part.is_text_score {
+                true => Some(score_value(score)),
+                false => scalar_at(document, part.path.components()),
+            };
+            match value {
                 Some(value) => encode_value_with(out, value, part.descending, self.collator()),
                 None => {
                     out.truncate(start);
-                    return self.key_through_arrays(document, out);
+                    return self.key_through_arrays(document, score, out);
                 }
             }
         }
@@ -113,6 +171,9 @@ impl Sort {
     pub fn leading_key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> bool {
         // Of two fields only one can lead through an array, so nothing can be wrong with the other.
         let [first, _] = &self.parts[..] else { return false };
+        if self.wants_text_score() {
+            return false;
+        }
         match scalar_at(document, first.path.components()) {
             Some(value) => {
                 encode_value_with(out, value, first.descending, self.collator());
@@ -127,7 +188,7 @@ impl Sort {
     pub fn values_of(&self, document: RawDocument<'_>) -> Result<Array> {
         let mut smallest =
             Smallest { sort: self, key: None, candidate: Vec::new(), values: Some(Array::new()) };
-        smallest.expand(document, self.columns())?;
+        smallest.expand(document, self.columns(None))?;
         let values = smallest.values.unwrap_or_default();
         match self.collator() {
             None => Ok(values),
@@ -135,14 +196,22 @@ impl Sort {
         }
     }
 
-    fn columns<'a>(&self) -> Vec<Column<'a, '_>> {
-        let column = |part| Column { rest: part, value: RawValue::Null, addressed: None };
-        self.parts.iter().map(|part| column(part.path.components())).collect()
+    fn columns<'a>(&self, score: Option<f64>) -> Vec<Column<'a, '_>> {
+        let columns = self.parts.iter().map(|part| match part.is_text_score {
+            true => Column { rest: &[], value: score_value(score), addressed: None },
+            false => Column { rest: part.path.components(), value: RawValue::Null, addressed: None },
+        });
+        columns.collect()
     }
 
-    fn key_through_arrays(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> Result<()> {
+    fn key_through_arrays(
+        &self,
+        document: RawDocument<'_>,
+        score: Option<f64>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let mut smallest = Smallest { sort: self, key: None, candidate: Vec::new(), values: None };
-        smallest.expand(document, self.columns())?;
+        smallest.expand(document, self.columns(score))?;
         out.extend_from_slice(&smallest.key.unwrap_or_default());
         Ok(())
     }
@@ -184,7 +253,16 @@ fn parse_part(name: &str, value: RawValue<'_>) -> Result<SortPart> {
         }
     };
     check_field_path(name)?;
-    Ok(SortPart { path: Path::parse(name), descending })
+    Ok(SortPart { path: Path::parse(name), descending, is_text_score: false })
+}
+
+/// A score as a value; a document may come without one where `$text` is one of several alternatives.
+fn score_value<'a>(score: Option<f64>) -> RawValue<'a> {
+    score.map_or(RawValue::Null, RawValue::Double)
+}
+
+fn is_text_score(document: RawDocument<'_>) -> bool {
+    document.iter().count() == 1 && matches!(document.get("$meta"), Some(RawValue::String("textScore")))
 }
 
 fn refuse_meta(document: RawDocument<'_>) -> Error {
@@ -317,6 +395,7 @@ impl<'s> Smallest<'s> {
         through: &[bool],
         expandable: bool,
     ) -> Result<()> {
+        interrupt::tick()?;
         let mut columns = columns.to_vec();
         for (column, _) in
             columns.iter_mut().zip(through).filter(|(column, through)| **through && column.rest.is_empty())

@@ -29,7 +29,7 @@ pub fn document(document: RawDocument<'_>) -> String {
 }
 
 /// A value alone: `[ 1, "x" ]`.
-pub(crate) fn value(value: RawValue<'_>) -> String {
+pub fn value(value: RawValue<'_>) -> String {
     let mut text = String::new();
     write_value(&mut text, value);
     text

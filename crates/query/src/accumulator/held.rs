@@ -31,7 +31,7 @@ pub(super) fn keep_extreme(
 }
 
 /// Bytes that a value owns beside its place.
-pub(super) fn payload(value: RawValue<'_>) -> usize {
+pub(crate) fn payload(value: RawValue<'_>) -> usize {
     match value {
         RawValue::String(text) | RawValue::Symbol(text) | RawValue::JavaScript(text) => text.len(),
         RawValue::Document(document) => document.as_bytes().len(),

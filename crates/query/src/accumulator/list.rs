@@ -32,6 +32,13 @@ impl List {
     pub fn finish(self) -> Array {
         Array::from_document(self.writer.finish())
     }
+
+    /// A copy of the array as it is now.
+    pub(super) fn copied(&mut self) -> Array {
+        let written = std::mem::replace(&mut self.writer, Writer::new()).finish();
+        self.writer = Writer::resume(written.clone());
+        Array::from_document(written)
+    }
 }
 
 impl Default for List {
@@ -77,6 +84,10 @@ impl Set {
 
     pub fn finish(self) -> Array {
         self.values.finish()
+    }
+
+    pub(super) fn copied(&mut self) -> Array {
+        self.values.copied()
     }
 }
 
@@ -132,7 +143,7 @@ impl Window {
         self.bytes
     }
 
-    pub(super) fn finish(self) -> Array {
+    pub(super) fn to_array(&self) -> Array {
         let mut array = ArrayBuilder::new();
         self.values.iter().for_each(|value| array.push(value.as_raw()));
         array.finish()

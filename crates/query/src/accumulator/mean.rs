@@ -34,7 +34,13 @@ impl Mean {
         } else if self.sum.is_decimal() {
             RawValue::Decimal128(self.sum.to_decimal().divide(Decimal128::from(self.count)))
         } else {
-            RawValue::Double(self.sum.binary().to_f64() / self.count as f64)
+            // A sum of whole numbers is exact, also where large ones cancel each other.
+            let sum = match self.sum.total() {
+                Number::Int(sum) => f64::from(sum),
+                Number::Long(sum) => sum as f64,
+                _ => self.sum.binary().to_f64(),
+            };
+            RawValue::Double(sum / self.count as f64)
         }
     }
 

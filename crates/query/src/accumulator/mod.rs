@@ -33,6 +33,7 @@ pub use crate::expression::{DoubleDouble, Number, Summation};
 pub use best::Best;
 pub(crate) use best::{Order, extremes};
 pub use deviation::Deviation;
+pub(crate) use held::payload;
 pub use list::{List, Set};
 pub use mean::Mean;
 pub use merged::Merged;
@@ -120,7 +121,7 @@ impl Accumulator {
         Accumulator { kind, input, n: None, order: None, percentiles: Arc::new([]), collation: None }
     }
 
-    fn collator(&self) -> Option<&dyn Collator> {
+    pub(crate) fn collator(&self) -> Option<&dyn Collator> {
         collator(&self.collation)
     }
 
@@ -164,6 +165,11 @@ impl Accumulator {
         if let Some(order) = &self.order {
             order.dependencies(needed);
         }
+    }
+
+    /// Which percentiles are wanted; none of a median.
+    pub(crate) fn percentiles(&self) -> Option<&[f64]> {
+        (self.kind == Kind::Percentile).then_some(&*self.percentiles)
     }
 
     /// Whether it sorts documents, so that its input alone does not do.

@@ -19,7 +19,7 @@ impl Accumulator {
         if field.contains('.') {
             return Err(Error::location(40235, format!("The field name '{field}' cannot contain '.'")));
         }
-        if field.starts_with('$') {
+        if field.starts_with('$') && value.as_document().is_some() {
             return Err(Error::location(
                 40236,
                 format!("The field name '{field}' cannot be an operator name"),
@@ -35,13 +35,15 @@ impl Accumulator {
         if let RawValue::Array(_) = operand {
             return Err(Error::location(40237, format!("The {name} accumulator is a unary operator")));
         }
-        match table::find(name) {
-            Some(definition) => {
-                let accumulator = Accumulator::parse_operand(definition.form, operand, scope)?;
-                Ok(Accumulator { collation: scope.collation().clone(), ..accumulator })
-            }
-            None => Err(Error::location(15952, format!("unknown group operator '{name}'"))),
-        }
+        Accumulator::parse_named(name, operand, scope)
+    }
+
+    /// Reads the operand of an accumulator of that name.
+    pub(crate) fn parse_named(name: &str, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<Accumulator> {
+        let definition = table::find(name)
+            .ok_or_else(|| Error::location(15952, format!("unknown group operator '{name}'")))?;
+        let accumulator = Accumulator::parse_operand(definition.form, operand, scope)?;
+        Ok(Accumulator { collation: scope.collation().clone(), ..accumulator })
     }
 
     fn parse_operand(form: Form, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<Accumulator> {

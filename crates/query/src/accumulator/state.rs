@@ -34,19 +34,21 @@ pub enum State {
 impl Accumulator {
     /// The state of a group that has seen nothing. Its id is what `n` may depend on.
     pub fn begin(&self, id: RawValue<'_>, bindings: &Bindings) -> Result<State> {
-        let n = || match &self.n {
-            Some(n) => {
-                let root = id.as_document().unwrap_or(RawDocument::empty());
-                evaluate_n(n, &Env::new(root, bindings))
-            }
-            None => Ok(1),
-        };
+        let n = || self.n_of(id.as_document().unwrap_or(RawDocument::empty()), bindings);
         Ok(match self.kind {
             Kind::FirstN | Kind::LastN => State::Window(Box::new(Window::new(n()?))),
             Kind::MinN | Kind::Top | Kind::TopN => State::Best(Box::new(Best::new(n()?, End::Low))),
             Kind::MaxN | Kind::Bottom | Kind::BottomN => State::Best(Box::new(Best::new(n()?, End::High))),
             kind => State::empty(kind),
         })
+    }
+
+    /// How many values are kept, as an expression over the group's id says.
+    pub(crate) fn n_of(&self, id: RawDocument<'_>, bindings: &Bindings) -> Result<u64> {
+        match &self.n {
+            Some(n) => evaluate_n(n, &Env::new(id, bindings)),
+            None => Ok(1),
+        }
     }
 
     /// Takes a document in; how many bytes the state grew.
@@ -192,16 +194,34 @@ impl Accumulator {
             State::Held(value) => value.unwrap_or(Value::Null),
             State::List(list) => Value::Array(list.finish()),
             State::Set(set) => Value::Array(set.finish()),
-            State::Window(window) => Value::Array(window.finish()),
+            State::Window(window) => Value::Array(window.to_array()),
             State::Best(best) => self.finish_best(&best),
             State::Merged(merged) => Value::Document(merged.to_document()),
-            State::Digest(mut digest) => {
-                let mut percentile = |p| digest.percentile(p).map_or(Value::Null, Value::Double);
-                match self.kind {
-                    Kind::Median => percentile(0.5),
-                    _ => Value::Array(self.percentiles.iter().map(|p| percentile(*p)).collect()),
-                }
-            }
+            State::Digest(mut digest) => self.percentiles_of(&mut digest),
+        }
+    }
+
+    /// The value of what was taken in so far. More can be taken in afterwards.
+    pub fn peek(&self, state: &mut State) -> Value {
+        match state {
+            State::Sum(sum) => self.finish(State::Sum(*sum)),
+            State::Mean(mean) => self.finish(State::Mean(*mean)),
+            State::Deviation(deviation) => self.finish(State::Deviation(*deviation)),
+            State::Held(value) => value.clone().unwrap_or(Value::Null),
+            State::List(list) => Value::Array(list.copied()),
+            State::Set(set) => Value::Array(set.copied()),
+            State::Window(window) => Value::Array(window.to_array()),
+            State::Best(best) => self.finish_best(best),
+            State::Merged(merged) => Value::Document(merged.to_document()),
+            State::Digest(digest) => self.percentiles_of(digest),
+        }
+    }
+
+    fn percentiles_of(&self, digest: &mut Digest) -> Value {
+        let mut percentile = |p| digest.percentile(p).map_or(Value::Null, Value::Double);
+        match self.kind {
+            Kind::Median => percentile(0.5),
+            _ => Value::Array(self.percentiles.iter().map(|p| percentile(*p)).collect()),
         }
     }
 

@@ -17,7 +17,7 @@ impl State {
             State::Held(Some(value)) => Value::Array(array![value]),
             State::List(list) => Value::Array(list.finish()),
             State::Set(set) => Value::Array(set.finish()),
-            State::Window(window) => Value::Array(window.finish()),
+            State::Window(window) => Value::Array(window.to_array()),
             State::Best(best) => {
                 let mut entries = ArrayBuilder::new();
                 for (key, value) in best.entries() {

@@ -13,6 +13,13 @@ use crate::interrupt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot(pub(super) u32);
 
+impl Slot {
+    /// The variable of that number, where nothing else is bound.
+    pub(crate) fn numbered(number: usize) -> Slot {
+        Slot(number as u32)
+    }
+}
+
 /// One bound variable. Frames form a list on the stack, the innermost first.
 pub struct Frame<'a> {
     slot: Slot,
@@ -67,13 +74,15 @@ pub struct Env<'a> {
     pub record: Option<i64>,
     /// The key of the index by which it was found.
     pub key: Option<RawDocument<'a>>,
+    /// How well the document matches a `$text`.
+    pub score: Option<f64>,
     frame: Option<&'a Frame<'a>>,
     bindings: &'a Bindings,
 }
 
 impl<'a> Env<'a> {
     pub fn new(root: RawDocument<'a>, bindings: &'a Bindings) -> Env<'a> {
-        Env { root, record: None, key: None, frame: None, bindings }
+        Env { root, record: None, key: None, score: None, frame: None, bindings }
     }
 
     /// A variable within this environment; [`Env::with`] shows it to expressions.

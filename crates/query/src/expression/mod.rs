@@ -9,7 +9,7 @@
 //! Invariant: evaluation depends on nothing but the [`Env`], and a folded tree gives what the unfolded one gives.
 
 mod accumulate;
-mod arithmetic;
+pub(crate) mod arithmetic;
 mod array;
 mod binding;
 mod bitwise;
@@ -18,7 +18,7 @@ mod call;
 mod comparison;
 mod conditional;
 mod conversion;
-mod date;
+pub mod date;
 mod dependencies;
 mod env;
 mod evaluate;

@@ -90,6 +90,8 @@ pub struct Scope<'s> {
     depth: u32,
     /// How many variables pipelines have bound around.
     bindings: usize,
+    /// Documents come with the score of a `$text`.
+    text_score: bool,
 }
 
 /// A variable of a scope; [`Scope::with`] makes it known.
@@ -106,7 +108,7 @@ enum Meaning<'s> {
 
 impl<'s> Scope<'s> {
     pub fn new(variables: &'s Variables) -> Scope<'s> {
-        Scope { variables, entry: None, depth: 0, bindings: 0 }
+        Scope { variables, entry: None, depth: 0, bindings: 0, text_score: false }
     }
 
     /// A variable to be bound by an expression, and its slot.
@@ -149,12 +151,22 @@ impl<'s> Scope<'s> {
             entry: Some(entry),
             depth: self.depth + slots,
             bindings: self.bindings + bindings,
+            text_score: self.text_score,
         }
     }
 
     /// How many variables pipelines have bound around: the number of the next.
     pub fn bindings(&self) -> usize {
         self.bindings
+    }
+
+    /// The scope of documents that a `$text` found, or did not.
+    pub fn with_text_score(self, text_score: bool) -> Scope<'s> {
+        Scope { text_score, ..self }
+    }
+
+    pub fn has_text_score(&self) -> bool {
+        self.text_score
     }
 
     /// The constants that the whole command knows.
@@ -185,7 +197,11 @@ impl<'s> Scope<'s> {
             Some(Meaning::Base(base)) => {
                 Expression::Variable(Variable { name: "CURRENT".into(), base: *base, path: Some(path) })
             }
-            _ => Expression::Field(path),
+            Some(Meaning::Constant(value)) => constant(Some(value), Some(path.as_str()))?,
+            None => match self.variables.get("CURRENT") {
+                Some(value) => constant(value, Some(path.as_str()))?,
+                None => Expression::Field(path),
+            },
         })
     }
 
@@ -202,7 +218,8 @@ impl<'s> Scope<'s> {
             None => match name {
                 "ROOT" => Base::Root,
                 "CURRENT" => match path {
-                    None => Base::Root,
+                    None if self.variables.get(name).is_none() => Base::Root,
+                    None => return constant(self.variables.get(name).flatten(), None),
                     Some(path) => {
                         rest_of_path(path)?;
                         return self.field(path);

@@ -8,6 +8,9 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::number;
 
+/// The subtype of binary data whose bytes begin with their length.
+const OLD_BINARY: u8 = 2;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BitTestKind {
     AllSet,
@@ -82,9 +85,15 @@ impl BitTest {
 
     pub fn matches(&self, value: RawValue<'_>) -> bool {
         match value {
-            RawValue::Binary { bytes, .. } => {
-                let set =
-                    |&at: &u32| bytes.get(at as usize / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 1);
+            RawValue::Binary { subtype, bytes } => {
+                let length = (bytes.len() as u32).to_le_bytes();
+                // The oldest kind of binary data begins with its length, and positions count from there.
+                let prefix: &[u8] = if subtype == OLD_BINARY { &length } else { &[] };
+                let byte = |at: usize| match at.checked_sub(prefix.len()) {
+                    Some(at) => bytes.get(at).copied(),
+                    None => Some(prefix[at]),
+                };
+                let set = |&at: &u32| byte(at as usize / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 1);
                 match self.kind {
                     BitTestKind::AllSet => self.positions.iter().all(set),
                     BitTestKind::AllClear => !self.positions.iter().any(set),

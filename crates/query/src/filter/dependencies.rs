@@ -20,7 +20,7 @@ impl Filter {
                     false => needed.field(&names.join(".")),
                 }
             }
-            Filter::JsonSchema(_) => needed.whole_document = true,
+            Filter::Text(_) | Filter::JsonSchema(_) => needed.whole_document = true,
             Filter::Expr(expression) => expression.dependencies(needed),
         }
     }

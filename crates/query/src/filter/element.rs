@@ -4,7 +4,7 @@ use kilim_bson::{Path, RawValue, compare_with};
 use kilim_collation::Collation;
 use kilim_error::Result;
 
-use super::parse::{Place, first_name, is_field_operator, parse_field};
+use super::parse::{FilterPlace, first_name, is_field_operator, parse_field};
 use super::{Filter, Operand};
 
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ impl ElementFilter {
             }
             RawValue::Document(_) | RawValue::Regex { .. } => {
                 let mut predicates = Vec::new();
-                parse_field(Path::parse(""), condition, Place::elements(collation), &mut predicates)?;
+                parse_field(Path::parse(""), condition, FilterPlace::elements(collation), &mut predicates)?;
                 Ok(ElementFilter::Operators(Filter::And(predicates).simplified()))
             }
             other => Ok(ElementFilter::Equal(Operand::new(other.to_value(), collation))),

@@ -51,6 +51,7 @@ impl Filter {
             Filter::JsonSchema(schema) => {
                 [("$jsonSchema", Value::Document(schema.written().clone()))].into_iter().collect()
             }
+            Filter::Text(query) => query.to_document(),
             Filter::Expr(expression) => [("$expr", expression.to_value())].into_iter().collect(),
         }
     }
@@ -110,6 +111,8 @@ fn write_operators(writer: &mut Writer, predicate: &Predicate) {
             let positions = bits.positions().iter().map(|&position| Value::Int32(position as i32));
             array(writer, bits.kind().operator(), positions.collect());
         }
+        Predicate::Geo(geo) => writer.append_elements(geo.written().as_raw().elements()),
+        Predicate::Near(near) => writer.append_elements(near.written().as_raw().elements()),
         Predicate::ElemMatchObject(filter) => document(writer, "$elemMatch", filter.written_document()),
         Predicate::ElemMatchValue(list) => {
             writer.open_document("$elemMatch");

@@ -62,7 +62,9 @@ impl Filter {
             Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
                 children.iter().try_for_each(Filter::check_folded)
             }
-            Filter::True | Filter::False | Filter::Field { .. } | Filter::JsonSchema(_) => Ok(()),
+            Filter::True | Filter::False | Filter::Field { .. } | Filter::JsonSchema(_) | Filter::Text(_) => {
+                Ok(())
+            }
         }
     }
 
@@ -73,7 +75,9 @@ impl Filter {
             Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
                 children.iter().any(|child| child.uses_bindings_from(first))
             }
-            Filter::True | Filter::False | Filter::Field { .. } | Filter::JsonSchema(_) => false,
+            Filter::True | Filter::False | Filter::Field { .. } | Filter::JsonSchema(_) | Filter::Text(_) => {
+                false
+            }
         }
     }
 

@@ -84,10 +84,11 @@ impl Filter {
 
     /// The array index that the positional `$` of a projection stands for: that of the last child, as
     /// written, that matched through an array.
-    pub(crate) fn written_position(&self, document: RawDocument<'_>) -> Option<usize> {
+    pub(crate) fn written_position(&self, document: RawDocument<'_>) -> Result<Option<usize>> {
         let mut findings = Findings::default();
         self.test(Subject::Document(document), &mut findings);
-        findings.position
+        interrupt::settled()?;
+        Ok(findings.position)
     }
 
     fn test(&self, subject: Subject<'_>, findings: &mut Findings) -> bool {
@@ -111,6 +112,14 @@ impl Filter {
             Filter::Field { path, predicate } => predicate.test_path(subject, path.components(), findings),
             Filter::JsonSchema(schema) => match subject {
                 Subject::Document(document) => schema.matches(document),
+                // Nowhere does the language allow it.
+                Subject::Element(_) => false,
+            },
+            Filter::Text(query) => match subject {
+                Subject::Document(document) => query.matches(document).unwrap_or_else(|error| {
+                    findings.error.get_or_insert(error);
+                    false
+                }),
                 // Nowhere does the language allow it.
                 Subject::Element(_) => false,
             },
@@ -140,7 +149,7 @@ impl Predicate {
                 return !findings.apart(|findings| inner.test_path(subject, path, findings));
             }
             Predicate::All(list) => return list.iter().all(|one| one.test_path(subject, path, findings)),
-            Predicate::Expr(..) => return true,
+            Predicate::Expr(..) | Predicate::Near(_) => return true,
             Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => Leaf::Whole,
             _ => Leaf::Elements,
         };
@@ -168,6 +177,8 @@ impl Predicate {
         match self {
             Predicate::Regex(regex) if regex.backtracks() => 64,
             Predicate::Regex(_) => 4,
+            // About as long as a polygon of some vertices takes.
+            Predicate::Geo(_) => 32,
             _ => 1,
         }
     }
@@ -178,7 +189,7 @@ impl Predicate {
             Predicate::Compare(comparison, operand) => {
                 comparison.test(operand.as_raw(), value, operand.collator())
             }
-            Predicate::Expr(..) => true,
+            Predicate::Expr(..) | Predicate::Near(_) => true,
             Predicate::In(list) => list.contains(value),
             Predicate::Exists => value.is_some(),
             Predicate::Not(inner) => !inner.test_one(value, &mut None),
@@ -186,6 +197,7 @@ impl Predicate {
             Predicate::Regex(regex) => value.is_some_and(|value| regex.matches(value)),
             Predicate::Type(types) => value.is_some_and(|value| types.contains(value.element_type())),
             Predicate::Bits(bits) => value.is_some_and(|value| bits.matches(value)),
+            Predicate::Geo(geo) => value.is_some_and(|value| geo.matches(value)),
             Predicate::Mod { divisor, remainder } => {
                 // The divisor is not zero; -1 would overflow on the smallest integer.
                 value

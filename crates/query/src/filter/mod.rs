@@ -11,9 +11,11 @@ mod dependencies;
 mod element;
 mod explain;
 mod expr;
+pub(crate) mod geo;
 mod in_list;
 mod json_schema;
 mod matching;
+pub(crate) mod near;
 mod normal;
 pub(crate) mod number;
 mod operand;
@@ -22,21 +24,28 @@ mod regex;
 mod regex_syntax;
 #[cfg(test)]
 mod tests;
+mod text;
 mod type_set;
 
 use std::sync::Arc;
 
 use kilim_bson::Path;
+use kilim_error::{Error, ErrorCode, Result};
 
 use crate::expression::Expression;
 
 pub use bits::{BitTest, BitTestKind};
 pub use element::ElementFilter;
+pub use geo::{GeoPredicate, GeoRelation, complaint as geo_complaint};
 pub use in_list::InList;
 pub use json_schema::JsonSchema;
+pub use near::{DistanceUnit, Near};
 pub use operand::{Operand, holds_text};
+pub use parse::{FIELD_OPERATORS, TOP_LEVEL_OPERATORS};
 pub use regex::Regex;
 pub(crate) use regex::{GaveUp, Groups, invalid_flag};
+pub(crate) use text::names_text;
+pub use text::{TextMatcher, TextQuery};
 pub use type_set::TypeSet;
 
 /// A parsed filter.
@@ -58,6 +67,8 @@ pub enum Filter {
     Expr(Arc<Expression>),
     /// `$jsonSchema`: the document as a whole looks as a schema says.
     JsonSchema(Arc<JsonSchema>),
+    /// `$text`: words in the texts of the collection's text index.
+    Text(Arc<TextQuery>),
 }
 
 /// What a path's value must satisfy.
@@ -82,6 +93,10 @@ pub enum Predicate {
     /// `$elemMatch` with operators: some element satisfies all.
     ElemMatchValue(Vec<Predicate>),
     Bits(BitTest),
+    /// `$geoWithin`, `$geoIntersects`.
+    Geo(GeoPredicate),
+    /// `$near`: see [`Near`]. Of a document it is true.
+    Near(Box<Near>),
     /// `$not`, `$ne`, `$nin`: the path as a whole does not satisfy it.
     Not(Box<Predicate>),
     /// Several at once. Occurs within `ElemMatchValue` only; elsewhere it is a [`Filter::And`].
@@ -101,6 +116,19 @@ impl Filter {
     /// What satisfies all of them.
     pub fn all_of(filters: Vec<Filter>) -> Filter {
         Filter::And(filters).simplified()
+    }
+
+    /// Refuses `$expr`, which tells no position in an array, beside a positional projection.
+    pub fn check_for_position(&self) -> Result<()> {
+        match self {
+            Filter::And(filters) | Filter::Or(filters) | Filter::Nor(filters) => {
+                filters.iter().try_for_each(Filter::check_for_position)
+            }
+            Filter::Expr(_) | Filter::Field { predicate: Predicate::Expr(..), .. } => {
+                Err(Error::user(ErrorCode::QueryFeatureNotAllowed, "$expr is not allowed in this context"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether every document matches.

@@ -14,7 +14,7 @@ use super::{BitTestKind, Comparison, Filter, InList, Predicate, Regex};
 impl Filter {
     pub(crate) fn simplified(self) -> Filter {
         match self {
-            Filter::True | Filter::False | Filter::Expr(_) | Filter::JsonSchema(_) => self,
+            Filter::True | Filter::False | Filter::Expr(_) | Filter::JsonSchema(_) | Filter::Text(_) => self,
             Filter::And(children) => simplified_and(children),
             Filter::Or(children) => simplified_or(children),
             Filter::Nor(children) => simplified_nor(children),
@@ -26,9 +26,9 @@ impl Filter {
     }
 
     /// Puts children in the order in which mongod evaluates and prints them.
-    pub(crate) fn sort(&mut self) {
+    pub fn sort(&mut self) {
         match self {
-            Filter::True | Filter::False | Filter::Expr(_) | Filter::JsonSchema(_) => {}
+            Filter::True | Filter::False | Filter::Expr(_) | Filter::JsonSchema(_) | Filter::Text(_) => {}
             Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
                 children.iter_mut().for_each(Filter::sort);
                 children.sort_by(order);
@@ -230,11 +230,14 @@ impl Predicate {
             },
             Predicate::Not(_) => NOT,
             Predicate::Type(_) => 20,
-            Predicate::Expr(Comparison::Eq, _) => 23,
-            Predicate::Expr(Comparison::Gt, _) => 24,
-            Predicate::Expr(Comparison::Gte, _) => 25,
-            Predicate::Expr(Comparison::Lt, _) => 26,
-            Predicate::Expr(Comparison::Lte, _) => 27,
+            // MongoDB has them around what is always false, which no other conjunct survives.
+            Predicate::Geo(_) => 21,
+            Predicate::Near(_) => 22,
+            Predicate::Expr(Comparison::Eq, _) => 24,
+            Predicate::Expr(Comparison::Gt, _) => 25,
+            Predicate::Expr(Comparison::Gte, _) => 26,
+            Predicate::Expr(Comparison::Lt, _) => 27,
+            Predicate::Expr(Comparison::Lte, _) => 28,
         }
     }
 }
@@ -245,7 +248,8 @@ const NOT: u8 = 18;
 const NOR: u8 = 19;
 const ALWAYS_FALSE: u8 = 21;
 const EXPR: u8 = 22;
-const JSON_SCHEMA: u8 = 28;
+const TEXT: u8 = 23;
+const JSON_SCHEMA: u8 = 29;
 
 /// A node as the order sees it: rank, path (negations have none), children.
 pub(super) fn order(a: &Filter, b: &Filter) -> Ordering {
@@ -270,6 +274,7 @@ fn rank(filter: &Filter) -> u8 {
         Filter::Field { predicate, .. } => predicate.rank(),
         Filter::False => ALWAYS_FALSE,
         Filter::Expr(_) => EXPR,
+        Filter::Text(_) => TEXT,
         Filter::JsonSchema(_) => JSON_SCHEMA,
     }
 }

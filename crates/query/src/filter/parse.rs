@@ -6,11 +6,14 @@ use kilim_bson::{Path, RawArray, RawDocument, RawValue, STORED_DEPTH_MAX};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
+use super::near::is_near_operator;
 use super::number::{self, Coercion};
 use super::{
-    BitTest, BitTestKind, Comparison, Filter, InList, JsonSchema, Operand, Predicate, Regex, TypeSet,
+    BitTest, BitTestKind, Comparison, Filter, GeoPredicate, InList, JsonSchema, Near, Operand, Predicate,
+    Regex, TextQuery, TypeSet,
 };
 use crate::expression::{Scope, Variables};
+use crate::path::is_dbref_name;
 
 impl Filter {
     /// A filter that knows no variables.
@@ -20,25 +23,25 @@ impl Filter {
 
     /// A filter whose `$expr` may use the variables of a scope.
     pub fn parse_in(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
-        Ok(parse_document(filter, Place::query(scope))?.simplified())
+        parse_document(filter, FilterPlace::query(scope))?.simplified().check_near()
     }
 
     /// The filter of a pipeline's stage, which has no place for `$where` and `$near`.
     pub fn parse_for_stage(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
-        let place = Place { in_stage: true, ..Place::query(scope) };
+        let place = FilterPlace { in_stage: true, ..FilterPlace::query(scope) };
         Ok(parse_document(filter, place)?.simplified())
     }
 
     /// The filter of a collection's validator, which sees one document at a time.
     pub fn parse_for_validator(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
-        let place = Place { in_stage: true, validates: true, ..Place::query(scope) };
+        let place = FilterPlace { in_stage: true, validates: true, ..FilterPlace::query(scope) };
         Ok(parse_document(filter, place)?.simplified())
     }
 
     /// A filter from which an upsert takes fields: expressions say nothing of those.
     pub fn parse_for_upsert(filter: RawDocument<'_>, scope: &Scope<'_>) -> Result<Filter> {
-        let place = Place { upserts: true, ..Place::query(scope) };
-        Ok(parse_document(filter, place)?.simplified())
+        let place = FilterPlace { upserts: true, ..FilterPlace::query(scope) };
+        parse_document(filter, place)?.simplified().check_near()
     }
 
     /// A condition on the elements of an array, as `$pull` and array filters state it.
@@ -46,21 +49,19 @@ impl Filter {
         filter: RawDocument<'_>,
         collation: &Option<Collation>,
     ) -> Result<Filter> {
-        Ok(parse_document(filter, Place::elements(collation))?.simplified())
+        Ok(parse_document(filter, FilterPlace::elements(collation))?.simplified())
     }
 }
 
 /// Where a filter stands, which decides on the operators that concern more than a value.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'s> {
+pub(crate) struct FilterPlace<'s> {
     /// What variables mean in a query; none in an update or a projection.
     scope: Option<&'s Scope<'s>>,
     /// How texts compare.
     collation: &'s Option<Collation>,
     /// Not within `$elemMatch`.
     on_document: bool,
-    /// Not within `$elemMatch` or `$not`.
-    affirmed: bool,
     /// What matches nothing makes a new document.
     upserts: bool,
     /// Part of a pipeline.
@@ -69,38 +70,32 @@ pub(crate) struct Place<'s> {
     validates: bool,
 }
 
-impl<'s> Place<'s> {
+impl<'s> FilterPlace<'s> {
     /// On the elements of an array, in an update or a projection.
-    pub(crate) fn elements(collation: &'s Option<Collation>) -> Place<'s> {
-        Place {
+    pub(crate) fn elements(collation: &'s Option<Collation>) -> FilterPlace<'s> {
+        FilterPlace {
             scope: None,
             collation,
             on_document: true,
-            affirmed: true,
             upserts: false,
             in_stage: false,
             validates: false,
         }
     }
 
-    fn query(scope: &'s Scope<'s>) -> Place<'s> {
-        Place {
+    fn query(scope: &'s Scope<'s>) -> FilterPlace<'s> {
+        FilterPlace {
             scope: Some(scope),
             collation: scope.collation(),
             on_document: true,
-            affirmed: true,
             upserts: false,
             in_stage: false,
             validates: false,
         }
     }
 
-    fn within_elem_match(self) -> Place<'s> {
-        Place { on_document: false, affirmed: false, ..self }
-    }
-
-    fn within_not(self) -> Place<'s> {
-        Place { affirmed: false, ..self }
+    fn within_elem_match(self) -> FilterPlace<'s> {
+        FilterPlace { on_document: false, ..self }
     }
 
     /// Refuses operators on a whole document where mongod does, and those that are yet to come.
@@ -128,15 +123,15 @@ impl<'s> Place<'s> {
         self.scope.filter(|_| self.on_document).ok_or_else(|| self.refuse(name))
     }
 
-    /// The same for `$near` and its kin.
-    fn refuse_near(self, name: &str) -> Error {
-        match (self.scope.is_some(), self.affirmed) {
-            _ if self.scope.is_none() || self.in_stage => {
-                Error::location(5_626_500, "$geoNear, $near, and $nearSphere are not allowed in this context")
-            }
-            (_, false) => bad("geo $near must be top-level expr"),
-            (_, true) => unsupported(name),
+    /// `$near` and its kin, which only queries have.
+    fn near(self, operators: RawDocument<'_>) -> Result<Predicate> {
+        if self.scope.is_none() || self.in_stage {
+            return Err(Error::location(
+                5_626_500,
+                "$geoNear, $near, and $nearSphere are not allowed in this context",
+            ));
         }
+        Ok(Predicate::Near(Box::new(Near::parse(operators)?)))
     }
 }
 
@@ -148,7 +143,7 @@ fn unsupported(operator: &str) -> Error {
     Error::user(ErrorCode::NotImplemented, format!("the query operator {operator} is not supported yet"))
 }
 
-fn parse_document(filter: RawDocument<'_>, place: Place<'_>) -> Result<Filter> {
+fn parse_document(filter: RawDocument<'_>, place: FilterPlace<'_>) -> Result<Filter> {
     let mut children = Vec::with_capacity(1);
     for (name, value) in filter.iter() {
         match name.strip_prefix('$') {
@@ -170,7 +165,7 @@ fn parse_path(name: &str) -> Result<Path> {
 }
 
 /// Operators that take the place of a field name; none for a comment.
-fn parse_top_level(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<Option<Filter>> {
+fn parse_top_level(name: &str, value: RawValue<'_>, place: FilterPlace<'_>) -> Result<Option<Filter>> {
     Ok(Some(match name {
         "$and" => Filter::And(parse_list(name, value, place)?),
         "$or" => Filter::Or(parse_list(name, value, place)?),
@@ -190,6 +185,9 @@ fn parse_top_level(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<
                 .ok_or_else(|| Error::user(ErrorCode::TypeMismatch, "$jsonSchema must be an object"))?;
             Filter::JsonSchema(Arc::new(JsonSchema::parse(schema)?))
         }
+        "$text" if place.scope.is_some() && place.on_document && !place.validates => {
+            Filter::Text(Arc::new(TextQuery::parse(value)?))
+        }
         "$where" | "$text" | "$jsonSchema" => return Err(place.refuse(name)),
         "$not" => {
             return Err(bad(
@@ -205,58 +203,62 @@ fn parse_top_level(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<
     }))
 }
 
+/// The operators that [`parse_top_level`] knows.
+pub const TOP_LEVEL_OPERATORS: &[&str] = &[
+    "$and",
+    "$or",
+    "$nor",
+    "$comment",
+    "$alwaysTrue",
+    "$alwaysFalse",
+    "$expr",
+    "$where",
+    "$text",
+    "$jsonSchema",
+    "$sampleRate",
+];
+
+/// The operators on a field, other than `$not`.
+pub const FIELD_OPERATORS: &[&str] = &[
+    "$eq",
+    "$ne",
+    "$gt",
+    "$gte",
+    "$lt",
+    "$lte",
+    "$in",
+    "$nin",
+    "$exists",
+    "$type",
+    "$mod",
+    "$regex",
+    "$options",
+    "$size",
+    "$all",
+    "$elemMatch",
+    "$bitsAllSet",
+    "$bitsAllClear",
+    "$bitsAnySet",
+    "$bitsAnyClear",
+    "$near",
+    "$nearSphere",
+    "$geoNear",
+    "$geoWithin",
+    "$within",
+    "$geoIntersects",
+];
+
 /// Whether a name is one that [`parse_top_level`] knows, for which `$elemMatch` is a query.
 fn is_top_level_operator(name: &str) -> bool {
-    matches!(
-        name,
-        "$and"
-            | "$or"
-            | "$nor"
-            | "$comment"
-            | "$alwaysTrue"
-            | "$alwaysFalse"
-            | "$expr"
-            | "$where"
-            | "$text"
-            | "$jsonSchema"
-            | "$sampleRate"
-    )
+    TOP_LEVEL_OPERATORS.contains(&name)
 }
 
 /// Whether a name is an operator on a field, other than `$not`.
 pub(super) fn is_field_operator(name: &str) -> bool {
-    matches!(
-        name,
-        "$eq"
-            | "$ne"
-            | "$gt"
-            | "$gte"
-            | "$lt"
-            | "$lte"
-            | "$in"
-            | "$nin"
-            | "$exists"
-            | "$type"
-            | "$mod"
-            | "$regex"
-            | "$options"
-            | "$size"
-            | "$all"
-            | "$elemMatch"
-            | "$bitsAllSet"
-            | "$bitsAllClear"
-            | "$bitsAnySet"
-            | "$bitsAnyClear"
-            | "$near"
-            | "$nearSphere"
-            | "$geoNear"
-            | "$geoWithin"
-            | "$within"
-            | "$geoIntersects"
-    )
+    FIELD_OPERATORS.contains(&name)
 }
 
-fn parse_list(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<Vec<Filter>> {
+fn parse_list(name: &str, value: RawValue<'_>, place: FilterPlace<'_>) -> Result<Vec<Filter>> {
     let list = value.as_array().ok_or_else(|| bad(format!("{name} must be an array")))?;
     if list.is_empty() {
         return Err(bad("$and/$or/$nor must be a nonempty array"));
@@ -287,7 +289,7 @@ pub(crate) fn is_operator_document(document: RawDocument<'_>) -> bool {
 pub(crate) fn parse_field(
     path: Path,
     value: RawValue<'_>,
-    place: Place<'_>,
+    place: FilterPlace<'_>,
     filters: &mut Vec<Filter>,
 ) -> Result<()> {
     let predicate = match value {
@@ -307,7 +309,11 @@ pub(crate) fn parse_field(
     Ok(())
 }
 
-fn parse_operators(path: &Path, document: RawDocument<'_>, place: Place<'_>) -> Result<Vec<Predicate>> {
+fn parse_operators(path: &Path, document: RawDocument<'_>, place: FilterPlace<'_>) -> Result<Vec<Predicate>> {
+    // `$near` has its distances beside it.
+    if first_name(document).is_some_and(is_near_operator) {
+        return Ok(vec![place.near(document)?]);
+    }
     let mut predicates = Vec::new();
     for (name, value) in document.iter() {
         predicates.extend(parse_operator(path, document, name, value, place)?);
@@ -321,7 +327,7 @@ fn parse_operator(
     siblings: RawDocument<'_>,
     name: &str,
     value: RawValue<'_>,
-    place: Place<'_>,
+    place: FilterPlace<'_>,
 ) -> Result<Option<Predicate>> {
     let not = |predicate| Predicate::Not(Box::new(predicate));
     Ok(Some(match name {
@@ -338,7 +344,7 @@ fn parse_operator(
         }
         "$in" => Predicate::In(parse_in(name, value, place)?),
         "$nin" => not(Predicate::In(parse_in(name, value, place)?)),
-        "$not" => parse_not(path, value, place.within_not())?,
+        "$not" => parse_not(path, value, place)?,
         "$exists" => match is_true(value) {
             true => Predicate::Exists,
             false => not(Predicate::Exists),
@@ -363,8 +369,10 @@ fn parse_operator(
         "$bitsAllClear" => Predicate::Bits(BitTest::parse(BitTestKind::AllClear, path.as_str(), value)?),
         "$bitsAnySet" => Predicate::Bits(BitTest::parse(BitTestKind::AnySet, path.as_str(), value)?),
         "$bitsAnyClear" => Predicate::Bits(BitTest::parse(BitTestKind::AnyClear, path.as_str(), value)?),
-        "$near" | "$nearSphere" | "$geoNear" => return Err(place.refuse_near(name)),
-        "$geoWithin" | "$within" | "$geoIntersects" => return Err(unsupported(name)),
+        name if is_near_operator(name) => return place.near(siblings).map(Some),
+        "$geoWithin" | "$within" | "$geoIntersects" => {
+            Predicate::Geo(GeoPredicate::parse(name, value, siblings)?)
+        }
         "$where" => return Err(bad("$where cannot be applied to a field")),
         _ => return Err(bad(format!("unknown operator: {name}"))),
     }))
@@ -374,7 +382,7 @@ fn parse_comparison(
     path: &Path,
     comparison: Comparison,
     value: RawValue<'_>,
-    place: Place<'_>,
+    place: FilterPlace<'_>,
 ) -> Result<Predicate> {
     match value {
         RawValue::Undefined => Err(bad("cannot compare to undefined")),
@@ -385,7 +393,7 @@ fn parse_comparison(
     }
 }
 
-fn parse_in(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<InList> {
+fn parse_in(name: &str, value: RawValue<'_>, place: FilterPlace<'_>) -> Result<InList> {
     let list = value.as_array().ok_or_else(|| bad(format!("{name} needs an array")))?;
     let (mut values, mut regexes) = (Vec::new(), Vec::new());
     for item in list.iter() {
@@ -402,7 +410,7 @@ fn parse_in(name: &str, value: RawValue<'_>, place: Place<'_>) -> Result<InList>
     Ok(InList::new(values, regexes, place.collation))
 }
 
-fn parse_not(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Predicate> {
+fn parse_not(path: &Path, value: RawValue<'_>, place: FilterPlace<'_>) -> Result<Predicate> {
     let mut predicates = match value {
         RawValue::Regex { pattern, options } => vec![Predicate::Regex(Regex::new(pattern, options)?)],
         RawValue::Document(document) if document.is_empty() => return Err(bad("$not cannot be empty")),
@@ -481,7 +489,7 @@ fn parse_regex(siblings: RawDocument<'_>) -> Result<Regex> {
     Regex::new(pattern, options)
 }
 
-fn parse_all(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Predicate> {
+fn parse_all(path: &Path, value: RawValue<'_>, place: FilterPlace<'_>) -> Result<Predicate> {
     let list = value.as_array().ok_or_else(|| bad("$all needs an array"))?;
     let mut predicates = match list.get(0) {
         // Nothing contains all of nothing, by decree.
@@ -506,7 +514,7 @@ fn parse_all(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Predi
     })
 }
 
-fn parse_all_elem_match(path: &Path, list: RawArray<'_>, place: Place<'_>) -> Result<Vec<Predicate>> {
+fn parse_all_elem_match(path: &Path, list: RawArray<'_>, place: FilterPlace<'_>) -> Result<Vec<Predicate>> {
     list.iter()
         .map(|item| match item.as_document().and_then(|document| document.iter().next()) {
             Some(("$elemMatch", operand)) => parse_elem_match(path, operand, place),
@@ -519,10 +527,10 @@ pub(super) fn first_name(document: RawDocument<'_>) -> Option<&str> {
     document.iter().next().map(|(name, _)| name)
 }
 
-fn parse_elem_match(path: &Path, value: RawValue<'_>, place: Place<'_>) -> Result<Predicate> {
+fn parse_elem_match(path: &Path, value: RawValue<'_>, place: FilterPlace<'_>) -> Result<Predicate> {
     let document = value.as_document().ok_or_else(|| bad("$elemMatch needs an Object"))?;
     let first = first_name(document).unwrap_or_default();
-    let dbref = ["$ref", "$id", "$db"].iter().any(|name| document.get(name).is_some());
+    let dbref = document.iter().any(|(name, _)| is_dbref_name(name));
     let place = place.within_elem_match();
     if first.starts_with('$') && !dbref && !is_top_level_operator(first) {
         return Ok(Predicate::ElemMatchValue(parse_operators(path, document, place)?));

@@ -80,7 +80,7 @@ impl Regex {
     }
 
     /// Whether it is run by the engine that may take many steps on a short text.
-    pub(super) fn backtracks(&self) -> bool {
+    pub(crate) fn backtracks(&self) -> bool {
         matches!(self.engine, Engine::Backtracking(_))
     }
 
@@ -93,8 +93,9 @@ impl Regex {
     }
 
     pub fn is_match(&self, text: &str) -> bool {
-        // A search cannot be ended while it runs, so an operation that is to end begins none on a long text.
-        if text.len() >= BYTES_PER_TICK && !interrupt::goes_on(text.len() / BYTES_PER_TICK) {
+        // A search cannot be ended while it runs, so an operation that is to end begins none that may take long.
+        let passes = if self.backtracks() { usize::MAX } else { text.len() / BYTES_PER_TICK };
+        if passes > 0 && !interrupt::goes_on(passes) {
             return false;
         }
         match &self.engine {

@@ -28,6 +28,7 @@ pub(super) fn translate(pattern: &str, options: &str, wrapped: bool) -> Result<T
         out: String::with_capacity(pattern.len() + 16),
         modes: Modes { extended: options.contains('x'), multiline: options.contains('m') },
         open: Vec::new(),
+        width: Width::of_group(),
         captures: 0,
         unicode_classes: false,
         backtracking: false,
@@ -62,13 +63,73 @@ struct Reader {
     at: usize,
     out: String,
     modes: Modes,
-    /// The modes to return to when each open group closes.
-    open: Vec<Modes>,
+    open: Vec<Open>,
+    /// How much the innermost open group matches, so far.
+    width: Width,
     captures: u32,
     unicode_classes: bool,
     backtracking: bool,
     /// Whether a quantifier may follow.
     repeatable: bool,
+}
+
+/// An open group: what to return to when it closes.
+struct Open {
+    modes: Modes,
+    width: Width,
+    kind: Group,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Plain,
+    /// Looks ahead, and so is no part of the match.
+    Ahead,
+    /// Looks behind: PCRE goes back by a number of characters that it must know.
+    Behind,
+    /// Takes one of two alternatives.
+    Conditional,
+}
+
+/// How many characters a part of a pattern matches; `None` where that varies.
+type Characters = Option<usize>;
+
+/// The widths of a group's alternatives.
+struct Width {
+    /// Of those before the present one.
+    before: Vec<Characters>,
+    /// Of the present one up to its last item, and of that item.
+    present: (Characters, Characters),
+}
+
+impl Width {
+    fn of_group() -> Width {
+        Width { before: Vec::new(), present: (Some(0), Some(0)) }
+    }
+
+    fn add(&mut self, item: Characters) {
+        let (before, last) = self.present;
+        self.present = (sum(before, last), item);
+    }
+
+    /// The last item comes so many times.
+    fn repeat(&mut self, times: Option<usize>) {
+        self.present.1 = self.present.1.zip(times).map(|(once, times)| once.saturating_mul(times));
+    }
+
+    fn next_alternative(&mut self) {
+        self.before.push(sum(self.present.0, self.present.1));
+        self.present = (Some(0), Some(0));
+    }
+
+    fn alternatives(mut self) -> Vec<Characters> {
+        self.next_alternative();
+        self.before
+    }
+}
+
+fn sum(one: Characters, other: Characters) -> Characters {
+    one.zip(other).map(|(one, other)| one.saturating_add(other))
 }
 
 /// One member of a character class.
@@ -129,20 +190,25 @@ impl Reader {
             '[' => {
                 let class = self.class()?;
                 self.out.push_str(&class);
+                self.width.add(Some(1));
             }
             '(' => return self.group(),
-            ')' => {
-                self.modes = self.open.pop().ok_or("unmatched parentheses")?;
-                self.out.push(')');
-            }
+            ')' => self.close_group()?,
             '|' => {
                 self.out.push('|');
+                self.width.next_alternative();
                 self.repeatable = false;
                 return Ok(());
             }
-            '^' => self.out.push_str(if self.modes.multiline { "(?m:^)" } else { "^" }),
+            '^' => {
+                self.out.push_str(if self.modes.multiline { "(?m:^)" } else { "^" });
+                self.width.add(Some(0));
+            }
             '$' => self.end_of_line(),
-            '.' => self.out.push('.'),
+            '.' => {
+                self.out.push('.');
+                self.width.add(Some(1));
+            }
             '*' | '+' | '?' => return self.quantifier(&next.to_string()),
             '{' => match self.counted()? {
                 Some(text) => return self.quantifier(&text),
@@ -165,7 +231,29 @@ impl Reader {
         Ok(())
     }
 
+    fn close_group(&mut self) -> Result<(), Failure> {
+        let Open { modes, width, kind } = self.open.pop().ok_or("unmatched parentheses")?;
+        self.modes = modes;
+        let alternatives = std::mem::replace(&mut self.width, width).alternatives();
+        if kind == Group::Behind && alternatives.contains(&None) {
+            return Err("lookbehind assertion is not fixed length");
+        }
+        if kind == Group::Conditional && alternatives.len() > 2 {
+            return Err("conditional group contains more than two branches");
+        }
+        self.width.add(match kind {
+            Group::Ahead | Group::Behind => Some(0),
+            // Without a second alternative it matches nothing in its place.
+            Group::Conditional if alternatives.len() == 1 => alternatives[0].filter(|&width| width == 0),
+            _ if alternatives.iter().all(|width| *width == alternatives[0]) => alternatives[0],
+            _ => None,
+        });
+        self.out.push(')');
+        Ok(())
+    }
+
     fn literal(&mut self, one: char) {
+        self.width.add(Some(1));
         if one.is_ascii_alphanumeric() || !one.is_ascii() {
             self.out.push(one);
         } else {
@@ -197,6 +285,8 @@ impl Reader {
         if !self.repeatable {
             return Err("nothing to repeat");
         }
+        let times = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+        self.width.repeat(times.and_then(|times| times.parse().ok()));
         self.out.push_str(text);
         if self.take('?') {
             self.out.push('?');
@@ -249,25 +339,34 @@ impl Reader {
         }
         if !self.take('?') {
             self.captures += 1;
-            return self.open_group("(", before);
+            return self.open_group("(", before, Group::Plain);
         }
         if self.take('#') {
             return self.until(')').map(|_| ()).ok_or("missing ) after comment");
         }
-        for (ahead, look) in [("=", "(?="), ("!", "(?!"), ("<=", "(?<="), ("<!", "(?<!"), (">", "(?>")] {
+        for (ahead, look, kind) in [
+            ("=", "(?=", Group::Ahead),
+            ("!", "(?!", Group::Ahead),
+            ("<=", "(?<=", Group::Behind),
+            ("<!", "(?<!", Group::Behind),
+            (">", "(?>", Group::Plain),
+        ] {
             if self.take_text(ahead) {
                 self.backtracking = true;
-                return self.open_group(look, before);
+                return self.open_group(look, before, kind);
             }
         }
         if self.take(':') {
-            return self.open_group("(?:", before);
+            return self.open_group("(?:", before, Group::Plain);
+        }
+        if self.take('(') {
+            return self.conditional(before);
         }
         for (ahead, close) in [("P<", '>'), ("<", '>'), ("'", '\'')] {
             if self.take_text(ahead) {
                 let name = self.until(close).ok_or("syntax error in subpattern name (missing terminator)")?;
                 self.captures += 1;
-                return self.open_group(&format!("(?P<{name}>"), before);
+                return self.open_group(&format!("(?P<{name}>"), before, Group::Plain);
             }
         }
         if self.take_text("P=") {
@@ -278,9 +377,31 @@ impl Reader {
         self.inline_flags(before)
     }
 
-    fn open_group(&mut self, text: &str, before: Modes) -> Result<(), Failure> {
+    /// `(?(1)a|b)`, `(?(name)a|b)`: what is matched depends on whether a group has matched.
+    fn conditional(&mut self, before: Modes) -> Result<(), Failure> {
+        let condition = self.until(')').ok_or("missing )")?;
+        let name = condition.trim_matches(|one| matches!(one, '<' | '>' | '\''));
+        let is_number = !condition.is_empty() && condition.bytes().all(|byte| byte.is_ascii_digit());
+        let is_name = !name.is_empty() && name.chars().all(|one| one.is_alphanumeric() || one == '_');
+        self.backtracking = true;
+        match condition.as_str() {
+            _ if is_number => {
+                let number: u32 = condition.parse().unwrap_or(u32::MAX);
+                if number == 0 || number > self.captures {
+                    return Err("reference to non-existent subpattern");
+                }
+                self.open_group(&format!("(?({number})"), before, Group::Conditional)
+            }
+            "R" | "DEFINE" => Err("recursion and definitions are not supported"),
+            _ if is_name => self.open_group(&format!("(?(<{name}>)"), before, Group::Conditional),
+            _ => Err("a condition other than whether a group has matched is not supported"),
+        }
+    }
+
+    fn open_group(&mut self, text: &str, before: Modes, kind: Group) -> Result<(), Failure> {
         self.out.push_str(text);
-        self.open.push(before);
+        let width = std::mem::replace(&mut self.width, Width::of_group());
+        self.open.push(Open { modes: before, width, kind });
         self.repeatable = false;
         Ok(())
     }
@@ -298,7 +419,7 @@ impl Reader {
                     let dash = if off.is_empty() { "" } else { "-" };
                     let flags = format!("{on}{dash}{off}");
                     if end == ':' {
-                        return self.open_group(&format!("(?{flags}:"), before);
+                        return self.open_group(&format!("(?{flags}:"), before, Group::Plain);
                     }
                     if !flags.is_empty() {
                         self.out.push_str(&format!("(?{flags})"));
@@ -306,8 +427,8 @@ impl Reader {
                     self.repeatable = false;
                     return Ok(());
                 }
-                'R' | '&' | '(' | '|' | 'P' | '0'..='9' => {
-                    return Err("recursion, conditions and branch resets are not supported");
+                'R' | '&' | '|' | 'P' | '0'..='9' => {
+                    return Err("recursion and branch resets are not supported");
                 }
                 _ => return Err("unrecognized character after (? or (?-"),
             }
@@ -315,6 +436,7 @@ impl Reader {
     }
 
     fn back_reference(&mut self, text: &str) {
+        self.width.add(None);
         self.out.push_str(text);
         self.backtracking = true;
         self.repeatable = true;
@@ -369,6 +491,7 @@ impl Reader {
                 match self.shared_escape(next)? {
                     Member::Char(one) => self.literal(one),
                     Member::Set(set) => {
+                        self.width.add(Some(1));
                         self.out.push('[');
                         self.out.push_str(&set);
                         self.out.push(']');
@@ -379,6 +502,11 @@ impl Reader {
             }
         };
         self.out.push_str(simple);
+        self.width.add(match next {
+            'N' => Some(1),
+            'R' => None,
+            _ => Some(0),
+        });
         self.repeatable = true;
         Ok(())
     }

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use kilim_bson::{RawDocument, RawValue};
+use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_error::{Error, Result};
 
 use super::parse::descend;
 use super::{Branch, Kind, Node, Projection};
-use crate::expression::{Expression, Scope};
+use crate::expression::{Base, Env, Evaluated, Expression, Scope, Slot, Variable};
 use crate::path::check_field_path;
 use crate::text;
 
@@ -25,6 +25,46 @@ impl Projection {
         let mut root = Branch::default();
         fill(&mut root, specification, scope)?;
         Ok(Projection::new(Kind::Addition, root, false))
+    }
+}
+
+impl Projection {
+    /// Adds the values of variables, by the number of each path in the list. No path begins another.
+    pub(crate) fn of_variables<'p>(paths: impl Iterator<Item = &'p str>) -> Result<Projection> {
+        let mut root = Branch::default();
+        for (number, path) in paths.enumerate() {
+            let (above, last) = path.rsplit_once('.').unwrap_or(("", path));
+            let mut branch = &mut root;
+            for step in above.split('.').filter(|step| !step.is_empty()) {
+                branch = below(branch, step)?;
+            }
+            let base = Base::Slot(Slot::numbered(number));
+            let variable = Variable { name: "".into(), base, path: None };
+            branch.children.push((last.into(), Node::Computed(Box::new(Expression::Variable(variable)))));
+        }
+        Ok(Projection::new(Kind::Addition, root, false))
+    }
+
+    /// Adds one computed field.
+    pub(crate) fn adding(name: &str, expression: Expression) -> Projection {
+        let mut root = Branch::default();
+        root.children.push((name.into(), Node::Computed(Box::new(expression))));
+        Projection::new(Kind::Addition, root, false)
+    }
+
+    /// The document with the values of those variables in it; what has none is taken away.
+    pub fn with_values(&self, env: &Env<'_>, values: &[Evaluated<'_>]) -> Result<Document> {
+        self.with_frames(env, values, 0)
+    }
+
+    fn with_frames(&self, env: &Env<'_>, values: &[Evaluated<'_>], number: usize) -> Result<Document> {
+        match values.get(number) {
+            None => self.made_of(env),
+            Some(value) => {
+                let frame = env.frame(Slot::numbered(number), value.raw());
+                self.with_frames(&env.with(&frame), values, number + 1)
+            }
+        }
     }
 }
 

@@ -12,9 +12,9 @@ use super::{Branch, Kind, Node, Projection, Slice};
 impl Projection {
     /// Where the filter matched, for [`Projection::apply`]; nothing unless
     /// [`Projection::requires_position`].
-    pub fn position(&self, filter: &Filter, document: RawDocument<'_>) -> Option<usize> {
+    pub fn position(&self, filter: &Filter, document: RawDocument<'_>) -> Result<Option<usize>> {
         if !self.positional {
-            return None;
+            return Ok(None);
         }
         filter.written_position(document)
     }

@@ -150,6 +150,10 @@ impl Projection {
     }
 
     /// Whether it shows the key of the index by which documents were found.
+    pub fn wants_text_score(&self) -> bool {
+        self.root.any_computed(&Expression::wants_text_score)
+    }
+
     pub fn wants_index_key(&self) -> bool {
         self.root.any_computed(&Expression::wants_index_key)
     }

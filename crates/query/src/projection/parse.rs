@@ -7,8 +7,8 @@ use super::{Branch, Kind, Node, Projection, Slice};
 use crate::expression::{Expression, Scope, Variables, operators};
 use crate::filter::Filter;
 use crate::filter::number::{self, display, display_document};
-use crate::filter::parse::{Place, is_true, parse_field};
-use crate::path::check_field_path;
+use crate::filter::parse::{FilterPlace, is_true, parse_field};
+use crate::path::{check_field_path, is_dbref_name};
 
 impl Projection {
     /// A projection of find that knows no variables.
@@ -209,7 +209,7 @@ impl Parser<'_> {
             ));
         };
         check_field_path(name)?;
-        if operator.starts_with('$') && fields.next().is_none() {
+        if operator.starts_with('$') && !is_dbref_name(operator) && fields.next().is_none() {
             return match operator {
                 "$slice" if self.language == Language::Find => self.slice(name, value, operand, branch),
                 "$elemMatch" if self.language == Language::Find => {
@@ -254,7 +254,7 @@ impl Parser<'_> {
 
     /// Something known of the document beside its fields. It goes with inclusion and exclusion.
     fn metadata(&mut self, name: &str, operand: RawValue<'_>, branch: &mut Branch) -> Result<()> {
-        check_meta(operand)?;
+        check_meta(operand, self.scope)?;
         let expression = Expression::parse_call("$meta", operand, self.scope)?;
         self.meta = true;
         insert(branch, name, name, Node::Computed(Box::new(expression)))
@@ -311,7 +311,7 @@ impl Parser<'_> {
             return Err(Error::location(31275, "Cannot use $elemMatch projection on a nested field."));
         }
         self.elem_match = true;
-        let place = Place::elements(self.scope.collation());
+        let place = FilterPlace::elements(self.scope.collation());
         let mut predicates = Vec::new();
         parse_field(Path::parse(name), RawValue::Document(value), place, &mut predicates)?;
         let filter = Filter::And(predicates).simplified();
@@ -320,9 +320,9 @@ impl Parser<'_> {
 }
 
 /// Refuses metadata that only searches by text or place give.
-fn check_meta(operand: RawValue<'_>) -> Result<()> {
+fn check_meta(operand: RawValue<'_>, scope: &Scope<'_>) -> Result<()> {
     let what = match operand {
-        RawValue::String("textScore") => "text score",
+        RawValue::String("textScore") if !scope.has_text_score() => "text score",
         RawValue::String("geoNearDistance") => "$geoNear distance",
         RawValue::String("geoNearPoint") => "$geoNear point",
         _ => return Ok(()),

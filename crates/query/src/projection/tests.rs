@@ -10,7 +10,7 @@ fn apply(projection: &Document, filter: &Document, document: &Document) -> Resul
     let projection = Projection::parse(projection.as_raw())?;
     let filter = Filter::parse(filter.as_raw())?;
     let mut out = Writer::new();
-    let position = projection.position(&filter, document.as_raw());
+    let position = projection.position(&filter, document.as_raw()).unwrap();
     projection.apply(document.as_raw(), position, &mut out)?;
     Ok(out.finish())
 }

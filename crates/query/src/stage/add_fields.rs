@@ -37,6 +37,11 @@ pub(super) fn parse(
 }
 
 impl AddFields {
+    /// Of a projection made otherwise.
+    pub(super) fn of(projection: Projection) -> AddFields {
+        AddFields { name: "$addFields", projection: Arc::new(projection) }
+    }
+
     pub(super) fn fold(&mut self) -> Result<()> {
         Arc::make_mut(&mut self.projection).optimise()
     }

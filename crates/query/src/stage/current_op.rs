@@ -3,7 +3,7 @@
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::{Behaviour, Context, Place, Stage};
+use super::{Behaviour, Context, Owner, Stage};
 
 /// The options are those of a server with users and shards; of one node without them, each choice shows
 /// the same.
@@ -62,7 +62,7 @@ pub(super) fn parse(
             }
         }
     }
-    if context.database != "admin" || context.place != Place::Database {
+    if context.database != "admin" || context.owner != Owner::Database {
         return Err(Error::user(
             ErrorCode::InvalidNamespace,
             "$currentOp must be run against the 'admin' database with {aggregate: 1}",

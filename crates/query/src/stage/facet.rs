@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawArray, RawValue, Value, doc};
 use kilim_error::{Error, Result};
 
-use super::{Behaviour, Beyond, Context, Pipeline, Place, Stage};
+use super::{Behaviour, Beyond, Context, Owner, Pipeline, Stage};
 use crate::expression::{Dependencies, check_field_name};
 use crate::text;
 
@@ -27,7 +27,7 @@ pub(super) fn parse(
     out: &mut Vec<Stage>,
 ) -> Result<()> {
     let raw = parse_specification(name, value)?;
-    let within = context.within(Place::Facet)?;
+    let within = context.within(Owner::Facet)?;
     let facets =
         raw.into_iter().map(|(name, stages)| Ok((name.to_owned(), Pipeline::parse(stages, &within)?)));
     out.push(Stage::Facet(Facet { facets: facets.collect::<Result<_>>()? }));

@@ -10,7 +10,6 @@ use super::lookup::{self, Unwinding};
 use super::{Behaviour, Beyond, Context, Modified, Stage};
 use crate::expression::{Dependencies, Expression, FieldPath};
 use crate::filter::Filter;
-use crate::filter::number;
 use crate::text;
 
 #[derive(Debug, Clone)]
@@ -135,11 +134,22 @@ fn parse_depth(value: RawValue<'_>) -> Result<u64> {
         let message = format!("maxDepth must be numeric, found type: {}", value.element_type().name());
         return Err(Error::location(40100, message));
     }
-    let whole = number::truncated_i64(value).and_then(Result::ok).unwrap_or(0);
+    let whole = match value {
+        RawValue::Int32(depth) => i64::from(depth),
+        RawValue::Int64(depth) => depth,
+        RawValue::Decimal128(depth) => depth.to_f64() as i64,
+        RawValue::Double(depth) => depth as i64,
+        _ => 0,
+    };
     let depth = u64::try_from(whole).map_err(|_| {
         Error::location(40101, format!("maxDepth requires a nonnegative argument, found: {whole}"))
     })?;
-    if kilim_bson::compare(value, RawValue::Int64(whole)).is_ne() {
+    // Of doubles as doubles: two to the power of 63 is the largest number.
+    let is_whole = match value {
+        RawValue::Double(depth) => depth == whole as f64,
+        value => kilim_bson::compare(value, RawValue::Int64(whole)).is_eq(),
+    };
+    if !is_whole {
         let message = format!("maxDepth could not be represented as a long long: {whole}");
         return Err(Error::location(40102, message));
     }

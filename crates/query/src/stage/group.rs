@@ -83,10 +83,14 @@ pub(super) fn check_folded(id: &Expression, fields: &[(Box<str>, Accumulator)]) 
     all.try_for_each(|expression| expression.clone().optimised().map(drop))
 }
 
-/// Whether the keys are looked at by which the documents of groups were found.
-pub(super) fn want_index_key(id: &Expression, fields: &[(Box<str>, Accumulator)]) -> bool {
+/// Whether one of the expressions of groups satisfies `test`.
+pub(super) fn any_expression(
+    id: &Expression,
+    fields: &[(Box<str>, Accumulator)],
+    test: fn(&Expression) -> bool,
+) -> bool {
     let accumulated = fields.iter().flat_map(|(_, accumulator)| accumulator.expressions());
-    std::iter::once(id).chain(accumulated).any(Expression::wants_index_key)
+    std::iter::once(id).chain(accumulated).any(test)
 }
 
 impl Group {

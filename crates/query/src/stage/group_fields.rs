@@ -146,7 +146,7 @@ impl Read {
 mod tests {
     use kilim_bson::{array, doc};
 
-    use super::super::{Context, Pipeline, Place, Stage};
+    use super::super::{Context, Owner, Pipeline, Stage};
     use super::*;
     use crate::expression::{Bindings, Scope, Variables};
 
@@ -154,7 +154,7 @@ mod tests {
     fn fetched_fields_give_what_expressions_give() {
         let variables = Variables::default();
         let scope = Scope::new(&variables);
-        let context = Context::new(&scope, "db", Place::Collection);
+        let context = Context::new(&scope, "db", Owner::Collection);
         let documents = [
             doc! {"a": 1, "b": {"c": 2, "d": {"e": 5}}, "f": "x"},
             doc! {"f": "x", "b": [{"c": 1}, {"c": 2}, 3], "a": null},

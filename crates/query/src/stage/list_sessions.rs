@@ -5,7 +5,7 @@ use kilim_bson::{Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::field::{unknown, wrong_type};
-use super::{Behaviour, Context, Place, Stage, current_op};
+use super::{Behaviour, Context, Owner, Stage, current_op};
 
 #[derive(Debug, Clone)]
 pub struct ListSessions {
@@ -26,12 +26,12 @@ pub(super) fn parse(
     out: &mut Vec<Stage>,
 ) -> Result<()> {
     // A pipeline knows its database, not its collection.
-    let (name, refused) = match (name, context.place, context.database) {
-        ("$listSessions", Place::Collection, "config") => ("$listSessions", None),
+    let (name, refused) = match (name, context.owner, context.database) {
+        ("$listSessions", Owner::Collection, "config") => ("$listSessions", None),
         ("$listSessions", ..) => {
             ("$listSessions", Some("$listSessions may only be run against config.system.sessions"))
         }
-        (_, Place::Database, _) => ("$listLocalSessions", None),
+        (_, Owner::Database, _) => ("$listLocalSessions", None),
         _ => (
             "$listLocalSessions",
             Some("$listLocalSessions must be run against the database with {aggregate: 1}, not a collection"),
@@ -48,18 +48,48 @@ pub(super) fn parse(
 /// The options, and whether they name users.
 fn parse_options<'a>(name: &str, value: RawValue<'a>) -> Result<(RawDocument<'a>, bool)> {
     let spec = current_op::specification(name, value)?;
-    let mut of_users = false;
+    let (mut of_users, mut of_all) = (false, false);
     for (field, value) in spec.iter() {
         let path = format!("{name}.{field}");
         match (field, value) {
-            ("allUsers", RawValue::Bool(_)) => {}
+            ("allUsers", RawValue::Bool(all)) => of_all = all,
             ("allUsers", other) => return Err(wrong_type(&path, other, "type 'bool'")),
-            ("users", RawValue::Array(users)) => of_users = !users.is_empty(),
+            ("users", RawValue::Array(users)) => {
+                for (index, user) in users.iter().enumerate() {
+                    check_user(&format!("{path}.{index}"), user)?;
+                }
+                of_users = !users.is_empty();
+            }
             ("users", other) => return Err(wrong_type(&path, other, "type 'array'")),
             _ => return Err(unknown(&path)),
         }
     }
+    if of_all && of_users {
+        let message =
+            format!("{name} may not specify {{allUsers:true}} and {{users:[...]}} at the same time");
+        return Err(Error::user(ErrorCode::UnsupportedFormat, message));
+    }
     Ok((spec, of_users))
+}
+
+/// A user is named by `user` and `db`.
+fn check_user(path: &str, user: RawValue<'_>) -> Result<()> {
+    let Some(document) = user.as_document() else { return Err(wrong_type(path, user, "type 'object'")) };
+    for (field, value) in document.iter() {
+        let path = format!("{path}.{field}");
+        match (field, value) {
+            ("user" | "db", RawValue::String(_)) => {}
+            ("user" | "db", other) => return Err(wrong_type(&path, other, "type 'string'")),
+            _ => return Err(unknown(&path)),
+        }
+    }
+    match ["user", "db"].into_iter().find(|field| document.get(field).is_none()) {
+        Some(field) => Err(Error::location(
+            40414,
+            format!("BSON field '{path}.{field}' is missing but a required field"),
+        )),
+        None => Ok(()),
+    }
 }
 
 impl Behaviour for ListSessions {

@@ -12,7 +12,7 @@ use kilim_bson::{Array, Document, Path, RawArray, RawDocument, RawValue, Value, 
 use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::{Behaviour, Beyond, Context, Modified, Paths, Pipeline, Place, Stage};
+use super::{Behaviour, Beyond, Context, Modified, Owner, Paths, Pipeline, Stage};
 use crate::expression::{Dependencies, Expression, FieldPath, Scope, check_variable_name};
 use crate::filter::Filter;
 use crate::names;
@@ -228,7 +228,7 @@ fn parse_inner(
     let names: Vec<&str> = definitions.iter().map(|(name, _)| &**name).collect();
     let mut pipeline = Pipeline::default();
     with_variables(context.scope, &names, &mut |scope| {
-        let inside = Context { scope, ..context.within(Place::Lookup)? };
+        let inside = Context { scope, ..context.within(Owner::Lookup)? };
         pipeline = Pipeline::parse(stages, &inside)?;
         Ok(())
     })?;

@@ -162,6 +162,7 @@ impl<'a> Fields<'a> {
                 "on" => fields.on = Some(parse_on(value)?),
                 "let" => match value {
                     RawValue::Document(variables) => fields.variables = Some(variables),
+                    RawValue::Null => {}
                     _ => return Err(wrong_type("$merge", name, value, "object")),
                 },
                 "whenMatched" => {
@@ -171,6 +172,7 @@ impl<'a> Fields<'a> {
                         _ => return Err(neither(51191, "whenMatched", "an array", value)),
                     });
                 }
+                "whenNotMatched" if matches!(value, RawValue::Null) => {}
                 "whenNotMatched" => {
                     let mode = value.as_str().ok_or_else(|| wrong_type("$merge", name, value, "string"))?;
                     fields.when_not_matched = Some(match mode {

@@ -14,9 +14,12 @@ mod bucket_auto;
 mod coll_stats;
 mod count;
 mod current_op;
+mod densify;
 mod documents;
 mod facet;
 mod field;
+mod fill;
+mod geo_near;
 mod granularity;
 mod graph_lookup;
 mod group;
@@ -37,11 +40,14 @@ mod redact;
 mod refused;
 mod replace_root;
 mod sample;
+mod set_window_fields;
 mod skip;
 mod sort;
 mod sort_by_count;
 mod table;
+mod tree;
 mod union_with;
+mod unpack_bucket;
 mod unset;
 mod unwind;
 
@@ -50,14 +56,17 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawArray, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 
-use crate::expression::{Dependencies, Scope};
+use crate::expression::{Dependencies, Expression, Scope};
+use crate::filter::names_text;
 
 pub use add_fields::AddFields;
 pub use bucket_auto::BucketAuto;
 pub use coll_stats::CollStats;
 pub use current_op::CurrentOp;
+pub use densify::{Bounds as DensifyBounds, Densify};
 pub use documents::Documents;
 pub use facet::Facet;
+pub use geo_near::GeoNear;
 pub use granularity::{Granularity, check as check_granularity};
 pub use graph_lookup::GraphLookup;
 pub use group::{Group, id_of};
@@ -76,10 +85,14 @@ pub use project::Project;
 pub use redact::{Redact, Redacted};
 pub use replace_root::ReplaceRoot;
 pub use sample::Sample;
+pub use set_window_fields::{SetWindowFields, check_partition};
 pub use skip::Skip;
 pub use sort::SortBy;
+use table::line;
 pub use table::{DEFINITIONS, Definition, Flow, Position, find};
+pub use tree::{Relation, Tree};
 pub use union_with::UnionWith;
+pub use unpack_bucket::{UnpackBucket, on_buckets, weaker_on_buckets};
 pub use unwind::{Cut, Found, Unwind};
 
 /// More stages than this are refused, as on MongoDB.
@@ -102,15 +115,19 @@ pub enum Stage {
     ReplaceRoot(ReplaceRoot),
     Redact(Redact),
     Unwind(Unwind),
+    UnpackBucket(Arc<UnpackBucket>),
     Sort(SortBy),
     Limit(Limit),
     Skip(Skip),
     Group(Arc<Group>),
     BucketAuto(Arc<BucketAuto>),
     Sample(Sample),
+    SetWindowFields(Arc<SetWindowFields>),
+    Densify(Arc<Densify>),
     Facet(Facet),
     UnionWith(UnionWith),
     Lookup(Arc<Lookup>),
+    GeoNear(Box<GeoNear>),
     GraphLookup(Arc<GraphLookup>),
     Merge(Arc<Merge>),
     Out(Out),
@@ -118,6 +135,7 @@ pub enum Stage {
     CollStats(CollStats),
     IndexStats(IndexStats),
     PatternStats(PatternStats),
+    Tree(Box<Tree>),
     PlanCacheStats(PlanCacheStats),
     CurrentOp(CurrentOp),
     ListSessions(ListSessions),
@@ -179,38 +197,43 @@ pub struct Paths {
 impl Stage {
     /// The name of what was asked; a shorthand has the name of the stage that it stands for.
     pub fn name(&self) -> &'static str {
-        match self {
-            Stage::Match(_) => "$match",
-            Stage::Project(_) => "$project",
-            Stage::AddFields(_) => "$addFields",
-            Stage::ReplaceRoot(_) => "$replaceRoot",
-            Stage::Redact(_) => "$redact",
-            Stage::Unwind(_) => "$unwind",
-            Stage::Sort(_) => "$sort",
-            Stage::Limit(_) => "$limit",
-            Stage::Skip(_) => "$skip",
-            Stage::Group(_) => "$group",
-            Stage::BucketAuto(_) => "$bucketAuto",
-            Stage::Sample(_) => "$sample",
-            Stage::Facet(_) => "$facet",
-            Stage::UnionWith(_) => "$unionWith",
-            Stage::Lookup(_) => "$lookup",
-            Stage::GraphLookup(_) => "$graphLookup",
-            Stage::Merge(_) => "$merge",
-            Stage::Out(_) => "$out",
-            Stage::Documents(_) => "$documents",
-            Stage::CollStats(_) => "$collStats",
-            Stage::IndexStats(_) => "$indexStats",
-            Stage::PatternStats(_) => "$patternStats",
-            Stage::PlanCacheStats(_) => "$planCacheStats",
-            Stage::CurrentOp(_) => "$currentOp",
-            Stage::ListSessions(_) => "$listSessions",
-        }
+        self.definition().name
     }
 
-    /// Its line of the table.
+    /// Its line of the table, which the compiler has found.
     pub fn definition(&self) -> &'static Definition {
-        find(self.name()).expect("every stage has a line in the table")
+        match self {
+            Stage::Match(_) => const { line("$match") },
+            Stage::Project(_) => const { line("$project") },
+            Stage::AddFields(_) => const { line("$addFields") },
+            Stage::ReplaceRoot(_) => const { line("$replaceRoot") },
+            Stage::Redact(_) => const { line("$redact") },
+            Stage::Unwind(_) => const { line("$unwind") },
+            Stage::UnpackBucket(_) => const { line("$_internalUnpackBucket") },
+            Stage::Sort(_) => const { line("$sort") },
+            Stage::Limit(_) => const { line("$limit") },
+            Stage::Skip(_) => const { line("$skip") },
+            Stage::Group(_) => const { line("$group") },
+            Stage::BucketAuto(_) => const { line("$bucketAuto") },
+            Stage::Sample(_) => const { line("$sample") },
+            Stage::SetWindowFields(_) => const { line("$setWindowFields") },
+            Stage::Densify(_) => const { line("$densify") },
+            Stage::Facet(_) => const { line("$facet") },
+            Stage::UnionWith(_) => const { line("$unionWith") },
+            Stage::Lookup(_) => const { line("$lookup") },
+            Stage::GeoNear(_) => const { line("$geoNear") },
+            Stage::GraphLookup(_) => const { line("$graphLookup") },
+            Stage::Merge(_) => const { line("$merge") },
+            Stage::Out(_) => const { line("$out") },
+            Stage::Documents(_) => const { line("$documents") },
+            Stage::CollStats(_) => const { line("$collStats") },
+            Stage::IndexStats(_) => const { line("$indexStats") },
+            Stage::PatternStats(_) => const { line("$patternStats") },
+            Stage::Tree(_) => const { line("$tree") },
+            Stage::PlanCacheStats(_) => const { line("$planCacheStats") },
+            Stage::CurrentOp(_) => const { line("$currentOp") },
+            Stage::ListSessions(_) => const { line("$listSessions") },
+        }
     }
 
     /// What it does to the documents that come by.
@@ -226,15 +249,19 @@ impl Stage {
             Stage::ReplaceRoot(stage) => stage,
             Stage::Redact(stage) => stage,
             Stage::Unwind(stage) => stage,
+            Stage::UnpackBucket(stage) => &**stage,
             Stage::Sort(stage) => stage,
             Stage::Limit(stage) => stage,
             Stage::Skip(stage) => stage,
             Stage::Group(stage) => &**stage,
             Stage::BucketAuto(stage) => &**stage,
             Stage::Sample(stage) => stage,
+            Stage::SetWindowFields(stage) => &**stage,
+            Stage::Densify(stage) => &**stage,
             Stage::Facet(stage) => stage,
             Stage::UnionWith(stage) => stage,
             Stage::Lookup(stage) => &**stage,
+            Stage::GeoNear(stage) => &**stage,
             Stage::GraphLookup(stage) => &**stage,
             Stage::Merge(stage) => &**stage,
             Stage::Out(stage) => stage,
@@ -242,6 +269,7 @@ impl Stage {
             Stage::CollStats(stage) => stage,
             Stage::IndexStats(stage) => stage,
             Stage::PatternStats(stage) => stage,
+            Stage::Tree(stage) => &**stage,
             Stage::PlanCacheStats(stage) => stage,
             Stage::CurrentOp(stage) => stage,
             Stage::ListSessions(stage) => stage,
@@ -255,7 +283,7 @@ pub struct Context<'s> {
     /// What variables mean in its expressions.
     pub scope: &'s Scope<'s>,
     pub database: &'s str,
-    pub place: Place,
+    pub owner: Owner,
     /// How many pipelines this one lies within.
     pub depth: usize,
     /// The command belongs to a multi-document transaction.
@@ -264,7 +292,7 @@ pub struct Context<'s> {
 
 /// What a pipeline belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Owner {
     /// A command over a collection.
     Collection,
     /// A command over a database: `{aggregate: 1}`.
@@ -279,20 +307,20 @@ pub enum Place {
 }
 
 impl<'s> Context<'s> {
-    pub fn new(scope: &'s Scope<'s>, database: &'s str, place: Place) -> Context<'s> {
-        Context { scope, database, place, depth: 0, in_transaction: false }
+    pub fn new(scope: &'s Scope<'s>, database: &'s str, owner: Owner) -> Context<'s> {
+        Context { scope, database, owner, depth: 0, in_transaction: false }
     }
 
     /// The context of a pipeline within this one. Where that has variables of its own, its scope is another:
-    /// `Context { scope: &inner, ..context.within(place)? }`.
-    pub fn within(&self, place: Place) -> Result<Context<'s>> {
+    /// `Context { scope: &inner, ..context.within(owner)? }`.
+    pub fn within(&self, owner: Owner) -> Result<Context<'s>> {
         if self.depth >= DEPTH_MAX {
             return Err(Error::user(
                 ErrorCode::MaxSubPipelineDepthExceeded,
                 format!("Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}"),
             ));
         }
-        Ok(Context { place, depth: self.depth + 1, ..*self })
+        Ok(Context { owner, depth: self.depth + 1, ..*self })
     }
 }
 
@@ -322,16 +350,64 @@ impl Pipeline {
         let written = stages.iter().map(named).collect::<Result<Vec<_>>>()?;
         let definitions: Vec<&Definition> = written.iter().map(|(definition, ..)| *definition).collect();
         table::check_target(&definitions, context)?;
+        // A pipeline within `$facet` gets the documents of the one around it.
+        let text_score = match written.first() {
+            _ if context.owner == Owner::Facet => context.scope.has_text_score(),
+            Some((_, "$match", RawValue::Document(filter))) => names_text(*filter),
+            _ => false,
+        };
+        let scope = context.scope.with_text_score(text_score);
+        let context = &Context { scope: &scope, ..*context };
         let mut pipeline = Pipeline::default();
         for (definition, name, value) in &written {
             (definition.parse)(name, *value, context, &mut pipeline.stages)?;
         }
-        if context.place == Place::Facet {
+        if context.owner == Owner::Facet {
             table::check_pipelines_in_facet(&written)?;
         }
         table::check_places(&definitions, context)?;
+        pipeline.check_texts(context.owner)?;
         pipeline.give_sorts()?;
         Ok(pipeline)
+    }
+
+    /// A `$text` needs an index, which only the first stage can have.
+    fn check_texts(&self, owner: Owner) -> Result<()> {
+        for (at, stage) in self.stages.iter().enumerate() {
+            let Stage::Match(stage) = stage else { continue };
+            match stage.filter.text() {
+                None => {}
+                Some(_) if owner == Owner::Facet => {
+                    let message = "query requires text score metadata, but it is not available";
+                    return Err(Error::location(40218, message));
+                }
+                Some(_) if at > 0 => {
+                    let message = "$match with $text is only allowed as the first pipeline stage";
+                    return Err(Error::location(17313, message));
+                }
+                Some(_) => stage.filter.check_text()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it asks for the score of a `$text`.
+    pub fn wants_text_score(&self) -> bool {
+        self.stages.iter().any(|stage| match stage {
+            Stage::Project(stage) => stage.projection.wants_text_score(),
+            Stage::AddFields(stage) => stage.projection.wants_text_score(),
+            Stage::ReplaceRoot(stage) => stage.expression.wants_text_score(),
+            Stage::Group(stage) => {
+                group::any_expression(&stage.id, &stage.fields, Expression::wants_text_score)
+            }
+            Stage::BucketAuto(stage) => {
+                group::any_expression(&stage.group_by, &stage.fields, Expression::wants_text_score)
+            }
+            Stage::Redact(stage) => stage.expression.wants_text_score(),
+            Stage::Sort(stage) => stage.sort.wants_text_score(),
+            Stage::Facet(stage) => stage.facets.iter().any(|(_, pipeline)| pipeline.wants_text_score()),
+            _ => false,
+        })
     }
 
     /// Tells stages that show the key by which documents were sorted what they were sorted by.
@@ -384,9 +460,14 @@ impl Pipeline {
             Stage::Project(stage) => stage.projection.wants_index_key(),
             Stage::AddFields(stage) => stage.projection.wants_index_key(),
             Stage::ReplaceRoot(stage) => stage.expression.wants_index_key(),
-            Stage::Group(stage) => group::want_index_key(&stage.id, &stage.fields),
-            Stage::BucketAuto(stage) => group::want_index_key(&stage.group_by, &stage.fields),
+            Stage::Group(stage) => {
+                group::any_expression(&stage.id, &stage.fields, Expression::wants_index_key)
+            }
+            Stage::BucketAuto(stage) => {
+                group::any_expression(&stage.group_by, &stage.fields, Expression::wants_index_key)
+            }
             Stage::Redact(stage) => stage.expression.wants_index_key(),
+            Stage::SetWindowFields(stage) => stage.wants_index_key(),
             Stage::Lookup(stage) => stage.variables.definitions.iter().any(|(_, it)| it.wants_index_key()),
             Stage::GraphLookup(stage) => stage.start_with.wants_index_key(),
             _ => false,
@@ -408,6 +489,7 @@ impl Pipeline {
             Stage::Redact(stage) => stage.fold(),
             Stage::Group(stage) => group::check_folded(&stage.id, &stage.fields),
             Stage::BucketAuto(stage) => group::check_folded(&stage.group_by, &stage.fields),
+            Stage::SetWindowFields(stage) => stage.check_folded(),
             Stage::Facet(stage) => stage.fold(),
             Stage::UnionWith(stage) => stage.fold(),
             _ => Ok(()),

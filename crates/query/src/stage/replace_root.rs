@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, Result};
 
-use super::{Behaviour, Beyond, Context, Modified, Place, Stage};
+use super::{Behaviour, Beyond, Context, Modified, Owner, Stage};
 use crate::expression::show::show;
 use crate::expression::{Dependencies, Env, Evaluated, Expression};
 use crate::projection::Projection;
@@ -64,7 +64,7 @@ pub(super) fn parse_with(
 
 fn push(value: RawValue<'_>, spelling: Spelling, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let expression = Arc::new(Expression::parse(value, context.scope)?);
-    let shows_all = context.place == Place::Update;
+    let shows_all = context.owner == Owner::Update;
     out.push(Stage::ReplaceRoot(ReplaceRoot { expression, spelling, shows_all }));
     Ok(())
 }

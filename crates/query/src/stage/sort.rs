@@ -39,7 +39,7 @@ impl Behaviour for SortBy {
         writer.open_document("$sort");
         writer.open_document("sortKey");
         for part in self.sort.parts() {
-            writer.append(part.path.as_str(), RawValue::Int32(if part.descending { -1 } else { 1 }));
+            part.append_to(&mut writer);
         }
         writer.close();
         if let Some(limit) = self.limit {
@@ -50,7 +50,8 @@ impl Behaviour for SortBy {
     }
 
     fn dependencies(&self, needed: &mut Dependencies) -> Beyond {
-        self.sort.parts().iter().for_each(|part| needed.field(part.path.as_str()));
+        let fields = self.sort.parts().iter().filter(|part| !part.is_text_score);
+        fields.for_each(|part| needed.field(part.path.as_str()));
         Beyond::Later
     }
 

@@ -3,11 +3,12 @@
 use kilim_bson::RawValue;
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::{Context, Place, Stage};
+use super::{Context, Owner, Stage};
 use super::{
-    add_fields, bucket, bucket_auto, coll_stats, count, current_op, documents, facet, graph_lookup, group,
-    index_stats, limit, list_sessions, lookup, r#match, merge, out, pattern_stats, plan_cache_stats, project,
-    redact, refused, replace_root, sample, skip, sort, sort_by_count, union_with, unset, unwind,
+    add_fields, bucket, bucket_auto, coll_stats, count, current_op, densify, documents, facet, fill,
+    geo_near, graph_lookup, group, index_stats, limit, list_sessions, lookup, r#match, merge, out,
+    pattern_stats, plan_cache_stats, project, redact, refused, replace_root, sample, set_window_fields, skip,
+    sort, sort_by_count, tree, union_with, unpack_bucket, unset, unwind,
 };
 
 /// Reads the value of a stage called `name` and appends what it stands for.
@@ -158,7 +159,13 @@ impl Definition {
 }
 
 /// In alphabetical order.
-pub const DEFINITIONS: &[Definition] = &[
+pub static DEFINITIONS: &[Definition] = &[
+    stage(
+        "$_internalUnpackBucket",
+        Flow::Streams,
+        unpack_bucket::parse,
+        "the measurements of buckets, as time-series collections show them",
+    ),
     stage("$addFields", Flow::Maps, add_fields::parse, "computed fields beside those that are there")
         .in_update(),
     stage("$bucket", Flow::Gathers, bucket::parse, "documents between given boundaries, gathered"),
@@ -172,6 +179,12 @@ pub const DEFINITIONS: &[Definition] = &[
         ErrorCode::OptionNotSupportedOnView,
         "$changeStream cannot be used in a view definition",
     ),
+    stage(
+        "$changeStreamSplitLargeEvent",
+        Flow::Maps,
+        refused::outside_a_change_stream,
+        "large events of a change stream in fragments",
+    ),
     stage("$collStats", Flow::Source, coll_stats::parse, "sizes and counts of the collection")
         .glanced(coll_stats::glance)
         .first()
@@ -182,7 +195,7 @@ pub const DEFINITIONS: &[Definition] = &[
         .first()
         .sourceless()
         .local_only(),
-    stage("$densify", Flow::Streams, refused::parse, "fill gaps in a sequence"),
+    stage("$densify", Flow::Streams, densify::parse, "documents for the gaps in a sequence"),
     stage("$documents", Flow::Source, documents::parse, "documents that an expression gives")
         .first()
         .sourceless()
@@ -190,8 +203,8 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$facet", Flow::Gathers, facet::parse, "several pipelines over the same documents")
         .glanced(facet::glance)
         .not_in_facet(),
-    stage("$fill", Flow::Streams, refused::parse, "fill missing values"),
-    stage("$geoNear", Flow::Source, refused::parse, "documents by their distance from a point").first(),
+    stage("$fill", Flow::Streams, fill::parse, "values for fields that are missing"),
+    stage("$geoNear", Flow::Streams, geo_near::parse, "documents by their distance from a point").first(),
     stage(
         "$graphLookup",
         Flow::Streams,
@@ -237,10 +250,13 @@ pub const DEFINITIONS: &[Definition] = &[
     stage("$replaceWith", Flow::Maps, replace_root::parse_with, "another document in the place of each")
         .in_update(),
     stage("$sample", Flow::Holds, sample::parse, "some documents, chosen at random"),
-    stage("$search", Flow::Source, refused::parse, "documents by full text").first(),
-    stage("$searchMeta", Flow::Source, refused::parse, "facts about a full text search").first(),
     stage("$set", Flow::Maps, add_fields::parse, "computed fields beside those that are there").in_update(),
-    stage("$setWindowFields", Flow::Holds, refused::parse, "values over a window of documents"),
+    stage(
+        "$setWindowFields",
+        Flow::Holds,
+        set_window_fields::parse,
+        "values computed from the documents around each document",
+    ),
     stage("$shardedDataDistribution", Flow::Source, refused::parse, "how collections are spread over shards")
         .first()
         .sourceless(),
@@ -252,12 +268,35 @@ pub const DEFINITIONS: &[Definition] = &[
         sort_by_count::parse,
         "how often each value comes, the most frequent first",
     ),
+    stage("$tree", Flow::Source, tree::parse, "nodes of a declared tree, by where they stand to one of them")
+        .first(),
     stage("$unionWith", Flow::Streams, union_with::parse, "documents of another collection behind")
         .glanced(union_with::glance)
         .not_in_transaction(),
     stage("$unset", Flow::Maps, unset::parse, "all but some fields").in_update(),
     stage("$unwind", Flow::Streams, unwind::parse, "one document for each element of an array"),
 ];
+
+/// The line of a stage that there is. A constant, so that a stage without a line does not compile.
+pub(super) const fn line(name: &str) -> &'static Definition {
+    let mut at = 0;
+    while at < DEFINITIONS.len() {
+        if is_same(DEFINITIONS[at].name, name) {
+            return &DEFINITIONS[at];
+        }
+        at += 1;
+    }
+    panic!("every stage has a line in the table")
+}
+
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
 
 pub fn find(name: &str) -> Option<&'static Definition> {
     let at = DEFINITIONS.binary_search_by(|definition| definition.name.cmp(name)).ok()?;
@@ -266,12 +305,12 @@ pub fn find(name: &str) -> Option<&'static Definition> {
 
 /// Refuses a pipeline over a database that would need a collection, before anything else is looked at.
 pub(super) fn check_target(definitions: &[&'static Definition], context: &Context<'_>) -> Result<()> {
-    match (context.place, definitions.first()) {
-        (Place::Database, None) => {
+    match (context.owner, definitions.first()) {
+        (Owner::Database, None) => {
             Err(misplaced("{aggregate: 1} is not valid for an empty pipeline.".to_owned()))
         }
-        (Place::Database, Some(first)) if first.any_target => Ok(()),
-        (Place::Database, Some(first)) if !first.sourceless => Err(misplaced(format!(
+        (Owner::Database, Some(first)) if first.any_target => Ok(()),
+        (Owner::Database, Some(first)) if !first.sourceless => Err(misplaced(format!(
             "{{aggregate: 1}} is not valid for '{}'; a collection is required.",
             first.name
         ))),
@@ -305,23 +344,23 @@ pub(super) fn check_places(definitions: &[&'static Definition], context: &Contex
     let last = definitions.len().saturating_sub(1);
     for (at, definition) in definitions.iter().enumerate() {
         let name = definition.name;
-        match context.place {
-            Place::Facet if !definition.in_facet => {
+        match context.owner {
+            Owner::Facet if !definition.in_facet => {
                 return Err(not_in_facet(name));
             }
-            Place::Lookup if !definition.in_lookup => {
+            Owner::Lookup if !definition.in_lookup => {
                 return Err(Error::location(
                     51047,
                     format!("{name} is not allowed within a $lookup's sub-pipeline"),
                 ));
             }
-            Place::UnionWith if !definition.in_union_with => {
+            Owner::UnionWith if !definition.in_union_with => {
                 return Err(Error::location(
                     31441,
                     format!("{name} is not allowed within a $unionWith's sub-pipeline"),
                 ));
             }
-            Place::Update if !definition.in_update => {
+            Owner::Update if !definition.in_update => {
                 return Err(Error::user(
                     ErrorCode::InvalidOptions,
                     format!("{name} is not allowed to be used within an update"),
@@ -358,8 +397,8 @@ pub(super) fn check_places(definitions: &[&'static Definition], context: &Contex
             _ => {}
         }
     }
-    match (context.place, definitions.first()) {
-        (Place::Collection, Some(first)) if first.sourceless => {
+    match (context.owner, definitions.first()) {
+        (Owner::Collection, Some(first)) if first.sourceless => {
             Err(misplaced(format!("'{}' can only be run with {{aggregate: 1}}", first.name)))
         }
         _ => Ok(()),
@@ -382,9 +421,11 @@ mod tests {
     #[test]
     fn what_brings_documents_stands_first_and_what_writes_stands_last() {
         for definition in DEFINITIONS {
-            assert_eq!(
-                definition.flow == Flow::Source,
-                definition.position == Position::First,
+            let is_first = definition.position == Position::First;
+            assert!(definition.flow != Flow::Source || is_first, "{definition:?}");
+            // Besides sources, what decides how the collection is read.
+            assert!(
+                !is_first || definition.flow == Flow::Source || definition.name == "$geoNear",
                 "{definition:?}"
             );
             assert_eq!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_bson::{Array, ArrayBuilder, Document, RawArray, RawValue, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::{Behaviour, Beyond, Context, Pipeline, Place, Stage};
+use super::{Behaviour, Beyond, Context, Owner, Pipeline, Stage};
 use crate::expression::Dependencies;
 use crate::names;
 
@@ -26,7 +26,7 @@ pub(super) fn glance(_: &str, value: RawValue<'_>, database: &str) -> Result<()>
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
     let (collection, stages) = parse_specification(value)?;
     names::check_parts(context.database, collection.unwrap_or_default())?;
-    let within = context.within(Place::UnionWith)?;
+    let within = context.within(Owner::UnionWith)?;
     let pipeline = match &stages {
         Some(stages) => Pipeline::parse(stages.as_raw(), &within)?,
         None => Pipeline::default(),

@@ -8,7 +8,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::{COMPARED_MAX, Members, array_of, contains};
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 use crate::{interrupt, text};
 
 #[derive(Debug)]
@@ -56,11 +56,11 @@ fn parse_each(document: RawDocument<'_>, collation: &Option<Collation>) -> Resul
 }
 
 impl Operator for AddToSet {
-    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>> {
         let RawValue::Array(array) = value else {
             let message = format!(
                 "Cannot apply $addToSet to non-array field. Field named '{}' has non-array type {}",
-                place.name(),
+                site.name(),
                 value.element_type().name()
             );
             return Err(Error::user(ErrorCode::BadValue, message));
@@ -81,7 +81,7 @@ impl Operator for AddToSet {
         Ok(Change::SetOwned(array_of(array.iter().chain(added))))
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Create(Change::SetOwned(array_of(self.values.iter().map(Value::as_raw)))))
     }
 }

@@ -9,7 +9,7 @@ use kilim_bson::{Decimal128, RawValue, Value};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 use crate::expression::{Number, Pair};
 
 /// What one operator does to a pair of numbers, for each type.
@@ -58,13 +58,13 @@ impl Arithmetic {
 }
 
 impl Operator for ArithmeticOperator {
-    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>> {
         let name = self.arithmetic.name;
         if !value.is_number() {
             let message = format!(
                 "Cannot apply {name} to a value of non-numeric type. {{{}}} has the field '{}' of non-numeric type {}",
-                place.id_text(),
-                place.name(),
+                site.id_text(),
+                site.name(),
                 value.element_type().name()
             );
             return Err(Error::user(ErrorCode::TypeMismatch, message));
@@ -77,14 +77,14 @@ impl Operator for ArithmeticOperator {
             };
             let message = format!(
                 "Failed to apply {name} operations to current value ({current}) for document {{{}}}",
-                place.id_text()
+                site.id_text()
             );
             return Err(Error::user(ErrorCode::BadValue, message));
         };
         Ok(if same(value, result.as_raw()) { Change::Keep } else { Change::SetOwned(result) })
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         let value = (self.arithmetic.missing)(self.arithmetic, self.argument.as_raw());
         Ok(Missing::Create(Change::SetOwned(value)))
     }

@@ -64,7 +64,7 @@ impl ArrayFilter {
 fn identifier(filter: &Filter) -> Result<Option<&str>> {
     match filter {
         // An expression has no path, and no place in an array filter.
-        Filter::True | Filter::False | Filter::Expr(_) | Filter::JsonSchema(_) => Ok(None),
+        Filter::True | Filter::False | Filter::Expr(_) | Filter::JsonSchema(_) | Filter::Text(_) => Ok(None),
         Filter::And(children) | Filter::Or(children) | Filter::Nor(children) => {
             let mut found = None;
             for child in children {

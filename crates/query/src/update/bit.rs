@@ -7,7 +7,7 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 use crate::text;
 
 #[derive(Debug)]
@@ -119,13 +119,13 @@ impl Bit {
 }
 
 impl Operator for Bit {
-    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>> {
         let Some(before) = Integer::of(value) else {
-            let id = place.root.get("_id");
+            let id = site.root.get("_id");
             return Err(refuse(format!(
                 "Cannot apply $bit to a value of non-integral type.{} has the field {} of non-integer type {}",
                 id.map_or_else(|| "INVALID-MUTABLE-ELEMENT".to_owned(), |id| text::element("_id", id)),
-                place.name(),
+                site.name(),
                 value.element_type().name()
             )));
         };
@@ -133,7 +133,7 @@ impl Operator for Bit {
         Ok(if after == before { Change::Keep } else { Change::SetOwned(after.to_value()) })
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Create(Change::SetOwned(self.apply(Integer::Int(0)).to_value())))
     }
 }

@@ -8,7 +8,7 @@ use kilim_collation::{Collation, collator};
 use kilim_error::Result;
 
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 
 #[derive(Debug)]
 struct Bound {
@@ -27,13 +27,13 @@ pub(super) fn parse(
 }
 
 impl Operator for Bound {
-    fn update<'a>(&'a self, value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, value: RawValue<'a>, _site: &Site<'a, '_>) -> Result<Change<'a>> {
         let bound = self.bound.as_raw();
         let order = compare_with(bound, value, collator(&self.collation));
         Ok(if order == self.wins { Change::Set(bound) } else { Change::Keep })
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Create(Change::Set(self.bound.as_raw())))
     }
 }

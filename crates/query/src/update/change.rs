@@ -26,6 +26,13 @@ pub(super) enum Change<'a> {
     Fields(Vec<FieldChange<'a>>),
     /// Changes within an array, by rising index. Those beyond the end append, with nulls between.
     Elements(Vec<(usize, Change<'a>)>),
+    /// The same, of elements that were chosen by `$[]` or a filter. Change events show the whole array.
+    Several(Vec<(usize, Change<'a>)>),
+    /// The array with elements appended from an index on.
+    Appended {
+        array: Value,
+        from: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -45,7 +52,7 @@ impl Change<'_> {
     pub fn new_value(&self) -> Option<RawValue<'_>> {
         match self {
             Change::Set(value) => Some(*value),
-            Change::SetOwned(value) => Some(value.as_raw()),
+            Change::SetOwned(value) | Change::Appended { array: value, .. } => Some(value.as_raw()),
             _ => None,
         }
     }
@@ -153,7 +160,9 @@ fn write_change(
             Label::Index(index) => writer.append_index(index, RawValue::Null),
         },
         Change::Set(value) => append(writer, label, *value),
-        Change::SetOwned(value) => append(writer, label, value.as_raw()),
+        Change::SetOwned(value) | Change::Appended { array: value, .. } => {
+            append(writer, label, value.as_raw())
+        }
         Change::Fields(fields) => {
             match label {
                 Label::Name(name) => writer.open_document(name),
@@ -163,7 +172,7 @@ fn write_change(
             write_fields(writer, before, fields)?;
             writer.close();
         }
-        Change::Elements(elements) => {
+        Change::Elements(elements) | Change::Several(elements) => {
             match label {
                 Label::Name(name) => writer.open_array(name),
                 Label::Index(index) => writer.open_array_at(index),

@@ -7,7 +7,7 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 
 #[derive(Debug, Clone, Copy)]
 enum CurrentDate {
@@ -54,20 +54,20 @@ fn refuse(message: String) -> Error {
 }
 
 impl CurrentDate {
-    fn now(self, place: &Place<'_, '_>) -> Value {
+    fn now(self, site: &Site<'_, '_>) -> Value {
         match self {
-            CurrentDate::Date => Value::DateTime(place.context.now_millis),
-            CurrentDate::Timestamp => Value::Timestamp(place.context.timestamp),
+            CurrentDate::Date => Value::DateTime(site.context.now_millis),
+            CurrentDate::Timestamp => Value::Timestamp(site.context.timestamp),
         }
     }
 }
 
 impl Operator for CurrentDate {
-    fn update<'a>(&'a self, _value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
-        Ok(Change::SetOwned(self.now(place)))
+    fn update<'a>(&'a self, _value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>> {
+        Ok(Change::SetOwned(self.now(site)))
     }
 
-    fn missing<'a>(&'a self, place: &Place<'a, '_>) -> Result<Missing<'a>> {
-        Ok(Missing::Create(Change::SetOwned(self.now(place))))
+    fn missing<'a>(&'a self, site: &Site<'a, '_>) -> Result<Missing<'a>> {
+        Ok(Missing::Create(Change::SetOwned(self.now(site))))
     }
 }

@@ -15,6 +15,8 @@ mod bit;
 mod bound;
 mod change;
 mod current_date;
+mod delta;
+mod description;
 mod inc;
 mod max;
 mod min;
@@ -41,11 +43,13 @@ mod tests;
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, Path, RawArray, RawDocument, RawValue, Timestamp, Value};
+use kilim_bson::{Document, Path, RawArray, RawDocument, RawValue, Timestamp, Value, identical};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use self::array_filter::ArrayFilter;
+use self::delta::Delta;
+pub use self::description::describe_difference;
 use self::path::{Step, parse_path};
 use self::pipeline::PipelineUpdate;
 pub use self::storage::check_id;
@@ -66,6 +70,7 @@ pub struct Update {
 enum Kind {
     Replacement(Document),
     Pipeline(PipelineUpdate),
+    Delta(Delta),
     Operators {
         tree: ObjectNode,
         filters: Vec<ArrayFilter>,
@@ -93,6 +98,8 @@ pub struct Context {
 pub struct Applied {
     /// None where nothing changed.
     pub after: Option<Document>,
+    /// What operators changed, as change events describe it, if that was asked for.
+    pub description: Option<Document>,
 }
 
 impl Update {
@@ -131,6 +138,16 @@ impl Update {
         Ok(Update { kind: Kind::Replacement(document.to_document()) })
     }
 
+    /// Parses an update as a log of MongoDB holds it: a difference, a replacement, or operators.
+    pub fn parse_logged(update: RawDocument<'_>) -> Result<Update> {
+        match update.get("$v") {
+            Some(RawValue::Int32(2)) => {
+                Ok(Update { kind: Kind::Delta(Delta::parse(delta::diff_of(update)?)?) })
+            }
+            _ => Update::parse(RawValue::Document(update), None, false),
+        }
+    }
+
     /// Whether it is written with operators, which name paths.
     pub fn is_operators(&self) -> bool {
         matches!(self.kind, Kind::Operators { .. })
@@ -159,21 +176,41 @@ impl Update {
 
     fn touched(&self) -> Option<&[Box<[Box<str>]>]> {
         match &self.kind {
-            Kind::Replacement(_) => None,
+            Kind::Replacement(_) | Kind::Delta(_) => None,
             Kind::Pipeline(pipeline) => pipeline.touched(),
             Kind::Operators { touched, .. } => Some(touched),
         }
     }
 
     pub fn apply(&self, before: RawDocument<'_>, context: &Context) -> Result<Applied> {
+        self.apply_described(before, context, false)
+    }
+
+    /// Whether the whole document is replaced.
+    pub fn is_replacement(&self) -> bool {
+        matches!(self.kind, Kind::Replacement(_))
+    }
+
+    /// Applies the update; with `describe`, an update by operators says what it changed.
+    pub fn apply_described(
+        &self,
+        before: RawDocument<'_>,
+        context: &Context,
+        describe: bool,
+    ) -> Result<Applied> {
+        let mut description = None;
         let after = match &self.kind {
             Kind::Replacement(replacement) => replacement::apply(replacement.as_raw(), before, context)?,
             Kind::Pipeline(pipeline) => pipeline.apply(before)?,
-            Kind::Operators { tree, filters, .. } => Walk::new(before, filters, context).run(tree)?,
+            Kind::Delta(delta) => apply_delta(delta, before)?,
+            Kind::Operators { tree, filters, .. } => {
+                let described = describe.then_some(&mut description);
+                Walk::new(before, filters, context).run(tree, described)?
+            }
         };
         // A filter on elements may have ended early: what it said is not to be written.
         interrupt::settled()?;
-        Ok(Applied { after })
+        Ok(Applied { after, description })
     }
 
     /// The document to insert where the filter matched none.
@@ -193,7 +230,7 @@ impl Update {
             Kind::Pipeline(pipeline) => {
                 return pipeline.insert(upsert::document_from(&upsert::equalities(filter)?)?);
             }
-            Kind::Operators { .. } => {
+            Kind::Operators { .. } | Kind::Delta(_) => {
                 let equalities = upsert::equalities(filter)?;
                 let before = upsert::document_from(&equalities)?;
                 let after = self.apply(before.as_raw(), &context)?.after.unwrap_or(before);
@@ -215,6 +252,19 @@ impl Update {
             };
         }
         upsert::with_id_first(document.as_raw())
+    }
+}
+
+/// The document after a difference, or none where nothing changed.
+fn apply_delta(delta: &Delta, before: RawDocument<'_>) -> Result<Option<Document>> {
+    let after = delta.apply(before);
+    if after.as_bytes() == before.as_bytes() {
+        return Ok(None);
+    }
+    match (before.get("_id"), after.get("_id")) {
+        (Some(id), Some(now)) if identical(id, now) => Ok(Some(after)),
+        (None, _) => Ok(Some(after)),
+        _ => Err(storage::id_would_change("_id")),
     }
 }
 

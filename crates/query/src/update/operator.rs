@@ -16,10 +16,10 @@ use crate::text;
 
 /// An operator with its argument, at one path: a function from a value to its change.
 pub(super) trait Operator: fmt::Debug + Send + Sync {
-    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>>;
+    fn update<'a>(&'a self, value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>>;
 
     /// What to do where the path leads nowhere.
-    fn missing<'a>(&'a self, place: &Place<'a, '_>) -> Result<Missing<'a>>;
+    fn missing<'a>(&'a self, site: &Site<'a, '_>) -> Result<Missing<'a>>;
 }
 
 /// An operator's wish for a path that is not there.
@@ -32,13 +32,13 @@ pub(super) enum Missing<'a> {
 }
 
 /// Where an operator is applied.
-pub(super) struct Place<'a, 'w> {
+pub(super) struct Site<'a, 'w> {
     pub root: RawDocument<'a>,
     pub path: &'w [String],
     pub context: &'w Context,
 }
 
-impl Place<'_, '_> {
+impl Site<'_, '_> {
     pub fn path_text(&self) -> String {
         self.path.join(".")
     }

@@ -7,7 +7,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::{change, is_index, storage, upsert};
 use crate::expression::{Bindings, Env, Scope};
-use crate::stage::{Context, Modified, Pipeline, Place, Stage, check_nesting};
+use crate::stage::{Context, Modified, Owner, Pipeline, Stage, check_nesting};
 use crate::text;
 
 /// Stages that name collections are refused once they are parsed, so it does not matter where those would be.
@@ -23,7 +23,7 @@ pub(super) struct PipelineUpdate {
 impl PipelineUpdate {
     pub fn parse(stages: RawArray<'_>, scope: &Scope<'_>) -> Result<PipelineUpdate> {
         // Not folded, as it is not on mongod: parts that always fail do so on the first document, if there is one.
-        let pipeline = Pipeline::parse(stages, &Context::new(scope, DATABASE, Place::Update))?;
+        let pipeline = Pipeline::parse(stages, &Context::new(scope, DATABASE, Owner::Update))?;
         let touched = pipeline.stages.iter().map(touched).collect::<Option<Vec<_>>>();
         Ok(PipelineUpdate { stages: pipeline.stages, touched: touched.map(|paths| paths.concat()) })
     }

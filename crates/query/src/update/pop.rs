@@ -8,7 +8,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::{array_of, long_of};
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 use crate::text;
 
 #[derive(Debug)]
@@ -39,11 +39,11 @@ pub(super) fn parse(path: &str, argument: RawValue<'_>, _: &Option<Collation>) -
 }
 
 impl Operator for Pop {
-    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>> {
         let RawValue::Array(array) = value else {
             let message = format!(
                 "Path '{}' contains an element of non-array type '{}'",
-                place.path_text(),
+                site.path_text(),
                 value.element_type().name()
             );
             return Err(Error::user(ErrorCode::TypeMismatch, message));
@@ -58,7 +58,7 @@ impl Operator for Pop {
         Ok(Change::SetOwned(kept))
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Check)
     }
 }

@@ -8,7 +8,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::array_of;
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 use crate::filter::ElementFilter;
 use crate::interrupt;
 
@@ -24,11 +24,11 @@ pub(super) fn parse(
 }
 
 impl Operator for Pull {
-    fn update<'a>(&'a self, value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, value: RawValue<'a>, _site: &Site<'a, '_>) -> Result<Change<'a>> {
         pull(value, |element| self.0.matches(element))
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Check)
     }
 }

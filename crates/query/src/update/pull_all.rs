@@ -8,7 +8,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::{COMPARED_MAX, Members, contains};
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 use super::pull::pull;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) fn parse(
 }
 
 impl Operator for PullAll {
-    fn update<'a>(&'a self, value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, value: RawValue<'a>, _site: &Site<'a, '_>) -> Result<Change<'a>> {
         let collator = collator(&self.collation);
         pull(value, |element| match &self.members {
             Some(members) => members.contains(element, collator),
@@ -45,7 +45,7 @@ impl Operator for PullAll {
         })
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Check)
     }
 }

@@ -9,7 +9,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::{array_of, long_of};
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 use crate::interrupt;
 
 #[derive(Debug, Default)]
@@ -200,6 +200,16 @@ impl Push {
         Ok(changed.then(|| array_of(elements.into_iter())))
     }
 
+    /// Whether all that was there stays, and the values come behind it. A position that is exactly the end counts as one
+    /// inside, as for mongod.
+    fn appends_to(&self, length: usize) -> bool {
+        let room = self.slice.is_none_or(|slice| {
+            usize::try_from(slice.unsigned_abs()).is_ok_and(|kept| kept >= length + self.values.len())
+        });
+        let behind = self.position.is_none_or(|position| position > length as i64);
+        length > 0 && self.sort.is_none() && room && behind
+    }
+
     fn insertion_point(&self, length: usize) -> usize {
         match self.position {
             None => length,
@@ -212,19 +222,26 @@ impl Push {
 }
 
 impl Operator for Push {
-    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>> {
         let RawValue::Array(array) = value else {
             return Err(refuse(format!(
                 "The field '{}' must be an array but is of type {} in document {{{}}}",
-                place.path_text(),
+                site.path_text(),
                 value.element_type().name(),
-                place.id_text()
+                site.id_text()
             )));
         };
-        Ok(self.apply(array.iter().collect())?.map_or(Change::Keep, Change::SetOwned))
+        let elements: Vec<RawValue<'a>> = array.iter().collect();
+        let from = elements.len();
+        let appends = self.appends_to(from);
+        Ok(match self.apply(elements)? {
+            None => Change::Keep,
+            Some(array) if appends => Change::Appended { array, from },
+            Some(array) => Change::SetOwned(array),
+        })
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         let value = self.apply(Vec::new())?.unwrap_or_else(|| array_of(std::iter::empty()));
         Ok(Missing::Create(Change::SetOwned(value)))
     }

@@ -11,7 +11,7 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 use super::path::{Step, array_index, parse_path};
 use super::set::set;
 use super::storage;
@@ -76,8 +76,8 @@ fn refuse(message: String) -> Error {
 
 impl Rename {
     /// The value to move, if there is one, once both paths are known to avoid arrays.
-    fn source<'a>(&self, place: &Place<'a, '_>) -> Result<Option<RawValue<'a>>> {
-        let source = walk(place.root, &self.source);
+    fn source<'a>(&self, site: &Site<'a, '_>) -> Result<Option<RawValue<'a>>> {
+        let source = walk(site.root, &self.source);
         let Some(value) = source.end else {
             return match source.blocked {
                 None => Ok(None),
@@ -91,7 +91,7 @@ impl Rename {
                 )),
             };
         };
-        let target = walk(place.root, &self.target);
+        let target = walk(site.root, &self.target);
         for (end, path, array) in
             [("source", &self.source, source.array), ("destination", &self.target, target.array)]
         {
@@ -99,7 +99,7 @@ impl Rename {
                 return Err(refuse(format!(
                     "The {end} field cannot be an array element, '{path}' in doc with {} has an array field \
                      called '{array}'",
-                    place.id_text()
+                    site.id_text()
                 )));
             }
         }
@@ -150,8 +150,8 @@ fn walk<'a, 'p>(root: RawDocument<'a>, path: &'p str) -> Walked<'a, 'p> {
 }
 
 impl Operator for Rename {
-    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
-        let Some(source) = self.source(place)? else { return Ok(Change::Keep) };
+    fn update<'a>(&'a self, value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>> {
+        let Some(source) = self.source(site)? else { return Ok(Change::Keep) };
         // Even by an equal value.
         if is_in_id(&self.target) {
             return Err(storage::id_would_change(&self.target));
@@ -159,18 +159,18 @@ impl Operator for Rename {
         Ok(set(value, source))
     }
 
-    fn missing<'a>(&'a self, place: &Place<'a, '_>) -> Result<Missing<'a>> {
-        Ok(self.source(place)?.map_or(Missing::Ignore, |source| Missing::Create(Change::Set(source))))
+    fn missing<'a>(&'a self, site: &Site<'a, '_>) -> Result<Missing<'a>> {
+        Ok(self.source(site)?.map_or(Missing::Ignore, |source| Missing::Create(Change::Set(source))))
     }
 }
 
 impl Operator for RenamedAway {
-    fn update<'a>(&'a self, _value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, _value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>> {
         // The target refuses to move an `_id`, when its turn comes.
-        Ok(if place.path[0] == "_id" { Change::Keep } else { Change::Remove })
+        Ok(if site.path[0] == "_id" { Change::Keep } else { Change::Remove })
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Ignore)
     }
 }

@@ -7,7 +7,7 @@ use kilim_collation::Collation;
 use kilim_error::Result;
 
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 
 #[derive(Debug)]
 struct Set(Value);
@@ -17,11 +17,11 @@ pub(super) fn parse(_path: &str, argument: RawValue<'_>, _: &Option<Collation>) 
 }
 
 impl Operator for Set {
-    fn update<'a>(&'a self, value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, value: RawValue<'a>, _site: &Site<'a, '_>) -> Result<Change<'a>> {
         Ok(set(value, self.0.as_raw()))
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Create(Change::Set(self.0.as_raw())))
     }
 }

@@ -7,7 +7,7 @@ use kilim_collation::Collation;
 use kilim_error::Result;
 
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 use super::set::set;
 
 #[derive(Debug)]
@@ -18,12 +18,12 @@ pub(super) fn parse(_path: &str, argument: RawValue<'_>, _: &Option<Collation>) 
 }
 
 impl Operator for SetOnInsert {
-    fn update<'a>(&'a self, value: RawValue<'a>, place: &Place<'a, '_>) -> Result<Change<'a>> {
-        Ok(if place.context.inserting { set(value, self.0.as_raw()) } else { Change::Keep })
+    fn update<'a>(&'a self, value: RawValue<'a>, site: &Site<'a, '_>) -> Result<Change<'a>> {
+        Ok(if site.context.inserting { set(value, self.0.as_raw()) } else { Change::Keep })
     }
 
-    fn missing<'a>(&'a self, place: &Place<'a, '_>) -> Result<Missing<'a>> {
-        Ok(match place.context.inserting {
+    fn missing<'a>(&'a self, site: &Site<'a, '_>) -> Result<Missing<'a>> {
+        Ok(match site.context.inserting {
             true => Missing::Create(Change::Set(self.0.as_raw())),
             false => Missing::Ignore,
         })

@@ -54,7 +54,7 @@ impl ObjectNode {
     pub fn insert(&mut self, steps: &[Step<'_>], path: &str, operator: Arc<dyn Operator>) -> Result<()> {
         // How many bytes of the path lead to the node at hand, for the message.
         let mut reached = 0;
-        let mut at = Place::Object(self);
+        let mut at = InsertionPoint::Object(self);
         for (step, next) in steps.iter().zip(&steps[1..]) {
             reached += step_text(step).len() + usize::from(reached > 0);
             let array = matches!(next, Step::Elements(_));
@@ -63,8 +63,8 @@ impl ObjectNode {
                 false => Node::Object(ObjectNode::default()),
             });
             at = match (child, array) {
-                (Node::Object(object), false) => Place::Object(object),
-                (Node::Array(array), true) => Place::Array(array),
+                (Node::Object(object), false) => InsertionPoint::Object(object),
+                (Node::Array(array), true) => InsertionPoint::Array(array),
                 _ => return Err(conflict(path, &path[..reached])),
             };
         }
@@ -78,19 +78,19 @@ impl ObjectNode {
 }
 
 /// Where an insertion stands.
-enum Place<'n> {
+enum InsertionPoint<'n> {
     Object(&'n mut ObjectNode),
     Array(&'n mut ArrayNode),
 }
 
-impl<'n> Place<'n> {
+impl<'n> InsertionPoint<'n> {
     fn has(&self, step: Step<'_>) -> bool {
         let named =
             |children: &[(Box<str>, Node)], name: &str| children.iter().any(|(child, _)| **child == *name);
         match (self, step) {
-            (Place::Object(object), Step::Positional) => object.positional.is_some(),
-            (Place::Object(object), Step::Field(name)) => named(&object.children, name),
-            (Place::Array(array), Step::Elements(identifier)) => named(&array.children, identifier),
+            (InsertionPoint::Object(object), Step::Positional) => object.positional.is_some(),
+            (InsertionPoint::Object(object), Step::Field(name)) => named(&object.children, name),
+            (InsertionPoint::Array(array), Step::Elements(identifier)) => named(&array.children, identifier),
             _ => false,
         }
     }
@@ -98,13 +98,13 @@ impl<'n> Place<'n> {
     /// The child that a step leads to, made where it is missing.
     fn child(self, step: Step<'_>, make: impl FnOnce() -> Node) -> &'n mut Node {
         match (self, step) {
-            (Place::Object(object), Step::Positional) => {
+            (InsertionPoint::Object(object), Step::Positional) => {
                 object.positional.get_or_insert_with(|| Box::new(make()))
             }
-            (Place::Object(object), Step::Field(name) | Step::Elements(name)) => {
+            (InsertionPoint::Object(object), Step::Field(name) | Step::Elements(name)) => {
                 child_named(&mut object.children, name, make)
             }
-            (Place::Array(array), step) => child_named(&mut array.children, step_name(&step), make),
+            (InsertionPoint::Array(array), step) => child_named(&mut array.children, step_name(&step), make),
         }
     }
 }

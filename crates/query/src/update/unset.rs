@@ -7,7 +7,7 @@ use kilim_collation::Collation;
 use kilim_error::Result;
 
 use super::change::Change;
-use super::operator::{Missing, Operator, Place};
+use super::operator::{Missing, Operator, Site};
 
 #[derive(Debug)]
 struct Unset;
@@ -21,11 +21,11 @@ pub(super) fn parse(
 }
 
 impl Operator for Unset {
-    fn update<'a>(&'a self, _value: RawValue<'a>, _place: &Place<'a, '_>) -> Result<Change<'a>> {
+    fn update<'a>(&'a self, _value: RawValue<'a>, _site: &Site<'a, '_>) -> Result<Change<'a>> {
         Ok(Change::Remove)
     }
 
-    fn missing<'a>(&'a self, _place: &Place<'a, '_>) -> Result<Missing<'a>> {
+    fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Ignore)
     }
 }

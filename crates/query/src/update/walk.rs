@@ -13,7 +13,8 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::array_filter::ArrayFilter;
 use super::change::{self, BUILT_BYTES_MAX, Change, FieldChange};
-use super::operator::{Missing, Operator, Place};
+use super::description::Described;
+use super::operator::{Missing, Operator, Site};
 use super::path::array_index;
 use super::tree::{ArrayNode, Node, ObjectNode, check_disjoint, compare_names, conflict_in_document, join};
 use super::{Context, storage};
@@ -53,9 +54,21 @@ impl<'a, 'w> Walk<'a, 'w> {
     }
 
     /// The document after the update, or none where nothing changed.
-    pub fn run(mut self, tree: &'a ObjectNode) -> Result<Option<Document>> {
+    /// With `describe`, it is put there what changed.
+    pub fn run(
+        mut self,
+        tree: &'a ObjectNode,
+        describe: Option<&mut Option<Document>>,
+    ) -> Result<Option<Document>> {
         match self.object(&[tree], Spot::Value(RawValue::Document(self.root)))? {
-            Change::Fields(fields) => change::write_after(self.root, &fields).map(Some),
+            Change::Fields(fields) => {
+                let after = change::write_after(self.root, &fields)?;
+                if let Some(description) = describe {
+                    let described = Described::of_changes(after.as_raw(), &fields);
+                    *description = Some(described.into_document());
+                }
+                Ok(Some(after))
+            }
             _ => Ok(None),
         }
     }
@@ -237,24 +250,29 @@ impl<'a, 'w> Walk<'a, 'w> {
                 changes.push((index, change));
             }
         }
-        Ok(if changes.is_empty() { Change::Keep } else { Change::Elements(changes) })
+        Ok(match changes.len() {
+            0 => Change::Keep,
+            1 => Change::Elements(changes),
+            // As mongod records it: of several elements, the whole array.
+            _ => Change::Several(changes),
+        })
     }
 
     fn leaf(&mut self, operator: &'a dyn Operator, spot: Spot<'a>) -> Result<Change<'a>> {
-        let place = Place { root: self.root, path: &self.path, context: self.context };
+        let site = Site { root: self.root, path: &self.path, context: self.context };
         let change = match spot {
             Spot::Value(value) => {
-                let change = operator.update(value, &place)?;
+                let change = operator.update(value, &site)?;
                 if change.is_keep() {
                     return Ok(change);
                 }
                 self.check_id_kept()?;
                 if let ([name], Some(_)) = (&*self.path, change.new_value()) {
-                    storage::check_top_level_name(name)?;
+                    self.check_top_level_name(name)?;
                 }
                 change
             }
-            Spot::Gap { parent, depth } => match operator.missing(&place)? {
+            Spot::Gap { parent, depth } => match operator.missing(&site)? {
                 Missing::Ignore => return Ok(Change::Keep),
                 Missing::Check => {
                     if self.is_viable(parent, depth) {
@@ -270,7 +288,7 @@ impl<'a, 'w> Walk<'a, 'w> {
                     }
                     self.check_id_not_extended(parent, depth, &change)?;
                     if depth == 0 {
-                        storage::check_top_level_name(&self.path[0])?;
+                        self.check_top_level_name(&self.path[0])?;
                     }
                     change
                 }
@@ -280,7 +298,7 @@ impl<'a, 'w> Walk<'a, 'w> {
             if *self.path == ["_id"] {
                 match change {
                     // An array that an operator built is refused when all is done.
-                    Change::SetOwned(Value::Array(_)) => {}
+                    Change::SetOwned(Value::Array(_)) | Change::Appended { .. } => {}
                     _ => storage::check_id(value)?,
                 }
             }
@@ -318,6 +336,12 @@ impl<'a, 'w> Walk<'a, 'w> {
     /// The name of the value that the first `depth` steps lead to.
     fn name_at(&self, depth: usize) -> &str {
         depth.checked_sub(1).map_or("", |last| &self.path[last])
+    }
+
+    /// Refuses a top-level name that looks like an operator. A document that is being inserted may have one, as it may by an
+    /// insert.
+    fn check_top_level_name(&self, name: &str) -> Result<()> {
+        if self.context.inserting { Ok(()) } else { storage::check_top_level_name(name) }
     }
 
     /// An `_id` that is there stays as it is.
@@ -359,7 +383,7 @@ impl<'a, 'w> Walk<'a, 'w> {
     }
 
     fn watch_built_bytes(&mut self, change: &Change<'_>) -> Result<()> {
-        if let Change::SetOwned(value) = change {
+        if let Change::SetOwned(value) | Change::Appended { array: value, .. } = change {
             self.built_bytes += match value {
                 Value::Array(array) => array.as_raw().as_bytes().len(),
                 _ => 16,

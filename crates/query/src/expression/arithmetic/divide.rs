@@ -6,9 +6,12 @@ use super::{Number, Pair};
 use crate::expression::{Call, Env, Evaluated};
 
 pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
-    let left = call.argument(0, env)?;
-    let right = call.argument(1, env)?;
-    let (Some(dividend), Some(divisor)) = (Number::of_evaluated(&left), Number::of_evaluated(&right)) else {
+    divide(&call.argument(0, env)?, &call.argument(1, env)?)
+}
+
+/// One number divided by another.
+pub(crate) fn divide(left: &Evaluated<'_>, right: &Evaluated<'_>) -> Result<Evaluated<'static>> {
+    let (Some(dividend), Some(divisor)) = (Number::of_evaluated(left), Number::of_evaluated(right)) else {
         if left.is_nullish() || right.is_nullish() {
             return Ok(Evaluated::NULL);
         }

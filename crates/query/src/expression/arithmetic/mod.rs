@@ -17,8 +17,12 @@ mod unary;
 
 use kilim_error::Error;
 
+pub(crate) use add::add;
+pub(crate) use divide::divide;
+pub(crate) use multiply::multiply;
 pub use number::Number;
 pub(crate) use number::Pair;
+pub(crate) use subtract::subtract;
 pub use summation::{DoubleDouble, Summation};
 pub(super) use unary::unary;
 

@@ -7,8 +7,17 @@ use super::Number;
 use crate::expression::{Call, Env, Evaluated};
 
 pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
+    product_of(call.each(env))
+}
+
+/// The product of two numbers.
+pub(crate) fn multiply(left: &Evaluated<'_>, right: &Evaluated<'_>) -> Result<Evaluated<'static>> {
+    product_of([Ok(left.clone()), Ok(right.clone())].into_iter())
+}
+
+fn product_of<'v>(values: impl Iterator<Item = Result<Evaluated<'v>>>) -> Result<Evaluated<'static>> {
     let mut product = Product::new();
-    for value in call.each(env) {
+    for value in values {
         let value = value?;
         match Number::of_evaluated(&value) {
             Some(number) => product.multiply(number),

@@ -7,9 +7,12 @@ use super::{Number, Pair, out_of_long_range};
 use crate::expression::{Call, Env, Evaluated};
 
 pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
-    let left = call.argument(0, env)?;
-    let right = call.argument(1, env)?;
-    if let (Some(left), Some(right)) = (Number::of_evaluated(&left), Number::of_evaluated(&right)) {
+    subtract(&call.argument(0, env)?, &call.argument(1, env)?)
+}
+
+/// One value less another: numbers, dates, or a date and a number.
+pub(crate) fn subtract(left: &Evaluated<'_>, right: &Evaluated<'_>) -> Result<Evaluated<'static>> {
+    if let (Some(left), Some(right)) = (Number::of_evaluated(left), Number::of_evaluated(right)) {
         return Ok(difference(left, right).into());
     }
     if left.is_nullish() || right.is_nullish() {
@@ -19,7 +22,7 @@ pub(super) fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a
         let message = format!("can't $subtract {} from {}", right.type_name(), left.type_name());
         return Err(Error::user(ErrorCode::TypeMismatch, message));
     };
-    match (right.raw(), Number::of_evaluated(&right)) {
+    match (right.raw(), Number::of_evaluated(right)) {
         (Some(RawValue::DateTime(other)), _) => Ok(millis.wrapping_sub(other).into()),
         (_, Some(number)) => {
             let back = milliseconds(number)?.checked_neg().ok_or_else(|| {

@@ -165,7 +165,8 @@ fn to_date(value: RawValue<'_>) -> Result<i64> {
         RawValue::String(text) => date::parse(text),
         RawValue::ObjectId(id) => {
             let [a, b, c, d, ..] = id.to_bytes();
-            Ok(i64::from(u32::from_be_bytes([a, b, c, d])) * 1000)
+            // Signed, as MongoDB reads it.
+            Ok(i64::from(i32::from_be_bytes([a, b, c, d])) * 1000)
         }
         RawValue::Timestamp(time) => Ok(i64::from(time.seconds) * 1000),
         _ => Err(unsupported(value, "date")),

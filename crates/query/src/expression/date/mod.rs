@@ -22,6 +22,7 @@ mod zone;
 use kilim_error::Result;
 
 use super::Operator;
+pub use unit::{Measure, Unit};
 use zone::Zone;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -47,6 +48,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     diff::DATE_DIFF,
     trunc::DATE_TRUNC,
 ];
+
+/// The date so many units after another, by the clock and the calendar of Greenwich.
+pub fn shift(millis: i64, unit: Unit, amount: i64) -> Result<i64> {
+    add::shift(millis, unit, amount, &Zone::UTC)
+}
 
 /// `2017-07-04T11:56:02.000Z`; years from 0 to 9999 can be written so.
 pub(crate) fn format_iso(millis: i64) -> Result<String> {

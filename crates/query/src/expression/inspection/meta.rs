@@ -1,6 +1,6 @@
 //! `$meta`: what is known of a document beside its fields.
 //!
-//! Nothing computes scores, distances or highlights, so what depends on them is refused or missing, as it is
+//! Nothing computes distances or highlights, so what depends on them is refused or missing, as it is
 //! in mongod where no stage has made them.
 
 use std::sync::Arc;
@@ -36,6 +36,9 @@ const INDEX_KEY: &str = "indexKey";
 /// The number of the document's record.
 const RECORD_ID: &str = "recordId";
 
+/// How well the document matches a `$text`.
+const TEXT_SCORE: &str = "textScore";
+
 /// What no `$match` can ask for, and what messages call it.
 const BESIDE_DOCUMENTS: [(&str, &str); 6] = [
     (SORT_KEY, "sort key"),
@@ -55,6 +58,7 @@ fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
         Some(INDEX_KEY) => {
             Ok(env.key.map_or(Evaluated::Missing, |key| Evaluated::from(RawValue::Document(key))))
         }
+        Some(TEXT_SCORE) => Ok(env.score.map_or(Evaluated::Missing, Evaluated::from)),
         Some(RECORD_ID) => Ok(env.record.map_or(Evaluated::Missing, Evaluated::from)),
         _ => Ok(Evaluated::Missing),
     }
@@ -81,6 +85,11 @@ impl Expression {
     /// Whether the key is asked for by which documents were found.
     pub fn wants_index_key(&self) -> bool {
         self.wants(INDEX_KEY)
+    }
+
+    /// Whether the score of a `$text` is asked for.
+    pub fn wants_text_score(&self) -> bool {
+        self.wants(TEXT_SCORE)
     }
 
     /// Refuses what a `$match` cannot ask for: it looks at documents alone.
@@ -116,15 +125,15 @@ fn unavailable(what: &str) -> Error {
     Error::location(40_218, format!("query requires {what} metadata, but it is not available"))
 }
 
-fn parse(operator: &'static Operator, operand: RawValue<'_>, _: &Scope<'_>) -> Result<Expression> {
+fn parse(operator: &'static Operator, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<Expression> {
     let RawValue::String(name) = operand else {
         return Err(Error::location(17_307, "$meta only supports string arguments"));
     };
     match name {
-        "textScore" => Err(unavailable("text score")),
+        TEXT_SCORE if !scope.has_text_score() => Err(unavailable("text score")),
         "geoNearDistance" => Err(unavailable("$geoNear distance")),
         "geoNearPoint" => Err(unavailable("$geoNear point")),
-        _ if [SORT_KEY, INDEX_KEY, RECORD_ID].contains(&name) || MISSING.contains(&name) => {
+        _ if [SORT_KEY, INDEX_KEY, RECORD_ID, TEXT_SCORE].contains(&name) || MISSING.contains(&name) => {
             let arguments = vec![Some(Expression::Constant(name.into()))];
             Ok(Expression::Call(Box::new(Call::new(operator, arguments))))
         }

@@ -11,6 +11,7 @@ use kilim_error::{Error, Result};
 use crate::expression::array::Building;
 use crate::expression::{Call, Env, Evaluated, Expression, Named, Parameter};
 use crate::filter::{GaveUp, Groups, Regex, invalid_flag};
+use crate::interrupt;
 
 pub(super) static NAMED: Named = Named {
     parameters: &[Parameter::required("input"), Parameter::required("regex"), Parameter::optional("options")],
@@ -117,7 +118,13 @@ impl<'a> Search<'a> {
     }
 
     fn at(&self, start: usize) -> Result<Option<Groups>> {
+        self.check()?;
         self.regex.find_at(self.text(), start).map_err(|GaveUp| self.gave_up())
+    }
+
+    /// Asks whether to go on, before a search that may take long on a short text.
+    fn check(&self) -> Result<()> {
+        if self.regex.backtracks() { interrupt::check() } else { Ok(()) }
     }
 
     /// What mongod says when a search takes too many steps.
@@ -146,6 +153,7 @@ fn write_match(text: &str, groups: &Groups, place: usize, out: &mut Writer) {
 
 pub(super) fn matches<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let Some(search) = Search::of(call, env)? else { return Ok(false.into()) };
+    search.check()?;
     Ok(search.regex.decides(search.text()).map_err(|GaveUp| search.gave_up())?.into())
 }
 

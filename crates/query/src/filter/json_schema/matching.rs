@@ -90,7 +90,11 @@ const COMPARED_PAIRWISE: usize = 32;
 pub(super) fn duplicate(array: RawArray<'_>) -> Option<RawValue<'_>> {
     if array.iter().nth(COMPARED_PAIRWISE).is_some() {
         let mut items: Vec<(usize, RawValue<'_>)> = array.iter().enumerate().collect();
-        items.sort_by(|(_, a), (_, b)| unordered::order(*a, *b));
+        if interrupt::sort(&mut items, |(_, a), (_, b)| unordered::order(*a, *b)).is_err() {
+            // Kept there, so that whoever asked is told.
+            interrupt::goes_on(usize::MAX);
+            return None;
+        }
         let equal = items.windows(2).filter(|pair| unordered::order(pair[0].1, pair[1].1).is_eq());
         return equal.map(|pair| pair[1]).min_by_key(|(at, _)| *at).map(|(_, item)| item);
     }

@@ -104,7 +104,7 @@ impl Mover<'_> {
                 }
             }
             // It may speak of any field.
-            Filter::JsonSchema(_) => return None,
+            Filter::JsonSchema(_) | Filter::Text(_) => return None,
             Filter::Expr(expression) => {
                 let mut needed = Dependencies::default();
                 expression.dependencies(&mut needed);

@@ -12,11 +12,14 @@ mod window;
 
 use std::sync::Arc;
 
+use kilim_bson::RawValue;
+
 use self::filter::Passage;
 use super::lookup::Unwinding;
-use super::{Facet, Group, Match, Modified, Paths, Pipeline, Stage, UnionWith};
+use super::{Facet, Group, Match, Modified, Paths, Pipeline, SortBy, Stage, UnionWith, UnpackBucket};
 use crate::expression::Expression;
 use crate::filter::{Filter, Predicate};
+use crate::time_series::times_on_buckets;
 
 impl Pipeline {
     /// Of a pipeline that begins with the read of a collection.
@@ -28,6 +31,9 @@ impl Pipeline {
         rewrite_all(&mut self.stages, reads);
         if self.stages.iter().any(|stage| matches!(stage, Stage::Redact(_))) {
             match_before_redact(&mut self.stages);
+            rewrite_all(&mut self.stages, reads);
+        }
+        if match_before_unpacking(&mut self.stages) {
             rewrite_all(&mut self.stages, reads);
         }
         for stage in &mut self.stages {
@@ -64,6 +70,33 @@ fn match_before_redact(stages: &mut Vec<Stage>) {
     }
 }
 
+/// Divides a filter into what it asks of paths that only got new names, in their old names, and the rest.
+pub(super) fn divide(
+    filter: &Filter,
+    renamed: Vec<(Box<str>, Box<str>)>,
+) -> (Option<Filter>, Option<Filter>) {
+    let modified = Modified::AllBut(Paths { paths: Vec::new(), renamed });
+    let split = filter::split(filter, &modified, &Passage { predicate: |_| true, expression: |_| true });
+    (split.passing, split.rest)
+}
+
+/// What measurements must satisfy lets buckets be passed over: by the read, where ranges of time are asked for, and by their
+/// bounds before they are unpacked. The filter itself stays behind. Whether there is something new to be read by.
+fn match_before_unpacking(stages: &mut Vec<Stage>) -> bool {
+    let mut found = false;
+    for at in (0..stages.len()).rev() {
+        let [Stage::UnpackBucket(unpacking), Stage::Match(behind), ..] = &stages[at..] else { continue };
+        let times = times_on_buckets(&behind.filter, &unpacking.time_field, unpacking.span_millis());
+        let filter = Some(behind.filter.clone());
+        stages[at] = Stage::UnpackBucket(Arc::new(UnpackBucket { filter, ..(**unpacking).clone() }));
+        if let Some(times) = times {
+            stages.insert(at, Stage::Match(Match { filter: Arc::new(times) }));
+            found = true;
+        }
+    }
+    found
+}
+
 /// Rewrites a stage, with those behind it; whether there was something to rewrite.
 fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
     if is_idle(&stages[at]) {
@@ -91,6 +124,12 @@ fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
             stages[at + 1] = Stage::UnionWith(union);
             true
         }
+        (Stage::SetWindowFields(_) | Stage::Densify(_), Stage::Sort(sort))
+            if sort.limit.is_none() && comes_sorted(&stages[at], sort) =>
+        {
+            stages.remove(at + 1);
+            true
+        }
         (_, Stage::Match(_)) => pass_match(stages, at),
         (_, Stage::Unwind(_)) => coalesce_unwind(stages, at),
         (_, Stage::Sort(_)) => pass_sort(stages, at),
@@ -103,6 +142,27 @@ fn rewrite(stages: &mut Vec<Stage>, at: usize, reads: bool) -> bool {
         (_, Stage::Limit(_) | Stage::Skip(_)) => window::rewrite(stages, at, reads),
         _ => false,
     }
+}
+
+/// Whether what a stage gives is in the order of a `$sort` already.
+fn comes_sorted(stage: &Stage, sort: &SortBy) -> bool {
+    let order = match stage {
+        Stage::SetWindowFields(stage) => {
+            let written = |path: &str| stage.writes(path);
+            if sort.sort.parts().iter().any(|part| written(part.path.as_str())) {
+                return false;
+            }
+            stage.order()
+        }
+        Stage::Densify(stage) if stage.keeps_order() => stage.order(),
+        _ => return false,
+    };
+    let mut order = order.iter();
+    sort.sort.parts().iter().all(|part| {
+        let wanted = if part.descending { -1 } else { 1 };
+        matches!(order.next(), Some((path, RawValue::Int32(direction)))
+            if path == part.path.as_str() && direction == wanted)
+    })
 }
 
 /// Whether a stage passes on everything as it is.

@@ -2,14 +2,14 @@
 
 use kilim_bson::{Array, Document, Value, array, doc};
 
-use super::super::{Context, Pipeline, Place, Stage};
+use super::super::{Context, Owner, Pipeline, Stage};
 use crate::expression::{Scope, Variables};
 
 fn optimised(stages: Vec<Document>) -> Vec<Document> {
     let stages: Array = stages.into_iter().map(Value::Document).collect();
     let variables = Variables::default();
     let scope = Scope::new(&variables);
-    let context = Context::new(&scope, "test", Place::Collection);
+    let context = Context::new(&scope, "test", Owner::Collection);
     let mut pipeline = Pipeline::parse(stages.as_raw(), &context).expect("a pipeline");
     pipeline.optimise();
     pipeline.to_documents()
@@ -188,7 +188,7 @@ fn under_a_collation_only_comparisons_go_before_a_group() {
         (doc! {"$expr": {"$eq": [{"$toUpper": "$_id"}, "X"]}}, false),
     ] {
         let stages = array![doc! {"$group": {"_id": "$a"}}, doc! {"$match": condition.clone()}];
-        let context = Context::new(&scope, "test", Place::Collection);
+        let context = Context::new(&scope, "test", Owner::Collection);
         let mut pipeline = Pipeline::parse(stages.as_raw(), &context).expect("a pipeline");
         pipeline.optimise();
         assert_eq!(matches!(pipeline.stages[0], Stage::Match(_)), passes, "{condition:?}");

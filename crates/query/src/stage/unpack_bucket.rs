@@ -1,0 +1,117 @@
+//! `$_internalUnpackBucket`: the measurements of buckets. It is what a time-series collection puts before a pipeline.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue, Value};
+use kilim_error::{Error, ErrorCode, Result};
+
+use super::optimise::divide;
+use super::{Behaviour, Context, Modified, Paths, Stage};
+use crate::filter::Filter;
+use crate::time_series::{META, Rows, TimeSeries, may_hold, times_on_buckets};
+
+#[derive(Debug, Clone)]
+pub struct UnpackBucket {
+    pub time_field: Box<str>,
+    pub meta_field: Option<Box<str>>,
+    pub(super) span_seconds: i32,
+    /// The bounds of texts are those of their bytes.
+    pub texts_by_bytes: bool,
+    /// What measurements must satisfy behind this stage: a bucket that can hold none such is not unpacked.
+    pub filter: Option<Arc<Filter>>,
+    /// Which fields later stages read, where these are not all.
+    pub wanted: Option<Arc<[Box<str>]>>,
+}
+
+pub(super) fn parse(name: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
+    let RawValue::Document(options) = value else {
+        let kind = value.element_type().name();
+        return Err(Error::location(
+            5_346_500,
+            format!("$_internalUnpackBucket specification must be an object, got: {kind}"),
+        ));
+    };
+    let (mut time_field, mut meta_field, mut span_seconds) = (None, None, 0);
+    for (option, value) in options {
+        match (option, value) {
+            ("timeField", RawValue::String(field)) => time_field = Some(field.into()),
+            ("metaField", RawValue::String(field)) => meta_field = Some(field.into()),
+            ("bucketMaxSpanSeconds", RawValue::Int32(seconds)) if seconds > 0 => span_seconds = seconds,
+            _ => {
+                return Err(Error::user(
+                    ErrorCode::NotImplemented,
+                    format!("{name} with this {option} is not supported"),
+                ));
+            }
+        }
+    }
+    let (Some(time_field), true) = (time_field, span_seconds > 0) else {
+        return Err(Error::user(
+            ErrorCode::BadValue,
+            format!("{name} needs the fields timeField and bucketMaxSpanSeconds"),
+        ));
+    };
+    out.push(Stage::UnpackBucket(Arc::new(UnpackBucket {
+        time_field,
+        meta_field,
+        span_seconds,
+        texts_by_bytes: false,
+        filter: None,
+        wanted: None,
+    })));
+    Ok(())
+}
+
+impl UnpackBucket {
+    pub(super) fn span_millis(&self) -> i64 {
+        i64::from(self.span_seconds) * 1000
+    }
+
+    /// The measurements of a bucket; none where its bounds exclude that one of them is asked for.
+    pub fn rows(&self, bucket: RawDocument<'_>) -> Option<Rows> {
+        let meta_field = self.meta_field.as_deref();
+        let is_passed_over =
+            |filter: &Arc<Filter>| !may_hold(filter, bucket, meta_field, self.texts_by_bytes);
+        if self.filter.as_ref().is_some_and(is_passed_over) {
+            return None;
+        }
+        Some(Rows::of(bucket, &self.time_field, meta_field, self.wanted.as_deref()))
+    }
+}
+
+impl Behaviour for UnpackBucket {
+    fn to_document(&self) -> Document {
+        let mut options = Document::new();
+        if let Some(wanted) = &self.wanted {
+            let names = wanted.iter().map(|name| Value::from(&**name));
+            options.push("include", Value::Array(names.collect()));
+        }
+        options.push("timeField", &*self.time_field);
+        if let Some(meta) = &self.meta_field {
+            options.push("metaField", &**meta);
+        }
+        options.push("bucketMaxSpanSeconds", self.span_seconds);
+        if let Some(filter) = &self.filter {
+            options.push("boundsMayMatch", filter.to_document());
+        }
+        [("$_internalUnpackBucket", Value::Document(options))].into_iter().collect()
+    }
+
+    fn modified(&self) -> Modified {
+        let renamed = self.meta_field.iter().map(|name| (name.clone(), META.into()));
+        Modified::AllBut(Paths { paths: Vec::new(), renamed: renamed.collect() })
+    }
+}
+
+/// A filter on measurements in two parts: what it asks of the meta, in the names of buckets, and the rest.
+pub fn on_buckets(filter: &Filter, meta_field: Option<&str>) -> (Option<Filter>, Option<Filter>) {
+    let renamed = meta_field.map(|name| (name.into(), META.into()));
+    divide(filter, renamed.into_iter().collect())
+}
+
+/// What a filter on measurements says of their buckets, for a search among these: weaker than the filter.
+pub fn weaker_on_buckets(series: &TimeSeries, filter: &Filter) -> Filter {
+    let (meta, rest) = on_buckets(filter, series.meta_field.as_deref());
+    let times = rest.and_then(|rest| times_on_buckets(&rest, &series.time_field, series.span_millis()));
+    Filter::all_of(meta.into_iter().chain(times).collect())
+}

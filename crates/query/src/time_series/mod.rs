@@ -1,0 +1,130 @@
+//! Time series: measurements that are kept in buckets, one document for many.
+//!
+//! A bucket has a column for each field (`bucket`), and the smallest and largest value of each (`bounds`). Readers
+//! see measurements (`rows`). The form is version 1 of MongoDB's: `{_id, control: {version, min, max}, meta, data}`.
+
+mod bounds;
+mod bucket;
+mod keys;
+mod rows;
+mod weaker;
+
+use kilim_bson::{Document, RawDocument, RawValue, Value};
+
+pub use bucket::{Bucket, MEASUREMENTS_MAX};
+pub use rows::Rows;
+pub use weaker::{may_hold, times_on_buckets};
+
+/// The field in which a bucket has what all its measurements share.
+pub const META: &str = "meta";
+
+/// What a collection of measurements is told when it is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimeSeries {
+    pub time_field: Box<str>,
+    /// Measurements in which this field is alike go into the same buckets.
+    pub meta_field: Option<Box<str>>,
+    pub granularity: Granularity,
+}
+
+/// How far apart measurements usually are, which decides how much time a bucket spans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Granularity {
+    Seconds,
+    Minutes,
+    Hours,
+}
+
+impl Granularity {
+    pub const ALL: [Granularity; 3] = [Granularity::Seconds, Granularity::Minutes, Granularity::Hours];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Granularity::Seconds => "seconds",
+            Granularity::Minutes => "minutes",
+            Granularity::Hours => "hours",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Granularity> {
+        Granularity::ALL.into_iter().find(|granularity| granularity.name() == name)
+    }
+
+    /// How much time a bucket spans at most.
+    pub fn span_seconds(self) -> i32 {
+        match self {
+            Granularity::Seconds => 60 * 60,
+            Granularity::Minutes => 24 * 60 * 60,
+            Granularity::Hours => 30 * 24 * 60 * 60,
+        }
+    }
+
+    /// A bucket begins at a whole multiple of this.
+    fn rounding_seconds(self) -> i64 {
+        match self {
+            Granularity::Seconds => 60,
+            Granularity::Minutes => 60 * 60,
+            Granularity::Hours => 24 * 60 * 60,
+        }
+    }
+}
+
+impl TimeSeries {
+    /// Reads what [`TimeSeries::to_document`] wrote.
+    pub fn decode(options: RawDocument<'_>) -> Option<TimeSeries> {
+        let text = |name| options.get(name).and_then(RawValue::as_str);
+        Some(TimeSeries {
+            time_field: text("timeField")?.into(),
+            meta_field: text("metaField").map(Box::from),
+            granularity: Granularity::named(text("granularity")?)?,
+        })
+    }
+
+    /// As listCollections shows it.
+    pub fn to_document(&self) -> Document {
+        let mut document = self.fields();
+        document.push("granularity", self.granularity.name());
+        document.push("bucketMaxSpanSeconds", self.granularity.span_seconds());
+        document
+    }
+
+    /// The stage that makes measurements of buckets.
+    pub fn unpacking(&self) -> Document {
+        let mut document = self.fields();
+        document.push("bucketMaxSpanSeconds", self.granularity.span_seconds());
+        [("$_internalUnpackBucket", Value::Document(document))].into_iter().collect()
+    }
+
+    fn fields(&self) -> Document {
+        let mut document = Document::new();
+        document.push("timeField", &*self.time_field);
+        if let Some(meta) = &self.meta_field {
+            document.push("metaField", &**meta);
+        }
+        document
+    }
+
+    /// When a measurement was taken; none where that is missing or no date.
+    pub fn time_of(&self, measurement: RawDocument<'_>) -> Option<i64> {
+        match measurement.get(&self.time_field)? {
+            RawValue::DateTime(millis) => Some(millis),
+            _ => None,
+        }
+    }
+
+    /// What a measurement shares with others, in the form in which it is compared and stored: fields in the order of
+    /// their names.
+    pub fn meta_of(&self, measurement: RawDocument<'_>) -> Option<Value> {
+        let meta = measurement.get(self.meta_field.as_deref()?)?;
+        Some(bucket::in_order(meta))
+    }
+
+    /// When a bucket begins whose first measurement was taken then.
+    fn begin(&self, millis: i64) -> i64 {
+        millis.saturating_sub(millis.rem_euclid(self.granularity.rounding_seconds() * 1000))
+    }
+
+    pub fn span_millis(&self) -> i64 {
+        i64::from(self.granularity.span_seconds()) * 1000
+    }
+}

@@ -1,0 +1,354 @@
+//! What an update changed, as change events describe it: `updatedFields`, `removedFields`, `truncatedArrays` and
+//! `disambiguatedPaths`.
+//!
+//! An update by operators is described by what its walk did ([`Described::of_changes`]): a field that was set is named, also if
+//! parts of its value stayed. A pipeline, and whatever else makes a new document, is described by the difference of the two
+//! documents ([`Described::of_difference`]); a difference that is not worth its size is no description, and the
+//! event then shows the whole document.
+//!
+//! Within a document the order is mongod's: removed fields, fields with new values, new fields, then what changed inside
+//! fields that stay.
+
+use kilim_bson::{Array, Document, RawArray, RawDocument, RawValue, Value, Writer};
+
+use super::change::{Change, FieldChange};
+
+/// A description in the making.
+#[derive(Default)]
+pub(super) struct Described<'a> {
+    updated: Vec<(String, RawValue<'a>)>,
+    removed: Vec<String>,
+    truncated: Vec<(String, usize)>,
+    /// Paths that do not say which of their parts are names and which are places in arrays.
+    ambiguous: Vec<(String, Array)>,
+}
+
+/// A step of a path.
+#[derive(Clone, Copy)]
+enum Step<'s> {
+    Field(&'s str),
+    Element(usize),
+}
+
+/// How a path leads from the document to where the description is.
+#[derive(Clone, Copy, Default)]
+struct Trail<'t>(Option<(&'t Trail<'t>, Step<'t>)>);
+
+impl Trail<'_> {
+    fn write(&self, path: &mut String, parts: &mut Vec<Value>, plain: &mut bool) {
+        let Some((before, step)) = self.0 else { return };
+        before.write(path, parts, plain);
+        if !parts.is_empty() {
+            path.push('.');
+        }
+        match step {
+            Step::Field(name) => {
+                let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+                *plain &= !name.contains('.') && !is_number;
+                path.push_str(name);
+                parts.push(Value::String(name.to_owned()));
+            }
+            Step::Element(index) => {
+                path.push_str(&index.to_string());
+                parts.push(Value::Int32(index as i32));
+            }
+        }
+    }
+}
+
+impl<'a> Described<'a> {
+    /// What the changes of a walk over `before` made of it.
+    pub(super) fn of_changes(after: RawDocument<'a>, changes: &[FieldChange<'_>]) -> Described<'a> {
+        let mut described = Described::default();
+        described.fields(&Trail::default(), after, changes);
+        described
+    }
+
+    fn path(&mut self, trail: &Trail<'_>) -> String {
+        let (mut path, mut parts, mut plain) = (String::new(), Vec::new(), true);
+        trail.write(&mut path, &mut parts, &mut plain);
+        if !plain {
+            self.ambiguous.push((path.clone(), parts.into_iter().collect()));
+        }
+        path
+    }
+
+    fn fields(&mut self, trail: &Trail<'_>, after: RawDocument<'a>, changes: &[FieldChange<'_>]) {
+        let is_inner = |field: &FieldChange<'_>| {
+            field.exists
+                && match &field.change {
+                    Change::Fields(_) => matches!(after.get(&field.name), Some(RawValue::Document(_))),
+                    Change::Elements(_) | Change::Appended { .. } => true,
+                    _ => false,
+                }
+        };
+        for field in changes.iter().filter(|field| matches!(field.change, Change::Remove)) {
+            let removed = self.path(&Trail(Some((trail, Step::Field(&field.name)))));
+            self.removed.push(removed);
+        }
+        for existing in [true, false] {
+            let set = |field: &&FieldChange<'_>| {
+                field.exists == existing
+                    && !matches!(field.change, Change::Remove | Change::Keep)
+                    && !is_inner(field)
+            };
+            for field in changes.iter().filter(set) {
+                self.update(&Trail(Some((trail, Step::Field(&field.name)))), after.get(&field.name));
+            }
+        }
+        for field in changes.iter().filter(|field| is_inner(field)) {
+            let within = Trail(Some((trail, Step::Field(&field.name))));
+            self.inner(&within, after.get(&field.name), &field.change);
+        }
+    }
+
+    fn inner(&mut self, trail: &Trail<'_>, after: Option<RawValue<'a>>, change: &Change<'_>) {
+        match (change, after) {
+            (Change::Fields(fields), Some(RawValue::Document(document))) => {
+                self.fields(trail, document, fields)
+            }
+            (Change::Appended { from, .. }, Some(RawValue::Array(array))) if *from > 0 => {
+                for (index, value) in array.iter().enumerate().skip(*from) {
+                    self.update(&Trail(Some((trail, Step::Element(index)))), Some(value));
+                }
+            }
+            (Change::Elements(elements), Some(RawValue::Array(array))) => {
+                for (index, change) in elements {
+                    let within = Trail(Some((trail, Step::Element(*index))));
+                    match (change, array.get(*index)) {
+                        (Change::Fields(_) | Change::Elements(_) | Change::Appended { .. }, value) => {
+                            self.inner(&within, value, change);
+                        }
+                        (_, value) => self.update(&within, value),
+                    }
+                }
+            }
+            (_, value) => self.update(trail, value),
+        }
+    }
+
+    fn update(&mut self, trail: &Trail<'_>, value: Option<RawValue<'a>>) {
+        let path = self.path(trail);
+        self.updated.push((path, value.unwrap_or(RawValue::Null)));
+    }
+
+    /// How two documents differ; none if the difference is about as large as the document.
+    pub(super) fn of_difference(
+        before: RawDocument<'a>,
+        after: RawDocument<'a>,
+        always: bool,
+    ) -> Option<Described<'a>> {
+        let difference = differ(before, after);
+        if !always && difference.bytes() + EVENT_BYTES >= after.as_bytes().len() {
+            return None;
+        }
+        let mut described = Described::default();
+        described.difference(&Trail::default(), &difference);
+        Some(described)
+    }
+
+    fn difference(&mut self, trail: &Trail<'_>, difference: &Difference<'a>) {
+        match difference {
+            Difference::Fields { removed, updated, inserted, inner } => {
+                for name in removed {
+                    let path = self.path(&Trail(Some((trail, Step::Field(name)))));
+                    self.removed.push(path);
+                }
+                for (name, value) in updated.iter().chain(inserted) {
+                    self.update(&Trail(Some((trail, Step::Field(name)))), Some(*value));
+                }
+                for (name, inner) in inner {
+                    self.difference(&Trail(Some((trail, Step::Field(name)))), inner);
+                }
+            }
+            Difference::Elements { length, elements } => {
+                if let Some(length) = length {
+                    let path = self.path(trail);
+                    self.truncated.push((path, *length));
+                }
+                for (index, element) in elements {
+                    let within = Trail(Some((trail, Step::Element(*index))));
+                    match element {
+                        Element::Set(value) => self.update(&within, Some(*value)),
+                        Element::Inner(inner) => self.difference(&within, inner),
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn into_document(self) -> Document {
+        let mut writer = Writer::with_capacity(128);
+        writer.open_document("updatedFields");
+        self.updated.iter().for_each(|(path, value)| writer.append(path, *value));
+        writer.close();
+        writer.open_array("removedFields");
+        for (index, path) in self.removed.iter().enumerate() {
+            writer.append_index(index, RawValue::String(path));
+        }
+        writer.close();
+        writer.open_array("truncatedArrays");
+        for (index, (path, length)) in self.truncated.iter().enumerate() {
+            writer.open_document_at(index);
+            writer.append("field", RawValue::String(path));
+            writer.append("newSize", RawValue::Int32(*length as i32));
+            writer.close();
+        }
+        writer.close();
+        if !self.ambiguous.is_empty() {
+            writer.open_document("disambiguatedPaths");
+            self.ambiguous
+                .iter()
+                .for_each(|(path, parts)| writer.append(path, RawValue::Array(parts.as_raw())));
+            writer.close();
+        }
+        writer.finish()
+    }
+}
+
+/// What mongod's record of a difference takes beside it.
+const EVENT_BYTES: usize = 15;
+
+/// A difference in the form that mongod records, because its size decides what an event shows.
+enum Difference<'a> {
+    Fields {
+        removed: Vec<&'a str>,
+        updated: Vec<(&'a str, RawValue<'a>)>,
+        inserted: Vec<(&'a str, RawValue<'a>)>,
+        inner: Vec<(&'a str, Difference<'a>)>,
+    },
+    Elements {
+        /// Of the array, if it got shorter.
+        length: Option<usize>,
+        elements: Vec<(usize, Element<'a>)>,
+    },
+}
+
+enum Element<'a> {
+    Set(RawValue<'a>),
+    Inner(Difference<'a>),
+}
+
+impl Difference<'_> {
+    /// The size of the document that mongod records: `{d: {…}, u: {…}, i: {…}, sNAME: …}`, or `{a: true, l: n, uINDEX: …}`.
+    fn bytes(&self) -> usize {
+        // A length and a zero.
+        const DOCUMENT: usize = 5;
+        // A type and a zero behind the name.
+        const ELEMENT: usize = 2;
+        let section = |fields: usize| if fields == 0 { 0 } else { ELEMENT + 1 + DOCUMENT + fields };
+        let values = |fields: &[(&str, RawValue<'_>)]| -> usize {
+            fields.iter().map(|(name, value)| ELEMENT + name.len() + value_bytes(*value)).sum()
+        };
+        match self {
+            Difference::Fields { removed, updated, inserted, inner } => {
+                let removed: usize = removed.iter().map(|name| ELEMENT + name.len() + 1).sum();
+                let inner: usize =
+                    inner.iter().map(|(name, inner)| ELEMENT + 1 + name.len() + inner.bytes()).sum();
+                DOCUMENT + section(removed) + section(values(updated)) + section(values(inserted)) + inner
+            }
+            Difference::Elements { length, elements } => {
+                let length = if length.is_some() { ELEMENT + 1 + 4 } else { 0 };
+                let elements: usize = elements
+                    .iter()
+                    .map(|(index, element)| {
+                        let value = match element {
+                            Element::Set(value) => value_bytes(*value),
+                            Element::Inner(inner) => inner.bytes(),
+                        };
+                        ELEMENT + 1 + digits(*index) + value
+                    })
+                    .sum();
+                DOCUMENT + (ELEMENT + 1 + 1) + length + elements
+            }
+        }
+    }
+}
+
+fn digits(number: usize) -> usize {
+    number.checked_ilog10().map_or(1, |digits| digits as usize + 1)
+}
+
+/// What a value takes in a document, without its type and name.
+fn value_bytes(value: RawValue<'_>) -> usize {
+    let mut writer = Writer::with_capacity(64);
+    writer.append("", value);
+    // A length, a type, an empty name; the last zero is still to come.
+    writer.len().saturating_sub(4 + 2)
+}
+
+fn same(left: RawValue<'_>, right: RawValue<'_>) -> bool {
+    let bytes = |value: RawValue<'_>| {
+        let mut writer = Writer::with_capacity(64);
+        writer.append("", value);
+        writer.finish()
+    };
+    left.element_type() == right.element_type() && bytes(left) == bytes(right)
+}
+
+fn differ<'a>(before: RawDocument<'a>, after: RawDocument<'a>) -> Difference<'a> {
+    let (mut removed, mut updated, mut inserted, mut inner) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
+    while let (Some((old_name, old_value)), Some((new_name, new_value))) =
+        (old.peek().copied(), new.peek().copied())
+    {
+        if old_name != new_name {
+            removed.push(old_name);
+            old.next();
+            continue;
+        }
+        old.next();
+        new.next();
+        match changed(old_value, new_value) {
+            None => {}
+            Some(Element::Set(value)) => updated.push((new_name, value)),
+            Some(Element::Inner(difference)) => inner.push((new_name, difference)),
+        }
+    }
+    removed.extend(old.map(|(name, _)| name));
+    inserted.extend(new);
+    // A field that comes back at another place is only new.
+    removed.retain(|name| !inserted.iter().any(|(back, _)| back == name));
+    Difference::Fields { removed, updated, inserted, inner }
+}
+
+/// How a value changed; none if it did not.
+fn changed<'a>(before: RawValue<'a>, after: RawValue<'a>) -> Option<Element<'a>> {
+    if same(before, after) {
+        return None;
+    }
+    let (difference, whole) = match (before, after) {
+        (RawValue::Document(before), RawValue::Document(after)) => {
+            (differ(before, after), after.as_bytes().len())
+        }
+        (RawValue::Array(before), RawValue::Array(after)) => {
+            (differ_in_elements(before, after), after.as_bytes().len())
+        }
+        _ => return Some(Element::Set(after)),
+    };
+    Some(if difference.bytes() < whole { Element::Inner(difference) } else { Element::Set(after) })
+}
+
+fn differ_in_elements<'a>(before: RawArray<'a>, after: RawArray<'a>) -> Difference<'a> {
+    let (mut old, mut length, mut elements) = (before.iter(), 0, Vec::new());
+    for (index, value) in after.iter().enumerate() {
+        length = index + 1;
+        let element = match old.next() {
+            None => Some(Element::Set(value)),
+            Some(old) => changed(old, value),
+        };
+        elements.extend(element.map(|element| (index, element)));
+    }
+    Difference::Elements { length: old.next().map(|_| length), elements }
+}
+
+/// What two documents differ in, as change events describe it; none if that is about as large as the document. If
+/// `always`, it is described all the same.
+pub fn describe_difference(
+    before: RawDocument<'_>,
+    after: RawDocument<'_>,
+    always: bool,
+) -> Option<Document> {
+    Described::of_difference(before, after, always).map(Described::into_document)
+}

@@ -13,23 +13,26 @@ use std::collections::HashMap;
 use kilim_bson::{Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, Result};
 
+use crate::kind::{Nodes, Step};
 use crate::rollup::{GroupState, Row};
 
 /// A change of one document.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'c> {
     /// Which of the pattern's collections the document is in. Where both are the same, the change is evaluated twice.
-    pub place: Place,
+    pub role: Role,
     /// None where the document is inserted.
     pub before: Option<RawDocument<'c>>,
     /// None where it is deleted.
     pub after: Option<RawDocument<'c>>,
     pub cause: Cause,
+    /// Its place among its siblings in the pattern's tree is given, whatever its fields say.
+    pub is_placed: bool,
 }
 
 /// One of a pattern's collections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Role {
     /// The one whose fields it maintains.
     Target,
     /// The one that it reads from.
@@ -45,6 +48,15 @@ pub enum Cause {
     Pattern,
     /// Nobody wrote it: this pattern makes its fields anew, whatever is there.
     Refresh,
+    /// Nobody wrote it: this pattern was paused and makes its fields anew. The document had them before the pause.
+    Resume,
+}
+
+impl Cause {
+    /// Whether a pattern makes its fields anew, and nobody wrote the document.
+    pub fn is_refresh(self) -> bool {
+        matches!(self, Cause::Refresh | Cause::Resume)
+    }
 }
 
 impl Change<'_> {
@@ -57,7 +69,7 @@ impl Change<'_> {
 
 /// What a pattern reads besides the change. Everything is as the effects so far leave it, so that a pattern that reads
 /// what another maintains sees what that one made of the same change.
-pub trait Reader {
+pub trait Reader: Nodes {
     /// The source with this key: the value of the field that [`Kind::found_by`](crate::Kind::found_by) names.
     fn source(&mut self, key: RawValue<'_>) -> Result<Option<Document>>;
 
@@ -76,6 +88,8 @@ pub enum Effect {
     Rows { out: Vec<Row>, into: Vec<Row>, newest: bool },
     /// The documents that refer to a key become what is due to them. `is_new`: there was no source with this key before.
     Holders { key: Value, due: Due, is_new: bool },
+    /// The document takes another place in its tree, and with it others change that are above it, below it or beside it.
+    Replants(Box<Step>),
     /// The change is refused if any document refers to this key.
     Restrict { key: Value },
     /// The change is refused.

@@ -2,7 +2,7 @@
 //!
 //! A pattern reads paths of its source and of its target and maintains paths of its target. One that reads what
 //! another maintains comes behind it. Paths, not collections, are what depends: two collections may copy from
-//! each other as long as no copy is copied back.
+//! each other as long as no copy is copied back. A pattern that makes documents or removes them maintains their `_id`.
 //!
 //! Invariant: a set of patterns that was accepted has no circle, so there is an order in which each change is
 //! carried through once.
@@ -35,12 +35,20 @@ impl Declaration {
         self.maintained_paths().iter().any(|own| lies_within(path, own))
     }
 
-    /// A path that it reads and the other maintains.
+    /// A path that it reads and the other maintains. Where the other makes documents of the collection that this one
+    /// reads, or removes them, that is their `_id`: which documents there are is read with every path. So is it where
+    /// both have one target and the other makes its documents.
     pub fn reads_from(&self, other: &Declaration) -> Option<Box<str>> {
         if self.target == other.target && self.name == other.name {
             return self.reads_itself();
         }
-        let maintained = other.maintained_paths();
+        let is_source = self.source() == Some(&*other.target);
+        let is_made = self.target == other.target && other.kind.makes_documents();
+        if is_source && other.kind.comes_and_goes() || is_made {
+            return Some("_id".into());
+        }
+        let mut maintained = other.kind.written_paths();
+        maintained.extend(other.kind.removed_paths());
         let readings = self.readings();
         let on_target = readings.iter().filter(|reading| *reading.collection == *other.target);
         let meets = |reading: &Reading<'_>, path: &str| match &reading.paths {
@@ -53,6 +61,9 @@ impl Declaration {
     /// A collection that copies from itself may not copy what was copied. What it needs to find the place does not
     /// count: the reference may lie within the copy.
     fn reads_itself(&self) -> Option<Box<str>> {
+        if self.source() == Some(&*self.target) && self.kind.makes_documents() {
+            return Some("_id".into());
+        }
         let readings = self.readings();
         let source = readings.first().filter(|_| self.source() == Some(&*self.target))?;
         let maintained = self.maintained_paths();
@@ -84,6 +95,34 @@ pub fn in_order<'d>(declarations: &[&'d Declaration]) -> Result<Vec<&'d Declarat
 /// Refuses a new declaration that claims what another maintains.
 pub fn check_claims(new: &Declaration, others: &[&Declaration]) -> Result<()> {
     for other in others.iter().filter(|other| other.target == new.target && other.name != new.name) {
+        if new.kind.makes_documents() && other.kind.makes_documents() {
+            return Err(Error::user(
+                ErrorCode::PatternFieldConflict,
+                format!(
+                    "the documents of {} are made and removed by {} '{}' already: two patterns would remove each other's;                      choose another collection",
+                    new.target, other.kind_name, other.name
+                ),
+            ));
+        }
+        let removed_by = |one: &Declaration, maintained: &Declaration| {
+            let removed = one.kind.removed_paths().into_iter();
+            let kept = maintained.maintained_paths();
+            removed.into_iter().find(|path| kept.iter().any(|own| overlap(own, path)))
+        };
+        if let Some(path) = removed_by(new, other).or_else(|| removed_by(other, new)) {
+            return Err(Error::user(
+                ErrorCode::PatternFieldConflict,
+                format!(
+                    "Path '{path}' of {} would be maintained by one of '{}' and '{}' and removed by the other: choose another \
+                     path",
+                    new.target, new.name, other.name
+                ),
+            ));
+        }
+        // The steps of one collection's versions share the field that has the version.
+        if new.kind.version_step().is_some() && other.kind.version_step().is_some() {
+            continue;
+        }
         for path in new.maintained_paths() {
             if let Some(taken) = other.maintained_paths().iter().find(|taken| overlap(taken, &path)) {
                 return Err(Error::user(

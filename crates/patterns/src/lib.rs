@@ -19,9 +19,12 @@ mod path;
 mod rollup;
 
 pub use declaration::{Declaration, Options};
-pub use effect::{Cause, Change, Copied, Due, DueByKey, Effect, Place, Reader, Sight, key_bytes};
+pub use effect::{Cause, Change, Copied, Due, DueByKey, Effect, Reader, Role, Sight, key_bytes};
 pub use exact_sum::ExactSum;
 pub use graph::{check_claims, in_order};
-pub use kind::{Kind, Title, WantedIndex};
+pub use kind::{
+    Breach, Forest, Judgement, Kind, LabelSide, Nodes, OnError, Position, Rules, Served, Shift, Step,
+    StoredRange, Title, Tree, VersionCheck, VersionStep, Versions, WantedIndex, stored_ranges,
+};
 pub use path::{has_value, lies_within, overlap, with_value};
-pub use rollup::{GroupState, Outcome, Refill, Rollup, Row, Walk, WhenNotMatched};
+pub use rollup::{Gathering, GroupState, Outcome, Refill, Rollup, Row, Walk, WhenNotMatched};

@@ -22,6 +22,11 @@ pub fn lies_within(inner: &str, outer: &str) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
+/// Whether a step of a path is a number: a place in an array to an index, a field to an expression.
+pub(crate) fn is_number(step: &str) -> bool {
+    !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// What lies at a path.
 pub(crate) fn get<'a>(document: RawDocument<'a>, names: &[Box<str>]) -> Option<RawValue<'a>> {
     let (first, rest) = names.split_first()?;

@@ -81,9 +81,14 @@ impl Declaration {
                 return Err(argument::unknown(PLACE, field));
             }
         }
+        Ok(Declaration { options, ..self.respecified(spec)? })
+    }
+
+    /// The declaration with another document of its kind.
+    pub fn respecified(&self, spec: Document) -> Result<Declaration> {
         let parse = KINDS.iter().find(|(known, _)| *known == self.kind_name).map(|(_, parse)| parse);
         let parse = parse.ok_or_else(|| Error::bug("a pattern of no kind"))?;
-        Ok(Declaration { kind: parse(spec.as_raw())?, spec, options, ..self.clone() })
+        Ok(Declaration { kind: parse(spec.as_raw())?, spec, ..self.clone() })
     }
 
     /// Whether both want the same of the data that is there.

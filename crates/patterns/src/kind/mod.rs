@@ -4,35 +4,48 @@
 //! nobody else knows which kind a pattern is of. Whoever runs patterns asks once per change and pattern, or once per
 //! document that is written.
 
+mod attribute;
 mod computed;
 mod extended_reference;
+mod polymorphic;
+mod rules;
+mod schema_version;
 mod subset;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, Result};
+use kilim_query::filter::Filter;
 
 use crate::declaration::Options;
-use crate::effect::{Change, Due, DueByKey, Effect, Place, Reader, Sight};
+use crate::effect::{Change, Due, DueByKey, Effect, Reader, Role, Sight};
 use crate::path::with_value;
 use crate::rollup::Rollup;
+
+pub use self::rules::{Breach, Judgement, Rules};
+pub use self::schema_version::{OnError, VersionCheck, VersionStep, Versions};
+pub use self::tree::{Forest, LabelSide, Nodes, Position, Shift, Step, StoredRange, Tree, stored_ranges};
 
 type Parse = fn(RawDocument<'_>) -> Result<Arc<dyn Kind>>;
 
 /// The kinds by the names they are declared with.
-pub(crate) const KINDS: [(&str, Parse); 3] = [
+pub(crate) const KINDS: [(&str, Parse); 7] = [
     ("extendedReference", extended_reference::parse),
     ("computed", computed::parse),
     ("subset", subset::parse),
+    ("polymorphic", polymorphic::parse),
+    ("attribute", attribute::parse),
+    ("tree", tree::parse),
+    ("schemaVersion", schema_version::parse),
 ];
 
 /// Kinds that are declared the same way and not there yet.
-pub(crate) const KINDS_TO_COME: [&str; 6] =
-    ["bucket", "outlier", "polymorphic", "attribute", "tree", "schemaVersion"];
+pub(crate) const KINDS_TO_COME: [&str; 2] = ["bucket", "outlier"];
 
 /// What a pattern does, and what it needs for it.
 ///
@@ -41,6 +54,16 @@ pub(crate) const KINDS_TO_COME: [&str; 6] =
 pub trait Kind: Debug + Send + Sync {
     /// The paths of the target that belong to it.
     fn maintained_paths(&self) -> Vec<Box<str>>;
+
+    /// The paths of the target that its effects may write: those that belong to it, and others.
+    fn written_paths(&self) -> Vec<Box<str>> {
+        self.maintained_paths()
+    }
+
+    /// The paths of the target that are the users', and that it may remove.
+    fn removed_paths(&self) -> Vec<Box<str>> {
+        Vec::new()
+    }
 
     /// What a change means. Effects are appended in the order in which they are to be applied.
     fn evaluate(&self, change: &Change<'_>, reader: &mut dyn Reader, effects: &mut Vec<Effect>)
@@ -66,7 +89,7 @@ pub trait Kind: Debug + Send + Sync {
     }
 
     /// Where it finds documents by a key that is theirs alone, and the key's field.
-    fn found_by(&self) -> Option<(Place, &str)> {
+    fn found_by(&self) -> Option<(Role, &str)> {
         None
     }
 
@@ -121,9 +144,29 @@ pub trait Kind: Debug + Send + Sync {
         None
     }
 
+    /// The tree that it keeps, where it keeps one.
+    fn tree(&self) -> Option<&Tree> {
+        None
+    }
+
+    /// The step between two versions that it declares, where it declares one.
+    fn version_step(&self) -> Option<&Arc<VersionStep>> {
+        None
+    }
+
+    /// What it asks of the documents that users write, where it asks anything.
+    fn rules(&self) -> Option<&dyn Rules> {
+        None
+    }
+
     /// Whether targets are made or removed by it.
     fn comes_and_goes(&self) -> bool {
         false
+    }
+
+    /// Whether targets are made by it.
+    fn makes_documents(&self) -> bool {
+        self.rollup().is_some_and(Rollup::inserts_parents)
     }
 
     /// Whether a deleted source means something for its targets.
@@ -146,15 +189,50 @@ pub trait Kind: Debug + Send + Sync {
         false
     }
 
+    /// What a user does who wants another value of a maintained path, where that is not to change the source.
+    fn way_out(&self, _path: &str) -> Option<String> {
+        None
+    }
+
     /// The source's path that a maintained path is a copy of, where it is one.
     fn path_in_source(&self, _path: &str) -> Option<&str> {
         None
+    }
+
+    /// Whether users may ask for documents in another form than that in which they are stored.
+    fn rewrites(&self) -> bool {
+        false
+    }
+
+    /// What a user's filter means for documents as they are stored; none where it means itself. `is_filled`: all documents
+    /// are stored so; otherwise some may be as they were before the declaration.
+    fn meaning(&self, _filter: &Filter, _is_filled: bool) -> Result<Option<Filter>> {
+        Ok(None)
+    }
+
+    /// A filter in the words of its index, all documents being filled; none where the index does not serve it.
+    fn served(&self, _filter: &Filter) -> Option<Served> {
+        None
+    }
+
+    /// Whether documents as they are stored have what a user would sort by this path.
+    fn sorts_by(&self, _path: &str) -> bool {
+        true
     }
 
     /// What `explain` tells of it beside what it tells of every pattern.
     fn explained(&self) -> Document {
         Document::new()
     }
+}
+
+/// A filter in the words of a pattern's index.
+#[derive(Debug, Clone)]
+pub enum Served {
+    /// To be asked in the filter's place: it matches the same documents as they are stored.
+    Instead(Filter),
+    /// The index serves the filter as it is; these words are for people.
+    AsItIs(Filter),
 }
 
 /// What a pattern reads.
@@ -168,10 +246,24 @@ pub struct Readings {
 /// An index that a pattern works with.
 #[derive(Debug, Clone)]
 pub struct WantedIndex {
-    pub place: Place,
+    pub role: Role,
     pub key: Document,
+    /// Further options, as `createIndexes` has them.
+    pub options: Document,
     /// One that has more parts behind these does not serve.
     pub exact: bool,
+}
+
+impl WantedIndex {
+    /// Whether two documents with the same key are refused.
+    pub fn is_unique(&self) -> bool {
+        matches!(self.options.get("unique"), Some(RawValue::Bool(true)))
+    }
+
+    /// One over all documents, by which they are found.
+    pub(crate) fn over(role: Role, key: Document, exact: bool) -> WantedIndex {
+        WantedIndex { role, key, options: Document::new(), exact }
+    }
 }
 
 /// What a pattern is called in messages.

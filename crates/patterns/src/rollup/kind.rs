@@ -5,7 +5,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Rollup, WhenNotMatched};
 use crate::declaration::{Mode, Options, WhenBehind};
-use crate::effect::{Cause, Change, Due, DueByKey, Effect, Place, Reader, Sight, key_bytes};
+use crate::effect::{Cause, Change, Due, DueByKey, Effect, Reader, Role, Sight, key_bytes};
 use crate::kind::{Kind, Readings, WantedIndex};
 
 impl Kind for Rollup {
@@ -19,12 +19,12 @@ impl Kind for Rollup {
         _reader: &mut dyn Reader,
         effects: &mut Vec<Effect>,
     ) -> Result<()> {
-        match change.place {
-            Place::Target => {
+        match change.role {
+            Role::Target => {
                 effects.extend(self.shown_in(change));
                 Ok(())
             }
-            Place::Source => {
+            Role::Source => {
                 effects.extend(self.moved_by(change)?);
                 Ok(())
             }
@@ -51,14 +51,14 @@ impl Kind for Rollup {
         }
     }
 
-    fn found_by(&self) -> Option<(Place, &str)> {
-        Some((Place::Target, &self.on))
+    fn found_by(&self) -> Option<(Role, &str)> {
+        Some((Role::Target, &self.on))
     }
 
     fn indexes(&self) -> Vec<WantedIndex> {
         let wanted = |key: Document| {
             let exact = key.iter().count() == 1 && self.walks_as_they_came();
-            WantedIndex { place: Place::Source, key, exact }
+            WantedIndex::over(Role::Source, key, exact)
         };
         self.supporting_indexes().into_iter().map(wanted).collect()
     }
@@ -123,7 +123,7 @@ impl Rollup {
     fn shown_in(&self, change: &Change<'_>) -> Option<Effect> {
         let after = change.after.filter(|_| change.shapes_target())?;
         let key = self.key_of_parent(after);
-        let before = change.before.filter(|_| change.cause != Cause::Refresh);
+        let before = change.before.filter(|_| !change.cause.is_refresh());
         let bytes = |key: &Value| key_bytes(key.as_raw());
         if let Some(before) = before
             && self.key_of_parent(before).as_ref().map(bytes) == key.as_ref().map(bytes)

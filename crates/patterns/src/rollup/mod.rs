@@ -23,10 +23,10 @@ use kilim_query::expression::{Bindings, Dependencies, Env};
 use kilim_query::stage::{Behaviour, Cut, Found, Group, Stage, Unwind};
 
 use crate::effect::key_bytes;
-use crate::path::{Names, names};
+use crate::path::{Names, is_number, names};
 
 pub(crate) use parse::Parts;
-pub use state::{GroupState, Outcome};
+pub use state::{Gathering, GroupState, Outcome};
 pub use walk::{Refill, Walk};
 
 #[derive(Debug, Clone)]
@@ -107,7 +107,9 @@ impl Rollup {
         let Stages { before, group, behind } = stages;
         // The child's field that is the key, if no stage before the group changes it.
         let as_stored = before.iter().all(|stage| matches!(stage, Stage::Match(_)));
-        let key_field = group.id.as_field().filter(|_| as_stored).map(|field| field.as_str().into());
+        // A number in its path would be a place in an array to the index, which refuses what it cannot tell apart.
+        let key_field = group.id.as_field().filter(|_| as_stored).map(|field| field.as_str());
+        let key_field = key_field.filter(|path| !path.split('.').any(is_number)).map(Into::into);
         let walks = group.fields.iter().map(|(_, accumulator)| Walk::of(&before, &group, accumulator));
         let mut needed = Dependencies::default();
         group.fields.iter().for_each(|(_, accumulator)| accumulator.dependencies(&mut needed));

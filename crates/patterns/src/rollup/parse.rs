@@ -3,7 +3,7 @@
 use kilim_bson::{RawArray, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
-use kilim_query::stage::{Context, Group, Pipeline, Place, Stage};
+use kilim_query::stage::{Context, Group, Owner, Pipeline, Stage};
 
 use super::{Rollup, Stages, WhenNotMatched};
 use crate::expression::{bad_expression, refuse_chance};
@@ -26,7 +26,7 @@ impl Rollup {
         refuse_chance(place, RawValue::Array(parts.pipeline))?;
         let variables = Variables::default();
         let scope = Scope::new(&variables);
-        let context = Context::new(&scope, "", Place::Collection);
+        let context = Context::new(&scope, "", Owner::Collection);
         let refused = |error: Error| bad_expression(&format!("{place}.pipeline"), error);
         let mut pipeline = Pipeline::parse(parts.pipeline, &context).map_err(refused)?;
         pipeline.fold().map_err(refused)?;

@@ -85,6 +85,32 @@ fn is_ordered(accumulator: &Accumulator) -> bool {
     )
 }
 
+/// A group on its way: what its accumulators keep of the rows so far, not the rows.
+pub struct Gathering {
+    state: GroupState,
+    standing: Vec<Option<State>>,
+}
+
+impl Gathering {
+    pub fn add(&mut self, rollup: &Rollup, row: &Row) -> Result<()> {
+        self.state.rows += 1;
+        let env = row.env();
+        for (at, (_, accumulator)) in rollup.group.fields.iter().enumerate() {
+            let taken = match &mut self.standing[at] {
+                Some(state) => accumulator.accumulate(state, &env).map(drop),
+                None => self.state.parts[at].take(accumulator, &env, 1),
+            };
+            pass_over(taken)?;
+        }
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> GroupState {
+        self.state.put_back(self.standing);
+        self.state
+    }
+}
+
 impl Rollup {
     /// A group without rows.
     pub fn empty_group(&self, key: RawValue<'_>) -> Result<GroupState> {
@@ -109,21 +135,21 @@ impl Rollup {
         key: RawValue<'_>,
         rows: impl IntoIterator<Item = &'r Row>,
     ) -> Result<GroupState> {
-        let mut state = self.empty_group(key)?;
-        let mut standing = self.standing(key, &state)?;
-        for row in rows {
-            state.rows += 1;
-            let env = row.env();
-            for (at, (_, accumulator)) in self.group.fields.iter().enumerate() {
-                let taken = match &mut standing[at] {
-                    Some(state) => accumulator.accumulate(state, &env).map(drop),
-                    None => state.parts[at].take(accumulator, &env, 1),
-                };
-                pass_over(taken)?;
-            }
-        }
-        state.put_back(standing);
-        Ok(state)
+        let mut gathering = self.gather(key)?;
+        rows.into_iter().try_for_each(|row| gathering.add(self, row))?;
+        Ok(gathering.finish())
+    }
+
+    /// Begins a group whose rows come one by one, in their order.
+    pub fn gather(&self, key: RawValue<'_>) -> Result<Gathering> {
+        let state = self.empty_group(key)?;
+        let standing = self.standing(key, &state)?;
+        Ok(Gathering { state, standing })
+    }
+
+    /// Whether the order in which rows come may make a difference.
+    pub fn minds_order(&self) -> bool {
+        self.group.fields.iter().any(|(_, accumulator)| kept(accumulator) == Kept::ByReading)
     }
 
     /// Takes rows out of a group and puts others in. `newest`: what is put in comes behind everything that is

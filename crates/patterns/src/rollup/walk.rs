@@ -11,6 +11,7 @@ use kilim_query::expression::Bindings;
 use kilim_query::stage::{Group, Stage};
 
 use super::{GroupState, Rollup, Row};
+use crate::path::is_number;
 
 /// The order in which an accumulator's rows are looked for again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +57,6 @@ impl Walk {
             _ => return None,
         };
         // To an index `a.0` is an element of an array, to an expression it is a field.
-        let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
         let ambiguous = walk.order.iter().any(|(path, _)| path.split('.').any(is_number));
         (!ambiguous && !key.split('.').any(is_number)).then_some(walk)
     }

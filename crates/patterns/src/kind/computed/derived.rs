@@ -10,7 +10,7 @@ use kilim_query::expression::{Bindings, Dependencies, Env, Scope, Variables};
 use kilim_query::projection::Projection;
 
 use crate::declaration::{Mode, Options};
-use crate::effect::{Cause, Change, Effect, Place, Reader};
+use crate::effect::{Cause, Change, Effect, Reader, Role};
 use crate::expression::bad_expression;
 use crate::kind::{Kind, Readings};
 use crate::path::{Names, get, names, overlap, put};
@@ -89,7 +89,7 @@ impl Kind for Derived {
         _reader: &mut dyn Reader,
         effects: &mut Vec<Effect>,
     ) -> Result<()> {
-        let (Place::Target, Some(after)) = (change.place, change.after) else { return Ok(()) };
+        let (Role::Target, Some(after)) = (change.role, change.after) else { return Ok(()) };
         if let Some(document) = self.apply(after) {
             let replaced =
                 change.cause == Cause::User && self.is_contradicted(change.before, after, document.as_raw());

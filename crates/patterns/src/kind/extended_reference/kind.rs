@@ -5,7 +5,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::Dependencies;
 
 use super::{FanOut, OnSourceDelete, Reference, Shaped, has};
-use crate::effect::{Cause, Change, Copied, Due, DueByKey, Effect, Place, Reader, Sight, key_bytes};
+use crate::effect::{Cause, Change, Copied, Due, DueByKey, Effect, Reader, Role, Sight, key_bytes};
 use crate::kind::{Kind, Readings, Title, WantedIndex};
 use crate::path::lies_within;
 
@@ -23,9 +23,9 @@ impl Kind for Reference {
         reader: &mut dyn Reader,
         effects: &mut Vec<Effect>,
     ) -> Result<()> {
-        match change.place {
-            Place::Target => self.fill(change, reader, effects),
-            Place::Source => {
+        match change.role {
+            Role::Target => self.fill(change, reader, effects),
+            Role::Source => {
                 self.spread(change, effects);
                 Ok(())
             }
@@ -54,14 +54,14 @@ impl Kind for Reference {
         field != "onMissing"
     }
 
-    fn found_by(&self) -> Option<(Place, &str)> {
-        Some((Place::Source, &self.foreign_field))
+    fn found_by(&self) -> Option<(Role, &str)> {
+        Some((Role::Source, &self.foreign_field))
     }
 
     fn indexes(&self) -> Vec<WantedIndex> {
         let mut key = Document::new();
         key.push(&self.local_field, 1);
-        vec![WantedIndex { place: Place::Target, key, exact: false }]
+        vec![WantedIndex::over(Role::Target, key, false)]
     }
 
     fn key_path(&self) -> Option<&str> {
@@ -180,7 +180,11 @@ impl Reference {
     /// The copies of a document that is written.
     fn fill(&self, change: &Change<'_>, reader: &mut dyn Reader, effects: &mut Vec<Effect>) -> Result<()> {
         let Some(after) = change.after.filter(|_| change.shapes_target()) else { return Ok(()) };
-        if change.cause == Cause::Refresh {
+        if change.cause.is_refresh() {
+            // A copy that was frozen before the pause stays as it is, also an empty one, which looks like none.
+            if change.cause == Cause::Resume && !self.is_live(after)? && self.site.hides_empty_copies() {
+                return Ok(());
+            }
             if let Some(document) = self.corrected_by(after, &mut |key| reader.source(key))? {
                 effects.push(Effect::Becomes { document, replaced: false });
             }

@@ -7,7 +7,7 @@ use kilim_query::filter::Filter;
 use super::{CopyFields, OnMissing, OnSourceDelete, Reference, Site};
 use crate::argument;
 use crate::expression::{refuse_chance, undetermined};
-use crate::path::{lies_within, names, overlap};
+use crate::path::{is_number, lies_within, names, overlap};
 
 const PLACE: &str = "extendedReference";
 
@@ -50,6 +50,12 @@ impl Reference {
                 "onMissing" => on_missing = argument::choice(PLACE, name, value, &ON_MISSING)?,
                 _ => return Err(argument::unknown(PLACE, name)),
             }
+        }
+        if let Some(local) = local.filter(|local| local.split('.').any(is_number)) {
+            let message = format!(
+                "'{PLACE}.localField' is '{local}': a number in it could be a field or a place in an array; name a field"
+            );
+            return Err(Error::user(ErrorCode::BadValue, message));
         }
         let from = from.ok_or_else(|| argument::missing(PLACE, "from"))?;
         let local = local.ok_or_else(|| argument::missing(PLACE, "localField"))?;

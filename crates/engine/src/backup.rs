@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::Store;
 pub use kilim_storage::backup::{Held, Receiver};
+use kilim_storage::{Environment, Store};
 use parking_lot::Mutex;
 
 /// A client that copies asks again as soon as it has written what it got; a slow disk takes seconds for that.
@@ -20,6 +20,7 @@ const BACKUPS_MAX: usize = 4;
 
 #[derive(Default)]
 pub struct Backups {
+    environment: Environment,
     running: Mutex<Running>,
 }
 
@@ -30,6 +31,10 @@ struct Running {
 }
 
 impl Backups {
+    pub(crate) fn new(environment: Environment) -> Backups {
+        Backups { environment, ..Backups::default() }
+    }
+
     /// Holds the state of the store as of now; an id to ask for it by.
     pub fn begin(&self, store: &Store, is_in_memory: bool) -> Result<(i64, Arc<Held>)> {
         if is_in_memory {
@@ -45,7 +50,7 @@ impl Backups {
         let mut running = self.running.lock();
         running.last_id += 1;
         let id = running.last_id;
-        running.held.insert(id, (held.clone(), Instant::now()));
+        running.held.insert(id, (held.clone(), self.environment.now()));
         tracing::info!(id, bytes = held.bytes(), "a backup begins");
         Ok((id, held))
     }
@@ -53,7 +58,7 @@ impl Backups {
     pub fn get(&self, id: i64) -> Result<Arc<Held>> {
         let mut running = self.running.lock();
         let found = running.held.get_mut(&id).map(|(held, used)| {
-            *used = Instant::now();
+            *used = self.environment.now();
             held.clone()
         });
         found.ok_or_else(|| {

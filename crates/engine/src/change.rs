@@ -8,8 +8,7 @@ use crate::catalog::Collection;
 use crate::patterns::Pattern;
 use crate::records::RowId;
 
-/// One change: an insert has no `before`, a delete has no `after`. It borrows everything, so that it costs nothing to
-/// hand on.
+/// One change: an insert has no `before`, a delete has no `after`. It borrows everything, so handing it on costs nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Change<'c> {
     pub collection: &'c Arc<Collection>,
@@ -18,6 +17,21 @@ pub(crate) struct Change<'c> {
     pub before: Option<Before<'c>>,
     pub after: Option<RawDocument<'c>>,
     pub cause: Cause<'c>,
+    /// How an event tells of a document that stays.
+    pub form: Form<'c>,
+}
+
+/// How an event tells of a document that was there before and is there after the change.
+#[derive(Clone, Copy)]
+pub(crate) enum Form<'c> {
+    /// The whole document is replaced, and shown.
+    Replacement,
+    /// By what operators changed.
+    Described(RawDocument<'c>),
+    /// By the difference of the two documents, or by the whole document if that is about as small.
+    Smaller,
+    /// By the difference of the two documents.
+    Difference,
 }
 
 /// Why a document changes.
@@ -42,7 +56,7 @@ pub enum Cause<'c> {
 pub(crate) struct Before<'a> {
     /// What the record and its keys are made of.
     pub stored: RawDocument<'a>,
-    /// What the change was made of: another where a pattern has not come to write the document yet.
+    /// What the user saw and changed. It differs from `stored` if something is pending for the document.
     pub seen: RawDocument<'a>,
 }
 
@@ -52,7 +66,7 @@ impl<'a> Before<'a> {
         Before { stored, seen: stored }
     }
 
-    /// What is stored, where something else was seen.
+    /// What is stored, if the user saw something else.
     pub(crate) fn stored_apart(self) -> Option<Document> {
         (self.stored.as_bytes() != self.seen.as_bytes()).then(|| self.stored.to_document())
     }
@@ -64,7 +78,7 @@ impl<'c> Change<'c> {
         document: RawDocument<'c>,
         cause: Cause<'c>,
     ) -> Change<'c> {
-        Change { collection, row: None, before: None, after: Some(document), cause }
+        Change { collection, row: None, before: None, after: Some(document), cause, form: Form::Difference }
     }
 
     pub(crate) fn update(
@@ -74,7 +88,8 @@ impl<'c> Change<'c> {
         after: RawDocument<'c>,
         cause: Cause<'c>,
     ) -> Change<'c> {
-        Change { collection, row: Some(row.into()), before: Some(before), after: Some(after), cause }
+        let (row, form) = (Some(row.into()), Form::Difference);
+        Change { collection, row, before: Some(before), after: Some(after), cause, form }
     }
 
     pub(crate) fn delete(
@@ -83,11 +98,21 @@ impl<'c> Change<'c> {
         before: Before<'c>,
         cause: Cause<'c>,
     ) -> Change<'c> {
-        Change { collection, row: Some(row.into()), before: Some(before), after: None, cause }
+        let (row, form) = (Some(row.into()), Form::Difference);
+        Change { collection, row, before: Some(before), after: None, cause, form }
     }
 
     /// The document as it is stored before the change.
     pub(crate) fn stored_before(&self) -> Option<RawDocument<'c>> {
         self.before.map(|before| before.stored)
+    }
+
+    /// How an event tells of this change if patterns have made `after` of it.
+    pub(crate) fn form_of(&self, after: Option<RawDocument<'_>>) -> Form<'c> {
+        let as_asked = self.after.map(RawDocument::as_bytes) == after.map(RawDocument::as_bytes);
+        match self.form {
+            Form::Described(_) if !as_asked => Form::Difference,
+            form => form,
+        }
     }
 }

@@ -3,19 +3,22 @@
 //! A cursor owns its executor and through it a snapshot. It is taken out of the registry while a
 //! getMore runs, so two clients never pull from one at once.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::Waiters;
+use kilim_storage::{Environment, Waiters};
 use parking_lot::Mutex;
 
 use crate::ids::{CollectionId, SessionId};
 use crate::limits;
 use crate::namespace::Namespace;
+use crate::operation::User;
 use crate::operator::{ExecContext, Executor, Row, Step};
+use crate::stream::Stream;
 use crate::tail::Tail;
 use kilim_query::text::document as shell_text;
 
@@ -28,7 +31,7 @@ pub struct Cursor {
     pub connection: u64,
     /// The transaction it was opened in; only that one may read on.
     pub transaction: Option<i64>,
-    pub source: Source,
+    pub source: CursorSource,
     /// Documents given so far, for explain and currentOp.
     pub returned: u64,
     /// What did not fit into the last batch.
@@ -41,27 +44,34 @@ pub struct Cursor {
     pub awaits: bool,
     /// The command that opened it.
     pub originating: Option<Arc<Document>>,
+    /// The user who opened it, if he had logged in: nobody else may read on.
+    pub user: Option<Arc<User>>,
+    /// What its owner must still be allowed when he reads on, for the commands to know again.
+    pub claims: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Where a cursor's documents come from.
-pub enum Source {
+pub enum CursorSource {
     Executor(Box<Executor>),
     Pipeline(Box<dyn Step>),
     /// A list made beforehand: listCollections, listIndexes.
     List(std::vec::IntoIter<Document>),
     /// A capped collection, read on as documents arrive.
     Tail(Box<Tail>),
+    /// Changes, as they happen.
+    Stream(Box<Stream>),
 }
 
-impl Source {
+impl CursorSource {
     /// As far as is known without further work.
     fn is_exhausted(&mut self) -> bool {
         match self {
-            Source::Executor(executor) => executor.is_exhausted(),
+            CursorSource::Executor(executor) => executor.is_exhausted(),
             // Whether a pipeline has more is known by asking it, which may be much work.
-            Source::Pipeline(_) => false,
-            Source::List(list) => list.as_slice().is_empty(),
-            Source::Tail(_) => false,
+            CursorSource::Pipeline(_) => false,
+            CursorSource::List(list) => list.as_slice().is_empty(),
+            CursorSource::Tail(_) => false,
+            CursorSource::Stream(stream) => stream.is_exhausted(),
         }
     }
 }
@@ -88,7 +98,7 @@ impl Batch {
 }
 
 impl Cursor {
-    pub fn new(namespace: Namespace, source: Source) -> Cursor {
+    pub fn new(namespace: Namespace, source: CursorSource) -> Cursor {
         Cursor {
             namespace,
             collection: None,
@@ -102,6 +112,8 @@ impl Cursor {
             immortal: false,
             awaits: false,
             originating: None,
+            user: None,
+            claims: None,
         }
     }
 
@@ -119,15 +131,27 @@ impl Cursor {
             count += 1;
         }
         while count < batch.documents_max {
+            // An event that is put off stays in the stream, whose token names the last one that was given.
+            if let CursorSource::Stream(stream) = &self.source
+                && count > 0
+                && stream.next_bytes().is_some_and(|bytes| !fits(writer, bytes))
+            {
+                break;
+            }
             let row = match &mut self.source {
-                Source::Executor(executor) => executor.next_document(context)?,
-                Source::Pipeline(step) => step.next(context)?,
-                Source::List(list) => list.next().map(Row::of),
-                Source::Tail(tail) => tail.next(context)?,
+                CursorSource::Executor(executor) => executor.next_document(context)?,
+                CursorSource::Pipeline(step) => step.next(context)?,
+                CursorSource::List(list) => list.next().map(Row::of),
+                CursorSource::Tail(tail) => tail.next(context)?,
+                CursorSource::Stream(stream) => stream.pop().map(Row::of),
             };
             let Some(row) = row else {
                 self.returned += count as u64;
-                return Ok(!matches!(&self.source, Source::Tail(tail) if tail.has_place()));
+                return Ok(match &self.source {
+                    CursorSource::Tail(tail) => !tail.has_place(),
+                    CursorSource::Stream(stream) => stream.is_exhausted(),
+                    _ => true,
+                });
             };
             let document = row.document();
             check_size(document)?;
@@ -168,6 +192,7 @@ pub struct Cursors {
     max: usize,
     /// Woken when one is killed, since its reader may be waiting for a commit.
     waiters: Arc<Waiters>,
+    environment: Environment,
 }
 
 impl Default for Cursors {
@@ -179,7 +204,7 @@ impl Default for Cursors {
 /// Kept in place while a getMore runs, so that killCursors finds it.
 enum Slot {
     Idle { cursor: Box<Cursor>, since: Instant },
-    InUse { owner: Owner, end: End },
+    InUse { owner: Owner, user: Option<Arc<User>>, end: End },
 }
 
 /// How a cursor that is in use will end when it is put back.
@@ -202,8 +227,8 @@ pub enum PutBack {
 }
 
 impl Slot {
-    fn idle(cursor: Box<Cursor>) -> Slot {
-        Slot::Idle { cursor, since: Instant::now() }
+    fn idle(cursor: Box<Cursor>, since: Instant) -> Slot {
+        Slot::Idle { cursor, since }
     }
 }
 
@@ -223,12 +248,12 @@ impl Owner {
 
 impl Cursors {
     pub fn with_limit(max: usize) -> Cursors {
-        Cursors { open: Mutex::default(), max, waiters: Arc::default() }
+        Cursors { open: Mutex::default(), max, waiters: Arc::default(), environment: Environment::default() }
     }
 
     /// None yet; readers that wait for commits are woken through `waiters`.
-    pub fn new(waiters: Arc<Waiters>) -> Cursors {
-        Cursors { waiters, ..Cursors::default() }
+    pub fn new(waiters: Arc<Waiters>, environment: Environment) -> Cursors {
+        Cursors { waiters, environment, ..Cursors::default() }
     }
 
     /// Registers a cursor and gives its id: never zero, which means "exhausted", and hard to guess.
@@ -251,9 +276,9 @@ impl Cursors {
             }
         }
         loop {
-            let id = rand::random::<i64>() & i64::MAX;
+            let id = (self.environment.random() >> 1) as i64;
             if id != 0 && !open.contains_key(&id) {
-                open.insert(id, Slot::idle(Box::new(cursor)));
+                open.insert(id, Slot::idle(Box::new(cursor), self.environment.now()));
                 return Ok(id);
             }
         }
@@ -263,11 +288,11 @@ impl Cursors {
     pub fn take(&self, id: i64) -> Result<Box<Cursor>> {
         let mut open = self.open.lock();
         let slot = open.get_mut(&id).ok_or_else(|| not_found(id))?;
-        let owner = match slot {
-            Slot::Idle { cursor, .. } => Owner::of(cursor),
-            Slot::InUse { owner, .. } => *owner,
+        let (owner, user) = match slot {
+            Slot::Idle { cursor, .. } => (Owner::of(cursor), cursor.user.clone()),
+            Slot::InUse { owner, user, .. } => (*owner, user.clone()),
         };
-        match std::mem::replace(slot, Slot::InUse { owner, end: End::Open }) {
+        match std::mem::replace(slot, Slot::InUse { owner, user, end: End::Open }) {
             Slot::Idle { cursor, .. } => {
                 kilim_memory::set_operation_bytes(kilim_memory::operation_bytes() + cursor.memory_bytes);
                 Ok(cursor)
@@ -292,9 +317,17 @@ impl Cursors {
                 PutBack::Closed
             }
             Some(slot) => {
-                *slot = Slot::idle(cursor);
+                *slot = Slot::idle(cursor, self.environment.now());
                 PutBack::Kept
             }
+        }
+    }
+
+    /// The user who opened a cursor, if there is such a cursor and he had logged in.
+    pub fn user_of(&self, id: i64) -> Option<Arc<User>> {
+        match self.open.lock().get(&id)? {
+            Slot::Idle { cursor, .. } => cursor.user.clone(),
+            Slot::InUse { user, .. } => user.clone(),
         }
     }
 
@@ -330,11 +363,9 @@ impl Cursors {
         self.open.lock().len()
     }
 
-    pub fn close_idle(&self, now: Instant) {
+    pub fn close_idle(&self, now: Instant, idle: Duration) {
         self.close(|slot| match slot {
-            Slot::Idle { cursor, since } => {
-                !cursor.immortal && now.duration_since(*since) >= limits::CURSOR_IDLE
-            }
+            Slot::Idle { cursor, since } => !cursor.immortal && now.duration_since(*since) >= idle,
             Slot::InUse { .. } => false,
         });
     }

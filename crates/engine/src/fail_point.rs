@@ -1,24 +1,63 @@
-//! `failCommand`: makes chosen commands fail on request, so that drivers' retries can be tested.
-//! Only with `--test-commands`.
+//! Fail points: commands fail on request, so that drivers' retries can be tested. Only with `--test-commands`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use kilim_bson::Document;
 use parking_lot::Mutex;
 
-#[derive(Debug, Default)]
-pub struct FailPoints {
-    fail_command: Mutex<Option<FailCommand>>,
+/// The fail points that there are, by MongoDB's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailPoint {
+    /// Chosen commands fail.
+    FailCommand,
+    /// A numbered write fails, or its connection is closed when it is done.
+    OnPrimaryTransactionalWrite,
+    /// Whatever has a time limit is past it.
+    MaxTimeAlwaysTimeOut,
+    /// Nothing ever is.
+    MaxTimeNeverTimeOut,
+    /// A getMore fails and loses its cursor.
+    FailGetMoreAfterCursorCheckout,
 }
 
+impl FailPoint {
+    pub fn named(name: &str) -> Option<FailPoint> {
+        Some(match name {
+            "failCommand" => FailPoint::FailCommand,
+            "onPrimaryTransactionalWrite" => FailPoint::OnPrimaryTransactionalWrite,
+            "maxTimeAlwaysTimeOut" => FailPoint::MaxTimeAlwaysTimeOut,
+            "maxTimeNeverTimeOut" => FailPoint::MaxTimeNeverTimeOut,
+            "failGetMoreAfterCursorCheckout" => FailPoint::FailGetMoreAfterCursorCheckout,
+            _ => return None,
+        })
+    }
+}
+
+/// When a fail point fires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Off,
+    Always,
+    /// So many times more.
+    Times(u64),
+    /// Whenever so many have passed.
+    Skip(u64),
+}
+
+/// What happens then.
 #[derive(Debug, Clone)]
+pub enum Consequence {
+    Command(FailCommand),
+    /// As it was given.
+    Data(Document),
+}
+
+#[derive(Debug, Clone, Default)]
 pub struct FailCommand {
-    /// How many more times it fires; `None` is always.
-    pub times: Option<u64>,
-    /// How many matching commands pass before it fires.
-    pub skip: u64,
     pub commands: HashSet<String>,
     pub app_name: Option<String>,
+    /// Only commands on this collection.
+    pub namespace: Option<String>,
     pub error_code: Option<i32>,
     pub error_labels: Option<Vec<String>>,
     pub close_connection: bool,
@@ -26,32 +65,65 @@ pub struct FailCommand {
     pub block_ms: u64,
 }
 
+#[derive(Debug)]
+struct Set {
+    mode: Mode,
+    consequence: Consequence,
+    /// How often it has fired since the server began.
+    fired: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct FailPoints {
+    points: Mutex<HashMap<FailPoint, Set>>,
+}
+
 impl FailPoints {
-    pub fn set(&self, fail_command: Option<FailCommand>) {
-        *self.fail_command.lock() = fail_command;
+    /// Sets a fail point; gives how often it has fired.
+    pub fn set(&self, point: FailPoint, mode: Mode, consequence: Consequence) -> u64 {
+        let mut points = self.points.lock();
+        let fired = points.get(&point).map_or(0, |set| set.fired);
+        points.insert(point, Set { mode, consequence, fired });
+        fired
     }
 
-    /// Whether this command is to fail now, and how.
-    pub fn fire(&self, command: &str, app_name: Option<&str>) -> Option<FailCommand> {
-        let mut slot = self.fail_command.lock();
-        let point = slot.as_mut()?;
-        if !point.commands.contains(command) {
-            return None;
+    /// Whether a command is to fail now, and how.
+    pub fn fire_command(&self, concerns: impl Fn(&FailCommand) -> bool) -> Option<FailCommand> {
+        let wanted = |consequence: &Consequence| match consequence {
+            Consequence::Command(command) => concerns(command),
+            Consequence::Data(_) => false,
+        };
+        match self.fire_if(FailPoint::FailCommand, wanted)? {
+            Consequence::Command(command) => Some(command),
+            Consequence::Data(_) => None,
         }
-        if point.app_name.is_some() && point.app_name.as_deref() != app_name {
-            return None;
+    }
+
+    /// Whether a fail point fires now, and with which data.
+    pub fn fire(&self, point: FailPoint) -> Option<Document> {
+        match self.fire_if(point, |_| true)? {
+            Consequence::Data(data) => Some(data),
+            Consequence::Command(_) => None,
         }
-        if point.skip > 0 {
-            point.skip -= 1;
-            return None;
-        }
-        let fired = point.clone();
-        if let Some(times) = &mut point.times {
-            *times -= 1;
-            if *times == 0 {
-                *slot = None;
+    }
+
+    fn fire_if(&self, point: FailPoint, wanted: impl Fn(&Consequence) -> bool) -> Option<Consequence> {
+        let mut points = self.points.lock();
+        let set = points.get_mut(&point).filter(|set| set.mode != Mode::Off && wanted(&set.consequence))?;
+        match &mut set.mode {
+            Mode::Skip(0) | Mode::Off | Mode::Always => {}
+            Mode::Skip(left) => {
+                *left -= 1;
+                return None;
+            }
+            Mode::Times(left) => {
+                *left -= 1;
+                if *left == 0 {
+                    set.mode = Mode::Off;
+                }
             }
         }
-        Some(fired)
+        set.fired += 1;
+        Some(set.consequence.clone())
     }
 }

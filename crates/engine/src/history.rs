@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{CommitTime, Snapshot};
+use kilim_storage::{CommitTime, Environment, Snapshot};
 use parking_lot::Mutex;
 
 /// As long as MongoDB keeps its history by default.
@@ -18,15 +18,20 @@ const SNAPSHOTS_MAX: usize = 1000;
 
 #[derive(Default)]
 pub struct History {
+    environment: Environment,
     kept: Mutex<BTreeMap<CommitTime, (Snapshot, Instant)>>,
 }
 
 impl History {
+    pub(crate) fn new(environment: Environment) -> History {
+        History { environment, ..History::default() }
+    }
+
     /// Keeps a snapshot for readers who will name its time.
     pub fn keep(&self, snapshot: &Snapshot) {
         let mut kept = self.kept.lock();
         // Also where the time is known: whoever is told it now may come back as late as anybody.
-        kept.insert(snapshot.commit_time(), (snapshot.clone(), Instant::now()));
+        kept.insert(snapshot.commit_time(), (snapshot.clone(), self.environment.now()));
         if kept.len() > SNAPSHOTS_MAX {
             kept.pop_first();
         }

@@ -133,6 +133,16 @@ pub fn pending_key(pattern: PatternId, key: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The key by which a document is held that would have this key in a collection of this name, while there may be no such
+/// collection. Nothing is stored under it; a long key is shortened as in an index.
+pub(crate) fn absent_lock(namespace: &Namespace, key: &[u8]) -> Vec<u8> {
+    let mut lock = vec![b'a'];
+    lock.extend_from_slice(namespace.to_string().as_bytes());
+    lock.push(0);
+    push_index_key(&mut lock, key);
+    lock
+}
+
 pub const NEXT_IDS_KEY: &[u8] = b"i";
 
 /// First byte of the catalog's collection documents in `meta`.

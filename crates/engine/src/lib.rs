@@ -1,13 +1,16 @@
 //! The database without a socket: catalog, indexes, planner, operators, the one write door, sessions, cursors.
 
 pub mod backup;
+pub mod bounds;
 pub mod build;
 pub mod catalog;
 pub mod change;
+pub mod change_log;
 pub mod cursor;
 pub mod ddl;
 mod engine;
 pub mod fail_point;
+pub mod feed;
 pub mod figures;
 pub mod history;
 pub mod ids;
@@ -15,6 +18,7 @@ pub mod index;
 pub mod jobs;
 pub mod layout;
 pub mod limits;
+pub mod listen;
 pub mod maintenance;
 pub mod metrics;
 mod namespace;
@@ -31,13 +35,15 @@ pub mod profile;
 pub mod read;
 pub mod records;
 pub mod session;
+pub mod settings;
+pub mod stream;
 pub mod tail;
 pub mod top;
 pub mod unit;
 pub mod upkeep;
 pub mod write;
 
-pub use engine::{Engine, EngineOptions, new_uuid};
+pub use engine::{Engine, EngineOptions, Modification, new_uuid};
 pub use kilim_query::names::check_database;
-pub use kilim_storage::{CommitTime, Durability, Options as StorageOptions, Snapshot};
-pub use namespace::Namespace;
+pub use kilim_storage::{CommitTime, Durability, LogOptions, Options as StorageOptions, Snapshot};
+pub use namespace::{Namespace, is_internal};

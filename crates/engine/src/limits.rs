@@ -56,6 +56,18 @@ pub const STREAM_BATCH_DOCUMENTS: usize = 8;
 /// What such a statement may have in the commit queue before it waits: it is in memory.
 pub const STREAM_BYTES_ON_THE_WAY: usize = 8 * 1024 * 1024;
 
+/// Metas of one time-series collection whose buckets are known to take further measurements. When there are more, all are
+/// forgotten, and the next measurement of each goes into a new bucket. About 100 bytes each.
+pub const OPEN_BUCKETS_MAX: usize = 100_000;
+
+/// Events that are held in memory for change streams of one scope, and for all of them. A stream that has fallen further
+/// behind reads the change log, which is slower by little.
+pub const TOPIC_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub const FEED_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Events are held no longer than this: streams that keep up have taken them by then.
+pub const FEED_AGE: Duration = Duration::from_secs(5);
+
 /// Secondary indexes and `_id` together, as on MongoDB.
 pub const INDEXES_MAX: usize = 64;
 
@@ -65,6 +77,10 @@ pub const NAMESPACE_BYTES_MAX: usize = 255;
 /// Children that a check of groups holds in memory at once.
 pub const VERIFY_PART_DOCUMENTS: u64 = 100_000;
 pub const VERIFY_PART_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Keys that one document has in an index of a pattern whose paths lead to different arrays. Users' indexes refuse such a
+/// document; a hundred values beside a hundred others are more than reviews, tags or lines come to.
+pub const PRODUCT_KEYS_MAX: usize = 10_000;
 
 /// Paths to arrays that are kept for a wildcard index. They lie in the collection's catalog entry, which is
 /// written again for each new one; a collection with more has names for data, and every path of it is taken
@@ -77,5 +93,11 @@ pub const PENDING_SOURCES_MAX: usize = 64;
 /// Targets that are counted for an estimate, while their source is held.
 pub const PENDING_DOCUMENTS_COUNTED: u64 = 10_000;
 
+/// Index filters of one collection: somebody types each, and each costs every plan a look.
+pub const INDEX_FILTERS_MAX: usize = 1000;
+
 /// As on MongoDB; explain prints it.
 pub const SORT_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+/// Documents that one `$densify` makes, as on MongoDB: a small step in a wide range would go on for ever.
+pub const DENSIFIED_DOCUMENTS_MAX: u64 = 500_000;

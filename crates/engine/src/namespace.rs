@@ -14,6 +14,11 @@ pub struct Namespace {
     pub collection: String,
 }
 
+/// Whether a database belongs to the server itself, not to a user.
+pub fn is_internal(database: &str) -> bool {
+    matches!(database, "admin" | "config" | "local")
+}
+
 impl Namespace {
     /// Refuses names that MongoDB refuses in any command.
     pub fn parse(database: &str, collection: &str) -> Result<Namespace> {
@@ -38,8 +43,28 @@ impl Namespace {
         }
     }
 
+    /// In a database of the server itself, not of a user.
+    pub fn is_internal(&self) -> bool {
+        is_internal(&self.database)
+    }
+
     /// Where a database's profile is kept.
     pub const PROFILE: &'static str = "system.profile";
+
+    /// Where the measurements of a time-series collection are kept.
+    const BUCKETS: &'static str = "system.buckets.";
+
+    /// The collection that holds the buckets of a time-series collection of this name.
+    pub fn of_buckets(&self) -> Namespace {
+        let collection = [Namespace::BUCKETS, &self.collection].concat();
+        Namespace { database: self.database.clone(), collection }
+    }
+
+    /// The time-series collection whose buckets are in a collection of this name.
+    pub fn of_measurements(&self) -> Option<Namespace> {
+        let collection = self.collection.strip_prefix(Namespace::BUCKETS).filter(|name| !name.is_empty())?;
+        Some(Namespace { database: self.database.clone(), collection: collection.to_owned() })
+    }
 
     /// Refuses writes to what only the server writes.
     pub fn check_writable(&self) -> Result<()> {
@@ -66,8 +91,11 @@ impl Namespace {
         if collection == "system.views" {
             return Err(invalid(format!("cannot write to {self}")));
         }
-        if collection.starts_with("system.") && collection != "system.js" && collection != Namespace::PROFILE
-        {
+        let is_of_access = database == "admin"
+            && matches!(&**collection, "system.users" | "system.roles" | "system.version");
+        let is_known = collection == "system.js" || collection == Namespace::PROFILE || is_of_access;
+        let is_known = is_known || self.of_measurements().is_some();
+        if collection.starts_with("system.") && !is_known {
             return Err(invalid(format!("Invalid system namespace: {self}")));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The life of a database: opened, looked after once a second, closed.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use kilim_error::Result;
@@ -13,16 +14,18 @@ use crate::catalog::{Catalog, Ids};
 use crate::cursor::Cursors;
 use crate::engine::{Engine, EngineOptions};
 use crate::fail_point::FailPoints;
+use crate::feed::Feed;
 use crate::history::History;
 use crate::ids::SessionId;
 use crate::metrics::Metrics;
 use crate::operation::Operations;
 use crate::passes::{Expiry, PageScrub, Scrubbing};
-use crate::patterns::Lagging;
+use crate::patterns::PendingPatterns;
 use crate::profile::Profiler;
 use crate::session::Sessions;
+use crate::settings::Settings;
 use crate::top::Top;
-use crate::upkeep::load;
+use crate::upkeep::{load, put_versions_in_force};
 
 impl Engine {
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>> {
@@ -37,31 +40,38 @@ impl Engine {
     pub fn over(store: Store, options: EngineOptions) -> Result<Arc<Engine>> {
         reclaim_unfinished(&store)?;
         let snapshot = store.snapshot();
-        let catalog = Catalog::load(&snapshot)?;
+        let mut catalog = Catalog::load(&snapshot)?;
         let mut ids = Ids::load(&snapshot)?;
         let patterns = load(&snapshot, &catalog, &mut ids)?;
+        put_versions_in_force(&mut catalog, &patterns)?;
+        let environment = store.environment().clone();
+        let feed = Arc::new(Feed::new(store.waiters().clone()));
+        store.tell_of_events(feed.clone());
         let sessions = Sessions::default();
-        sessions.note_stored(&snapshot, Instant::now())?;
+        sessions.note_stored(&snapshot, environment.now())?;
         let engine = Arc::new_cyclic(|me| Engine {
             me: me.clone(),
             options,
-            operations: Operations::new(store.waiters().clone()),
+            operations: Operations::new(store.waiters().clone(), environment.clone()),
             sessions,
-            cursors: Cursors::new(store.waiters().clone()),
+            cursors: Cursors::new(store.waiters().clone(), environment.clone()),
             metrics: Metrics::default(),
-            profiler: Profiler::default(),
+            settings: Settings::default(),
+            profiler: Profiler::new(environment.clone()),
             top: Top::default(),
             fail_points: FailPoints::default(),
-            history: History::default(),
-            expiry: Expiry::default(),
+            history: History::new(environment.clone()),
+            expiry: Expiry::new(environment.now()),
             scrubbing: Scrubbing::default(),
             page_scrub: PageScrub::default(),
-            backups: Backups::default(),
-            started: Instant::now(),
+            backups: Backups::new(environment.clone()),
+            feed,
+            started: environment.now(),
             catalog: RwLock::new(Arc::new(catalog)),
             patterns: RwLock::new(Arc::new(patterns)),
             jobs: Mutex::default(),
-            lag: Lagging::default(),
+            pending: PendingPatterns::default(),
+            last_stamp: AtomicU64::default(),
             job_threads: Mutex::default(),
             turn: Mutex::default(),
             ids: Mutex::new(ids),
@@ -86,8 +96,8 @@ impl Engine {
     /// What must happen now and then: closes idle cursors, forgets idle sessions, ends transactions
     /// that have lived too long, looks for expired documents and at patterns. Returns quickly; called about once a second.
     pub fn tick(&self) {
-        let now = Instant::now();
-        self.cursors.close_idle(now);
+        let now = self.environment().now();
+        self.cursors.close_idle(now, self.settings.cursor_idle());
         self.close_cursors_if_memory_is_short();
         self.backups.end_idle(now);
         self.history.forget_old(now);
@@ -97,16 +107,20 @@ impl Engine {
         self.note_suspects();
         self.scrub_if_due();
         self.scrub_pages_if_due(now);
+        self.feed.forget_old(self.store.now());
+        if let Err(error) = self.store.trim_log() {
+            tracing::warn!(%error, "the change log could not be trimmed");
+        }
     }
 
     fn close_cursors_if_memory_is_short(&self) {
-        let excess = kilim_memory::excess_bytes();
-        if excess > 0 {
-            let closed = self.cursors.close_largest(excess);
+        let shortage = kilim_memory::shortage_bytes();
+        if shortage > 0 {
+            let closed = self.cursors.close_largest(shortage);
             tracing::warn!(
-                excess,
+                shortage,
                 cursors_closed = closed,
-                "more memory is held than allowed, large operations are refused"
+                "all the memory that is allowed is held, large operations wait or are refused"
             );
         }
     }
@@ -121,7 +135,9 @@ impl Engine {
 
     /// Aborts transactions past their lifetime, and closes their cursors.
     pub fn end_overdue_transactions(&self, now: Instant) {
-        for (session, number) in self.sessions.end_overdue_transactions(now) {
+        for (session, number) in
+            self.sessions.end_overdue_transactions(now, self.settings.transaction_lifetime())
+        {
             self.metrics.transactions_aborted.add(1);
             self.cursors.close_of_transaction(session, number);
         }

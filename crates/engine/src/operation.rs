@@ -1,7 +1,7 @@
 //! A running command: what it may be stopped by, and what currentOp shows of it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,30 @@ use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_memory::Exceeded;
 use kilim_query::interrupt::Interrupt;
-use kilim_storage::Waiters;
+use kilim_storage::{Environment, Waiters};
 use parking_lot::Mutex;
+
+/// The user for whom something runs or stays open.
+#[derive(Debug, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    pub db: String,
+}
 
 /// One running command.
 #[derive(Debug)]
 pub struct Operation {
     pub id: i64,
     pub connection: u64,
+    /// The user who runs it, if he has logged in.
+    user: OnceLock<Arc<User>>,
     pub started: Instant,
+    environment: Environment,
     killed: AtomicBool,
     /// Nobody is there to read the answer.
     abandoned: AtomicBool,
-    /// Woken when it is ended, since it may be waiting for a commit.
-    waiters: Arc<Waiters>,
+    /// Woken when it is ended.
+    waits: Arc<Waits>,
     /// Whether it then need not go on: it reads. Writes are done also for clients that do not wait for them.
     ends_with_client: AtomicBool,
     stopping: Arc<AtomicBool>,
@@ -64,7 +74,7 @@ impl Operation {
             return Err(Error::user(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown"));
         }
         match self.deadline() {
-            Some(deadline) if Instant::now() >= deadline => {
+            Some(deadline) if self.environment.now() >= deadline => {
                 Err(Error::user(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"))
             }
             _ => kilim_memory::check().map_err(holds_too_much),
@@ -73,12 +83,18 @@ impl Operation {
 
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Relaxed);
-        self.waiters.wake();
+        self.waits.wake();
     }
 
     /// Says that the operation may end when its client is gone.
     pub fn end_with_client(&self) {
         self.ends_with_client.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for a while, but for no longer than it may.
+    pub fn rest(&self, time: Duration) -> Result<()> {
+        self.waits.endings.wait(self.environment.now() + time, &|| self.check().is_err());
+        self.check()
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -92,6 +108,15 @@ impl Operation {
     /// Tells what runs; the first call counts.
     pub fn describe(&self, command: Document) {
         let _ = self.command.set(command);
+    }
+
+    /// Says who runs it; the first call counts.
+    pub fn set_user(&self, user: Arc<User>) {
+        let _ = self.user.set(user);
+    }
+
+    pub fn user(&self) -> Option<&Arc<User>> {
+        self.user.get()
     }
 
     pub fn set_kind(&self, kind: &'static str) {
@@ -131,6 +156,28 @@ fn holds_too_much(exceeded: Exceeded) -> Error {
     Error::user(ErrorCode::ExceededMemoryLimit, message)
 }
 
+/// What operations wait for. Each is waited for by itself, so that nobody is woken for what concerns others; the end of
+/// an operation wakes all of them.
+#[derive(Debug, Default)]
+struct Waits {
+    /// For a commit.
+    commits: Arc<Waiters>,
+    /// For the time to pass.
+    endings: Waiters,
+    /// For a pattern to get on.
+    patterns: Waiters,
+    /// How often one has.
+    patterns_moved: AtomicU64,
+}
+
+impl Waits {
+    fn wake(&self) {
+        self.commits.wake();
+        self.endings.wake();
+        self.patterns.wake();
+    }
+}
+
 /// All running commands.
 #[derive(Debug, Default)]
 pub struct Operations {
@@ -138,7 +185,8 @@ pub struct Operations {
     /// The server is about to end: what only waits should not wait any longer.
     ending: AtomicBool,
     stopping: Arc<AtomicBool>,
-    waiters: Arc<Waiters>,
+    waits: Arc<Waits>,
+    environment: Environment,
     /// Hashed, since that keeps its memory when the last one is through.
     running: Mutex<HashMap<i64, Arc<Operation>, RandomState>>,
 }
@@ -150,9 +198,36 @@ pub struct Running<'a> {
 }
 
 impl Operations {
-    /// None yet; those that wait for commits are woken through `waiters`.
-    pub fn new(waiters: Arc<Waiters>) -> Operations {
-        Operations { waiters, ..Operations::default() }
+    /// None yet; those that wait for commits are woken through `commits`.
+    pub fn new(commits: Arc<Waiters>, environment: Environment) -> Operations {
+        let waits = Arc::new(Waits { commits, ..Waits::default() });
+        Operations { waits, environment, ..Operations::default() }
+    }
+
+    /// Waits until a time has come, the operation is to end, or the server is.
+    pub fn wait(&self, operation: &Operation, until: Instant) {
+        self.waits.endings.wait(until, &|| operation.check().is_err() || self.is_ending());
+    }
+
+    /// How often a pattern has got on: asked before one looks at what [`Operations::wait_for_patterns`] waits for.
+    pub fn patterns_moved(&self) -> u64 {
+        self.waits.patterns_moved.load(Ordering::Acquire)
+    }
+
+    /// A pattern has another state, something of it is pending no more, or a job of it has ended.
+    pub(crate) fn note_pattern_moved(&self) {
+        self.waits.patterns_moved.fetch_add(1, Ordering::Release);
+        self.waits.patterns.wake();
+    }
+
+    /// Waits until a pattern has got on since `seen`, a time has come or the operation is to end. What a pattern is may also
+    /// change with nobody telling, by the end of a thread for instance, so it is looked at now and then all the same.
+    pub fn wait_for_patterns(&self, operation: &Operation, seen: u64, until: Option<Instant>) -> Result<()> {
+        const LOOK: Duration = Duration::from_secs(1);
+        let look = self.environment.now() + LOOK;
+        let is_over = || self.patterns_moved() != seen || operation.check().is_err();
+        self.waits.patterns.wait(until.map_or(look, |until| until.min(look)), &is_over);
+        operation.check()
     }
 
     pub fn start(&self, connection: u64) -> Running<'_> {
@@ -160,10 +235,12 @@ impl Operations {
         let operation = Arc::new(Operation {
             id: self.next.fetch_add(1, Ordering::Relaxed) + 1,
             connection,
-            started: Instant::now(),
+            user: OnceLock::new(),
+            started: self.environment.now(),
+            environment: self.environment.clone(),
             killed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
-            waiters: self.waiters.clone(),
+            waits: self.waits.clone(),
             ends_with_client: AtomicBool::new(false),
             stopping: self.stopping.clone(),
             kind: Mutex::new("none"),
@@ -182,6 +259,11 @@ impl Operations {
         list
     }
 
+    /// The running operation with this number.
+    pub fn get(&self, id: i64) -> Option<Arc<Operation>> {
+        self.running.lock().get(&id).cloned()
+    }
+
     pub fn kill(&self, id: i64) {
         if let Some(operation) = self.running.lock().get(&id) {
             operation.kill();
@@ -195,13 +277,13 @@ impl Operations {
                 operation.abandoned.store(true, Ordering::Relaxed);
             }
         }
-        self.waiters.wake();
+        self.waits.wake();
     }
 
     /// Asks those who only wait for something to happen to wait no longer.
     pub fn end_waiting(&self) {
         self.ending.store(true, Ordering::Relaxed);
-        self.waiters.wake();
+        self.waits.wake();
     }
 
     pub fn is_ending(&self) -> bool {
@@ -211,7 +293,7 @@ impl Operations {
     /// Interrupts everything that runs now or later.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        self.waiters.wake();
+        self.waits.wake();
     }
 }
 
@@ -226,5 +308,6 @@ impl std::ops::Deref for Running<'_> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.operations.running.lock().remove(&self.operation.id);
+        kilim_memory::end();
     }
 }

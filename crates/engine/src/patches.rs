@@ -1,9 +1,9 @@
-//! The truth in spite of what is pending: documents as they will be, before a job has come to write them.
+//! Patches: readers see documents as they will be when nothing is pending any more.
 //!
-//! What is pending lies in the reader's snapshot together with the documents, so a [`Patches`] is as much part of a
-//! read as its snapshot is. Every document is looked at through it before a filter sees it. Indexes are made of what
-//! is stored: the planner is told which of them may lie ([`Patches::concerns_index`]), and by which fields those
-//! documents are found that they lie about ([`Patches::holders`]).
+//! The records of what is pending lie in the reader's snapshot together with the documents. A [`Patches`] is made of them,
+//! and every document is read through it before a filter sees it. Index entries are made of stored documents. So the planner
+//! asks which indexes may have outdated entries ([`Patches::concerns_index`]), and by which conditions the documents that
+//! have outdated entries are found ([`Patches::holders`]).
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::{Bytes, Snapshot, Space};
 
+use crate::catalog::{Alias, Collection};
 use crate::engine::Engine;
-use crate::ids::CollectionId;
 use crate::index::Index;
 use crate::layout;
 use crate::namespace::Namespace;
@@ -25,27 +25,30 @@ use crate::records::{Overlay, Sight};
 use crate::unit::pending::wait_for_key;
 use crate::unit::{Unit, pending};
 
-/// Whom a read is for.
+/// The reader of documents for which something is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Sees what each pattern's `whenBehind` says.
+    /// A user: sees what each pattern's `whenBehind` says.
     User,
-    /// Sees what is true, whatever users are shown.
+    /// Verification: sees every document with what is pending, whatever `whenBehind` says.
     Verification,
 }
 
 /// What is pending for the documents of a collection, in one snapshot.
 #[derive(Debug)]
 pub(crate) struct Patches {
-    lagging: Vec<LaggingPattern>,
-    /// Paths whose stored values may be old.
+    patterns: Vec<PatternPending>,
+    /// Paths whose stored values may be outdated.
     paths: Vec<Box<str>>,
-    /// Some documents are not there any more.
+    /// Some stored documents are to be deleted, so readers do not see them.
     pub removes: bool,
+    /// The version in which documents are shown, where that is an older one. It comes last: what is pending is pending for
+    /// documents of the current version.
+    alias: Option<Arc<Alias>>,
 }
 
 #[derive(Debug)]
-struct LaggingPattern {
+struct PatternPending {
     pattern: Arc<Pattern>,
     /// By the keys that documents have or refer to.
     by_key: DueByKey,
@@ -53,31 +56,34 @@ struct LaggingPattern {
 }
 
 impl Patches {
-    /// What is pending for a collection's documents; none where nothing is, at the cost of a glance. The collection is
-    /// named by its id: it may have been renamed since the reader found it.
+    /// What is pending for a collection's documents. If nothing is pending anywhere, this costs one comparison. The collection
+    /// is found by its id, because it may have been renamed since the reader found it.
     pub fn of(
         engine: &Engine,
-        collection: CollectionId,
+        collection: &Collection,
         snapshot: &Snapshot,
         audience: Audience,
     ) -> Result<Option<Arc<Patches>>> {
         let time = snapshot.commit_time();
-        if !engine.lag.may_show(time) {
+        let alias = &collection.alias;
+        if !engine.pending.may_show(time) && alias.is_none() {
             return Ok(None);
         }
         let (catalog, registry) = engine.in_force();
-        // One that a transaction has made is nobody's target yet.
-        let Some(collection) = catalog.by_id(collection) else { return Ok(None) };
-        let mut behind = Patches { lagging: Vec::new(), paths: Vec::new(), removes: false };
+        // A collection that an open transaction made is not in the catalog, and no pattern's target yet.
+        let Some(collection) = catalog.by_id(collection.id) else { return Ok(None) };
+        let mut patches =
+            Patches { patterns: Vec::new(), paths: Vec::new(), removes: false, alias: alias.clone() };
         for pattern in registry.of(&collection.namespace.database) {
             if pattern.target == collection.namespace
                 && is_patched(pattern, audience)
-                && engine.lag.may_show_of(pattern.id, time)
+                && engine.pending.may_show_of(pattern.id, time)
             {
-                behind.add(pattern, snapshot)?;
+                patches.add(pattern, snapshot)?;
             }
         }
-        Ok((!behind.lagging.is_empty()).then(|| Arc::new(behind)))
+        let is_needed = !patches.patterns.is_empty() || patches.alias.is_some();
+        Ok(is_needed.then(|| Arc::new(patches)))
     }
 
     fn add(&mut self, pattern: &Arc<Pattern>, snapshot: &Snapshot) -> Result<()> {
@@ -85,90 +91,100 @@ impl Patches {
         if all.is_empty() {
             return Ok(());
         }
-        let mut lagging =
-            LaggingPattern { pattern: pattern.clone(), by_key: DueByKey::new(), keys: Vec::new() };
-        for pending in all {
-            let key_bytes = pending.key_bytes();
-            self.removes |= matches!(pending.due, Due::Remove);
-            let Pending { key, due, .. } = pending;
+        let mut pending =
+            PatternPending { pattern: pattern.clone(), by_key: DueByKey::new(), keys: Vec::new() };
+        for record in all {
+            let key_bytes = record.key_bytes();
+            self.removes |= matches!(record.due, Due::Remove);
+            let Pending { key, due, .. } = record;
             let group = || snapshot.get(Space::Meta, &layout::group_key(pattern.id, &key_bytes));
             let Some(due) = whole(pattern, key.as_raw(), due, group)? else { continue };
-            lagging.by_key.insert(key_bytes, due);
-            lagging.keys.push(key);
+            pending.by_key.insert(key_bytes, due);
+            pending.keys.push(key);
         }
         self.paths.extend(pattern.declaration.maintained_paths());
-        self.lagging.push(lagging);
+        self.patterns.push(pending);
         Ok(())
     }
 
-    /// Whether what is stored at a path may be old.
+    /// Whether stored values at a path may be outdated.
     fn concerns_path(&self, path: &str) -> bool {
-        // A number may be a place in an array.
+        // A number in a path may be an index of an array.
         let names: Vec<&str> = path.split('.').filter(|name| name.parse::<u32>().is_err()).collect();
         let path = names.join(".");
         self.paths.iter().any(|own| overlap(own, &path))
     }
 
-    /// Whether a filter asks for something that may be old.
+    /// Whether a filter reads paths whose stored values may be outdated.
     pub fn concerns_filter(&self, filter: &Filter) -> bool {
         let mut needed = Dependencies::default();
         filter.dependencies(&mut needed);
         needed.whole_document || needed.fields.iter().any(|path| self.concerns_path(path))
     }
 
-    /// Whether an index may be wrong about some documents.
+    /// Whether an index may have outdated entries.
     pub fn concerns_index(&self, index: &Index) -> bool {
         index.spec.depends_on(|path| self.concerns_path(path.as_str()))
             || index.spec.partial.as_ref().is_some_and(|(_, condition)| self.concerns_filter(condition))
     }
 
-    /// Conditions of which each document that is seen otherwise than it is stored satisfies one.
+    /// Conditions; each document for which something is pending satisfies one of them.
     pub fn holders(&self) -> Vec<Filter> {
-        let of = |lagging: &LaggingPattern| {
-            let Some(path) = lagging.pattern.kind().key_path().map(Path::parse) else { return Vec::new() };
+        let of = |pending: &PatternPending| {
+            let Some(path) = pending.pattern.kind().key_path().map(Path::parse) else { return Vec::new() };
             let equals = |key: &Value| Filter::Field {
                 path: path.clone(),
                 predicate: Predicate::Compare(Comparison::Eq, key.clone().into()),
             };
-            lagging.keys.iter().map(equals).collect()
+            pending.keys.iter().map(equals).collect()
         };
-        self.lagging.iter().flat_map(of).collect()
+        self.patterns.iter().flat_map(of).collect()
     }
 
     /// For explain: which patterns, and how much of each is pending.
     pub fn told(&self) -> Vec<Document> {
-        let of = |lagging: &LaggingPattern| {
+        let of = |pending: &PatternPending| {
             doc! {
-                "pattern": &*lagging.pattern.declaration.name,
-                "pendingSources": lagging.keys.len() as i64,
+                "pattern": &*pending.pattern.declaration.name,
+                "pendingSources": pending.keys.len() as i64,
             }
         };
-        self.lagging.iter().map(of).collect()
+        let shown = self.alias.iter().map(|alias| {
+            doc! {
+                "version": alias.version,
+                "of": alias.base.to_string(),
+                "note": "filters on paths that differ between versions scan",
+            }
+        });
+        self.patterns.iter().map(of).chain(shown).collect()
     }
 }
 
 impl Overlay for Patches {
     fn see(&self, document: RawDocument<'_>) -> Result<Sight> {
         let mut seen: Option<Document> = None;
-        for lagging in &self.lagging {
+        for pending in &self.patterns {
             let current = seen.as_ref().map_or(document, Document::as_raw);
-            match lagging.pattern.kind().see(current, &lagging.by_key)? {
+            match pending.pattern.kind().see(current, &pending.by_key)? {
                 Sight::AsStored => {}
                 Sight::Other(other) => seen = Some(other),
                 Sight::Gone => return Ok(Sight::Gone),
             }
         }
+        if let Some(alias) = &self.alias {
+            seen = Some(alias.shown(seen.as_ref().map_or(document, Document::as_raw))?);
+        }
         Ok(seen.map_or(Sight::AsStored, Sight::Other))
     }
 }
 
-/// Whether readers see through a pattern's delay.
+/// Whether this reader sees documents with what is pending of a pattern.
 fn is_patched(pattern: &Pattern, audience: Audience) -> bool {
     audience == Audience::Verification || pattern.declaration.options.when_behind == WhenBehind::Patch
 }
 
-/// What is due to a key with what it takes to show it. A group's state is stored whole while it is pending; none where its
-/// parent shows it meanwhile.
+/// What is due to a key, with the state of its group if it is a group that is due. A group's state is stored whole while its
+/// parent is pending. None if it is not whole: then the parent has been written meanwhile.
 fn whole(
     pattern: &Pattern,
     key: RawValue<'_>,
@@ -187,13 +203,13 @@ fn whole(
     Ok(is_whole.then_some(Due::Group(Some(state))))
 }
 
-/// A document of a record that a writer holds, as it is seen: what he writes is made of the truth.
+/// The document of a record that the unit holds, as users see it. The unit changes what users see, not what is stored.
 pub(crate) fn see_newest(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
     document: RawDocument<'_>,
 ) -> Result<Sight> {
-    if !unit.engine.lag.is_any_open() {
+    if !unit.engine.pending.has_any() {
         return Ok(Sight::AsStored);
     }
     let registry = unit.engine.patterns();
@@ -201,36 +217,39 @@ pub(crate) fn see_newest(
     for pattern in registry.of(&namespace.database) {
         if pattern.target != *namespace
             || !is_patched(pattern, Audience::User)
-            || !unit.engine.lag.is_open(pattern.id)
+            || !unit.engine.pending.has(pattern.id)
         {
             continue;
         }
         let current = seen.as_ref().map_or(document, Document::as_raw);
+        let mut due_by_key = DueByKey::new();
         for key in pattern.kind().keys_of(current) {
             let Some(Pending { due, .. }) = look_up(unit, pattern, key.as_raw())? else { continue };
+            let key_bytes = key_bytes(key.as_raw());
             let in_transaction = unit.is_transaction();
             let group = || {
-                let place = layout::group_key(pattern.id, &key_bytes(key.as_raw()));
+                let place = layout::group_key(pattern.id, &key_bytes);
                 match in_transaction {
                     true => unit.transaction().get(Space::Meta, &place),
                     false => unit.transaction().latest(Space::Meta, &place),
                 }
             };
-            let Some(due) = whole(pattern, key.as_raw(), due, group)? else { continue };
-            let current = seen.as_ref().map_or(document, Document::as_raw);
-            match pattern.kind().becomes(current, key.as_raw(), &due)? {
-                Sight::AsStored => {}
-                Sight::Other(other) => seen = Some(other),
-                Sight::Gone => return Ok(Sight::Gone),
+            if let Some(due) = whole(pattern, key.as_raw(), due, group)? {
+                due_by_key.insert(key_bytes, due);
             }
+        }
+        match pattern.kind().see(current, &due_by_key)? {
+            Sight::AsStored => {}
+            Sight::Other(other) => seen = Some(other),
+            Sight::Gone => return Ok(Sight::Gone),
         }
     }
     Ok(seen.map_or(Sight::AsStored, Sight::Other))
 }
 
-/// What is pending for a key: as of the newest commit, in a transaction as of its snapshot. It stays so until the commit:
-/// whoever writes what he saw must not be overtaken. A job leaves alone what is as it must be, and would not see that
-/// something older is on its way.
+/// What is pending for a key: as of the newest commit, in a transaction as of its snapshot. The record is shared until the
+/// commit, because the unit writes a document that is made of it. If the record could change before that commit, the job
+/// might find the document right, skip it, and never see that the unit then writes an older value.
 fn look_up(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<Option<Pending>> {
     let key_bytes = key_bytes(key);
     let in_transaction = unit.is_transaction();
@@ -249,7 +268,7 @@ fn look_up(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<
     let same = match (&seen, &newest) {
         (Some(seen), Some(newest)) => seen.version == newest.version,
         (Some(_), None) => false,
-        // What is stored is what it saw; a document that is to be deleted is not there any more.
+        // The transaction saw what is stored. Only a deletion that became pending meanwhile contradicts that.
         (None, newest) => !newest.as_ref().is_some_and(|newest| matches!(newest.due, Due::Remove)),
     };
     match same {
@@ -258,10 +277,10 @@ fn look_up(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<
     }
 }
 
-/// A document that begins to refer to a source that is not there waits until the source's deletion is carried through:
-/// it is not one of those whom that deletion concerns.
+/// Waits, before a document begins to refer to a source that does not exist, until the deletion of that source is written to
+/// its holders. The new document is not one of them, and must not be changed with them.
 pub(crate) fn await_deletion(unit: &mut Unit<'_>, pattern: &Pattern, key: RawValue<'_>) -> Result<()> {
-    if !unit.engine.lag.is_open(pattern.id) {
+    if !unit.engine.pending.has(pattern.id) {
         return Ok(());
     }
     let key_bytes = key_bytes(key);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kilim_bson::Document;
 use kilim_query::filter::Filter;
+use kilim_storage::Environment;
 use parking_lot::Mutex;
 
 /// Which commands of a database are written down.
@@ -26,6 +27,7 @@ pub struct Profiler {
     /// Some database asks for something.
     active: AtomicBool,
     settings: Mutex<Settings>,
+    environment: Environment,
 }
 
 #[derive(Debug)]
@@ -53,11 +55,16 @@ pub struct Wanted {
 impl Default for Profiler {
     fn default() -> Profiler {
         let settings = Settings { databases: HashMap::new(), sample_rate: 1.0 };
-        Profiler { active: AtomicBool::new(false), settings: Mutex::new(settings) }
+        let environment = Environment::default();
+        Profiler { active: AtomicBool::new(false), settings: Mutex::new(settings), environment }
     }
 }
 
 impl Profiler {
+    pub(crate) fn new(environment: Environment) -> Profiler {
+        Profiler { environment, ..Profiler::default() }
+    }
+
     /// Whether any database asks for anything beside slow commands in the log.
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
@@ -131,6 +138,6 @@ impl Profiler {
 
     fn is_drawn(&self) -> bool {
         let rate = self.sample_rate();
-        rate >= 1.0 || rand::random::<f64>() < rate
+        rate >= 1.0 || self.environment.random_share() < rate
     }
 }

@@ -56,7 +56,7 @@ impl Tail {
         oldest: RecordId,
         snapshot: &Snapshot,
     ) -> Result<()> {
-        let records = Records::new(self.home, snapshot).through(behind);
+        let records = Records::new(self.home.clone(), snapshot).through(behind);
         let (mut lower, mut upper) = (RecordId(0), RecordId(u64::MAX));
         match self.last {
             // It need not pass all that have gone.
@@ -120,7 +120,7 @@ impl Tail {
             return match &self.projection {
                 None => Ok(Some(row)),
                 Some(projection) => {
-                    let position = projection.position(&self.filter, row.document());
+                    let position = projection.position(&self.filter, row.document())?;
                     let mut out = Writer::new();
                     let mut env = Env::new(row.document(), Bindings::none());
                     row.describe(&mut env);

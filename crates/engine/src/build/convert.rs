@@ -53,7 +53,7 @@ impl Engine {
         }
         let spec = IndexSpec { unique: true, prepare_unique: false, ..index.spec.clone() };
         self.patterns().check_new_indexes(namespace, std::slice::from_ref(&spec))?;
-        match Build::begin(self, operation, namespace, &[spec], Some(index.id))? {
+        match Build::begin(self, operation, namespace, &[spec], vec![index.id], None)? {
             Beginning::Begun(build) => build.run_to_end(),
             Beginning::Elsewhere | Beginning::Nothing { .. } => Err(Error::user(
                 ErrorCode::ConflictingOperationInProgress,

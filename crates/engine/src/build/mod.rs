@@ -18,6 +18,7 @@
 
 mod convert;
 mod request;
+mod switch;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,8 +30,10 @@ use parking_lot::Mutex;
 
 pub use convert::{Conversion, Violations};
 pub use request::{check_for_new_collection, check_index_count, new_specs};
+pub(crate) use switch::{Put, Switch};
 
 use crate::catalog::Collection;
+use crate::change_log::Kind;
 use crate::engine::Engine;
 use crate::ids::{IndexId, RecordId};
 use crate::index::{
@@ -62,8 +65,8 @@ impl Engine {
     ) -> Result<Built> {
         self.patterns().check_new_indexes(namespace, &specs)?;
         loop {
-            match Build::begin(self, operation, namespace, &specs, None)? {
-                Beginning::Elsewhere => std::thread::sleep(TURN),
+            match Build::begin(self, operation, namespace, &specs, Vec::new(), None)? {
+                Beginning::Elsewhere => self.environment().sleep(TURN),
                 Beginning::Nothing { before } => return Ok(Built { before, added: 0 }),
                 Beginning::Begun(build) => {
                     let built = Built { before: build.collection.indexes.len(), added: build.building.len() };
@@ -82,6 +85,9 @@ impl Engine {
     ) -> Result<()> {
         let (_, _held) = self.hold(operation, namespace)?;
         let changed = self.replace_collection(namespace, |collection, transaction| {
+            for gone in collection.indexes.iter().filter(|index| dropped.contains(&index.id)) {
+                self.log_indexes(transaction, Kind::DropIndexes, collection, &[&gone.spec], None);
+            }
             collection.indexes =
                 collection.indexes.iter().filter(|index| !dropped.contains(&index.id)).cloned().collect();
             for id in dropped {
@@ -113,33 +119,8 @@ impl Engine {
                 building.build.abort();
             }
             operation.check()?;
-            std::thread::sleep(TURN);
+            self.environment().sleep(TURN);
         }
-    }
-
-    /// Changes what an index is without a change of its entries: whether it is hidden, when documents expire.
-    pub fn change_index(
-        &self,
-        operation: &Operation,
-        namespace: &Namespace,
-        id: IndexId,
-        change: impl Fn(&mut IndexSpec),
-    ) -> Result<()> {
-        let (_, _held) = self.hold(operation, namespace)?;
-        let changed = self.replace_collection(namespace, |collection, _| {
-            collection.indexes = (collection.indexes.iter())
-                .map(|index| match index.id == id {
-                    true => {
-                        let mut index = (**index).clone();
-                        change(&mut index.spec);
-                        Arc::new(index)
-                    }
-                    false => index.clone(),
-                })
-                .collect();
-        })?;
-        changed.shared.plan_cache.clear();
-        Ok(())
     }
 }
 
@@ -154,7 +135,7 @@ pub struct Built {
 const TURN: Duration = Duration::from_millis(5);
 
 pub(super) enum Beginning<'e> {
-    Begun(Build<'e>),
+    Begun(Box<Build<'e>>),
     /// An index of that name is being built.
     Elsewhere,
     /// All are there.
@@ -170,8 +151,10 @@ pub(super) struct Build<'e> {
     collection: Arc<Collection>,
     building: Vec<Arc<BuildingIndex>>,
     progress: Arc<BuildProgress>,
-    /// The index whose place the one that is built takes.
-    replaced: Option<IndexId>,
+    /// The indexes whose places those that are built take, one by one; none where they are new.
+    replaced: Vec<IndexId>,
+    /// What the collection becomes together with its indexes.
+    switch: Option<Switch<'e>>,
     /// What the entries correspond to.
     reached: Snapshot,
 }
@@ -182,7 +165,8 @@ impl<'e> Build<'e> {
         operation: &'e Operation,
         namespace: &'e Namespace,
         specs: &[IndexSpec],
-        replaced: Option<IndexId>,
+        replaced: Vec<IndexId>,
+        switch: Option<Switch<'e>>,
     ) -> Result<Beginning<'e>> {
         let (collection, held) = engine.hold(operation, namespace)?;
         let elsewhere = |spec: &IndexSpec| {
@@ -195,18 +179,21 @@ impl<'e> Build<'e> {
             operation.check()?;
             return Ok(Beginning::Elsewhere);
         }
-        let specs = match replaced {
-            Some(_) => specs.to_vec(),
-            None => new_specs(&collection, specs.to_vec())?,
+        let specs = match replaced.is_empty() {
+            false => specs.to_vec(),
+            true => new_specs(&collection, specs.to_vec())?,
         };
-        let gone = |id: IndexId| collection.indexes.iter().all(|index| index.id != id);
-        if specs.is_empty() || replaced.is_some_and(gone) {
+        let gone = |id: &IndexId| collection.indexes.iter().all(|index| index.id != *id);
+        if specs.is_empty() || replaced.iter().any(gone) {
             return Ok(Beginning::Nothing { before: collection.indexes.len() });
         }
-        if replaced.is_none() {
+        if replaced.is_empty() {
             check_index_count(&collection, &specs)?;
         }
-        let progress = Arc::new(BuildProgress::new(specs.iter().map(|spec| spec.name.clone()).collect()));
+        let progress = Arc::new(BuildProgress::new(
+            specs.iter().map(|spec| spec.name.clone()).collect(),
+            engine.environment().now(),
+        ));
         let building: Vec<Arc<BuildingIndex>> = {
             let mut ids = engine.ids.lock();
             let building = |spec: IndexSpec| {
@@ -220,6 +207,7 @@ impl<'e> Build<'e> {
                     },
                     build: progress.clone(),
                     touched: Mutex::default(),
+                    versions: switch.as_ref().map(|switch| switch.versions.clone()),
                 })
             };
             let building: Vec<_> = specs.into_iter().map(building).collect();
@@ -236,12 +224,8 @@ impl<'e> Build<'e> {
         engine.replace_in_memory(collection.id, |collection| {
             collection.building = collection.building.iter().chain(&building).cloned().collect();
         });
-        // Writes that were queued before we held the collection are not in `building`'s lists: see
-        // them published before the snapshot is taken.
-        let reached = published(engine)?;
-        let collection = engine.collection(namespace).ok_or_else(|| crate::catalog::not_found(namespace))?;
-        drop(held);
-        Ok(Beginning::Begun(Build {
+        let reached = engine.store.snapshot();
+        let mut build = Box::new(Build {
             engine,
             operation,
             namespace,
@@ -249,17 +233,34 @@ impl<'e> Build<'e> {
             building,
             progress,
             replaced,
+            switch,
             reached,
-        }))
+        });
+        if let Err(error) = build.see_published() {
+            // Otherwise others would wait for ever for a build that nobody runs.
+            build.give_up();
+            return Err(error);
+        }
+        drop(held);
+        Ok(Beginning::Begun(build))
+    }
+
+    /// Writes that were queued before the collection was held are not in the lists of what is built: they are to be
+    /// published before the snapshot is taken.
+    fn see_published(&mut self) -> Result<()> {
+        self.reached = published(self.engine)?;
+        let now = self.engine.collection(self.namespace);
+        self.collection = now.ok_or_else(|| crate::catalog::not_found(self.namespace))?;
+        Ok(())
     }
 
     /// Builds, and leaves nothing behind where that fails. The log tells of both.
     pub(super) fn run_to_end(mut self) -> Result<()> {
-        let begun = Instant::now();
+        let begun = self.engine.environment().now();
         let (namespace, indexes) = (self.namespace.to_string(), self.progress.names.clone());
         tracing::info!(namespace, ?indexes, "Index build: starting");
         let result = self.run();
-        let millis = begun.elapsed().as_millis() as u64;
+        let millis = self.engine.environment().since(begun).as_millis() as u64;
         match &result {
             Ok(()) => tracing::info!(namespace, ?indexes, millis, "Index build: completed successfully"),
             Err(error) => {
@@ -283,8 +284,8 @@ impl<'e> Build<'e> {
 
     /// Tells the log how far it is, now and then.
     fn tell(&self, told: &mut Instant) {
-        if told.elapsed() >= TELL_EVERY {
-            *told = Instant::now();
+        if self.engine.environment().since(*told) >= TELL_EVERY {
+            *told = self.engine.environment().now();
             let (phase, done, total) = self.progress.now();
             let namespace = self.namespace.to_string();
             tracing::info!(namespace, ?phase, done, total, "Index build: in progress");
@@ -317,7 +318,7 @@ impl<'e> Build<'e> {
         let index = &building.index;
         let records = self.collection.home().counts(&self.reached)?.count;
         self.progress.begin(Phase::Scanning, records.max(0) as u64);
-        let (mut told, mut number) = (Instant::now(), 0);
+        let (mut told, mut number) = (self.engine.environment().now(), 0u64);
         let mut sorter = Sorter::new();
         let mut multikey = Multikey::default();
         let mut keys = KeySet::default();
@@ -332,6 +333,9 @@ impl<'e> Build<'e> {
                 let (entry, value) = index_entry(index, key, type_bits, id.record);
                 sorter.push(entry, value)?;
                 number += 1;
+                if number.is_multiple_of(1024) {
+                    self.check()?;
+                }
             }
             if self.progress.step().is_multiple_of(1024) {
                 self.check()?;
@@ -466,24 +470,36 @@ impl<'e> Build<'e> {
         // commit's time, not the last one's: a bulk load is published under the time of the commit before it,
         // so a snapshot of that time may be from before the load.
         let ready_since = published(self.engine)?.commit_time() + 1;
-        let (building, replaced) = (&self.building, self.replaced);
-        let changed = self.engine.replace_collection(&current.namespace, |collection, transaction| {
+        let (building, replaced, engine) = (&self.building, &self.replaced, self.engine);
+        // As on MongoDB: indexes of an empty collection have an event each.
+        let is_empty = current.home().counts(&last)?.count == 0;
+        let put = |collection: &mut Collection, transaction: &mut Transaction| {
+            if replaced.is_empty() {
+                let specs: Vec<&IndexSpec> = finished.iter().map(|index| &index.spec).collect();
+                for together in specs.chunks(if is_empty { 1 } else { specs.len() }) {
+                    engine.log_indexes(transaction, Kind::CreateIndexes, collection, together, None);
+                }
+            }
             for building in building {
                 transaction.delete(Space::Meta, &layout::building_key(building.index.id));
             }
             let mut finished = finished.drain(..).map(|index| Arc::new(Index { ready_since, ..index }));
             let mut indexes: Vec<Arc<Index>> = collection.indexes.to_vec();
-            if let Some(place) = indexes.iter_mut().find(|index| Some(index.id) == replaced) {
-                transaction.reclaim(Space::Index, &layout::index_prefix(place.id));
-                if let Some(index) = finished.next() {
+            for (place, index) in replaced.iter().zip(&mut finished) {
+                if let Some(place) = indexes.iter_mut().find(|index| index.id == *place) {
+                    transaction.reclaim(Space::Index, &layout::index_prefix(place.id));
                     *place = index;
                 }
             }
             collection.indexes = indexes.into_iter().chain(finished).collect();
             collection.building = without(&collection.building, building);
-        })?;
+        };
+        let changed = match self.switch.take() {
+            None => engine.replace_collection(&current.namespace, put)?,
+            Some(switch) => switch.commit(&current, building, replaced, put)?,
+        };
         changed.shared.plan_cache.clear();
-        if replaced.is_some() {
+        if !replaced.is_empty() {
             self.engine.cursors.close_of_collection(changed.id);
         }
         Ok(())
@@ -516,7 +532,11 @@ impl<'e> Build<'e> {
     }
 
     fn records_in(&self, snapshot: &Snapshot) -> Records {
-        Records::new(self.collection.home(), snapshot)
+        let mut home = self.collection.home();
+        if let Some(switch) = &self.switch {
+            home.shape = home.shape.with_versions(Some(switch.versions.clone()), None);
+        }
+        Records::new(home, snapshot)
     }
 }
 

@@ -33,15 +33,19 @@ pub fn new_specs(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<I
 /// Whether the two are one index; an error where they cannot stand side by side.
 fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
     let same_key = spec.key == other.key;
-    let partial = |spec: &IndexSpec| spec.partial.as_ref().map(|(document, _)| document.clone());
+    // In the filter's own words: the order of its conditions means nothing.
+    let partial = |spec: &IndexSpec| spec.partial.as_ref().map(|(_, filter)| filter.to_document());
+    let texts = spec.kind.is_text() && other.kind.is_text();
     let same_scope = same_key
         && partial(spec) == partial(other)
-        && spec.wildcard == other.wildcard
+        && spec.kind.is_one_with(&other.kind)
         && spec.collation == other.collation;
     let same_options = spec.unique == other.unique && spec.sparse == other.sparse;
+    let same_other_options =
+        other_options(spec) == other_options(other) && spec.kind.has_options_of(&other.kind);
     if spec.name == other.name {
         return match same_scope && same_options {
-            true if other_options(spec) != other_options(other) => Err(Error::user(
+            true if !same_other_options => Err(Error::user(
                 ErrorCode::IndexOptionsConflict,
                 format!(
                     "An equivalent index already exists with the same name but different options. Requested index: \
@@ -64,7 +68,7 @@ fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
         };
     }
     match same_scope && same_options {
-        true if other_options(spec) != other_options(other) => Err(Error::user(
+        true if !same_other_options => Err(Error::user(
             ErrorCode::IndexOptionsConflict,
             format!(
                 "An equivalent index already exists with a different name and options. Requested index: {}, \
@@ -76,6 +80,13 @@ fn same(spec: &IndexSpec, other: &IndexSpec) -> Result<bool> {
         true => Err(Error::user(
             ErrorCode::IndexOptionsConflict,
             format!("Index already exists with a different name: {}", other.name),
+        )),
+        false if texts => Err(Error::user(
+            ErrorCode::CannotCreateIndex,
+            format!(
+                "only one text index per collection allowed, found existing text index \"{}\"",
+                other.name
+            ),
         )),
         false => Ok(false),
     }

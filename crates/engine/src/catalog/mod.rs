@@ -8,8 +8,11 @@
 //! collection is still in the snapshot; an index newer than the snapshot is not used
 //! ([`Index::ready_since`]). A schema change swaps the catalog after its commit is durable.
 
+mod alias;
 mod capped;
+mod open_buckets;
 mod stored;
+mod time_series;
 mod validation;
 mod view;
 
@@ -19,16 +22,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub use crate::ids::{CollectionId, RecordId};
+pub use alias::Alias;
+pub(crate) use alias::differs;
 pub use capped::Capped;
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result, StorageError};
+use kilim_query::time_series::TimeSeries;
 use kilim_storage::{CommitTime, Direction, Snapshot};
+pub(crate) use open_buckets::OpenBuckets;
 use parking_lot::{ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 pub use stored::Ids;
 pub(crate) use stored::{forget, save};
+pub use time_series::bucket_options;
+pub(crate) use time_series::of as time_series_of;
 pub use validation::{Validation, Verdict};
-pub(crate) use view::is_a_view;
 pub use view::{DEPTH_MAX, SYSTEM_VIEWS, View};
 
 use crate::ids::IndexId;
@@ -57,11 +65,15 @@ pub struct Collection {
     pub clustered: bool,
     /// How much it holds, where that is bounded.
     pub capped: Option<Capped>,
+    /// What its documents are buckets of, where they are.
+    pub time_series: Option<Arc<TimeSeries>>,
     /// `_id` first, then in order of creation.
     pub indexes: Arc<[Arc<Index>]>,
     /// Indexes being built: writers log their key changes for them.
     pub building: Arc<[Arc<BuildingIndex>]>,
     pub shape: Shape,
+    /// What it shows, where this is the name of an older version of another collection's documents.
+    pub alias: Option<Arc<Alias>>,
     pub shared: Arc<Shared>,
 }
 
@@ -77,6 +89,8 @@ pub struct Shared {
     oldest: Mutex<Oldest>,
     pub plan_cache: PlanCache,
     pub scans: Scans,
+    /// Into which buckets measurements go.
+    pub(crate) open_buckets: OpenBuckets,
 }
 
 /// No record of a capped collection before this one is left in states from a time on, nor ever will be: whoever reads
@@ -110,11 +124,24 @@ impl Scans {
 pub struct Catalog {
     collections: BTreeMap<Namespace, Arc<Collection>>,
     views: BTreeMap<Namespace, Arc<View>>,
+    /// Older versions of collections, under names of their own.
+    aliases: BTreeMap<Namespace, Arc<Collection>>,
 }
 
 impl Catalog {
     pub fn get(&self, namespace: &Namespace) -> Option<&Arc<Collection>> {
         self.collections.get(namespace)
+    }
+
+    /// The collection that documents are read from and written to under this name: one of its own, or an older version of
+    /// another.
+    pub fn documents(&self, namespace: &Namespace) -> Option<&Arc<Collection>> {
+        self.get(namespace).or_else(|| self.aliases.get(namespace))
+    }
+
+    /// What an older version is shown as, where a name is that of one.
+    pub fn alias(&self, namespace: &Namespace) -> Option<&Arc<Alias>> {
+        self.aliases.get(namespace)?.alias.as_ref()
     }
 
     /// What a collection is called and looks like by now.
@@ -177,11 +204,30 @@ impl Catalog {
     }
 
     pub fn insert(&mut self, collection: Arc<Collection>) {
+        self.forget_aliases(collection.id);
+        // One that it takes the place of goes with its older versions.
+        if let Some(displaced) = self.get(&collection.namespace).map(|displaced| displaced.id) {
+            self.forget_aliases(displaced);
+        }
+        if let Some(view) = View::of_buckets(&collection) {
+            self.insert_view(Arc::new(view));
+        }
+        let aliases = collection.aliases().into_iter();
+        self.aliases.extend(aliases.map(|alias| (alias.namespace.clone(), Arc::new(alias))));
         self.collections.insert(collection.namespace.clone(), collection);
     }
 
     pub fn remove(&mut self, namespace: &Namespace) -> Option<Arc<Collection>> {
-        self.collections.remove(namespace)
+        let removed = self.collections.remove(namespace)?;
+        self.forget_aliases(removed.id);
+        if removed.time_series.is_some() {
+            removed.namespace.of_measurements().and_then(|namespace| self.remove_view(&namespace));
+        }
+        Some(removed)
+    }
+
+    fn forget_aliases(&mut self, id: CollectionId) {
+        self.aliases.retain(|_, alias| alias.id != id);
     }
 
     /// Reads the catalog as a snapshot has it.
@@ -281,6 +327,7 @@ impl Shared {
             oldest: Mutex::default(),
             plan_cache: PlanCache::default(),
             scans: Scans::default(),
+            open_buckets: OpenBuckets::default(),
         }
     }
 }
@@ -291,7 +338,7 @@ const ID_INDEX: &str = "_id_";
 impl Collection {
     /// Where its records lie.
     pub fn home(&self) -> Home {
-        Home { collection: self.id, shape: self.shape }
+        Home { collection: self.id, shape: self.shape.clone() }
     }
 
     pub fn index_named(&self, name: &str) -> Option<&Arc<Index>> {
@@ -344,6 +391,11 @@ impl Collection {
             Some(Hint::Name(name)) if self.clustered => {
                 Some(Hint::Name(self.own_index_name(&name).unwrap_or_default().to_owned()))
             }
+            // Users of a time-series collection know the keys of its measurements.
+            Some(Hint::Key(key)) if let Some(series) = &self.time_series => {
+                let in_buckets = series.key_in_buckets(key.as_raw()).ok();
+                Some(Hint::Key(in_buckets.unwrap_or(key)))
+            }
             other => other,
         }
     }
@@ -360,10 +412,26 @@ impl Collection {
             .collect();
     }
 
+    /// Changes what an index is, without a change of its entries.
+    pub(crate) fn change_index(&mut self, id: IndexId, change: &dyn Fn(&mut IndexSpec)) {
+        self.indexes = (self.indexes.iter())
+            .map(|each| {
+                if each.id != id {
+                    return each.clone();
+                }
+                // As on MongoDB: what is counted of it begins anew.
+                let mut index = Index { usage: Usage::default(), ..(**each).clone() };
+                change(&mut index.spec);
+                Arc::new(index)
+            })
+            .collect();
+    }
+
     /// Gives it other options, and what follows from them.
     pub(crate) fn set_options(&mut self, options: Document) -> Result<()> {
         self.validation = Validation::of(options.as_raw())?;
         self.capped = Capped::of(options.as_raw());
+        self.time_series = time_series::of(options.as_raw());
         self.options = options;
         Ok(())
     }
@@ -432,10 +500,12 @@ impl Collection {
             validation: Validation::of(options.as_raw()).ok()?,
             capped: Capped::of(options.as_raw()),
             clustered: options.get("clusteredIndex").is_some(),
+            time_series: time_series::of(options.as_raw()),
             options,
             indexes: indexes.into(),
             building: Arc::from([]),
             shape: Shape::Plain,
+            alias: None,
             shared: Arc::new(Shared::new(last_record)),
         })
     }

@@ -5,12 +5,15 @@
 //!
 //! Invariant: views do not read each other in a circle, nor deeper than [`DEPTH_MAX`].
 
+use std::sync::Arc;
+
 use kilim_bson::{Array, Document, RawArray, RawDocument, Timestamp, Value, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::names;
-use kilim_query::stage::{self, Context, Flow, Pipeline, Place};
+use kilim_query::stage::{self, Context, Flow, Owner, Pipeline, Stage};
+use kilim_query::time_series::TimeSeries;
 
 use super::Catalog;
 use crate::index::collation_of;
@@ -32,6 +35,8 @@ pub struct View {
     pub pipeline: Array,
     /// How texts compare in what it reads, and for whoever reads it.
     pub collation: Option<Collation>,
+    /// What it shows, where it is a time-series collection: the measurements of buckets.
+    pub time_series: Option<Arc<TimeSeries>>,
     /// All that it reads.
     reads: Vec<Namespace>,
 }
@@ -47,7 +52,14 @@ impl View {
         let on = Namespace { database: namespace.database.clone(), collection: on.to_owned() };
         let invalid = |error| invalid_pipeline(&namespace, error);
         check_stages(&namespace, pipeline.as_raw()).map_err(invalid)?;
-        let mut view = View { namespace: namespace.clone(), on, pipeline, collation, reads: Vec::new() };
+        let mut view = View {
+            namespace: namespace.clone(),
+            on,
+            pipeline,
+            collation,
+            time_series: None,
+            reads: Vec::new(),
+        };
         let variables = Variables::at(0, Timestamp::from_bits(0));
         let mut reads = vec![view.on.clone()];
         view.parse(&variables).map_err(invalid)?.collections(&mut |database, collection| {
@@ -59,7 +71,14 @@ impl View {
 
     pub fn parse(&self, variables: &Variables) -> Result<Pipeline> {
         let scope = Scope::new(variables);
-        Pipeline::parse(self.pipeline.as_raw(), &Context::new(&scope, &self.namespace.database, Place::View))
+        let context = Context::new(&scope, &self.namespace.database, Owner::View);
+        let mut pipeline = Pipeline::parse(self.pipeline.as_raw(), &context)?;
+        if let (Some(_), None, Some(Stage::UnpackBucket(stage))) =
+            (&self.time_series, &self.collation, pipeline.stages.first_mut())
+        {
+            Arc::make_mut(stage).texts_by_bytes = true;
+        }
+        Ok(pipeline)
     }
 
     /// Refuses what mongod does not let a view stand on.
@@ -106,7 +125,7 @@ impl View {
         // parses the pipeline again and fails.
         Some(checked.unwrap_or_else(|_| {
             let on = Namespace { database: namespace.database.clone(), collection: on.to_owned() };
-            View { reads: vec![on.clone()], namespace, on, pipeline, collation }
+            View { reads: vec![on.clone()], namespace, on, pipeline, collation, time_series: None }
         }))
     }
 }
@@ -198,9 +217,14 @@ fn check_stages(view: &Namespace, stages: RawArray<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn is_a_view(namespace: &Namespace) -> Error {
-    Error::user(
-        ErrorCode::CommandNotSupportedOnView,
-        format!("Namespace {namespace} is a view, not a collection"),
-    )
+impl View {
+    /// The refusal of what only a collection can do.
+    pub fn is_no_collection(&self) -> Error {
+        let namespace = &self.namespace;
+        let message = match self.time_series {
+            Some(_) => format!("Namespace {namespace} is a timeseries collection"),
+            None => format!("Namespace {namespace} is a view, not a collection"),
+        };
+        Error::user(ErrorCode::CommandNotSupportedOnView, message)
+    }
 }

@@ -28,7 +28,7 @@ pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) ->
     let operation = unit.operation.clone();
     let temporary = Namespace {
         database: namespace.database.clone(),
-        collection: format!("{TEMPORARY}{:016x}", rand::random::<u64>()),
+        collection: format!("{TEMPORARY}{:016x}", engine.environment().random()),
     };
     // No writer comes in before the other is in its place.
     let (source, _held) = engine.hold(&operation, namespace)?;
@@ -72,6 +72,7 @@ impl Engine {
         let mut transaction = self.store.begin();
         forget(&mut transaction, old);
         save(&mut transaction, &renamed);
+        self.log_renamed(&mut transaction, &new.namespace, &renamed, Some(old.uuid));
         transaction.commit(Durability::Durable)?;
         self.publish(|catalog| {
             catalog.remove(&new.namespace);

@@ -10,30 +10,46 @@ mod view;
 
 use std::sync::Arc;
 
+use kilim_bson::{Document, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{Durability, Space};
+use kilim_storage::{Durability, Space, Transaction};
 
 pub use capped::{clone_as_capped, convert as convert_to_capped};
 pub use out::out;
 
 use crate::catalog::{Collection, forget, not_found, save};
+use crate::change_log::{Kind, SchemaChange};
 use crate::engine::Engine;
 use crate::ids::{CollectionId, PatternId};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::unit::Unit;
-use crate::upkeep::{ending_with, put_changes};
+use crate::upkeep::{are_same, ending_with, put_changes};
 
 impl Engine {
-    /// `drop`: gives back the collection that was dropped.
+    /// `drop`: gives back the collection that was dropped. The indexes go with it that were made for its patterns.
     pub fn drop_collection(
         &self,
         operation: &Arc<Operation>,
         namespace: &Namespace,
     ) -> Result<Arc<Collection>> {
-        let _turn = self.take_turn(operation, &namespace.database)?;
-        let (collection, _held) = loop {
+        let patterns = self.patterns();
+        let collection = self.drop_collection_only(operation, namespace)?;
+        let now = self.patterns();
+        for gone in patterns.of(&namespace.database).iter().filter(|old| now.by_id(old.id).is_none()) {
+            self.drop_supporting_index(operation, gone)?;
+        }
+        Ok(collection)
+    }
+
+    fn drop_collection_only(
+        &self,
+        operation: &Arc<Operation>,
+        namespace: &Namespace,
+    ) -> Result<Arc<Collection>> {
+        let (_turn, collection, _held) = loop {
+            let turn = self.take_turn(operation, &namespace.database)?;
             if namespace.holds_definitions() {
                 // Their fields stay, so they must be true.
                 for pattern in self.patterns().of(&namespace.database) {
@@ -43,8 +59,8 @@ impl Engine {
             }
             let (collection, held) = self.hold(operation, namespace)?;
             // Nobody can insert a definition now.
-            if !self.holds_patterns(namespace) {
-                break (collection, held);
+            if !self.holds_patterns(namespace) && !self.needs_turn(&turn, &namespace.database) {
+                break (turn, collection, held);
             }
         };
         self.leave_patterns(operation, &collection, &[collection.id])?;
@@ -58,6 +74,7 @@ impl Engine {
         let after = before.without(&ended)?;
         put_changes(&mut unit, &before, &after, &|namespace| self.collection(namespace))?;
         forget(unit.transaction(), &collection);
+        self.log(unit.transaction(), &SchemaChange::of(&collection, Kind::Drop, Document::new()));
         unit.settle()?;
         self.publish_patterns(after);
         self.publish(|catalog| {
@@ -73,6 +90,11 @@ impl Engine {
     /// `dropDatabase`: collections and views go in one commit, so that a crash leaves all of them or none. Patterns go
     /// in a commit before. Collections that are made meanwhile stay: otherwise writers could keep this from ending.
     pub fn drop_database(&self, operation: &Arc<Operation>, name: &str) -> Result<()> {
+        // Their patterns say how their records are to be read, so these go together.
+        let has_versions = |collection: &&Arc<Collection>| collection.shape.versions().is_some();
+        for collection in self.catalog().database(name).filter(has_versions) {
+            self.drop_collection(operation, &collection.namespace)?;
+        }
         loop {
             self.drop_all_patterns(operation, name)?;
             let mut all: Vec<Arc<Collection>> = self.catalog().database(name).cloned().collect();
@@ -92,7 +114,16 @@ impl Engine {
             let views: Vec<Namespace> =
                 catalog.database_views(name).map(|view| view.namespace.clone()).collect();
             let mut transaction = self.store.begin();
-            gone.iter().for_each(|collection| forget(&mut transaction, collection));
+            for collection in &gone {
+                forget(&mut transaction, collection);
+                let dropped = SchemaChange::of(collection, Kind::Drop, Document::new());
+                self.log(&mut transaction, &dropped);
+            }
+            if !gone.is_empty() || !views.is_empty() {
+                let database = Namespace { database: name.to_owned(), collection: String::new() };
+                let dropped = SchemaChange::without_uuid(&database, Kind::DropDatabase, Document::new());
+                self.log(&mut transaction, &dropped);
+            }
             for view in &views {
                 transaction.delete(Space::Meta, &layout::view_meta_key(view));
             }
@@ -124,6 +155,12 @@ impl Engine {
         drop_target: bool,
     ) -> Result<()> {
         to.check_creatable()?;
+        if from.of_measurements().is_some() || to.of_measurements().is_some() {
+            return Err(Error::user(
+                ErrorCode::IllegalOperation,
+                "Renaming system.buckets collections is not allowed",
+            ));
+        }
         if self.view(from).is_some() {
             return Err(Error::user(
                 ErrorCode::CommandNotSupportedOnView,
@@ -136,8 +173,10 @@ impl Engine {
                 format!("a view already exists with that name: {to}"),
             ));
         }
-        let _turn = self.take_turn(operation, &from.database)?;
+        self.catalog().check_no_alias(from)?;
+        self.catalog().check_no_alias(to)?;
         loop {
+            let turn = self.take_turn(operation, &from.database)?;
             let collection = self.collection(from).ok_or_else(|| not_found(from))?;
             if from == to {
                 return Err(Error::user(ErrorCode::IllegalOperation, "Can't rename a collection to itself"));
@@ -151,14 +190,13 @@ impl Engine {
             }
             // Patterns follow, so nobody may be on his way from one of their collections to another.
             let related = self.related_collections([from, to]);
-            let others = related.iter().filter_map(|namespace| self.collection(namespace));
-            let mut all: Vec<Arc<Collection>> =
-                [collection.clone()].into_iter().chain(target.clone()).chain(others).collect();
-            // By id, so that renames onto each other do not wait for each other.
-            all.sort_unstable_by_key(|collection| collection.id);
-            all.dedup_by_key(|collection| collection.id);
+            let concerned = || self.existing(related.iter().chain([from, to]));
+            let all = concerned();
             let _held = self.hold_together(operation, &all)?;
-            let lent: Vec<CollectionId> = all.iter().map(|each| each.id).collect();
+            if self.needs_turn(&turn, &from.database) {
+                continue;
+            }
+            let held: Vec<CollectionId> = all.iter().map(|each| each.id).collect();
             if from.database != to.database || from.holds_definitions() || to.holds_definitions() {
                 // Refused before anything is done.
                 self.patterns_renamed(&self.patterns(), from, to, &mut || PatternId(0))?;
@@ -166,7 +204,7 @@ impl Engine {
             if let Some(target) = &target
                 && self.collection(to).is_some_and(|now| now.id == target.id)
             {
-                self.leave_patterns(operation, target, &lent)?;
+                self.leave_patterns(operation, target, &held)?;
             }
             let mut unit = self.definitions_unit(operation, &from.database)?;
             let mut ids = self.ids.lock();
@@ -180,12 +218,13 @@ impl Engine {
                 }
                 _ => continue,
             };
-            if self.related_collections([from, to]) != related {
+            if self.related_collections([from, to]) != related || !are_same(&all, &concerned()) {
                 continue;
             }
             self.check_case(&to.database)?;
             let renamed =
                 Arc::new(Collection { namespace: to.clone(), temporary: false, ..(*current).clone() });
+            self.catalog().check_aliases_free(&renamed)?;
             let before = self.patterns();
             let ended = ending_with(&before, to);
             let mut next = || PatternId(ids.next_index().0);
@@ -199,6 +238,8 @@ impl Engine {
                 forget(unit.transaction(), displaced);
             }
             save(unit.transaction(), &renamed);
+            let dropped = displaced.as_ref().map(|displaced| displaced.uuid);
+            self.log_renamed(unit.transaction(), from, &renamed, dropped);
             ids.save(unit.transaction());
             unit.settle()?;
             self.publish_renamed(after, |catalog| {
@@ -217,5 +258,23 @@ impl Engine {
             }
             return Ok(());
         }
+    }
+
+    /// Tells the change log that a collection has another name, and which one went for it.
+    fn log_renamed(
+        &self,
+        transaction: &mut Transaction,
+        from: &Namespace,
+        renamed: &Collection,
+        dropped: Option<[u8; 16]>,
+    ) {
+        let to = doc! {"db": &*renamed.namespace.database, "coll": &*renamed.namespace.collection};
+        let mut about = doc! {"to": to.clone()};
+        if let Some(uuid) = dropped {
+            about.push("dropTarget", Value::Binary { subtype: 4, bytes: uuid.as_slice().into() });
+        }
+        let details = doc! {"to": to, "operationDescription": about};
+        let rename = SchemaChange::of(renamed, Kind::Rename, details);
+        self.log(transaction, &SchemaChange { namespace: from, ..rename });
     }
 }

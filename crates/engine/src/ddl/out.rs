@@ -39,9 +39,13 @@ pub fn out(unit: &mut Unit<'_>, stage: &stage::Out, input: &mut dyn Step) -> Res
     })?;
     engine.check_no_view(&target)?;
     let existing = engine.collection(&target);
+    if existing.as_ref().is_some_and(|existing| existing.capped.is_some()) {
+        let message = format!("namespace '{target}' is capped so it can't be used for $out");
+        return Err(Error::location(17_152, message));
+    }
     let temporary = Namespace {
         database: target.database.clone(),
-        collection: format!("{TEMPORARY}{}", uuid_text(&new_uuid())),
+        collection: format!("{TEMPORARY}{}", uuid_text(&new_uuid(engine.environment()))),
     };
     let operation = unit.operation.clone();
     let options = existing.as_ref().map(|existing| existing.options.clone()).unwrap_or_default();

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use kilim_bson::{Document, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Durability, Space};
 
 use crate::catalog::{Catalog, View, not_found};
+use crate::change_log::{Kind, SchemaChange};
 use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
@@ -19,12 +21,13 @@ impl Engine {
         let catalog = self.catalog();
         self.check_view_is_new(&view.namespace)?;
         self.check_case(&view.namespace.database)?;
-        self.put_view(&catalog, view)
+        self.put_view(&catalog, view, Kind::Create)
     }
 
     /// Refuses a name that is taken.
     pub fn check_view_is_new(&self, namespace: &Namespace) -> Result<()> {
         let catalog = self.catalog();
+        catalog.check_no_alias(namespace)?;
         let message = if catalog.view(namespace).is_some() {
             "Namespace already exists".to_owned()
         } else if catalog.get(namespace).is_some() {
@@ -43,14 +46,16 @@ impl Engine {
         if catalog.view(&view.namespace).is_none() {
             return Err(not_found(&view.namespace));
         }
-        self.put_view(&catalog, view)
+        self.put_view(&catalog, view, Kind::Modify)
     }
 
-    fn put_view(&self, catalog: &Catalog, view: View) -> Result<()> {
+    fn put_view(&self, catalog: &Catalog, view: View, kind: Kind) -> Result<()> {
         catalog.check_view(&view)?;
         let mut transaction = self.store.begin();
         let key = layout::view_meta_key(&view.namespace);
         transaction.put(Space::Meta, key, view.to_document().into_bytes());
+        let details = doc! {"operationDescription": view.options()};
+        self.log(&mut transaction, &SchemaChange::without_uuid(&view.namespace, kind, details));
         transaction.commit(Durability::Durable)?;
         self.publish(|catalog| catalog.insert_view(Arc::new(view)));
         Ok(())
@@ -64,6 +69,8 @@ impl Engine {
         }
         let mut transaction = self.store.begin();
         transaction.delete(Space::Meta, &layout::view_meta_key(namespace));
+        let dropped = SchemaChange::without_uuid(namespace, Kind::Drop, Document::new());
+        self.log(&mut transaction, &dropped);
         transaction.commit(Durability::Durable)?;
         self.publish(|catalog| {
             catalog.remove_view(namespace);

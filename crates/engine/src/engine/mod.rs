@@ -4,22 +4,24 @@ mod schema;
 
 use std::ops::Bound;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use kilim_bson::{RawDocument, Timestamp};
 use kilim_error::Result;
 use kilim_query::validator::Now;
-use kilim_storage::{Direction, Durability, Options as StorageOptions, Snapshot, Space, Store};
+use kilim_storage::{Direction, Durability, Environment, Options as StorageOptions, Snapshot, Space, Store};
 use parking_lot::{Mutex, RwLock};
 
 use crate::backup::Backups;
-pub use schema::new_uuid;
+pub use schema::{Modification, new_uuid};
 
 use crate::catalog::{Catalog, Collection, Ids, View};
 use crate::cursor::Cursors;
 use crate::fail_point::FailPoints;
+use crate::feed::Feed;
 use crate::history::History;
 use crate::ids::IndexId;
 use crate::index::Index;
@@ -28,9 +30,10 @@ use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::{Operation, Operations};
 use crate::passes::{Expiry, PageScrub, Scrubbing};
-use crate::patterns::{Job, JobKind, Lagging, Pattern, Registry};
+use crate::patterns::{Job, JobKind, Pattern, PatternState, PendingPatterns, Registry};
 use crate::profile::Profiler;
 use crate::session::Sessions;
+use crate::settings::Settings;
 use crate::top::Top;
 
 #[derive(Debug, Clone)]
@@ -54,6 +57,7 @@ pub struct Engine {
     pub sessions: Sessions,
     pub cursors: Cursors,
     pub metrics: Metrics,
+    pub settings: Settings,
     /// Which commands are written down.
     pub profiler: Profiler,
     /// How collections are used.
@@ -64,16 +68,20 @@ pub struct Engine {
     pub scrubbing: Scrubbing,
     pub page_scrub: PageScrub,
     pub backups: Backups,
+    /// The tail of the change log, for change streams.
+    pub feed: Arc<Feed>,
     pub started: Instant,
     pub(crate) catalog: RwLock<Arc<Catalog>>,
     pub(crate) patterns: RwLock<Arc<Registry>>,
     pub jobs: Mutex<Vec<Arc<Job>>>,
-    /// The patterns that have something pending.
-    pub(crate) lag: Lagging,
+    /// The patterns that may have something pending.
+    pub(crate) pending: PendingPatterns,
+    /// The last of the timestamps that [`Engine::stamp`] gave.
+    pub(crate) last_stamp: AtomicU64,
     pub(crate) job_threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held by whoever empties or replaces a collection of patterns.
+    /// Held by a command that empties or replaces a collection of patterns.
     pub(crate) turn: Mutex<()>,
-    /// Held by whoever changes the catalog, so that changes follow each other.
+    /// Held by a command that changes the catalog, so that changes follow each other.
     pub(crate) ids: Mutex<Ids>,
 }
 
@@ -90,6 +98,11 @@ impl Engine {
         self.catalog.read().get(namespace).cloned()
     }
 
+    /// The collection whose documents are read and written under a name: [`Catalog::documents`].
+    pub fn documents(&self, namespace: &Namespace) -> Option<Arc<Collection>> {
+        self.catalog.read().documents(namespace).cloned()
+    }
+
     pub fn view(&self, namespace: &Namespace) -> Option<Arc<View>> {
         self.catalog.read().view(namespace).cloned()
     }
@@ -100,14 +113,28 @@ impl Engine {
         (snapshot, self.catalog())
     }
 
+    /// Where it takes time, chance and threads from.
+    pub fn environment(&self) -> &Environment {
+        self.store.environment()
+    }
+
     /// The time of day, in milliseconds since 1970.
     pub fn now_millis(&self) -> i64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
+        self.environment().since_epoch().as_millis() as i64
     }
 
     /// The moment as validators ask for it.
     pub fn now(&self) -> Now {
         Now { millis: self.now_millis(), cluster_time: Timestamp::from_bits(self.store.now()) }
+    }
+
+    /// The present as a timestamp that no other call gets.
+    pub(crate) fn stamp(&self) -> Timestamp {
+        let now = self.store.now();
+        let next = |last: u64| Some(now.max(last + 1));
+        let last =
+            self.last_stamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
+        Timestamp::from_bits(now.max(last + 1))
     }
 
     /// The patterns in force.
@@ -122,12 +149,20 @@ impl Engine {
 
     /// Swaps the patterns. The caller holds `ids`, and the collections that they concern.
     pub(crate) fn publish_patterns(&self, registry: Registry) {
+        let now = self.store.last_commit_time();
+        let is_active = |pattern: &&Arc<Pattern>| pattern.state == PatternState::Active;
+        for pattern in registry.iter().filter(is_active) {
+            if self.patterns().by_id(pattern.id).as_ref().is_none_or(|old| !is_active(old)) {
+                pattern.counters.active_since.store(now, Ordering::Relaxed);
+            }
+        }
         let before = std::mem::replace(&mut *self.patterns.write(), Arc::new(registry));
         let after = self.patterns();
         for gone in before.iter().filter(|old| after.by_id(old.id).is_none()) {
             self.jobs.lock().retain(|job| job.kind != JobKind::FanOut || job.pattern.id != gone.id);
-            self.lag.forget(gone.id, self.store.last_commit_time());
+            self.pending.forget(gone.id, self.store.last_commit_time());
         }
+        self.operations.note_pattern_moved();
     }
 
     /// Swaps the patterns and the catalog as one, for a rename: whoever has both from [`Engine::in_force`] finds each
@@ -151,12 +186,12 @@ impl Engine {
         change(Arc::make_mut(&mut catalog));
     }
 
-    /// Enters a pattern of which something will be pending; the number of the job that will write it.
+    /// Enters a pattern of which something becomes pending. Gives the number of the job that will write it.
     pub(crate) fn note_pending(&self, pattern: &Arc<Pattern>) -> u64 {
-        if let Some(job) = self.lag.job_of(pattern.id) {
+        if let Some(job) = self.pending.job_of(pattern.id) {
             return job.id;
         }
-        let (job, is_new) = self.lag.note(u64::from(self.next_index_id().0), pattern);
+        let (job, is_new) = self.pending.note(u64::from(self.next_index_id().0), pattern, self.environment());
         let id = job.id;
         if is_new {
             self.begin_catching_up(job);
@@ -190,12 +225,12 @@ impl Engine {
     }
 }
 
-/// What lower layers ask of the upkeep of patterns, which stands above them and implements it.
+/// What lower layers ask of the upkeep of patterns, a layer above them, which implements it.
 pub(crate) trait Upkeep {
     /// Begins the job that writes what is pending of a pattern.
     fn begin_catching_up(&self, job: Arc<Job>);
 
-    /// Takes in a document that a user inserted among the definitions of a database's patterns.
+    /// Makes a pattern of a document that a user inserted among the definitions of a database.
     fn adopt(
         &self,
         operation: &Arc<Operation>,

@@ -7,26 +7,46 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilim_bson::{Document, RawDocument};
+use kilim_bson::{Array, Document, RawDocument, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{CommitTime, Durability, Transaction};
+use kilim_storage::{CommitTime, Durability, Environment, Transaction};
 
 use super::Engine;
-use crate::catalog::{Capped, Collection, Held, Ids, Shared, Validation, is_a_view, not_found, save};
-use crate::ids::{CollectionId, IndexId};
+use crate::catalog::{Capped, Collection, Held, Ids, Shared, Validation, not_found, save, time_series_of};
+use crate::change_log::{Kind, SchemaChange};
+use crate::ids::{CollectionId, IndexId, SessionId};
 use crate::index::{Index, IndexSpec, Multikey, Usage, collation_of};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::records::Shape;
 
+/// Makes other options of those that a collection has, or refuses to.
+pub type ChangeOptions<'m> = &'m dyn Fn(RawDocument<'_>) -> Result<Document>;
+
+/// Makes another specification of an index's.
+pub type ChangeIndex<'m> = &'m dyn Fn(&mut IndexSpec);
+
+/// What `collMod` asks of a collection.
+#[derive(Default)]
+pub struct Modification<'m> {
+    pub options: Option<ChangeOptions<'m>>,
+    /// Changes what an index is, without a change of its entries: whether it is hidden, when documents expire.
+    pub index: Option<(IndexId, ChangeIndex<'m>)>,
+    /// What the event says of it.
+    pub description: Document,
+    /// What the event says of the index before.
+    pub index_before: Option<Document>,
+}
+
 impl Engine {
     /// `create`: fails where the collection exists, unless with the same options.
     pub fn create_collection(&self, namespace: &Namespace, options: Document) -> Result<CommitTime> {
         let mut ids = self.ids.lock();
-        if self.view(namespace).is_some() {
+        if let Some(view) = self.view(namespace) {
+            let kind = if view.time_series.is_some() { "timeseries collection" } else { "view" };
             return Err(Error::user(
                 ErrorCode::NamespaceExists,
-                format!("A view already exists. NS: {namespace}"),
+                format!("A {kind} already exists. NS: {namespace}"),
             ));
         }
         if let Some(existing) = self.collection(namespace) {
@@ -38,6 +58,47 @@ impl Engine {
         let mut transaction = self.store.begin();
         let collection = self.new_collection(&mut ids, namespace, options)?;
         save(&mut transaction, &collection);
+        self.log_created(&mut transaction, &collection, None);
+        ids.save(&mut transaction);
+        let time = transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| catalog.insert(Arc::new(collection)));
+        Ok(time)
+    }
+
+    /// `create` with `timeseries`: makes the collection of buckets, whose measurements are seen under this name.
+    pub fn create_time_series(&self, namespace: &Namespace, options: Document) -> Result<CommitTime> {
+        let mut ids = self.ids.lock();
+        let buckets = namespace.of_buckets();
+        let taken = |what: String| Err(Error::user(ErrorCode::NamespaceExists, what));
+        if let Some(view) = self.view(namespace) {
+            let is_same = |existing: Arc<Collection>| existing.options == options;
+            if view.time_series.is_some() && self.collection(&buckets).is_some_and(is_same) {
+                return Ok(self.store.last_commit_time());
+            }
+            return taken(match view.time_series {
+                Some(_) => format!("A timeseries collection already exists. NS: {namespace}"),
+                None => format!("A view already exists. NS: {namespace}"),
+            });
+        }
+        if let Some(taken_by) = [namespace, &buckets].into_iter().find(|name| self.collection(name).is_some())
+        {
+            return taken(format!("Collection {taken_by} already exists."));
+        }
+        namespace.check_creatable()?;
+        if namespace.of_measurements().is_some() {
+            return Err(Error::user(
+                ErrorCode::InvalidNamespace,
+                format!(
+                    "{namespace} is the name of a collection of buckets, not of a time-series collection"
+                ),
+            ));
+        }
+        self.catalog().check_no_alias(namespace)?;
+        self.patterns().check_no_patterns(namespace)?;
+        let mut transaction = self.store.begin();
+        let collection = self.new_collection(&mut ids, &buckets, options)?;
+        save(&mut transaction, &collection);
+        self.log_created(&mut transaction, &collection, None);
         ids.save(&mut transaction);
         let time = transaction.commit(Durability::Durable)?;
         self.publish(|catalog| catalog.insert(Arc::new(collection)));
@@ -54,6 +115,7 @@ impl Engine {
         let mut transaction = self.store.begin();
         let collection = Collection { temporary: true, ..self.new_collection(&mut ids, namespace, options)? };
         save(&mut transaction, &collection);
+        self.log_created(&mut transaction, &collection, None);
         ids.save(&mut transaction);
         transaction.commit(Durability::Durable)?;
         self.publish(|catalog| catalog.insert(Arc::new(collection)));
@@ -75,6 +137,7 @@ impl Engine {
         let collection = Arc::new(self.new_collection(&mut ids, namespace, Document::new())?);
         let mut transaction = self.store.begin();
         save(&mut transaction, &collection);
+        self.log_created(&mut transaction, &collection, None);
         ids.save(&mut transaction);
         let _queued = transaction.enqueue(Durability::Durable)?;
         self.publish(|catalog| catalog.insert(collection.clone()));
@@ -85,11 +148,13 @@ impl Engine {
     pub(crate) fn create_in_transaction(
         &self,
         transaction: &mut Transaction,
+        of: (SessionId, i64),
         namespace: &Namespace,
         options: Document,
     ) -> Result<Arc<Collection>> {
         let collection = Arc::new(self.new_collection(&mut self.ids.lock(), namespace, options)?);
         save(transaction, &collection);
+        self.log_created(transaction, &collection, Some(of));
         Ok(collection)
     }
 
@@ -111,10 +176,35 @@ impl Engine {
         Ok(time)
     }
 
+    /// Tells the change log of a new collection.
+    fn log_created(
+        &self,
+        transaction: &mut Transaction,
+        collection: &Collection,
+        session: Option<(SessionId, i64)>,
+    ) {
+        let mut about = collection.options.clone();
+        if !collection.clustered
+            && let Some(id) = collection.indexes.first()
+        {
+            about.push("idIndex", id.spec.to_document());
+        }
+        let created = SchemaChange::of(collection, Kind::Create, doc! {"operationDescription": about});
+        self.log(transaction, &SchemaChange { session, ..created });
+    }
+
+    /// Tells the change log of a schema change.
+    pub(crate) fn log(&self, transaction: &mut Transaction, change: &SchemaChange<'_>) {
+        if self.store.logs() {
+            change.log(transaction);
+        }
+    }
+
     fn new_collection(&self, ids: &mut Ids, namespace: &Namespace, options: Document) -> Result<Collection> {
         namespace.check_creatable()?;
         self.check_case(&namespace.database)?;
         self.check_no_view(namespace)?;
+        self.catalog().check_no_alias(namespace)?;
         let collation = collation_of(options.as_raw())?;
         if collation.is_some() {
             self.patterns().check_no_patterns(namespace)?;
@@ -133,19 +223,28 @@ impl Engine {
         });
         let indexes: Vec<Arc<Index>> = indexes.collect();
         let validation = Validation::of(options.as_raw())?;
+        let time_series = time_series_of(options.as_raw());
+        if time_series.is_some() != namespace.of_measurements().is_some() {
+            return Err(Error::user(
+                ErrorCode::InvalidOptions,
+                format!("{namespace} is made by the create command of its time-series collection"),
+            ));
+        }
         Ok(Collection {
             id: ids.next_collection(),
-            uuid: new_uuid(),
+            uuid: new_uuid(self.environment()),
             namespace: namespace.clone(),
             temporary: false,
             capped: Capped::of(options.as_raw()),
             clustered: options.get("clusteredIndex").is_some(),
+            time_series,
             options,
             collation,
             validation,
             indexes: indexes.into(),
             building: Arc::from([]),
             shape: Shape::Plain,
+            alias: None,
             shared: Arc::new(Shared::new(0)),
         })
     }
@@ -211,26 +310,59 @@ impl Engine {
         Ok(changed)
     }
 
-    /// Gives a collection other options: those that `change` makes of what it has.
-    pub fn change_options(
+    /// `collMod` of a collection: one commit, with its event.
+    pub fn modify_collection(
         &self,
         operation: &Operation,
         namespace: &Namespace,
-        change: impl FnOnce(RawDocument<'_>) -> Document,
+        asked: &Modification<'_>,
     ) -> Result<()> {
         let (collection, _held) = self.hold(operation, namespace)?;
-        let options = change(collection.options.as_raw());
-        if options == collection.options {
-            return Ok(());
+        let mut described = (*collection).clone();
+        if let Some(options) = asked.options {
+            described.set_options(options(collection.options.as_raw())?)?;
         }
-        let mut changed = (*collection).clone();
-        changed.set_options(options)?;
-        self.replace_collection(namespace, |collection, _| {
-            collection.options = changed.options;
-            collection.validation = changed.validation;
-            collection.capped = changed.capped;
+        let changed = self.replace_collection(namespace, |collection, transaction| {
+            self.log_modified(transaction, collection, asked);
+            collection.options = described.options;
+            collection.validation = described.validation;
+            collection.capped = described.capped;
+            collection.time_series = described.time_series;
+            if let Some((id, change)) = asked.index {
+                collection.change_index(id, change);
+            }
         })?;
+        if asked.index.is_some() {
+            changed.shared.plan_cache.clear();
+        }
         Ok(())
+    }
+
+    /// Tells the change log of indexes that come or go, in one event.
+    pub(crate) fn log_indexes(
+        &self,
+        transaction: &mut Transaction,
+        kind: Kind,
+        collection: &Collection,
+        indexes: &[&IndexSpec],
+        session: Option<(SessionId, i64)>,
+    ) {
+        let indexes: Array = indexes.iter().map(|spec| Value::Document(spec.to_document())).collect();
+        let details = doc! {"operationDescription": {"indexes": indexes}};
+        self.log(transaction, &SchemaChange { session, ..SchemaChange::of(collection, kind, details) });
+    }
+
+    /// Tells the change log of a `collMod`.
+    fn log_modified(&self, transaction: &mut Transaction, collection: &Collection, asked: &Modification<'_>) {
+        let mut before = Document::new();
+        before.push("uuid", Value::Binary { subtype: 4, bytes: collection.uuid.as_slice().into() });
+        collection.options.iter().for_each(|(name, value)| before.push(name, value));
+        let mut before = doc! {"collectionOptions": before};
+        if let Some(options) = &asked.index_before {
+            before.push("indexOptions", options.clone());
+        }
+        let details = doc! {"operationDescription": asked.description.clone(), "stateBeforeChange": before};
+        self.log(transaction, &SchemaChange::of(collection, Kind::Modify, details));
     }
 
     /// Replaces a collection's description in memory alone, for what does not outlive the process.
@@ -263,7 +395,7 @@ impl Engine {
     /// Refuses to take a view for a collection.
     pub fn check_no_view(&self, namespace: &Namespace) -> Result<()> {
         match self.view(namespace) {
-            Some(_) => Err(is_a_view(namespace)),
+            Some(view) => Err(view.is_no_collection()),
             None => Ok(()),
         }
     }
@@ -274,8 +406,9 @@ fn exists(namespace: &Namespace) -> Error {
 }
 
 /// A random UUID (version 4).
-pub fn new_uuid() -> [u8; 16] {
-    let mut bytes: [u8; 16] = rand::random();
+pub fn new_uuid(environment: &Environment) -> [u8; 16] {
+    let bits = u128::from(environment.random()) << 64 | u128::from(environment.random());
+    let mut bytes = bits.to_le_bytes();
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     bytes

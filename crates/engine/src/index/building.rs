@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use kilim_bson::RawDocument;
+use kilim_bson::{Document, RawDocument};
 use kilim_error::Result;
+use kilim_patterns::Versions;
 use parking_lot::Mutex;
 
 use super::{Index, KeySet, Multikey, keys_of};
@@ -21,6 +22,8 @@ pub struct BuildingIndex {
     /// What it shares with the indexes that are built together with it.
     pub build: Arc<BuildProgress>,
     pub(crate) touched: Mutex<Touched>,
+    /// The versions of documents of which it has the keys, where the collection gets them together with the index.
+    pub(crate) versions: Option<Versions>,
 }
 
 /// How far a build is. Its indexes appear together, so it ends for all of them.
@@ -42,10 +45,10 @@ pub enum Phase {
 }
 
 impl BuildProgress {
-    pub(crate) fn new(names: Vec<String>) -> BuildProgress {
+    pub(crate) fn new(names: Vec<String>, now: Instant) -> BuildProgress {
         BuildProgress {
             names,
-            started: Instant::now(),
+            started: now,
             phase: Mutex::new(Phase::Scanning),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
@@ -109,9 +112,10 @@ impl BuildingIndex {
     /// A writer is about to change this record. Refuses a document that the index could not hold; what is
     /// replaced or removed is let go, whatever it is.
     pub(crate) fn touch(&self, record: RecordId, after: Option<RawDocument<'_>>) -> Result<()> {
-        let multikey = match after {
-            Some(document) => keys_of(&self.index.spec, document, &mut KeySet::default())?,
-            None => Multikey::default(),
+        let multikey = match (after, &self.versions) {
+            (Some(document), None) => keys_of(&self.index.spec, document, &mut KeySet::default())?,
+            (Some(document), Some(versions)) => self.multikey_later(document, versions),
+            (None, _) => Multikey::default(),
         };
         let mut touched = self.touched.lock();
         touched.records.insert(record);
@@ -119,6 +123,14 @@ impl BuildingIndex {
             touched.multikey = touched.multikey.union(&multikey);
         }
         Ok(())
+    }
+
+    /// The arrays that a document will have in the versions to come. One that cannot be converted or indexed then is not
+    /// refused now: the build finds it, and fails.
+    fn multikey_later(&self, document: RawDocument<'_>, versions: &Versions) -> Multikey {
+        let seen = versions.seen(document).ok().flatten();
+        let document = seen.as_ref().map_or(document, Document::as_raw);
+        keys_of(&self.index.spec, document, &mut KeySet::default()).unwrap_or_default()
     }
 
     pub(crate) fn put_off(&self, entry: &[u8], value: &[u8]) {

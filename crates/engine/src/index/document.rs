@@ -6,7 +6,7 @@ use kilim_error::Result;
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 
-use super::{IndexSpec, KeyPart, Wildcard};
+use super::{Holds, IndexKind, IndexSpec, KeyPart};
 
 /// The collation among the options of a collection, a view or an index.
 pub(crate) fn collation_of(options: RawDocument<'_>) -> Result<Option<Collation>> {
@@ -27,6 +27,7 @@ impl IndexSpec {
         IndexSpec {
             name: name.into(),
             key: KeyPart::all_of(key.as_raw()),
+            kind: IndexKind::of(key.as_raw(), None),
             key_document: key,
             unique: false,
             prepare_unique: false,
@@ -34,7 +35,6 @@ impl IndexSpec {
             hidden: false,
             expire_after_seconds: None,
             partial: None,
-            wildcard: None,
             collation: None,
         }
     }
@@ -61,9 +61,7 @@ impl IndexSpec {
         if let Some((document, _)) = &self.partial {
             writer.append("partialFilterExpression", RawValue::Document(document.as_raw()));
         }
-        if let Some(projection) = self.wildcard.as_ref().and_then(Wildcard::projection) {
-            writer.append("wildcardProjection", RawValue::Document(projection));
-        }
+        self.kind.append_options(&mut writer);
         if let Some(seconds) = self.expire_after_seconds {
             writer.append("expireAfterSeconds", RawValue::Int32(seconds));
         }
@@ -98,10 +96,11 @@ impl IndexSpec {
                 _ => None,
             },
             partial,
-            wildcard: match document.get("wildcardProjection") {
-                Some(projection) => Wildcard::of(key_document.as_raw(), Some(projection.as_document()?)),
-                None => Wildcard::of(key_document.as_raw(), None),
-            },
+            kind: match document.get("wildcardProjection") {
+                Some(projection) => IndexKind::of(key_document.as_raw(), Some(projection.as_document()?)),
+                None => IndexKind::of(key_document.as_raw(), None),
+            }
+            .with_options(document),
             collation,
             key_document,
             name,
@@ -110,20 +109,16 @@ impl IndexSpec {
 }
 
 impl KeyPart {
-    /// The parts of a checked `key` document. A wildcard makes two: the path, then the value there.
+    /// The parts of the keys of an index with this checked `key` document.
     pub fn all_of(key: RawDocument<'_>) -> Vec<KeyPart> {
-        let mut parts = KeyPart::fields_of(key);
-        if let Some(at) = parts.iter().position(|part| Wildcard::is_wildcard(part.path.as_str())) {
-            parts.insert(at, KeyPart::path_part());
-        }
-        parts
+        IndexKind::parts(key)
     }
 
-    /// The fields of a checked `key` document.
+    /// The fields of a checked `key` document, as parts that hold values.
     pub fn fields_of(key: RawDocument<'_>) -> Vec<KeyPart> {
         let parts = key.iter().map(|(path, direction)| KeyPart {
             path: Path::parse(path),
-            hashed: matches!(direction, RawValue::String("hashed")),
+            holds: Holds::Value,
             descending: match direction {
                 RawValue::Int32(value) => value < 0,
                 RawValue::Int64(value) => value < 0,
@@ -133,10 +128,5 @@ impl KeyPart {
             },
         });
         parts.collect()
-    }
-
-    /// The part of a wildcard index's keys that holds the path.
-    pub fn path_part() -> KeyPart {
-        KeyPart { path: Path::parse("$_path"), descending: false, hashed: false }
     }
 }

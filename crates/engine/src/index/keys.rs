@@ -1,25 +1,15 @@
-//! The keys of a document in an index.
-//!
-//! Most documents have one key: the value at each path, null where there is none. A path that meets an
-//! array fans out: one key per element, all other values repeated. Arrays within arrays fan out
-//! again only along the path. An empty array at the end of a path is undefined, to be told from null.
-//! A numeric component may name an array position; then the array does not fan out for that path.
-//! Two paths may not fan out over different arrays: the keys would be their product.
-//! An index with a hashed part holds no arrays; a wildcard index has keys of its own kind.
+//! The keys of a document in an index, as a set. Which keys a document has is for the kind of the index to say.
 //!
 //! Invariant: a [`KeySet`] is sorted and holds each key once, and equal documents give equal sets.
 
 use std::ops::Range;
 
-use kilim_bson::{
-    Collator, KeyDecoder, KeyEncoder, Path, RawArray, RawDocument, RawValue, Rounding, Value, Writer,
-};
+use kilim_bson::{Collator, KeyDecoder, KeyEncoder, Path, RawDocument, RawValue, Value};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::hashed_key;
+use kilim_query::interrupt;
 
 use super::{IndexSpec, Multikey};
 use crate::layout;
-use kilim_query::text::document as shell_text;
 
 /// Keys with their type bits, sorted by key, in one buffer. Cleared and filled again, it allocates
 /// nothing once it has grown.
@@ -73,15 +63,18 @@ impl KeySet {
         Some(&self.entries[at])
     }
 
-    fn push<'v>(&mut self, spec: &IndexSpec, values: impl Iterator<Item = RawValue<'v>>) -> Result<()> {
+    pub(super) fn push<'v>(
+        &mut self,
+        spec: &IndexSpec,
+        values: impl Iterator<Item = RawValue<'v>>,
+    ) -> Result<()> {
         self.encoder.clear();
         let collator = spec.collator();
         for (part, value) in spec.key.iter().zip(values) {
             check_collatable(part.path.as_str(), value, collator)?;
             self.encoder.push_with(value, part.descending, collator);
         }
-        self.take_encoded();
-        Ok(())
+        self.take_encoded()
     }
 
     /// The key of a wildcard index, of values that can be collated.
@@ -91,7 +84,7 @@ impl KeySet {
         path: RawValue<'_>,
         value: RawValue<'_>,
         collator: Option<&dyn Collator>,
-    ) {
+    ) -> Result<()> {
         self.encoder.clear();
         for &(value, descending) in &around.before {
             self.encoder.push_with(value, descending, collator);
@@ -102,22 +95,25 @@ impl KeySet {
         for &(value, descending) in &around.after {
             self.encoder.push_with(value, descending, collator);
         }
-        self.take_encoded();
+        self.take_encoded()
     }
 
-    fn take_encoded(&mut self) {
+    fn take_encoded(&mut self) -> Result<()> {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(self.encoder.key());
         let end = self.bytes.len();
         self.bytes.extend_from_slice(self.encoder.type_bits());
         self.entries.push(Entry { key: start..end, type_bits_end: self.bytes.len() });
+        // A document can have a million keys.
+        interrupt::copied(end - start)
     }
 
-    fn sort(&mut self) {
+    pub(super) fn sort(&mut self) -> Result<()> {
         let KeySet { bytes, entries, .. } = self;
         // Stable, so that of equal keys the first element's types stay.
-        entries.sort_by(|left, right| bytes[left.key.clone()].cmp(&bytes[right.key.clone()]));
+        interrupt::sort(entries, |left, right| bytes[left.key.clone()].cmp(&bytes[right.key.clone()]))?;
         entries.dedup_by(|later, earlier| bytes[later.key.clone()] == bytes[earlier.key.clone()]);
+        Ok(())
     }
 }
 
@@ -138,80 +134,8 @@ pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) ->
     {
         return Ok(Multikey::default());
     }
-    if let Some(wildcard) = &spec.wildcard {
-        let multikey = wildcard.add_keys(document, spec.collator(), out)?;
-        out.sort();
-        return Ok(with_long_keys(multikey, out));
-    }
-    if spec.is_hashed() {
-        push_hashed(spec, document, out)?;
-        return Ok(with_long_keys(Multikey::default(), out));
-    }
-    if let [part] = spec.key.as_slice()
-        && let [component] = part.path.components()
-    {
-        let value = document.get(&component.name);
-        match value {
-            Some(RawValue::Array(_)) => {}
-            None if spec.sparse => return Ok(Multikey::default()),
-            value => {
-                out.push(spec, std::iter::once(value.unwrap_or(RawValue::Null)))?;
-                return Ok(with_long_keys(Multikey::default(), out));
-            }
-        }
-    }
-    let fields: Vec<Field<'_>> =
-        vec![Field { next: 0, value: RawValue::Null, positional: None }; spec.key.len()];
-    let mut fan_out = FanOut { spec, out, multikey: Multikey::default() };
-    fan_out.expand(fields, document, 0)?;
-    let multikey = fan_out.multikey;
-    out.sort();
+    let multikey = spec.kind.add_keys(spec, document, out)?;
     Ok(with_long_keys(multikey, out))
-}
-
-/// The one key of a document in an index with a hashed part, where arrays may stand nowhere.
-fn push_hashed(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) -> Result<()> {
-    let mut values = Vec::with_capacity(spec.key.len());
-    for part in &spec.key {
-        let (found, next) = follow(document, &part.path);
-        if let Some(RawValue::Array(_)) = found {
-            let names: Vec<&str> =
-                part.path.components()[..next].iter().map(|component| &*component.name).collect();
-            return Err(Error::location(
-                16766,
-                format!(
-                    "Error: hashed indexes do not currently support array values. Found array at path: {}",
-                    names.join(".")
-                ),
-            ));
-        }
-        values.push(found);
-    }
-    if spec.sparse && values.iter().all(Option::is_none) {
-        return Ok(());
-    }
-    let values = values.iter().zip(&spec.key).map(|(value, part)| {
-        let value = value.unwrap_or(RawValue::Null);
-        if part.hashed { RawValue::Int64(hash_of(value, spec.collator())) } else { value }
-    });
-    out.push(spec, values)
-}
-
-/// A value in a hashed part. Values that are equal have one hash, so a decimal counts by its whole part, as other
-/// numbers do, and a text by the collator's key for it.
-pub fn hash_of(value: RawValue<'_>, collator: Option<&dyn Collator>) -> i64 {
-    match (value, collator) {
-        (RawValue::Decimal128(number), _) => match number.round_to_whole(Rounding::TowardZero).to_i64() {
-            Some(whole) => hashed_key(RawValue::Int64(whole)),
-            None => hashed_key(value),
-        },
-        (RawValue::String(_) | RawValue::Symbol(_) | RawValue::Document(_), Some(collator)) => {
-            let mut writer = Writer::new();
-            append_collated(&mut writer, "", value, collator);
-            hashed_key(writer.finish().get("").expect("a field just written"))
-        }
-        (value, _) => hashed_key(value),
-    }
 }
 
 /// Refuses what an index of a collation cannot hold.
@@ -245,35 +169,6 @@ fn check_no_symbol(path: &str, value: RawValue<'_>) -> Result<()> {
     }
 }
 
-/// Appends the value with the collator's keys in place of texts, each byte as the character of that number.
-///
-/// Recursion is bounded by the depth of a stored document.
-fn append_collated(out: &mut Writer, name: &str, value: RawValue<'_>, collator: &dyn Collator) {
-    match value {
-        RawValue::String(text) | RawValue::Symbol(text) => {
-            let mut key = Vec::with_capacity(text.len() * 2);
-            collator.write_key(text, &mut key);
-            let key: String = key.into_iter().map(char::from).collect();
-            out.append(name, RawValue::String(&key));
-        }
-        RawValue::Document(document) => {
-            out.open_document(name);
-            for (name, value) in document {
-                append_collated(out, name, value, collator);
-            }
-            out.close();
-        }
-        RawValue::Array(array) => {
-            out.open_array(name);
-            for (name, value) in array.as_document() {
-                append_collated(out, name, value, collator);
-            }
-            out.close();
-        }
-        value => out.append(name, value),
-    }
-}
-
 /// Notes keys that the index will not hold whole: its order cannot be trusted among them.
 fn with_long_keys(mut multikey: Multikey, keys: &KeySet) -> Multikey {
     if keys.entries.iter().any(|entry| entry.key.len() > layout::KEY_BYTES_MAX) {
@@ -296,191 +191,13 @@ pub fn decode_entry_key(spec: &IndexSpec, key: &[u8], type_bits: &[u8]) -> Vec<V
     values
 }
 
-struct FanOut<'s, 'o> {
-    spec: &'s IndexSpec,
-    out: &'o mut KeySet,
-    multikey: Multikey,
-}
-
-/// How far a key part has come along its path.
-#[derive(Clone, Copy)]
-struct Field<'a> {
-    /// The component to look up next; the path's length when `value` is settled.
-    next: usize,
-    value: RawValue<'a>,
-    /// Set where the next component is a position in the array being fanned out.
-    positional: Option<Positional<'a>>,
-}
-
-/// An array element addressed by number, and what the path leads to from there.
-#[derive(Clone, Copy)]
-struct Positional<'a> {
-    array: RawArray<'a>,
-    element: RawValue<'a>,
-    found: Option<RawValue<'a>>,
-    next: usize,
-}
-
-impl FanOut<'_, '_> {
-    /// Follows every unsettled field from `object` on, to its end or to an array, and fans out over
-    /// that array. `missing` counts the fields found absent so far.
-    ///
-    /// Recursion is bounded by the components of the longest path.
-    fn expand<'a>(
-        &mut self,
-        mut fields: Vec<Field<'a>>,
-        object: RawDocument<'a>,
-        mut missing: usize,
-    ) -> Result<()> {
-        let spec = self.spec;
-        let mut array: Option<(RawArray<'a>, &str)> = None;
-        let mut met_array = vec![false; fields.len()];
-        // A position that holds an array is indexed by that array whole.
-        let mut whole = false;
-        for ((part, field), met_array) in spec.key.iter().zip(&mut fields).zip(&mut met_array) {
-            let components = part.path.components();
-            if field.next == components.len() {
-                continue;
-            }
-            let (found, nested) = field.follow(object, &part.path)?;
-            match found {
-                None => {
-                    field.next = components.len();
-                    field.value = RawValue::Null;
-                    missing += 1;
-                }
-                Some(RawValue::Array(found)) => {
-                    let name = &*components[field.next - 1].name;
-                    match array {
-                        None => array = Some((found, name)),
-                        Some((first, first_name)) => {
-                            // The same array, not an equal one.
-                            if !std::ptr::eq(first.as_bytes(), found.as_bytes()) {
-                                return Err(Error::user(
-                                    ErrorCode::CannotIndexParallelArrays,
-                                    format!("cannot index parallel arrays [{name}] [{first_name}]"),
-                                ));
-                            }
-                        }
-                    }
-                    *met_array = true;
-                    whole |= nested;
-                }
-                Some(value) => {
-                    field.next = components.len();
-                    field.value = value;
-                }
-            }
-        }
-        let Some((array, _)) = array else {
-            if !(spec.sparse && missing == fields.len()) {
-                self.out.push(spec, fields.iter().map(|field| field.value))?;
-            }
-            return Ok(());
-        };
-
-        let mut terminal = vec![false; fields.len()];
-        for (at, (part, field)) in spec.key.iter().zip(&mut fields).enumerate() {
-            if !met_array[at] {
-                continue;
-            }
-            let components = part.path.components();
-            terminal[at] = field.next == components.len();
-            if terminal[at] {
-                if !whole {
-                    self.met_array(at, field.next - 1);
-                }
-                continue;
-            }
-            let element = components[field.next].index.and_then(|index| array.get(index));
-            field.positional = element.map(|element| {
-                let (found, next) = follow_value(element, &part.path, field.next + 1);
-                Positional { array, element, found, next }
-            });
-            // An empty array at a named position gives one key, and mongod does not count it.
-            if field.positional.is_none() && !(whole && array.is_empty()) {
-                self.met_array(at, field.next - 1);
-            }
-        }
-        if array.is_empty() {
-            return self.expand_element(
-                &fields,
-                &terminal,
-                RawValue::Undefined,
-                RawValue::Undefined,
-                missing,
-            );
-        }
-        for element in array.iter() {
-            let settled = if whole { RawValue::Array(array) } else { element };
-            self.expand_element(&fields, &terminal, settled, element, missing)?;
-        }
-        Ok(())
-    }
-
-    /// Goes on in one element of an array; paths that end at the array are settled.
-    fn expand_element<'a>(
-        &mut self,
-        fields: &[Field<'a>],
-        terminal: &[bool],
-        settled: RawValue<'a>,
-        element: RawValue<'a>,
-        missing: usize,
-    ) -> Result<()> {
-        let mut fields = fields.to_vec();
-        for (field, &terminal) in fields.iter_mut().zip(terminal) {
-            if terminal {
-                field.value = settled;
-            }
-        }
-        self.expand(fields, element.as_document().unwrap_or(RawDocument::empty()), missing)
-    }
-
-    fn met_array(&mut self, part: usize, component: usize) {
-        let bits = &mut self.multikey.bits;
-        bits.resize(self.spec.key.len(), 0);
-        bits[part] |= Multikey::bit_of(component);
-    }
-}
-
-impl<'a> Field<'a> {
-    /// Looks the rest of the path up, as far as the next array. Also tells whether a position named
-    /// in the path holds an array itself.
-    fn follow(&mut self, object: RawDocument<'a>, path: &Path) -> Result<(Option<RawValue<'a>>, bool)> {
-        let positional = self.positional.take();
-        let in_object = object.get(&path.components()[self.next].name);
-        match (in_object, positional) {
-            (Some(_), Some(positional)) => Err(Error::location(
-                16746,
-                format!(
-                    "Ambiguous field name found in array (do not use numeric field names in embedded \
-                     elements in an array), field: '{}' for array: {}",
-                    path.components()[self.next].name,
-                    shell_text(positional.array.as_document())
-                ),
-            )),
-            (Some(value), None) => {
-                let (found, next) = follow_value(value, path, self.next + 1);
-                self.next = next;
-                Ok((found, false))
-            }
-            (None, Some(positional)) => {
-                self.next = positional.next;
-                let nested = matches!(positional.element, RawValue::Array(_));
-                Ok((positional.found, nested))
-            }
-            (None, None) => Ok((None, false)),
-        }
-    }
-}
-
 /// The value at a path, or the first array on the way to it.
 pub(super) fn value_at<'a>(document: RawDocument<'a>, path: &Path) -> Option<RawValue<'a>> {
     follow(document, path).0
 }
 
 /// Follows a path to its end, or to the first array. The second result is the component to look up from there.
-fn follow<'a>(document: RawDocument<'a>, path: &Path) -> (Option<RawValue<'a>>, usize) {
+pub(super) fn follow<'a>(document: RawDocument<'a>, path: &Path) -> (Option<RawValue<'a>>, usize) {
     match document.get(&path.components()[0].name) {
         Some(value) => follow_value(value, path, 1),
         None => (None, 0),
@@ -489,7 +206,11 @@ fn follow<'a>(document: RawDocument<'a>, path: &Path) -> (Option<RawValue<'a>>, 
 
 /// Follows a path from the value of its component before `next`: to its end, or to the first array.
 /// The second result is the component to look up from there.
-fn follow_value<'a>(mut value: RawValue<'a>, path: &Path, mut next: usize) -> (Option<RawValue<'a>>, usize) {
+pub(super) fn follow_value<'a>(
+    mut value: RawValue<'a>,
+    path: &Path,
+    mut next: usize,
+) -> (Option<RawValue<'a>>, usize) {
     let components = path.components();
     loop {
         let document = match value {
@@ -509,7 +230,7 @@ fn follow_value<'a>(mut value: RawValue<'a>, path: &Path, mut next: usize) -> (O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::KeyPart;
+    use crate::index::{Holds, IndexKind, KeyPart, Ordered};
     use kilim_bson::{Document, doc, identical, parse_extended_json};
     use kilim_query::filter::Filter;
 
@@ -517,7 +238,7 @@ mod tests {
         let part = |(path, direction): (&str, RawValue<'_>)| KeyPart {
             path: Path::parse(path),
             descending: matches!(direction, RawValue::Int32(-1)),
-            hashed: false,
+            holds: Holds::Value,
         };
         IndexSpec {
             name: "index".to_owned(),
@@ -529,7 +250,7 @@ mod tests {
             hidden: false,
             expire_after_seconds: None,
             partial: None,
-            wildcard: None,
+            kind: IndexKind::Ordered(Ordered),
             collation: None,
         }
     }
@@ -593,6 +314,39 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_index_of_a_pattern_holds_every_combination_of_two_arrays() {
+        let mut spec = spec(doc! {"a": 1, "b.c": (-1), "d": 1}.as_raw(), false);
+        let document = doc! {"a": [1, 2], "b": [{"c": 3}, {"c": [4, 5]}], "d": 9};
+        let refused = keys_of(&spec, document.as_raw(), &mut KeySet::default()).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::CannotIndexParallelArrays);
+        spec.name = "kilim_pattern_1".to_owned();
+        let mut set = KeySet::default();
+        let multikey = keys_of(&spec, document.as_raw(), &mut set).unwrap();
+        assert_eq!(set.len(), 6);
+        assert_eq!(multikey.bits, [0b1, 0b11, 0]);
+        assert!(!multikey.is_of_first_part_only());
+        let found = keys(&spec, &document);
+        assert_eq!(
+            found[0].iter().map(|value| format!("{value:?}")).collect::<Vec<_>>(),
+            ["Int32(1)", "Int32(5)", "Int32(9)"]
+        );
+    }
+
+    #[test]
+    fn too_many_combinations_leave_the_first_part() {
+        let mut spec = spec(doc! {"a": 1, "b": 1}.as_raw(), false);
+        spec.name = "kilim_pattern_1".to_owned();
+        let numbers = |count: i32| (0..count).map(Value::Int32).collect::<kilim_bson::Array>();
+        let mut set = KeySet::default();
+        let document = doc! {"a": numbers(500), "b": numbers(500)};
+        let multikey = keys_of(&spec, document.as_raw(), &mut set).unwrap();
+        assert_eq!(set.len(), 500);
+        assert!(multikey.is_of_first_part_only() && multikey.is_multikey());
+        let known = Multikey::default().union(&multikey);
+        assert!(known.is_of_first_part_only() && known.covers(&multikey) && !known.has_long_keys());
     }
 
     #[test]

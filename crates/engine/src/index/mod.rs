@@ -5,18 +5,22 @@ mod document;
 mod duplicate;
 mod entry;
 mod keys;
+mod kind;
 mod sorter;
 mod spec;
-mod wildcard;
 
 pub(crate) use building::PutOff;
 pub use building::{BuildProgress, BuildingIndex, Phase};
 pub(crate) use document::collation_of;
 pub(crate) use duplicate::duplicate_key;
 pub(crate) use entry::index_entry;
-pub use keys::{KeySet, decode_entry_key, hash_of, keys_of};
+pub use keys::{KeySet, decode_entry_key, keys_of};
+pub(crate) use kind::geo;
+pub use kind::{
+    BoundSearch, Hashed, IndexKind, KindOptions, Ordered, Text, TwoD, TwoDSphere, Wildcard, hash_of,
+};
 pub(crate) use sorter::Sorter;
-pub use spec::{Index, IndexSpec, KeyPart, Multikey, NESTED, Usage};
-pub use wildcard::{Wildcard, projected_paths, takes};
+pub(crate) use spec::PATTERN_PREFIX;
+pub use spec::{Holds, Index, IndexSpec, KeyPart, Multikey, NESTED, Usage};
 
 pub use crate::ids::IndexId;

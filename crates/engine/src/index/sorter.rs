@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 
 use kilim_error::{Result, StorageError};
+use kilim_query::interrupt;
 
 /// Memory of one load; two builds at once stay well below a small machine's memory.
 const LOAD_BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -36,10 +37,11 @@ impl Sorter {
     }
 
     fn spill(&mut self) -> Result<()> {
-        self.load.sort_unstable();
+        interrupt::sort(&mut self.load, Ord::cmp)?;
         let file = tempfile::tempfile().map_err(failed)?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         for (key, value) in self.load.drain(..) {
+            interrupt::tick()?;
             for part in [&key, &value] {
                 out.write_all(&(part.len() as u32).to_le_bytes()).map_err(failed)?;
                 out.write_all(part).map_err(failed)?;
@@ -52,7 +54,7 @@ impl Sorter {
 
     /// All entries, by key.
     pub fn finish(mut self) -> Result<Merge> {
-        self.load.sort_unstable();
+        interrupt::sort(&mut self.load, Ord::cmp)?;
         let mut runs = Vec::with_capacity(self.runs.len() + 1);
         for mut file in self.runs {
             use std::io::Seek;

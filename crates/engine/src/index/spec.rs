@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kilim_bson::{Collator, Document, Path};
+use kilim_bson::{Collator, Document, Path, RawDocument, compare_documents};
 use kilim_collation::Collation;
 use kilim_query::filter::Filter;
 
-use super::Wildcard;
+use super::IndexKind;
 use crate::ids::IndexId;
 use crate::limits::ARRAY_PATHS_MAX;
 
@@ -18,8 +18,26 @@ use crate::limits::ARRAY_PATHS_MAX;
 pub struct KeyPart {
     pub path: Path,
     pub descending: bool,
-    /// The key holds a hash of the value.
-    pub hashed: bool,
+    pub holds: Holds,
+}
+
+/// What a part of an index key holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// The value at the part's path.
+    Value,
+    /// A hash of that value.
+    Hash,
+    /// A term of the document's texts, in a text index.
+    Term,
+    /// The score of the term in the part before.
+    Score,
+    /// The path, in a wildcard index. The next part holds the value there.
+    Path,
+    /// A cell of the sphere or the plane.
+    Cell,
+    /// The value at the part's path, an array as a whole, behind a cell of the plane.
+    Whole,
 }
 
 /// An index as the user declared it.
@@ -38,15 +56,15 @@ pub struct IndexSpec {
     pub expire_after_seconds: Option<i32>,
     /// `partialFilterExpression`, as given and parsed.
     pub partial: Option<(Document, Filter)>,
-    /// Which paths a wildcard index has keys for. Its key has the path, then the value.
-    pub wildcard: Option<Wildcard>,
+    pub kind: IndexKind,
     /// How its texts compare: their keys are the collation's. `None` is the simple collation.
     pub collation: Option<Collation>,
 }
 
 /// For each key part, which components of its path met an array in some document, one bit each.
 /// Empty bits everywhere mean: not multikey. The highest bit of the first part is no component: it tells
-/// that some key was too long to be stored whole. On disk, in the catalog.
+/// that some key was too long to be stored whole. That of the second part tells that the keys of some document
+/// are complete in their first part only. On disk, in the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Multikey {
     pub bits: Vec<u64>,
@@ -59,6 +77,9 @@ pub struct Multikey {
 pub const NESTED: char = '\0';
 
 const LONG_KEYS: u64 = 1 << 63;
+const FIRST_PART_ONLY: u64 = 1 << 63;
+/// No component of a path.
+const MARKS: u64 = 1 << 63;
 
 /// An index that exists, with what the planner must know of it.
 #[derive(Debug, Clone)]
@@ -102,12 +123,12 @@ impl Usage {
 
 impl Multikey {
     pub fn is_multikey(&self) -> bool {
-        self.bits.iter().any(|&bits| bits & !LONG_KEYS != 0)
+        self.bits.iter().any(|&bits| bits & !MARKS != 0)
     }
 
     /// The components of a part's path that met an array; those from the 63rd on share a bit.
     pub fn array_bits(&self, part: usize) -> u64 {
-        self.bits.get(part).copied().unwrap_or(0) & !LONG_KEYS
+        self.bits.get(part).copied().unwrap_or(0) & !MARKS
     }
 
     /// The bit of a component.
@@ -125,6 +146,19 @@ impl Multikey {
             self.bits.push(0);
         }
         self.bits[0] |= LONG_KEYS;
+    }
+
+    /// Some document has more combinations of values than an index holds: of its keys, only the first part can be relied
+    /// on.
+    pub fn is_of_first_part_only(&self) -> bool {
+        self.bits.get(1).is_some_and(|bits| bits & FIRST_PART_ONLY != 0)
+    }
+
+    pub fn note_first_part_only(&mut self) {
+        if self.bits.len() < 2 {
+            self.bits.resize(2, 0);
+        }
+        self.bits[1] |= FIRST_PART_ONLY;
     }
 
     /// Whether all that `other` tells is known here.
@@ -188,7 +222,20 @@ impl Multikey {
     }
 }
 
+/// How the names of indexes begin that patterns made.
+pub(crate) const PATTERN_PREFIX: &str = "kilim_";
+
 impl IndexSpec {
+    /// Whether this is the key that the index was made with. `1` and `1.0` are the same, `1` and `"text"` are not.
+    pub fn has_key(&self, key: RawDocument<'_>) -> bool {
+        compare_documents(self.key_document.as_raw(), key).is_eq()
+    }
+
+    /// Whether patterns made it, so that it may refuse no document.
+    pub(crate) fn is_made_for_patterns(&self) -> bool {
+        self.name.starts_with(PATTERN_PREFIX)
+    }
+
     /// Whether a key that another document has is refused.
     pub fn refuses_duplicates(&self) -> bool {
         self.unique || self.prepare_unique
@@ -196,47 +243,33 @@ impl IndexSpec {
 
     /// Documents that lack the fields are not in the index.
     pub fn leaves_out_missing(&self) -> bool {
-        self.sparse || self.wildcard.is_some()
+        self.sparse || !self.kind.has_every_document()
     }
 
     /// Whether documents without a value at this part of the key are not in the index.
     pub fn leaves_out_missing_at(&self, part: usize) -> bool {
-        match &self.wildcard {
-            Some(wildcard) => part == wildcard.value_part(),
-            None => self.sparse,
-        }
+        self.kind.leaves_out_missing_at(self, part)
     }
 
-    /// Whether keys may change where some of the paths changed that `touched` tells.
+    /// Whether keys may change if the paths change that `touched` accepts.
     pub fn depends_on(&self, touched: impl Fn(&Path) -> bool) -> bool {
-        match &self.wildcard {
-            Some(wildcard) => {
-                let mut others = wildcard.before().iter().chain(wildcard.after());
-                wildcard.root().is_none_or(&touched) || others.any(|part| touched(&part.path))
-            }
-            None => self.key.iter().any(|part| touched(&part.path)),
-        }
+        self.kind.depends_on(self, &touched)
     }
 
-    /// Whether keys are hashes in part.
-    pub fn is_hashed(&self) -> bool {
-        self.key.iter().any(|part| part.hashed)
-    }
-
-    /// One value a key part, in the simple order of values: what whoever reads keys without the planner counts on.
+    /// Whether each key part holds the value at its path, in the simple order of values: what readers of keys without the
+    /// planner need.
     pub fn has_plain_keys(&self) -> bool {
         self.has_ordered_keys() && self.collation.is_none()
     }
 
-    /// One value a key part, in the order that the index's collation has.
+    /// Whether each key part holds the value at its path, in the order of the index's collation.
     pub fn has_ordered_keys(&self) -> bool {
-        self.wildcard.is_none() && !self.is_hashed()
+        self.key.iter().all(|part| part.holds == Holds::Value)
     }
 
-    /// Whether texts in this part of a key are the collation's keys. The path in a wildcard index's never is.
+    /// Whether texts in this part of a key are the collation's keys. A path never is.
     pub fn is_collated(&self, part: usize) -> bool {
-        let is_path = self.wildcard.as_ref().is_some_and(|wildcard| wildcard.path_part() == part);
-        self.collation.is_some() && !is_path
+        self.collation.is_some() && self.key[part].holds != Holds::Path
     }
 
     /// As comparisons take it.

@@ -5,7 +5,6 @@
 //! the engine. What it could not do, the next one will.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
 use kilim_bson::{Path, RawValue, Value};
@@ -37,7 +36,7 @@ impl Engine {
             }
             engine.expiry.end();
         };
-        if thread::Builder::new().name("ttl".to_owned()).spawn(pass).is_err() {
+        if self.environment().spawn("ttl", pass).is_err() {
             self.expiry.end();
         }
     }
@@ -51,7 +50,12 @@ impl Engine {
             if let (true, Some(RawValue::Int64(seconds))) =
                 (collection.clustered, collection.options.get("expireAfterSeconds"))
             {
-                let passed = passed(Path::parse("_id"), before(seconds));
+                // A bucket goes when the last of its measurements has passed.
+                let path = match &collection.time_series {
+                    Some(series) => format!("control.max.{}", series.time_field),
+                    None => "_id".to_owned(),
+                };
+                let passed = passed(Path::parse(&path), before(seconds));
                 removed += self.remove_passed(operation, collection, passed, None)?;
             }
             for index in collection.indexes.iter() {
@@ -95,7 +99,7 @@ impl Engine {
         // A document that a pattern does not let go (`onSourceDelete: "restrict"`) stays; it keeps no other from expiring.
         let mut kept = 0;
         let removed = delete_those_that_can(&mut unit, &collection.namespace, &request, |error| {
-            if error.code() != ErrorCode::PatternRestrict {
+            if !matches!(error.code(), ErrorCode::PatternRestrict | ErrorCode::TreeNotEmpty) {
                 return Err(error);
             }
             kept += 1;

@@ -16,14 +16,15 @@ use kilim_bson::{Document, RawDocument};
 use kilim_error::Result;
 use kilim_storage::rebuild::{self, Filling};
 use kilim_storage::salvage::Remains;
-use kilim_storage::{Durability, Options, Snapshot, Space, Store};
+use kilim_storage::{Durability, Environment, Options, Snapshot, Space, Store};
 
-use crate::catalog::{Collection, Ids, Shared};
+use crate::catalog::{Catalog, Collection, Ids, Shared};
 use crate::engine::new_uuid;
 use crate::ids::{CollectionId, RecordId};
 use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, index_entry, keys_of};
 use crate::namespace::Namespace;
 use crate::records::{Home, RecordRemains, Shape};
+use crate::upkeep::{load, put_versions_in_force};
 use crate::{layout, records};
 
 /// Where collections go whose names are lost.
@@ -89,15 +90,37 @@ impl Salvage<'_> {
                 ));
             }
         }
-        for (id, collection) in &mut collections {
-            let told = self.collection(CollectionId(*id), collection)?;
-            self.salvaged.collections.push(told);
+        // Definitions first: they may say how the records of others are to be read.
+        for defines in [true, false] {
+            for (id, collection) in &mut collections {
+                if collection.namespace.holds_definitions() == defines {
+                    let told = self.collection(CollectionId(*id), collection)?;
+                    self.salvaged.collections.push(told);
+                }
+            }
+            if defines {
+                self.give_shapes(&mut collections, &mut ids);
+            }
         }
         let mut transaction = self.store.begin();
         ids.save(&mut transaction);
         transaction.commit(Durability::Durable)?;
         self.tell_losses(&collections);
         Ok(self.salvaged)
+    }
+
+    /// Gives collections the shapes that patterns declare. Definitions that cannot be read declare none.
+    fn give_shapes(&self, collections: &mut BTreeMap<u32, Collection>, ids: &mut Ids) {
+        let mut catalog = Catalog::default();
+        collections.values().for_each(|collection| catalog.insert(Arc::new(collection.clone())));
+        let patterns = load(&self.store.snapshot(), &catalog, ids);
+        if patterns.is_ok_and(|patterns| put_versions_in_force(&mut catalog, &patterns).is_ok()) {
+            for collection in collections.values_mut() {
+                if let Some(found) = catalog.get(&collection.namespace) {
+                    collection.shape = found.shape.clone();
+                }
+            }
+        }
     }
 
     /// The collections whose entries can be read.
@@ -140,7 +163,7 @@ impl Salvage<'_> {
         for index in collection.indexes.iter() {
             let mut index = (**index).clone();
             index.ready_since = 0;
-            self.build(&snapshot, collection.home(), &mut index, &losers, &mut told)?;
+            self.build(&snapshot, &collection.home(), &mut index, &losers, &mut told)?;
             indexes.push(Arc::new(index));
         }
         collection.indexes = indexes.into();
@@ -152,20 +175,20 @@ impl Salvage<'_> {
     fn build(
         &self,
         snapshot: &Snapshot,
-        home: Home,
+        home: &Home,
         index: &mut Index,
         losers: &BTreeSet<RecordId>,
         told: &mut SalvagedCollection,
     ) -> Result<()> {
         let mut sorter = Sorter::new();
         let mut keys = KeySet::default();
-        for inspected in records::inspect(home, snapshot) {
+        for inspected in records::inspect(home.clone(), snapshot) {
             let inspected = inspected?;
             let record = inspected.record;
             if losers.contains(&record) {
                 continue;
             }
-            for (_, image) in inspected.rows().into_iter().flatten() {
+            for (_, image) in inspected.rows().unwrap_or_default().into_iter().flatten() {
                 keys.clear();
                 let Ok(seen) = keys_of(&index.spec, image.document(), &mut keys) else {
                     told.notes.push(format!("index {} cannot hold record {}", index.spec.name, record.0));
@@ -197,13 +220,14 @@ impl Salvage<'_> {
         for inspected in records::inspect(collection.home(), snapshot) {
             let inspected = inspected?;
             if !losers.contains(&inspected.record) {
-                count += inspected.rows().into_iter().flatten().count() as i64;
+                let rows = inspected.rows().map_or(1, |rows| rows.into_iter().flatten().count());
+                count += rows as i64;
                 bytes += inspected.bytes() as i64;
             }
         }
         let mut transaction = self.store.begin();
         for loser in losers {
-            records::remove(&mut transaction, collection.home(), (*loser).into());
+            records::remove(&mut transaction, &collection.home(), (*loser).into());
         }
         transaction.reset_counter(&layout::counter_key(id));
         transaction.add(&layout::counter_key(id), count, bytes);
@@ -244,7 +268,7 @@ fn losers(snapshot: &Snapshot, collection: &Collection) -> Result<BTreeSet<Recor
             if losers.contains(&record) {
                 continue;
             }
-            for (_, image) in inspected.rows().into_iter().flatten() {
+            for (_, image) in inspected.rows().unwrap_or_default().into_iter().flatten() {
                 keys.clear();
                 if keys_of(&index.spec, image.document(), &mut keys).is_err() {
                     continue;
@@ -282,7 +306,7 @@ fn lost_collection(id: u32, ids: &mut Ids) -> Collection {
     };
     Collection {
         id: CollectionId(id),
-        uuid: new_uuid(),
+        uuid: new_uuid(&Environment::default()),
         namespace: Namespace { database: LOST_DATABASE.to_owned(), collection: format!("collection_{id}") },
         options: Document::new(),
         collation: None,
@@ -290,9 +314,11 @@ fn lost_collection(id: u32, ids: &mut Ids) -> Collection {
         clustered: false,
         temporary: false,
         capped: None,
+        time_series: None,
         indexes: Arc::from([Arc::new(index)]),
         building: Arc::from([]),
         shape: Shape::Plain,
+        alias: None,
         shared: Arc::new(Shared::new(0)),
     }
 }

@@ -34,7 +34,7 @@ impl Engine {
 
     /// Reads every page from disk at this rate; how many are damaged.
     pub fn scrub_pages(&self, operation: &Operation, bytes_per_second: u64) -> Result<u64> {
-        let begun = Instant::now();
+        let begun = self.environment().now();
         let (mut bytes, mut damaged) = (0u64, 0u64);
         for (space, prefix) in self.store.trees() {
             let mut pace = |page_bytes: u64| {
@@ -42,9 +42,11 @@ impl Engine {
                 self.page_scrub.bytes.add(page_bytes);
                 let due = Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64);
                 // In short pieces, so that a server that stops need not wait.
-                while let Some(wait) = due.checked_sub(begun.elapsed()).filter(|wait| !wait.is_zero()) {
+                while let Some(wait) =
+                    due.checked_sub(self.environment().since(begun)).filter(|wait| !wait.is_zero())
+                {
                     operation.check()?;
-                    std::thread::sleep(wait.min(Duration::from_millis(50)));
+                    self.environment().sleep(wait.min(Duration::from_millis(50)));
                 }
                 operation.check()
             };
@@ -57,7 +59,12 @@ impl Engine {
         }
         self.page_scrub.passes.add(1);
         self.page_scrub.ended_millis.store(self.now_millis(), Ordering::Relaxed);
-        tracing::info!(bytes, damaged, seconds = begun.elapsed().as_secs(), "the pages on disk were checked");
+        tracing::info!(
+            bytes,
+            damaged,
+            seconds = self.environment().since(begun).as_secs(),
+            "the pages on disk were checked"
+        );
         Ok(damaged)
     }
 
@@ -67,6 +74,7 @@ impl Engine {
         let mut collections = catalog.iter();
         let found = match space {
             Space::Meta => Some("the catalog".to_owned()),
+            Space::Log => Some("the change log".to_owned()),
             _ => collections.find_map(|collection| {
                 if collection.home().is_tree(space, prefix) {
                     return Some(collection.namespace.to_string());

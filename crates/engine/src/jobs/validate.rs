@@ -7,11 +7,13 @@
 use std::ops::Bound;
 
 use kilim_bson::RawDocument;
+use kilim_collation::collator;
 use kilim_error::{Error, Result, StorageError};
+use kilim_query::time_series::Bucket;
 use kilim_storage::{Direction, Snapshot, Space};
 
 use super::compact::trees_of;
-use crate::catalog::Collection;
+use crate::catalog::{Collection, Validation};
 use crate::engine::Engine;
 use crate::ids::RecordId;
 use crate::index::{Index, KeySet, index_entry, keys_of};
@@ -37,6 +39,22 @@ pub struct Validated {
 impl Validated {
     pub fn is_valid(&self) -> bool {
         self.errors.is_empty()
+    }
+}
+
+/// Whether the collection's validator lets a document pass, with what patterns maintain in it or without.
+fn complies(
+    engine: &Engine,
+    collection: &Collection,
+    validation: &Validation,
+    document: RawDocument<'_>,
+) -> Result<bool> {
+    if validation.complies(document, || engine.now())? {
+        return Ok(true);
+    }
+    match engine.patterns().without_maintained(&collection.namespace, document)? {
+        Some(bare) => validation.complies(bare.as_raw(), || engine.now()),
+        None => Ok(false),
     }
 }
 
@@ -67,7 +85,15 @@ pub fn validate(
         if found.records % 1024 == 0 {
             operation.check()?;
         }
-        let Some(rows) = inspected.rows() else {
+        let rows = match inspected.rows() {
+            Ok(rows) => rows,
+            Err(error) => {
+                found.invalid_records += 1;
+                found.note(format!("record {} cannot be read in its collection's shape: {error}", record.0));
+                continue;
+            }
+        };
+        let Some(rows) = rows else {
             found.invalid_records += 1;
             found.note(format!("record {} is not valid BSON", record.0));
             continue;
@@ -77,9 +103,14 @@ pub fn validate(
             let document = image.document();
             if let Some(validation) = &collection.validation
                 && !validation.is_off()
-                && !validation.complies(document, || engine.now())?
+                && !complies(engine, collection, validation, document)?
             {
                 found.non_compliant += 1;
+            }
+            if let Some(series) = &collection.time_series
+                && !Bucket::is_sound(series, document, collator(&collection.collation))
+            {
+                found.note(format!("record {} is no bucket whose bounds hold its measurements", record.0));
             }
             for (index, expected) in indexes.iter().zip(&mut expected) {
                 let Some(so_far) = *expected else { continue };

@@ -1,16 +1,18 @@
 //! A forecast: what a write would mean for patterns, for `explain`.
 //!
 //! An interpreter of the effects that a real write applies. Nothing is written and nothing is held. Patterns are evaluated,
-//! in the order of their graph, over a few of the documents that the statement would change. What their effects would touch
-//! is found in the statement's snapshot and counted up to a bound; a few of those documents are carried on, and stand for the
-//! others. So the cost is bounded, and the numbers are estimates.
+//! in the order of their graph, over a few of the documents that the statement would change. The documents that their effects
+//! would touch are found in the statement's snapshot and counted up to a bound. A few of them are evaluated further and stand
+//! for the others. So the cost is bounded, and the numbers are estimates.
 
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, doc};
 use kilim_error::Result;
 use kilim_patterns::declaration::Mode;
-use kilim_patterns::{Cause, Change, Due, Effect, Place, Reader, Row, Sight, overlap, with_value};
+use kilim_patterns::{
+    Cause, Change, Due, Effect, Nodes, Reader, Role, Row, Sight, Step, key_bytes, overlap, with_value,
+};
 use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::update::{Context, Update};
@@ -18,9 +20,11 @@ use kilim_storage::Snapshot;
 
 use super::look::count_of;
 use super::look::find_by_unique;
+use super::look_at_trees::{TreeLook, shifts_in};
 use super::reader::SnapshotReader;
 use super::reader::source_among;
 use super::sources::unique_index;
+use super::trees::{Grown, SeenGround};
 use crate::catalog::Collection;
 use crate::index::Index;
 use crate::namespace::Namespace;
@@ -30,7 +34,7 @@ use crate::plan::ReadRequest;
 use crate::planner;
 use crate::unit::Unit;
 
-/// Documents of the statement, and of each fan-out, that are carried on.
+/// Documents of the statement, and of each fan-out, over which further patterns are evaluated.
 const SAMPLE: usize = 8;
 /// Documents that are counted one by one.
 const COUNTED_MAX: u64 = 10_000;
@@ -119,7 +123,7 @@ pub fn maintained_among(registry: &Registry, namespace: &Namespace, read: &ReadR
 
 type Images = (Option<Document>, Option<Document>);
 
-/// A document's images around the statement; none where it would stay as it is, or the statement fail on it.
+/// A document before and after the statement. None if it would stay as it is, or the statement would fail on it.
 fn change_of(
     unit: &Unit<'_>,
     planned: &Planned<'_>,
@@ -141,7 +145,7 @@ fn context_of(unit: &Unit<'_>, now_millis: i64, position: Option<usize>, inserti
     Context { position, inserting, now_millis, timestamp }
 }
 
-/// A document that would be written, standing for several.
+/// A document that would be written. It stands for `weight` documents.
 struct Touch {
     namespace: Namespace,
     before: Option<Document>,
@@ -185,11 +189,11 @@ struct Forecast<'f, 'e> {
 
 impl Forecast<'_, '_> {
     fn carry(&mut self, pattern: &Arc<Pattern>) -> Result<()> {
-        let places = [(Place::Target, Some(&pattern.target)), (Place::Source, pattern.source.as_ref())];
-        for (place, namespace) in places {
+        let roles = [(Role::Target, Some(&pattern.target)), (Role::Source, pattern.source.as_ref())];
+        for (role, namespace) in roles {
             let Some(namespace) = namespace else { continue };
             for at in self.places(namespace) {
-                for effect in self.evaluate(pattern, at, place)? {
+                for effect in self.evaluate(pattern, at, role)? {
                     self.apply(pattern, at, effect)?;
                 }
             }
@@ -198,16 +202,19 @@ impl Forecast<'_, '_> {
     }
 
     /// What a document that would be written means for a pattern.
-    fn evaluate(&self, pattern: &Arc<Pattern>, at: usize, place: Place) -> Result<Vec<Effect>> {
+    fn evaluate(&self, pattern: &Arc<Pattern>, at: usize, role: Role) -> Result<Vec<Effect>> {
         let touch = &self.touched[at];
         let change = Change {
-            place,
+            role,
             before: touch.before.as_ref().map(Document::as_raw),
             after: touch.after.as_ref().map(Document::as_raw),
             cause: if touch.by_user { Cause::User } else { Cause::Pattern },
+            is_placed: false,
         };
         let source = pattern.source.as_ref().and_then(|source| self.unit.engine.collection(source));
-        let stored = SnapshotReader { snapshot: &self.snapshot, source: source.as_deref(), pattern };
+        let target = self.unit.engine.collection(&pattern.target);
+        let (source, target) = (source.as_deref(), target.as_deref());
+        let stored = SnapshotReader::new(&self.snapshot, source, target, pattern)?;
         let mut reader = ForecastReader { stored, touched: &self.touched };
         let mut effects = Vec::new();
         pattern.kind().evaluate(&change, &mut reader, &mut effects)?;
@@ -223,9 +230,10 @@ impl Forecast<'_, '_> {
                 }
             }
             Effect::Rows { out, into, .. } => self.change_groups(pattern, at, out.into_iter().chain(into))?,
+            Effect::Replants(step) => self.replant(pattern, at, &step)?,
             Effect::Holders { key, due, .. } => self.fan_out(pattern, at, &key, Some(&due))?,
             Effect::Restrict { key } => self.fan_out(pattern, at, &key, None)?,
-            // The write itself says it.
+            // The write itself gives the error.
             Effect::Refuse(_) => {}
         }
         Ok(())
@@ -245,13 +253,13 @@ impl Forecast<'_, '_> {
         (0..self.touched.len()).filter(|at| self.touched[*at].namespace == *namespace).collect()
     }
 
-    /// The document becomes another by what a pattern keeps in it.
+    /// The document gets another after-image.
     fn shape(&mut self, pattern: &Arc<Pattern>, at: usize, after: Document) {
         self.tell(pattern, SAME_DOCUMENT, "sync", self.touched[at].weight);
         self.touched[at].after = Some(after);
     }
 
-    /// Those who refer to a key become what is due to them; nothing is due to them where they restrict.
+    /// The holders of a key become what is due to them. `due` is none if they restrict the deletion of their source.
     fn fan_out(&mut self, pattern: &Arc<Pattern>, at: usize, key: &Value, due: Option<&Due>) -> Result<()> {
         let Some(collection) = self.unit.engine.collection(&pattern.target) else { return Ok(()) };
         let index = pattern.kind().key_path().and_then(|path| reverse_index(&collection, path));
@@ -358,13 +366,60 @@ impl Forecast<'_, '_> {
         Ok(())
     }
 
+    /// The document takes another place in its tree; others change with it.
+    fn replant(&mut self, pattern: &Arc<Pattern>, at: usize, step: &Step) -> Result<()> {
+        let collection = self.unit.engine.collection(&pattern.target);
+        let (Some(tree), Some(collection)) = (pattern.kind().tree(), collection) else { return Ok(()) };
+        let snapshot = self.snapshot.clone();
+        let shifts = shifts_in(&snapshot, pattern)?;
+        let look = TreeLook { tree, collection: &collection, snapshot: &snapshot, shifts: &shifts };
+        let mut grown = Grown::new(SeenGround { look, pattern });
+        grown.begin_with(step.id.as_raw(), step.before.clone(), None)?;
+        // The write itself gives the error.
+        if tree.take(step, &mut grown).is_err() {
+            return Ok(());
+        }
+        let own = key_bytes(step.id.as_raw());
+        let weight = self.touched[at].weight;
+        let (mut count, mut others) = (0.0, Vec::new());
+        for (key, plant) in grown.plants {
+            let Some(before) = plant.original else { continue };
+            if key == own {
+                if let Some(made) = plant.document {
+                    self.shape(pattern, at, made);
+                }
+                continue;
+            }
+            let bytes = |document: &Option<Document>| document.as_ref().map(|one| one.as_bytes().to_vec());
+            if bytes(&before) == bytes(&plant.document) {
+                continue;
+            }
+            count += 1.0;
+            if others.len() < SAMPLE {
+                others.extend(before.map(|before| (before, plant.document)));
+            }
+        }
+        if count == 0.0 {
+            return Ok(());
+        }
+        let index = reverse_index(&collection, tree.parent_path());
+        let via = index.map_or("COLLSCAN".to_owned(), |index| index.spec.name.clone());
+        let options = &pattern.declaration.options;
+        let is_left = options.mode == Mode::Async || count > f64::from(options.max_sync);
+        let mode = if tree.leaves_to_jobs() && is_left { "async" } else { "sync" };
+        self.tell(pattern, &via, mode, weight * count);
+        let share = weight * count / others.len().max(1) as f64;
+        others.into_iter().for_each(|(before, after)| self.touch(&pattern.target, before, after, share));
+        Ok(())
+    }
+
     fn touch(&mut self, namespace: &Namespace, before: Document, after: Option<Document>, weight: f64) {
         let namespace = namespace.clone();
         self.touched.push(Touch { namespace, before: Some(before), after, weight, by_user: false });
     }
 }
 
-/// The index by which those who refer to a key are found.
+/// The index by which the holders of a key are found.
 fn reverse_index<'c>(collection: &'c Collection, field: &str) -> Option<&'c Arc<Index>> {
     collection.indexes.iter().find(|index| {
         index.spec.key.first().is_some_and(|part| part.path.as_str() == field)
@@ -375,8 +430,8 @@ fn reverse_index<'c>(collection: &'c Collection, field: &str) -> Option<&'c Arc<
     })
 }
 
-/// A parent whose group changes. What its fields become is not computed; a value that no document has stands for it, so
-/// that patterns which read them see that they change.
+/// A parent whose group changes. Its new fields are not computed. They get a value that no document has, so that patterns
+/// which read them see a change.
 fn marked(pattern: &Pattern, parent: RawDocument<'_>) -> Document {
     let paths = pattern.declaration.maintained_paths();
     let mark = |made: Document, path: &str| with_value(made.as_raw(), path, Some(RawValue::MinKey));
@@ -388,6 +443,8 @@ struct ForecastReader<'r> {
     stored: SnapshotReader<'r>,
     touched: &'r [Touch],
 }
+
+impl Nodes for ForecastReader<'_> {}
 
 impl Reader for ForecastReader<'_> {
     fn source(&mut self, key: RawValue<'_>) -> Result<Option<Document>> {

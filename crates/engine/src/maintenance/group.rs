@@ -1,6 +1,7 @@
 //! One group of children: its state, and the parent that shows it.
 //!
-//! Whoever looks at a state or changes it holds the group until his commit, and with it what is pending for it.
+//! A unit holds the group's lock until its commit when it reads or changes the state. The lock also covers the record of
+//! what is pending for the group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use kilim_patterns::{Due, GroupState, Outcome, Rollup, Row, key_bytes, with_valu
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_storage::Space;
 
-use super::carry::Touched;
-use super::carry::Work;
-use super::carry::{Side, Store};
+use super::evaluation::Evaluation;
+use super::evaluation::Touched;
+use super::evaluation::{Side, Store};
 use super::groups::Delta;
 use super::pending::Room;
 use super::pending::is_read_by_others;
@@ -29,19 +30,19 @@ use crate::plan::ReadRequest;
 use crate::unit::{Unit, pending};
 use crate::{layout, planner};
 
-/// The states that a change has come to.
+/// The states of the groups that an evaluation has read or changed.
 #[derive(Default)]
 pub(crate) struct Groups {
     known: BTreeMap<(PatternId, Vec<u8>), Known>,
-    /// A pattern whose stored states are not to be believed.
+    /// A pattern whose stored states are not believed, because they are being computed again.
     distrusted: Option<PatternId>,
 }
 
-/// A group as a change leaves it.
+/// The state of a group after the change.
 struct Known {
     pattern: Arc<Pattern>,
     state: GroupState,
-    /// Where its parent stands among what is touched.
+    /// The index of its parent in `touched`.
     parent: Option<usize>,
 }
 
@@ -50,7 +51,7 @@ impl Groups {
         self.distrusted = really.then_some(pattern);
     }
 
-    /// Whether everything of a pattern is made anew.
+    /// Whether the stored states of a pattern are not believed.
     pub fn distrusts(&self, pattern: PatternId) -> bool {
         self.distrusted == Some(pattern)
     }
@@ -93,74 +94,74 @@ impl<'g> Group<'g> {
         unit.hold_alone(Space::Meta, &group_lock(self.pattern.id, &self.key_bytes))
     }
 
-    /// Takes rows out of it and puts others in, and shows what it is then in its parent.
-    pub fn change(&self, unit: &mut Unit<'_>, work: &mut Work, delta: &Delta) -> Result<()> {
+    /// Takes rows out of the group and puts others in, and shows the new state in its parent.
+    pub fn change(&self, unit: &mut Unit<'_>, evaluation: &mut Evaluation, delta: &Delta) -> Result<()> {
         self.hold(unit)?;
-        let parent = match delta.leaves_parent {
+        let parent = match delta.parent_is_pending {
             true => None,
-            false => self.parent(unit, work)?,
+            false => self.parent(unit, evaluation)?,
         };
-        let known = match work.groups.known.remove(&self.place()) {
+        let known = match evaluation.groups.known.remove(&self.place()) {
             Some(known) => Some(known.state),
-            None => self.stored(unit, work, parent)?,
+            None => self.stored(unit, evaluation, parent)?,
         };
         let state = match known {
-            None => self.read_anew(unit, work, Side::After)?,
+            None => self.read_anew(unit, evaluation, Side::After)?,
             Some(mut state) => {
                 let Delta { out, into, newest, .. } = delta;
                 match self.rollup.change_group(self.key, &mut state, out, into, *newest) {
                     Ok(Outcome::Done) => state,
                     Ok(Outcome::Refill(parts))
-                        if self.refill(unit, work, &mut state, &parts, Side::After)? =>
+                        if self.refill(unit, evaluation, &mut state, &parts, Side::After)? =>
                     {
                         state
                     }
-                    // An accumulator that fails on a row is as it is on the whole group.
+                    // The accumulator failed on a row. Read from all children, the group says what the pipeline says.
                     Ok(Outcome::ReadAnew | Outcome::Refill(_)) | Err(Error::User(_)) => {
-                        self.read_anew(unit, work, Side::After)?
+                        self.read_anew(unit, evaluation, Side::After)?
                     }
                     Err(error) => return Err(error),
                 }
             }
         };
-        // What a job shows later is stored whole until then.
-        let parent = match delta.leaves_parent && self.leave_parent(unit, work)? {
+        // If the parent is pending, the state is stored without reference to the parent, whole.
+        let parent = match delta.parent_is_pending && self.make_parent_pending(unit, evaluation)? {
             true => None,
             false => {
                 let parent = match parent {
                     Some(parent) => Some(parent),
-                    None => self.parent(unit, work)?,
+                    None => self.parent(unit, evaluation)?,
                 };
-                self.show(unit, work, &state, parent)?
+                self.show(unit, evaluation, &state, parent)?
             }
         };
-        work.groups.know(self, state, parent);
+        evaluation.groups.know(self, state, parent);
         Ok(())
     }
 
-    /// Leaves the parent to a job, if there is room.
-    fn leave_parent(&self, unit: &mut Unit<'_>, work: &mut Work) -> Result<bool> {
+    /// Makes the parent pending, if there is room. False if it must be written now.
+    fn make_parent_pending(&self, unit: &mut Unit<'_>, evaluation: &mut Evaluation) -> Result<bool> {
         let pattern = self.pattern;
-        if is_read_by_others(work.patterns(), pattern) {
+        if is_read_by_others(evaluation.patterns(), pattern) {
             return Ok(false);
         }
-        // The group is held, and with it what is pending for it.
-        let known = unit.engine.lag.is_open(pattern.id)
+        // The group's lock covers what is pending for it.
+        let known = unit.engine.pending.has(pattern.id)
             && pending::newest(unit, pattern.id, &self.key_bytes)?.is_some();
         if !known {
-            match room(unit, pattern, &work.leaving)? {
+            match room(unit, pattern, &evaluation.new_pending, 1)? {
                 Room::Free => {}
-                Room::Later => return Err(wait_for_room(unit, pattern, &work.leaving)),
+                Room::Later => return Err(wait_for_room(unit, pattern, &evaluation.new_pending, 1)),
                 Room::Never => return Ok(false),
             }
         }
-        work.leaving.leave(unit, pattern, self.key, Due::Group(None), 1)?;
+        evaluation.new_pending.add(unit, pattern, self.key, Due::Group(None), 1)?;
         Ok(true)
     }
 
-    /// Shows it in its parent for a job; nothing is pending for it then. Where nothing is, the job has outlived its
-    /// pattern: another has taken the pattern's place and what was pending over, and its groups are not known here any
-    /// more.
+    /// Shows the group in its parent, for a job, and removes the record of what is pending. If there is no such record, the
+    /// job has outlived its pattern: another definition has replaced the pattern and taken over what was pending, and this
+    /// job does nothing.
     pub fn catch_up(&self, unit: &mut Unit<'_>, store: Store<'_>) -> Result<()> {
         let pattern = self.pattern;
         let place = layout::pending_key(pattern.id, &self.key_bytes);
@@ -170,36 +171,36 @@ impl<'g> Group<'g> {
             return Ok(());
         }
         let patterns = unit.engine.patterns().of(&pattern.target.database).to_vec().into();
-        let mut work = Work::new(patterns);
-        let state = self.state(unit, &mut work)?;
-        let parent = self.parent(unit, &mut work)?;
-        self.show(unit, &mut work, &state, parent)?;
-        work.finish(unit, store)?;
-        // What was written may have changed the group's children by other patterns: then it is pending again.
-        if !work.leaving.has(pattern.id, &self.key_bytes) {
+        let mut evaluation = Evaluation::new(patterns);
+        let state = self.state(unit, &mut evaluation)?;
+        let parent = self.parent(unit, &mut evaluation)?;
+        self.show(unit, &mut evaluation, &state, parent)?;
+        evaluation.finish(unit, store)?;
+        // The write may have changed the group's children by way of other patterns. Then it is pending again.
+        if !evaluation.new_pending.has(pattern.id, &self.key_bytes) {
             unit.transaction().delete(Space::Meta, &place);
         }
         Ok(())
     }
 
-    /// Makes sure that it has a state, and shows it in its parent.
-    pub fn refresh(&self, unit: &mut Unit<'_>, work: &mut Work) -> Result<()> {
-        let state = self.state(unit, work)?;
-        let parent = self.parent(unit, work)?;
-        let parent = self.show(unit, work, &state, parent)?;
-        // A state that was made for a parent that is made only now.
-        if let Some(known) = work.groups.known.get_mut(&self.place()) {
+    /// Makes sure that the group has a state, and shows it in its parent.
+    pub fn refresh(&self, unit: &mut Unit<'_>, evaluation: &mut Evaluation) -> Result<()> {
+        let state = self.state(unit, evaluation)?;
+        let parent = self.parent(unit, evaluation)?;
+        let parent = self.show(unit, evaluation, &state, parent)?;
+        // The state was computed before its parent was made.
+        if let Some(known) = evaluation.groups.known.get_mut(&self.place()) {
             known.parent = parent;
         }
         Ok(())
     }
 
-    /// The place of its parent, held to be written.
-    fn parent(&self, unit: &mut Unit<'_>, work: &mut Work) -> Result<Option<usize>> {
+    /// The index of its parent in `touched`, held to be written.
+    fn parent(&self, unit: &mut Unit<'_>, evaluation: &mut Evaluation) -> Result<Option<usize>> {
         let Group { pattern, rollup, key, .. } = self;
-        // A parent that this very change inserts is not found by its key yet, nor is one whose key it changes.
-        // Of many, those that were found by it are found by it again.
-        let few = work.touched.len() <= 16 || &*rollup.on != "_id";
+        // A parent that this change inserts, or whose key it changes, is not found by the index yet, so the touched documents
+        // are searched first. If they are many, only the new ones are searched: the index finds the others.
+        let few = evaluation.touched.len() <= 16 || &*rollup.on != "_id";
         let same = |touched: &Touched| {
             (few || touched.record.is_none())
                 && touched.collection.namespace == pattern.target
@@ -209,31 +210,32 @@ impl<'g> Group<'g> {
                         .is_some_and(|own| compare(own.as_raw(), *key).is_eq())
                 })
         };
-        Ok(match work.touched.iter().position(same) {
+        Ok(match evaluation.touched.iter().position(same) {
             Some(at) => Some(at),
             None => find_unique(unit, &pattern.target, &rollup.on, *key, Use::Write)?
-                .map(|parent| work.touch_newest(pattern, parent)),
+                .map(|parent| evaluation.touch_newest(pattern, parent)),
         })
     }
 
-    /// Writes its fields into its parent; the parent's place, also where it was made just now.
+    /// Writes the group's fields into its parent, and makes or removes the parent where the pattern does that. Gives the
+    /// parent's index in `touched`.
     fn show(
         &self,
         unit: &mut Unit<'_>,
-        work: &mut Work,
+        evaluation: &mut Evaluation,
         state: &GroupState,
         parent: Option<usize>,
     ) -> Result<Option<usize>> {
         let Group { pattern, rollup, key, .. } = self;
         let inserts = rollup.inserts_parents();
         match parent {
-            Some(at) if inserts && state.rows == 0 && work.touched[at].by.is_some() => {
-                work.touched[at].after = None
+            Some(at) if inserts && state.rows == 0 && evaluation.touched[at].by.is_some() => {
+                evaluation.touched[at].after = None
             }
             Some(at) => {
-                let Some(parent) = &work.touched[at].after else { return Ok(Some(at)) };
+                let Some(parent) = &evaluation.touched[at].after else { return Ok(Some(at)) };
                 if let Some(made) = rollup.merged(parent.as_raw(), *key, state)? {
-                    work.touched[at].after = Some(made);
+                    evaluation.touched[at].after = Some(made);
                 }
             }
             None if inserts && state.rows > 0 => {
@@ -245,27 +247,34 @@ impl<'g> Group<'g> {
                 let after = Some(rollup.merged(bare.as_raw(), *key, state)?.unwrap_or(bare));
                 let by = Some(Arc::clone(pattern));
                 let (record, before, refreshed_by) = (None, None, None);
-                return Ok(Some(work.add(Touched { collection, record, before, after, by, refreshed_by })));
+                return Ok(Some(evaluation.add(Touched {
+                    collection,
+                    record,
+                    before,
+                    after,
+                    by,
+                    refreshed_by,
+                })));
             }
             None => {}
         }
         Ok(parent)
     }
 
-    /// Its state, held, without what this change does to its children: that comes to it by [`Group::change`].
-    pub fn state(&self, unit: &mut Unit<'_>, work: &mut Work) -> Result<GroupState> {
+    /// The state of the group, which is held, before this change: [`Group::change`] adds what the change does to children.
+    pub fn state(&self, unit: &mut Unit<'_>, evaluation: &mut Evaluation) -> Result<GroupState> {
         self.hold(unit)?;
-        if let Some(known) = work.groups.known.get(&self.place()) {
+        if let Some(known) = evaluation.groups.known.get(&self.place()) {
             return Ok(known.state.clone());
         }
-        let parent = self.parent(unit, work)?;
-        let defers = work.deferred.contains_key(&self.place());
-        let whole = match self.stored(unit, work, parent)? {
+        let parent = self.parent(unit, evaluation)?;
+        let defers = evaluation.deferred.contains_key(&self.place());
+        let whole = match self.stored(unit, evaluation, parent)? {
             None => None,
             Some(mut state) => match self.rollup.missing(&state) {
                 Outcome::Done => return Ok(state),
                 Outcome::Refill(parts) if !defers => {
-                    self.refill(unit, work, &mut state, &parts, Side::Before)?.then_some(state)
+                    self.refill(unit, evaluation, &mut state, &parts, Side::Before)?.then_some(state)
                 }
                 Outcome::Refill(_) | Outcome::ReadAnew => None,
             },
@@ -273,33 +282,38 @@ impl<'g> Group<'g> {
         let state = match whole {
             Some(state) => state,
             None => {
-                // Its children are read as the transaction's statements left them, so these are counted.
-                work.deferred.remove(&self.place());
-                self.read_anew(unit, work, Side::Before)?
+                // The children are read with what the transaction's statements did to them, so the deferred rows are in it.
+                evaluation.deferred.remove(&self.place());
+                self.read_anew(unit, evaluation, Side::Before)?
             }
         };
-        work.groups.know(self, state.clone(), parent);
+        evaluation.groups.know(self, state.clone(), parent);
         Ok(state)
     }
 
-    fn stored(&self, unit: &mut Unit<'_>, work: &Work, parent: Option<usize>) -> Result<Option<GroupState>> {
-        if work.groups.distrusts(self.pattern.id) {
+    fn stored(
+        &self,
+        unit: &mut Unit<'_>,
+        evaluation: &Evaluation,
+        parent: Option<usize>,
+    ) -> Result<Option<GroupState>> {
+        if evaluation.groups.distrusts(self.pattern.id) {
             return Ok(None);
         }
         let place = layout::group_key(self.pattern.id, &self.key_bytes);
         let Some(bytes) = unit.transaction().latest(Space::Meta, &place)? else { return Ok(None) };
-        // The state goes with the parent as it was written last.
-        let parent = parent.and_then(|at| work.touched[at].before.as_ref()).map(Document::as_raw);
+        // Parts of the state are stored in the parent, as it was written last.
+        let parent = parent.and_then(|at| evaluation.touched[at].before.as_ref()).map(Document::as_raw);
         Ok(self.rollup.restore_group(&bytes, parent))
     }
 
-    /// Its state from all of its children, as they are on one side of this change.
-    fn read_anew(&self, unit: &mut Unit<'_>, work: &Work, side: Side) -> Result<GroupState> {
+    /// The state computed from all children of the group, as they are before or after this change.
+    fn read_anew(&self, unit: &mut Unit<'_>, evaluation: &Evaluation, side: Side) -> Result<GroupState> {
         let Group { rollup, key, .. } = self;
         let Some(source) = &self.pattern.source else { return rollup.empty_group(*key) };
         let mut all: Vec<(u64, Vec<Row>)> = Vec::new();
         if let Some(collection) = unit.join(source)? {
-            // What is queued is published first: this group's children are, since the group is held.
+            // All changes of this group's children are queued, because the group is held. So they are in this snapshot.
             let snapshot = unit.newest_snapshot()?;
             let filter = match rollup.key_field() {
                 Some(field) => Filter::Field {
@@ -316,13 +330,13 @@ impl<'g> Group<'g> {
             let mut context = ExecContext::new(&interrupt);
             while let Some(row) = executor.next_record(&mut context)? {
                 unit.engine.metrics.documents_examined.add(1);
-                if work.place_of(&collection, row.id.record).is_none() {
+                if evaluation.place_of(&collection, row.id.record).is_none() {
                     all.push((row.id.record.0, rollup.rows_of(Some(row.document()))));
                 }
             }
         }
-        for at in work.places(source) {
-            let touched = &work.touched[at];
+        for at in evaluation.places(source) {
+            let touched = &evaluation.touched[at];
             let order = touched.record.map_or(u64::MAX, |record| record.0);
             all.push((order, rollup.rows_of(touched.on(side))));
         }

@@ -1,4 +1,4 @@
-//! Groups of children as a change comes to them: which rows leave them and which enter, at once or with a commit.
+//! The groups that a change concerns: which rows leave them and which enter, now or at a transaction's commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use kilim_error::Result;
 use kilim_patterns::{Row, key_bytes};
 use kilim_storage::Space;
 
-use super::carry::Work;
+use super::evaluation::Evaluation;
 use super::group::Group;
 use super::pending::is_async;
 use crate::ids::PatternId;
@@ -18,23 +18,23 @@ use crate::patterns::Pattern;
 use crate::session::Deferred;
 use crate::unit::Unit;
 
-/// Rows of one group that a change takes out and puts in.
+/// The rows that a change takes out of one group and puts into it.
 #[derive(Default)]
 pub(crate) struct Delta {
     key: Option<Value>,
     pub out: Vec<Row>,
     pub into: Vec<Row>,
-    /// What enters comes behind everything that is there.
+    /// The entering rows come after all rows of the group, in the order of insertion.
     pub newest: bool,
-    /// The parent is left to a job.
-    pub leaves_parent: bool,
+    /// A job writes the parent later.
+    pub parent_is_pending: bool,
 }
 
-/// What a transaction's statements left for its groups, merged.
+/// The rows that a transaction's statements deferred, merged for each group.
 pub(crate) type DeferredDeltas = BTreeMap<(PatternId, Vec<u8>), Delta>;
 
 impl Delta {
-    /// Takes a row out. One that entered within the same transaction is no row.
+    /// Takes a row out. If the same transaction put it in, both cancel out.
     fn take_out(&mut self, row: Row) {
         match self.into.iter().rposition(|entered| entered.is_same(&row)) {
             Some(at) => drop(self.into.remove(at)),
@@ -43,17 +43,17 @@ impl Delta {
     }
 }
 
-/// Holds the groups that a new child enters, before anything else is held.
-pub(crate) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
-    let touched = &work.touched[0];
+/// Holds the groups that a new child enters. Nothing else is held yet, so the unit may wait for them.
+pub(crate) fn hold_ahead(unit: &mut Unit<'_>, evaluation: &Evaluation) -> Result<()> {
+    let touched = &evaluation.touched[0];
     let Some(child) = &touched.after else { return Ok(()) };
     let mut locks = Vec::new();
-    for pattern in work.patterns().iter().filter(|pattern| pattern.is_maintained()) {
+    for pattern in evaluation.patterns().iter().filter(|pattern| pattern.is_maintained()) {
         let Some(rollup) = pattern.kind().rollup() else { continue };
         if pattern.source.as_ref() != Some(&touched.collection.namespace) {
             continue;
         }
-        // A child that a stage fails on is in no group.
+        // A child on which a stage of the pipeline fails is in no group.
         for key in rollup.groups_of(child.as_raw()).unwrap_or_default() {
             locks.push(group_lock(pattern.id, &key));
         }
@@ -66,11 +66,11 @@ pub(crate) fn hold_ahead(unit: &mut Unit<'_>, work: &Work) -> Result<()> {
     Ok(())
 }
 
-/// Rows of one pattern's groups that leave and enter, by group.
+/// The deltas of one pattern's groups, by the bytes of the group's key.
 pub(crate) type Deltas = BTreeMap<Vec<u8>, Delta>;
 
-/// Adds the rows of one child to those of its groups. `commits`: a transaction does, whose statements may have brought rows
-/// that leave again.
+/// Adds the rows of one child to the deltas of their groups. `commits`: a transaction commits, and a row that leaves may be
+/// one that its statements put in.
 pub(crate) fn collect(deltas: &mut Deltas, out: Vec<Row>, into: Vec<Row>, newest: bool, commits: bool) {
     let out = out.into_iter().map(|row| (row, true));
     for (row, leaves) in out.chain(into.into_iter().map(|row| (row, false))) {
@@ -89,26 +89,26 @@ pub(crate) fn collect(deltas: &mut Deltas, out: Vec<Row>, into: Vec<Row>, newest
 /// Takes rows out of their groups and puts others in, and touches the parents.
 pub(crate) fn change(
     unit: &mut Unit<'_>,
-    work: &mut Work,
+    evaluation: &mut Evaluation,
     pattern: &Arc<Pattern>,
     deltas: Deltas,
 ) -> Result<()> {
     let rollup = pattern.rollup()?;
-    if unit.commits {
-        // By pattern in the order of the graph, then by key: two commits do not wait for each other, and what they wait
-        // for never waits for them.
+    if unit.is_committing() {
+        // All commits take groups by pattern in the order of the graph, then by key, so two commits do not wait for each
+        // other. Writers outside of transactions do not wait while they hold a group.
         for key in deltas.keys() {
             unit.hold_in_line(Space::Meta, &group_lock(pattern.id, key))?;
         }
     }
-    // More groups than may be pending are shown at once, however many that is.
-    let many = !unit.commits
+    // If more parents than may be pending would be, all of them are written now.
+    let many = !unit.is_committing()
         && deltas.len() > pattern.declaration.options.max_sync as usize
         && deltas.len() <= limits::PENDING_SOURCES_MAX;
-    let leaves_parent = is_async(pattern) || many;
+    let parent_is_pending = is_async(pattern) || many;
     for (key_bytes, delta) in deltas {
         let Some(key) = delta.key.clone() else { continue };
-        if work.defers() {
+        if evaluation.defers() {
             unit.defer(Deferred {
                 database: pattern.target.database.clone(),
                 pattern: pattern.id,
@@ -116,11 +116,12 @@ pub(crate) fn change(
                 key_bytes,
                 out: delta.out,
                 into: delta.into,
+                step: None,
             });
             continue;
         }
-        let delta = Delta { leaves_parent, ..delta };
-        Group { pattern, rollup, key: key.as_raw(), key_bytes }.change(unit, work, &delta)?;
+        let delta = Delta { parent_is_pending, ..delta };
+        Group { pattern, rollup, key: key.as_raw(), key_bytes }.change(unit, evaluation, &delta)?;
     }
     Ok(())
 }
@@ -128,16 +129,16 @@ pub(crate) fn change(
 /// Shows the groups of a child in their parents.
 pub(crate) fn show_all(
     unit: &mut Unit<'_>,
-    work: &mut Work,
+    evaluation: &mut Evaluation,
     pattern: &Arc<Pattern>,
     child: RawDocument<'_>,
 ) -> Result<()> {
     let rollup = pattern.rollup()?;
     let mut groups = rollup.rows_of(Some(child)).into_iter();
-    groups.try_for_each(|row| Group::new(pattern, rollup, row.key.as_raw()).refresh(unit, work))
+    groups.try_for_each(|row| Group::new(pattern, rollup, row.key.as_raw()).refresh(unit, evaluation))
 }
 
-/// Leaves a parent's fields for the commit.
+/// Defers the fields of a parent to the commit.
 pub(crate) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, key: &Value) {
     unit.defer(Deferred {
         database: pattern.target.database.clone(),
@@ -146,14 +147,15 @@ pub(crate) fn defer_parent(unit: &mut Unit<'_>, pattern: &Pattern, key: &Value) 
         key: key.clone(),
         out: Vec::new(),
         into: Vec::new(),
+        step: None,
     });
 }
 
-/// What a transaction left for its commit, by group.
+/// Merges what a transaction's statements deferred, by group.
 pub(crate) fn merge<'d>(deferred: impl Iterator<Item = &'d Deferred>) -> DeferredDeltas {
     let mut deltas = DeferredDeltas::new();
-    for one in deferred {
-        // Not the newest rows: others may have been numbered behind them and have committed before.
+    for one in deferred.filter(|one| one.step.is_none()) {
+        // `newest` is false: other writers may have inserted later children and committed before this transaction.
         let delta = deltas.entry((one.pattern, one.key_bytes.clone())).or_default();
         delta.key.get_or_insert_with(|| one.key.clone());
         one.out.iter().for_each(|row| delta.take_out(row.clone()));
@@ -162,8 +164,8 @@ pub(crate) fn merge<'d>(deferred: impl Iterator<Item = &'d Deferred>) -> Deferre
     deltas
 }
 
-impl Work {
-    /// What was left for the groups of a pattern.
+impl Evaluation {
+    /// Takes the deferred deltas of one pattern.
     pub(crate) fn take_deferred(&mut self, pattern: PatternId) -> Deltas {
         if self.deferred.is_empty() {
             return Deltas::new();

@@ -1,7 +1,8 @@
-//! A walk over those who refer to a key: by the index over the reference, or over all records where there is none.
+//! A walk over the holders of a key, the documents that refer to it: by the index over the reference, or over all records
+//! if there is no such index.
 //!
-//! It can be left at any place and taken up again there in a later snapshot, so nobody keeps a list of a million
-//! records, nor a snapshot for as long as it takes to write them.
+//! A walk can stop at any position and go on from there in a later snapshot. So a fan-out to a million holders needs no
+//! list of them, and no snapshot is kept for as long as it takes to write them.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ pub(crate) struct HolderWalk<'r> {
     kind: &'r dyn Kind,
     key: Value,
     way: Way,
-    /// The last place that was looked at.
-    place: Option<Place>,
+    /// The last entry or record that was read.
+    position: Option<WalkPosition>,
 }
 
 enum Way {
@@ -33,23 +34,23 @@ enum Way {
 }
 
 impl<'r> HolderWalk<'r> {
-    /// From the beginning, or from behind a place of an earlier walk for the same key.
+    /// Begins a walk, or goes on after a position of an earlier walk for the same key.
     pub fn open(
         collection: &Arc<Collection>,
         kind: &'r dyn Kind,
         key: RawValue<'_>,
         snapshot: &Snapshot,
-        behind: Option<Place>,
+        behind: Option<WalkPosition>,
     ) -> HolderWalk<'r> {
         let indexed = |id| collection.indexes.iter().find(|index| index.id == id).cloned();
-        // A place in an index that is gone is of no use: everything is looked at again.
-        let behind = behind.filter(|place| match place {
-            Place::Entry(id, _) => indexed(*id).is_some(),
-            Place::Record(_) => true,
+        // If the index of the position was dropped, the walk begins anew.
+        let behind = behind.filter(|position| match position {
+            WalkPosition::Entry(id, _) => indexed(*id).is_some(),
+            WalkPosition::Record(_) => true,
         });
         let index = match &behind {
-            Some(Place::Entry(id, _)) => indexed(*id),
-            Some(Place::Record(_)) => None,
+            Some(WalkPosition::Entry(id, _)) => indexed(*id),
+            Some(WalkPosition::Record(_)) => None,
             None => index_for(collection, kind, key, snapshot),
         };
         let way = match index {
@@ -59,7 +60,7 @@ impl<'r> HolderWalk<'r> {
                 let mut upper = first.clone();
                 upper.push(BEHIND);
                 let lower = match &behind {
-                    Some(Place::Entry(_, bytes)) => Bound::Excluded(&bytes[..]),
+                    Some(WalkPosition::Entry(_, bytes)) => Bound::Excluded(&bytes[..]),
                     _ => Bound::Included(&first[..]),
                 };
                 let upper = Bound::Excluded(&upper[..]);
@@ -68,14 +69,14 @@ impl<'r> HolderWalk<'r> {
             }
             None => {
                 let lower = match &behind {
-                    Some(Place::Record(record)) => Bound::Excluded(*record),
+                    Some(WalkPosition::Record(record)) => Bound::Excluded(*record),
                     _ => Bound::Unbounded,
                 };
                 let records = Records::new(collection.home(), snapshot);
                 Way::All(records.scan((lower, Bound::Unbounded), Direction::Forward))
             }
         };
-        HolderWalk { kind, key: key.to_value(), way, place: behind }
+        HolderWalk { kind, key: key.to_value(), way, position: behind }
     }
 
     /// The next record that may refer to the key.
@@ -83,14 +84,14 @@ impl<'r> HolderWalk<'r> {
         match &mut self.way {
             Way::Index(index, entries) => {
                 let Some((key, value)) = entries.next().transpose()? else { return Ok(None) };
-                self.place = Some(Place::Entry(index.id, key.to_vec()));
+                self.position = Some(WalkPosition::Entry(index.id, key.to_vec()));
                 let holds_record = if index.spec.unique { &value[..8] } else { &key[..] };
                 Ok(Some(layout::record_id_of(holds_record)))
             }
             Way::All(rows) => {
                 for row in rows.by_ref() {
                     let (id, image) = row?;
-                    self.place = Some(Place::Record(id.record));
+                    self.position = Some(WalkPosition::Record(id.record));
                     if self.kind.refers(image.document(), self.key.as_raw()) {
                         return Ok(Some(id.record));
                     }
@@ -100,18 +101,18 @@ impl<'r> HolderWalk<'r> {
         }
     }
 
-    /// Where it stands, to be taken up from there.
-    pub fn place(&self) -> Option<Place> {
-        self.place.clone()
+    /// The position from which a later walk can go on.
+    pub fn position(&self) -> Option<WalkPosition> {
+        self.position.clone()
     }
 }
 
-/// Where a walk was left.
+/// Where a walk stopped.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) enum WalkPosition {
     /// Behind this entry of an index.
     Entry(IndexId, Vec<u8>),
-    /// Behind this record, where all are looked at.
+    /// Behind this record, in a walk over all records.
     Record(RecordId),
 }
 
@@ -129,7 +130,7 @@ fn index_for(
             && index.spec.has_plain_keys()
             && index.ready_since <= snapshot.commit_time()
     };
-    // A key as long as that is not stored whole.
+    // An index stores longer keys shortened, so it cannot tell them apart.
     let mut bytes = Vec::new();
     encode_value(&mut bytes, key, false);
     if bytes.len() > layout::KEY_BYTES_MAX {

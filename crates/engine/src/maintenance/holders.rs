@@ -1,4 +1,4 @@
-//! Those who hold copies: found and written when a source changes.
+//! Holders: the documents that refer to a source. They are found and written when the source changes.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use kilim_error::{Error, Result};
 use kilim_patterns::{Due, Sight, Title, key_bytes};
 use kilim_storage::Space;
 
-use super::carry::{Store, Work};
+use super::evaluation::{Evaluation, Store};
 use super::holder_walk::HolderWalk;
 use super::pending::Room;
 use super::pending::is_async;
@@ -15,6 +15,7 @@ use super::pending::is_read_by_others;
 use super::pending::room;
 use super::pending::wait_for_room;
 use super::sources::hold_unique;
+use super::trees;
 use crate::catalog::{Collection, RecordId};
 use crate::layout;
 use crate::limits;
@@ -23,31 +24,32 @@ use crate::patterns::{Pattern, Pending, about};
 use crate::unit::pending::wait_for_key;
 use crate::unit::{Unit, pending};
 
-/// Brings what is due to those who refer to a key: now, or by a job.
+/// Gives the holders of a key what is due to them: now, or later by a job.
 pub(crate) fn spread(
     unit: &mut Unit<'_>,
-    work: &mut Work,
+    evaluation: &mut Evaluation,
     pattern: &Arc<Pattern>,
     key: Value,
     due: Due,
     is_new: bool,
 ) -> Result<()> {
-    // Before holders are looked for: one who found no source must not come in between.
+    // A writer that looks for this source shares its key until its commit. The key is held alone before the holders are
+    // searched, so a document that found no source has committed by then, and is among them.
     if is_new
         && let Some((source, field)) = pattern.sources_found_by()
         && let Some(collection) = unit.join(source)?
     {
         hold_unique(unit, &collection, field, key.as_raw())?;
     }
-    if unit.engine.lag.is_open(pattern.id) {
+    if unit.engine.pending.has(pattern.id) {
         let key_bytes = key_bytes(key.as_raw());
         unit.hold_alone(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
         match pending::newest(unit, pattern.id, &key_bytes)? {
-            // Those who are to go must not come back with a new source.
+            // The holders of the deleted source are still being deleted. With the new source they would stay.
             Some(Pending { due: Due::Remove, .. }) if !matches!(due, Due::Remove) => {
                 return Err(wait_for_key(unit, pattern, key_bytes));
             }
-            Some(_) => return work.leaving.leave(unit, pattern, key.as_raw(), due, 0),
+            Some(_) => return evaluation.new_pending.add(unit, pattern, key.as_raw(), due, 0),
             None => {}
         }
     }
@@ -57,25 +59,25 @@ pub(crate) fn spread(
         true => 0,
         false => options.max_sync as usize,
     };
-    let may_leave = !is_read_by_others(work.patterns(), pattern);
+    let may_be_pending = !is_read_by_others(evaluation.patterns(), pattern);
     let operation = unit.operation.clone();
-    // The source is held, so nobody new begins to refer to it.
+    // The source is held, so no other writer makes a new holder meanwhile.
     let snapshot = unit.newest_snapshot()?;
     let mut walk = HolderWalk::open(&collection, pattern.kind(), key.as_raw(), &snapshot, None);
     let mut holders = Vec::new();
     while let Some(record) = walk.next()? {
         operation.check()?;
         holders.push(record);
-        if holders.len() > most && may_leave {
-            match room(unit, pattern, &work.leaving)? {
+        if holders.len() > most && may_be_pending {
+            match room(unit, pattern, &evaluation.new_pending, 1)? {
                 Room::Free => {
                     let documents = holders.len() as u64 + count_on(&mut walk, &operation)?;
-                    return work.leaving.leave(unit, pattern, key.as_raw(), due, documents);
+                    return evaluation.new_pending.add(unit, pattern, key.as_raw(), due, documents);
                 }
-                Room::Later => return Err(wait_for_room(unit, pattern, &work.leaving)),
+                Room::Later => return Err(wait_for_room(unit, pattern, &evaluation.new_pending, 1)),
                 Room::Never => {}
             }
-            // All of them, then.
+            // Nothing can be pending now, so all holders are written with the change.
             while let Some(record) = walk.next()? {
                 operation.check()?;
                 holders.push(record);
@@ -86,12 +88,12 @@ pub(crate) fn spread(
     holders.dedup();
     for record in holders {
         operation.check()?;
-        apply(unit, work, pattern, &collection, record, key.as_raw(), &due)?;
+        apply(unit, evaluation, pattern, &collection, record, key.as_raw(), &due)?;
     }
     Ok(())
 }
 
-/// About how many more there are.
+/// About how many more holders there are; the count stops at a bound.
 fn count_on(walk: &mut HolderWalk<'_>, operation: &Operation) -> Result<u64> {
     let mut count = 0;
     while count < limits::PENDING_DOCUMENTS_COUNTED && walk.next()?.is_some() {
@@ -101,32 +103,32 @@ fn count_on(walk: &mut HolderWalk<'_>, operation: &Operation) -> Result<u64> {
     Ok(count)
 }
 
-/// Makes one holder what a change of its source means for it; whether it was another.
+/// Applies what is due to one holder. True if that changed it.
 fn apply(
     unit: &mut Unit<'_>,
-    work: &mut Work,
+    evaluation: &mut Evaluation,
     pattern: &Arc<Pattern>,
     collection: &Arc<Collection>,
     record: RecordId,
     key: RawValue<'_>,
     due: &Due,
 ) -> Result<bool> {
-    let Some(at) = work.touch(unit, pattern, collection, record)? else { return Ok(false) };
-    let Some(holder) = &work.touched[at].after else { return Ok(false) };
+    let Some(at) = evaluation.touch(unit, pattern, collection, record)? else { return Ok(false) };
+    let Some(holder) = &evaluation.touched[at].after else { return Ok(false) };
     match pattern.kind().becomes(holder.as_raw(), key, due)? {
         Sight::AsStored => Ok(false),
         Sight::Gone => {
-            work.touched[at].after = None;
+            evaluation.touched[at].after = None;
             Ok(true)
         }
         Sight::Other(made) => {
-            work.touched[at].after = Some(made);
+            evaluation.touched[at].after = Some(made);
             Ok(true)
         }
     }
 }
 
-/// Writes one holder for a job, by what is pending as of the newest commit.
+/// Writes one holder, for a job, with what is pending as of the newest commit.
 pub(crate) fn catch_up_holder(
     unit: &mut Unit<'_>,
     pattern: &Arc<Pattern>,
@@ -135,22 +137,25 @@ pub(crate) fn catch_up_holder(
     pending: &Pending,
     store: Store<'_>,
 ) -> Result<()> {
+    if pattern.kind().tree().is_some() {
+        return trees::catch_up_node(unit, pattern, collection, record, pending, store);
+    }
     let key_bytes = pending.key_bytes();
     unit.hold_shared(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;
     let Some(newest) = pending::newest(unit, pattern.id, &key_bytes)? else { return Ok(()) };
     let patterns = unit.engine.patterns().of(&pattern.target.database).to_vec().into();
-    let mut work = Work::new(patterns);
+    let mut evaluation = Evaluation::new(patterns);
     let key = pending.key.as_raw();
-    if apply(unit, &mut work, pattern, collection, record, key, &newest.due)? {
-        work.finish(unit, store)?;
+    if apply(unit, &mut evaluation, pattern, collection, record, key, &newest.due)? {
+        evaluation.finish(unit, store)?;
     }
     Ok(())
 }
 
-/// Refuses that a source goes while somebody refers to it.
+/// Refuses to delete a source that has holders.
 pub(crate) fn refuse_if_held(
     unit: &mut Unit<'_>,
-    work: &mut Work,
+    evaluation: &mut Evaluation,
     pattern: &Arc<Pattern>,
     key: &Value,
 ) -> Result<()> {
@@ -160,8 +165,8 @@ pub(crate) fn refuse_if_held(
     let mut walk = HolderWalk::open(&collection, pattern.kind(), key.as_raw(), &snapshot, None);
     while let Some(record) = walk.next()? {
         operation.check()?;
-        let Some(at) = work.touch(unit, pattern, &collection, record)? else { continue };
-        let Some(holder) = &work.touched[at].after else { continue };
+        let Some(at) = evaluation.touch(unit, pattern, &collection, record)? else { continue };
+        let Some(holder) = &evaluation.touched[at].after else { continue };
         if pattern.kind().refers(holder.as_raw(), key.as_raw()) {
             return Err(restricted(pattern, holder.as_raw(), key.as_raw()));
         }
@@ -169,7 +174,7 @@ pub(crate) fn refuse_if_held(
     Ok(())
 }
 
-/// The refusal of a source's deletion because of a document that refers to it.
+/// The error for the deletion of a source that has this holder.
 pub(crate) fn restricted(pattern: &Pattern, holder: RawDocument<'_>, key: RawValue<'_>) -> Error {
     let source = pattern.source.as_ref().map_or(String::new(), ToString::to_string);
     let (target, name) = (pattern.target.to_string(), &*pattern.declaration.name);

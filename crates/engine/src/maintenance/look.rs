@@ -1,4 +1,4 @@
-//! Looks into a snapshot that hold nothing: for checks and estimates.
+//! Reads of a snapshot that hold nothing: for checks and estimates.
 
 use kilim_bson::{Document, RawValue, encode_value};
 use kilim_error::Result;
@@ -9,7 +9,7 @@ use crate::catalog::Collection;
 use crate::layout;
 use crate::records::Records;
 
-/// The document with this key.
+/// The document whose unique field has this key.
 pub(crate) fn find_by_unique(
     snapshot: &Snapshot,
     collection: &Collection,

@@ -1,8 +1,7 @@
-//! What a change on its way leaves for a job, and whether there is room for it.
+//! What an evaluation makes pending, and whether there is room for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use kilim_bson::RawValue;
 use kilim_error::{Error, Result};
@@ -17,34 +16,34 @@ use crate::patterns::{Pattern, Pending, count_of};
 use crate::unit::pending::newest;
 use crate::unit::{Contended, Unit};
 
-/// What a change on its way leaves, written with everything else.
+/// The records of what one evaluation makes pending, with the jobs that will write it. They are stored with its documents.
 #[derive(Default)]
-pub(crate) struct Leaving {
+pub(crate) struct NewPending {
     records: BTreeMap<(PatternId, Vec<u8>), (Pending, u64)>,
 }
 
-impl Leaving {
-    /// Writes the records; the unit's reply tells of them.
+impl NewPending {
+    /// Stores the records, and notes them for the command's reply.
     pub fn write(&self, unit: &mut Unit<'_>) {
         for ((pattern, key), (pending, job)) in &self.records {
             let place = layout::pending_key(*pattern, key);
             unit.transaction().put(Space::Meta, place, pending.encode().into_bytes());
-            unit.caused.leave(*job, pending.documents);
+            unit.caused.add_pending(*job, pending.documents);
         }
     }
 
-    /// Whether it leaves something for this key.
+    /// Whether something becomes pending for this key.
     pub fn has(&self, pattern: PatternId, key: &[u8]) -> bool {
         self.records.contains_key(&(pattern, key.to_vec()))
     }
 
-    /// How much it leaves of one pattern.
+    /// How many sources of one pattern become pending.
     fn of(&self, pattern: PatternId) -> usize {
         self.records.keys().filter(|(own, _)| *own == pattern).count()
     }
 
-    /// Leaves something pending. The record that was there is renewed.
-    pub fn leave(
+    /// Makes what is due to a key pending. A record that is there already is replaced.
+    pub fn add(
         &mut self,
         unit: &mut Unit<'_>,
         pattern: &Arc<Pattern>,
@@ -53,15 +52,17 @@ impl Leaving {
         documents: u64,
     ) -> Result<()> {
         let bytes = key_bytes(key);
-        // Readers are warned first, and stay warned until nobody is between here and his commit.
+        // The pattern is entered among those with something pending before the record can be committed, so that no reader
+        // misses it. It is taken off only by a job that holds this key alone, that is, when no unit is between here and its
+        // commit.
         unit.share_in_line(Space::Meta, &layout::pending_key(pattern.id, &[]))?;
         let job = unit.engine.note_pending(pattern);
         unit.hold_alone(Space::Meta, &layout::pending_key(pattern.id, &bytes))?;
         let known = newest(unit, pattern.id, &bytes)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = unit.engine.environment().since_epoch();
         let pending = Pending {
             key: key.to_value(),
-            // Never one that a job knows from before.
+            // Larger than any version that a job has read.
             version: known.as_ref().map_or(0, |known| known.version + 1).max(now.as_micros() as i64),
             due,
             documents: documents.max(known.as_ref().map_or(0, |known| known.documents)),
@@ -72,40 +73,50 @@ impl Leaving {
     }
 }
 
-/// Whether a pattern can have one more source pending.
+/// Whether one more source of a pattern can be pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
     Free,
-    /// Not before others are through.
+    /// Not now: the pattern's job makes room.
     Later,
-    /// Nobody will make room, or there can be no waiting for it: the targets are written with the change.
+    /// No job makes room, or the unit cannot wait for it. The targets are written with the change.
     Never,
 }
 
-/// `leaving` is what the same change leaves already.
-pub(crate) fn room(unit: &mut Unit<'_>, pattern: &Pattern, leaving: &Leaving) -> Result<Room> {
-    if !unit.engine.lag.is_open(pattern.id) {
+/// Whether there is room for `more` pending sources beside `new_pending`, what the same change makes pending.
+pub(crate) fn room(
+    unit: &mut Unit<'_>,
+    pattern: &Pattern,
+    new_pending: &NewPending,
+    more: usize,
+) -> Result<Room> {
+    if !unit.engine.pending.has(pattern.id) {
         return Ok(Room::Free);
     }
     let snapshot = unit.transaction().newest_snapshot();
-    if count_of(&snapshot, pattern.id)? + leaving.of(pattern.id) < limits::PENDING_SOURCES_MAX {
+    if count_of(&snapshot, pattern.id)? + new_pending.of(pattern.id) + more <= limits::PENDING_SOURCES_MAX {
         return Ok(Room::Free);
     }
-    let nobody = unit.has_lent() || !unit.engine.lag.is_worked_on(pattern.id);
+    let nobody = unit.keeps_jobs_out() || !unit.engine.pending.is_worked_on(pattern.id);
     Ok(match unit.is_transaction() || nobody {
         true => Room::Never,
         false => Room::Later,
     })
 }
 
-/// Ends the attempt; the next begins once there is room for another source.
-pub(crate) fn wait_for_room(unit: &mut Unit<'_>, pattern: &Pattern, leaving: &Leaving) -> Error {
-    unit.contended = Some(Contended::Room(pattern.id, leaving.of(pattern.id)));
+/// Ends the attempt. The next one begins when there is room for `more` pending sources.
+pub(crate) fn wait_for_room(
+    unit: &mut Unit<'_>,
+    pattern: &Pattern,
+    new_pending: &NewPending,
+    more: usize,
+) -> Error {
+    unit.contended = Some(Contended::Room(pattern.id, new_pending.of(pattern.id) + more - 1));
     Error::Conflict("a pattern has as many sources pending as it may have")
 }
 
-/// Whether what others read depends on what this pattern does to its documents: then it is never behind, for they
-/// would be too.
+/// Whether other patterns read what this pattern writes. Then nothing of it is ever pending, because what those patterns
+/// compute would be missing too.
 pub(crate) fn is_read_by_others(patterns: &[Arc<Pattern>], pattern: &Pattern) -> bool {
     reader_of(patterns, pattern).is_some()
 }
@@ -123,7 +134,7 @@ pub(crate) fn is_same(one: &Pattern, other: &Pattern) -> bool {
     one.target == other.target && one.declaration.name == other.declaration.name
 }
 
-/// Whether a pattern leaves everything to its job.
+/// Whether all targets of a pattern are written by its job (`mode: "async"`).
 pub(crate) fn is_async(pattern: &Pattern) -> bool {
     pattern.declaration.options.mode == Mode::Async
 }

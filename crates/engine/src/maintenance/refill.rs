@@ -1,4 +1,4 @@
-//! Refilling a group from its supporting index: the first few children in an accumulator's order, instead of all.
+//! Refilling a group's state from its supporting index: only the first few children in an accumulator's order are read.
 
 use std::ops::Bound;
 
@@ -7,8 +7,8 @@ use kilim_error::Result;
 use kilim_patterns::{GroupState, Walk};
 use kilim_storage::{Direction, Snapshot, Space};
 
-use super::carry::Side;
-use super::carry::Work;
+use super::evaluation::Evaluation;
+use super::evaluation::Side;
 use super::group::Group;
 use crate::catalog::Collection;
 use crate::index::{Index, KeyPart};
@@ -20,12 +20,12 @@ use crate::unit::Unit;
 const BEHIND: u8 = 0xFF;
 
 impl Group<'_> {
-    /// Makes the shares of some accumulators again, of its children on one side of the change; false where an index
-    /// for one of them is missing. It is held.
+    /// Computes the parts of the state that belong to some accumulators again, from the children before or after the change.
+    /// False if an index for one of them is missing. The group is held.
     pub fn refill(
         &self,
         unit: &mut Unit<'_>,
-        work: &Work,
+        evaluation: &Evaluation,
         state: &mut GroupState,
         parts: &[usize],
         side: Side,
@@ -34,7 +34,7 @@ impl Group<'_> {
             return Ok(false);
         };
         let Some(collection) = unit.join(source)? else { return Ok(false) };
-        // What is queued is published first: this group's children are, since the group is held.
+        // All changes of this group's children are queued, because the group is held. So they are in this snapshot.
         let snapshot = unit.newest_snapshot()?;
         for part in parts {
             let (Some(walk), Some(mut refill)) =
@@ -54,7 +54,7 @@ impl Group<'_> {
                         true => layout::record_id_of(&value[..8]),
                         false => layout::record_id_of(&entry),
                     };
-                    if work.place_of(&collection, record).is_some() {
+                    if evaluation.place_of(&collection, record).is_some() {
                         continue;
                     }
                     let Some(child) = records.get(record.into())? else { continue };
@@ -66,8 +66,8 @@ impl Group<'_> {
                     }
                 }
             }
-            for at in work.places(source) {
-                let touched = &work.touched[at];
+            for at in evaluation.places(source) {
+                let touched = &evaluation.touched[at];
                 let came = touched.record.map_or(u64::MAX, |record| record.0);
                 for row in self.rollup.rows_of(touched.on(side)) {
                     if row.key_bytes == self.key_bytes {
@@ -81,7 +81,7 @@ impl Group<'_> {
     }
 }
 
-/// An index whose entries are in the order of the walk. One that met an array is not: there a child has several entries.
+/// An index whose entries are in the order of the walk. A multikey index does not serve: a child has several entries there.
 fn index_for<'c>(
     collection: &'c Collection,
     field: &str,
@@ -107,7 +107,7 @@ fn index_for<'c>(
     collection.indexes.iter().map(|index| &**index).find(serves)
 }
 
-/// Where the entries of a group lie, without those that are passed over.
+/// The ranges of the index in which the group's entries lie, without those for null if the accumulator ignores null.
 fn ranges(index: &Index, walk: &Walk, key: RawValue<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut first = layout::index_prefix(index.id).to_vec();
     encode_value(&mut first, key, index.spec.key[0].descending);
@@ -121,7 +121,7 @@ fn ranges(index: &Index, walk: &Walk, key: RawValue<'_>) -> Vec<(Vec<u8>, Vec<u8
     };
     let (begin, end) = (with(None, &[]), with(None, &[BEHIND]));
     match walk.order.first() {
-        // Null and nothing lie together, near the low end.
+        // Entries for null and for a missing field lie together, near the low end.
         Some((_, false)) if walk.passes_null => {
             vec![(begin, with(Some(RawValue::Undefined), &[])), (with(Some(RawValue::Null), &[BEHIND]), end)]
         }

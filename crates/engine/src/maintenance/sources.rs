@@ -12,12 +12,12 @@ use crate::namespace::Namespace;
 use crate::unit::Unit;
 use crate::{layout, records};
 
-/// How a document that was found may be used.
+/// What a document that was found is used for, which decides how it is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It must not change before the commit.
+    /// It is copied from: shared, so that it does not change before the commit.
     Copy,
-    /// It will be written.
+    /// It will be written: held alone.
     Write,
 }
 
@@ -40,16 +40,37 @@ pub(crate) fn unique_index<'c>(collection: &'c Collection, field: &str) -> Optio
     })
 }
 
-/// Holds a key that a document is about to have: whoever looked for it and found nothing has committed by then, and
-/// whoever looks later waits.
+/// Holds a key that a document is about to get. A writer that looked for the key and found nothing has committed by then.
+/// A writer that looks for it later waits. The same goes for a writer that did not find the collection.
 pub(crate) fn hold_unique(
     unit: &mut Unit<'_>,
     collection: &Collection,
     field: &str,
     key: RawValue<'_>,
 ) -> Result<()> {
+    unit.hold_alone(Space::Meta, &absent_lock(&collection.namespace, key))?;
     let Some(index) = unique_index(collection, field) else { return Ok(()) };
     unit.hold_alone(Space::Index, &entry_of(index, key))
+}
+
+/// The collection in which a key is looked for. Without one there is no index entry to share. Another writer could make the
+/// collection and insert the key before this unit commits, so the unit shares the key under the collection's name.
+fn join_for(
+    unit: &mut Unit<'_>,
+    namespace: &Namespace,
+    key: RawValue<'_>,
+) -> Result<Option<Arc<Collection>>> {
+    if let Some(collection) = unit.join(namespace)? {
+        return Ok(Some(collection));
+    }
+    unit.hold_shared(Space::Meta, &absent_lock(namespace, key))?;
+    unit.join(namespace)
+}
+
+fn absent_lock(namespace: &Namespace, key: RawValue<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_value(&mut bytes, key, false);
+    layout::absent_lock(namespace, &bytes)
 }
 
 /// A key's entry in a unique index.
@@ -59,7 +80,7 @@ fn entry_of(index: &Index, key: RawValue<'_>) -> Vec<u8> {
     layout::unique_entry(index.id, &bytes)
 }
 
-/// The document with this key, or none; nobody makes or removes one before the commit.
+/// The document with this key, or none. The key is shared, so no document gets or loses it before the commit.
 pub(crate) fn find_unique(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
@@ -67,7 +88,7 @@ pub(crate) fn find_unique(
     key: RawValue<'_>,
     usage: Use,
 ) -> Result<Option<Newest>> {
-    let Some(collection) = unit.join(namespace)? else { return Ok(None) };
+    let Some(collection) = join_for(unit, namespace, key)? else { return Ok(None) };
     let index = unique_index(&collection, field).ok_or_else(|| {
         Error::user(
             ErrorCode::PatternNotReady,
@@ -82,7 +103,7 @@ pub(crate) fn find_unique(
     Ok(found.map(|document| Newest { collection, record, document }))
 }
 
-/// A record as of the newest commit.
+/// Holds a record and reads it as of the newest commit.
 pub(crate) fn read_newest(
     unit: &mut Unit<'_>,
     collection: &Collection,
@@ -90,11 +111,11 @@ pub(crate) fn read_newest(
     usage: Use,
 ) -> Result<Option<Document>> {
     let (home, row) = (collection.home(), record.into());
-    let (space, key) = records::lock_key(home, row);
+    let (space, key) = records::lock_key(&home, row);
     match usage {
         Use::Copy => unit.hold_shared(space, &key)?,
         Use::Write => unit.hold_alone(space, &key)?,
     }
-    let newest = records::newest(unit.transaction(), home, row)?;
+    let newest = records::newest(unit.transaction(), &home, row)?;
     Ok(newest.map(|image| image.document().to_document()))
 }

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::namespace::Namespace;
 use crate::patterns::Pattern;
 
-/// Refuses a path that a user names and a pattern maintains.
+/// Refuses an update that names a path which a pattern maintains.
 pub(crate) fn check_user_paths(engine: &Engine, namespace: &Namespace, paths: &[Path]) -> Result<()> {
     let Some(patterns) = engine.patterns().concerned(namespace) else { return Ok(()) };
     for pattern in patterns.iter().filter(|pattern| pattern.is_maintained() && pattern.target == *namespace) {
@@ -29,9 +29,10 @@ pub(crate) fn read_only(pattern: &Pattern, path: &str) -> Error {
         },
         None => String::new(),
     };
-    let way_out = match &pattern.source {
-        Some(_) => "Change the source, or dropPattern",
-        None => "Change what it is computed from, or dropPattern",
+    let way_out = match (pattern.kind().way_out(path), &pattern.source) {
+        (Some(way_out), _) => way_out,
+        (None, Some(_)) => "Change the source, or dropPattern".to_owned(),
+        (None, None) => "Change what it is computed from, or dropPattern".to_owned(),
     };
     pattern.refusal(
         ErrorCode::PatternFieldReadOnly,

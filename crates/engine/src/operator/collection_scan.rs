@@ -7,7 +7,7 @@ use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Scan, Space};
 
-use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use super::{ExecContext, ReadContext, Row, RowData, Stats, Worked};
 use crate::ids::RecordId;
 use crate::index::Index;
 use crate::layout;
@@ -32,7 +32,7 @@ impl CollectionScan {
         filter: Option<Arc<Filter>>,
         backward: bool,
         order: Option<&Index>,
-        source: &Source,
+        source: &ReadContext,
     ) -> CollectionScan {
         let direction = if backward { Direction::Backward } else { Direction::Forward };
         let nothing = matches!(filter.as_deref(), Some(Filter::False));
@@ -49,22 +49,22 @@ impl CollectionScan {
         CollectionScan { walk, filter, begun: false }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
         context.tick()?;
         if !self.begun {
             // mongod opens its cursor in a unit of work of its own, and counts are compared with it.
             self.begun = true;
-            return Ok(Work::NeedTime);
+            return Ok(Worked::NeedTime);
         }
         let Some(look) = self.walk.next(self.filter.as_deref())? else {
             self.walk = Walk::Ended;
-            return Ok(Work::Eof);
+            return Ok(Worked::Eof);
         };
         stats.docs_examined += 1;
         context.figures.docs_examined += 1;
         Ok(match look {
-            Look::Row(id, image) => Work::Row(Row::new(id, RowData::Record(image))),
-            Look::Passed => Work::NeedTime,
+            Look::Row(id, image) => Worked::Row(Row::new(id, RowData::Record(image))),
+            Look::Passed => Worked::NeedTime,
         })
     }
 }

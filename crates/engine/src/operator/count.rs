@@ -2,7 +2,7 @@
 
 use kilim_error::Result;
 
-use super::{ExecContext, Operator, Source, Stats, Work};
+use super::{ExecContext, Operator, ReadContext, Stats, Worked};
 use crate::records::Records;
 
 pub(super) struct Count {
@@ -16,17 +16,17 @@ impl Count {
         Count { input, skip, limit }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
         if self.limit.is_some_and(|limit| stats.counted >= limit) || self.input.is_finished() {
-            return Ok(Work::Eof);
+            return Ok(Worked::Eof);
         }
         match self.input.work(context)? {
-            Work::Row(_) if stats.skipped < self.skip => stats.skipped += 1,
-            Work::Row(_) => stats.counted += 1,
-            Work::NeedTime => {}
-            Work::Eof => return Ok(Work::Eof),
+            Worked::Row(_) if stats.skipped < self.skip => stats.skipped += 1,
+            Worked::Row(_) => stats.counted += 1,
+            Worked::NeedTime => {}
+            Worked::Eof => return Ok(Worked::Eof),
         }
-        Ok(Work::NeedTime)
+        Ok(Worked::NeedTime)
     }
 }
 
@@ -38,15 +38,15 @@ pub(super) struct RecordCount {
 }
 
 impl RecordCount {
-    pub(super) fn new(skip: u64, limit: Option<u64>, source: &Source) -> RecordCount {
+    pub(super) fn new(skip: u64, limit: Option<u64>, source: &ReadContext) -> RecordCount {
         RecordCount { records: source.records.clone(), skip, limit }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats) -> Result<Worked> {
         let counter = self.records.home().counts(self.records.snapshot())?;
         let records = u64::try_from(counter.count).unwrap_or(0);
         stats.skipped = records.min(self.skip);
         stats.counted = (records - stats.skipped).min(self.limit.unwrap_or(u64::MAX));
-        Ok(Work::Eof)
+        Ok(Worked::Eof)
     }
 }

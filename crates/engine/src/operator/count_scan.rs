@@ -9,7 +9,7 @@ use kilim_storage::{Scan, Space};
 
 use super::index_scan::{Entry, direction};
 use super::key_ranges::KeyRanges;
-use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use super::{ExecContext, ReadContext, Row, RowData, Stats, Worked};
 use crate::plan::IndexScan;
 use crate::records::{Records, RowId};
 
@@ -21,7 +21,7 @@ pub(super) struct CountScan {
 }
 
 impl CountScan {
-    pub(super) fn new(plan: Arc<IndexScan>, source: &Source) -> CountScan {
+    pub(super) fn new(plan: Arc<IndexScan>, source: &ReadContext) -> CountScan {
         let scan = match KeyRanges::new(&plan.index, &plan.bounds, true) {
             KeyRanges::One(range) => Some(source.records.snapshot().scan(
                 Space::Index,
@@ -39,21 +39,21 @@ impl CountScan {
         }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
         context.tick()?;
         // mongod also counts the key behind the last one, and counts are compared with it.
         stats.keys_examined += 1;
         context.figures.keys_examined += 1;
         let Some((entry, value)) = self.scan.as_mut().and_then(Iterator::next).transpose()? else {
             self.scan = None;
-            return Ok(Work::Eof);
+            return Ok(Worked::Eof);
         };
         let parts = Entry::split(&self.plan.index, &entry, &value)?;
         let row = parts.row;
         if let Some(seen) = &mut self.seen
             && !seen.insert(row)
         {
-            return Ok(Work::NeedTime);
+            return Ok(Worked::NeedTime);
         }
         if parts.is_long {
             stats.docs_examined += 1;
@@ -66,9 +66,9 @@ impl CountScan {
                 if let Some(seen) = &mut self.seen {
                     seen.remove(&row);
                 }
-                return Ok(Work::NeedTime);
+                return Ok(Worked::NeedTime);
             }
         }
-        Ok(Work::Row(Row::new(row, RowData::Key { entry, value })))
+        Ok(Worked::Row(Row::new(row, RowData::Key { entry, value })))
     }
 }

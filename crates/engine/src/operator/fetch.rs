@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 
-use super::{ExecContext, Operator, Row, RowData, Source, Stats, Work};
+use super::{ExecContext, Operator, ReadContext, Row, RowData, Stats, Worked};
 use crate::records::Records;
 
 pub(super) struct Fetch {
@@ -15,19 +15,19 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(filter: Option<Arc<Filter>>, input: Box<Operator>, source: &Source) -> Fetch {
+    pub(super) fn new(filter: Option<Arc<Filter>>, input: Box<Operator>, source: &ReadContext) -> Fetch {
         Fetch { input, records: source.records.clone(), filter }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
         if self.input.is_finished() {
-            return Ok(Work::Eof);
+            return Ok(Worked::Eof);
         }
         let row = match self.input.work(context)? {
-            Work::Row(row) => row,
+            Worked::Row(row) => row,
             other => return Ok(other),
         };
-        let Row { id, data, key } = row;
+        let Row { id, data, key, score, near } = row;
         let image = match data {
             RowData::Record(image) => {
                 stats.already_had_document += 1;
@@ -38,15 +38,15 @@ impl Fetch {
                 context.figures.docs_examined += 1;
                 match self.records.fetch(id)? {
                     Some(image) => image,
-                    None => return Ok(Work::NeedTime),
+                    None => return Ok(Worked::NeedTime),
                 }
             }
         };
         if let Some(filter) = &self.filter
             && !filter.matches(image.document())?
         {
-            return Ok(Work::NeedTime);
+            return Ok(Worked::NeedTime);
         }
-        Ok(Work::Row(Row { id, data: RowData::Record(image), key }))
+        Ok(Worked::Row(Row { id, data: RowData::Record(image), key, score, near }))
     }
 }

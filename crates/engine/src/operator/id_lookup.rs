@@ -7,7 +7,7 @@ use kilim_bson::{Value, compare_with, encode_value_with};
 use kilim_error::Result;
 use kilim_storage::Space;
 
-use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use super::{ExecContext, ReadContext, Row, RowData, Stats, Worked};
 use crate::ids::RecordId;
 use crate::index::Index;
 use crate::layout;
@@ -22,7 +22,7 @@ pub(super) struct IdLookup {
 }
 
 impl IdLookup {
-    pub(super) fn new(index: &Arc<Index>, id: &Value, source: &Source) -> IdLookup {
+    pub(super) fn new(index: &Arc<Index>, id: &Value, source: &ReadContext) -> IdLookup {
         let mut entry = Vec::with_capacity(32);
         entry.extend_from_slice(&layout::index_prefix(index.id));
         let key_at = entry.len();
@@ -39,13 +39,13 @@ impl IdLookup {
         }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
         if self.done {
-            return Ok(Work::Eof);
+            return Ok(Worked::Eof);
         }
         self.done = true;
         let Some(found) = self.records.snapshot().get(Space::Index, &self.entry)? else {
-            return Ok(Work::Eof);
+            return Ok(Worked::Eof);
         };
         stats.keys_examined += 1;
         context.figures.keys_examined += 1;
@@ -55,14 +55,14 @@ impl IdLookup {
             found[..8].try_into().expect("a unique entry begins with its record's id"),
         ));
         let row = record.into();
-        let Some(image) = self.records.fetch(row)? else { return Ok(Work::Eof) };
+        let Some(image) = self.records.fetch(row)? else { return Ok(Worked::Eof) };
         if let Some((id, index)) = &self.recheck {
             let own = image.document().get("_id");
             if own.is_none_or(|own| compare_with(own, id.as_raw(), index.spec.collator()) != Ordering::Equal)
             {
-                return Ok(Work::Eof);
+                return Ok(Worked::Eof);
             }
         }
-        Ok(Work::Row(Row::new(row, RowData::Record(image))))
+        Ok(Worked::Row(Row::new(row, RowData::Record(image))))
     }
 }

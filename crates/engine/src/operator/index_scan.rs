@@ -9,7 +9,7 @@ use kilim_error::{Error, Result, StorageError};
 use kilim_storage::{Bytes, Direction, Scan, Snapshot, Space};
 
 use super::key_ranges::{BEHIND, Checker, KeyRanges, Verdict, shorten_target};
-use super::{ExecContext, Row, RowData, Source, Stats, Work};
+use super::{ExecContext, ReadContext, Row, RowData, Stats, Worked};
 use crate::ids::RecordId;
 use crate::index::{Index, KeySet, decode_entry_key, keys_of};
 use crate::layout;
@@ -41,7 +41,7 @@ struct Skip {
 pub(crate) const STEPS_PER_SEEK: u32 = 16;
 
 impl IndexScanner {
-    pub(super) fn new(plan: Arc<IndexScan>, source: &Source) -> IndexScanner {
+    pub(super) fn new(plan: Arc<IndexScan>, source: &ReadContext) -> IndexScanner {
         let ranges = match &plan.range {
             Some(range) => KeyRanges::given(&plan.index, range),
             None => KeyRanges::new(&plan.index, &plan.bounds, plan.is_single_range()),
@@ -62,9 +62,9 @@ impl IndexScanner {
         }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
         context.tick()?;
-        let Some((entry, value)) = self.next_entry(stats)? else { return Ok(Work::Eof) };
+        let Some((entry, value)) = self.next_entry(stats)? else { return Ok(Worked::Eof) };
         stats.keys_examined += 1;
         context.figures.keys_examined += 1;
         let parts = Entry::split(&self.plan.index, &entry, &value)?;
@@ -74,19 +74,19 @@ impl IndexScanner {
             if step == Step::Seek {
                 self.seek_behind(stats);
             }
-            return Ok(Work::NeedTime);
+            return Ok(Worked::NeedTime);
         }
         if let KeyRanges::Checked(checker) = &self.ranges {
             match checker.check(parts.visible(), self.plan.backward) {
                 Verdict::Within => {}
                 Verdict::Seek(target) => {
                     self.seek = Some(target);
-                    return Ok(Work::NeedTime);
+                    return Ok(Worked::NeedTime);
                 }
                 Verdict::Done => {
                     self.ranges = KeyRanges::Empty;
                     self.scan = None;
-                    return Ok(Work::Eof);
+                    return Ok(Worked::Eof);
                 }
             }
         }
@@ -94,7 +94,7 @@ impl IndexScanner {
             stats.dups_tested += 1;
             if seen.contains(&parts.row) {
                 stats.dups_dropped += 1;
-                return Ok(Work::NeedTime);
+                return Ok(Worked::NeedTime);
             }
         } else if self.plan.index.multikey.is_multikey() {
             stats.dups_tested += 1;
@@ -110,7 +110,7 @@ impl IndexScanner {
             self.key_matches(&parts)?
         };
         if !matches {
-            return Ok(Work::NeedTime);
+            return Ok(Worked::NeedTime);
         }
         let id = parts.row;
         if let Some(seen) = &mut self.seen {
@@ -123,7 +123,7 @@ impl IndexScanner {
             true => Some(Arc::new(self.told_key(&parts)?)),
             false => None,
         };
-        Ok(Work::Row(Row { id, data: RowData::Key { entry, value }, key }))
+        Ok(Worked::Row(Row { id, data: RowData::Key { entry, value }, key, score: None, near: None }))
     }
 
     /// The key as a document, by the names of the index's parts. Texts of an index that has a collation are the

@@ -10,7 +10,7 @@
 use kilim_error::Result;
 
 use super::index_scan::STEPS_PER_SEEK;
-use super::{ExecContext, Operator, Stats, Work};
+use super::{ExecContext, Operator, Stats, Worked};
 use crate::ids::RecordId;
 
 pub(super) struct Intersection {
@@ -29,9 +29,9 @@ impl Intersection {
         Intersection { inputs, next: 0, wanted: None, stepped: 0 }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
         let row = match self.inputs[self.next].work(context)? {
-            Work::Row(row) => row,
+            Worked::Row(row) => row,
             // Nothing more of one is nothing more of both.
             other => return Ok(other),
         };
@@ -42,13 +42,13 @@ impl Intersection {
                     context.seeks += 1;
                     self.inputs[self.next].seek_record(wanted);
                 }
-                return Ok(Work::NeedTime);
+                return Ok(Worked::NeedTime);
             }
             Some(wanted) if row.id.record == wanted => {
                 self.wanted = None;
                 self.stepped = 0;
                 self.next = 0;
-                return Ok(Work::Row(row));
+                return Ok(Worked::Row(row));
             }
             Some(_) => stats.failed[self.next] += 1,
             None => {}
@@ -56,6 +56,6 @@ impl Intersection {
         self.wanted = Some(row.id.record);
         self.stepped = 0;
         self.next = 1 - self.next;
-        Ok(Work::NeedTime)
+        Ok(Worked::NeedTime)
     }
 }

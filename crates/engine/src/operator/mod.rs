@@ -13,6 +13,7 @@ mod id_lookup;
 mod index_scan;
 mod intersection;
 mod key_ranges;
+mod near;
 mod project;
 mod return_key;
 mod row;
@@ -21,6 +22,7 @@ mod sort_buffer;
 mod sort_merge;
 mod spill;
 mod step;
+mod text;
 mod union;
 mod window;
 
@@ -29,6 +31,7 @@ use kilim_query::interrupt;
 
 pub use executor::Executor;
 pub(crate) use index_scan::STEPS_PER_SEEK;
+pub use near::Measured;
 pub use row::{Row, RowData};
 pub(crate) use sort_buffer::SortBuffer;
 pub use step::Step;
@@ -68,7 +71,7 @@ impl<'a> ExecContext<'a> {
 }
 
 /// The outcome of one unit of work.
-pub(crate) enum Work {
+pub(crate) enum Worked {
     Row(Row),
     /// Nothing to show yet.
     NeedTime,
@@ -87,10 +90,13 @@ enum Kind {
     IdLookup(id_lookup::IdLookup),
     CollectionScan(collection_scan::CollectionScan),
     IndexScan(Box<index_scan::IndexScanner>),
+    Near(Box<near::NearScanner>),
     CountScan(Box<count_scan::CountScan>),
     Fetch(fetch::Fetch),
     Union(union::Union),
     Intersection(Box<intersection::Intersection>),
+    TextOr(Box<text::TextOr>),
+    TextMatch(text::TextMatch),
     SortMerge(sort_merge::SortMerge),
     Sort(Box<sort::Sorter>),
     Skip(window::Skip),
@@ -102,13 +108,13 @@ enum Kind {
 }
 
 /// What operators are made with.
-pub(crate) struct Source {
+pub(crate) struct ReadContext {
     pub records: Records,
     pub allow_disk_use: bool,
 }
 
 impl Operator {
-    pub(crate) fn new(node: &Node, source: &Source) -> Operator {
+    pub(crate) fn new(node: &Node, source: &ReadContext) -> Operator {
         let input = |node: &Node| Box::new(Operator::new(node, source));
         let kind = match node {
             Node::Eof => Kind::Eof,
@@ -129,6 +135,7 @@ impl Operator {
             Node::IndexScan(scan) => {
                 Kind::IndexScan(Box::new(index_scan::IndexScanner::new(scan.clone(), source)))
             }
+            Node::Near(scan) => Kind::Near(Box::new(near::NearScanner::new(scan.clone(), source))),
             Node::CountScan(scan) => {
                 Kind::CountScan(Box::new(count_scan::CountScan::new(scan.clone(), source)))
             }
@@ -141,12 +148,28 @@ impl Operator {
             Node::Intersection { inputs } => Kind::Intersection(Box::new(intersection::Intersection::new(
                 inputs.each_ref().map(|node| Operator::new(node, source)),
             ))),
+            Node::TextOr { search, inputs, fetches, .. } => Kind::TextOr(Box::new(text::TextOr::new(
+                search.clone(),
+                inputs.iter().map(|node| Operator::new(node, source)).collect(),
+                *fetches,
+                source,
+            ))),
+            Node::TextMatch { search, input: below, .. } => {
+                Kind::TextMatch(text::TextMatch::new(search.clone(), input(below)))
+            }
             Node::SortMerge { inputs, sort, apart } => {
                 let running = inputs.iter().map(|node| Operator::new(node, source)).collect();
                 Kind::SortMerge(sort_merge::SortMerge::new(inputs, running, sort.clone(), *apart))
             }
             Node::Sort { sort, limit, input: below } => {
-                Kind::Sort(Box::new(sort::Sorter::new(sort.clone(), *limit, input(below), source)))
+                let reads_records = matches!(**below, Node::TextMatch { fetches: false, .. });
+                Kind::Sort(Box::new(sort::Sorter::new(
+                    sort.clone(),
+                    *limit,
+                    input(below),
+                    reads_records,
+                    source,
+                )))
             }
             Node::Skip { count, input: below } => Kind::Skip(window::Skip::new(*count, input(below))),
             Node::Limit { count, input: below } => Kind::Limit(window::Limit::new(*count, input(below))),
@@ -177,18 +200,21 @@ impl Operator {
     }
 
     /// Does one unit of work.
-    pub(crate) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(crate) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Worked> {
         let stats = &mut self.stats;
         let work = match &mut self.kind {
-            Kind::Eof => Work::Eof,
+            Kind::Eof => Worked::Eof,
             Kind::RecordCount(count) => count.work(stats)?,
             Kind::IdLookup(lookup) => lookup.work(stats, context)?,
             Kind::CollectionScan(scan) => scan.work(stats, context)?,
             Kind::IndexScan(scan) => scan.work(stats, context)?,
+            Kind::Near(scan) => scan.work(stats, context)?,
             Kind::CountScan(scan) => scan.work(stats, context)?,
             Kind::Fetch(fetch) => fetch.work(stats, context)?,
             Kind::Union(union) => union.work(stats, context)?,
             Kind::Intersection(both) => both.work(stats, context)?,
+            Kind::TextOr(terms) => terms.work(stats, context)?,
+            Kind::TextMatch(found) => found.work(stats, context)?,
             Kind::SortMerge(merge) => merge.work(stats, context)?,
             Kind::Sort(sorter) => sorter.work(stats, context)?,
             Kind::Skip(skip) => skip.work(stats, context)?,
@@ -200,9 +226,9 @@ impl Operator {
         };
         stats.works += 1;
         match &work {
-            Work::Row(_) => stats.advanced += 1,
-            Work::NeedTime => stats.need_time += 1,
-            Work::Eof => stats.is_eof = true,
+            Worked::Row(_) => stats.advanced += 1,
+            Worked::NeedTime => stats.need_time += 1,
+            Worked::Eof => stats.is_eof = true,
         }
         Ok(work)
     }
@@ -218,9 +244,9 @@ impl Operator {
     pub(crate) fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         loop {
             match self.work(context)? {
-                Work::Row(row) => return Ok(Some(row)),
-                Work::NeedTime => {}
-                Work::Eof => return Ok(None),
+                Worked::Row(row) => return Ok(Some(row)),
+                Worked::NeedTime => {}
+                Worked::Eof => return Ok(None),
             }
         }
     }
@@ -232,10 +258,13 @@ impl Operator {
             | Kind::IdLookup(_)
             | Kind::CollectionScan(_)
             | Kind::IndexScan(_)
+            | Kind::Near(_)
             | Kind::CountScan(_) => Vec::new(),
             Kind::Fetch(fetch) => vec![fetch.input.stats()],
             Kind::Union(union) => union.inputs.iter().map(Operator::stats).collect(),
             Kind::Intersection(both) => both.inputs.iter().map(Operator::stats).collect(),
+            Kind::TextOr(terms) => terms.inputs.iter().map(Operator::stats).collect(),
+            Kind::TextMatch(found) => vec![found.input.stats()],
             Kind::SortMerge(merge) => merge.inputs.iter().map(Operator::stats).collect(),
             Kind::Sort(sorter) => vec![sorter.input.stats()],
             Kind::Skip(skip) => vec![skip.input.stats()],

@@ -10,7 +10,7 @@ use kilim_query::projection::Projection;
 use kilim_query::stage::check_nesting;
 
 use super::index_scan::{Entry, corrupt};
-use super::{ExecContext, Operator, Row, RowData, Source, Work};
+use super::{ExecContext, Operator, ReadContext, Row, RowData, Worked};
 use crate::index::Index;
 use crate::plan::{IndexScan, Node, Project};
 use crate::records::Records;
@@ -32,7 +32,7 @@ struct Covered {
 }
 
 impl Projector {
-    pub(super) fn new(node: &Project, input: Box<Operator>, source: &Source) -> Projector {
+    pub(super) fn new(node: &Project, input: Box<Operator>, source: &ReadContext) -> Projector {
         let covered = scan_below(&node.input).filter(|_| !node.cover.is_empty()).map(|scan| Covered {
             nulls_apart: scan.skipping.is_some_and(|skipping| skipping.nulls_apart),
             index: scan.index.clone(),
@@ -47,9 +47,9 @@ impl Projector {
         }
     }
 
-    pub(super) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Worked> {
         let row = match self.input.work(context)? {
-            Work::Row(row) => row,
+            Worked::Row(row) => row,
             other => return Ok(other),
         };
         let data = match &row.data {
@@ -70,11 +70,11 @@ impl Projector {
                 return Err(Error::bug("a document was projected twice"));
             }
         };
-        Ok(Work::Row(row.with(data)))
+        Ok(Worked::Row(row.with(data)))
     }
 
     fn apply(&self, row: &Row, document: RawDocument<'_>) -> Result<RowData> {
-        let position = self.projection.position(&self.filter, document);
+        let position = self.projection.position(&self.filter, document)?;
         let mut out = Writer::new();
         let mut env = Env::new(document, Bindings::none());
         row.describe(&mut env);

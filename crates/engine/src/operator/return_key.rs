@@ -6,7 +6,7 @@ use kilim_bson::{RawValue, Writer};
 use kilim_error::Result;
 use kilim_query::sort::Sort;
 
-use super::{ExecContext, Operator, RowData, Source, Work};
+use super::{ExecContext, Operator, ReadContext, RowData, Worked};
 use crate::plan::Node;
 use crate::records::Records;
 
@@ -26,7 +26,7 @@ impl ReturnKey {
         sort: Option<Arc<Sort>>,
         below: &Node,
         input: Box<Operator>,
-        source: &Source,
+        source: &ReadContext,
     ) -> ReturnKey {
         ReturnKey {
             input,
@@ -37,9 +37,9 @@ impl ReturnKey {
         }
     }
 
-    pub(super) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Worked> {
         let row = match self.input.work(context)? {
-            Work::Row(row) => row,
+            Worked::Row(row) => row,
             other => return Ok(other),
         };
         let mut out = Writer::new();
@@ -55,6 +55,6 @@ impl ReturnKey {
             };
             self.sort_keys.iter().for_each(|name| out.append(name, RawValue::Array(values.as_raw())));
         }
-        Ok(Work::Row(row.with(RowData::Document(out.finish()))))
+        Ok(Worked::Row(row.with(RowData::Document(out.finish()))))
     }
 }

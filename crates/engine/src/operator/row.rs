@@ -6,6 +6,7 @@ use kilim_bson::{Document, RawDocument};
 use kilim_query::expression::Env;
 use kilim_storage::Bytes;
 
+use super::Measured;
 use crate::ids::RecordId;
 use crate::records::{Image, RowId};
 
@@ -16,6 +17,10 @@ pub struct Row {
     pub data: RowData,
     /// The key of the index by which it was found, where that is asked for.
     pub key: Option<Arc<Document>>,
+    /// How well it matches a `$text`.
+    pub score: Option<f64>,
+    /// Its distance, where it was found by that.
+    pub near: Option<Arc<Measured>>,
 }
 
 #[derive(Debug, Clone)]
@@ -32,12 +37,12 @@ pub enum RowData {
 
 impl Row {
     pub fn new(id: RowId, data: RowData) -> Row {
-        Row { id, data, key: None }
+        Row { id, data, key: None, score: None, near: None }
     }
 
     /// The same row with more or less of its record.
     pub fn with(&self, data: RowData) -> Row {
-        Row { id: self.id, data, key: self.key.clone() }
+        Row { id: self.id, data, key: self.key.clone(), score: self.score, near: self.near.clone() }
     }
 
     /// A document that is no record, or no longer one.
@@ -73,9 +78,10 @@ impl Row {
         self.describe_key(env);
     }
 
-    /// The same, for stages to whose expressions MongoDB tells the key alone.
+    /// The same, for stages to whose expressions MongoDB tells the key and the score alone.
     pub fn describe_key<'a>(&'a self, env: &mut Env<'a>) {
         env.key = self.key.as_deref().map(Document::as_raw);
+        env.score = self.score;
     }
 
     /// When the record was last written; zero for a projected document.

@@ -14,7 +14,7 @@ use kilim_error::{Error, Result};
 use kilim_query::sort::Sort;
 
 use super::index_scan::{Entry, corrupt};
-use super::{ExecContext, Operator, Row, RowData, Stats, Work};
+use super::{ExecContext, Operator, Row, RowData, Stats, Worked};
 use crate::index::Index;
 use crate::plan::Node;
 use crate::records::RowId;
@@ -113,35 +113,35 @@ impl SortMerge {
         }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
         if let Some(&input) = self.pending.last() {
             match self.inputs[input].work(context)? {
-                Work::Row(row) => {
+                Worked::Row(row) => {
                     stats.dups_tested += 1;
                     if let Some(seen) = &mut self.seen
                         && !seen.insert(row.id)
                     {
                         stats.dups_dropped += 1;
-                        return Ok(Work::NeedTime);
+                        return Ok(Worked::NeedTime);
                     }
                     self.pending.pop();
                     let key = self.order_key(input, &row)?;
                     self.heads.push(Reverse(Head { key, number: self.read, input, row }));
                     self.read += 1;
                 }
-                Work::NeedTime => {}
-                Work::Eof => {
+                Worked::NeedTime => {}
+                Worked::Eof => {
                     self.pending.pop();
                 }
             }
-            return Ok(Work::NeedTime);
+            return Ok(Worked::NeedTime);
         }
         match self.heads.pop() {
             Some(Reverse(head)) => {
                 self.pending.push(head.input);
-                Ok(Work::Row(head.row))
+                Ok(Worked::Row(head.row))
             }
-            None => Ok(Work::Eof),
+            None => Ok(Worked::Eof),
         }
     }
 

@@ -89,6 +89,8 @@ impl Run {
             let key = entry.row.key.as_ref().map_or(&[][..], |key| key.as_bytes());
             put(&(key.len() as u32).to_le_bytes())?;
             put(key)?;
+            put(&[u8::from(entry.row.score.is_some())])?;
+            put(&entry.row.score.unwrap_or(0.0).to_bits().to_le_bytes())?;
         }
         let file = writer.into_inner().map_err(|error| io(error.into_error()))?;
         Ok(Run { file })
@@ -157,5 +159,9 @@ fn read_entry(reader: &mut impl Read) -> Result<Option<SortEntry>> {
     reader.read_exact(&mut told).map_err(io)?;
     let parsed = |bytes: Vec<u8>| Document::parse(bytes).map_err(|_| Error::bug("a spilled key changed"));
     let told = if told.is_empty() { None } else { Some(Arc::new(parsed(told)?)) };
-    Ok(Some(SortEntry { key: key.into(), sequence, row: Row { id, data, key: told } }))
+    let mut has_score = [0; 1];
+    reader.read_exact(&mut has_score).map_err(io)?;
+    reader.read_exact(&mut number).map_err(io)?;
+    let score = (has_score == [1]).then(|| f64::from_bits(u64::from_le_bytes(number)));
+    Ok(Some(SortEntry { key: key.into(), sequence, row: Row { id, data, key: told, score, near: None } }))
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use kilim_error::Result;
 
-use super::{ExecContext, Operator, Stats, Work};
+use super::{ExecContext, Operator, Stats, Worked};
 use crate::records::RowId;
 
 pub(super) struct Union {
@@ -18,21 +18,21 @@ impl Union {
         Union { inputs, current: 0, seen: HashSet::new() }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
-        let Some(input) = self.inputs.get_mut(self.current) else { return Ok(Work::Eof) };
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
+        let Some(input) = self.inputs.get_mut(self.current) else { return Ok(Worked::Eof) };
         match input.work(context)? {
-            Work::Row(row) => {
+            Worked::Row(row) => {
                 stats.dups_tested += 1;
                 if self.seen.insert(row.id) {
-                    return Ok(Work::Row(row));
+                    return Ok(Worked::Row(row));
                 }
                 stats.dups_dropped += 1;
-                Ok(Work::NeedTime)
+                Ok(Worked::NeedTime)
             }
-            Work::NeedTime => Ok(Work::NeedTime),
-            Work::Eof => {
+            Worked::NeedTime => Ok(Worked::NeedTime),
+            Worked::Eof => {
                 self.current += 1;
-                Ok(if self.current == self.inputs.len() { Work::Eof } else { Work::NeedTime })
+                Ok(if self.current == self.inputs.len() { Worked::Eof } else { Worked::NeedTime })
             }
         }
     }

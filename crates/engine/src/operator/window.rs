@@ -2,7 +2,7 @@
 
 use kilim_error::Result;
 
-use super::{ExecContext, Operator, Stats, Work};
+use super::{ExecContext, Operator, Stats, Worked};
 
 pub(super) struct Skip {
     pub(super) input: Box<Operator>,
@@ -14,14 +14,14 @@ impl Skip {
         Skip { input, left: count }
     }
 
-    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
         let work = self.input.work(context)?;
-        if let Work::Row(_) = work
+        if let Worked::Row(_) = work
             && self.left > 0
         {
             self.left -= 1;
             stats.skip_left = self.left;
-            return Ok(Work::NeedTime);
+            return Ok(Worked::NeedTime);
         }
         Ok(work)
     }
@@ -41,12 +41,12 @@ impl Limit {
         self.left == 0 || self.input.is_finished()
     }
 
-    pub(super) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Work> {
+    pub(super) fn work(&mut self, context: &mut ExecContext<'_>) -> Result<Worked> {
         if self.left == 0 {
-            return Ok(Work::Eof);
+            return Ok(Worked::Eof);
         }
         let work = self.input.work(context)?;
-        if let Work::Row(_) = work {
+        if let Worked::Row(_) = work {
             self.left -= 1;
         }
         Ok(work)

@@ -21,12 +21,13 @@ pub struct Expiry {
 /// As on MongoDB.
 const PAUSE_SECONDS: u64 = 60;
 
-impl Default for Expiry {
-    fn default() -> Expiry {
+impl Expiry {
+    /// The first pass comes a pause after `now`.
+    pub(crate) fn new(now: Instant) -> Expiry {
         Expiry {
             enabled: AtomicBool::new(true),
             pause_seconds: AtomicU64::new(PAUSE_SECONDS),
-            last: Mutex::new(Instant::now()),
+            last: Mutex::new(now),
             running: AtomicBool::new(false),
             passes: Counter::default(),
             removed: Counter::default(),

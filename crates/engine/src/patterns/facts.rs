@@ -1,26 +1,24 @@
 //! What a pattern works on: its collections, the indexes it wants, the fields it keeps.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::declaration::WhileBuilding;
-use kilim_patterns::{Kind, Place, Rollup, WantedIndex, lies_within, overlap};
+use kilim_patterns::{Kind, Role, Rollup, WantedIndex, lies_within, overlap};
 
 use super::{Pattern, PatternState, Registry};
-use crate::index::{Index, IndexSpec, KeyPart};
+use crate::index::{Index, IndexSpec, KeyPart, PATTERN_PREFIX};
 use crate::namespace::Namespace;
 
-/// How the names of supporting indexes begin.
-pub(crate) const INDEX_PREFIX: &str = "kilim_";
-
-/// How far the documents of a pattern are behind their sources.
+/// How much of a pattern is pending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Behind {
-    /// Sources whose changes are still on their way.
-    pub pending_sources: u64,
-    /// How long the oldest of them has been.
-    pub lag_millis: u64,
+pub struct PendingSources {
+    /// Sources whose changes are not written to all of their targets yet.
+    pub count: u64,
+    /// For how long the oldest of them has been pending.
+    pub age_millis: u64,
 }
 
 impl Registry {
@@ -48,6 +46,16 @@ impl Registry {
         Ok(())
     }
 
+    /// A document without what patterns maintain in it; none where there is nothing of it. Validators ask for it: a
+    /// pattern may not make a write fail that was possible before, so what it adds does not count against the user.
+    pub(crate) fn without_maintained(
+        &self,
+        namespace: &Namespace,
+        document: RawDocument<'_>,
+    ) -> Result<Option<Document>> {
+        bare_of(self.of(&namespace.database), namespace, document)
+    }
+
     /// Refuses a collection with a collation where a pattern is at work.
     pub(crate) fn check_no_patterns(&self, namespace: &Namespace) -> Result<()> {
         match self.of(&namespace.database).iter().any(|one| one.concerns(namespace)) {
@@ -72,21 +80,36 @@ impl Registry {
                 continue;
             }
             let own = pattern.wanted_indexes().into_iter().filter(|(place, _)| *place == namespace);
-            for (number, (_, WantedIndex { key, .. })) in own.enumerate() {
-                let name = format!("{INDEX_PREFIX}{}_{}", pattern.declaration.name, number + 1);
-                specs.push(IndexSpec::over(name, key));
+            for (number, (_, wanted)) in own.enumerate() {
+                let name = format!("{PATTERN_PREFIX}{}_{}", pattern.declaration.name, number + 1);
+                specs.extend(spec_of(&name, &wanted));
             }
         }
         // Two patterns may want the same.
         let mut seen: Vec<Vec<u8>> = Vec::new();
         specs.retain(|spec| {
-            let key = spec.key_document.as_bytes().to_vec();
-            let new = !seen.contains(&key);
-            seen.push(key);
+            let wanted = without_name(spec).into_bytes();
+            let new = !seen.contains(&wanted);
+            seen.push(wanted);
             new
         });
         specs
     }
+}
+
+/// A document without what some patterns maintain in it, or did before they were paused; none where there is nothing of it.
+pub(crate) fn bare_of(
+    patterns: &[Arc<Pattern>],
+    namespace: &Namespace,
+    document: RawDocument<'_>,
+) -> Result<Option<Document>> {
+    let mut bare: Option<Document> = None;
+    let in_force = |one: &&Arc<Pattern>| one.target == *namespace && one.state != PatternState::Unverified;
+    for pattern in patterns.iter().filter(in_force) {
+        let current = bare.as_ref().map_or(document, Document::as_raw);
+        bare = pattern.kind().stripped(current)?.or(bare);
+    }
+    Ok(bare)
 }
 
 impl Pattern {
@@ -95,41 +118,42 @@ impl Pattern {
         &*self.declaration.kind
     }
 
-    /// The groups that it keeps, for whoever was told that it keeps some.
+    /// The groups that it keeps, for code that has learned from an effect that it keeps some.
     pub(crate) fn rollup(&self) -> Result<&Rollup> {
         self.kind().rollup().ok_or_else(|| Error::bug("a pattern without groups changes one"))
     }
 
-    fn collection_at(&self, place: Place) -> Option<&Namespace> {
-        match place {
-            Place::Target => Some(&self.target),
-            Place::Source => self.source.as_ref(),
+    fn collection_in(&self, role: Role) -> Option<&Namespace> {
+        match role {
+            Role::Target => Some(&self.target),
+            Role::Source => self.source.as_ref(),
         }
     }
 
-    /// Where it finds documents by a key that is theirs alone, and the key's field.
+    /// The collection in which it finds documents by a unique field, and that field.
     pub(crate) fn found_by(&self) -> Option<(&Namespace, &str)> {
-        let (place, field) = self.kind().found_by()?;
-        Some((self.collection_at(place)?, field))
+        let (role, field) = self.kind().found_by()?;
+        Some((self.collection_in(role)?, field))
     }
 
-    /// The same where it is sources that it finds.
+    /// Like `found_by`, if these documents are its sources.
     pub(crate) fn sources_found_by(&self) -> Option<(&Namespace, &str)> {
-        self.found_by().filter(|_| matches!(self.kind().found_by(), Some((Place::Source, _))))
+        self.found_by().filter(|_| matches!(self.kind().found_by(), Some((Role::Source, _))))
     }
 
     /// The indexes that it wants, and of which collection.
     pub(crate) fn wanted_indexes(&self) -> Vec<(&Namespace, WantedIndex)> {
-        let placed = |wanted: WantedIndex| Some((self.collection_at(wanted.place)?, wanted));
+        let placed = |wanted: WantedIndex| Some((self.collection_in(wanted.role)?, wanted));
         self.kind().indexes().into_iter().filter_map(placed).collect()
     }
 
     /// Whether an index was made for patterns, and this one works with it.
     pub(crate) fn works_with(&self, namespace: &Namespace, index: &Index) -> bool {
-        index.spec.name.starts_with(INDEX_PREFIX)
-            && self.wanted_indexes().iter().any(|(place, wanted)| {
-                *place == namespace && index.spec.key.starts_with(&KeyPart::all_of(wanted.key.as_raw()))
-            })
+        index.spec.is_made_for_patterns()
+            && self
+                .wanted_indexes()
+                .iter()
+                .any(|(place, wanted)| *place == namespace && serves(index, wanted))
     }
 
     /// The collections that it writes to and reads from.
@@ -145,11 +169,16 @@ impl Pattern {
         }
     }
 
-    /// Whether a document of a rollup collection has nothing but what the pattern gives it.
-    pub(crate) fn made_alone(&self, document: RawDocument<'_>) -> bool {
-        let mut own = self.declaration.maintained_paths();
-        own.push("_id".into());
+    /// Whether a document of a rollup collection has nothing but what this pattern and others give it.
+    pub(crate) fn made_alone(&self, document: RawDocument<'_>, patterns: &[Arc<Pattern>]) -> bool {
+        let mut own: Vec<Box<str>> = vec!["_id".into()];
         own.extend(self.kind().key_path().map(Into::into));
+        for Pattern { declaration, .. } in
+            patterns.iter().map(|one| &**one).filter(|one| one.target == self.target)
+        {
+            own.extend(declaration.maintained_paths());
+            own.extend(declaration.options.touch.iter().map(|path| path.as_str().into()));
+        }
         document.iter().all(|(name, _)| own.iter().any(|path| lies_within(path, name)))
     }
 
@@ -186,6 +215,39 @@ impl Pattern {
             state => state.name(),
         }
     }
+}
+
+/// The index that a pattern wants, under a name.
+pub(crate) fn spec_of(name: &str, wanted: &WantedIndex) -> Option<IndexSpec> {
+    let mut document = doc! {"key": wanted.key.clone(), "name": name};
+    wanted.options.iter().for_each(|(option, value)| document.push(option, value));
+    IndexSpec::decode(document.as_raw())
+}
+
+/// Whether an index does for a pattern what one that it wants would do. One that has more parts behind the wanted ones does
+/// as well; one with options of its own must be the very same.
+pub(crate) fn serves(index: &Index, wanted: &WantedIndex) -> bool {
+    let spec = &index.spec;
+    let parts = KeyPart::all_of(wanted.key.as_raw());
+    if spec_of("", wanted).is_some_and(|own| without_name(&own) == without_name(spec)) {
+        return true;
+    }
+    wanted.options.is_empty()
+        && spec.key.starts_with(&parts)
+        && (!wanted.exact || spec.key.len() == parts.len())
+        && !spec.sparse
+        && !spec.hidden
+        && spec.partial.is_none()
+        && spec.has_plain_keys()
+}
+
+fn without_name(spec: &IndexSpec) -> Document {
+    let document = spec.to_document();
+    document
+        .iter()
+        .filter(|(field, _)| *field != "name")
+        .map(|(field, value)| (field, value.to_value()))
+        .collect()
 }
 
 /// What a pattern keeps true it keeps true to the byte, and it finds documents by what they hold.

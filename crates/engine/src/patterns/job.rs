@@ -1,14 +1,14 @@
 //! Background work on a pattern: what runs, how far it is, and how it is ended.
 //!
-//! A job is no more than a sign of a thread that works: what is left to do lies in the store, so a job that ends, by
-//! whatever cause, loses nothing, and another takes its work up.
+//! A [`Job`] only describes a running thread. What is still to do lies in the store. So nothing is lost when a job ends early,
+//! and another job can go on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_storage::Environment;
 use parking_lot::Mutex;
 
 use super::Pattern;
@@ -24,9 +24,9 @@ pub struct Job {
     pub done: AtomicU64,
     pub total: AtomicU64,
     killed: AtomicBool,
-    /// What it runs as, once it does.
+    /// The operation it runs as, once it runs.
     operation: OnceLock<Arc<Operation>>,
-    /// Why it tries again, or has given up.
+    /// Why it tries again or has given up.
     error: Mutex<Option<String>>,
 }
 
@@ -35,9 +35,9 @@ pub struct Job {
 pub enum JobKind {
     /// Fills documents from before the pattern was declared.
     Fill,
-    /// Writes what changes of sources left pending.
+    /// Writes what is pending because sources changed.
     FanOut,
-    /// Compares what is maintained with its sources, for somebody who waits for the answer.
+    /// Verifies the pattern, for a command that waits for the result.
     Verify,
 }
 
@@ -52,12 +52,12 @@ impl JobKind {
 }
 
 impl Job {
-    pub fn new(id: u64, kind: JobKind, pattern: Arc<Pattern>) -> Job {
+    pub fn new(id: u64, kind: JobKind, pattern: Arc<Pattern>, environment: &Environment) -> Job {
         Job {
             id,
             kind,
             pattern,
-            started: Instant::now(),
+            started: environment.now(),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             killed: AtomicBool::new(false),
@@ -73,7 +73,7 @@ impl Job {
         }
     }
 
-    /// What it runs as: ended with it.
+    /// Sets the operation that the job runs as. It is killed with the job.
     pub(crate) fn run_by(&self, operation: &Arc<Operation>) {
         let _ = self.operation.set(operation.clone());
         if self.is_killed() {
@@ -104,7 +104,7 @@ impl Job {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 
-    /// What it is at.
+    /// Its state, as `patternJobs` shows it.
     pub fn state(&self) -> &'static str {
         match (self.is_killed(), self.error()) {
             (false, None) => "running",
@@ -122,18 +122,11 @@ impl Job {
         *self.error.lock() = error;
     }
 
-    /// Leaves others the machine for a while, but for no longer than the job lives.
+    /// Rests for a while. Ends early with an error if the job or its operation is killed.
     pub(crate) fn pause(&self, operation: &Operation, time: Duration) -> Result<()> {
-        const TURN: Duration = Duration::from_millis(10);
-        let end = Instant::now() + time;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            thread::sleep(left.min(TURN));
-            self.check()?;
-            operation.check()?;
-        }
+        let rested = operation.rest(time);
+        // Whoever kills the job ends its operation too.
+        self.check()?;
+        rested
     }
 }

@@ -2,15 +2,17 @@
 
 mod facts;
 mod job;
-mod lag;
 mod pending;
+mod pending_patterns;
 mod refusal;
 mod registry;
+mod rewriters;
 
-pub use facts::Behind;
-pub(crate) use facts::{INDEX_PREFIX, has_collation, refuse_change};
+pub use facts::PendingSources;
+pub(crate) use facts::{bare_of, has_collation, refuse_change, serves, spec_of};
 pub use job::{Job, JobKind};
-pub(crate) use lag::Lagging;
 pub(crate) use pending::{Pending, all_of, count_of, in_snapshot};
+pub(crate) use pending_patterns::PendingPatterns;
 pub use refusal::about;
 pub use registry::{Counters, Pattern, PatternState, Registry};
+pub(crate) use rewriters::Rewriters;

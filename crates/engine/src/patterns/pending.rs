@@ -1,11 +1,11 @@
-//! What a change leaves pending: one record for a source (or a group) whose many targets a job writes later.
+//! The record of what is pending for one source or group: a job writes its targets later.
 //!
-//! The record is part of the commit that changes the source, and holds what the targets must become: so whoever has
-//! a snapshot has all that is needed to see the truth in it, and a job that is interrupted finds its work again. A
-//! later change of the same source renews the record, whatever the number of its targets.
+//! The record is part of the commit that changes the source, and says what the targets must become. So every snapshot has all
+//! that readers need to see the right values, and a job that was interrupted finds its work again. A later change of the same
+//! source replaces the record, however many targets there are.
 //!
-//! Invariant: between the change of a source and the end of its fan-out there is a record, in every snapshot. What a
-//! target becomes is read from it while it is held, so an older value never follows a newer one.
+//! Invariant: every snapshot between the change of a source and the end of its fan-out has the record. A unit holds the record
+//! while it reads from it what a target becomes, so an older value never follows a newer one.
 
 use std::ops::Bound;
 
@@ -21,7 +21,7 @@ use crate::layout;
 #[derive(Debug, Clone)]
 pub(crate) struct Pending {
     pub key: Value,
-    /// Another with each change.
+    /// Grows with each change of the source.
     pub version: i64,
     pub due: Due,
     /// About how many documents there are to write.
@@ -78,7 +78,7 @@ impl Pending {
     }
 }
 
-/// All that a pattern has pending in a snapshot.
+/// All records of a pattern in a snapshot.
 pub(crate) fn all_of(snapshot: &Snapshot, pattern: PatternId) -> Result<Vec<Pending>> {
     scan(snapshot, pattern).map(|stored| Pending::decode(&stored?)).collect()
 }
@@ -99,7 +99,7 @@ pub(crate) fn count_of(snapshot: &Snapshot, pattern: PatternId) -> Result<usize>
     scan(snapshot, pattern).try_fold(0, |count, stored| stored.map(|_| count + 1))
 }
 
-/// The record of a key as a snapshot has it.
+/// The record of a key in a snapshot.
 pub(crate) fn in_snapshot(snapshot: &Snapshot, pattern: PatternId, key: &[u8]) -> Result<Option<Pending>> {
     let stored = snapshot.get(Space::Meta, &layout::pending_key(pattern, key))?;
     stored.map(|stored| Pending::decode(&stored)).transpose()

@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 
 use kilim_bson::{Document, doc};
 use kilim_error::{Error, Result};
 use kilim_patterns::{Declaration, in_order};
 
-use super::Behind;
+use super::PendingSources;
 pub use crate::ids::PatternId;
 use crate::metrics::Counter;
 use crate::namespace::Namespace;
@@ -42,9 +42,10 @@ pub enum PatternState {
     Suspect,
     /// Why its filling ended early. What is written is maintained all the same, so that filling can go on.
     Failed(String),
-    /// Its definition was inserted, not declared: it is not maintained, and nobody knows whether its data is true.
+    /// Its definition was inserted, not declared. It is not maintained, and its data has not been checked.
     Unverified,
-    /// The same while a check finds out: maintained, so that what is written meanwhile does not count against it.
+    /// Its definition was inserted, and its data is being checked. It is maintained meanwhile, so that writes do not make it
+    /// wrong.
     OnTrial,
 }
 
@@ -53,37 +54,41 @@ pub enum PatternState {
 pub struct Counters {
     /// Documents written for it.
     pub maintained: Counter,
-    /// Users' values that gave way.
+    /// Users' values that were overwritten.
     pub user_writes_replaced: Counter,
     /// Documents that checks found wrong.
     pub drift: Counter,
     /// A document kept its old value because the new one would have made it too large.
     pub(crate) has_kept: AtomicBool,
-    /// When a scrub looked at it last, or it was declared, in milliseconds since 1970.
+    /// When a scrub last checked it, or when it was declared, in milliseconds since 1970.
     pub(crate) looked_at: AtomicI64,
+    /// The commit time from which on all its documents are as it says; zero where they were when the server started.
+    pub(crate) active_since: AtomicU64,
 }
 
 impl Counters {
-    pub fn to_document(&self, behind: Behind) -> Document {
+    pub fn to_document(&self, pending: PendingSources) -> Document {
         doc! {
             "maintained": self.maintained.get() as i64,
             "userWritesReplaced": self.user_writes_replaced.get() as i64,
-            "pendingSources": behind.pending_sources as i64,
+            "pendingSources": pending.count as i64,
             "drift": self.drift.get() as i64,
         }
     }
 }
 
-/// All patterns, by database, each behind those that it reads from.
+/// All patterns, by database. Each comes after those that it reads from.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     databases: HashMap<String, Arc<[Arc<Pattern>]>>,
-    /// Some of them keep readers from what is not filled yet.
+    /// Some of them refuse readers of fields that are not filled yet (`whileBuilding: "fail"`).
     pub(crate) withholds: bool,
+    /// Some of them store documents in another form than users may ask by.
+    pub(super) rewrites: bool,
 }
 
 impl Registry {
-    /// The patterns of one database, each behind those that it reads from.
+    /// The patterns of one database. Each comes after those that it reads from.
     pub fn of(&self, database: &str) -> &[Arc<Pattern>] {
         self.databases.get(database).map_or(&[], |patterns| patterns)
     }
@@ -101,13 +106,23 @@ impl Registry {
         self.of(&target.database).iter().find(is)
     }
 
-    /// The patterns that a change in a collection concerns; none at no cost where there are none.
+    /// The patterns of the database, if one of them concerns this collection.
     pub fn concerned(&self, namespace: &Namespace) -> Option<Arc<[Arc<Pattern>]>> {
         if self.databases.is_empty() {
             return None;
         }
         let patterns = self.databases.get(&namespace.database)?;
         patterns.iter().any(|pattern| pattern.concerns(namespace)).then(|| patterns.clone())
+    }
+
+    /// The trees of a collection that keep ancestors, whatever the scope of a node, and had filled them at a commit time.
+    pub(crate) fn with_ancestors(&self, namespace: &Namespace, time: u64) -> Vec<Arc<Pattern>> {
+        let has_ancestors = |pattern: &&Arc<Pattern>| {
+            let tree = pattern.kind().tree().filter(|_| pattern.target == *namespace);
+            tree.is_some_and(|tree| tree.ancestors_path().is_some() && tree.scope_path().is_none())
+                && pattern.is_filled_at(time)
+        };
+        self.of(&namespace.database).iter().filter(has_ancestors).cloned().collect()
     }
 
     /// With these instead of those of the same ids. Refuses a circle.
@@ -133,6 +148,7 @@ impl Registry {
     fn of_all(patterns: Vec<Arc<Pattern>>) -> Result<Registry> {
         let mut databases: HashMap<String, Vec<Arc<Pattern>>> = HashMap::new();
         let withholds = patterns.iter().any(|pattern| pattern.withholds());
+        let rewrites = patterns.iter().any(|pattern| pattern.kind().rewrites());
         for pattern in patterns {
             databases.entry(pattern.target.database.clone()).or_default().push(pattern);
         }
@@ -148,7 +164,7 @@ impl Registry {
             list.sort_by_key(|pattern| place(pattern));
             ordered.insert(database, list.into());
         }
-        Ok(Registry { databases: ordered, withholds })
+        Ok(Registry { databases: ordered, withholds, rewrites })
     }
 }
 

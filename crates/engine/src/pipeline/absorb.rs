@@ -143,7 +143,7 @@ pub(super) fn narrowed(stages: &[Stage]) -> Option<(Projection, Document)> {
 mod tests {
     use kilim_bson::{Array, Value, doc};
     use kilim_query::expression::{Scope, Variables};
-    use kilim_query::stage::{Context, Pipeline, Place};
+    use kilim_query::stage::{Context, Owner, Pipeline};
 
     use super::*;
 
@@ -169,7 +169,7 @@ mod tests {
             let stages: Array = stages.into_iter().map(Value::Document).collect();
             let variables = Variables::default();
             let scope = Scope::new(&variables);
-            let context = Context::new(&scope, "test", Place::Collection);
+            let context = Context::new(&scope, "test", Owner::Collection);
             let pipeline = Pipeline::parse(stages.as_raw(), &context).expect("a pipeline");
             let absorbed = absorb(&pipeline.stages, true);
             assert_eq!((absorbed.count, absorbed.shown), (count, shown));

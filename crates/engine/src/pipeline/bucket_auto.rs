@@ -83,7 +83,12 @@ impl BucketAuto {
             let mut writer = Writer::with_capacity(document.as_bytes().len() + 64);
             writer.append("value", value.raw_or_null());
             writer.append("document", RawValue::Document(document));
-            let wrapped = Row { key: row.key.clone(), ..Row::of(writer.finish()) };
+            let wrapped = Row {
+                key: row.key.clone(),
+                score: row.score,
+                near: row.near.clone(),
+                ..Row::of(writer.finish())
+            };
             self.buffer.push(&key, wrapped)?;
             self.rows += 1;
         }

@@ -13,7 +13,9 @@ use kilim_query::expression::Bindings;
 use kilim_query::stage::{self, Group, Pipeline, Stage, UnionWith};
 
 use super::facet::Facet;
+use super::graph_lookup::TreeWay;
 use super::{Opening, Prepared, Step, step, union_with};
+use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row};
 use crate::plan::{Purpose, ReadRequest, StatsTree};
 use crate::planner::explain::{Chosen, Run};
@@ -28,7 +30,7 @@ impl Prepared {
             document.push("stages", self.explain_stages(verbosity, context)?);
             return Ok(document);
         }
-        let plan = self.plan(Bindings::none(), context)?;
+        let plan = self.plan_explained(Bindings::none(), context)?;
         let namespace = self.namespace.to_string();
         let request = plan.request.clone();
         let subject = Subject { whole_pipeline: true, ..self.subject(&namespace, &request) };
@@ -42,7 +44,7 @@ impl Prepared {
         let (cursor, first): (_, Box<dyn Step>) = match source {
             Some(source) => (None, source),
             None => {
-                let plan = self.plan(bindings, context)?;
+                let plan = self.plan_explained(bindings, context)?;
                 let cursor = (Chosen::of(&plan), plan.request.clone());
                 (Some(cursor), self.read(plan))
             }
@@ -145,6 +147,7 @@ impl Prepared {
     ) -> Result<Vec<Document>> {
         Ok(match stage {
             Stage::UnionWith(stage) => vec![self.union_with(stage, verbosity, context)?],
+            Stage::GraphLookup(stage) => vec![self.graph_lookup(stage)],
             stage => stage.behaviour().to_documents(),
         })
     }
@@ -163,6 +166,17 @@ impl Prepared {
         }
         union.push("pipeline", other.explain_stages(verbosity, context)?);
         Ok([("$unionWith", Value::Document(union))].into_iter().collect())
+    }
+
+    /// A `$graphLookup`, and the tree that answers it, if one does.
+    fn graph_lookup(&self, lookup: &Arc<stage::GraphLookup>) -> Document {
+        let mut shown: Document = Stage::GraphLookup(lookup.clone()).behaviour().to_documents().remove(0);
+        let (database, collection) = (lookup.database.to_string(), lookup.from.to_string());
+        let from = self.reader.collection(&Namespace { database, collection });
+        if let Some(tree) = from.and_then(|from| TreeWay::choose(lookup, from, &self.reader)) {
+            shown.push("rewritten", vec![tree.shown(lookup)]);
+        }
+        shown
     }
 
     fn subject<'a>(&'a self, namespace: &'a str, request: &'a ReadRequest) -> Subject<'a> {

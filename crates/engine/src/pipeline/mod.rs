@@ -12,9 +12,11 @@ mod absorb;
 mod bucket_auto;
 mod budget;
 mod counting;
+mod densify;
 mod documents;
 mod explain;
 mod facet;
+mod geo_near;
 mod graph_lookup;
 mod group;
 mod limit;
@@ -23,11 +25,14 @@ mod r#match;
 mod redact;
 mod sample;
 mod scan;
+mod set_window_fields;
 mod skip;
 mod sort;
 mod telling;
 mod transform;
+mod tree;
 mod union_with;
+mod unpack_bucket;
 mod unwind;
 
 use std::collections::HashMap;
@@ -52,7 +57,8 @@ use crate::ids::CollectionId;
 use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Row};
 use crate::patches::{Audience, Patches};
-use crate::plan::{Hint, Keys, ReadRequest};
+use crate::patterns::{Pattern, Rewriters};
+use crate::plan::{Hint, Keys, ReadRequest, check_no_text};
 use crate::planner::{self, Plan, PlannerInput};
 use crate::unit::Unit;
 
@@ -66,7 +72,11 @@ struct Inner {
     /// By name, what exists.
     targets: HashMap<Namespace, Target>,
     /// What is pending for the documents of some of them.
-    behind: HashMap<CollectionId, Arc<Patches>>,
+    patches: HashMap<Namespace, Arc<Patches>>,
+    /// Patterns that store the documents of some of them in another form than users may ask by.
+    rewriters: HashMap<CollectionId, Rewriters>,
+    /// Patterns whose ancestors of nodes are as they must be in the snapshot.
+    trees: HashMap<CollectionId, Vec<Arc<Pattern>>>,
     /// How texts compare, in sub-pipelines too.
     collation: Option<Collation>,
     options: Options,
@@ -103,7 +113,10 @@ impl Reader {
         // The snapshot comes before the catalog: see `crate::catalog`.
         let snapshot = unit.snapshot();
         let mut targets = HashMap::new();
-        let mut behind = HashMap::new();
+        let mut patches = HashMap::new();
+        let mut rewriters = HashMap::new();
+        let mut trees = HashMap::new();
+        let patterns = unit.engine.patterns();
         let mut wanted: Vec<Namespace> = namespaces.into_iter().collect();
         let first = wanted.first().cloned();
         while let Some(namespace) = wanted.pop() {
@@ -114,11 +127,24 @@ impl Reader {
                 if first.as_ref() != Some(&namespace) {
                     unit.engine.check_whole(&namespace)?;
                 }
-                let pending = Patches::of(unit.engine, collection.id, &snapshot, Audience::User)?;
-                behind.extend(pending.map(|pending| (collection.id, pending)));
+                let pending = Patches::of(unit.engine, &collection, &snapshot, Audience::User)?;
+                patches.extend(pending.map(|pending| (namespace.clone(), pending)));
+                let rewriting = patterns.rewriters(&namespace, snapshot.commit_time());
+                rewriters.extend(rewriting.map(|rewriting| (collection.id, rewriting)));
+                // What a transaction did to nodes itself shows in their ancestors with its commit.
+                let time = snapshot.commit_time();
+                let mut lines = match unit.is_transaction() {
+                    true => Vec::new(),
+                    false => patterns.with_ancestors(&namespace, time),
+                };
+                lines.retain(|pattern| !unit.engine.pending.may_show_of(pattern.id, time));
+                if !lines.is_empty() {
+                    trees.insert(collection.id, lines);
+                }
                 Target::Collection(collection)
             } else if let Some(view) = unit.engine.view(&namespace) {
-                if view.collation != *variables.collation() {
+                // A time-series collection is read under any collation, as other collections are.
+                if view.time_series.is_none() && view.collation != *variables.collation() {
                     let which = if first.as_ref() == Some(&namespace) {
                         String::new()
                     } else {
@@ -148,7 +174,16 @@ impl Reader {
         }
         let engine = unit.engine.weak();
         let collation = variables.collation().clone();
-        Ok(Reader(Arc::new(Inner { engine, snapshot, targets, behind, collation, options })))
+        Ok(Reader(Arc::new(Inner {
+            engine,
+            snapshot,
+            targets,
+            patches,
+            rewriters,
+            trees,
+            collation,
+            options,
+        })))
     }
 
     pub fn collection(&self, namespace: &Namespace) -> Option<&Arc<Collection>> {
@@ -159,8 +194,13 @@ impl Reader {
     }
 
     /// What is pending for the documents of a collection.
-    pub(crate) fn behind(&self, collection: &Collection) -> Option<&Arc<Patches>> {
-        self.0.behind.get(&collection.id)
+    pub(crate) fn patches(&self, collection: &Collection) -> Option<&Arc<Patches>> {
+        self.0.patches.get(&collection.namespace)
+    }
+
+    /// The trees among a collection's patterns whose ancestors can be read by.
+    pub(crate) fn trees(&self, collection: &Collection) -> &[Arc<Pattern>] {
+        self.0.trees.get(&collection.id).map_or(&[], |trees| trees)
     }
 
     pub(crate) fn is_view(&self, namespace: &Namespace) -> bool {
@@ -244,12 +284,27 @@ impl Reader {
         };
         pipeline.optimise();
         let keys = if pipeline.wants_index_keys() { Keys::Kept } else { Keys::Hidden };
+        let text_score = pipeline.wants_text_score();
         let mut stages = pipeline.stages;
         if outermost && !stages.first().is_some_and(lookup::is_source) {
             self.engine()?.check_pipeline(&namespace, &stages)?;
         }
-        let absorb::Absorbed { request, count, shown } = absorb::absorb(&stages, outermost);
+        // Only a view can bring another before it.
+        if stages.iter().skip(1).any(|stage| matches!(stage, Stage::GeoNear(_))) {
+            return Err(Error::location(40602, "$geoNear is only valid as the first stage in a pipeline"));
+        }
+        let absorb::Absorbed { request, count, shown } = match stages.first() {
+            // It reads by itself, and puts down what the read measured.
+            Some(Stage::GeoNear(stage)) => {
+                let key =
+                    geo_near::key(stage, self.collection(&namespace).map(|found| &**found), &namespace)?;
+                let request = ReadRequest::new(Arc::new(stage.filter(&key)?));
+                absorb::Absorbed { request, count: 0, shown: None }
+            }
+            _ => absorb::absorb(&stages, outermost),
+        };
         stages.drain(..count);
+        unpack_bucket::narrow(&mut stages);
         unwind::narrow(&mut stages);
         let narrowing = narrowing(&stages);
         if outermost {
@@ -262,6 +317,7 @@ impl Reader {
             bound: request.filter.uses_bindings_from(0),
             request: ReadRequest {
                 keys,
+                text_score,
                 allow_disk_use: self.0.options.allow_disk_use,
                 collation: self.0.collation.clone(),
                 ..request
@@ -355,22 +411,46 @@ fn narrowing(stages: &[Stage]) -> Option<(usize, Arc<Projection>)> {
 impl Prepared {
     /// Chooses how the collection is read.
     fn plan(&self, bindings: &Bindings, context: &mut ExecContext<'_>) -> Result<Plan> {
-        let mut request = self.request.clone();
+        self.plan_request(self.request.clone(), bindings, context)
+    }
+
+    /// Chooses how the collection would be read.
+    fn plan_explained(&self, bindings: &Bindings, context: &mut ExecContext<'_>) -> Result<Plan> {
+        self.plan_request(ReadRequest { explained: true, ..self.request.clone() }, bindings, context)
+    }
+
+    fn plan_request(
+        &self,
+        mut request: ReadRequest,
+        bindings: &Bindings,
+        context: &mut ExecContext<'_>,
+    ) -> Result<Plan> {
         if self.bound {
             request.filter = Arc::new(request.filter.bind(bindings)?);
         }
-        let Some(collection) = &self.collection else { return Ok(planner::plan_nothing(&request)) };
+        let Some(collection) = &self.collection else {
+            check_no_text(&request, &self.namespace.to_string())?;
+            return Ok(planner::plan_nothing(&request));
+        };
         request.hint = collection.own_hint(request.hint);
+        if let Some(rewriters) = self.reader.0.rewriters.get(&collection.id) {
+            rewriters.mean(&mut request)?;
+            rewriters.serve(&mut request, &collection.indexes);
+        }
         let input = PlannerInput {
             home: collection.home(),
             indexes: &collection.indexes,
             cache: &collection.shared.plan_cache,
             clustered: collection.clustered,
             oldest: collection.oldest_in(self.reader.snapshot()),
-            behind: self.reader.behind(collection),
+            patches: self.reader.patches(collection),
             interrupt: context.interrupt,
         };
-        planner::plan(&input, request, self.reader.snapshot())
+        let plan = planner::plan(&input, request, self.reader.snapshot())?;
+        if let Some(engine) = self.reader.0.engine.upgrade().filter(|_| !self.namespace.is_internal()) {
+            plan.check_scan(&engine.settings)?;
+        }
+        Ok(plan)
     }
 
     /// Runs a plan; where only the number of rows counts, for the first stage too.
@@ -389,6 +469,7 @@ impl Prepared {
     fn source(&self, stage: &Stage, bindings: &Bindings) -> Result<Option<Box<dyn Step>>> {
         Ok(Some(match stage {
             Stage::Documents(stage) => Box::new(documents::Evaluating::new(stage, bindings)),
+            Stage::Tree(stage) => Box::new(tree::Tree::new(stage, &self.namespace, &self.reader)),
             stage if stage.flow() == Flow::Source => {
                 Box::new(telling::Telling::new(stage, &self.namespace, &self.reader))
             }
@@ -419,21 +500,28 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         Stage::ReplaceRoot(stage) => Box::new(transform::Transform::replace_root(stage, input, opening)),
         Stage::Redact(stage) => Box::new(redact::Redact::new(stage, input, opening)),
         Stage::Unwind(stage) => Box::new(unwind::Unwind::new(stage, input)),
+        Stage::UnpackBucket(stage) => Box::new(unpack_bucket::UnpackBucket::new(stage, input)),
         Stage::Sort(stage) => Box::new(sort::Sort::new(stage, input, opening)),
         Stage::Limit(stage) => Box::new(limit::Limit::new(*stage, input)),
         Stage::Skip(stage) => Box::new(skip::Skip::new(*stage, input)),
         Stage::Group(stage) => Box::new(group::Group::new(stage, input, opening)),
         Stage::BucketAuto(stage) => Box::new(bucket_auto::BucketAuto::new(stage, input, opening)),
         Stage::Sample(stage) => Box::new(sample::Sample::new(*stage, input, opening)),
+        Stage::SetWindowFields(stage) => {
+            Box::new(set_window_fields::SetWindowFields::new(stage, input, opening))
+        }
+        Stage::Densify(stage) => Box::new(densify::Densify::new(stage, input, opening)),
         Stage::Facet(stage) => Box::new(facet::Facet::new(stage, input, opening)),
         Stage::UnionWith(stage) => Box::new(union_with::UnionWith::new(stage, input, opening)),
         Stage::Lookup(stage) => Box::new(lookup::Lookup::new(stage, input, opening)?),
+        Stage::GeoNear(stage) => Box::new(geo_near::GeoNear::new(stage, input)),
         Stage::GraphLookup(stage) => Box::new(graph_lookup::GraphLookup::new(stage, input, opening)?),
         Stage::Merge(_) | Stage::Out(_) => return Err(Error::bug("a stage that writes runs among others")),
         Stage::Documents(_)
         | Stage::CollStats(_)
         | Stage::IndexStats(_)
         | Stage::PatternStats(_)
+        | Stage::Tree(_)
         | Stage::PlanCacheStats(_)
         | Stage::CurrentOp(_)
         | Stage::ListSessions(_) => {

@@ -5,6 +5,8 @@
 
 use kilim_error::Result;
 use kilim_query::stage;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 use super::{Opening, Step};
 use crate::operator::{ExecContext, Row, SortBuffer};
@@ -12,13 +14,17 @@ use crate::operator::{ExecContext, Row, SortBuffer};
 pub(super) struct Sample {
     size: u64,
     buffer: SortBuffer,
+    chance: SmallRng,
     input: Box<dyn Step>,
 }
 
 impl Sample {
     pub(super) fn new(stage: stage::Sample, input: Box<dyn Step>, opening: &Opening<'_>) -> Sample {
         let buffer = SortBuffer::new(Some(stage.size), opening.reader.options().allow_disk_use);
-        Sample { size: stage.size, buffer, input }
+        // A database that is gone ends the pipeline at its first row.
+        let seed = opening.reader.engine().map_or(0, |engine| engine.environment().random());
+        let chance = SmallRng::seed_from_u64(seed);
+        Sample { size: stage.size, buffer, chance, input }
     }
 }
 
@@ -36,7 +42,7 @@ impl Step for Sample {
             && let Some(row) = self.input.next(context)?
         {
             context.tick()?;
-            self.buffer.push(&rand::random::<u64>().to_be_bytes(), row)?;
+            self.buffer.push(&self.chance.random::<u64>().to_be_bytes(), row)?;
         }
         Ok(true)
     }

@@ -33,7 +33,7 @@ impl Sort {
             }
             self.key.clear();
         }
-        self.sort.key_of(row.document(), &mut self.key)?;
+        self.sort.key_with_score(row.document(), row.score, &mut self.key)?;
         Ok(true)
     }
 }

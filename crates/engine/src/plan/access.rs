@@ -8,15 +8,11 @@
 use std::sync::Arc;
 
 use kilim_collation::Collation;
-use kilim_query::filter::{Filter, Predicate};
+use kilim_query::filter::Filter;
 
-use super::bounds::{Bounds, PartTraits, Tightness, bounds_of};
-use super::hashed::hashed_bounds;
-use super::interval::IntervalList;
 use super::leaf::{Leaf, leaves_of};
-use super::texts::Texts;
-use super::wildcard;
-use crate::index::{Index, Multikey};
+use crate::bounds::{Bounds, IntervalList, PartTraits, Texts, Tightness};
+use crate::index::{Holds, Index, Multikey};
 
 /// One way to use one index for a conjunction.
 #[derive(Debug, Clone)]
@@ -52,16 +48,14 @@ impl Index {
     }
 }
 
-/// All ways to use `index` for the conjunction; none where nothing bounds its first part. Of a wildcard index,
-/// a view is meant: one for a path needs bounds on the value there too, from which those of the path follow.
+/// All ways to use `index` for the conjunction; none if nothing bounds the part that leads. Of an index that is seen by path
+/// (a wildcard index), `index` is a view.
 pub fn accesses(index: &Arc<Index>, conjuncts: &[Filter], collation: Option<&Collation>) -> Vec<Access> {
-    let texts = Texts::new(index, collation);
-    let Some(value) = wildcard::value_part(index) else {
-        return accesses_from(index, conjuncts, 0, texts);
-    };
-    let mut found = accesses_from(index, conjuncts, value, texts);
+    let texts = Texts::new(index.spec.collation.as_ref(), collation);
+    let kind = &index.spec.kind;
+    let mut found = accesses_from(index, conjuncts, kind.leading_part(index), texts);
     for access in &mut found {
-        access.bounds[value - 1] = wildcard::path_bounds(index, value, &access.bounds[value]);
+        kind.complete_bounds(index, &mut access.bounds);
     }
     found
 }
@@ -72,8 +66,8 @@ fn accesses_from(index: &Arc<Index>, conjuncts: &[Filter], leading: usize, texts
     let leaves = leaves_of(conjuncts);
     let assignable: Vec<Vec<Assignable<'_, '_>>> =
         (0..index.spec.key.len()).map(|part| assignable_to(index, part, &leaves, texts)).collect();
-    // The path of a wildcard index is bounded by itself.
-    let first = if leading == 1 { 1 } else { 0 };
+    // A path gets its bounds from those of the value behind it.
+    let first = usize::from(index.spec.key[0].holds == Holds::Path);
     let leading = &assignable[leading];
     if leading.is_empty() || assignable[first].is_empty() {
         return Vec::new();
@@ -117,9 +111,10 @@ fn assignable_to<'l, 'f>(
     leaves: &'l [Leaf<'f>],
     texts: Texts<'_>,
 ) -> Vec<Assignable<'l, 'f>> {
+    if part > 0 && index.multikey.is_of_first_part_only() {
+        return Vec::new();
+    }
     let path = &index.spec.key[part].path;
-    // A number in a path is a field name or an array position, and keys are made for both.
-    let positional = path.components().iter().any(|component| component.index.is_some());
     let traits = |leaf: &Leaf<'_>| PartTraits {
         texts,
         multikey: index.array_bits(part) != 0,
@@ -133,21 +128,7 @@ fn assignable_to<'l, 'f>(
         .enumerate()
         .filter(|(_, leaf)| *leaf.path == *path)
         .filter_map(|(number, leaf)| {
-            if index.spec.key[part].hashed {
-                let bounds = hashed_bounds(leaf.predicate, traits(leaf))?;
-                return Some(Assignable { part, leaf, number, bounds });
-            }
-            let mut bounds = bounds_of(leaf.predicate, traits(leaf))?;
-            if wildcard::value_part(index) == Some(part) {
-                bounds = wildcard::adapt(index, path, leaf.predicate, bounds)?;
-            } else if positional {
-                // What a position holds may be missing in one reading and there in the other.
-                let whole = matches!(leaf.predicate, Predicate::Not(_) | Predicate::Expr(..));
-                if bounds.tightness == Tightness::InexactFetch || whole {
-                    return None;
-                }
-                bounds.tightness = Tightness::InexactFetch;
-            }
+            let bounds = index.bounds(part, leaf.predicate, traits(leaf))?;
             Some(Assignable { part, leaf, number, bounds })
         })
         .collect()

@@ -16,7 +16,7 @@ use kilim_query::filter::{Filter, Predicate};
 use parking_lot::Mutex;
 
 use super::node::Node;
-use super::{Purpose, ReadRequest, Trial, wildcard};
+use super::{IndexFilters, Purpose, ReadRequest, Trial};
 
 /// Shapes remembered per collection. An application has dozens; one that builds queries from user input
 /// may have any number.
@@ -24,7 +24,7 @@ const ENTRIES_MAX: usize = 1000;
 
 /// A query without its values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Shape(Box<str>);
+pub struct QueryShape(Box<str>);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Remembered {
@@ -32,6 +32,8 @@ pub(crate) struct Remembered {
     pub winner: usize,
     /// Units of work the winner needed in its trial.
     pub works: u64,
+    /// An index filter said what it might use.
+    pub index_filter_set: bool,
     /// The winner as it was then, with the values of that query, and the query.
     pub plan: Arc<Node>,
     pub query: Document,
@@ -42,8 +44,10 @@ pub(crate) struct Remembered {
 
 /// What is told of a remembered plan.
 pub struct RememberedPlan {
-    pub shape: Shape,
+    pub shape: QueryShape,
     pub works: u64,
+    /// An index filter says what it may use.
+    pub index_filter_set: bool,
     /// The plan as explain shows it.
     pub plan: Document,
     /// Filter and sort of the query that made it remembered.
@@ -57,16 +61,18 @@ pub struct RememberedPlan {
 #[derive(Default)]
 pub struct PlanCache {
     entries: Mutex<Entries>,
+    /// What its queries may choose from.
+    pub filters: IndexFilters,
 }
 
 #[derive(Default)]
 struct Entries {
-    by_shape: HashMap<Shape, (u64, Arc<Remembered>)>,
+    by_shape: HashMap<QueryShape, (u64, Arc<Remembered>)>,
     clock: u64,
 }
 
 impl PlanCache {
-    pub(crate) fn get(&self, shape: &Shape) -> Option<Arc<Remembered>> {
+    pub(crate) fn get(&self, shape: &QueryShape) -> Option<Arc<Remembered>> {
         let mut entries = self.entries.lock();
         entries.clock += 1;
         let now = entries.clock;
@@ -75,7 +81,7 @@ impl PlanCache {
         Some(remembered.clone())
     }
 
-    pub(crate) fn put(&self, shape: Shape, remembered: Remembered) {
+    pub(crate) fn put(&self, shape: QueryShape, remembered: Remembered) {
         let mut entries = self.entries.lock();
         entries.clock += 1;
         let now = entries.clock;
@@ -90,7 +96,7 @@ impl PlanCache {
     }
 
     /// Forgets one shape.
-    pub fn forget(&self, shape: &Shape) {
+    pub fn forget(&self, shape: &QueryShape) {
         self.entries.lock().by_shape.remove(shape);
     }
 
@@ -102,9 +108,10 @@ impl PlanCache {
     /// All that is remembered, for `$planCacheStats`.
     pub fn list(&self) -> Vec<RememberedPlan> {
         let entries = self.entries.lock();
-        let tell = |(shape, (_, remembered)): (&Shape, &(u64, Arc<Remembered>))| RememberedPlan {
+        let tell = |(shape, (_, remembered)): (&QueryShape, &(u64, Arc<Remembered>))| RememberedPlan {
             shape: shape.clone(),
             works: remembered.works,
+            index_filter_set: remembered.index_filter_set,
             plan: super::explain::plan_document(&remembered.plan),
             query: remembered.query.clone(),
             age: remembered.since.elapsed(),
@@ -130,11 +137,11 @@ impl fmt::Debug for PlanCache {
     }
 }
 
-impl Shape {
-    pub fn of(request: &ReadRequest) -> Shape {
+impl QueryShape {
+    pub fn of(request: &ReadRequest) -> QueryShape {
         let mut text = String::new();
         push_filter(&mut text, &request.filter);
-        if let Some(sort) = &request.sort {
+        if let Some(sort) = request.sort.as_ref().filter(|sort| !sort.is_empty()) {
             text.push('|');
             for part in sort.parts() {
                 text.push_str(if part.descending { "-" } else { "+" });
@@ -154,7 +161,7 @@ impl Shape {
         if let Some(collation) = &request.collation {
             let _ = write!(text, "|{collation:?}");
         }
-        Shape(text.into())
+        QueryShape(text.into())
     }
 
     /// The eight digits that explain prints as `queryHash`.
@@ -194,6 +201,7 @@ fn push_filter(text: &mut String, filter: &Filter) {
         }
         // What indexes could do for it stands beside it.
         Filter::Expr(_) => text.push_str("$expr"),
+        Filter::Text(_) => text.push_str("$text"),
         Filter::JsonSchema(_) => text.push_str("$jsonSchema"),
     }
 }
@@ -209,6 +217,11 @@ fn push_predicate(text: &mut String, predicate: &Predicate) {
         Predicate::Mod { .. } => text.push_str("$mod"),
         Predicate::Size(_) => text.push_str("$size"),
         Predicate::Bits(_) => text.push_str("$bits"),
+        Predicate::Geo(geo) => text.push_str(match geo.shape.is_planar() {
+            true => "$geo_plane",
+            false => "$geo",
+        }),
+        Predicate::Near(_) => text.push_str("$near"),
         Predicate::ElemMatchObject(inner) => {
             text.push_str("$elem{");
             push_filter(text, inner);
@@ -250,12 +263,17 @@ fn push_node(text: &mut String, node: &Node) {
         Node::IndexScan(scan) | Node::CountScan(scan) => {
             let _ = write!(text, "ix{}{}", scan.index.id.0, if scan.backward { "-" } else { "+" });
             text.extend(scan.bounds.iter().map(|list| if list.is_full() { '.' } else { '#' }));
-            if let Some(part) = wildcard::value_part(&scan.index) {
-                text.push_str(scan.index.spec.key[part].path.as_str());
+            if scan.index.spec.kind.is_seen_by_path() {
+                scan.index.spec.key.iter().for_each(|part| text.push_str(part.path.as_str()));
             }
+        }
+        Node::Near(scan) => {
+            let _ = write!(text, "near{}", scan.index.id.0);
         }
         Node::Fetch { filter, .. } => text.push_str(if filter.is_some() { "test" } else { "fetch" }),
         Node::Or { .. } => text.push_str("or"),
+        Node::TextOr { .. } => text.push_str("textor"),
+        Node::TextMatch { .. } => text.push_str("text"),
         Node::Intersection { .. } => text.push_str("and"),
         Node::SortMerge { .. } => text.push_str("merge"),
         Node::Sort { .. } => text.push_str("sort"),

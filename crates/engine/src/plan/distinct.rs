@@ -12,9 +12,9 @@ use super::implication::implies;
 use super::node::{IndexScan, Node, Skipping};
 use super::order::direction_for;
 use super::solution::{conjuncts_of, cover, covered, fetched};
-use super::texts::Texts;
-use super::{Known, ReadRequest, wildcard};
-use crate::index::Index;
+use super::{Known, ReadRequest};
+use crate::bounds::Texts;
+use crate::index::{Holds, Index};
 
 /// What a request for different values asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,14 +42,12 @@ pub fn by_distinct_keys(input: &Known<'_>, request: &ReadRequest, time: u64) -> 
             && !index.multikey.is_multikey()
             && !index.multikey.has_long_keys()
             && index.spec.partial.as_ref().is_none_or(|(_, condition)| {
-                implies(&request.filter, condition, Texts::new(index, request.collation.as_ref()))
+                let texts = Texts::new(index.spec.collation.as_ref(), request.collation.as_ref());
+                implies(&request.filter, condition, texts)
             })
     };
     let path = Path::parse(&distinct.path);
-    let view = |index: &Arc<Index>| match index.spec.wildcard {
-        Some(_) => wildcard::view(index, &path).filter(|view| !view.multikey.is_multikey()),
-        None => Some(index.clone()),
-    };
+    let view = |index: &Arc<Index>| index.view(&path).filter(|view| !view.multikey.is_multikey());
     let candidates = input.indexes.iter().filter(serves).filter(hinted);
     candidates
         .filter_map(view)
@@ -61,14 +59,14 @@ pub fn by_distinct_keys(input: &Known<'_>, request: &ReadRequest, time: u64) -> 
 /// The plan, and how many key parts it has, of which fewer are better.
 fn plan_over(index: &Arc<Index>, request: &ReadRequest, distinct: &Distinct) -> Option<(usize, Node)> {
     let part = index.spec.key.iter().position(|part| part.path.as_str() == &*distinct.path)?;
-    if index.spec.key[part].hashed
+    if index.spec.key[part].holds != Holds::Value
         || index.spec.key[part].path.components().iter().any(|component| component.index.is_some())
     {
         return None;
     }
     let conjuncts = conjuncts_of(&request.filter);
     let access = match conjuncts.is_empty() {
-        true if index.spec.wildcard.is_some() => return None,
+        true if !index.spec.kind.has_every_document() => return None,
         true => Access::full(index, 0),
         false => accesses(index, conjuncts, request.collation.as_ref()).into_iter().next()?,
     };
@@ -77,7 +75,8 @@ fn plan_over(index: &Arc<Index>, request: &ReadRequest, distinct: &Distinct) -> 
         return None;
     }
     // Which values are different is the collation's to say.
-    if !Texts::new(index, request.collation.as_ref()).order(&access.bounds[part]) {
+    let texts = Texts::new(index.spec.collation.as_ref(), request.collation.as_ref());
+    if !texts.order(&access.bounds[part]) {
         return None;
     }
     let backward = match &request.sort {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Node, Purpose, ReadRequest, Shape};
+use super::{Node, Purpose, QueryShape, ReadRequest};
 use crate::index::Index;
 use kilim_query::text::document as shell_text;
 
@@ -67,10 +67,12 @@ impl Followed {
     }
 
     /// The shape that the same question has in any command.
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> QueryShape {
         match self.request.purpose {
-            Purpose::Documents => Shape::of(&self.request),
-            Purpose::Count => Shape::of(&ReadRequest { purpose: Purpose::Documents, ..self.request.clone() }),
+            Purpose::Documents => QueryShape::of(&self.request),
+            Purpose::Count => {
+                QueryShape::of(&ReadRequest { purpose: Purpose::Documents, ..self.request.clone() })
+            }
         }
     }
 }
@@ -87,6 +89,7 @@ fn push_ways(node: &Node, ways: &mut Vec<String>) {
             ways.push(of_index("DISTINCT_SCAN", &scan.index));
         }
         Node::IndexScan(scan) => ways.push(of_index("IXSCAN", &scan.index)),
+        Node::Near(scan) => ways.push(of_index("GEO_NEAR", &scan.index)),
         Node::CountScan(scan) => ways.push(of_index("COUNT_SCAN", &scan.index)),
         node => node.children().into_iter().for_each(|child| push_ways(child, ways)),
     }

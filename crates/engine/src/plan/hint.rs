@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, compare, compare_documents};
+use kilim_bson::{Document, RawDocument, RawValue, compare};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::index::Index;
@@ -49,9 +49,7 @@ impl Hint {
     pub(crate) fn find<'i>(&self, indexes: &[&'i Arc<Index>]) -> Result<&'i Arc<Index>> {
         let meant = |index: &Index| match self {
             Hint::Name(name) => index.spec.name == *name,
-            Hint::Key(key) => {
-                compare_documents(index.spec.key_document.as_raw(), key.as_raw()) == Ordering::Equal
-            }
+            Hint::Key(key) => index.spec.has_key(key.as_raw()),
             Hint::Natural { .. } => false,
         };
         let mut found = indexes.iter().copied().filter(|index| meant(index));

@@ -7,8 +7,7 @@
 use kilim_bson::{RawValue, identical};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 
-use super::bounds::{PartTraits, Tightness, bounds_of};
-use super::texts::Texts;
+use crate::bounds::{PartTraits, Texts, Tightness, bounds_of};
 
 /// Whether every document that `filter` selects is also selected by `condition`, which compares texts as its index
 /// does.

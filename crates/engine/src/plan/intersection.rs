@@ -11,9 +11,9 @@
 use std::sync::Arc;
 
 use super::access::Access;
-use super::interval::IntervalList;
 use super::node::{IndexScan, Node};
 use super::solution::{Solver, conjunction};
+use crate::bounds::IntervalList;
 
 /// Pairs beyond this number are not tried, as on MongoDB.
 const INTERSECTIONS_MAX: usize = 3;

@@ -44,7 +44,8 @@ pub fn place(filter: &Filter) -> (u8, &str) {
         Filter::Nor(_) => (19, ""),
         Filter::True | Filter::False => (21, ""),
         Filter::Expr(_) => (22, ""),
-        Filter::JsonSchema(_) => (28, ""),
+        Filter::Text(_) => (23, ""),
+        Filter::JsonSchema(_) => (29, ""),
         Filter::Field { predicate: Predicate::Not(_), .. } => (18, ""),
         Filter::Field { path, predicate } => (predicate.rank(), path.as_str()),
     }
@@ -94,5 +95,26 @@ impl<'f> Collector<'f> {
     fn element(&mut self) -> u32 {
         self.next_element += 1;
         self.next_element
+    }
+}
+
+/// All paths that a filter has predicates on, each once.
+pub fn paths_of(filter: &Filter) -> Vec<Path> {
+    let mut paths = Vec::new();
+    collect(filter, &mut paths);
+    paths
+}
+
+fn collect(filter: &Filter, paths: &mut Vec<Path>) {
+    match filter {
+        Filter::And(parts) | Filter::Or(parts) => parts.iter().for_each(|part| collect(part, paths)),
+        Filter::Field { .. } => {
+            for leaf in leaves_of(std::slice::from_ref(filter)) {
+                if !paths.contains(&leaf.path) {
+                    paths.push(leaf.path.into_owned());
+                }
+            }
+        }
+        _ => {}
     }
 }

@@ -1,6 +1,6 @@
 //! Plans: from what was asked to the ways in which it could be read. Nothing here runs.
 //!
-//! A filter's predicates become bounds over key parts (`bounds`, `interval`), bounds become accesses to indexes
+//! A filter's predicates become bounds over key parts (by the kind of the index), bounds become accesses to indexes
 //! (`access`), accesses become whole plans with sort, skip, limit and projection around them (`solution`). Which of
 //! several is followed is for the planner to decide (module `planner`), which remembers its choice by the query's shape
 //! (`cache`).
@@ -9,44 +9,43 @@
 //! for a sparse or partial index that does not hold everything.
 
 mod access;
-mod bounds;
-mod bracket;
 mod cache;
 mod distinct;
 pub(crate) mod explain;
+mod filters;
 mod followed;
-mod hashed;
 mod hint;
 mod implication;
 mod intersection;
-mod interval;
 mod leaf;
+mod near;
 mod node;
 mod order;
-mod regex_prefix;
 mod solution;
 mod stats;
-mod texts;
-mod wildcard;
+mod text;
 
 use std::sync::Arc;
 
+use kilim_bson::{Document, doc};
 use kilim_collation::Collation;
 use kilim_query::filter::Filter;
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 
-pub use cache::{PlanCache, RememberedPlan, Shape};
+pub use cache::{PlanCache, QueryShape, RememberedPlan};
 pub(crate) use cache::{Remembered, signature};
 pub use distinct::Distinct;
 pub(crate) use distinct::by_distinct_keys;
+pub use filters::{IndexFilter, IndexFilters};
 pub use followed::Followed;
 pub use hint::Hint;
-pub use interval::{Cut, Endpoint, Interval, IntervalList};
-pub use node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind, Skipping};
+pub use node::{IndexScan, KeyRange, KeyTest, NearScan, Node, Project, ProjectKind, Skipping};
 pub(crate) use solution::{by_candidates, by_id, range_key, solutions};
 pub use stats::{Stats, StatsTree, Trial};
+pub(crate) use text::{bind_text, check_no_text};
 
+pub use crate::bounds::{Cut, Endpoint, Interval, IntervalList};
 use crate::ids::RecordId;
 use crate::index::Index;
 
@@ -70,6 +69,51 @@ pub struct ReadRequest {
     pub purpose: Purpose,
     /// Documents with a value of this field that another has given already may be left out.
     pub distinct: Option<Distinct>,
+    /// The score of a `$text` is asked for.
+    pub text_score: bool,
+    /// It is only explained: which plan wins is not remembered, and none is remembered for it.
+    pub explained: bool,
+    /// How patterns put the filter into other words, for explain.
+    pub rewritten: Vec<Rewritten>,
+}
+
+/// A filter that a pattern put into other words.
+#[derive(Debug, Clone)]
+pub struct Rewritten {
+    pattern: Box<str>,
+    original: Document,
+    rewritten: Document,
+    /// They count where an index is read whose name begins so.
+    index: Option<Box<str>>,
+}
+
+impl Rewritten {
+    pub(crate) fn of(pattern: &str, original: &Filter, rewritten: &Filter, index: Option<&str>) -> Rewritten {
+        Rewritten {
+            pattern: pattern.into(),
+            original: original.to_document(),
+            rewritten: rewritten.to_document(),
+            index: index.map(Into::into),
+        }
+    }
+
+    /// What explain tells of it.
+    pub(crate) fn told(&self, root: &Node) -> Option<Document> {
+        let is_read = |prefix: &str| {
+            root.any(
+                &|node| matches!(node, Node::IndexScan(scan) if scan.index.spec.name.starts_with(prefix)),
+            )
+        };
+        let counts = self.index.as_deref().is_none_or(is_read);
+        counts.then(|| {
+            doc! {
+                "stage": "PATTERN_REWRITE",
+                "pattern": &*self.pattern,
+                "original": self.original.clone(),
+                "rewritten": self.rewritten.clone(),
+            }
+        })
+    }
 }
 
 /// What becomes of the keys of the indexes that are read.
@@ -109,6 +153,9 @@ impl ReadRequest {
             allow_disk_use: false,
             purpose: Purpose::Documents,
             distinct: None,
+            text_score: false,
+            explained: false,
+            rewritten: Vec::new(),
         }
     }
 }

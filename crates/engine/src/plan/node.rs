@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, Value};
-use kilim_query::filter::Filter;
+use kilim_query::filter::{Filter, Near};
 use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 
-use super::interval::IntervalList;
-use super::wildcard;
+use crate::bounds::IntervalList;
 use crate::ids::RecordId;
-use crate::index::Index;
+use crate::index::{BoundSearch, Holds, Index};
 
 #[derive(Debug, Clone)]
 pub enum Node {
@@ -35,6 +34,8 @@ pub enum Node {
         ordered_by: Option<Arc<Index>>,
     },
     IndexScan(Arc<IndexScan>),
+    /// Documents in the order of their distance from a point.
+    Near(Arc<NearScan>),
     /// Counts the keys of one range without handing them on.
     CountScan(Arc<IndexScan>),
     Fetch {
@@ -48,6 +49,22 @@ pub enum Node {
     /// [`IndexScan::is_in_record_order`].
     Intersection {
         inputs: Box<[Node; 2]>,
+    },
+    /// The records that scans of search terms have, each once, with the sum of its scores.
+    TextOr {
+        search: Arc<BoundSearch>,
+        inputs: Vec<Node>,
+        /// What explain shows of the predicates that the scans test on keys.
+        filter: Option<Arc<Filter>>,
+        /// Rows have their record; without, the sort above reads the records of those that it keeps.
+        fetches: bool,
+    },
+    /// Those of a search's candidates that have its phrases, and nothing that is negated.
+    TextMatch {
+        search: Arc<BoundSearch>,
+        input: Box<Node>,
+        /// See [`Node::TextOr`].
+        fetches: bool,
     },
     /// Inputs that are each in the sort's order, merged.
     SortMerge {
@@ -112,6 +129,19 @@ pub struct IndexScan {
     pub range: Option<KeyRange>,
 }
 
+/// `$near`, by an index of places.
+#[derive(Debug, Clone)]
+pub struct NearScan {
+    pub index: Arc<Index>,
+    /// Which part of the key holds the places.
+    pub part: usize,
+    pub near: Near,
+    /// Of all parts; those of the places are narrowed further, ring by ring.
+    pub bounds: Vec<IntervalList>,
+    /// As in [`IndexScan`].
+    pub recheck: Arc<Filter>,
+}
+
 /// `min` and `max` of a find: the first key that counts, and the first that no longer does.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct KeyRange {
@@ -166,10 +196,14 @@ impl Node {
             | Node::IdLookup { .. }
             | Node::CollectionScan { .. }
             | Node::IndexScan(_)
+            | Node::Near(_)
             | Node::CountScan(_) => Vec::new(),
-            Node::Or { inputs } | Node::SortMerge { inputs, .. } => inputs.iter().collect(),
+            Node::Or { inputs } | Node::TextOr { inputs, .. } | Node::SortMerge { inputs, .. } => {
+                inputs.iter().collect()
+            }
             Node::Intersection { inputs } => inputs.iter().collect(),
             Node::Fetch { input, .. }
+            | Node::TextMatch { input, .. }
             | Node::Sort { input, .. }
             | Node::Skip { input, .. }
             | Node::Limit { input, .. }
@@ -190,7 +224,14 @@ impl Node {
 impl IndexScan {
     /// A record may have several keys within the bounds.
     pub fn repeats_records(&self) -> bool {
-        wildcard::meets_several_paths(&self.index, &self.bounds) || self.index.multikey.is_multikey()
+        self.index.may_repeat_records(&self.bounds)
+            || (self.index.multikey.is_multikey() && !self.is_of_one_term())
+    }
+
+    /// It has the entries of one term in a text index, of which a record has one.
+    pub fn is_of_one_term(&self) -> bool {
+        let parts = self.index.spec.key.iter().zip(&self.bounds);
+        parts.into_iter().any(|(part, bounds)| part.holds == Holds::Term && bounds.is_point())
     }
 
     /// All of the keys are equal, so that only the record ids behind them are left to order the entries. A unique

@@ -7,13 +7,12 @@
 use kilim_query::sort::Sort;
 
 use super::access::Access;
-use super::interval::{Interval, IntervalList};
-use super::texts::Texts;
-use crate::index::Index;
+use crate::bounds::{Interval, IntervalList, Texts};
+use crate::index::{Holds, Index};
 
 /// Scan backward (`true`) or forward for the sort's order; `None` where neither gives it.
 pub fn direction_for(index: &Index, bounds: &[IntervalList], sort: &Sort) -> Option<bool> {
-    let texts = Texts::new(index, sort.collation().as_ref());
+    let texts = Texts::new(index.spec.collation.as_ref(), sort.collation().as_ref());
     if index.multikey.has_long_keys() {
         return None;
     }
@@ -33,7 +32,7 @@ pub fn direction_for(index: &Index, bounds: &[IntervalList], sort: &Sort) -> Opt
         if part == parts.len() || parts[part].path != wanted.path {
             return None;
         }
-        if parts[part].hashed
+        if parts[part].holds != Holds::Value
             || parts[part].path.components().iter().any(|component| component.index.is_some())
         {
             return None;

@@ -11,13 +11,12 @@ use kilim_query::sort::Sort;
 
 use super::access::{Access, accesses};
 use super::implication::implies;
-use super::interval::{Cut, Interval, IntervalList};
-use super::leaf::place;
+use super::leaf::{paths_of, place};
 use super::node::{IndexScan, KeyRange, KeyTest, Node, Project, ProjectKind};
 use super::order::{direction_for, explode};
-use super::texts::{Texts, is_collatable, may_hold_texts};
-use super::{Hint, Keys, Known, Purpose, ReadRequest, wildcard};
-use crate::index::Index;
+use super::{Hint, Keys, Known, Purpose, ReadRequest, near};
+use crate::bounds::{Cut, Interval, IntervalList, Texts, is_collatable, may_hold_texts};
+use crate::index::{Holds, Index};
 
 /// Candidates beyond this number are not tried, as on MongoDB.
 const SOLUTIONS_MAX: usize = 64;
@@ -54,6 +53,9 @@ pub fn by_id(input: &Known<'_>, request: &ReadRequest) -> Option<Node> {
 
 /// All plans worth considering; never none.
 pub fn solutions(input: &Known<'_>, request: &ReadRequest, time: u64) -> Result<Vec<Node>> {
+    if let Some((_, near)) = request.filter.near() {
+        return near::solutions(input, request, near, time);
+    }
     if let Some(sort) = request.sort.as_ref().filter(|sort| sort.is_natural()) {
         let backward = sort.parts().first().is_some_and(|part| part.descending);
         return match &request.hint {
@@ -83,8 +85,11 @@ pub fn solutions(input: &Known<'_>, request: &ReadRequest, time: u64) -> Result<
         reads_records: removes,
         intersects: request.hint.is_none() && request.keys == Keys::Hidden,
     };
-    let paths = match usable.iter().any(|index| index.spec.wildcard.is_some()) {
-        true => wildcard::paths_of(&request.filter),
+    if let Some(query) = request.filter.text() {
+        return Ok(vec![super::text::plan(input, &usable, &planner, query)?]);
+    }
+    let paths = match usable.iter().any(|index| index.spec.kind.is_seen_by_path()) {
+        true => paths_of(&request.filter),
         false => Vec::new(),
     };
     if let Some(range) = &request.range {
@@ -101,8 +106,13 @@ pub fn solutions(input: &Known<'_>, request: &ReadRequest, time: u64) -> Result<
             let index = hint.find(&usable)?;
             let views = views_of(&[index], &paths);
             let mut found = planner.with_indexes(&views.iter().collect::<Vec<_>>());
-            if found.is_empty() && index.spec.wildcard.is_some() {
-                return Err(no_whole_wildcard(views.is_empty()));
+            // An index of places is read whole, although it does not have every document, as on MongoDB.
+            let refusal = index.spec.kind.whole_index_refusal();
+            if found.is_empty() && !index.spec.kind.has_every_document() && !refusal.is_empty() {
+                return Err(no_plans(match views.is_empty() {
+                    true => "No query solutions",
+                    false => refusal,
+                }));
             }
             if found.is_empty() {
                 found.push(planner.access_plan(&Access::full(index, planner.conjuncts.len())));
@@ -127,31 +137,16 @@ pub fn solutions(input: &Known<'_>, request: &ReadRequest, time: u64) -> Result<
     }
 }
 
-/// The indexes, and in place of a wildcard index one on each path that it serves, and on what stands before its paths.
+/// The indexes as the planner sees them: each itself, or its views for the paths that the query names.
 fn views_of(indexes: &[&Arc<Index>], paths: &[Path]) -> Vec<Arc<Index>> {
     let mut views = Vec::with_capacity(indexes.len());
     for &index in indexes {
-        match index.spec.wildcard {
-            Some(_) => {
-                views.extend(paths.iter().filter_map(|path| wildcard::view(index, path)));
-                views.extend(wildcard::beginning(index));
-            }
-            None => views.push(index.clone()),
-        }
+        index.add_views(paths, &mut views);
     }
     views
 }
 
-/// Not every document has a key in a wildcard index, and most have several.
-fn no_whole_wildcard(no_path: bool) -> Error {
-    let reason = match no_path {
-        true => "No query solutions",
-        false => "$hint: refusing to build whole-index solution, because it's a wildcard index",
-    };
-    no_plans(reason)
-}
-
-fn no_plans(reason: &str) -> Error {
+pub(super) fn no_plans(reason: &str) -> Error {
     Error::user(
         ErrorCode::NoQueryExecutionPlans,
         format!("error processing query: planner returned error :: caused by :: {reason}"),
@@ -196,7 +191,7 @@ pub(crate) fn range_key(index: &Index, end: &Document) -> Vec<u8> {
 }
 
 /// Below the count, whose result the executor takes from the topmost node.
-fn as_subplan(node: Node) -> Node {
+pub(super) fn as_subplan(node: Node) -> Node {
     match node {
         Node::Count { skip, limit, input } => {
             Node::Count { skip, limit, input: Box::new(as_subplan(*input)) }
@@ -231,13 +226,19 @@ pub(super) struct Solver<'r> {
     intersects: bool,
 }
 
-impl Solver<'_> {
+impl<'r> Solver<'r> {
+    /// For a request of which nothing else is known.
+    pub(super) fn of(request: &'r ReadRequest) -> Solver<'r> {
+        let conjuncts = conjuncts_of(&request.filter);
+        Solver { request, conjuncts, reads_records: true, intersects: false }
+    }
+
     fn collation(&self) -> Option<&Collation> {
         self.request.collation.as_ref()
     }
 
-    fn texts<'i>(&self, index: &'i Index) -> Texts<'i> {
-        Texts::new(index, self.collation())
+    pub(super) fn texts<'i>(&self, index: &'i Index) -> Texts<'i> {
+        Texts::new(index.spec.collation.as_ref(), self.collation())
     }
 
     fn with_indexes(&self, indexes: &[&Arc<Index>]) -> Vec<Node> {
@@ -299,7 +300,7 @@ impl Solver<'_> {
             self.index_scan(access, backward.unwrap_or(false), self.conjuncts, self.request.filter.clone());
         let cover = match &self.request.projection {
             // Keys of paths below another do not tell what is there.
-            Some(_) if wildcard::meets_several_paths(&access.index, &access.bounds) => None,
+            Some(_) if access.index.may_repeat_records(&access.bounds) => None,
             Some(projection) if residual.is_none() && backward.is_some() && !self.reads_records => {
                 cover(&access.index, &access.bounds, projection)
             }
@@ -410,6 +411,24 @@ impl Solver<'_> {
         Some(self.finish(Node::Or { inputs }, residual, self.request.sort.is_none(), None))
     }
 
+    /// A branch of an `$or` by the most promising index; none where it has none.
+    pub(super) fn indexed_branch(&self, indexes: &[&Arc<Index>], branch: &Filter) -> Option<Node> {
+        let own = conjuncts_of(branch);
+        let paths = paths_of(branch);
+        let views = views_of(indexes, &paths);
+        let usable = views.iter().filter(|index| match &index.spec.partial {
+            Some((_, condition)) => implies(branch, condition, self.texts(index)),
+            None => true,
+        });
+        let best = usable.flat_map(|index| accesses(index, own, self.collation())).max_by_key(merit)?;
+        let scan = self.index_scan(&best, false, own, Arc::new(branch.clone()));
+        let residual = conjunction(best.residual.iter().map(|&at| own[at].clone()));
+        Some(match residual {
+            Some(filter) => Node::Fetch { filter: Some(Arc::new(filter)), input: Box::new(scan) },
+            None => scan,
+        })
+    }
+
     /// The branches of an `$or`, each in the sort's order; none where one of them is not.
     fn ordered_branches(&self, branches: &[Branch], sort: &Sort) -> Option<Vec<Node>> {
         let mut inputs = Vec::with_capacity(branches.len());
@@ -421,8 +440,9 @@ impl Solver<'_> {
                 _ => explode(access, sort)?,
             };
             // A hash does not tell the value's place.
-            let hashed =
-                |path: &Path| access.index.spec.key.iter().any(|part| part.hashed && part.path == *path);
+            let hashed = |path: &Path| {
+                access.index.spec.key.iter().any(|part| part.holds == Holds::Hash && part.path == *path)
+            };
             if sort.parts().iter().any(|part| hashed(&part.path)) || inputs.len() > BRANCHES_MAX {
                 return None;
             }
@@ -563,15 +583,15 @@ pub(super) fn cover(
     for path in &needed {
         let part = index.spec.key.iter().position(|part| part.path == *path)?;
         // Arrays are not in the key as such, and null may stand for a document that ends before the path does.
-        if index.array_bits(part) != 0 || index.spec.key[part].hashed {
+        if index.array_bits(part) != 0 || index.spec.key[part].holds != Holds::Value {
             return None;
         }
         // Of texts there are a collation's keys only.
         if index.spec.is_collated(part) && may_hold_texts(&bounds[part]) {
             return None;
         }
-        let wild = wildcard::value_part(index) == Some(part);
-        if path.components().len() > 1 && !wild && takes_null(&bounds[part]) {
+        let tells_null = index.spec.kind.tells_null_from_missing(index, part);
+        if path.components().len() > 1 && !tells_null && takes_null(&bounds[part]) {
             return None;
         }
         parts.push((part, path.as_str().to_owned()));
@@ -682,7 +702,7 @@ pub(crate) fn by_candidates(
 }
 
 /// Puts the rest of a request around what finds its documents, in no order.
-fn around(request: &ReadRequest, scan: Node) -> Node {
+pub(super) fn around(request: &ReadRequest, scan: Node) -> Node {
     if request.purpose == Purpose::Count {
         return Node::Count { skip: request.skip, limit: request.limit, input: Box::new(scan) };
     }

@@ -13,6 +13,8 @@ pub struct Stats {
     pub is_eof: bool,
     pub keys_examined: u64,
     pub docs_examined: u64,
+    /// Candidates of a `$text` that lack a phrase, or have what is negated.
+    pub docs_rejected: u64,
     pub seeks: u64,
     pub dups_tested: u64,
     pub dups_dropped: u64,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kilim_storage::Snapshot;
 
 use super::Plan;
-use crate::operator::{Executor, Operator, Source};
+use crate::operator::{Executor, Operator, ReadContext};
 use crate::plan::{Followed, Node};
 use crate::records::Records;
 
@@ -18,8 +18,8 @@ pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
         (stats.total_keys_examined(), stats.total_docs_examined())
     });
     let (root, buffered) = started.unwrap_or_else(|| {
-        let records = Records::new(plan.home, &snapshot).through(plan.behind.as_ref());
-        let source = Source { records, allow_disk_use: plan.request.allow_disk_use };
+        let records = Records::new(plan.home, &snapshot).through(plan.patches.as_ref());
+        let source = ReadContext { records, allow_disk_use: plan.request.allow_disk_use };
         (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
     });
     note_use(&plan.root);
@@ -33,6 +33,7 @@ fn note_use(node: &Node) {
     match node {
         Node::IdLookup { index, .. } => index.usage.note(),
         Node::IndexScan(scan) | Node::CountScan(scan) => scan.index.usage.note(),
+        Node::Near(scan) => scan.index.usage.note(),
         _ => node.children().into_iter().for_each(note_use),
     }
 }

@@ -17,7 +17,7 @@ use crate::index::Index;
 use crate::operator::ExecContext;
 use crate::patches::Patches;
 use crate::plan::explain::{self as shown, Style, write_trial};
-use crate::plan::{Node, Shape, StatsTree, Trial};
+use crate::plan::{Node, QueryShape, StatsTree, Trial};
 
 /// How much is explained. All but the first run the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,9 +79,11 @@ pub struct Chosen {
     root: Arc<Node>,
     rejected: Vec<Arc<Node>>,
     trials: Vec<Trial>,
-    shape: Option<Shape>,
+    shape: Option<QueryShape>,
     collation: Option<Collation>,
-    behind: Option<Arc<Patches>>,
+    patches: Option<Arc<Patches>>,
+    index_filter_set: bool,
+    rewritten: Vec<Document>,
 }
 
 impl Chosen {
@@ -89,14 +91,16 @@ impl Chosen {
         let root = plan.root.clone();
         // What reads nothing is never looked up in the plan cache.
         let shape =
-            (!matches!(*root, Node::Eof | Node::RecordCount { .. })).then(|| Shape::of(&plan.request));
+            (!matches!(*root, Node::Eof | Node::RecordCount { .. })).then(|| QueryShape::of(&plan.request));
         Chosen {
             root,
             rejected: plan.rejected.clone(),
             trials: plan.trials.clone(),
             shape,
             collation: plan.request.collation.clone(),
-            behind: plan.behind.clone(),
+            patches: plan.patches.clone(),
+            index_filter_set: plan.index_filter_set,
+            rewritten: plan.request.rewritten.iter().filter_map(|one| one.told(&plan.root)).collect(),
         }
     }
 
@@ -117,7 +121,7 @@ impl Chosen {
         };
         out.open_document("queryPlanner");
         out.append("namespace", RawValue::String(subject.namespace));
-        out.append("indexFilterSet", RawValue::Bool(false));
+        out.append("indexFilterSet", RawValue::Bool(self.index_filter_set));
         if !matches!(*self.root, Node::RecordCount { .. }) {
             out.append("parsedQuery", RawValue::Document(subject.filter.to_document().as_raw()));
         }
@@ -149,15 +153,10 @@ impl Chosen {
             out.close();
         }
         out.close();
-        // Documents are seen as patterns that are behind will make them.
-        if let Some(behind) = &self.behind {
-            out.open_array("patched");
-            for (at, pattern) in behind.told().iter().enumerate() {
-                out.open_document_at(at);
-                out.append_elements(pattern.as_raw().elements());
-                out.close();
-            }
-            out.close();
+        append_documents(out, "rewritten", &self.rewritten);
+        // Documents are seen as they will be once nothing is pending.
+        if let Some(patches) = &self.patches {
+            append_documents(out, "patched", &patches.told());
         }
         out.close();
         let Some(run) = run else { return };
@@ -243,4 +242,18 @@ fn write_stage(out: &mut Writer, write: Option<WriteStage<'_>>, input: impl FnOn
             out.close();
         }
     }
+}
+
+/// A list of documents; nothing where there are none.
+fn append_documents(out: &mut Writer, name: &str, documents: &[Document]) {
+    if documents.is_empty() {
+        return;
+    }
+    out.open_array(name);
+    for (at, document) in documents.iter().enumerate() {
+        out.open_document_at(at);
+        out.append_elements(document.as_raw().elements());
+        out.close();
+    }
+    out.close();
 }

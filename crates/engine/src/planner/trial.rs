@@ -18,8 +18,8 @@ use kilim_storage::Snapshot;
 
 use super::{Plan, PlannerInput};
 use crate::figures::Figures;
-use crate::operator::{ExecContext, Operator, Row, STEPS_PER_SEEK, Source, Work};
-use crate::plan::{Node, ReadRequest, Remembered, Shape, StatsTree, Trial, signature};
+use crate::operator::{ExecContext, Operator, ReadContext, Row, STEPS_PER_SEEK, Worked};
+use crate::plan::{Node, QueryShape, ReadRequest, Remembered, StatsTree, Trial, signature};
 use crate::records::Records;
 
 /// Rows that end a trial: a first batch.
@@ -58,14 +58,15 @@ pub(super) fn choose(
     solutions: Vec<Node>,
     snapshot: &Snapshot,
 ) -> Result<Plan> {
-    let records = Records::new(input.home, snapshot).through(input.behind);
-    let source = Source { records, allow_disk_use: request.allow_disk_use };
+    let records = Records::new(input.home.clone(), snapshot).through(input.patches);
+    let source = ReadContext { records, allow_disk_use: request.allow_disk_use };
     let rows_max = request.limit.map_or(TRIAL_ROWS_MAX, |limit| limit.clamp(1, TRIAL_ROWS_MAX));
-    let shape = Shape::of(&request);
+    let shape = QueryShape::of(&request);
     let signatures: Vec<String> = solutions.iter().map(signature).collect();
     let nodes: Vec<Arc<Node>> = solutions.into_iter().map(Arc::new).collect();
     let mut context = ExecContext::new(input.interrupt);
-    if let Some(remembered) = input.cache.get(&shape) {
+    let remembered = if request.explained { None } else { input.cache.get(&shape) };
+    if let Some(remembered) = remembered {
         if remembered.candidates == signatures {
             let winner = Candidate::new(&nodes[remembered.winner], &source);
             let works_max = remembered.works.saturating_mul(REPLAN_FACTOR);
@@ -94,13 +95,16 @@ pub(super) fn choose(
         candidates: signatures,
         winner,
         works,
+        index_filter_set: input.cache.filters.concern(&request),
         plan,
         query: shown(&request),
         since: Instant::now(),
         trials: ranking.iter().map(|&at| trials[at].clone()).collect(),
     };
     let ranked = remembered.trials.clone();
-    input.cache.put(shape, remembered);
+    if !request.explained {
+        input.cache.put(shape, remembered);
+    }
     let rejected = ranking[1..].iter().map(|&at| nodes[at].clone()).collect();
     Ok(plan_of(input, request, candidates.swap_remove(winner), rejected, ranked))
 }
@@ -127,14 +131,15 @@ fn plan_of(
     trials: Vec<Trial>,
 ) -> Plan {
     Plan {
-        home: input.home,
+        home: input.home.clone(),
         root: winner.node,
         request,
         rejected,
         trials,
         indexes: input.indexes.clone(),
         started: Some((winner.operator, winner.rows)),
-        behind: input.behind.cloned(),
+        index_filter_set: false,
+        patches: input.patches.cloned(),
     }
 }
 
@@ -148,9 +153,9 @@ fn run_remembered(
     let mut works = 0;
     while (candidate.rows.len() as u64) < rows_max {
         match candidate.operator.work(context)? {
-            Work::Row(row) => candidate.rows.push_back(row),
-            Work::NeedTime => {}
-            Work::Eof => return Ok(Some(candidate)),
+            Worked::Row(row) => candidate.rows.push_back(row),
+            Worked::NeedTime => {}
+            Worked::Eof => return Ok(Some(candidate)),
         }
         works += 1;
         if works > works_max {
@@ -195,7 +200,7 @@ fn run_trial(
 }
 
 impl Candidate {
-    fn new(node: &Arc<Node>, source: &Source) -> Candidate {
+    fn new(node: &Arc<Node>, source: &ReadContext) -> Candidate {
         Candidate {
             node: node.clone(),
             operator: Box::new(Operator::new(node, source)),
@@ -208,9 +213,9 @@ impl Candidate {
     /// Does one unit of work; whether that was the last one, because there are rows enough or no more.
     fn work(&mut self, rows_max: u64, context: &mut ExecContext<'_>) -> Result<bool> {
         match self.operator.work(context)? {
-            Work::Row(row) => self.rows.push_back(row),
-            Work::NeedTime => {}
-            Work::Eof => return Ok(true),
+            Worked::Row(row) => self.rows.push_back(row),
+            Worked::NeedTime => {}
+            Worked::Eof => return Ok(true),
         }
         Ok(self.rows.len() as u64 >= rows_max)
     }

@@ -13,7 +13,7 @@ use crate::ids::RecordId;
 use crate::namespace::Namespace;
 use crate::operator::Executor;
 use crate::patches::{Audience, Patches};
-use crate::plan::ReadRequest;
+use crate::plan::{Purpose, ReadRequest, check_no_text};
 use crate::planner::{self, Plan, PlannerInput};
 use crate::tail::Tail;
 use crate::unit::Unit;
@@ -35,14 +35,34 @@ impl Reading {
 }
 
 /// Plans a read of what `unit` sees. The snapshot comes before the catalog: see [`crate::catalog`].
-pub fn plan(unit: &mut Unit<'_>, namespace: &Namespace, request: ReadRequest) -> Result<Reading> {
+pub fn plan(unit: &mut Unit<'_>, namespace: &Namespace, mut request: ReadRequest) -> Result<Reading> {
     unit.engine.check_read(namespace, &request)?;
     let snapshot = unit.snapshot();
     let Some(collection) = unit.collection(namespace)? else {
+        if request.purpose == Purpose::Documents {
+            check_no_text(&request, &namespace.to_string())?;
+        }
         return Ok(Reading { collection: None, plan: planner::plan_nothing(&request), snapshot });
     };
+    mean(unit, &collection, &mut request, &snapshot)?;
     let plan = plan_collection(unit, &collection, request, &snapshot)?;
+    if !namespace.is_internal() {
+        plan.check_scan(&unit.engine.settings)?;
+    }
     Ok(Reading { collection: Some(collection), plan, snapshot })
+}
+
+/// Has a request of a user's ask for what its filter means in the form in which documents are stored.
+pub(crate) fn mean(
+    unit: &Unit<'_>,
+    collection: &Collection,
+    request: &mut ReadRequest,
+    snapshot: &Snapshot,
+) -> Result<()> {
+    match unit.engine.patterns().rewriters(&collection.namespace, snapshot.commit_time()) {
+        Some(rewriters) => rewriters.mean(request),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn plan_collection(
@@ -62,14 +82,17 @@ pub(crate) fn plan_for(
     audience: Audience,
 ) -> Result<Plan> {
     request.hint = collection.own_hint(request.hint);
-    let behind = Patches::of(unit.engine, collection.id, snapshot, audience)?;
+    if let Some(rewriters) = unit.engine.patterns().rewriters(&collection.namespace, snapshot.commit_time()) {
+        rewriters.serve(&mut request, &collection.indexes);
+    }
+    let patches = Patches::of(unit.engine, collection, snapshot, audience)?;
     let input = PlannerInput {
         home: collection.home(),
         indexes: &collection.indexes,
         cache: &collection.shared.plan_cache,
         clustered: collection.clustered,
         oldest: collection.oldest_in(snapshot),
-        behind: behind.as_ref(),
+        patches: patches.as_ref(),
         interrupt: &|| unit.operation.check(),
     };
     planner::plan(&input, request, snapshot)
@@ -77,8 +100,11 @@ pub(crate) fn plan_for(
 
 /// Has a tailable cursor go on in a newer state of its collection.
 pub fn go_on(engine: &Engine, tail: &mut Tail, snapshot: &Snapshot) -> Result<()> {
-    let behind = Patches::of(engine, tail.collection(), snapshot, Audience::User)?;
     let collection = engine.catalog().by_id(tail.collection()).cloned();
+    let patches = match &collection {
+        Some(collection) => Patches::of(engine, collection, snapshot, Audience::User)?,
+        None => None,
+    };
     let oldest = collection.map_or(RecordId(0), |collection| collection.oldest_in(snapshot));
-    tail.go_on(behind.as_ref(), oldest, snapshot)
+    tail.go_on(patches.as_ref(), oldest, snapshot)
 }

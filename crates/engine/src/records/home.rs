@@ -8,7 +8,7 @@ use crate::ids::{CollectionId, RecordId};
 use crate::layout;
 
 /// Where the records of a collection lie in the store, and in which shape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Home {
     pub collection: CollectionId,
     pub shape: Shape,
@@ -16,27 +16,27 @@ pub struct Home {
 
 impl Home {
     /// The key of a record in the store.
-    pub(super) fn key(self, record: RecordId) -> [u8; 12] {
+    pub(super) fn key(&self, record: RecordId) -> [u8; 12] {
         record_key(self.collection, record)
     }
 
     /// How many documents there are, and their bytes.
-    pub fn counts(self, snapshot: &Snapshot) -> Result<Counter> {
+    pub fn counts(&self, snapshot: &Snapshot) -> Result<Counter> {
         snapshot.counter(&layout::counter_key(self.collection))
     }
 
     /// The tree that the records are in, as the store names it.
-    pub(crate) fn tree(self) -> (Space, [u8; 4]) {
+    pub(crate) fn tree(&self) -> (Space, [u8; 4]) {
         (Space::Records, self.collection.0.to_be_bytes())
     }
 
     /// Whether a tree of the store is the one of these records.
-    pub(crate) fn is_tree(self, space: Space, prefix: u32) -> bool {
+    pub(crate) fn is_tree(&self, space: Space, prefix: u32) -> bool {
         space == Space::Records && prefix == self.collection.0
     }
 
     /// Gives the records back to the store, with their counts.
-    pub(crate) fn reclaim(self, transaction: &mut Transaction) {
+    pub(crate) fn reclaim(&self, transaction: &mut Transaction) {
         transaction.reset_counter(&layout::counter_key(self.collection));
         transaction.reclaim(Space::Records, &self.collection.0.to_be_bytes());
     }

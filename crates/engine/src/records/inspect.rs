@@ -21,7 +21,7 @@ pub(crate) struct Inspected {
 pub(crate) fn inspect(home: Home, snapshot: &Snapshot) -> impl Iterator<Item = Result<Inspected>> + use<> {
     open(snapshot, home.collection, .., Direction::Forward).map(move |entry| {
         let (key, stored) = entry?;
-        Ok(Inspected { record: layout::record_id_of(&key), shape: home.shape, stored })
+        Ok(Inspected { record: layout::record_id_of(&key), shape: home.shape.clone(), stored })
     })
 }
 
@@ -31,10 +31,12 @@ impl Inspected {
         (self.stored.len() - STAMP_BYTES.min(self.stored.len())) as u64
     }
 
-    /// The rows; none where the record is not valid.
-    pub fn rows(&self) -> Option<Rows> {
+    /// The rows; none where the record is not valid. An error where the shape cannot make rows of it.
+    pub fn rows(&self) -> Result<Option<Rows>> {
         // SAFETY: `is_valid` has looked at every byte.
-        is_valid(&self.stored).then(|| unsafe { self.shape.rows(self.record, self.stored.clone()) })
+        is_valid(&self.stored)
+            .then(|| unsafe { self.shape.rows(self.record, self.stored.clone()) })
+            .transpose()
     }
 }
 

@@ -8,7 +8,8 @@
 //! A shape that stores something else than it shows (many rows in a record, pages of a large array, older versions) is
 //! another variant in `shape`: its rows come out of [`Shape::rows`], so every reader here sees them; its index keys are
 //! made of those rows; what a write of one row makes of the record goes in [`Shape::to_stored`]; and
-//! [`RecordScan::next_matching`] has the filter, by which such a shape can pass over a record unread.
+//! [`RecordScan::next_matching`] has the filter, by which such a shape can pass over a record unread. A record that is
+//! stored in an older form than its shape stores now is written again by [`restate`].
 //!
 //! Invariant: nothing outside this module names the records' keyspace. `cargo xtask check` looks for it.
 
@@ -30,5 +31,5 @@ pub(crate) use remains::{RecordRemains, lost_records};
 pub use row::{Image, RowId};
 pub(crate) use sample::SCANNED_SHARE;
 pub(crate) use scan::{Look, RecordScan, ids};
-pub use shape::Shape;
-pub(crate) use write::{lock_key, newest, remove, store, unchanged_in};
+pub use shape::{Shape, Versioned};
+pub(crate) use write::{lock_key, newest, remove, restate, store, stored_bytes, unchanged_in};

@@ -36,8 +36,8 @@ impl Records {
         Records { overlay: overlay.map(|overlay| overlay.clone() as Arc<dyn Overlay>), ..self }
     }
 
-    pub fn home(&self) -> Home {
-        self.home
+    pub fn home(&self) -> &Home {
+        &self.home
     }
 
     pub fn snapshot(&self) -> &Snapshot {
@@ -47,7 +47,7 @@ impl Records {
     /// A row, or none where there is no such row or it is not there any more.
     pub fn get(&self, row: RowId) -> Result<Option<Image>> {
         match self.stored(row.record)? {
-            Some(stored) => self.see(self.home.row(row, stored)),
+            Some(stored) => self.see(self.home.row(row, stored)?),
             None => Ok(None),
         }
     }
@@ -59,7 +59,10 @@ impl Records {
 
     /// The row that an index entry of the same snapshot points to, as it is stored.
     pub fn fetch_stored(&self, row: RowId) -> Result<Image> {
-        let found = self.stored(row.record)?.and_then(|stored| self.home.row(row, stored));
+        let found = match self.stored(row.record)? {
+            Some(stored) => self.home.row(row, stored)?,
+            None => None,
+        };
         found.ok_or_else(|| {
             StorageError::Corrupt(format!(
                 "an index of collection {} points to record {}, which does not exist",
@@ -97,9 +100,9 @@ pub(super) fn see(overlay: &dyn Overlay, image: Image) -> Result<Option<Image>> 
 
 impl Home {
     /// One row of a record that the store has.
-    pub(super) fn row(self, row: RowId, stored: Bytes) -> Option<Image> {
+    pub(super) fn row(&self, row: RowId, stored: Bytes) -> Result<Option<Image>> {
         // SAFETY: the bytes come from the store, where only this module puts records.
-        let mut rows = unsafe { self.shape.rows(row.record, stored) };
-        rows.find(|(id, _)| *id == row).map(|(_, image)| image)
+        let mut rows = unsafe { self.shape.rows(row.record, stored)? };
+        Ok(rows.find(|(id, _)| *id == row).map(|(_, image)| image))
     }
 }

@@ -1,7 +1,7 @@
 //! Records chosen at random.
 
 use kilim_error::Result;
-use kilim_storage::Direction;
+use kilim_storage::{Direction, Environment};
 
 use super::{Records, ids};
 use crate::ids::RecordId;
@@ -15,11 +15,11 @@ impl Records {
     ///
     /// Numbers are drawn, and each stands for the first record from there on. So a record behind a gap is drawn more
     /// often: good enough to find drift, and as cheap as the sample is small.
-    pub fn chosen(&self, share: f64, end: u64) -> Result<Vec<RecordId>> {
+    pub fn chosen(&self, share: f64, end: u64, environment: &Environment) -> Result<Vec<RecordId>> {
         let from = |record| ids(&self.snapshot, self.home.collection, record.., Direction::Forward).next();
         let count = self.home.counts(&self.snapshot)?.count.max(0) as u64;
         let wanted = (count as f64 * share).ceil() as usize;
-        let mut drawn: Vec<u64> = (0..wanted).map(|_| rand::random_range(0..end.max(1))).collect();
+        let mut drawn: Vec<u64> = (0..wanted).map(|_| environment.random() % end.max(1)).collect();
         drawn.sort_unstable();
         let mut records: Vec<RecordId> = Vec::with_capacity(drawn.len());
         for number in drawn {

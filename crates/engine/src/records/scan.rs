@@ -33,7 +33,7 @@ pub(crate) enum Look {
 impl Records {
     pub fn scan(&self, range: impl RangeBounds<RecordId>, direction: Direction) -> RecordScan {
         RecordScan {
-            home: self.home,
+            home: self.home.clone(),
             scan: open(&self.snapshot, self.home.collection, range, direction),
             rows: Rows::none(),
             overlay: self.overlay.clone(),
@@ -72,7 +72,7 @@ impl RecordScan {
             }
             let Some((key, stored)) = self.scan.next().transpose()? else { return Ok(None) };
             // SAFETY: the bytes come from the store, where only this module puts records.
-            self.rows = unsafe { self.home.shape.rows(layout::record_id_of(&key), stored) };
+            self.rows = unsafe { self.home.shape.rows(layout::record_id_of(&key), stored)? };
         }
     }
 }

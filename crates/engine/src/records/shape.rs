@@ -1,21 +1,36 @@
 //! How documents are stored: what a record's bytes mean, and what is stored for a document.
 //!
-//! Filters, indexes, change events and patterns see rows only. A plain collection stores what it shows; other shapes
-//! (buckets, overflow pages, versions) will store something else and translate here.
+//! Filters, indexes, change events and patterns see rows only. A plain collection stores what it shows. Other shapes store
+//! something else, and are translated here ([decision 0014](../../../../docs/decisions/0014-shapes.md)).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use kilim_bson::RawDocument;
-use kilim_storage::Bytes;
+use kilim_error::Result;
+use kilim_patterns::Versions;
+use kilim_storage::{Bytes, CommitTime};
 
 use super::{Image, RowId};
 use crate::ids::RecordId;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub enum Shape {
     /// A record is one document; both directions are free.
     #[default]
     Plain,
+    /// A record is one document of any version; its row is that document in the current one.
+    Versioned(Arc<Versioned>),
+}
+
+/// The versions of a collection's documents.
+#[derive(Debug, Clone, Default)]
+pub struct Versioned {
+    /// Those in force; none once all steps are completed.
+    pub(crate) versions: Option<Versions>,
+    /// Those that were in force before some step was completed, and the commit time from which on no record needs that step.
+    /// States from before can still be read: by transactions and cursors that began then. The next start forgets them.
+    pub(crate) retired: Vec<(CommitTime, Versions)>,
 }
 
 /// The rows of one record, in the order of their positions.
@@ -27,17 +42,77 @@ impl Shape {
     /// # Safety
     ///
     /// The bytes are what the store has for a record that was written in this shape.
-    pub(super) unsafe fn rows(self, record: RecordId, stored: Bytes) -> Rows {
+    #[inline]
+    pub(super) unsafe fn rows(&self, record: RecordId, stored: Bytes) -> Result<Rows> {
+        // SAFETY: the write door stores documents that have passed validation, as this function's caller says.
+        let image = unsafe { Image::from_bytes(stored) };
+        Ok(Rows(Some((record.into(), self.seen(image)?))))
+    }
+
+    #[inline]
+    fn seen(&self, image: Image) -> Result<Image> {
         match self {
-            // SAFETY: the write door stores documents that have passed validation, as this function's caller says.
-            Shape::Plain => Rows(Some((record.into(), unsafe { Image::from_bytes(stored) }))),
+            Shape::Plain => Ok(image),
+            Shape::Versioned(versioned) => versioned.seen(image),
         }
     }
 
     /// The stored bytes of a document, without the commit time.
-    pub(super) fn to_stored(self, document: RawDocument<'_>) -> Cow<'_, [u8]> {
+    pub(super) fn to_stored<'d>(&self, document: RawDocument<'d>) -> Cow<'d, [u8]> {
         match self {
-            Shape::Plain => Cow::Borrowed(document.as_bytes()),
+            Shape::Plain | Shape::Versioned(_) => Cow::Borrowed(document.as_bytes()),
+        }
+    }
+
+    /// Whether a record and its row are the same bytes.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Shape::Plain)
+    }
+
+    /// The versions in force.
+    pub fn versions(&self) -> Option<&Versions> {
+        match self {
+            Shape::Plain => None,
+            Shape::Versioned(versioned) => versioned.versions.as_ref(),
+        }
+    }
+
+    /// The shape with these versions in force. `since`: from that commit time on no record needs a step that is in force now
+    /// and is not among them.
+    pub(crate) fn with_versions(&self, versions: Option<Versions>, since: Option<CommitTime>) -> Shape {
+        let mut versioned = match self {
+            Shape::Plain => Versioned::default(),
+            Shape::Versioned(versioned) => (**versioned).clone(),
+        };
+        if let (Some(old), Some(since)) = (versioned.versions.take(), since) {
+            versioned.retired.push((since, old));
+        }
+        versioned.versions = versions;
+        match versioned.versions.is_none() && versioned.retired.is_empty() {
+            true => Shape::Plain,
+            false => Shape::Versioned(Arc::new(versioned)),
+        }
+    }
+}
+
+impl Versioned {
+    fn seen(&self, image: Image) -> Result<Image> {
+        let mut image = image;
+        if !self.retired.is_empty() {
+            // What a transaction has written itself has no commit time yet.
+            let time = image.commit_time();
+            for (_, versions) in self.retired.iter().filter(|(since, _)| time != 0 && time < *since) {
+                if let Some(seen) = versions.seen(image.document())? {
+                    image = image.with(&seen);
+                }
+            }
+        }
+        match &self.versions {
+            Some(versions) => match versions.seen(image.document())? {
+                Some(seen) => Ok(image.with(&seen)),
+                None => Ok(image),
+            },
+            None => Ok(image),
         }
     }
 }

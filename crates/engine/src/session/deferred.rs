@@ -1,12 +1,13 @@
-//! What the statements of a transaction leave for its commit.
+//! What the statements of a transaction defer to its commit.
 
 use kilim_bson::Value;
-use kilim_patterns::Row;
+use kilim_patterns::{Row, Step};
 
 use crate::ids::PatternId;
 
-/// What a transaction leaves for its commit: rows that leave groups and rows that enter them, or a parent that
-/// waits for its group's fields.
+/// Work on one group that a transaction's statement defers to the commit: rows that leave the group and rows that enter it.
+/// Without rows, only the group's parent gets its fields. With a step it is not about a group: a node takes another place
+/// in its tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Deferred {
     pub database: String,
@@ -15,4 +16,5 @@ pub(crate) struct Deferred {
     pub key_bytes: Vec<u8>,
     pub out: Vec<Row>,
     pub into: Vec<Row>,
+    pub step: Option<Box<Step>>,
 }

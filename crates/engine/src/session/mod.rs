@@ -26,11 +26,14 @@ pub use crate::ids::SessionId;
 
 use crate::layout;
 use crate::limits;
+use crate::operation::User;
 
 #[derive(Debug)]
 pub struct Session {
     pub id: SessionId,
     last_use: Mutex<Instant>,
+    /// Whose it is; nobody's where nobody logs in.
+    owner: Mutex<Option<Arc<User>>>,
     /// Locked for as long as a numbered operation of this session runs.
     state: Mutex<State>,
 }
@@ -130,7 +133,7 @@ impl State {
             // Commits on their way to disk are not in the snapshot yet, and whatever they wrote would be a
             // conflict here. If they fail, the store says so to whoever writes next.
             let _ = store.settle(Durability::Relaxed);
-            return Ok(Box::new(ActiveTransaction::new(store.begin())));
+            return Ok(Box::new(ActiveTransaction::new((id, number), store.begin(), store.environment())));
         }
         self.check_number(id, number)?;
         match &mut self.progress {
@@ -265,6 +268,12 @@ impl Session {
     pub fn check_out(&self) -> parking_lot::MutexGuard<'_, State> {
         self.state.lock()
     }
+
+    /// Whether somebody may use it: it belongs to the first user who did. Without users it is everybody's.
+    pub fn is_open_to(&self, user: Option<&Arc<User>>) -> bool {
+        let Some(user) = user else { return true };
+        self.owner.lock().get_or_insert_with(|| user.clone()) == user
+    }
 }
 
 /// All sessions that were used lately.
@@ -282,7 +291,7 @@ impl Sessions {
     pub fn get(&self, store: &Store, id: SessionId) -> Result<Arc<Session>> {
         let mut sessions = self.sessions.lock();
         if let Some(session) = sessions.get(&id) {
-            *session.last_use.lock() = Instant::now();
+            *session.last_use.lock() = store.environment().now();
             return Ok(session.clone());
         }
         if sessions.len() >= limits::SESSIONS_MAX {
@@ -295,16 +304,35 @@ impl Sessions {
             Some(record) => retry::decode_state(&record)?,
             None => State::default(),
         };
-        let session =
-            Arc::new(Session { id, last_use: Mutex::new(Instant::now()), state: Mutex::new(state) });
+        let session = Arc::new(Session {
+            id,
+            last_use: Mutex::new(store.environment().now()),
+            owner: Mutex::default(),
+            state: Mutex::new(state),
+        });
         sessions.insert(id, session.clone());
         Ok(session)
     }
 
     /// The sessions in memory, with how long each has not been used.
-    pub fn list_idle(&self) -> Vec<(SessionId, Duration)> {
+    pub fn list_idle(&self, now: Instant) -> Vec<(SessionId, Duration)> {
         let sessions = self.sessions.lock();
-        sessions.values().map(|session| (session.id, session.last_use.lock().elapsed())).collect()
+        let idle = |session: &Session| now.saturating_duration_since(*session.last_use.lock());
+        sessions.values().map(|session| (session.id, idle(session))).collect()
+    }
+
+    /// The sessions of some users.
+    pub fn of_users(&self, users: &[User]) -> Vec<SessionId> {
+        let sessions = self.sessions.lock();
+        let is_theirs = |session: &&Arc<Session>| {
+            session.owner.lock().as_ref().is_some_and(|owner| users.contains(owner))
+        };
+        sessions.values().filter(is_theirs).map(|session| session.id).collect()
+    }
+
+    /// Whose a session is, if it is in memory: somebody's, or nobody's in particular.
+    pub fn owner(&self, id: SessionId) -> Option<Option<Arc<User>>> {
+        self.sessions.lock().get(&id).map(|session| session.owner.lock().clone())
     }
 
     pub fn list(&self) -> Vec<SessionId> {
@@ -345,13 +373,13 @@ impl Sessions {
 
     /// Aborts transactions past their lifetime, and says which. One whose statement is running is left for the next
     /// look.
-    pub(crate) fn end_overdue_transactions(&self, now: Instant) -> Vec<(SessionId, i64)> {
+    pub(crate) fn end_overdue_transactions(&self, now: Instant, lifetime: Duration) -> Vec<(SessionId, i64)> {
         let mut ended = Vec::new();
         let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
         for session in sessions {
             let Some(mut state) = session.state.try_lock() else { continue };
             if let (Some(number), Progress::Open(Some(transaction))) = (state.number, &state.progress)
-                && now.duration_since(transaction.started) > limits::TRANSACTION_LIFETIME
+                && now.duration_since(transaction.started) > lifetime
             {
                 state.progress = Progress::Aborted;
                 ended.push((session.id, number));

@@ -3,25 +3,28 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::Transaction;
+use kilim_storage::{Environment, Transaction};
 use parking_lot::{ArcRwLockReadGuard, RawRwLock};
 
 use super::Deferred;
 use crate::catalog::Collection;
-use crate::ids::CollectionId;
+use crate::ids::{CollectionId, SessionId};
 use crate::limits;
 
 pub struct ActiveTransaction {
+    /// Its session and number.
+    pub of: (SessionId, i64),
     pub storage: Transaction,
     pub started: Instant,
+    environment: Environment,
     /// Collections made inside; others see them after the commit.
     pub created: Vec<Arc<Collection>>,
     /// Schema changes of these collections wait until the transaction ends.
     pub(crate) held: Vec<(CollectionId, ArcRwLockReadGuard<RawRwLock, ()>)>,
-    /// What maintenance does at the commit.
+    /// Work on groups that its statements defer to the commit.
     pub(crate) deferred: Vec<Deferred>,
     charge: Charge,
 }
@@ -52,10 +55,17 @@ impl Drop for Charge {
 }
 
 impl ActiveTransaction {
-    pub fn new(storage: Transaction) -> ActiveTransaction {
+    pub fn new(
+        of: (SessionId, i64),
+        mut storage: Transaction,
+        environment: &Environment,
+    ) -> ActiveTransaction {
+        storage.log_at_one_time();
         ActiveTransaction {
+            of,
             storage,
-            started: Instant::now(),
+            started: environment.now(),
+            environment: environment.clone(),
             created: Vec::new(),
             held: Vec::new(),
             deferred: Vec::new(),
@@ -65,8 +75,8 @@ impl ActiveTransaction {
 
     /// Called after each document that is written, and after each statement. `all` counts what all open transactions
     /// hold.
-    pub fn check_limits(&mut self, all: &Arc<AtomicUsize>) -> Result<()> {
-        if self.started.elapsed() > limits::TRANSACTION_LIFETIME {
+    pub fn check_limits(&mut self, all: &Arc<AtomicUsize>, lifetime: Duration) -> Result<()> {
+        if self.environment.since(self.started) > lifetime {
             return Err(Error::user(
                 ErrorCode::TransactionExceededLifetimeLimitSeconds,
                 "the transaction has lived longer than transactionLifetimeLimitSeconds",

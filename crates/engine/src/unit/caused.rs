@@ -1,17 +1,17 @@
 //! What a command's writes caused beside themselves: for its reply.
 
-/// Gathered by a unit; what a failed attempt had caused is taken back with it.
+/// Gathered by a unit. What a failed attempt caused is removed again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Caused {
     /// Documents that maintenance wrote in the same commits.
     pub maintained: u64,
-    /// What it left for later.
-    pub pending: Option<LeftPending>,
+    /// What is pending because of the writes.
+    pub pending: Option<CausedPending>,
 }
 
-/// Work that a job does behind the write.
+/// Documents that a job writes after the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftPending {
+pub struct CausedPending {
     /// The job, as `patternJobs` shows it.
     pub job: u64,
     /// About how many documents it will write.
@@ -23,9 +23,9 @@ impl Caused {
         *self == Caused::default()
     }
 
-    /// Notes work that was left to a job. A command tells of the first job, and of all documents.
-    pub fn leave(&mut self, job: u64, documents: u64) {
-        let pending = self.pending.get_or_insert(LeftPending { job, documents: 0 });
+    /// Notes that documents are pending. A reply names the first job, and the documents of all of them.
+    pub fn add_pending(&mut self, job: u64, documents: u64) {
+        let pending = self.pending.get_or_insert(CausedPending { job, documents: 0 });
         pending.documents += documents;
     }
 }

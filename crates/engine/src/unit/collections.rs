@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::Transaction;
 use parking_lot::{ArcRwLockReadGuard, RawRwLock};
 
-use super::{Unit, Work};
+use super::batch::{Batch, Holding};
+use super::{Unit, Writes};
 use crate::catalog::{Collection, save};
+use crate::change_log::Kind;
 use crate::engine::Engine;
 use crate::ids::{CollectionId, IndexId};
 use crate::index::Multikey;
@@ -17,55 +18,72 @@ use crate::limits;
 use crate::namespace::Namespace;
 use crate::session::ActiveTransaction;
 
-/// A collection that is held.
+/// A collection that a batch holds against schema changes.
 pub(super) type Held = (CollectionId, Guard);
 type Guard = ArcRwLockReadGuard<RawRwLock, ()>;
 
-/// How often somebody who waits for a collection looks whether he is to go on.
+/// How often a unit that waits for a collection checks whether its operation was killed.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// Who keeps schema changes away from the collections that a unit writes to.
+pub(super) enum SchemaGuard {
+    /// The unit itself shares each collection's lock.
+    Unit,
+    /// The caller holds these collections exclusively. The unit shares the locks of others.
+    Caller(Vec<CollectionId>),
+}
+
+impl SchemaGuard {
+    fn covers(&self, collection: CollectionId) -> bool {
+        match self {
+            SchemaGuard::Unit => false,
+            SchemaGuard::Caller(held) => held.contains(&collection),
+        }
+    }
+}
+
 impl Unit<'_> {
-    /// Writes to collections that the caller holds whole.
-    pub(crate) fn lend(&mut self, collections: &[CollectionId]) {
-        self.lent = collections.to_vec();
+    /// The caller holds these collections exclusively, and the unit writes to them.
+    pub(crate) fn write_in_held(&mut self, collections: &[CollectionId]) {
+        self.schema_guard = SchemaGuard::Caller(collections.to_vec());
     }
 
-    /// Whether it writes to collections that are held whole.
-    pub(crate) fn has_lent(&self) -> bool {
-        !self.lent.is_empty()
+    /// Whether its caller keeps everybody else out of the collections that it writes to, jobs included.
+    pub(crate) fn keeps_jobs_out(&self) -> bool {
+        matches!(self.schema_guard, SchemaGuard::Caller(_))
     }
 
     /// The collection to read from, as this unit sees it.
     pub fn collection(&mut self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
-        match &mut self.work {
-            Work::Transaction(transaction) => in_transaction(transaction, self.engine, namespace),
-            Work::Batch { .. } => Ok(self.engine.collection(namespace)),
+        match &mut self.writes {
+            Writes::Transaction { active, .. } => in_transaction(active, self.engine, namespace),
+            Writes::Batch(_) => Ok(self.engine.documents(namespace)),
         }
     }
 
-    /// Takes up writing to a collection: holds it against schema changes until the batch is handed in.
+    /// Begins to write a document of a collection: holds the collection against schema changes until the batch is handed
+    /// in.
     pub fn enter(&mut self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
-        let Work::Batch { held, transaction, documents, .. } = &mut self.work else {
+        let Writes::Batch(batch) = &mut self.writes else {
             self.engine.check_no_view(namespace)?;
             return self.collection(namespace);
         };
-        // A document that was refused or no longer matched has left its intents. Nothing was written under
-        // them, and whoever takes up the next document may wait, so must not hold them.
-        if *documents == 0 && !self.keeps && transaction.as_ref().is_some_and(Transaction::is_empty) {
-            *transaction = None;
-            self.maintains = false;
+        // The document before was refused or no longer matched, and its intents are still held. Nothing was written under
+        // them. They are given back, because the unit may wait for the next document.
+        if batch.holding != Holding::Contended && batch.transaction.is_some() && !batch.has_written() {
+            batch.let_go();
         }
-        let found = hold(self.engine, &self.lent, held, namespace, |collection| {
+        let operation = &self.operation;
+        let found = hold(self.engine, &self.schema_guard, batch, namespace, |collection, batch| {
             loop {
                 match collection.shared.lock.try_read_arc_for(LOOK) {
                     Some(guard) => return Ok(guard),
-                    None => self.operation.check()?,
+                    None => operation.check()?,
                 }
-                // Whoever changes the schema may wait for somebody who waits for the key that was kept.
-                let written = *documents > 0 || transaction.as_ref().is_some_and(|open| !open.is_empty());
-                if !written && std::mem::take(&mut self.keeps) {
-                    *transaction = None;
-                    self.maintains = false;
+                // A schema change holds the collection. It may wait for a writer that waits for the contended key which
+                // this unit kept, so the key is given back.
+                if batch.holding == Holding::Contended && !batch.has_written() {
+                    batch.let_go();
                 }
             }
         })?;
@@ -75,7 +93,7 @@ impl Unit<'_> {
         Ok(found)
     }
 
-    /// As [`Unit::enter`], and makes the collection where it is missing.
+    /// Enters a collection, and makes it where it is missing.
     pub fn enter_or_create(&mut self, namespace: &Namespace) -> Result<Arc<Collection>> {
         loop {
             if let Some(collection) = self.enter(namespace)? {
@@ -85,17 +103,18 @@ impl Unit<'_> {
         }
     }
 
-    /// As [`Unit::enter`] for a further collection of the document at hand: what is held for it stays held. Whoever
-    /// waits to change its schema may wait for us to leave the first, so we do not wait for him.
+    /// Enters a further collection for the document at hand, and keeps what is held for that document. A schema change of
+    /// the further collection may wait for this unit to leave the first one, so the unit waits only briefly, and
+    /// then ends the attempt with a conflict.
     pub(crate) fn join(&mut self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
-        let Work::Batch { held, .. } = &mut self.work else { return self.collection(namespace) };
-        hold(self.engine, &self.lent, held, namespace, |collection| {
+        let Writes::Batch(batch) = &mut self.writes else { return self.collection(namespace) };
+        hold(self.engine, &self.schema_guard, batch, namespace, |collection, _| {
             let guard = collection.shared.lock.try_read_arc_for(limits::TRANSACTION_LOCK_WAIT);
             guard.ok_or(Error::Conflict("the schema of a pattern's collection is being changed"))
         })
     }
 
-    /// The same, and makes the collection where it is missing.
+    /// Joins a collection, and makes it where it is missing.
     pub(crate) fn join_or_create(&mut self, namespace: &Namespace) -> Result<Arc<Collection>> {
         loop {
             if let Some(collection) = self.join(namespace)? {
@@ -107,63 +126,67 @@ impl Unit<'_> {
 
     /// Makes a collection: at once outside a transaction, with the commit inside one.
     pub fn create(&mut self, namespace: &Namespace, options: Document) -> Result<()> {
-        match &mut self.work {
-            Work::Batch { .. } => {
+        match &mut self.writes {
+            Writes::Batch(_) => {
                 self.engine.ensure_collection(namespace)?;
             }
-            Work::Transaction(transaction) => {
+            Writes::Transaction { active, .. } => {
                 let collection =
-                    self.engine.create_in_transaction(&mut transaction.storage, namespace, options)?;
-                transaction.created.push(collection);
+                    self.engine.create_in_transaction(&mut active.storage, active.of, namespace, options)?;
+                active.created.push(collection);
             }
         }
         Ok(())
     }
 
-    /// Changes a collection that this unit's transaction made, if it made it.
+    /// Changes a collection that this unit's transaction made, if it made it. New indexes are behind those that were there.
     pub fn change_created(&mut self, namespace: &Namespace, change: impl FnOnce(&mut Collection)) -> bool {
-        let Work::Transaction(transaction) = &mut self.work else { return false };
-        let Some(created) =
-            transaction.created.iter_mut().find(|collection| collection.namespace == *namespace)
+        let Writes::Transaction { active, .. } = &mut self.writes else { return false };
+        let Some(created) = active.created.iter_mut().find(|collection| collection.namespace == *namespace)
         else {
             return false;
         };
+        let before = created.indexes.len();
         change(Arc::make_mut(created));
-        save(&mut transaction.storage, created);
+        save(&mut active.storage, created);
+        for index in &created.indexes[before..] {
+            let kind = Kind::CreateIndexes;
+            self.engine.log_indexes(&mut active.storage, kind, created, &[&index.spec], Some(active.of));
+        }
         true
     }
 
-    /// Widens what is known of an index's arrays, where this unit's collections are described: a collection
-    /// that its transaction made is not in the catalog yet.
+    /// Notes that an index met arrays on further paths. A collection that this unit's transaction made is not in the catalog
+    /// yet, so it is noted in the transaction.
     pub(crate) fn widen_multikey(&mut self, id: CollectionId, index: IndexId, seen: &Multikey) -> Result<()> {
-        if let Work::Transaction(transaction) = &mut self.work
-            && let Some(created) = transaction.created.iter_mut().find(|collection| collection.id == id)
+        if let Writes::Transaction { active, .. } = &mut self.writes
+            && let Some(created) = active.created.iter_mut().find(|collection| collection.id == id)
         {
             Arc::make_mut(created).widen_multikey(index, seen);
-            save(&mut transaction.storage, created);
+            save(&mut active.storage, created);
             return Ok(());
         }
         self.engine.widen_multikey(id, index, seen)
     }
 }
 
-/// Holds the collection of a name, unless it is held already, by whoever lent it or in this batch.
+/// Holds the collection of a name, unless the caller or this batch holds it already.
 fn hold(
     engine: &Engine,
-    lent: &[CollectionId],
-    held: &mut Vec<Held>,
+    guard: &SchemaGuard,
+    batch: &mut Batch,
     namespace: &Namespace,
-    mut lock: impl FnMut(&Collection) -> Result<Guard>,
+    mut lock: impl FnMut(&Collection, &mut Batch) -> Result<Guard>,
 ) -> Result<Option<Arc<Collection>>> {
     loop {
-        let Some(collection) = engine.collection(namespace) else { return Ok(None) };
-        if lent.contains(&collection.id) || held.iter().any(|(id, _)| *id == collection.id) {
+        let Some(collection) = engine.documents(namespace) else { return Ok(None) };
+        if guard.covers(collection.id) || batch.collections.iter().any(|(id, _)| *id == collection.id) {
             return Ok(Some(collection));
         }
-        let guard = lock(&collection)?;
-        // A schema change may have ended while we waited: look again by name.
-        if let Some(now) = engine.collection(namespace).filter(|now| now.id == collection.id) {
-            held.push((now.id, guard));
+        let guard = lock(&collection, batch)?;
+        // A schema change may have ended while the unit waited: look again by name.
+        if let Some(now) = engine.documents(namespace).filter(|now| now.id == collection.id) {
+            batch.collections.push((now.id, guard));
             return Ok(Some(now));
         }
     }
@@ -179,21 +202,19 @@ fn in_transaction(
         return Ok(Some(created.clone()));
     }
     loop {
-        let Some(collection) = engine.collection(namespace) else { return Ok(None) };
+        let Some(collection) = engine.documents(namespace) else { return Ok(None) };
         if transaction.held.iter().any(|(id, _)| *id == collection.id) {
             return Ok(Some(collection));
         }
-        let Some(guard) = collection.shared.lock.try_read_arc_for(limits::TRANSACTION_LOCK_WAIT) else {
+        let wait = engine.settings.transaction_lock_wait();
+        let Some(guard) = collection.shared.lock.try_read_arc_for(wait) else {
             return Err(Error::user(
                 ErrorCode::LockTimeout,
-                format!(
-                    "Unable to acquire a lock on '{namespace}' within {}ms.",
-                    limits::TRANSACTION_LOCK_WAIT.as_millis()
-                ),
+                format!("Unable to acquire a lock on '{namespace}' within {}ms.", wait.as_millis()),
             ));
         };
-        // A schema change may have ended while we waited: look again, and hold what is there now.
-        if engine.collection(namespace).is_some_and(|now| now.id == collection.id) {
+        // A schema change may have ended while the transaction waited: look again, and hold what is there now.
+        if engine.documents(namespace).is_some_and(|now| now.id == collection.id) {
             transaction.held.push((collection.id, guard));
         }
     }

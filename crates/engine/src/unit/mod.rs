@@ -1,11 +1,11 @@
 //! A unit of work: where a command's writes gather on their way to the commit queue.
 //!
-//! Outside a transaction a unit holds a batch of documents, each written as a whole or not at all. A
-//! batch that would have to wait for another writer is handed in first, so a unit never waits while it
-//! holds more than the document at hand; within a document, intents are taken in one order (the
-//! record, then unique keys by their bytes). So no two units wait for each other.
+//! Outside a transaction a unit gathers a [`Batch`]: documents, each written as a whole or not at all. A batch that
+//! would have to wait for another writer is handed in first, so a unit never waits while it holds more than the
+//! document at hand. Within a document, intents are taken in one order: the record, then unique keys by their bytes. So
+//! no two units wait for each other. [`locks::MayWait`] lists the cases in which a unit may wait.
 //!
-//! Inside a transaction nothing waits: whoever comes second gets a conflict.
+//! Inside a multi-statement transaction nothing waits: the second writer of a key gets a conflict.
 
 mod batch;
 mod caused;
@@ -18,16 +18,18 @@ use std::sync::Arc;
 
 use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{CommitTime, Durability, Snapshot, Ticket, Transaction};
+use kilim_patterns::Position;
+use kilim_storage::{CommitTime, Durability, Snapshot, Transaction};
 
-pub use caused::{Caused, LeftPending};
+pub use caused::{Caused, CausedPending};
 pub(crate) use locks::Contended;
 
-use self::collections::Held;
+use self::batch::Batch;
+use self::collections::SchemaGuard;
 use crate::change::Cause;
 use crate::engine::Engine;
 use crate::figures::Figures;
-use crate::ids::CollectionId;
+use crate::ids::{PatternId, SessionId};
 use crate::operation::Operation;
 use crate::session::{ActiveTransaction, Deferred, Retry};
 
@@ -35,91 +37,57 @@ pub struct Unit<'e> {
     pub engine: &'e Engine,
     pub operation: Arc<Operation>,
     durability: Durability,
-    work: Work,
-    /// Remembers statements for their retry, in the commit that makes them true.
+    writes: Writes,
+    /// Who keeps schema changes away from the collections that it writes to.
+    schema_guard: SchemaGuard,
+    /// Remembers the answers of statements for their retry, in the commit of the statement's writes.
     pub retry: Option<Retry>,
-    /// Statements were answered that the session's record does not tell of yet.
+    /// Statements were answered whose answers are not in the session's record yet.
     unrecorded: bool,
     /// Statements that a retry found done already.
     retried: Vec<i32>,
-    /// What it reads instead of the newest state.
+    /// The snapshot that it reads instead of the newest state.
     pub read_at: Option<Snapshot>,
-    /// The newest commit this unit has seen through, for operationTime.
+    /// The newest commit of this unit that is published, for operationTime.
     committed: CommitTime,
-    /// What maintenance could not have in its last attempt.
+    /// What the last attempt to maintain patterns did not get, so that it ended with a conflict.
     pub(crate) contended: Option<Contended>,
-    /// It was waited for, and is held for the next attempt.
-    pub(crate) keeps: bool,
-    /// The batch holds keys for maintenance, which commits stand in line for: it waits for nobody.
-    pub(crate) maintains: bool,
     /// Why its statements change documents.
     pub cause: Cause<'static>,
+    /// Whoever writes may do so while users may not: `setUserWriteBlockMode`.
+    pub bypasses_write_block: bool,
     /// `bypassDocumentValidation`: validators are not asked.
     pub bypass_validation: bool,
-    /// A transaction's commit has begun: what maintenance still writes is as of the newest commit.
-    pub(crate) commits: bool,
-    /// Collections that whoever runs this holds whole: it need not hold them itself.
-    lent: Vec<CollectionId>,
-    /// All of it goes in one commit, or none.
-    pub(crate) is_one: bool,
-    /// What its writes caused, for the reply.
+    /// What it writes to buckets is made of measurements, so it is as it must be.
+    pub(crate) writes_measurements: bool,
+    /// The place among its siblings, in the tree of a pattern, of the node that the statement moves.
+    pub(crate) position: Option<(PatternId, Position)>,
+    /// What its writes caused beside themselves, for the reply.
     pub caused: Caused,
-    /// What it did, for whoever wants to know why it took so long.
+    /// What it did, for the slow query log and the profiler.
     pub figures: Figures,
 }
 
-enum Work {
-    Batch {
-        transaction: Option<Transaction>,
-        documents: usize,
-        /// Collections written to since the batch began; schema changes wait for them.
-        held: Vec<Held>,
-        /// Something was read through the commit queue since the last batch was handed in.
-        looked: bool,
-        /// Handed in, not yet known to be durable. The last implies the others, which are kept all the same: a
-        /// ticket that is dropped asks somebody else to see it through, at once and by itself.
-        tickets: Vec<Ticket>,
-        /// Bytes handed in since that was last waited for.
-        on_the_way: usize,
-    },
-    Transaction(Box<ActiveTransaction>),
+/// The writes that a unit has gathered.
+enum Writes {
+    /// A command outside a transaction: commits follow each other while it runs.
+    Batch(Batch),
+    /// A statement of a multi-statement transaction: nothing is committed before the transaction's end.
+    Transaction { active: Box<ActiveTransaction>, phase: Phase },
+}
+
+/// How far a multi-statement transaction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Its statements run. They read the transaction's snapshot.
+    Statements,
+    /// It commits. What maintenance writes now is made of the newest commit, not of the transaction's snapshot.
+    Commit,
 }
 
 impl<'e> Unit<'e> {
     pub fn new(engine: &'e Engine, operation: Arc<Operation>, durability: Durability) -> Unit<'e> {
-        let work = Work::Batch {
-            transaction: None,
-            documents: 0,
-            held: Vec::new(),
-            looked: false,
-            tickets: Vec::new(),
-            on_the_way: 0,
-        };
-        Unit::of(engine, operation, durability, work)
-    }
-
-    fn of(engine: &'e Engine, operation: Arc<Operation>, durability: Durability, work: Work) -> Unit<'e> {
-        Unit {
-            engine,
-            operation,
-            durability,
-            work,
-            retry: None,
-            unrecorded: false,
-            retried: Vec::new(),
-            read_at: None,
-            committed: 0,
-            contended: None,
-            keeps: false,
-            maintains: false,
-            cause: Cause::User,
-            bypass_validation: false,
-            commits: false,
-            lent: Vec::new(),
-            is_one: false,
-            caused: Caused::default(),
-            figures: Figures::default(),
-        }
+        Unit::of(engine, operation, durability, Writes::Batch(Batch::default()))
     }
 
     pub fn in_transaction(
@@ -127,18 +95,67 @@ impl<'e> Unit<'e> {
         operation: Arc<Operation>,
         transaction: Box<ActiveTransaction>,
     ) -> Unit<'e> {
-        Unit::of(engine, operation, Durability::Durable, Work::Transaction(transaction))
+        let writes = Writes::Transaction { active: transaction, phase: Phase::Statements };
+        Unit::of(engine, operation, Durability::Durable, writes)
+    }
+
+    fn of(engine: &'e Engine, operation: Arc<Operation>, durability: Durability, writes: Writes) -> Unit<'e> {
+        Unit {
+            engine,
+            operation,
+            durability,
+            writes,
+            schema_guard: SchemaGuard::Unit,
+            retry: None,
+            unrecorded: false,
+            retried: Vec::new(),
+            read_at: None,
+            committed: 0,
+            contended: None,
+            cause: Cause::User,
+            bypasses_write_block: false,
+            bypass_validation: false,
+            writes_measurements: false,
+            position: None,
+            caused: Caused::default(),
+            figures: Figures::default(),
+        }
+    }
+
+    /// The session and number of the multi-statement transaction that it belongs to.
+    pub(crate) fn transaction_of(&self) -> Option<(SessionId, i64)> {
+        match &self.writes {
+            Writes::Transaction { active, .. } => Some(active.of),
+            Writes::Batch(_) => None,
+        }
     }
 
     pub fn is_transaction(&self) -> bool {
-        matches!(self.work, Work::Transaction(_))
+        matches!(self.writes, Writes::Transaction { .. })
+    }
+
+    /// The transaction's statements are done and it commits.
+    pub(crate) fn begin_commit(&mut self) {
+        if let Writes::Transaction { phase, .. } = &mut self.writes {
+            *phase = Phase::Commit;
+        }
+    }
+
+    /// Whether a transaction commits.
+    pub(crate) fn is_committing(&self) -> bool {
+        matches!(self.writes, Writes::Transaction { phase: Phase::Commit, .. })
+    }
+
+    /// Whether it reads what its transaction's snapshot has, not the newest commit.
+    fn reads_transaction_snapshot(&self) -> bool {
+        matches!(self.writes, Writes::Transaction { phase: Phase::Statements, .. })
     }
 
     /// The open transaction back, after the command.
     pub fn into_transaction(self) -> Option<Box<ActiveTransaction>> {
-        match self.work {
-            Work::Transaction(transaction) => Some(transaction),
-            Work::Batch { .. } => None,
+        match self.writes {
+            Writes::Transaction { active, .. } => Some(active),
+            Writes::Batch(_) => None,
         }
     }
 
@@ -147,52 +164,52 @@ impl<'e> Unit<'e> {
         if let Some(snapshot) = &self.read_at {
             return snapshot.clone();
         }
-        match &self.work {
-            Work::Batch { transaction: None, .. } => self.engine.store.snapshot(),
-            Work::Batch { transaction: Some(transaction), .. } => transaction.snapshot(),
-            Work::Transaction(transaction) => transaction.storage.snapshot(),
+        match &self.writes {
+            Writes::Batch(Batch { transaction: None, .. }) => self.engine.store.snapshot(),
+            Writes::Batch(Batch { transaction: Some(transaction), .. }) => transaction.snapshot(),
+            Writes::Transaction { active, .. } => active.storage.snapshot(),
         }
     }
 
-    /// Everything that was queued until now, published, with the unit's own writes.
+    /// Publishes everything that was queued until now, and reads it with the unit's own writes.
     pub(crate) fn newest_snapshot(&mut self) -> Result<Snapshot> {
         self.engine.store.settle(Durability::Relaxed)?;
         Ok(self.transaction().newest_snapshot())
     }
 
-    /// Leaves work for the transaction's commit.
+    /// Defers work to the transaction's commit.
     pub(crate) fn defer(&mut self, deferred: Deferred) {
-        if let Work::Transaction(transaction) = &mut self.work {
-            transaction.deferred.push(deferred);
+        if let Writes::Transaction { active, .. } = &mut self.writes {
+            active.deferred.push(deferred);
         }
     }
 
-    /// How much is left for the commit.
+    /// How many entries are deferred to the commit.
     pub(crate) fn deferred(&self) -> usize {
-        match &self.work {
-            Work::Transaction(transaction) => transaction.deferred.len(),
-            Work::Batch { .. } => 0,
+        match &self.writes {
+            Writes::Transaction { active, .. } => active.deferred.len(),
+            Writes::Batch(_) => 0,
         }
     }
 
-    /// Takes back what a change left that then failed.
+    /// Forgets what a failed change deferred: all but the first `before` entries.
     pub(crate) fn undo_deferred(&mut self, before: usize) {
-        if let Work::Transaction(transaction) = &mut self.work {
-            transaction.deferred.truncate(before);
+        if let Writes::Transaction { active, .. } = &mut self.writes {
+            active.deferred.truncate(before);
         }
     }
 
     pub(crate) fn take_deferred(&mut self) -> Vec<Deferred> {
-        match &mut self.work {
-            Work::Transaction(transaction) => std::mem::take(&mut transaction.deferred),
-            Work::Batch { .. } => Vec::new(),
+        match &mut self.writes {
+            Writes::Transaction { active, .. } => std::mem::take(&mut active.deferred),
+            Writes::Batch(_) => Vec::new(),
         }
     }
 
     pub(crate) fn transaction(&mut self) -> &mut Transaction {
-        match &mut self.work {
-            Work::Batch { transaction, .. } => transaction.get_or_insert_with(|| self.engine.store.begin()),
-            Work::Transaction(transaction) => &mut transaction.storage,
+        match &mut self.writes {
+            Writes::Batch(batch) => batch.transaction.get_or_insert_with(|| self.engine.store.begin()),
+            Writes::Transaction { active, .. } => &mut active.storage,
         }
     }
 
@@ -208,7 +225,7 @@ impl<'e> Unit<'e> {
         &self.retried
     }
 
-    /// Remembers a statement's answer; the batch of its writes takes it along.
+    /// Remembers a statement's answer. It is stored with the batch of the statement's writes.
     pub(crate) fn record_statement(&mut self, statement: i32, result: Document) {
         if let Some(retry) = &mut self.retry {
             retry.record(statement, result);
@@ -221,13 +238,14 @@ impl<'e> Unit<'e> {
         self.committed
     }
 
-    /// A transaction's bounds, checked after each statement.
+    /// Checks a transaction's bounds, after each statement.
     pub fn check_transaction_limits(&mut self) -> Result<()> {
-        match &mut self.work {
-            Work::Transaction(transaction) => {
-                transaction.check_limits(&self.engine.sessions.transaction_bytes)
+        match &mut self.writes {
+            Writes::Transaction { active, .. } => {
+                let lifetime = self.engine.settings.transaction_lifetime();
+                active.check_limits(&self.engine.sessions.transaction_bytes, lifetime)
             }
-            Work::Batch { .. } => Ok(()),
+            Writes::Batch(_) => Ok(()),
         }
     }
 }

@@ -1,6 +1,4 @@
-//! What is pending, as a unit sees it and waits for it.
-
-use std::time::Duration;
+//! How a unit reads what is pending, and waits until it is written.
 
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Space;
@@ -12,38 +10,39 @@ use crate::layout;
 use crate::limits;
 use crate::patterns::{Pattern, Pending, count_of};
 
-/// The record of a key as of the newest commit. The caller holds the key.
+/// The record of what is pending for a key, as of the newest commit. The caller holds the key.
 pub(crate) fn newest(unit: &mut Unit<'_>, pattern: PatternId, key: &[u8]) -> Result<Option<Pending>> {
     let stored = unit.transaction().latest(Space::Meta, &layout::pending_key(pattern, key))?;
     stored.map(|stored| Pending::decode(&stored)).transpose()
 }
 
-/// The record of a key as a transaction sees it.
+/// The record of what is pending for a key, as the transaction's snapshot has it.
 pub(crate) fn in_transaction(unit: &mut Unit<'_>, pattern: PatternId, key: &[u8]) -> Result<Option<Pending>> {
     let stored = unit.transaction().get(Space::Meta, &layout::pending_key(pattern, key))?;
     stored.map(|stored| Pending::decode(&stored)).transpose()
 }
 
-/// Ends the attempt; the next begins once a key is pending no more.
+/// Ends the attempt. The next one begins when nothing is pending for the key any more.
 pub(crate) fn wait_for_key(unit: &mut Unit<'_>, pattern: &Pattern, key: Vec<u8>) -> Error {
     unit.contended = Some(Contended::Pending(pattern.id, key));
     Error::Conflict("a pattern has not come to the end of a deletion")
 }
 
-/// What is waited for.
+/// What a unit waits for.
 #[derive(Clone, Copy)]
 pub(crate) enum Until<'k> {
     /// Nothing is pending for a key.
     Done(&'k [u8]),
-    /// One more can be pending beside those that the change leaves.
+    /// There is room for one more pending source, beside those that the change itself adds.
     Room(usize),
 }
 
 impl Unit<'_> {
-    /// Waits with empty hands until a pattern's job has got on.
+    /// Waits until a pattern's job has written enough. The unit holds nothing.
     pub(crate) fn await_pending(&mut self, pattern: PatternId, until: Until<'_>) -> Result<()> {
-        const TURN: Duration = Duration::from_millis(2);
+        let operations = &self.engine.operations;
         loop {
+            let seen = operations.patterns_moved();
             self.operation.check()?;
             self.engine.store.check_healthy()?;
             let snapshot = self.engine.store.snapshot();
@@ -54,19 +53,19 @@ impl Unit<'_> {
             if done {
                 return Ok(());
             }
-            // Paused, modified or dropped meanwhile: the next attempt goes by what is in force now.
+            // The pattern was paused, modified or dropped meanwhile. The next attempt finds the patterns that are in force.
             if self.engine.patterns().by_id(pattern).is_none_or(|pattern| !pattern.is_maintained()) {
                 return Ok(());
             }
-            // A job cannot enter a collection that is held whole.
-            if self.has_lent() || !self.engine.lag.is_worked_on(pattern) {
+            // No job will write it: there is none, or the caller holds the collection exclusively.
+            if self.keeps_jobs_out() || !self.engine.pending.is_worked_on(pattern) {
                 return match until {
                     Until::Done(_) => Err(not_worked_on(self.engine, pattern)),
-                    // For want of room it does the work itself.
+                    // The next attempt finds no room and no job, and writes the targets itself.
                     Until::Room(_) => Ok(()),
                 };
             }
-            std::thread::sleep(TURN);
+            operations.wait_for_patterns(&self.operation, seen, None)?;
         }
     }
 }

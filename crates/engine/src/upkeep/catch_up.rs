@@ -1,9 +1,9 @@
-//! A job's work: what is pending, carried through.
+//! How a job writes what is pending.
 //!
-//! Holders of a source are walked in pages, each page one commit, as fast as the pattern's `backfill` allows. What each
-//! becomes is read from the record as of the newest commit, under the holder's own intent. The record goes when
-//! a walk has ended that began with it; if it was renewed meanwhile, there is another walk. So it does not matter
-//! where a job is interrupted, nor how many walk at once.
+//! The job walks the holders of a source in pages. Each page is one commit, and the pattern's `backfill` says how fast they
+//! follow. For each holder the job takes its intent and reads, as of the newest commit, what is due to it. The record of what
+//! is pending is removed when a walk ends that began with the same version of it. If the record was replaced meanwhile, there
+//! is another walk. So a job can be interrupted anywhere, and two jobs can walk at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,8 +26,8 @@ use crate::unit::{Unit, pending};
 use crate::write::door::put_evaluation;
 
 impl Engine {
-    /// Carries all of this through, one after the other.
-    pub(crate) fn carry_through(
+    /// Writes all of this, one source or group after the other.
+    pub(crate) fn write_pending(
         &self,
         operation: &Arc<Operation>,
         job: &Job,
@@ -45,9 +45,9 @@ impl Engine {
         }
     }
 
-    /// Carries through what a pattern has pending now, for whoever cannot leave it to the job.
+    /// Writes what is pending of a pattern now, for a command that cannot wait for the job.
     pub fn finish_pending(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
-        let job = Job::new(0, JobKind::FanOut, pattern.clone());
+        let job = Job::new(0, JobKind::FanOut, pattern.clone(), self.environment());
         loop {
             operation.check()?;
             self.store.settle(Durability::Relaxed)?;
@@ -55,7 +55,7 @@ impl Engine {
             if all.is_empty() || self.patterns().by_id(pattern.id).is_none() {
                 return Ok(());
             }
-            self.carry_through(operation, &job, pattern, &all, Duration::ZERO)?;
+            self.write_pending(operation, &job, pattern, &all, Duration::ZERO)?;
         }
     }
 }
@@ -65,14 +65,14 @@ struct CatchUp<'c> {
     operation: &'c Arc<Operation>,
     job: &'c Job,
     pattern: &'c Arc<Pattern>,
-    /// Rest after each commit.
+    /// How long it rests after each commit.
     throttle: Duration,
 }
 
-/// What a job works on, as of one moment.
+/// A job's pattern and its target, as they are at one moment.
 struct Current {
     pattern: Arc<Pattern>,
-    /// None where the collection does not exist.
+    /// None if the collection does not exist.
     target: Option<Arc<Collection>>,
 }
 
@@ -86,7 +86,7 @@ impl CatchUp<'_> {
         self.job.pause(self.operation, self.throttle)
     }
 
-    /// The pattern and its target as they are by now: both may have been renamed. None where the pattern is gone.
+    /// The pattern and its target as they are now: both may have been renamed. None if the pattern was dropped.
     fn current(&self) -> Option<Current> {
         let (catalog, registry) = self.engine.in_force();
         let pattern = registry.by_id(self.pattern.id)?.clone();
@@ -94,12 +94,12 @@ impl CatchUp<'_> {
         Some(Current { pattern, target })
     }
 
-    /// Enters the pattern's target. None where the pattern is gone.
+    /// Enters the pattern's target. None if the pattern was dropped.
     fn enter(&self, unit: &mut Unit<'_>) -> Result<Option<Current>> {
         loop {
             self.check()?;
             let Some(Current { pattern, target }) = self.current() else { return Ok(None) };
-            // Held now, so it is not renamed from here on.
+            // From here on the collection is held and cannot be renamed.
             let entered = unit.enter(&pattern.target)?;
             if entered.as_ref().map(|entered| entered.id) == target.map(|target| target.id) {
                 return Ok(Some(Current { pattern, target: entered }));
@@ -107,20 +107,20 @@ impl CatchUp<'_> {
         }
     }
 
-    /// Writes those who refer to one source. What is pending for them stays where the pattern was dropped meanwhile, or
-    /// another has taken its place: it is not known here what has become of it.
+    /// Writes the holders of one source. If the pattern was dropped or replaced meanwhile, the record of what is pending is
+    /// left alone: another definition may have taken it over.
     fn holders(&self, pending: &Pending) -> Result<()> {
         let kind = self.pattern.kind();
         let batch = self.pattern.declaration.options.backfill.batch.max(1) as usize;
         let mut unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
-        let mut place = None;
+        let mut position = None;
         loop {
             self.check()?;
             let snapshot = self.engine.store.snapshot();
             let Some(Current { target, .. }) = self.current() else { return Ok(()) };
             let Some(collection) = target else { break };
             let key = pending.key.as_raw();
-            let mut walk = HolderWalk::open(&collection, kind, key, &snapshot, place.take());
+            let mut walk = HolderWalk::open(&collection, kind, key, &snapshot, position.take());
             let records = Records::new(collection.home(), &snapshot);
             let mut page: Vec<RecordId> = Vec::new();
             let mut ended = false;
@@ -132,12 +132,12 @@ impl CatchUp<'_> {
                 self.check()?;
                 self.job.done.fetch_add(1, Ordering::Relaxed);
                 let Some(holder) = records.get(record.into())? else { continue };
-                // One that is as it must be needs no writing. If what it must be changes, there is another walk.
+                // A holder that has the right value is skipped. If another value becomes due, there is another walk.
                 if !matches!(kind.becomes(holder.document(), key, &pending.due)?, Sight::AsStored) {
                     page.push(record);
                 }
             }
-            place = walk.place();
+            position = walk.position();
             if !page.is_empty() {
                 for record in page {
                     if !self.holder(&mut unit, record, pending)? {
@@ -154,7 +154,7 @@ impl CatchUp<'_> {
         self.forget(&mut unit, pending)
     }
 
-    /// Writes one of them; false where the pattern is gone.
+    /// Writes one holder. False if the pattern was dropped.
     fn holder(&self, unit: &mut Unit<'_>, record: RecordId, pending: &Pending) -> Result<bool> {
         loop {
             let Some(Current { pattern, target }) = self.enter(unit)? else { return Ok(false) };
@@ -167,7 +167,7 @@ impl CatchUp<'_> {
         }
     }
 
-    /// Takes a record away, unless it is another by now.
+    /// Removes the record of what is pending, unless it was replaced meanwhile.
     fn forget(&self, unit: &mut Unit<'_>, pending: &Pending) -> Result<()> {
         let key_bytes = pending.key_bytes();
         let place = layout::pending_key(self.pattern.id, &key_bytes);
@@ -179,7 +179,7 @@ impl CatchUp<'_> {
                     if newest.is_some_and(|newest| newest.version == pending.version) {
                         unit.transaction().delete(Space::Meta, &place);
                     }
-                    return unit.settle();
+                    return self.settle(unit);
                 }
                 Err(error) if unit.can_retry(&error)? => {}
                 Err(error) => return Err(error),
@@ -187,14 +187,16 @@ impl CatchUp<'_> {
         }
     }
 
-    /// Shows the states of groups in their parents, some in each commit.
+    /// Shows the states of groups in their parents, a page in each commit.
     fn groups(&self, rollup: &Rollup, all: &[Pending]) -> Result<()> {
         let batch = self.pattern.declaration.options.backfill.batch.max(1) as usize;
         let mut unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
         for page in all.chunks(batch) {
             for pending in page {
                 loop {
-                    let Some(Current { pattern, .. }) = self.enter(&mut unit)? else { return unit.settle() };
+                    let Some(Current { pattern, .. }) = self.enter(&mut unit)? else {
+                        return self.settle(&mut unit);
+                    };
                     match Group::new(&pattern, rollup, pending.key.as_raw())
                         .catch_up(&mut unit, &put_evaluation)
                     {
@@ -206,10 +208,17 @@ impl CatchUp<'_> {
                 unit.written()?;
                 self.job.done.fetch_add(1, Ordering::Relaxed);
             }
-            unit.settle()?;
+            self.settle(&mut unit)?;
             self.rest()?;
         }
-        unit.settle()
+        self.settle(&mut unit)
+    }
+
+    /// Commits, and tells those who wait for what is pending no more.
+    fn settle(&self, unit: &mut Unit<'_>) -> Result<()> {
+        unit.settle()?;
+        self.engine.operations.note_pattern_moved();
+        Ok(())
     }
 }
 
@@ -265,8 +274,8 @@ mod tests {
 
         let found =
             Pending { key: Value::Int32(1), version: 1, due: Due::Group(None), documents: 1, since: 0 };
-        let job = Job::new(0, JobKind::FanOut, old.clone());
-        engine.carry_through(&running, &job, &old, &[found], Duration::ZERO).unwrap();
+        let job = Job::new(0, JobKind::FanOut, old.clone(), engine.environment());
+        engine.write_pending(&running, &job, &old, &[found], Duration::ZERO).unwrap();
 
         let products = engine.collection(&namespace("products")).unwrap();
         let products = Records::new(products.home(), &engine.store.snapshot());

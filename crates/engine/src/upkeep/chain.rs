@@ -1,4 +1,4 @@
-//! Patterns that read what others maintain: refused where one of them would be behind the other.
+//! Patterns that read what others maintain: refused if what they read could be pending.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::maintenance::{is_async, is_read_by_others, is_same, reader_of};
 use crate::patterns::Pattern;
 
 impl Engine {
-    /// Refuses a pattern that would be behind what others read, or would read what is behind.
+    /// Refuses a pattern of which something could be pending while others read it, or which would read what may be pending.
     pub(crate) fn check_chain(&self, pattern: &Pattern) -> Result<()> {
         let registry = self.patterns();
         let others = registry.of(&pattern.target.database);
@@ -43,7 +43,7 @@ impl Engine {
                     ),
                 ));
             }
-            if self.behind_of(other)?.pending_sources > 0 {
+            if self.pending_of(other)?.count > 0 {
                 return Err(pattern.refusal(
                     ErrorCode::PatternNotReady,
                     None,

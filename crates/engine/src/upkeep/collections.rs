@@ -1,8 +1,8 @@
 //! What becomes of patterns when their collections are dropped, renamed or replaced.
 //!
-//! A collection that patterns read from is emptied by the door before it goes: dropping it counts as deleting its documents.
-//! A dropped target takes its patterns along, and a renamed one too, to its new name. All of it happens while the
-//! collections are held whole: nobody begins to refer to what is about to go.
+//! Before a collection is dropped that patterns read from, its documents are deleted through the door, so that the patterns
+//! see the deletions. The patterns of a dropped target are dropped with it; those of a renamed target follow it to its new
+//! name. Meanwhile the collections are held exclusively, so no document begins to refer to one that is about to be deleted.
 
 use std::sync::Arc;
 
@@ -29,17 +29,17 @@ use crate::write::door;
 
 /// Record ids that are held in memory at once.
 const BATCH: usize = 1000;
-/// How often one commit waits for what other commits left pending, before it takes it for its own.
+/// How often a commit waits for what is pending. If it is still pending then, the commit itself made it pending.
 const PENDING_ATTEMPTS: u32 = 5;
 
 impl Engine {
-    /// Makes ready for a collection to go: those that patterns copy from or count are deleted as documents. The
-    /// collections in `lent` are held whole.
+    /// Prepares the drop of a collection: if patterns copy from its documents or count them, the documents are deleted one by
+    /// one. The caller holds the collections in `held` exclusively.
     pub(crate) fn leave_patterns(
         &self,
         operation: &Arc<Operation>,
         collection: &Arc<Collection>,
-        lent: &[CollectionId],
+        held: &[CollectionId],
     ) -> Result<()> {
         let namespace = &collection.namespace;
         let readers = self.readers_of(namespace);
@@ -51,10 +51,10 @@ impl Engine {
         for pattern in restricting(&readers) {
             self.check_unreferenced(operation, &snapshot, pattern, collection, None)?;
         }
-        // They go with it in any case, and would only be in the way.
+        // The collection's own patterns end with it. They end first, so that they are not maintained during the deletions.
         self.end_patterns_of(operation, namespace)?;
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
-        unit.lend(lent);
+        unit.write_in_held(held);
         self.walk_records(operation, collection.id, |record| {
             change(&mut unit, |unit| match read_newest(unit, collection, record, Use::Write)? {
                 Some(before) => delete(unit, collection, record, &before, Cause::Job),
@@ -64,7 +64,7 @@ impl Engine {
         unit.settle()
     }
 
-    /// The patterns of other collections that would notice if a collection's documents were deleted.
+    /// The patterns of other collections that depend on a collection's documents.
     fn readers_of(&self, namespace: &Namespace) -> Vec<Arc<Pattern>> {
         let notices = |pattern: &&Arc<Pattern>| {
             pattern.is_maintained()
@@ -75,7 +75,8 @@ impl Engine {
         self.patterns().of(&namespace.database).iter().filter(notices).cloned().collect()
     }
 
-    /// Refuses where a document refers to one that goes: to any, or to one that `staying` lacks.
+    /// Refuses the drop of a source if a document refers to one of its documents. With `staying`, the collection that replaces
+    /// it: only if that has no document with the same key.
     fn check_unreferenced(
         &self,
         operation: &Operation,
@@ -102,10 +103,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the patterns that maintain fields of a collection which the caller holds. Definitions that are not in force
-    /// stay: a restore may bring them before their collections.
+    /// Drops the patterns of a collection that the caller holds. Definitions that are not in force stay: a restore may
+    /// insert them before it creates their collections.
     fn end_patterns_of(&self, operation: &Arc<Operation>, namespace: &Namespace) -> Result<()> {
-        let gone = ending_with(&self.patterns(), namespace);
+        let registry = self.patterns();
+        let mut gone = ending_with(&registry, namespace);
+        // Versions say how records are to be read: they end with the records.
+        let is_version =
+            |id: &PatternId| registry.by_id(*id).is_some_and(|it| it.kind().version_step().is_some());
+        gone.retain(|id| !is_version(id));
         if gone.is_empty() {
             return Ok(());
         }
@@ -116,7 +122,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The collections of the patterns that a rename concerns.
+    /// All collections of the patterns that a rename concerns.
     pub(crate) fn related_collections(&self, namespaces: [&Namespace; 2]) -> Vec<Namespace> {
         let registry = self.patterns();
         let mut related: Vec<Namespace> = registry
@@ -129,8 +135,8 @@ impl Engine {
         related
     }
 
-    /// The patterns after a rename: they follow it, those of the name that is taken over end, and those that read
-    /// from that name are filled again. The caller holds `ids` and all their collections.
+    /// The patterns after a rename. Those of the renamed collection get its new name. Those of a collection that had the new
+    /// name are dropped, and those that read from it are filled again. The caller holds `ids` and all of their collections.
     pub(crate) fn patterns_renamed(
         &self,
         registry: &Registry,
@@ -187,7 +193,7 @@ impl Engine {
         Ok((registry.without(&replaced)?.with(patterns)?, filled))
     }
 
-    /// Whether patterns would notice if a collection were replaced. One that is paused would lose its target.
+    /// Whether a pattern has this collection as its target or source. A paused pattern counts, an unverified one does not.
     pub(crate) fn is_concerned(&self, namespace: &Namespace) -> bool {
         let registry = self.patterns();
         let in_force = |pattern: &&Arc<Pattern>| pattern.state != PatternState::Unverified;
@@ -195,16 +201,22 @@ impl Engine {
         patterns.any(|pattern| pattern.collections().contains(&namespace))
     }
 
-    /// Replaces the documents of a collection by those of another, by the door: what is in both is changed, so that
-    /// nobody who refers to it loses it. All of it is one commit, begun anew where another writer is in the way.
+    /// Replaces the documents of a collection by those of another, through the door. A document that is in both is updated,
+    /// not deleted and inserted, so that its holders keep their source. All of it is one commit, which is tried again as a
+    /// whole after a conflict.
     pub(crate) fn replace_documents(
         &self,
         operation: &Arc<Operation>,
         from: &Namespace,
         to: &Namespace,
     ) -> Result<()> {
-        let _turn = self.take_turn(operation, &to.database)?;
-        let (collection, _held) = self.hold(operation, to)?;
+        let (_turn, collection, _held) = loop {
+            let turn = self.take_turn(operation, &to.database)?;
+            let (collection, held) = self.hold(operation, to)?;
+            if !self.needs_turn(&turn, &to.database) {
+                break (turn, collection, held);
+            }
+        };
         let Some(new) = self.collection(from) else { return Err(Error::bug("what replaces is gone")) };
         self.store.settle(Durability::Relaxed)?;
         let snapshot = self.store.snapshot();
@@ -212,8 +224,8 @@ impl Engine {
             self.check_unreferenced(operation, &snapshot, pattern, &collection, Some(&new))?;
         }
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
-        unit.lend(&[collection.id]);
-        unit.is_one = true;
+        unit.write_in_held(&[collection.id]);
+        unit.commit_once();
         let mut in_the_way_of_itself = 0;
         loop {
             match self.replace_in(&mut unit, &collection, &new, &snapshot) {
@@ -221,7 +233,7 @@ impl Engine {
                 Err(Error::Conflict(_)) => {}
                 Err(error) => return Err(error),
             }
-            // What is pending may be what this very commit left so: that does not change by waiting.
+            // This commit itself may have made it pending. Then waiting does not help.
             if let Some(Contended::Pending(..)) = unit.contended {
                 in_the_way_of_itself += 1;
                 if in_the_way_of_itself > PENDING_ATTEMPTS {
@@ -266,7 +278,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Visits the records of a collection that its holder holds whole, a batch at a time.
+    /// Visits the records of a collection that the caller holds exclusively, a batch at a time.
     fn walk_records(
         &self,
         operation: &Operation,
@@ -284,12 +296,12 @@ impl Engine {
         }
     }
 
-    /// Whether a collection of definitions may go: not while there are patterns.
+    /// Whether a collection holds the definitions of existing patterns. Then it cannot be dropped.
     pub(crate) fn holds_patterns(&self, namespace: &Namespace) -> bool {
         namespace.holds_definitions() && !self.patterns().of(&namespace.database).is_empty()
     }
 
-    /// A unit that may change the definitions of a database where it has any.
+    /// A unit that has entered the definitions of a database, if there are any.
     pub(crate) fn definitions_unit(&self, operation: &Arc<Operation>, database: &str) -> Result<Unit<'_>> {
         let mut unit = Unit::new(self, operation.clone(), Durability::Durable);
         if !self.patterns().of(database).is_empty() {
@@ -312,19 +324,19 @@ fn restricting(patterns: &[Arc<Pattern>]) -> impl Iterator<Item = &Arc<Pattern>>
     patterns.iter().filter(|pattern| pattern.kind().restricts())
 }
 
-/// One change of a document, tried until nobody is in its way.
+/// Changes one document, and tries again after conflicts.
 fn change(unit: &mut Unit<'_>, mut attempt: impl FnMut(&mut Unit<'_>) -> Result<()>) -> Result<()> {
     loop {
         unit.operation.check()?;
         match attempt(unit) {
             Ok(()) => return unit.written(),
-            Err(error) if !unit.is_one && unit.can_retry(&error)? => {}
+            Err(error) if unit.can_retry(&error)? => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// A document in the place of the one with its `_id`, or beside the others.
+/// Updates the document with the same `_id`, or inserts it.
 fn put(unit: &mut Unit<'_>, collection: &Arc<Collection>, document: RawDocument<'_>) -> Result<()> {
     let id = document.get("_id").unwrap_or(RawValue::Null);
     match find_unique(unit, &collection.namespace, "_id", id, Use::Write)? {

@@ -1,28 +1,26 @@
-//! Patterns declared: what is checked, and what is made before they are in force.
+//! The declaration of patterns: what is checked, and what is made before a pattern is in force.
 //!
-//! A pattern is installed while no writer is inside its collections: every write before saw none of it, every
-//! write after keeps it. What was written before is then filled in by a job ([`super::fill`]).
+//! A pattern is put in force while no writer is inside its collections. Writes before do not maintain it, all writes after do.
+//! A job then fills the documents that were written before ([`super::fill`]).
 
 use std::sync::Arc;
 
-use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Declaration, WantedIndex, check_claims, overlap};
 use kilim_storage::Durability;
 
+use super::versions::Way;
 use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::ids::PatternId;
-use crate::index::{Index, IndexSpec, KeyPart};
+use crate::index::{Index, PATTERN_PREFIX};
 use crate::maintenance::unique_index;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::patterns::INDEX_PREFIX;
-use crate::patterns::has_collation;
-use crate::patterns::{Pattern, PatternState, refuse_change};
+use crate::patterns::{Pattern, PatternState, has_collation, refuse_change, serves, spec_of};
 
 impl Engine {
-    /// Declares a pattern. It comes back in force, and building unless there is nothing to build.
+    /// Declares a pattern. Gives the pattern in force, which is building unless its collections are empty.
     pub fn create_pattern(
         &self,
         operation: &Arc<Operation>,
@@ -34,6 +32,12 @@ impl Engine {
         self.check_no_view(&pattern.target)?;
         self.check_declaration(&pattern)?;
         self.ensure_collection(&pattern.target)?;
+        if pattern.kind().version_step().is_some() {
+            return self.put_version_in_force(operation, &pattern, Way::Forward, &|engine, registry| {
+                engine.check_declaration(&pattern)?;
+                Ok(registry.clone())
+            });
+        }
         self.build_supporting_indexes(operation, &pattern)?;
         self.change_patterns(operation, database, &pattern.collections(), |engine, registry| {
             engine.check_declaration(&pattern)?;
@@ -45,7 +49,7 @@ impl Engine {
         })
     }
 
-    /// What can be said against a declaration, without declaring it.
+    /// Checks a declaration without declaring it.
     pub fn check_pattern(&self, database: &str, declaration: Declaration) -> Result<Pattern> {
         let pattern = Pattern::new(PatternId(0), database, declaration, PatternState::Building)?;
         self.check_no_view(&pattern.target)?;
@@ -53,8 +57,22 @@ impl Engine {
         Ok(pattern)
     }
 
-    /// What can be said against a new declaration by looking at the catalog.
-    fn check_declaration(&self, pattern: &Pattern) -> Result<()> {
+    /// Checks a new declaration against the catalog and the other patterns.
+    pub(crate) fn check_declaration(&self, pattern: &Pattern) -> Result<()> {
+        for namespace in pattern.collections() {
+            let series = self.view(namespace).filter(|view| view.time_series.is_some());
+            if let Some(view) = series {
+                return Err(view.is_no_collection());
+            }
+            if namespace.of_measurements().is_some() {
+                return Err(Error::user(
+                    ErrorCode::InvalidNamespace,
+                    format!(
+                        "{namespace} holds the buckets of a time-series collection, which no pattern is about"
+                    ),
+                ));
+            }
+        }
         if self.patterns().find(&pattern.target, &pattern.declaration.name).is_some() {
             return Err(Error::user(
                 ErrorCode::PatternAlreadyExists,
@@ -67,7 +85,7 @@ impl Engine {
         self.check_definition(pattern)
     }
 
-    /// The same for one that may take another's place, that of the same name.
+    /// Checks a definition that may replace the one of the same name.
     pub(crate) fn check_definition(&self, pattern: &Pattern) -> Result<()> {
         let registry = self.patterns();
         let declaration = &pattern.declaration;
@@ -95,6 +113,15 @@ impl Engine {
             ));
         }
         let target = self.collection(&pattern.target);
+        if pattern.kind().tree().is_some() && target.as_ref().is_some_and(|target| target.capped.is_some()) {
+            return Err(Error::user(
+                ErrorCode::BadValue,
+                format!(
+                    "{} is capped: its oldest documents go, whatever is below them, so it cannot be a tree",
+                    pattern.target
+                ),
+            ));
+        }
         if let Some(target) = &target {
             let maintained = declaration.maintained_paths();
             let over = |index: &&Arc<Index>| {
@@ -116,10 +143,40 @@ impl Engine {
                 ));
             }
         }
+        self.check_unique(pattern)?;
+        self.check_versions(pattern)?;
         self.check_needs(pattern)
     }
 
-    /// Whether its documents can be found.
+    /// Refuses unique indexes of a pattern's own over what another maintains.
+    fn check_unique(&self, pattern: &Pattern) -> Result<()> {
+        let registry = self.patterns();
+        let others =
+            registry.of(&pattern.target.database).iter().filter(|other| other.target == pattern.target);
+        let wanted = pattern.wanted_indexes();
+        for other in others {
+            let maintained = other.declaration.maintained_paths();
+            for (_, index) in
+                wanted.iter().filter(|(place, wanted)| wanted.is_unique() && **place == pattern.target)
+            {
+                let is_over = |own: &str| index.key.iter().any(|(path, _)| overlap(own, path));
+                if let Some(path) = maintained.iter().find(|own| is_over(own)) {
+                    return Err(pattern.refusal(
+                        ErrorCode::PatternFieldConflict,
+                        Some(path),
+                        format!(
+                            "a unique index of '{}' would be over '{path}', which {} '{}' maintains, and maintenance may \
+                             not fail: index other fields",
+                            pattern.declaration.name, other.declaration.kind_name, other.declaration.name
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a pattern whose documents cannot be found by a unique index.
     pub(crate) fn check_needs(&self, pattern: &Pattern) -> Result<()> {
         match pattern.found_by() {
             Some((namespace, field)) => self.check_found_by(self.collection(namespace), namespace, field),
@@ -127,7 +184,7 @@ impl Engine {
         }
     }
 
-    /// Documents are found by a key that is theirs alone.
+    /// Refuses if no unique index is over the field by which documents are found.
     fn check_found_by(
         &self,
         collection: Option<Arc<Collection>>,
@@ -150,26 +207,18 @@ impl Engine {
         ))
     }
 
-    /// The supporting indexes that a pattern wants and does not find. One that begins with their parts serves as well.
-    pub fn missing_indexes<'p>(&self, pattern: &'p Pattern) -> Vec<(&'p Namespace, Document)> {
+    /// The supporting indexes that a pattern wants and that do not exist. An index that begins with the wanted parts serves
+    /// too.
+    pub fn missing_indexes<'p>(&self, pattern: &'p Pattern) -> Vec<(&'p Namespace, WantedIndex)> {
         let mut wanted = match pattern.declaration.options.create_indexes {
             true => pattern.wanted_indexes(),
             false => Vec::new(),
         };
-        wanted.retain(|(namespace, WantedIndex { key, exact, .. })| {
-            let parts = KeyPart::all_of(key.as_raw());
-            let serves = |index: &Arc<Index>| {
-                index.spec.key.starts_with(&parts)
-                    && (!exact || index.spec.key.len() == parts.len())
-                    && !index.spec.sparse
-                    && !index.spec.hidden
-                    && index.spec.partial.is_none()
-                    && index.spec.has_plain_keys()
-            };
+        wanted.retain(|(namespace, wanted)| {
             let collection = self.collection(namespace);
-            !collection.is_some_and(|collection| collection.indexes.iter().any(serves))
+            !collection.is_some_and(|collection| collection.indexes.iter().any(|index| serves(index, wanted)))
         });
-        wanted.into_iter().map(|(namespace, wanted)| (namespace, wanted.key)).collect()
+        wanted
     }
 
     pub(crate) fn build_supporting_indexes(
@@ -177,14 +226,36 @@ impl Engine {
         operation: &Arc<Operation>,
         pattern: &Pattern,
     ) -> Result<()> {
-        for (namespace, key) in self.missing_indexes(pattern) {
+        let missing = self.missing_indexes(pattern);
+        for namespace in pattern.collections() {
             let taken = |name: &String| {
                 self.collection(namespace).is_some_and(|collection| collection.index_named(name).is_some())
             };
-            let mut names =
-                (1..).map(|number| format!("{INDEX_PREFIX}{}_{number}", pattern.declaration.name));
-            let name = names.find(|name| !taken(name)).unwrap_or_default();
-            self.build_indexes(operation, namespace, vec![IndexSpec::over(name, key)])?;
+            let mut names = (1..)
+                .map(|number| format!("{PATTERN_PREFIX}{}_{number}", pattern.declaration.name))
+                .filter(|name| !taken(name));
+            let mut specs = Vec::new();
+            for (_, wanted) in missing.iter().filter(|(place, _)| *place == namespace) {
+                let spec = spec_of(&names.next().unwrap_or_default(), wanted);
+                specs.push(spec.ok_or_else(|| Error::bug("a pattern wants no sound index"))?);
+            }
+            // All of them or none: one may meet documents that it has to refuse.
+            if !specs.is_empty() {
+                match self.build_indexes(operation, namespace, specs) {
+                    // Somebody else has made the same index under another name meanwhile, or a collection that has one
+                    // was given this name.
+                    Err(error)
+                        if error.code() == ErrorCode::IndexOptionsConflict
+                            && !self
+                                .missing_indexes(pattern)
+                                .iter()
+                                .any(|(place, _)| *place == namespace) => {}
+                    built => drop(built?),
+                }
+            }
+            if pattern.source.as_ref() == Some(&pattern.target) {
+                break;
+            }
         }
         Ok(())
     }
@@ -197,12 +268,12 @@ impl Engine {
         })
     }
 
-    /// Whether nothing is in a collection that the caller holds.
-    fn is_empty(&self, namespace: &Namespace) -> Result<bool> {
+    /// Whether a collection that the caller holds is empty.
+    pub(crate) fn is_empty(&self, namespace: &Namespace) -> Result<bool> {
         match self.collection(namespace) {
             None => Ok(true),
             Some(collection) => {
-                // Writers let go of a collection when their commits are queued, which is before they are published.
+                // Writers release a collection when their commits are queued, which is before they are published.
                 self.store.settle(Durability::Relaxed)?;
                 let counter = collection.home().counts(&self.store.snapshot())?;
                 Ok(counter.count == 0)

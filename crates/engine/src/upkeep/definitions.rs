@@ -1,11 +1,11 @@
 //! Definitions as documents: `<db>.kilim.patterns` has one for each pattern of its database.
 //!
-//! They are what patterns are loaded from, what users read and what dumps carry. A pattern is changed by
-//! commands, and its document with it in one commit. A document that somebody inserts, as a restore does, is taken for
-//! a definition whose data nobody has checked: it is `unverified`, whatever it says of itself.
+//! Patterns are loaded from these documents, users read them, and dumps contain them. Commands change a pattern and its
+//! document in one commit. A document that a user or a restore inserts is a definition whose data nobody has checked: its
+//! pattern is `unverified`, whatever `state` the document has.
 //!
-//! What only this server understands lies in `meta` beside it: the id under which groups' states are kept, and how
-//! far the pattern is filled.
+//! What only this server needs lies in `meta`: the id under which the states of groups are stored, and how far the pattern
+//! is filled.
 //!
 //! Invariant: a document whose pattern is or was maintained has an id in `meta`; one that was inserted has none.
 
@@ -27,6 +27,7 @@ use crate::ids::PatternId;
 use crate::layout;
 use crate::maintenance::Use;
 use crate::maintenance::find_unique;
+use crate::maintenance::note_all;
 use crate::namespace::{DEFINITIONS, Namespace, definitions_of};
 use crate::operation::Operation;
 use crate::patterns::Job;
@@ -61,7 +62,7 @@ impl Pattern {
         document
     }
 
-    fn has_same_place(&self, other: &Pattern) -> bool {
+    fn has_same_definition(&self, other: &Pattern) -> bool {
         self.target == other.target && self.declaration.name == other.declaration.name
     }
 }
@@ -104,7 +105,7 @@ fn declaration_of(document: RawDocument<'_>) -> Result<Declaration> {
     Ok(declaration)
 }
 
-/// The state that a document of our own tells.
+/// The state in a document that a command wrote.
 fn state_of(document: RawDocument<'_>) -> Option<PatternState> {
     let text = |name: &str| document.get(name).and_then(RawValue::as_str);
     Some(match text("state")? {
@@ -171,8 +172,8 @@ pub(crate) fn load(snapshot: &Snapshot, catalog: &Catalog, ids: &mut Ids) -> Res
     }
 }
 
-/// Puts what differs between two registries into a unit's batch. The caller holds `ids`, and the unit is in the
-/// collection of definitions. `collection` tells what a name means by then.
+/// Writes what differs between two registries into a unit's batch. The caller holds `ids`, and the unit has entered the
+/// collection of definitions. `collection` finds a collection by its name after the change.
 pub(crate) fn put_changes(
     unit: &mut Unit<'_>,
     before: &Registry,
@@ -185,7 +186,8 @@ pub(crate) fn put_changes(
             continue;
         }
         put_document(unit, pattern)?;
-        let known = before.by_id(pattern.id).filter(|known| known.has_same_place(pattern) && has_id(known));
+        let known =
+            before.by_id(pattern.id).filter(|known| known.has_same_definition(pattern) && has_id(known));
         if has_id(pattern) && known.is_none() {
             pattern.counters.looked_at.store(unit.engine.now_millis(), Ordering::Relaxed);
             put_id(unit.transaction(), pattern);
@@ -195,9 +197,32 @@ pub(crate) fn put_changes(
         match &pattern.state {
             PatternState::Building if before.by_id(pattern.id).is_none() => {
                 let begun = Filling::begin(unit.engine, collection(pattern.walked()))?;
+                let begun = match old.filter(|old| resumes(old, pattern)) {
+                    Some(old) => begun.resuming(Filling::load(&unit.engine.store.snapshot(), old.id)?),
+                    None => begun,
+                };
                 unit.transaction().put(Space::Meta, filling.to_vec(), begun.encode().into_bytes());
             }
-            state if !state.is_unfinished() => unit.transaction().delete(Space::Meta, &filling),
+            PatternState::Paused => match before.by_id(pattern.id) {
+                Some(known) if resumes(known, pattern) => {}
+                Some(known) if known.is_maintained() => {
+                    let unfinished = match known.state {
+                        PatternState::Building => Filling::load(&unit.engine.store.snapshot(), known.id)?,
+                        _ => None,
+                    };
+                    let paused =
+                        Filling::begin(unit.engine, collection(pattern.walked()))?.paused(unfinished);
+                    unit.transaction().put(Space::Meta, filling.to_vec(), paused.encode().into_bytes());
+                }
+                _ => unit.transaction().delete(Space::Meta, &filling),
+            },
+            state if !state.is_unfinished() => {
+                unit.transaction().delete(Space::Meta, &filling);
+                if *state == PatternState::Active && old.is_none() {
+                    // There is nothing to fill.
+                    note_all(unit, pattern);
+                }
+            }
             _ => {}
         }
     }
@@ -214,7 +239,13 @@ pub(crate) fn put_changes(
     Ok(())
 }
 
-/// Which definition an id belongs to, and when a scrub looked at it.
+/// Whether a pattern goes on with what it had filled when it was paused. It may have been renamed, but not modified.
+fn resumes(paused: &Pattern, pattern: &Pattern) -> bool {
+    paused.state == PatternState::Paused
+        && (paused.target != pattern.target || pattern.declaration.maintains_alike(&paused.declaration))
+}
+
+/// Stores which definition an id belongs to, and when a scrub last checked it.
 pub(crate) fn put_id(transaction: &mut Transaction, pattern: &Pattern) {
     let place = doc! {
         "db": &pattern.target.database,
@@ -224,7 +255,7 @@ pub(crate) fn put_id(transaction: &mut Transaction, pattern: &Pattern) {
     transaction.put(Space::Meta, layout::pattern_key(pattern.id).to_vec(), place.into_bytes());
 }
 
-/// Whether its id means something on disk.
+/// Whether something is stored under its id.
 fn has_id(pattern: &Pattern) -> bool {
     pattern.state != PatternState::Unverified
 }
@@ -259,7 +290,7 @@ fn remove_document(unit: &mut Unit<'_>, pattern: &Pattern) -> Result<()> {
     }
 }
 
-/// The error that any insert of an `_id` gives that is there already.
+/// The duplicate key error for a definition that exists already.
 fn duplicate(engine: &Engine, namespace: &Namespace, pattern: &Pattern) -> Error {
     let Some(collection) = engine.collection(namespace) else { return Error::bug("definitions are nowhere") };
     let mut key = Vec::new();

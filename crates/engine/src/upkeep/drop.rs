@@ -1,10 +1,11 @@
-//! Patterns dropped, and what may be dropped while there are patterns.
+//! The drop of patterns, and which indexes cannot be dropped because of patterns.
 
 use std::sync::Arc;
 
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Durability;
 
+use super::versions::check_no_version;
 use crate::catalog::{Collection, RecordId};
 use crate::change::{Before, Cause, Change};
 use crate::engine::Engine;
@@ -15,19 +16,23 @@ use crate::maintenance::read_newest;
 use crate::maintenance::unique_index;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::patterns::Pattern;
+use crate::patterns::{Pattern, PatternState, serves};
 use crate::unit::Unit;
 use crate::write::door;
 
 impl Engine {
-    /// Drops a pattern once nothing is pending of it: its fields stay as plain ones, and they are true.
+    /// Drops a pattern when nothing of it is pending any more. Its fields stay as plain fields with the right values.
     pub fn drop_pattern(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
+        check_no_version(
+            pattern,
+            "dropped: completeVersion keeps the newer version, rollbackVersion the older",
+        )?;
         loop {
             self.finish_pending(operation, pattern)?;
             let (database, held) = (&pattern.target.database, pattern.collections());
             let ended = self.change_patterns(operation, database, &held, |engine, registry| {
                 engine.store.settle(Durability::Relaxed)?;
-                match engine.behind_of(pattern)?.pending_sources {
+                match engine.pending_of(pattern)?.count {
                     0 => Ok((registry.without(&[pattern.id])?, true)),
                     _ => Ok((registry.clone(), false)),
                 }
@@ -39,7 +44,7 @@ impl Engine {
         }
     }
 
-    /// Removes the fields that a dropped pattern left, document by document.
+    /// Removes the fields of a dropped pattern from all documents.
     pub fn remove_fields(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<u64> {
         self.visit_records(operation, &pattern.target, |unit, record| {
             loop {
@@ -53,15 +58,15 @@ impl Engine {
         })
     }
 
-    /// Drops the supporting index that a dropped pattern left, unless another pattern wants it.
+    /// Drops the supporting indexes of a dropped pattern, unless another pattern uses them.
     pub fn drop_supporting_index(&self, operation: &Operation, pattern: &Pattern) -> Result<()> {
-        let wanted = pattern.wanted_indexes();
-        let Some(namespace) = wanted.first().map(|(namespace, _)| *namespace) else { return Ok(()) };
-        let Some(collection) = self.collection(namespace) else { return Ok(()) };
-        let own = |index: &&Arc<Index>| pattern.works_with(namespace, index);
-        for index in collection.indexes.iter().filter(own) {
-            if self.check_indexes_free(&collection, &[index.id]).is_ok() {
-                self.drop_indexes(operation, namespace, &[index.id])?;
+        for namespace in pattern.collections() {
+            let Some(collection) = self.collection(namespace) else { continue };
+            let own = |index: &&Arc<Index>| pattern.works_with(namespace, index);
+            for index in collection.indexes.iter().filter(own) {
+                if self.check_indexes_free(&collection, &[index.id]).is_ok() {
+                    self.drop_indexes(operation, namespace, &[index.id])?;
+                }
             }
         }
         Ok(())
@@ -75,9 +80,15 @@ impl Engine {
             if patterns.is_empty() {
                 return Ok(());
             }
+            for pattern in patterns {
+                check_no_version(
+                    pattern,
+                    "dropped with all patterns: complete it, roll it back, or drop the collection",
+                )?;
+            }
             let held: Vec<&Namespace> = patterns.iter().flat_map(|pattern| pattern.collections()).collect();
             let ids: Vec<PatternId> = patterns.iter().map(|pattern| pattern.id).collect();
-            // Those that were declared meanwhile go in the next round.
+            // Patterns that are declared meanwhile are dropped in the next round.
             self.change_patterns(operation, database, &held, |_, registry| {
                 Ok((registry.without(&ids)?, ()))
             })?;
@@ -85,15 +96,36 @@ impl Engine {
         }
     }
 
-    /// Refuses to drop indexes that patterns work with.
+    /// Refuses to drop indexes that patterns use.
     pub fn check_indexes_free(&self, collection: &Collection, dropped: &[IndexId]) -> Result<()> {
+        self.check_not_needed(collection, dropped, "dropped")
+    }
+
+    /// Refuses to hide an index that patterns use.
+    pub fn check_may_hide(&self, collection: &Collection, hidden: IndexId) -> Result<()> {
+        self.check_not_needed(collection, &[hidden], "hidden")
+    }
+
+    /// Refuses to take indexes away from patterns: those that were made for them, and those of users that serve them as
+    /// the last ones.
+    fn check_not_needed(&self, collection: &Collection, gone: &[IndexId], what: &str) -> Result<()> {
         let namespace = &collection.namespace;
         let registry = self.patterns();
-        let is_dropped = |index: &&Arc<Index>| dropped.contains(&index.id);
+        let is_dropped = |index: &&Arc<Index>| gone.contains(&index.id);
         for pattern in registry.of(&namespace.database) {
             let works = |index: &&Arc<Index>| is_dropped(index) && pattern.works_with(namespace, index);
             if let Some(index) = collection.indexes.iter().find(works) {
-                return Err(owned(index, pattern));
+                return Err(owned(index, pattern, what));
+            }
+            if pattern.declaration.options.create_indexes && pattern.state != PatternState::Unverified {
+                for (_, wanted) in pattern.wanted_indexes().iter().filter(|(place, _)| *place == namespace) {
+                    let mut serving =
+                        collection.indexes.iter().filter(|index| serves(index, wanted)).peekable();
+                    let first = serving.peek().copied();
+                    if let (Some(index), true) = (first, serving.all(|index| is_dropped(&index))) {
+                        return Err(owned(index, pattern, what));
+                    }
+                }
             }
             let Some((place, field)) = pattern.found_by() else { continue };
             if place != namespace {
@@ -102,14 +134,14 @@ impl Engine {
             let mut left = collection.clone();
             left.indexes = collection.indexes.iter().filter(|index| !is_dropped(index)).cloned().collect();
             if let (Some(index), None) = (unique_index(collection, field), unique_index(&left, field)) {
-                return Err(owned(index, pattern));
+                return Err(owned(index, pattern, what));
             }
         }
         Ok(())
     }
 }
 
-/// One document without a pattern's fields.
+/// Removes a pattern's fields from one document.
 fn strip(
     unit: &mut Unit<'_>,
     pattern: &Pattern,
@@ -128,12 +160,12 @@ fn strip(
     }
 }
 
-fn owned(index: &Index, pattern: &Pattern) -> Error {
+fn owned(index: &Index, pattern: &Pattern, what: &str) -> Error {
     pattern.refusal(
         ErrorCode::IndexOwnedByPattern,
         None,
         format!(
-            "the index '{}' cannot be dropped: {} '{}' of {} works with it. dropPattern first",
+            "the index '{}' cannot be {what}: {} '{}' of {} works with it. dropPattern first",
             index.spec.name, pattern.declaration.kind_name, pattern.declaration.name, pattern.target
         ),
     )

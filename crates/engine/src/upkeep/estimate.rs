@@ -1,7 +1,7 @@
-//! What a pattern would cost: told when it is declared, computed from the data with bounded work.
+//! An estimate of what a pattern costs, for its declaration, computed from the data with bounded work.
 //!
-//! Runs of documents are read from places spread evenly over a collection; what they show stands for the whole.
-//! Where a collection is small, that is all of it, and the numbers are exact.
+//! Runs of documents are read from places that are spread evenly over a collection, and stand for the whole of it. A small
+//! collection is read completely, and the numbers are exact.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, Value, doc, encode_value};
 use kilim_error::Result;
-use kilim_patterns::{Rollup, Row};
+use kilim_patterns::{Rollup, Row, WantedIndex};
 use kilim_storage::{Direction, Snapshot};
 
 use crate::catalog::{Collection, RecordId};
@@ -21,10 +21,10 @@ use crate::operation::Operation;
 use crate::patterns::Pattern;
 use crate::records::Records;
 
-/// Places of a collection that are looked at, and documents read at each.
+/// The number of places in a collection where documents are read, and how many at each.
 const PLACES: u64 = 64;
 const RUN: usize = 128;
-/// Documents whose fields are computed to learn how large they are.
+/// The number of documents whose fields are computed to measure them.
 const MEASURED: usize = 64;
 /// Bytes of an index entry beside its key.
 const ENTRY_BYTES: u64 = 16;
@@ -80,11 +80,14 @@ impl Engine {
             None => look.documents(pattern)?,
         };
         estimate.documents = documents;
-        for (namespace, key) in self.missing_indexes(pattern) {
+        for (namespace, wanted) in self.missing_indexes(pattern) {
+            let WantedIndex { key, options, .. } = wanted;
             let indexed = self.collection(namespace);
             let entries = indexed.map_or(Ok(0), |indexed| count_of(&look.snapshot, &indexed))?;
             estimate.bytes += entries * (ENTRY_BYTES + 8 * key.iter().count() as u64);
-            estimate.indexes.push(doc! {"ns": namespace.to_string(), "key": key});
+            let mut index = doc! {"ns": namespace.to_string(), "key": key};
+            options.iter().for_each(|(option, value)| index.push(option, value));
+            estimate.indexes.push(index);
         }
         Ok(estimate)
     }
@@ -137,7 +140,7 @@ impl Look<'_> {
             }
         }
         let sources = self.source.as_ref().map_or(Ok(0), |source| count_of(&self.snapshot, source))?;
-        // The most that was seen of one key is few of many where most documents were not seen.
+        // In a sample, a key that was seen once may be the only one of its kind: it is not scaled.
         let scaled = |count: u64| match count {
             1 if holders.weight > 1.0 => 1,
             count => (count as f64 * holders.weight).round() as u64,
@@ -145,7 +148,8 @@ impl Look<'_> {
         let sizes = counts.into_values().map(scaled).collect();
         let corrected = |holder: RawDocument<'_>| {
             let (snapshot, source) = (&self.snapshot, self.source.as_deref());
-            pattern.kind().corrected(holder, &mut SnapshotReader { snapshot, source, pattern })
+            let target = self.target.as_deref();
+            pattern.kind().corrected(holder, &mut SnapshotReader::new(snapshot, source, target, pattern)?)
         };
         self.measured(&holders, corrected, fan_out_sizes(sizes, sources))
     }
@@ -224,7 +228,7 @@ impl Look<'_> {
     }
 }
 
-/// The distribution of sizes, of which there are at least so many; those that were not seen are 0.
+/// The distribution of fan-out sizes. If there are more sources than sizes, the size of the others is 0.
 fn fan_out_sizes(mut sizes: Vec<u64>, at_least: u64) -> FanOutSizes {
     sizes.sort_unstable();
     let all = (sizes.len() as u64).max(at_least);

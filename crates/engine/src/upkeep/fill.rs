@@ -1,12 +1,11 @@
-//! Filling: documents from before a pattern was declared, and those that a check found wrong.
+//! Filling: computes the fields of documents from before a pattern was declared, and of those that a check found wrong.
 //!
-//! One document at a time is made as if it were written now, by the same work as any write, so filling and
-//! writers do not get in each other's way. Documents are visited by their record ids, up to the last that there was
-//! when the pattern was put in force: later ones are maintained from their insertion, so filling ends however many come.
-//! How far it is, is noted in the commit of each batch. A restart goes on from there, and memory holds no more than the
-//! ids of one batch.
+//! Each document is evaluated like a document that is written now, with the same locks, so filling and writers can run at the
+//! same time. Documents are visited in the order of their record ids, up to the last one that existed when the pattern was
+//! put in force. Later documents are maintained from their insertion, so filling ends however many are inserted. The commit
+//! of each batch notes how far the filling is. A restart goes on from there, and memory holds only the ids of one batch.
 //!
-//! What is filled is then verified as a whole before the pattern counts as active.
+//! After the filling the whole pattern is verified. Then it is active.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +15,11 @@ use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{ErrorCode, Result, StorageError};
 use kilim_storage::{Direction, Snapshot, Space};
 
+use super::versions::restate;
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
 use crate::ids::PatternId;
-use crate::maintenance::{Refresh, refresh_document, refresh_groups};
+use crate::maintenance::{Refresh, is_noted, note_all, refresh_document, refresh_groups};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::patterns::{Job, JobKind, Pattern, PatternState};
@@ -33,14 +33,16 @@ pub(crate) struct Filling {
     collection: CollectionId,
     /// Records from here on are still to be visited.
     next: RecordId,
-    /// Records from here on were written under maintenance.
+    /// Records from here on were inserted when the pattern was in force already.
     fence: RecordId,
+    /// Records before this one were filled before the pattern was paused.
+    kept: RecordId,
     pub done: u64,
     pub total: u64,
 }
 
 impl Filling {
-    /// The whole of what is there now. The collection is held, so nobody numbers a record meanwhile.
+    /// A filling of all documents that exist now. The caller holds the collection, so no record is inserted meanwhile.
     pub fn begin(engine: &Engine, walked: Option<Arc<Collection>>) -> Result<Filling> {
         let (collection, fence, total) = match walked {
             Some(collection) => {
@@ -50,7 +52,19 @@ impl Filling {
             }
             None => (CollectionId(0), 0, 0),
         };
-        Ok(Filling { collection, next: RecordId(0), fence: RecordId(fence), done: 0, total })
+        let (next, kept, fence) = (RecordId(0), RecordId(0), RecordId(fence));
+        Ok(Filling { collection, next, fence, kept, done: 0, total })
+    }
+
+    /// The same for a pattern that is resumed: what it had filled when it was paused is known to be filled.
+    pub fn resuming(self, paused: Option<Filling>) -> Filling {
+        let kept = paused.filter(|paused| paused.collection == self.collection).map(|paused| paused.next);
+        Filling { kept: kept.unwrap_or(RecordId(0)), ..self }
+    }
+
+    /// How far a pattern that is paused was filled, given how far it was if it was being filled.
+    pub fn paused(self, unfinished: Option<Filling>) -> Filling {
+        unfinished.unwrap_or(Filling { next: self.fence, ..self })
     }
 
     pub fn encode(&self) -> Document {
@@ -58,12 +72,13 @@ impl Filling {
             "collection": i64::from(self.collection.0),
             "next": self.next.0 as i64,
             "fence": self.fence.0 as i64,
+            "kept": self.kept.0 as i64,
             "done": self.done as i64,
             "total": self.total as i64,
         }
     }
 
-    /// None where nothing is to be filled.
+    /// None if nothing is to be filled.
     pub fn load(snapshot: &Snapshot, pattern: PatternId) -> Result<Option<Filling>> {
         let Some(bytes) = snapshot.get(Space::Meta, &layout::filling_key(pattern))? else { return Ok(None) };
         let decoded = RawDocument::parse(&bytes).ok().and_then(|document| {
@@ -75,6 +90,8 @@ impl Filling {
                 collection: CollectionId(number("collection")? as u32),
                 next: RecordId(number("next")?),
                 fence: RecordId(number("fence")?),
+                // Data of earlier versions has none.
+                kept: RecordId(number("kept").unwrap_or(0)),
                 done: number("done")?,
                 total: number("total")?,
             })
@@ -96,16 +113,16 @@ impl Filling {
     }
 }
 
-/// What came of a batch.
+/// How a batch of the filling ended.
 enum Batch {
     Filled,
-    /// The collection was renamed meanwhile, or replaced.
+    /// The collection was renamed or replaced meanwhile. The next batch finds out which.
     Moved,
     Last,
 }
 
 impl Engine {
-    /// Fills what a new pattern maintains, in a thread of its own; the job's number.
+    /// Begins a job that fills a pattern. Gives the job's number.
     pub fn begin_filling(&self, pattern: &Arc<Pattern>) -> u64 {
         let job = self.enlist(pattern);
         let (id, listed) = (job.id, job.clone());
@@ -125,9 +142,10 @@ impl Engine {
         id
     }
 
-    /// Lists a job.
+    /// Makes the job that fills a pattern, and lists it.
     pub(crate) fn enlist(&self, pattern: &Arc<Pattern>) -> Arc<Job> {
-        let job = Arc::new(Job::new(u64::from(pattern.id.0), JobKind::Fill, pattern.clone()));
+        let job =
+            Arc::new(Job::new(u64::from(pattern.id.0), JobKind::Fill, pattern.clone(), self.environment()));
         if let Ok(Some(filling)) = Filling::load(&self.store.snapshot(), pattern.id) {
             filling.show(&job);
         }
@@ -135,9 +153,10 @@ impl Engine {
         job
     }
 
-    /// Takes a job off the list, and notes why it ended early.
+    /// Takes a job off the list. If it failed, notes the reason in the pattern's state.
     pub(crate) fn finish_job(&self, job: &Arc<Job>, result: Result<()>) {
         self.jobs.lock().retain(|other| !Arc::ptr_eq(other, job));
+        self.operations.note_pattern_moved();
         let reason = match result {
             Ok(()) => return,
             // The next start takes it up again.
@@ -145,7 +164,7 @@ impl Engine {
             Err(_) if job.is_killed() => "the job was killed: repairPattern takes it up again".to_owned(),
             Err(error) => error.to_string(),
         };
-        // The job's own operation may have been killed.
+        // The job's own operation may have been killed, so another one notes it.
         let running = self.operations.start(0);
         let from = [PatternState::Building, PatternState::Verifying];
         if let Err(error) = self.move_pattern(&running, job.pattern.id, &from, PatternState::Failed(reason)) {
@@ -153,7 +172,7 @@ impl Engine {
         }
     }
 
-    /// Takes up what the last run of the server left unfinished.
+    /// Goes on with fillings that the last run of the server did not finish.
     pub(crate) fn resume_filling(&self) {
         let unfinished = |pattern: &&Arc<Pattern>| {
             matches!(pattern.state, PatternState::Building | PatternState::Verifying)
@@ -163,7 +182,7 @@ impl Engine {
         }
     }
 
-    /// How far a pattern that is not finished is: documents filled, and how many there were.
+    /// How far the filling of a pattern is: documents filled, and documents to fill.
     pub fn progress_of(&self, pattern: &Pattern) -> Result<Option<(u64, u64)>> {
         if !pattern.state.is_unfinished() {
             return Ok(None);
@@ -184,18 +203,27 @@ impl Engine {
         self.move_pattern(operation, id, &from, state).map(drop)
     }
 
-    /// Visits what is still to be visited. Where somebody waits for it, there is no pause between batches.
+    /// Visits all documents that are still to be visited. `throttled`: it pauses between batches, as the pattern's
+    /// `backfill.throttleMs` says. If a command waits for it, it does not pause.
     pub(crate) fn fill(&self, operation: &Arc<Operation>, job: &Job, throttled: bool) -> Result<()> {
         loop {
             operation.check()?;
             let Some(pattern) = self.patterns().by_id(job.pattern.id).cloned() else { return Ok(()) };
-            if pattern.state != PatternState::Building {
+            let step = pattern.kind().version_step();
+            // Rules fill nothing, nor do versions that are to be stored when they are written.
+            let fills_nothing =
+                pattern.kind().rules().is_some() || step.is_some_and(|step| !step.in_background);
+            if pattern.state != PatternState::Building || fills_nothing {
                 return Ok(());
             }
+            let backfill = &pattern.declaration.options.backfill;
+            let throttle_ms = step.map_or(backfill.throttle_ms, |step| step.throttle_ms);
             if let Batch::Last = self.fill_batch(operation, job, &pattern)? {
-                return Ok(());
+                let mut unit = Unit::new(self, operation.clone(), self.options.durability);
+                note_all(&mut unit, &pattern);
+                return unit.settle();
             }
-            let throttle = if throttled { pattern.declaration.options.backfill.throttle_ms } else { 0 };
+            let throttle = if throttled { throttle_ms } else { 0 };
             job.pause(operation, Duration::from_millis(u64::from(throttle)))?;
         }
     }
@@ -204,20 +232,27 @@ impl Engine {
         let snapshot = self.store.snapshot();
         let Some(mut filling) = Filling::load(&snapshot, pattern.id)? else { return Ok(Batch::Last) };
         let walked = pattern.walked();
-        // Whatever has taken the collection's place was written under maintenance. One that is only called otherwise is
-        // still to be filled: the pattern learns of its new name a moment later than the catalog.
+        // If the name now means another collection, that one's documents were inserted when the pattern was in force, and
+        // nothing is left to fill. But if the collection was only renamed, it is still to be filled: the catalog has the new
+        // name a moment before the pattern has it.
         let catalog = self.catalog();
         if catalog.get(walked).is_none_or(|collection| collection.id != filling.collection) {
             let moved = catalog.by_id(filling.collection).is_some();
             return Ok(if moved { Batch::Moved } else { Batch::Last });
         }
-        let most = pattern.declaration.options.backfill.batch.max(1) as usize;
+        let step = pattern.kind().version_step();
+        let most = step.map_or(pattern.declaration.options.backfill.batch, |step| step.batch).max(1) as usize;
         let records = filling.records(&snapshot, most)?;
         drop(snapshot);
         let Some(last) = records.last() else { return Ok(Batch::Last) };
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         for record in &records {
-            if !refresh(&mut unit, pattern, walked, *record, Refresh::Missing)? {
+            let how = if *record < filling.kept { Refresh::Resumed } else { Refresh::Missing };
+            let is_there = match step {
+                Some(_) => restate(&mut unit, walked, *record)?.is_some(),
+                None => refresh(&mut unit, pattern, walked, *record, how)?,
+            };
+            if !is_there {
                 return Ok(Batch::Moved);
             }
             job.done.fetch_add(1, Ordering::Relaxed);
@@ -231,7 +266,20 @@ impl Engine {
         Ok(Batch::Filled)
     }
 
-    /// Visits the records of a collection that are there now, a batch at a time; how many `visit` changed.
+    /// Visits all documents of a tree that was found true without being filled, to note what is noted of it.
+    pub(crate) fn complete_notes(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
+        if is_noted(&self.store.snapshot(), pattern)? {
+            return Ok(());
+        }
+        self.visit_records(operation, &pattern.target, |unit, record| {
+            refresh(unit, pattern, &pattern.target, record, Refresh::Missing)
+        })?;
+        let mut unit = Unit::new(self, operation.clone(), self.options.durability);
+        note_all(&mut unit, pattern);
+        unit.settle()
+    }
+
+    /// Visits the records that a collection has now, a batch at a time. Gives how many `visit` changed.
     pub(crate) fn visit_records(
         &self,
         operation: &Arc<Operation>,
@@ -240,7 +288,9 @@ impl Engine {
     ) -> Result<u64> {
         let Some(collection) = self.collection(namespace) else { return Ok(0) };
         let fence = RecordId(collection.shared.next_record.load(Ordering::Relaxed));
-        let mut walk = Filling { collection: collection.id, next: RecordId(0), fence, done: 0, total: 0 };
+        let first = RecordId(0);
+        let mut walk =
+            Filling { collection: collection.id, next: first, fence, kept: first, done: 0, total: 0 };
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         let mut changed = 0;
         loop {
@@ -260,7 +310,7 @@ impl Engine {
 /// Record ids that are held in memory at once.
 const VISIT_BATCH: usize = 1000;
 
-/// Makes one document's fields as they must be; false where its collection is gone.
+/// Computes the pattern's fields of one document and writes them if they differ. False if its collection is gone.
 pub(crate) fn refresh(
     unit: &mut Unit<'_>,
     pattern: &Arc<Pattern>,

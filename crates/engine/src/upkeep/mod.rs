@@ -1,7 +1,8 @@
-//! The upkeep of patterns: declared, filled, checked, repaired, changed, dropped, and what is pending of them written.
+//! The upkeep of patterns: they are declared, filled, verified, repaired, modified and dropped, and what is pending of them
+//! is written.
 //!
-//! All of it goes through the door, as writes of users do. What a write leaves for later and what is inserted among the
-//! definitions comes back here by the trait [`crate::engine::Upkeep`].
+//! All of it goes through the door, like writes of users. Lower layers reach it by the trait [`crate::engine::Upkeep`]: when
+//! a write makes something pending, and when a document is inserted among the definitions.
 
 mod catch_up;
 mod chain;
@@ -13,14 +14,17 @@ mod estimate;
 mod fill;
 mod hand_over;
 mod jobs;
-mod lag;
 mod modify;
+mod pending_job;
 mod scrub;
 mod states;
 mod stats;
 mod verify;
+mod versions;
 
 pub(crate) use collections::ending_with;
 pub(crate) use definitions::{load, put_changes};
 pub use estimate::{Estimate, FanOutSizes};
+pub(crate) use states::are_same;
 pub use verify::{Part, Verification};
+pub(crate) use versions::put_versions_in_force;

@@ -1,8 +1,8 @@
 //! Patterns modified: another definition in the place of the old one.
 //!
-//! Options are exchanged while the pattern goes on. Where what it maintains changes, it is filled again under a new id:
-//! documents are visited as for a new pattern, and those that the change concerns are written. What it no longer
-//! maintains stays as plain fields.
+//! New options take effect while the pattern goes on. If what it maintains changes, it is filled again under a new id, like
+//! a new pattern: all documents are visited, and those with wrong fields are written. Fields that it no longer maintains
+//! stay as plain fields.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use kilim_error::Result;
 
 use super::states::current;
 use super::states::not_ready;
+use super::versions::check_no_version;
 use crate::engine::Engine;
 use crate::ids::PatternId;
 use crate::operation::Operation;
 use crate::patterns::{Pattern, PatternState};
 
 impl Engine {
-    /// Merges changes into a pattern's definition. It comes back in force, and building where it must be filled again.
+    /// Merges changes into a pattern's definition. Gives the pattern in force, which is building if it must be filled again.
     pub fn modify_pattern(
         &self,
         operation: &Arc<Operation>,
@@ -26,6 +27,12 @@ impl Engine {
     ) -> Result<Arc<Pattern>> {
         let declaration = pattern.declaration.modified(changes)?;
         let rebuilds = !declaration.maintains_alike(&pattern.declaration);
+        if rebuilds {
+            check_no_version(
+                pattern,
+                "modified but for 'background': complete it or roll it back, then declare another",
+            )?;
+        }
         let modified = Pattern {
             counters: pattern.counters.clone(),
             ..Pattern::new(pattern.id, &pattern.target.database, declaration, pattern.state.clone())?

@@ -1,8 +1,8 @@
-//! Scrubbing: a look at a sample of what patterns maintain, now and then.
+//! Scrubbing: a sample of what patterns maintain is verified regularly.
 //!
-//! A pattern that was declared with `scrub` is checked as often as it says. What is wrong makes it suspect and is
-//! logged; repair is left to somebody who has seen it. A pass runs in a thread of its own, one at a time, and ends with
-//! the engine.
+//! A pattern that was declared with `scrub` is checked as often as it says. If documents are wrong, the pattern becomes
+//! suspect and this is logged; a person decides on the repair. A pass runs in a thread of its own, one at a time, and ends
+//! with the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::patterns::{Pattern, PatternState};
 const HOUR_MILLIS: i64 = 3_600_000;
 
 impl Pattern {
-    /// Whether it asks to be looked at by then.
+    /// Whether a scrub of it is due at this time.
     fn is_due(&self, now_millis: i64) -> bool {
         let Some(scrub) = self.declaration.options.scrub else { return false };
         let since = self.counters.looked_at.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Engine {
         }
         let begun = self.spawn_job(move |engine| {
             let operation = engine.operations.start(0);
-            // What could not be looked at stays due.
+            // A pattern that could not be checked stays due.
             if let Err(error) = engine.scrub(&operation, now) {
                 tracing::warn!(%error, "patterns could not be scrubbed");
             }
@@ -56,7 +56,7 @@ impl Engine {
         registry.iter().filter(|pattern| pattern.is_due(now_millis)).cloned().collect()
     }
 
-    /// Looks at the patterns that are due at a moment, in milliseconds since 1970; how many documents were wrong.
+    /// Checks the patterns that are due at a time, in milliseconds since 1970. Gives how many documents were wrong.
     pub fn scrub(&self, operation: &Arc<Operation>, now_millis: i64) -> Result<u64> {
         let mut wrong = 0;
         for pattern in self.due_for_scrub(now_millis) {
@@ -80,10 +80,10 @@ impl Engine {
         Ok(wrong)
     }
 
-    /// Notes when a pattern was looked at, so that a server that starts often still scrubs.
+    /// Stores when a pattern was checked, so that a server that is restarted often still scrubs when it is due.
     fn note_looked(&self, pattern: &Pattern, now_millis: i64) -> Result<()> {
         pattern.counters.looked_at.store(now_millis, Ordering::Relaxed);
-        // Under this lock no pattern changes its name or goes.
+        // While `ids` is held, no pattern is renamed or dropped.
         let _ids = self.ids.lock();
         if let Some(current) = self.patterns().by_id(pattern.id) {
             let mut transaction = self.store.begin();

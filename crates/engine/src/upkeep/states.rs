@@ -1,8 +1,8 @@
 //! The states of patterns, and how they change.
 //!
-//! A change that begins or ends maintenance happens while no writer is inside the pattern's collections: every write
-//! before it saw the old patterns, every write after it sees the new ones. What only tells how a maintained pattern
-//! is doing changes at any time.
+//! A change that begins or ends maintenance happens while no writer is inside the pattern's collections: every write before
+//! it saw the old patterns, every write after it sees the new ones. Changes between states that are all maintained may
+//! happen at any time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +13,7 @@ use kilim_storage::Durability;
 use parking_lot::MutexGuard;
 
 use super::definitions::put_changes;
+use super::versions::{Way, check_no_version};
 use crate::catalog::{Collection, Held};
 use crate::engine::Engine;
 use crate::ids::PatternId;
@@ -22,11 +23,12 @@ use crate::operation::Operation;
 use crate::patterns::{Job, JobKind, Pattern, PatternState, Registry};
 use crate::unit::Unit;
 
-/// How long one waits for a lock before one looks around.
+/// How long to wait for a lock before checking whether the operation was killed.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Changes the patterns of a database while nobody writes to some collections: their documents first.
+    /// Changes the patterns of a database while the collections in `held` are held exclusively. First the definitions are
+    /// committed, then the new patterns are in force.
     pub(crate) fn change_patterns<T>(
         &self,
         operation: &Arc<Operation>,
@@ -34,11 +36,18 @@ impl Engine {
         held: &[&Namespace],
         change: impl FnOnce(&Engine, &Registry) -> Result<(Registry, T)>,
     ) -> Result<T> {
-        let _held = self.hold_all(operation, held)?;
-        let mut unit = Unit::new(self, operation.clone(), Durability::Durable);
-        // Whoever holds the definitions waits for no other collection, so they may come last.
-        unit.enter_or_create(&definitions_of(database))?;
-        let ids = self.ids.lock();
+        let (_held, mut unit, ids) = loop {
+            let collections = self.existing(held.iter().copied());
+            let all = self.hold_together(operation, &collections)?;
+            let mut unit = Unit::new(self, operation.clone(), Durability::Durable);
+            // A unit that has entered the definitions waits for no other collection, so they may be entered last.
+            unit.enter_or_create(&definitions_of(database))?;
+            let ids = self.ids.lock();
+            // Dropped, renamed or made while we waited: writers may be inside a collection that is not held.
+            if are_same(&collections, &self.existing(held.iter().copied())) {
+                break (all, unit, ids);
+            }
+        };
         let before = self.patterns();
         let (after, result) = change(self, &before)?;
         put_changes(&mut unit, &before, &after, &|namespace| self.collection(namespace))?;
@@ -53,17 +62,22 @@ impl Engine {
         Ok(result)
     }
 
-    /// Holds collections whole, those that exist.
-    pub(crate) fn hold_all(&self, operation: &Operation, namespaces: &[&Namespace]) -> Result<Vec<Held>> {
+    /// Those of these collections that exist, in the order of their ids.
+    pub(crate) fn existing<'n>(
+        &self,
+        namespaces: impl IntoIterator<Item = &'n Namespace>,
+    ) -> Vec<Arc<Collection>> {
+        let catalog = self.catalog();
         let mut collections: Vec<Arc<Collection>> =
-            namespaces.iter().filter_map(|namespace| self.collection(namespace)).collect();
-        collections.sort_by_key(|collection| collection.id);
+            namespaces.into_iter().filter_map(|namespace| catalog.get(namespace).cloned()).collect();
+        collections.sort_unstable_by_key(|collection| collection.id);
         collections.dedup_by_key(|collection| collection.id);
-        self.hold_together(operation, &collections)
+        collections
     }
 
-    /// Holds several collections whole, which come in the order of their ids. Whoever empties one of them may be on
-    /// his way into another, so nobody waits long for the next while he holds the last.
+    /// Holds several collections exclusively; they are given in the order of their ids. Another command that empties one of
+    /// them may be about to enter a second one. So this does not wait long for a collection while it holds others: it gives
+    /// them back and begins again.
     pub(crate) fn hold_together(
         &self,
         operation: &Operation,
@@ -78,12 +92,12 @@ impl Engine {
             }
             drop(held);
             operation.check()?;
-            std::thread::sleep(limits::TRANSACTION_LOCK_WAIT);
+            self.environment().sleep(limits::TRANSACTION_LOCK_WAIT);
         }
     }
 
-    /// One at a time replaces or empties collections of databases with patterns: two who hold one each might want the
-    /// other's.
+    /// Takes the turn to replace or empty a collection in a database with patterns. Only one command has it at a time: two
+    /// that hold one collection each could each wait for the other's.
     pub(crate) fn take_turn(
         &self,
         operation: &Operation,
@@ -98,6 +112,12 @@ impl Engine {
                 None => operation.check()?,
             }
         }
+    }
+
+    /// Whether a command that holds its collections has to give them back and begin again with a turn: patterns were declared
+    /// after it was told that it needs none.
+    pub(crate) fn needs_turn(&self, turn: &Option<MutexGuard<'_, ()>>, database: &str) -> bool {
+        turn.is_none() && !self.patterns().of(database).is_empty()
     }
 
     /// Puts a pattern into another state.
@@ -119,7 +139,7 @@ impl Engine {
         })
     }
 
-    /// The same, unless somebody decided otherwise meanwhile: false then.
+    /// Puts a pattern into another state if it is in one of the states `from`. False if it is in another one by now.
     pub(crate) fn move_pattern(
         &self,
         operation: &Arc<Operation>,
@@ -139,8 +159,12 @@ impl Engine {
         })
     }
 
-    /// Leaves a pattern's fields as they are until it is restarted.
+    /// Pauses a pattern: its fields stay as they are until it is restarted.
     pub fn pause_pattern(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
+        check_no_version(
+            pattern,
+            "paused: killPatternJob stops the conversion of what is stored, and reads go on",
+        )?;
         if pattern.state == PatternState::Unverified {
             return Err(not_ready(
                 pattern,
@@ -152,8 +176,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts a pattern that was not maintained for a while in force again. It gets a new number: what was stored of its
-    /// groups is of the past.
+    /// Puts a pattern that was not maintained for a while in force again. It gets a new id, because the states of groups that
+    /// are stored under the old one are outdated.
     pub fn restart_pattern(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<Arc<Pattern>> {
         self.restart_pattern_as(operation, pattern, PatternState::Building)
     }
@@ -165,8 +189,23 @@ impl Engine {
         state: PatternState,
     ) -> Result<Arc<Pattern>> {
         let id = PatternId(self.next_index_id().0);
+        if pattern.kind().version_step().is_some() {
+            if state != PatternState::Building {
+                return Err(not_ready(
+                    pattern,
+                    "is not in force, so nothing can be checked: repairPattern puts it in force",
+                ));
+            }
+            self.check_definition(pattern)?;
+            self.ensure_collection(&pattern.target)?;
+            let renewed = Pattern { id, state, ..pattern.clone() };
+            return self.put_version_in_force(operation, &renewed, Way::Forward, &|engine, registry| {
+                engine.check_definition(current(registry, pattern)?)?;
+                Ok(registry.clone())
+            });
+        }
         if pattern.state == PatternState::Unverified {
-            // Where it comes from, other rules may have held.
+            // Its definition was inserted, not declared, so nothing has been checked yet.
             self.check_definition(pattern)?;
             self.ensure_collection(&pattern.target)?;
             self.build_supporting_indexes(operation, pattern)?;
@@ -186,7 +225,7 @@ impl Engine {
         })
     }
 
-    /// Makes suspect what writes have found to be: see [`Pattern::note_kept`].
+    /// Makes patterns suspect of which a document kept an old value: see [`Pattern::note_kept`].
     pub(crate) fn note_suspects(&self) {
         let is_suspect = |pattern: &Pattern| {
             pattern.state == PatternState::Active && pattern.counters.has_kept.load(Ordering::Relaxed)
@@ -203,18 +242,23 @@ impl Engine {
                 }
             }
         };
-        // What cannot be noted now is noted the next time.
+        // If no thread can be started, the next call notes it.
         let _ = self.spawn_job(note);
     }
 
     pub(crate) fn kill_jobs_of(&self, pattern: PatternId) {
-        // A check ends by itself, and whoever waits for it gets his answer.
+        // A verification ends by itself, and the command that waits for it gets its answer.
         let works = |job: &&Arc<Job>| job.pattern.id == pattern && job.kind != JobKind::Verify;
         self.jobs.lock().iter().filter(works).for_each(|job| job.kill());
     }
 }
 
-/// The pattern as it is by now, if it is still the same.
+/// Whether both name the same collections. Their descriptions may have changed.
+pub(crate) fn are_same(some: &[Arc<Collection>], others: &[Arc<Collection>]) -> bool {
+    some.iter().map(|collection| collection.id).eq(others.iter().map(|collection| collection.id))
+}
+
+/// The pattern as it is now, if it was not dropped or replaced.
 pub(crate) fn current<'r>(registry: &'r Registry, pattern: &Pattern) -> Result<&'r Arc<Pattern>> {
     registry.by_id(pattern.id).ok_or_else(|| {
         let message = format!("{} has no pattern '{}' any more", pattern.target, pattern.declaration.name);

@@ -9,14 +9,14 @@ use crate::patterns::{Pattern, PatternState};
 impl Engine {
     /// A pattern as `$patternStats` shows it.
     pub fn pattern_stats(&self, pattern: &Pattern) -> Result<Document> {
-        let behind = self.behind_of(pattern)?;
+        let pending = self.pending_of(pattern)?;
         let mut stats = doc! {
             "name": &*pattern.declaration.name,
             "kind": pattern.declaration.kind_name,
             "ns": pattern.target.to_string(),
             "state": pattern.shown_state(),
-            "counters": pattern.counters.to_document(behind),
-            "lagMillis": behind.lag_millis as i64,
+            "counters": pattern.counters.to_document(pending),
+            "lagMillis": pending.age_millis as i64,
         };
         self.append_progress(pattern, &mut stats)?;
         Ok(stats)
@@ -32,7 +32,7 @@ impl Engine {
             "options": pattern.declaration.options.to_document(),
             "fields": pattern.fields(),
             "state": pattern.shown_state(),
-            "counters": pattern.counters.to_document(self.behind_of(pattern)?),
+            "counters": pattern.counters.to_document(self.pending_of(pattern)?),
         };
         if let PatternState::Failed(reason) = &pattern.state {
             shown.push("reason", reason);

@@ -1,18 +1,27 @@
-//! What a change is refused for before anything is looked up for it.
+//! Checks that need nothing but the change and its collection.
 
+use kilim_collation::collator;
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::time_series::{Bucket, TimeSeries};
 
 use super::capped;
-use crate::change::Change;
+use crate::change::{Cause, Change};
 use crate::limits;
+use crate::namespace::Namespace;
 use crate::patterns::refuse_change;
 use crate::unit::Unit;
 
 /// Whether documents of this collection may be changed in this way.
 pub(super) fn check_admitted(unit: &Unit<'_>, change: &Change<'_>) -> Result<()> {
     let namespace = &change.collection.namespace;
+    if matches!(change.cause, Cause::User | Cause::Import) {
+        check_not_blocked(unit, namespace)?;
+    }
     if namespace.holds_definitions() && change.before.is_some() {
         return Err(refuse_change(namespace));
+    }
+    if let Some(series) = &change.collection.time_series {
+        check_bucket(unit, change, series)?;
     }
     if change.collection.capped.is_some() && unit.is_transaction() {
         return Err(match change.after {
@@ -21,6 +30,40 @@ pub(super) fn check_admitted(unit: &Unit<'_>, change: &Change<'_>) -> Result<()>
         });
     }
     Ok(())
+}
+
+/// Refuses a bucket that does not hold what its bounds say: readers pass over buckets by their bounds. Buckets that were made of
+/// measurements here are as they must be.
+fn check_bucket(unit: &Unit<'_>, change: &Change<'_>, series: &TimeSeries) -> Result<()> {
+    if unit.is_transaction() {
+        return Err(Error::user(
+            ErrorCode::OperationNotSupportedInTransaction,
+            format!("{} holds buckets, which no transaction changes", change.collection.namespace),
+        ));
+    }
+    let Some(document) = change.after.filter(|_| !unit.writes_measurements) else { return Ok(()) };
+    match Bucket::is_sound(series, document, collator(&change.collection.collation)) {
+        true => Ok(()),
+        false => Err(Error::user(
+            ErrorCode::BadValue,
+            "not a bucket of version 1 whose bounds are those of its measurements (compressed buckets are not supported \
+             by Kilim)",
+        )),
+    }
+}
+
+/// Refuses what users write while `setUserWriteBlockMode` is on. What the database itself writes goes on.
+pub(super) fn check_not_blocked(unit: &Unit<'_>, namespace: &Namespace) -> Result<()> {
+    let blocked = unit.engine.settings.user_writes_blocked() && !unit.bypasses_write_block;
+    match blocked && !namespace.is_internal() {
+        true => Err(user_writes_blocked()),
+        false => Ok(()),
+    }
+}
+
+/// The refusal of a write while `setUserWriteBlockMode` is on.
+pub fn user_writes_blocked() -> Error {
+    Error::user(ErrorCode::UserWritesBlocked, "User writes blocked")
 }
 
 /// Whether a document may be stored: its size and its depth.

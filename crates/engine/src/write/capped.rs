@@ -1,8 +1,8 @@
 //! Capped collections: of a bounded size, the oldest documents make room for new ones.
 //!
-//! Inserts into one capped collection follow each other: whoever inserts holds the collection's counter until its
+//! Inserts into one capped collection follow each other: a unit that inserts holds the collection's counter until its
 //! batch is handed in. So sizes are exact, records become visible in the order of their numbers, and a tailable
-//! cursor that has seen a record never misses one before it.
+//! cursor that has seen a record never misses an earlier one.
 
 use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
@@ -16,11 +16,11 @@ use crate::patches::see_newest;
 use crate::records::{self, Sight};
 use crate::unit::Unit;
 
-/// A document that goes for a new one.
+/// A document that is deleted to make room for a new one.
 pub(crate) struct Evicted {
     pub record: RecordId,
     pub stored: Document,
-    /// What users saw of it, where patterns had not come to write it yet.
+    /// What users saw, if something is pending for the document.
     seen: Option<Document>,
 }
 
@@ -31,8 +31,8 @@ impl Evicted {
     }
 }
 
-/// Takes the place that a new document of a capped collection needs: the oldest ones that must go for it, held, as they
-/// are now.
+/// Finds the oldest documents that must be deleted so that a new one fits into a capped collection. They are held, and read
+/// as of the newest commit.
 pub(crate) fn make_room(unit: &mut Unit<'_>, change: &Change<'_>) -> Result<Vec<Evicted>> {
     let collection = change.collection;
     let (Some(capped), None, Some(document)) = (collection.capped, change.before, change.after) else {
@@ -47,8 +47,8 @@ pub(crate) fn make_room(unit: &mut Unit<'_>, change: &Change<'_>) -> Result<Vec<
     if !capped.is_exceeded_by(bytes, documents) {
         return Ok(oldest);
     }
-    // With nothing written yet, the unit sees what is published: the first record there is the oldest for good, since
-    // new ones come behind and the counter is held.
+    // If the unit has written nothing yet, it sees what is published. The first record there stays the oldest: the counter
+    // is held, and new records come after it.
     let publishes = unit.transaction().is_empty();
     let from = collection.oldest_in(&snapshot);
     for record in records::ids(&snapshot, collection.id, from.., Direction::Forward) {
@@ -73,7 +73,7 @@ pub(crate) fn make_room(unit: &mut Unit<'_>, change: &Change<'_>) -> Result<Vec<
     Ok(oldest)
 }
 
-/// What MongoDB refuses inside a transaction.
+/// MongoDB's error for an insert or update inside a transaction.
 pub(crate) fn not_in_transaction(namespace: &Namespace) -> Error {
     Error::user(
         ErrorCode::OperationNotSupportedInTransaction,
@@ -84,7 +84,7 @@ pub(crate) fn not_in_transaction(namespace: &Namespace) -> Error {
     )
 }
 
-/// The same for removals.
+/// MongoDB's error for a removal inside a transaction.
 pub(crate) fn no_removal_in_transaction(namespace: &Namespace) -> Error {
     Error::user(
         ErrorCode::IllegalOperation,

@@ -1,4 +1,5 @@
-//! The end of a multi-statement transaction: what maintenance left for it is done, then all of it is one commit.
+//! The end of a multi-statement transaction: the groups that its statements deferred are changed, then all of it is one
+//! commit.
 
 use std::sync::Arc;
 
@@ -22,14 +23,13 @@ pub struct Committed {
     pub caused: Caused,
 }
 
-/// Commits everything, or nothing. The session's record goes along, so that a repeated commit can
-/// be answered after a restart.
+/// Commits everything, or nothing. The record of its session, if it has one, is part of the commit, so that a repeated
+/// commit can be answered after a restart.
 pub fn commit(
     transaction: Box<ActiveTransaction>,
     engine: &Engine,
     operation: Arc<Operation>,
-    id: SessionId,
-    number: i64,
+    session: Option<(SessionId, i64)>,
     durability: Durability,
 ) -> Result<Committed> {
     let mut unit = Unit::in_transaction(engine, operation, transaction);
@@ -41,9 +41,13 @@ pub fn commit(
     };
     let ActiveTransaction { mut storage, created, held, .. } = *transaction;
     if storage.is_empty() {
+        // What it read may be a commit whose writer did not ask for a sync.
+        engine.store.settle(durability)?;
         return Ok(committed(engine.store.last_commit_time()));
     }
-    storage.put(Space::Meta, layout::session_key(id).to_vec(), encode_committed(number).into_bytes());
+    if let Some((id, number)) = session {
+        storage.put(Space::Meta, layout::session_key(id).to_vec(), encode_committed(number).into_bytes());
+    }
     if created.is_empty() {
         let ticket = storage.enqueue(durability)?;
         drop(held);

@@ -44,9 +44,10 @@ pub(crate) fn delete_those_that_can(
     let mut removed = 0;
     while let Some(found) = candidates.next(unit)? {
         let row = found.row;
-        let done = change_record(unit, namespace, found, &request.filter, |unit, collection, before, _| {
-            door::write(unit, Change::delete(collection, row, before, unit.cause), &|_| false)
-        });
+        let done =
+            change_record(unit, namespace, found, &candidates.filter, |unit, collection, before, _| {
+                door::write(unit, Change::delete(collection, row, before, unit.cause), &|_| false)
+            });
         match done {
             Ok(Some(_)) => {}
             Ok(None) => continue,

@@ -1,9 +1,10 @@
 //! What a statement of a retryable write did, as a retry finds it.
 //!
-//! A retry need not be the same kind of statement: a client may reuse a number by mistake. mongod answers an insert or a
-//! delete whatever was done, and refuses an update or a findAndModify that does not fit. So does this, with its codes.
+//! A retry may be another kind of statement, if a client reuses a number by mistake. mongod answers an insert or a delete
+//! whatever the first statement was, and refuses an update or a findAndModify that does not fit. This does the same, with
+//! mongod's codes.
 //!
-//! An entry of an earlier version has no `kind`. It is taken for what the retry asks for.
+//! An entry of an earlier version of Kilim has no `kind`. It is taken for the kind that the retry is of.
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, Result};
@@ -12,7 +13,7 @@ use super::find_and_modify::{Modification, Modified};
 use super::update::UpdateOutcome;
 use crate::unit::Unit;
 
-/// The code of an update that meets another kind of write. It ends the command.
+/// The code of an update whose number was used for another kind of write. It ends the command.
 pub(super) const INCOMPATIBLE_UPDATE: i32 = 40_638;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub(super) enum Kind {
 pub(super) struct Done {
     kind: Option<Kind>,
     modified: bool,
-    /// The document before or after, which only findAndModify keeps.
+    /// The document before or after. Only findAndModify stores it.
     value: Option<Document>,
     upserted: Option<Value>,
     counted: Option<u64>,
@@ -53,7 +54,8 @@ pub(super) fn of_kind(kind: Kind, mut entry: Document) -> Document {
     entry
 }
 
-/// The entry of an insert. It tells nothing else, so that neighbours share one.
+/// The entry of an insert. It has no other fields, so that the entries of neighbouring statements are equal and are stored
+/// once.
 pub(super) fn inserted() -> Document {
     of_kind(Kind::Insert, doc! {"n": 1})
 }
@@ -81,7 +83,7 @@ impl Done {
         }
     }
 
-    /// What an update answers that finds this.
+    /// The answer of an update that was done already.
     pub fn as_update(&self) -> Result<UpdateOutcome> {
         match (&self.upserted, self.kind) {
             (Some(id), _) => Ok(UpdateOutcome { upserted: Some(id.clone()), ..UpdateOutcome::default() }),
@@ -100,7 +102,7 @@ impl Done {
         }
     }
 
-    /// What a delete answers that finds this.
+    /// The answer of a delete that was done already.
     pub fn as_delete(&self) -> u64 {
         match self.kind {
             None => self.counted.unwrap_or(1),
@@ -108,7 +110,7 @@ impl Done {
         }
     }
 
-    /// What a findAndModify answers that finds this.
+    /// The answer of a findAndModify that was done already.
     pub fn as_find_and_modify(&self, modification: Modification, upsert: bool) -> Result<Modified> {
         let refuse =
             |code, why: &str| Err(Error::location(code, format!("findAndModify retry request {why}")));

@@ -1,8 +1,9 @@
-//! The last step of a change: what is told of it.
+//! The last step of a change: its event.
 //!
-//! Change events will be made here, of the whole change and its cause. Until then a change is counted.
+//! A change is counted, and its record becomes part of its commit, for the change log.
 
 use crate::change::{Cause, Change};
+use crate::change_log;
 use crate::unit::Unit;
 
 pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>) {
@@ -22,5 +23,11 @@ pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>) {
         }
         Cause::Expiry => unit.engine.expiry.removed.add(1),
         Cause::User | Cause::Eviction | Cause::Import | Cause::Job => {}
+    }
+    if unit.engine.store.logs() && change_log::is_logged(&change.collection.namespace) {
+        let session = unit.transaction_of();
+        if let Some(record) = change_log::of_change(change, session) {
+            unit.transaction().log(record);
+        }
     }
 }

@@ -18,12 +18,14 @@ use crate::plan::Keys;
 use crate::unit::Unit;
 
 pub struct FindAndModifyRequest<'a> {
-    /// Its filter, hint and statement serve removal too.
+    /// A removal uses its filter, hint and statement too.
     pub target: UpdateRequest<'a>,
     pub modification: Modification,
     pub sort: Option<Sort>,
-    /// Whether the key of the index is wanted by which the document was found.
+    /// Whether the answer has the index key by which the document was found.
     pub tells_key: bool,
+    /// Whether the score of a `$text` is asked for.
+    pub tells_score: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +41,12 @@ pub enum Modification {
 pub struct Modified {
     /// The document to give back, before projection.
     pub value: Option<Document>,
-    /// The key of the index by which it was found, where that was wanted: as it was then.
+    /// The index key by which the document was found, before it was changed, if that was asked for.
     pub key: Option<Document>,
+    /// How well it matched a `$text`.
+    pub score: Option<f64>,
     pub matched: bool,
-    /// It is, or was when this is its retry, a removal.
+    /// It is a removal. In a retry: the first try was one.
     pub removes: bool,
     pub upserted: Option<Value>,
 }
@@ -89,27 +93,28 @@ fn modify_first(
     if request.tells_key {
         read.keys = Keys::Kept;
     }
+    read.text_score |= request.tells_score;
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(None) };
-    // One that somebody changed meanwhile and that no longer matches is passed over: the next in order
-    // is then the first.
+    // A candidate that another writer has changed meanwhile may not match any more. Then the next one is the first.
     while let Some(found) = candidates.next(unit)? {
         let row = found.row;
-        let key = found.key.clone();
-        let changed =
-            change_record(unit, namespace, found, &target.filter, |unit, collection, before, position| {
-                match request.modification {
-                    Modification::Remove => {
-                        door::write(unit, Change::delete(collection, row, before, unit.cause), &|_| false)?;
-                        Ok(Images { before: before.seen.to_document(), after: None })
-                    }
-                    Modification::Update { .. } => {
-                        apply_update(unit, collection, row, before, position, target)
-                    }
+        let (key, score) = (found.key.clone(), found.score);
+        let changed = change_record(
+            unit,
+            namespace,
+            found,
+            &candidates.filter,
+            |unit, collection, before, position| match request.modification {
+                Modification::Remove => {
+                    door::write(unit, Change::delete(collection, row, before, unit.cause), &|_| false)?;
+                    Ok(Images { before: before.seen.to_document(), after: None })
                 }
-            })?;
+                Modification::Update { .. } => apply_update(unit, collection, row, before, position, target),
+            },
+        )?;
         if let Some(images) = changed {
             let key = key.map(Arc::unwrap_or_clone);
-            return Ok(Some(Modified { key, ..Modified::of(images, request.modification) }));
+            return Ok(Some(Modified { key, score, ..Modified::of(images, request.modification) }));
         }
     }
     Ok(None)

@@ -6,9 +6,10 @@ use kilim_bson::{Document, ObjectId, RawDocument, RawValue, Timestamp, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::update::check_id;
 
+use super::admit::check_not_blocked;
 use super::done::inserted;
 use super::door;
-use crate::change::Change;
+use crate::change::{Cause, Change};
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::unit::Unit;
@@ -57,6 +58,9 @@ fn insert_one(
     statement: i32,
 ) -> Result<()> {
     unit.operation.check()?;
+    if matches!(unit.cause, Cause::User | Cause::Import) {
+        check_not_blocked(unit, namespace)?;
+    }
     let size = document.as_bytes().len();
     if size > limits::DOCUMENT_BYTES_MAX {
         return Err(Error::user(
@@ -67,7 +71,7 @@ fn insert_one(
             ),
         ));
     }
-    let document = prepare_insert(document, unit.engine.store.now())?;
+    let document = prepare_insert(document, &mut || unit.engine.stamp())?;
     // SAFETY: `prepare_insert` gives back the validated document or one made by `Writer`.
     let document = unsafe { RawDocument::from_validated(&document) };
     let capped = loop {
@@ -81,14 +85,18 @@ fn insert_one(
     unit.record_statement(statement, inserted());
     match capped {
         false => unit.streamed(),
-        // Each looks for the oldest in what is published, and so waits for the batch before: few, large ones.
+        // Each insert into a capped collection reads the oldest records from what is published, so it waits for the batch
+        // before. Batches are few and large.
         true => unit.written(),
     }
 }
 
 /// The document as it will be stored: `_id` first, made where it is missing; an empty timestamp at the
-/// top level becomes the current one.
-pub fn prepare_insert(document: RawDocument<'_>, now: u64) -> Result<Cow<'_, [u8]>> {
+/// top level becomes a current one, each another.
+pub fn prepare_insert<'d>(
+    document: RawDocument<'d>,
+    stamp: &mut dyn FnMut() -> Timestamp,
+) -> Result<Cow<'d, [u8]>> {
     let id = document.get("_id");
     if let Some(id) = id {
         check_id(id)?;
@@ -108,7 +116,7 @@ pub fn prepare_insert(document: RawDocument<'_>, now: u64) -> Result<Cow<'_, [u8
             continue;
         }
         match empty_timestamp(value) {
-            true => writer.append(name, RawValue::Timestamp(Timestamp::from_bits(now))),
+            true => writer.append(name, RawValue::Timestamp(stamp())),
             false => writer.append_elements(bytes),
         }
     }

@@ -18,12 +18,14 @@ pub(super) enum KeyChanges<'c> {
     New(Vec<KeySet>),
     /// Old and new keys in the indexes that the change may concern.
     Changed(Vec<(&'c Index, KeySet, KeySet)>),
-    /// Old keys are derived as they are removed, so that one set serves all indexes.
+    /// A document that is deleted. Its keys are derived index by index while they are removed, so that one set of keys serves
+    /// all indexes.
     Removed(RawDocument<'c>),
 }
 
 impl<'c> KeyChanges<'c> {
-    /// Derives the keys of a change and takes those that must be unique, or refuses.
+    /// Derives the keys of a change and takes the intents on those that must be unique. Refuses a key that another document
+    /// has.
     pub fn claim(
         unit: &mut Unit<'_>,
         change: &Change<'c>,
@@ -38,7 +40,7 @@ impl<'c> KeyChanges<'c> {
             (Some(before), None) => KeyChanges::Removed(before),
             (None, None) => return Err(Error::bug("a change of nothing")),
         };
-        // Indexes under construction are told that this record changes; they refuse what they could not index.
+        // An index that is being built notes that this record changes. It refuses a document that it could not index.
         for building in change.collection.building.iter() {
             building.touch(row.record, change.after)?;
         }
@@ -66,7 +68,7 @@ impl<'c> KeyChanges<'c> {
                         deleted += 1;
                     }
                     for (key, type_bits) in new.iter() {
-                        // Equal keys may still differ in type: 1 became 1.0.
+                        // Equal keys may differ in the types of their values: 1 became 1.0.
                         if !old.contains_with_bits(key, type_bits) {
                             put_entry(transaction, index, key, type_bits, row.record);
                             inserted += 1;
@@ -99,7 +101,7 @@ fn claim_new<'c>(
     document: RawDocument<'_>,
 ) -> Result<KeyChanges<'c>> {
     let mut entries = Vec::with_capacity(collection.indexes.len());
-    // Index by index, `_id` first: a key that is taken is reported before an index that cannot hold the rest.
+    // Index by index, `_id` first: the error for a duplicate `_id` comes before errors of other indexes.
     for index in collection.indexes.iter() {
         let keys = new_keys(unit, collection, index, document)?;
         if index.spec.refuses_duplicates() {
@@ -138,7 +140,7 @@ fn claim_changed<'c>(
     Ok(KeyChanges::Changed(changes))
 }
 
-/// A document's keys in an index, after the catalog knows the arrays they come from.
+/// A document's keys in an index. Before, the catalog learns of arrays that the index did not meet yet.
 fn new_keys(
     unit: &mut Unit<'_>,
     collection: &Collection,
@@ -153,7 +155,7 @@ fn new_keys(
     Ok(keys)
 }
 
-/// Takes a unique key for a record, or refuses.
+/// Takes the intent on a unique key for a record. Refuses if another record has the key.
 fn claim_key(
     unit: &mut Unit<'_>,
     collection: &Collection,

@@ -27,17 +27,17 @@ use crate::unit::Unit;
 const BATCH_DOCUMENTS: usize = 100_000;
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
 
-/// What statements have in common.
+/// What all statements of a `$merge` have in common.
 pub struct Circumstances<'a> {
     /// Milliseconds since 1970.
     pub now_ms: i64,
     /// The command's variables.
     pub variables: &'a Variables,
-    /// The default of the collection that is written to: under it documents are found and changed.
+    /// The default collation of the collection that is written to. Documents are found and changed under it.
     pub collation: Option<Collation>,
 }
 
-/// Refuses fields that no unique index stands for: two documents could have the same.
+/// Refuses `on` fields that no unique index is over: two documents could have the same values.
 pub fn check_merge(unit: &mut Unit<'_>, stage: &stage::Merge) -> Result<()> {
     let namespace = target(stage);
     if !stage.on_was_given {
@@ -90,7 +90,7 @@ pub fn merge(
     loop {
         batch.clear();
         let mut bytes = 0;
-        // All of a batch is read before any of it is written: what fails here leaves no trace of it.
+        // All of a batch is read before any of it is written: if the pipeline fails, nothing of the batch is written.
         while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
             let Some(row) = input.next(&mut context)? else { break };
             bytes += row.document().as_bytes().len();
@@ -104,7 +104,7 @@ pub fn merge(
     }
 }
 
-/// Writes a batch as far as it goes; then tells of its first error.
+/// Writes all statements of a batch that can be written, then gives the first error.
 fn write(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
@@ -174,7 +174,7 @@ impl<'a> Statement<'a> {
         Ok(Statement { stage, document, filter: Arc::new(filter) })
     }
 
-    /// Writes it; whether there was a document for it, or could be one.
+    /// Writes the document. False if none matched and none may be inserted.
     fn run(
         &self,
         unit: &mut Unit<'_>,
@@ -212,7 +212,8 @@ impl<'a> Statement<'a> {
         self.update(unit, namespace, &update, circumstances)
     }
 
-    /// As an update whose constants are the stage's variables. Where nothing matches, the document itself is inserted.
+    /// Runs `whenMatched` as an update, with the stage's `let` as its variables. If nothing matches, the document itself is
+    /// inserted.
     fn by_pipeline(
         &self,
         pipeline: &stage::MatchedPipeline,
@@ -223,7 +224,7 @@ impl<'a> Statement<'a> {
         let mut variables = circumstances.variables.clone().under(circumstances.collation.clone());
         let env = Env::new(self.document.as_raw(), Bindings::none());
         for (name, expression) in &pipeline.variables {
-            // As on MongoDB, one that has no value is unknown to the pipeline.
+            // As on MongoDB, a variable without a value is unknown to the pipeline.
             if let Some(value) = expression.evaluate(&env)?.into_value() {
                 variables.define(name, value);
             }
@@ -237,7 +238,7 @@ impl<'a> Statement<'a> {
                 return Ok(matched);
             }
             match self.insert(unit, namespace) {
-                // Another writer may have been first with the same key: then there is something to update now.
+                // Another writer may have inserted the same key first. Then there is something to update now.
                 Err(error) if error.code() == ErrorCode::DuplicateKey && !lost => lost = true,
                 result => return result.map(|()| true),
             }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use kilim_error::Result;
+
 use crate::catalog::Collection;
 use crate::change::Change;
 use crate::ids::RecordId;
@@ -14,7 +16,16 @@ pub(super) fn new_row(collection: &Collection) -> RowId {
 }
 
 /// Stores a change by the shape of its collection.
-pub(super) fn store(unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) {
+pub(super) fn store(unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) -> Result<()> {
     let home = change.collection.home();
-    records::store(unit.transaction(), home, row, change.stored_before(), change.after);
+    let before = match change.stored_before() {
+        Some(before) if home.shape.is_plain() => Some(before.as_bytes().len()),
+        Some(_) => {
+            let in_snapshot = unit.is_transaction();
+            Some(records::stored_bytes(unit.transaction(), &home, row, in_snapshot)?)
+        }
+        None => None,
+    };
+    records::store(unit.transaction(), &home, row, before, change.after);
+    Ok(())
 }

@@ -10,10 +10,11 @@ use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::sort::Sort;
 use kilim_query::update::{Context, Update, check_id};
 
+use super::admit::check_not_blocked;
 use super::done::{Kind, answered, of_kind};
 use super::door;
 use crate::catalog::Collection;
-use crate::change::{Before, Change};
+use crate::change::{Before, Cause, Change, Form};
 use crate::ids::CollectionId;
 use crate::index::Index;
 use crate::maintenance::check_user_paths;
@@ -64,8 +65,8 @@ pub fn update(
     update_unchecked(unit, namespace, request)
 }
 
-/// As [`update`], of documents that come whole: the operators of `$merge` are its own, so what they name of a pattern's
-/// fields is put right, not refused.
+/// An [`update`] by `$merge`. Its operators come from whole documents, not from a user who names paths. So maintained fields
+/// among them are overwritten by their patterns instead of refused.
 pub(crate) fn update_unchecked(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
@@ -84,30 +85,34 @@ pub(crate) fn update_unchecked(
     }
 }
 
-/// Refuses operators that name what a pattern maintains. A replacement or a pipeline names nothing: what it
-/// would change of it is put right.
+/// Refuses operators that name paths which a pattern maintains. A replacement or a pipeline names none: what it changes of
+/// them is overwritten by the pattern.
 pub(super) fn check_maintained(unit: &Unit<'_>, namespace: &Namespace, update: &Update) -> Result<()> {
     match update.touched_paths() {
-        Some(paths) if update.is_operators() => check_user_paths(unit.engine, namespace, &paths),
+        Some(paths) if update.is_operators() => {
+            let catalog = unit.engine.catalog();
+            let base = catalog.alias(namespace).map_or(namespace, |alias| &alias.base);
+            check_user_paths(unit.engine, base, &paths)
+        }
         _ => Ok(()),
     }
 }
 
-/// Another writer of the same key was first: there should be a document to update now.
+/// What an upsert does when another writer has inserted the same key first: there should be a document to update now.
 #[derive(Default)]
 pub(super) struct UpsertRace {
     lost: bool,
 }
 
 impl UpsertRace {
-    /// Makes ready for another look, or gives the error back: the duplicate is one that the filter does not
-    /// match, and looking again would not help.
+    /// Makes ready to search again, or gives the error back if that would not help: the document that has the key does
+    /// not match the filter.
     pub(super) fn look_again(&mut self, unit: &mut Unit<'_>, filter: &Filter, error: Error) -> Result<()> {
         let Error::User(user) = &error else { return Err(error) };
         if user.code != ErrorCode::DuplicateKey || unit.is_transaction() {
             return Err(error);
         }
-        // Where the filter asks for the very key, whoever holds it matches, until it is deleted again.
+        // If the filter asks for exactly this key, the document that has it matches, until it is deleted again.
         let certain = user.details.as_ref().is_some_and(|details| asks_for_key(filter, details));
         if self.lost && !certain {
             return Err(error);
@@ -147,10 +152,15 @@ fn update_matching(
     let Some(mut candidates) = Candidates::find(unit, namespace, read)? else { return Ok(outcome) };
     while let Some(found) = candidates.next(unit)? {
         let row = found.row;
-        let changed =
-            change_record(unit, namespace, found, &request.filter, |unit, collection, before, position| {
+        let changed = change_record(
+            unit,
+            namespace,
+            found,
+            &candidates.filter,
+            |unit, collection, before, position| {
                 apply_update(unit, collection, row, before, position, request)
-            })?;
+            },
+        )?;
         let Some(images) = changed else { continue };
         outcome.matched += 1;
         if images.after.is_some() {
@@ -170,7 +180,7 @@ fn update_matching(
     Ok(outcome)
 }
 
-/// Applies the update to one document and sends the result through the door.
+/// Applies the update to one document and gives the change to the door.
 pub(super) fn apply_update(
     unit: &mut Unit<'_>,
     collection: &Arc<Collection>,
@@ -180,12 +190,18 @@ pub(super) fn apply_update(
     request: &UpdateRequest<'_>,
 ) -> Result<Images> {
     let context = request.context(unit, position, false);
-    let applied = request.update.apply(before.seen, &context)?;
+    let describes = unit.engine.store.logs();
+    let applied = request.update.apply_described(before.seen, &context, describes)?;
     if let Some(after) = &applied.after {
         let untouched = |index: &Index| {
             index.spec.partial.is_none() && !index.spec.depends_on(|path| request.update.may_touch(path))
         };
-        let change = Change::update(collection, row, before, after.as_raw(), unit.cause);
+        let mut change = Change::update(collection, row, before, after.as_raw(), unit.cause);
+        change.form = match &applied.description {
+            Some(description) => Form::Described(description.as_raw()),
+            None if request.update.is_replacement() => Form::Replacement,
+            None => Form::Smaller,
+        };
         let shaped = door::write(unit, change, &untouched)?;
         if shaped.is_some() {
             return Ok(Images { before: before.seen.to_document(), after: shaped });
@@ -204,7 +220,7 @@ pub(super) fn change_record<T>(
 ) -> Result<Option<T>> {
     loop {
         unit.operation.check()?;
-        // By name each time: handing in a batch lets schema changes through.
+        // By name each time: when a batch is handed in, the collection is released, and its schema may change.
         let collection = match unit.enter(namespace)? {
             Some(collection) if collection.id == found.collection => collection,
             _ => {
@@ -214,13 +230,25 @@ pub(super) fn change_record<T>(
                 ));
             }
         };
+        if let Some(version) = current_version(&collection)
+            && Some(version) != found.version
+        {
+            return Err(Error::user(
+                ErrorCode::QueryPlanKilled,
+                format!("the documents of '{namespace}' got version {version} during the operation"),
+            ));
+        }
         let result = unit.lock_record(&collection, found.row).and_then(|newest| {
             let Some(newest) = newest else { return Ok(None) };
             let stored = newest.document();
-            let seen = match see_newest(unit, &collection.namespace, stored)? {
+            let seen = match see_newest(unit, collection.base(), stored)? {
                 Sight::AsStored => None,
                 Sight::Other(seen) => Some(seen),
                 Sight::Gone => return Ok(None),
+            };
+            let seen = match &collection.alias {
+                Some(alias) => Some(alias.shown(seen.as_ref().map_or(stored, Document::as_raw))?),
+                None => seen,
             };
             let before = Before { stored, seen: seen.as_ref().map_or(stored, Document::as_raw) };
             let Some(position) = filter.matches_with_position(before.seen)? else { return Ok(None) };
@@ -233,7 +261,7 @@ pub(super) fn change_record<T>(
     }
 }
 
-/// Inserts what the filter's equalities and the update make; gives back the new `_id`.
+/// Inserts the document that the filter's equalities and the update make. Gives its `_id`.
 pub(super) fn upsert(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
@@ -258,12 +286,15 @@ pub(super) fn new_document(unit: &Unit<'_>, request: &UpdateRequest<'_>) -> Resu
     Ok(document)
 }
 
-/// Inserts a document; how it was written, where patterns shaped it.
+/// Inserts a document. Gives it as it was written, if patterns changed it.
 pub(super) fn insert_new(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
     document: RawDocument<'_>,
 ) -> Result<Option<Document>> {
+    if matches!(unit.cause, Cause::User | Cause::Import) {
+        check_not_blocked(unit, namespace)?;
+    }
     loop {
         let collection = unit.enter_or_create(namespace)?;
         match door::write(unit, Change::insert(&collection, document, unit.cause), &|_| false) {
@@ -285,18 +316,26 @@ impl UpdateRequest<'_> {
     }
 }
 
-/// Records that matched in the statement's snapshot; each is looked at again before it is changed.
+/// The records that matched in the statement's snapshot. Each is matched again, as of the newest commit, before it is
+/// changed.
 pub(super) struct Candidates {
     collection: CollectionId,
+    version: Option<i32>,
+    /// What the statement's filter means for documents as they are stored.
+    pub filter: Arc<Filter>,
     executor: Executor,
 }
 
 #[derive(Clone)]
 pub(super) struct Candidate {
     pub collection: CollectionId,
+    /// The version in which it matched, where the collection has versions.
+    version: Option<i32>,
     pub row: RowId,
-    /// The key of the index by which it was found, where that is asked for.
+    /// The index key by which it was found, if that is asked for.
     pub key: Option<Arc<Document>>,
+    /// How well it matches a `$text`, if that is asked for.
+    pub score: Option<f64>,
 }
 
 impl Candidates {
@@ -304,20 +343,32 @@ impl Candidates {
     pub(super) fn find(
         unit: &mut Unit<'_>,
         namespace: &Namespace,
-        read: ReadRequest,
+        mut read: ReadRequest,
     ) -> Result<Option<Candidates>> {
         unit.engine.check_search(namespace, &read)?;
-        // Held first, so that no schema change comes between; then the snapshot; then the catalog again, for
-        // an older one may not know the arrays that the snapshot has.
+        // The collection is held first, so that its schema does not change. Then comes the snapshot. Then the catalog is read
+        // again: an older one may not know the arrays that the snapshot has.
         unit.see_own_writes()?;
         if unit.enter(namespace)?.is_none() {
             return Ok(None);
         }
         let snapshot = unit.snapshot();
         let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
+        crate::read::mean(unit, &collection, &mut read, &snapshot)?;
+        let asked = read.filter.clone();
         let plan = crate::read::plan_collection(unit, &collection, read, &snapshot)?;
+        if !namespace.is_internal() {
+            plan.check_scan(&unit.engine.settings)?;
+        }
+        // Planning binds a `$text` to its index. What it makes of the rest is for reading: a position in an array is found by
+        // the filter that was asked.
+        let filter = match plan.request.filter.text() {
+            Some(query) => Arc::new(asked.with_text(query)),
+            None => asked,
+        };
         let executor = crate::planner::execute(plan, snapshot);
-        Ok(Some(Candidates { collection: collection.id, executor }))
+        let version = current_version(&collection);
+        Ok(Some(Candidates { collection: collection.id, version, filter, executor }))
     }
 
     pub(super) fn next(&mut self, unit: &mut Unit<'_>) -> Result<Option<Candidate>> {
@@ -326,8 +377,18 @@ impl Candidates {
         let found = self.executor.next_record(&mut context)?;
         let figures = context.figures;
         unit.figures.add(figures);
-        Ok(found.map(|row| Candidate { collection: self.collection, row: row.id, key: row.key }))
+        Ok(found.map(|row| Candidate {
+            collection: self.collection,
+            version: self.version,
+            row: row.id,
+            key: row.key,
+            score: row.score,
+        }))
     }
+}
+
+fn current_version(collection: &Collection) -> Option<i32> {
+    collection.shape.versions().map(|versions| versions.current())
 }
 
 /// A read of what a write may change, in the order it is to be changed.
@@ -338,11 +399,12 @@ pub(super) fn matching(
     collation: &Option<Collation>,
 ) -> ReadRequest {
     let (sort, hint, collation) = (sort.cloned(), hint.cloned(), collation.clone());
-    ReadRequest { sort, hint, collation, ..ReadRequest::new(filter.clone()) }
+    let text_score = sort.as_ref().is_some_and(Sort::wants_text_score);
+    ReadRequest { sort, hint, collation, text_score, ..ReadRequest::new(filter.clone()) }
 }
 
 impl UpdateOutcome {
-    fn encode(&self) -> Document {
+    pub(super) fn encode(&self) -> Document {
         let mut document = doc! {"n": self.matched as i64, "nModified": self.modified as i64};
         if let Some(id) = &self.upserted {
             document.push("upserted", id.clone());

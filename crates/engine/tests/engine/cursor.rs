@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawDocument, Writer, doc};
-use kilim_engine::cursor::{Batch, Cursor, Cursors, PutBack, Source};
+use kilim_engine::cursor::{Batch, Cursor, CursorSource, Cursors, PutBack};
 use kilim_engine::ids::SessionId;
 use kilim_engine::limits;
 use kilim_engine::operator::ExecContext;
@@ -17,7 +17,7 @@ use crate::support::{Db, everywhere, filter, ns, numbered, spec};
 fn open(unit: &mut Unit<'_>, collection: &str, matching: Document) -> Result<Cursor> {
     let reading = read::plan(unit, &ns(collection), ReadRequest::new(filter(matching)))?;
     let id = reading.collection.as_ref().map(|collection| collection.id);
-    let mut cursor = Cursor::new(ns(collection), Source::Executor(Box::new(reading.execute())));
+    let mut cursor = Cursor::new(ns(collection), CursorSource::Executor(Box::new(reading.execute())));
     cursor.collection = id;
     Ok(cursor)
 }
@@ -102,9 +102,9 @@ fn idle_cursors_are_closed_unless_they_may_live() {
     let immortal = cursors.open(immortal).unwrap();
     let in_use = cursors.open(db.run(|unit| open(unit, "c", doc! {})).unwrap()).unwrap();
     let taken = cursors.take(in_use).unwrap();
-    cursors.close_idle(Instant::now() + limits::CURSOR_IDLE - Duration::from_secs(5));
+    cursors.close_idle(Instant::now() + limits::CURSOR_IDLE - Duration::from_secs(5), limits::CURSOR_IDLE);
     assert_eq!(cursors.count(), 3);
-    cursors.close_idle(Instant::now() + limits::CURSOR_IDLE + Duration::from_secs(5));
+    cursors.close_idle(Instant::now() + limits::CURSOR_IDLE + Duration::from_secs(5), limits::CURSOR_IDLE);
     assert_eq!(cursors.take(idle).err().unwrap().code(), ErrorCode::CursorNotFound);
     assert!(cursors.take(immortal).is_ok());
     cursors.put_back(in_use, taken);

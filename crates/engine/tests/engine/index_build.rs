@@ -7,8 +7,8 @@ use std::time::Duration;
 use kilim_bson::doc;
 use kilim_engine::ids::{IndexId, RecordId};
 use kilim_engine::layout;
-use kilim_error::ErrorCode;
-use kilim_storage::{Direction, Durability, Space};
+use kilim_error::{Error, ErrorCode};
+use kilim_storage::{Direction, Durability, MemoryDisk, Space};
 use std::ops::Bound;
 
 use crate::support::{Db, eventually, everywhere, ns, number, numbered, spec, unique};
@@ -413,4 +413,22 @@ fn a_failed_build_does_not_give_its_ids_to_the_next_run() {
     assert!(made.0 > first, "an id is never given out twice, also after a restart: {} and {first}", made.0);
     thread::sleep(Duration::from_millis(100));
     db.check();
+}
+
+#[test]
+fn a_build_whose_store_fails_as_it_begins_is_waited_for_by_nobody() {
+    for commits in 0..8 {
+        let disk = MemoryDisk::default();
+        let db = Db::on(&disk);
+        db.insert("orders", &[doc! {"_id": 1, "a": 1}]);
+        disk.stop_after(commits);
+        let first = db.build("orders", vec![spec(doc! {"a": 1})]);
+        assert!(first.is_ok() || disk.is_off(), "{first:?}");
+        let running = db.engine.operations.start(1);
+        running.set_time_limit(Some(Duration::from_secs(20)));
+        let second = db.engine.build_indexes(&running, &ns("orders"), vec![spec(doc! {"a": 1})]);
+        if let Err(error) = second {
+            assert!(matches!(error, Error::Storage(_)), "after {commits} commits: {error}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use kilim_engine::write::{self, FindAndModifyRequest, Modification, UpdateReques
 use kilim_error::ErrorCode;
 use kilim_query::update::Update;
 
-use crate::pattern::{card, declare, make, one, recent, stats};
+use crate::pattern::{card, declare, make, one, recent, stats, wait_until_active};
 use crate::pattern_regression::{expect_true, verify};
 use crate::support::{Db, everywhere, filter, ids, ns, number, numbered, spec, unique};
 
@@ -65,7 +65,8 @@ fn an_upsert_by_find_and_modify_returns_what_was_written() {
             statement: 0,
         };
         let modification = Modification::Update { new: true };
-        let request = FindAndModifyRequest { target, modification, sort: None, tells_key: false };
+        let request =
+            FindAndModifyRequest { target, modification, sort: None, tells_key: false, tells_score: false };
         db.run(|unit| write::find_and_modify(unit, &ns(collection), &request)).unwrap().value.unwrap()
     };
     let order = upsert("orders", 5, doc! {"customerId": 1});
@@ -135,6 +136,35 @@ fn an_empty_frozen_copy_is_no_drift() {
             db.engine.repair_pattern(&operation, &pattern, None, 10).unwrap();
             assert_eq!(one(&db, &holders, doc! {}), frozen, "{shape}");
         }
+    });
+}
+
+#[test]
+fn a_pause_leaves_an_empty_frozen_copy_and_fills_what_came_meanwhile() {
+    everywhere(|mut db| {
+        make(&db, &["sources", "holders"]);
+        let spec = doc! {"as": null, "while": {"open": true}};
+        declare(&db, "holders", copied("sources", spec)).unwrap();
+        db.insert("sources", &[doc! {"_id": 1}]);
+        // One is frozen without a name, one follows.
+        db.insert("holders", &[doc! {"_id": 1, "ref": 1}, doc! {"_id": 2, "ref": 1, "open": true}]);
+        let operation = std::sync::Arc::clone(&db.engine.operations.start(1));
+        let pattern = db.engine.pattern(&ns("holders"), "copy").unwrap();
+        db.engine.pause_pattern(&operation, &pattern).unwrap();
+        db.update("sources", doc! {"_id": 1}, doc! {"$set": {"name": "later"}}).unwrap();
+        db.insert("holders", &[doc! {"_id": 3, "ref": 1}]);
+        if db.is_durable() {
+            db.reopen();
+        }
+        let operation = std::sync::Arc::clone(&db.engine.operations.start(1));
+        let pattern = db.engine.pattern(&ns("holders"), "copy").unwrap();
+        let pattern = db.engine.restart_pattern(&operation, &pattern).unwrap();
+        db.engine.begin_filling(&pattern);
+        wait_until_active(&db, "holders", "copy");
+        let mut named = ids(&db.find("holders", doc! {"name": "later"}));
+        named.sort_unstable();
+        assert_eq!(named, [2, 3]);
+        expect_true(&db, "holders", "copy");
     });
 }
 

@@ -6,6 +6,7 @@ mod holders;
 mod jobs;
 mod readers;
 mod renames;
+mod trees;
 mod writers;
 
 use std::sync::Arc;
@@ -55,7 +56,7 @@ fn rename(db: &Db, id: i32, name: &str) {
 
 fn lag(db: &Db, target: &str, name: &str) -> u64 {
     let pattern = db.engine.pattern(&ns(target), name).unwrap();
-    db.engine.behind_of(&pattern).unwrap().pending_sources
+    db.engine.pending_of(&pattern).unwrap().count
 }
 
 #[track_caller]

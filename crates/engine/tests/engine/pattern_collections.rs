@@ -315,6 +315,28 @@ fn definitions_go_together_after_any_commit() {
 }
 
 #[test]
+fn a_source_collection_made_while_a_transaction_inserts_a_holder_reaches_it() {
+    everywhere(|db| {
+        shop(&db);
+        declare(&db, "orders", holders("null")).unwrap();
+        wait_until_active(&db, "orders", "card");
+        db.drop_collection("customers").unwrap();
+        let mut transaction = db.transaction(1, 1);
+        transaction.insert("orders", doc! {"_id": 1000, "customerId": 1}).unwrap();
+        thread::scope(|scope| {
+            let source = scope.spawn(|| db.insert("customers", &[doc! {"_id": 1, "name": "new"}]));
+            // The source waits for the holder, which did not find it.
+            thread::sleep(Duration::from_millis(50));
+            assert!(!source.is_finished());
+            transaction.commit().unwrap();
+            source.join().unwrap();
+        });
+        assert_eq!(db.count("orders", doc! {"_id": 1000, "customer.name": "new"}), 1);
+        db.check();
+    });
+}
+
+#[test]
 fn collections_that_copy_from_each_other_are_dropped_renamed_and_declared_at_once() {
     let db = Db::memory();
     let copy = |from: &str, as_path: &str, field: &str| {

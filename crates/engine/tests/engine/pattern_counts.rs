@@ -221,6 +221,32 @@ fn groups_that_go_while_their_pattern_is_paused_leave_no_document() {
 }
 
 #[test]
+fn a_sum_of_zero_goes_with_its_group_though_that_was_emptied_while_paused() {
+    everywhere(|db| {
+        make(&db, &["entries", "sums"]);
+        let sums = doc! {"name": "sums", "computed": {
+            "from": "entries", "whenNotMatched": "insert",
+            "pipeline": [{"$group": {"_id": "$of", "sum": {"$sum": "$amount"}}}],
+        }};
+        declare(&db, "sums", sums).unwrap();
+        wait_until_active(&db, "sums", "sums");
+        // A sum of zero is what an empty group would show.
+        db.insert("entries", &[doc! {"_id": 1, "of": 1, "amount": 0}, doc! {"_id": 2, "of": 2, "amount": 5}]);
+        assert_eq!(db.count("sums", doc! {}), 2);
+        let operation = Arc::clone(&db.engine.operations.start(1));
+        let pattern = db.engine.pattern(&ns("sums"), "sums").unwrap();
+        db.engine.pause_pattern(&operation, &pattern).unwrap();
+        db.delete("entries", doc! {"_id": {"$gte": 1}}).unwrap();
+        let pattern = db.engine.pattern(&ns("sums"), "sums").unwrap();
+        let pattern = db.engine.restart_pattern(&operation, &pattern).unwrap();
+        db.engine.begin_filling(&pattern);
+        wait_until_active(&db, "sums", "sums");
+        assert_eq!(db.find("sums", doc! {}), Vec::<Document>::new());
+        expect_true(&db, "sums", "sums");
+    });
+}
+
+#[test]
 fn declared_at_the_instant_of_the_first_insert() {
     for round in 0..40 {
         let db = if round % 4 == 0 { Db::disk() } else { Db::memory() };

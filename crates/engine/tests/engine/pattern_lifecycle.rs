@@ -48,7 +48,7 @@ fn modify(db: &Db, target: &str, name: &str, changes: Document) -> Result<Arc<Pa
 }
 
 /// Breaks what a pattern maintains behind its back.
-fn spoil(db: &Db, target: &str, name: &str, spoil: impl FnOnce()) {
+pub fn spoil(db: &Db, target: &str, name: &str, spoil: impl FnOnce()) {
     let operation = Arc::clone(&db.engine.operations.start(1));
     db.engine.pause_pattern(&operation, &pattern(db, target, name)).unwrap();
     spoil();

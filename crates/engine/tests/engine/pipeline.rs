@@ -4,10 +4,11 @@ use kilim_bson::{Array, Document, Value, doc};
 use kilim_engine::catalog::View;
 use kilim_engine::operator::ExecContext;
 use kilim_engine::pipeline::{Options, Reader, Step};
+use kilim_engine::unit::Unit;
 use kilim_engine::{Engine, Namespace};
 use kilim_error::{ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};
-use kilim_query::stage::{Context, Pipeline, Place, Stage};
+use kilim_query::stage::{Context, Owner, Pipeline, Stage};
 
 use crate::support::{Db, everywhere, ns, number, numbered, spec};
 
@@ -20,17 +21,31 @@ fn nobody(_: &Engine, _: &Namespace, _: &Stage) -> Result<Vec<Document>> {
 }
 
 pub fn open(db: &Db, collection: &str, list: Vec<Document>, allow_disk_use: bool) -> Result<Box<dyn Step>> {
+    db.run(|unit| open_in(unit, collection, list, allow_disk_use))
+}
+
+/// What a pipeline gives to a unit that may be part of a transaction.
+pub fn read_in(unit: &mut Unit<'_>, collection: &str, list: Vec<Document>) -> Result<Vec<Document>> {
+    open_in(unit, collection, list, true).and_then(drain)
+}
+
+fn open_in(
+    unit: &mut Unit<'_>,
+    collection: &str,
+    list: Vec<Document>,
+    allow_disk_use: bool,
+) -> Result<Box<dyn Step>> {
     let variables = Variables::default();
     let scope = Scope::new(&variables);
     let namespace = ns(collection);
-    let context = Context::new(&scope, &namespace.database, Place::Collection);
+    let context = Context::new(&scope, &namespace.database, Owner::Collection);
     let pipeline = Pipeline::parse(stages(list).as_raw(), &context)?;
     let mut namespaces = vec![namespace.clone()];
     pipeline.collections(&mut |database, collection| {
         namespaces.push(Namespace { database: database.to_owned(), collection: collection.to_owned() });
     });
     let options = Options { allow_disk_use, tell: nobody };
-    let reader = db.run(|unit| Reader::new(unit, namespaces, &variables, options))?;
+    let reader = Reader::new(unit, namespaces, &variables, options)?;
     let prepared = reader.prepare_outermost(&namespace, &pipeline)?;
     prepared.open(Bindings::none(), &mut ExecContext::new(&|| Ok(())))
 }

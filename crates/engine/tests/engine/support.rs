@@ -20,7 +20,7 @@ use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_query::sort::Sort;
 use kilim_query::update::Update;
-use kilim_storage::MemoryDisk;
+use kilim_storage::{MemoryDisk, Store};
 pub use kilim_testkit::eventually;
 use tempfile::TempDir;
 
@@ -81,8 +81,12 @@ impl Db {
 
     /// On a disk that may lose its power.
     pub fn on(disk: &MemoryDisk) -> Db {
-        let engine = Engine::over(disk.open().unwrap(), Db::options(None)).unwrap();
-        Db { engine, directory: None }
+        Db::over(disk.open().unwrap())
+    }
+
+    /// In a store that somebody else has opened.
+    pub fn over(store: Store) -> Db {
+        Db { engine: Engine::over(store, Db::options(None)).unwrap(), directory: None }
     }
 
     fn open(directory: Option<&TempDir>) -> Arc<Engine> {
@@ -294,12 +298,16 @@ impl Transaction<'_> {
     }
 
     pub fn commit(self) -> Result<()> {
+        self.commit_as(Durability::Relaxed)
+    }
+
+    pub fn commit_as(self, durability: Durability) -> Result<()> {
         let engine = &self.db.engine;
         let mut state = self.session.check_out();
         let Ok(transaction) = state.take_for_commit(self.session.id, self.number)? else { return Ok(()) };
         let operation = Arc::clone(&engine.operations.start(1));
         let committed =
-            write::commit(transaction, engine, operation, self.session.id, self.number, Durability::Relaxed)?;
+            write::commit(transaction, engine, operation, Some((self.session.id, self.number)), durability)?;
         state.committed(committed.time);
         Ok(())
     }
@@ -387,6 +395,7 @@ pub fn find_and_modify(
         modification: Modification::Update { new: true },
         sort,
         tells_key: false,
+        tells_score: false,
     };
     write::find_and_modify(unit, &ns(collection), &request)
 }

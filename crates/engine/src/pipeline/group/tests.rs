@@ -1,6 +1,6 @@
 use kilim_bson::{Value, array, doc};
 use kilim_query::expression::{Scope, Variables};
-use kilim_query::stage::{Context, Pipeline, Place, Stage};
+use kilim_query::stage::{Context, Owner, Pipeline, Stage};
 
 use super::super::Options;
 use super::super::documents::Documents;
@@ -22,7 +22,7 @@ fn rows(bytes_max: usize, allow_disk_use: bool) -> Result<(Vec<Document>, u64)> 
         "top": {"$topN": {"n": 2, "output": "$n", "sortBy": {"text": -1}}},
         "few": {"$lastN": {"n": 3, "input": "$n"}},
     }}];
-    let context = Context::new(&scope, "db", Place::Collection);
+    let context = Context::new(&scope, "db", Owner::Collection);
     let pipeline = Pipeline::parse(pipeline.as_raw(), &context)?;
     let [Stage::Group(stage)] = &pipeline.stages[..] else { panic!("a group") };
     let documents = (0..3_000i32).map(|n| {

@@ -28,7 +28,7 @@ pub(in crate::pipeline) struct EqualityJoin {
     collection: Arc<Collection>,
     snapshot: Snapshot,
     /// What is pending for the collection's documents.
-    behind: Option<Arc<Patches>>,
+    patches: Option<Arc<Patches>>,
     path: Path,
     /// How texts compare.
     collation: Option<Collation>,
@@ -85,10 +85,10 @@ impl EqualityJoin {
         collation: &Option<Collation>,
     ) -> Result<EqualityJoin> {
         let snapshot = reader.snapshot();
-        let behind = reader.behind(collection).cloned();
+        let patches = reader.patches(collection).cloned();
         let access = match IndexProbe::choose(collection, path, snapshot, collation) {
             // Neither keys nor records say all of them.
-            _ if behind.is_some() => Access::Planner,
+            _ if patches.is_some() => Access::Planner,
             Some(probe) => {
                 let patience = patience(collection, snapshot, &probe)?;
                 Access::Index { probe: Box::new(probe), probes: 0, patience }
@@ -99,7 +99,7 @@ impl EqualityJoin {
         Ok(EqualityJoin {
             collection: collection.clone(),
             snapshot: snapshot.clone(),
-            behind,
+            patches,
             path: path.clone(),
             collation: collation.clone(),
             access,
@@ -233,7 +233,7 @@ impl EqualityJoin {
             cache: &self.collection.shared.plan_cache,
             clustered: self.collection.clustered,
             oldest: self.collection.oldest_in(&self.snapshot),
-            behind: self.behind.as_ref(),
+            patches: self.patches.as_ref(),
             interrupt: context.interrupt,
         };
         let plan = planner::plan(&input, request, &self.snapshot)?;

@@ -28,7 +28,7 @@ const KEPT_BYTES_MAX: usize = 100 * 1024 * 1024;
 pub(super) struct InnerJoin {
     reader: Reader,
     namespace: Namespace,
-    source: Source,
+    source: InnerRows,
     /// The stages behind the source.
     stages: Vec<Stage>,
     /// How texts compare.
@@ -37,7 +37,7 @@ pub(super) struct InnerJoin {
     pub(super) examined: Examined,
 }
 
-enum Source {
+enum InnerRows {
     /// Planned at every opening.
     Planned(Box<Prepared>),
     /// Candidates by the value of one field; the filter decides.
@@ -134,12 +134,12 @@ impl InnerJoin {
         let (source, stages) = match (&lookup.equality, collection) {
             (Some(equality), Some(collection)) if !begins_elsewhere => {
                 let join = EqualityJoin::new(collection, reader, &equality.foreign, &lookup.collation)?;
-                (Source::Equal(Box::new(join)), pipeline.stages.clone())
+                (InnerRows::Equal(Box::new(join)), pipeline.stages.clone())
             }
             (Some(equality), _) => {
                 let path = equality.foreign.clone();
                 let pipeline = pipeline.clone();
-                (Source::EqualInView { namespace: namespace.clone(), path, pipeline }, Vec::new())
+                (InnerRows::EqualInView { namespace: namespace.clone(), path, pipeline }, Vec::new())
             }
             (None, _) => {
                 let fixed = pipeline.stages.iter().position(|stage| mentions_any(stage, &names));
@@ -153,17 +153,20 @@ impl InnerJoin {
                     (0, Some((candidates, value, filter))) => {
                         let otherwise = reader.prepare(namespace, pipeline)?;
                         let probed = Probed { candidates, value, filter, otherwise };
-                        (Source::Probed(Box::new(probed)), pipeline.stages[1..].to_vec())
+                        (InnerRows::Probed(Box::new(probed)), pipeline.stages[1..].to_vec())
                     }
                     (0, None) => {
-                        (Source::Planned(Box::new(reader.prepare(namespace, pipeline)?)), Vec::new())
+                        (InnerRows::Planned(Box::new(reader.prepare(namespace, pipeline)?)), Vec::new())
                     }
                     _ => {
                         let (first, rest) = pipeline.stages.split_at(fixed);
                         let prepared = reader.prepare(namespace, &Pipeline { stages: first.to_vec() })?;
                         let whole = reader.prepare(namespace, pipeline)?;
-                        let source =
-                            Source::Kept { prepared: Box::new(prepared), rows: None, whole: Box::new(whole) };
+                        let source = InnerRows::Kept {
+                            prepared: Box::new(prepared),
+                            rows: None,
+                            whole: Box::new(whole),
+                        };
                         (source, rest.to_vec())
                     }
                 }
@@ -214,8 +217,8 @@ impl InnerJoin {
         context: &mut ExecContext<'_>,
     ) -> Result<()> {
         let rows = match &mut self.source {
-            Source::Planned(prepared) => return drain(prepared.open(bindings, context)?, found, context),
-            Source::EqualInView { namespace, path, pipeline } => {
+            InnerRows::Planned(prepared) => return drain(prepared.open(bindings, context)?, found, context),
+            InnerRows::EqualInView { namespace, path, pipeline } => {
                 let filter = Arc::new(equality_filter(path, values, &self.collation));
                 let mut stages = pipeline.stages.clone();
                 let sources = stages.iter().take_while(|stage| is_source(stage)).count();
@@ -223,7 +226,7 @@ impl InnerJoin {
                 let step = self.reader.open(namespace, &Pipeline { stages }, bindings, context)?;
                 return drain(step, found, context);
             }
-            Source::Probed(probed) => {
+            InnerRows::Probed(probed) => {
                 let value = probed.value.evaluate(&Env::new(RawDocument::empty(), bindings))?;
                 let mut rows = Vec::new();
                 let told = probed.candidates.find(
@@ -244,7 +247,7 @@ impl InnerJoin {
                 }
                 kept
             }
-            Source::Equal(join) => {
+            InnerRows::Equal(join) => {
                 let mut rows = Vec::new();
                 join.find(values, &mut rows, context)?;
                 if rows_bytes(&rows) > FOUND_BYTES_MAX {
@@ -257,8 +260,8 @@ impl InnerJoin {
                 }
                 rows
             }
-            Source::Kept { rows: Some(rows), .. } => rows.to_vec(),
-            Source::Kept { prepared, rows: rows @ None, whole } => {
+            InnerRows::Kept { rows: Some(rows), .. } => rows.to_vec(),
+            InnerRows::Kept { prepared, rows: rows @ None, whole } => {
                 let mut fresh = Vec::new();
                 let mut step = prepared.open(bindings, context)?;
                 let mut bytes = 0;
@@ -270,7 +273,7 @@ impl InnerJoin {
                     fresh.push(row);
                 }
                 if bytes > KEPT_BYTES_MAX {
-                    self.source = Source::Planned(whole.clone());
+                    self.source = InnerRows::Planned(whole.clone());
                     self.stages.clear();
                     return self.run(values, bindings, found, context);
                 }
@@ -293,7 +296,7 @@ impl InnerJoin {
     /// What was looked at to answer.
     pub(super) fn examined(&self) -> Examined {
         let mut examined = self.examined.clone();
-        if let Source::Equal(join) = &self.source {
+        if let InnerRows::Equal(join) = &self.source {
             examined.add(&join.examined);
         }
         examined
@@ -302,7 +305,7 @@ impl InnerJoin {
 
 /// Whether a stage brings its own documents.
 pub(in crate::pipeline) fn is_source(stage: &Stage) -> bool {
-    stage.flow() == Flow::Source
+    stage.flow() == Flow::Source || matches!(stage, Stage::GeoNear(_))
 }
 
 /// Rows that are there already.
@@ -349,7 +352,7 @@ fn probe_of(
 ) -> Result<Option<(Candidates, Expression, Arc<Filter>)>> {
     let Some(Stage::Match(first)) = pipeline.stages.first() else { return Ok(None) };
     let Some(collection) = reader.collection(namespace) else { return Ok(None) };
-    if reader.behind(collection).is_some() {
+    if reader.patches(collection).is_some() {
         return Ok(None);
     }
     let conjuncts = match &*first.filter {

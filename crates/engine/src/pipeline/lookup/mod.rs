@@ -13,7 +13,7 @@ mod probe;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kilim_bson::{RawDocument, RawValue, Writer};
+use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::accumulator::Kind;
 use kilim_query::expression::{Bindings, Dependencies, Env, VALUE_BYTES_MAX};
@@ -165,7 +165,7 @@ impl Lookup {
             return Err(self.too_large());
         }
         let placing = if self.stage.appended { append } else { place };
-        Ok(Some(Row::of(placing(row.document(), names, Placed::Rows(&self.found), size))))
+        Ok(Some(scored(&row, placing(row.document(), names, Placed::Rows(&self.found), size))))
     }
 
     fn next_unwound(
@@ -270,7 +270,7 @@ pub(super) fn unwound(
         _ => 0,
     };
     let Some(path) = &unwinding.include_array_index else {
-        return Row::of(place(row.document(), names, placed, size));
+        return scored(row, place(row.document(), names, placed, size));
     };
     let within = path.names().starts_with(names);
     let document = match placed {
@@ -281,7 +281,12 @@ pub(super) fn unwound(
         }
         placed => place(row.document(), names, placed, size),
     };
-    Row::of(place(document.as_raw(), path.names(), Placed::Value(index), 16))
+    scored(row, place(document.as_raw(), path.names(), Placed::Value(index), 16))
+}
+
+/// A document made of a row's, with the row's score.
+pub(super) fn scored(row: &Row, document: Document) -> Row {
+    Row { score: row.score, ..Row::of(document) }
 }
 
 impl Step for Lookup {
@@ -388,6 +393,7 @@ impl Examined {
             Node::CollectionScan { .. } => self.scans += 1,
             Node::IdLookup { index, .. } => self.note_index(&index.spec.name),
             Node::IndexScan(scan) | Node::CountScan(scan) => self.note_index(&scan.index.spec.name),
+            Node::Near(scan) => self.note_index(&scan.index.spec.name),
             node => node.children().into_iter().for_each(|child| self.note_node(child)),
         }
     }

@@ -60,7 +60,7 @@ impl IndexProbe {
         let chosen = collection.indexes.iter().filter(usable).min_by_key(|index| {
             (index.spec.collation != *collation, index.spec.key.len(), !index.spec.unique)
         });
-        chosen.map(|index| IndexProbe {
+        chosen.inspect(|index| index.usage.note()).map(|index| IndexProbe {
             records: Records::new(collection.home(), snapshot),
             index: index.clone(),
             tells_of_texts: index.spec.collation == *collation,
@@ -173,12 +173,20 @@ impl IndexProbe {
         Ok(told)
     }
 
+    /// Whether a record has null in a unique index of one field, or lacks the field.
+    pub(in crate::pipeline) fn has_null(&mut self) -> Result<bool> {
+        self.put_key(RawValue::Null);
+        Ok(self.records.snapshot().get(Space::Index, &self.lower)?.is_some())
+    }
+
     /// Puts the least key of a value into `lower`, unless keys do not tell what equals it.
     fn encode(&mut self, value: RawValue<'_>) -> bool {
         let by_keys = !matches!(value, RawValue::Null | RawValue::Undefined | RawValue::Array(_));
-        if !by_keys || !self.may_tell(value) {
-            return false;
-        }
+        by_keys && self.may_tell(value) && self.put_key(value)
+    }
+
+    /// Puts the least key of a value into `lower`; false if the index stores it shortened.
+    fn put_key(&mut self, value: RawValue<'_>) -> bool {
         self.lower.clear();
         self.lower.extend_from_slice(&layout::index_prefix(self.index.id));
         let start = self.lower.len();

@@ -5,7 +5,7 @@ use kilim_query::filter::Filter;
 use kilim_query::sort::Sort;
 
 use super::print_intervals;
-use crate::index::{IndexSpec, Multikey};
+use crate::index::{BoundSearch, IndexKind, IndexSpec, Multikey};
 use crate::limits::SORT_BYTES_MAX;
 use crate::plan::{IndexScan, Interval, Node, Project, ProjectKind, Stats, StatsTree};
 
@@ -40,7 +40,12 @@ pub(crate) fn write(out: &mut Writer, node: &Node, run: Option<&StatsTree>, styl
     let children = node.children();
     let below = |at: usize| run.and_then(|run| run.inputs.get(at));
     match node {
-        Node::Or { .. } | Node::SortMerge { .. } | Node::Intersection { .. } => {
+        Node::TextOr { inputs, .. } if inputs.len() < 2 => {
+            out.open_document("inputStage");
+            write(out, inputs.first().unwrap_or(&Node::Eof), below(0), style);
+            out.close();
+        }
+        Node::Or { .. } | Node::TextOr { .. } | Node::SortMerge { .. } | Node::Intersection { .. } => {
             out.open_array("inputStages");
             for (at, child) in children.into_iter().enumerate() {
                 out.open_document_at(at);
@@ -88,9 +93,15 @@ fn name(node: &Node) -> &'static str {
         Node::CollectionScan { .. } => "COLLSCAN",
         Node::IndexScan(scan) if scan.skipping.is_some() => "DISTINCT_SCAN",
         Node::IndexScan(_) => "IXSCAN",
+        Node::Near(scan) => match scan.index.spec.kind {
+            IndexKind::TwoD(_) => "GEO_NEAR_2D",
+            _ => "GEO_NEAR_2DSPHERE",
+        },
         Node::CountScan(_) => "COUNT_SCAN",
         Node::Fetch { .. } => "FETCH",
         Node::Or { .. } => "OR",
+        Node::TextOr { .. } => "TEXT_OR",
+        Node::TextMatch { .. } => "TEXT_MATCH",
         Node::Intersection { .. } => "AND_SORTED",
         Node::SortMerge { .. } => "SORT_MERGE",
         Node::Sort { .. } => "SORT",
@@ -110,6 +121,7 @@ fn filter(node: &Node) -> Option<&Filter> {
     match node {
         Node::CollectionScan { filter, .. } | Node::Fetch { filter, .. } => filter.as_deref(),
         Node::IndexScan(scan) => scan.shown.as_ref(),
+        Node::TextOr { filter, .. } => filter.as_deref(),
         _ => None,
     }
 }
@@ -122,18 +134,26 @@ fn write_own(out: &mut Writer, node: &Node, stats: Option<&Stats>, style: Style<
             append_direction(out, scan.backward);
             append_bounds(out, scan);
         }
+        Node::Near(scan) => {
+            out.append("keyPattern", RawValue::Document(scan.index.spec.key_document.as_raw()));
+            out.append("indexName", RawValue::String(&scan.index.spec.name));
+            out.append("indexVersion", RawValue::Int32(2));
+        }
         Node::CountScan(scan) => {
             append_index(out, scan);
             append_range(out, scan);
         }
-        Node::Sort { sort, limit, .. } => {
+        Node::Sort { sort, limit, input } => {
             append_sort(out, sort);
             append_number(out, "memLimit", SORT_BYTES_MAX as u64);
             if let Some(limit) = limit {
                 append_number(out, "limitAmount", *limit);
             }
-            out.append("type", RawValue::String("simple"));
+            // A sort of rows that come with a score carries more than documents.
+            let scores = input.any(&|node| matches!(node, Node::TextOr { .. }));
+            out.append("type", RawValue::String(if scores { "default" } else { "simple" }));
         }
+        Node::TextMatch { search, .. } => append_search(out, search),
         Node::SortMerge { sort, .. } => append_sort(out, sort),
         // What is left of it, as MongoDB shows.
         Node::Skip { count, .. } => {
@@ -161,6 +181,8 @@ fn write_own_counts(out: &mut Writer, node: &Node, stats: &Stats) {
             append_number(out, "dupsTested", stats.dups_tested);
             append_number(out, "dupsDropped", stats.dups_dropped);
         }
+        Node::TextMatch { .. } => append_number(out, "docsRejected", stats.docs_rejected),
+        Node::TextOr { .. } => append_number(out, "docsExamined", stats.docs_examined),
         Node::Fetch { .. } => {
             append_number(out, "docsExamined", stats.docs_examined);
             append_number(out, "alreadyHasObj", stats.already_had_document);
@@ -194,9 +216,35 @@ fn append_direction(out: &mut Writer, backward: bool) {
 fn append_sort(out: &mut Writer, sort: &Sort) {
     out.open_document("sortPattern");
     for part in sort.parts() {
-        out.append(part.path.as_str(), RawValue::Int32(if part.descending { -1 } else { 1 }));
+        part.append_to(out);
     }
     out.close();
+}
+
+/// What a search string asks for, by the index that it is asked of.
+fn append_search(out: &mut Writer, bound: &BoundSearch) {
+    let spec = &bound.index.spec;
+    let before = bound.text().map_or(0, |text| text.parts_before());
+    out.open_document("indexPrefix");
+    for (path, direction) in spec.key_document.as_raw().iter().take(before) {
+        out.append(path, direction);
+    }
+    out.close();
+    out.append("indexName", RawValue::String(&spec.name));
+    let list = |out: &mut Writer, name: &str, texts: &mut dyn Iterator<Item = &String>| {
+        out.open_array(name);
+        texts.enumerate().for_each(|(at, text)| out.append_index(at, RawValue::String(text)));
+        out.close();
+    };
+    let search = &bound.search;
+    out.open_document("parsedTextQuery");
+    list(out, "terms", &mut search.terms.iter());
+    list(out, "negatedTerms", &mut search.negated_terms.iter());
+    list(out, "phrases", &mut search.phrases.iter());
+    list(out, "negatedPhrases", &mut search.negated_phrases.iter());
+    out.close();
+    let version = bound.text().map_or(0, |text| text.version().number());
+    out.append("textIndexVersion", RawValue::Int32(version));
 }
 
 fn append_index(out: &mut Writer, scan: &IndexScan) {
@@ -207,7 +255,7 @@ fn append_index(out: &mut Writer, scan: &IndexScan) {
         out.append("collation", RawValue::Document(collation.to_document().as_raw()));
     }
     out.append("isMultiKey", RawValue::Bool(scan.index.multikey.is_multikey()));
-    if spec.is_hashed() {
+    if !spec.kind.takes_arrays() {
         return append_options(out, spec);
     }
     out.open_document("multiKeyPaths");
@@ -241,8 +289,8 @@ fn append_options(out: &mut Writer, spec: &IndexSpec) {
 
 fn append_bounds(out: &mut Writer, scan: &IndexScan) {
     out.open_document("indexBounds");
-    // mongod shows nothing of a range that was given.
-    let shown = if scan.range.is_some() { &[][..] } else { &scan.bounds[..] };
+    // mongod shows nothing of a range that was given, nor of a search term.
+    let shown = if scan.range.is_some() || scan.is_of_one_term() { &[][..] } else { &scan.bounds[..] };
     for (part, list) in scan.index.spec.key.iter().zip(shown) {
         out.open_array(part.path.as_str());
         let collated = scan.index.spec.collation.is_some();

@@ -10,12 +10,12 @@ use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Options, Snapshot, Space, Store};
 
 use crate::ids::{CollectionId, IndexId, RecordId};
-use crate::index::{Index, IndexSpec, KeyPart, KeySet, Multikey, Usage, Wildcard, keys_of};
+use crate::index::{Index, IndexKind, IndexSpec, KeyPart, KeySet, Multikey, Usage, keys_of};
 use crate::operator::ExecContext;
 use crate::plan::{PlanCache, ReadRequest, solutions};
 use crate::planner::explain::{Subject, Verbosity};
 use crate::planner::{Plan, PlannerInput, execute, explain, plan};
-use crate::records::{Home, Shape as StoredShape};
+use crate::records::{Home, Shape};
 use crate::{layout, records};
 
 pub(super) struct Fixture {
@@ -25,7 +25,7 @@ pub(super) struct Fixture {
 }
 
 const COLLECTION: CollectionId = CollectionId(7);
-const HOME: Home = Home { collection: COLLECTION, shape: StoredShape::Plain };
+const HOME: Home = Home { collection: COLLECTION, shape: Shape::Plain };
 
 /// An index as createIndexes would describe it.
 pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec {
@@ -59,7 +59,7 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
         partial: options.get("partialFilterExpression").and_then(|filter| filter.as_document()).map(
             |filter| (filter.to_document(), Filter::parse_in(filter, &scope).expect("a partial filter")),
         ),
-        wildcard: Wildcard::of(key.as_raw(), wildcard_projection),
+        kind: IndexKind::of(key.as_raw(), wildcard_projection),
         collation,
     }
 }
@@ -101,7 +101,7 @@ impl Fixture {
             for (known, met) in multikey.iter_mut().zip(met) {
                 *known = known.union(&met);
             }
-            records::store(&mut transaction, HOME, record.into(), None, Some(document.as_raw()));
+            records::store(&mut transaction, &HOME, record.into(), None, Some(document.as_raw()));
             entries.into_iter().for_each(|(key, value)| transaction.put(Space::Index, key, value));
         }
         transaction.commit(Durability::Relaxed).expect("memory does not fail");
@@ -128,7 +128,7 @@ impl Fixture {
             cache: &self.cache,
             clustered: false,
             oldest: RecordId(0),
-            behind: None,
+            patches: None,
             interrupt: &|| Ok(()),
         }
     }

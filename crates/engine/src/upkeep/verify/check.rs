@@ -1,4 +1,4 @@
-//! One look at what a pattern maintains, as of one snapshot: the documents, one by one, and what is wrong with them.
+//! One check of what a pattern maintains, as of one snapshot: compares document by document and notes what is wrong.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::Result;
+use kilim_patterns::{Breach, Rules};
 use kilim_query::filter::Filter;
 use kilim_storage::{Durability, Snapshot};
 
@@ -18,7 +19,7 @@ use crate::maintenance::count_of;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::operator::ExecContext;
-use crate::patches::Audience;
+use crate::patches::{Audience, Patches};
 use crate::patterns::Pending;
 use crate::patterns::{Job, JobKind, Pattern};
 use crate::plan::ReadRequest;
@@ -29,18 +30,19 @@ use crate::upkeep::fill::refresh;
 
 pub(super) struct Check<'c> {
     pub(super) engine: &'c Engine,
-    operation: &'c Arc<Operation>,
+    pub(super) operation: &'c Arc<Operation>,
     pub(super) pattern: &'c Arc<Pattern>,
     pub(super) snapshot: Snapshot,
     pub(super) source: Option<Arc<Collection>>,
+    target: Option<Arc<Collection>>,
     limit: usize,
     pub(super) found: Verification,
     pub(super) repairs: Repair,
-    /// What shows how far it is, where somebody asked for the check.
+    /// Shows the progress, if a command asked for the check.
     pub(super) job: Option<Arc<Job>>,
-    /// Groups of a rollup collection whose documents a job still makes or removes: nothing stands for those meanwhile.
-    pub(super) late: HashSet<Vec<u8>>,
-    /// What repairs are written with.
+    /// Groups of a rollup collection whose documents are pending: a job still makes or removes them, so they are not compared.
+    pub(super) pending: HashSet<Vec<u8>>,
+    /// Writes the repairs.
     repair: Option<Unit<'c>>,
 }
 
@@ -54,7 +56,7 @@ impl<'c> Check<'c> {
     ) -> Result<Check<'c>> {
         engine.store.settle(Durability::Relaxed)?;
         let snapshot = engine.store.snapshot();
-        let late = match pattern.inserts_parents() {
+        let pending = match pattern.inserts_parents() {
             true => crate::patterns::all_of(&snapshot, pattern.id)?.iter().map(Pending::key_bytes).collect(),
             false => HashSet::new(),
         };
@@ -62,8 +64,9 @@ impl<'c> Check<'c> {
         let job = engine.jobs.lock().iter().find(own).cloned();
         Ok(Check {
             job,
-            late,
+            pending,
             source: pattern.source.as_ref().and_then(|source| engine.collection(source)),
+            target: engine.collection(&pattern.target),
             found: Verification { as_of: snapshot.commit_time(), ..Verification::default() },
             repair: (repairs != Repair::Nothing)
                 .then(|| Unit::new(engine, operation.clone(), engine.options.durability)),
@@ -81,9 +84,10 @@ impl<'c> Check<'c> {
         if let Some(job) = &self.job {
             job.total.fetch_add(self.documents_to_see(&part)?, Ordering::Relaxed);
         }
-        match pattern.kind().rollup() {
-            Some(rollup) => self.check_groups(rollup, &part)?,
-            None => self.check_documents(&part)?,
+        match (pattern.kind().rollup(), pattern.kind().rules()) {
+            (Some(rollup), _) => self.check_groups(rollup, &part)?,
+            (None, Some(rules)) => self.check_rules(rules, &part)?,
+            (None, None) => self.check_documents(&part)?,
         }
         if let Some(unit) = &mut self.repair {
             unit.settle()?;
@@ -91,7 +95,7 @@ impl<'c> Check<'c> {
         Ok(self.found)
     }
 
-    /// How many documents it will look at, at most.
+    /// How many documents it will read, at most.
     fn documents_to_see(&self, part: &Part) -> Result<u64> {
         let count = |namespace: &Namespace| match self.engine.collection(namespace) {
             Some(collection) => count_of(&self.snapshot, &collection),
@@ -122,9 +126,9 @@ impl<'c> Check<'c> {
         let Some(collection) = self.engine.collection(namespace) else { return Ok(()) };
         let operation = self.operation.clone();
         if let Some(share) = part.sample.filter(|share| *share < SCANNED_SHARE) {
-            let records = Records::new(collection.home(), &self.snapshot);
+            let records = self.records_of(&collection)?;
             let end = collection.shared.next_record.load(Ordering::Relaxed);
-            for record in records.chosen(share, end)? {
+            for record in records.chosen(share, end, self.engine.environment())? {
                 operation.check()?;
                 let Some(image) = records.get(record.into())? else { continue };
                 let wanted = match &part.filter {
@@ -146,12 +150,18 @@ impl<'c> Check<'c> {
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
         while let Some(row) = executor.next_record(&mut context)? {
-            if part.sample.is_none_or(|share| rand::random::<f64>() < share) {
+            if part.sample.is_none_or(|share| self.engine.environment().random_share() < share) {
                 self.note_seen();
                 visit(self, row.id.record, row.document())?;
             }
         }
         Ok(())
+    }
+
+    /// The records of a collection as of the snapshot, with what is pending for them.
+    pub(super) fn records_of(&self, collection: &Collection) -> Result<Records> {
+        let patches = Patches::of(self.engine, collection, &self.snapshot, Audience::Verification)?;
+        Ok(Records::new(collection.home(), &self.snapshot).through(patches.as_ref()))
     }
 
     /// Checks documents one by one.
@@ -160,11 +170,32 @@ impl<'c> Check<'c> {
         self.walk(&pattern.target, part, |check, record, document| {
             check.found.checked += 1;
             let (snapshot, source) = (&check.snapshot, check.source.as_deref());
-            let mut reader = SnapshotReader { snapshot, source, pattern };
+            let target = check.target.as_deref();
+            let mut reader = SnapshotReader::new(snapshot, source, target, pattern)?;
             match pattern.kind().corrected(document, &mut reader)? {
                 Some(expected) => check.note_wrong(record, document, &expected),
                 None => Ok(()),
             }
+        })
+    }
+
+    /// Checks whether documents keep a pattern's rules: as they are, or without what other patterns maintain in them.
+    fn check_rules(&mut self, rules: &dyn Rules, part: &Part) -> Result<()> {
+        let pattern = self.pattern;
+        let registry = self.engine.patterns();
+        self.walk(&pattern.target, part, |check, _, document| {
+            check.found.checked += 1;
+            let Some(breach) = rules.breach(document)? else { return Ok(()) };
+            if let Some(bare) = registry.without_maintained(&pattern.target, document)?
+                && rules.breach(bare.as_raw())?.is_none()
+            {
+                return Ok(());
+            }
+            check.found.wrong += 1;
+            if check.found.examples.len() < check.limit {
+                check.found.examples.push(example_of(document, &breach));
+            }
+            Ok(())
         })
     }
 
@@ -224,7 +255,25 @@ impl<'c> Check<'c> {
     }
 }
 
-/// What lies at a path; where it leads into an array, the array.
+/// A document that breaks a rule, as an example.
+fn example_of(document: RawDocument<'_>, breach: &Breach) -> Document {
+    let mut example = Document::new();
+    example.push("_id", document.get("_id").map_or(Value::Null, RawValue::to_value));
+    example.push("path", &*breach.path);
+    if let Some(stored) = value_at(document, &breach.path) {
+        example.push("stored", stored);
+    }
+    if let Some(expected) = &breach.expected {
+        example.push("expected", expected.clone());
+    }
+    if let Some(variant) = &breach.variant {
+        example.push("variant", &**variant);
+    }
+    example.push("rule", &*breach.rule);
+    example
+}
+
+/// The value at a path. If the path leads into an array, the array.
 fn value_at(document: RawDocument<'_>, path: &str) -> Option<Value> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     match (document.get(first)?, rest) {

@@ -1,14 +1,14 @@
-//! Groups are checked by parts: the children of a part are read in one walk, then the parents are compared with
-//! them. So memory is bounded by a part, and a whole collection costs a walk for each.
+//! Groups are checked in parts. For each part, one walk over the children gathers its groups, then one walk over the
+//! parents compares them. So memory is bounded by one part, at the cost of two walks for each part.
 
 use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
+use std::collections::hash_map::{DefaultHasher, Entry};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use kilim_bson::{Path, RawDocument, RawValue, Value};
 use kilim_error::Result;
-use kilim_patterns::{Rollup, Row, key_bytes};
+use kilim_patterns::{Gathering, GroupState, Rollup, key_bytes};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 
 use super::check::Check;
@@ -18,26 +18,25 @@ use crate::limits;
 use crate::maintenance::Refresh;
 use crate::maintenance::find_by_unique;
 
-/// The rows of one group.
+/// A group of which some children were met.
 struct Members {
     key: Value,
-    rows: Vec<Row>,
+    gathered: Gathering,
     /// One of the children.
     child: RecordId,
-    has_parent: bool,
 }
 
 impl Check<'_> {
     pub(super) fn check_groups(&mut self, rollup: &Rollup, part: &Part) -> Result<()> {
         let pattern = self.pattern;
-        // Of a few parents the children are looked up.
+        // If only some parents are checked, the children of each are searched for.
         if let (false, Some(field)) = (part.is_whole(), rollup.key_field()) {
             self.walk(&pattern.target, part, |check, record, parent| {
-                let rows = match rollup.key_of_parent(parent) {
-                    Some(key) => check.members_of(rollup, field, key)?,
-                    None => Vec::new(),
+                let state = match rollup.key_of_parent(parent) {
+                    Some(key) => check.state_of(rollup, field, &key)?,
+                    None => rollup.empty_group(RawValue::Null)?,
                 };
-                check.check_parent(rollup, record, parent, &rows)
+                check.check_parent(rollup, record, parent, &state)
             })?;
             return match (part.sample, &pattern.source) {
                 (Some(_), Some(source)) if pattern.inserts_parents() => {
@@ -58,17 +57,19 @@ impl Check<'_> {
                 if part_of(&key, parts) != number {
                     return Ok(());
                 }
-                match groups.get_mut(&key) {
-                    Some(group) => {
-                        group.has_parent = true;
-                        check.check_parent(rollup, record, parent, &group.rows)
+                match groups.remove(&key) {
+                    // Of one key there is one parent.
+                    Some(group) => check.check_parent(rollup, record, parent, &group.gathered.finish()),
+                    None => {
+                        let own = rollup.key_of_parent(parent).unwrap_or(Value::Null);
+                        check.check_parent(rollup, record, parent, &rollup.empty_group(own.as_raw())?)
                     }
-                    None => check.check_parent(rollup, record, parent, &[]),
                 }
             })?;
             if pattern.inserts_parents() && part.is_whole() {
-                for group in groups.values().filter(|group| !group.has_parent) {
-                    self.note_absent(rollup, group)?;
+                for (_, group) in groups {
+                    let Members { key, gathered, child } = group;
+                    self.note_absent(rollup, &key, &gathered.finish(), child)?;
                 }
             }
         }
@@ -90,8 +91,8 @@ impl Check<'_> {
                 None => None,
             };
             if found.is_none() {
-                let rows = self.members_of(rollup, field, row.key.clone())?;
-                self.note_absent(rollup, &Members { key: row.key, rows, child, has_parent: false })?;
+                let state = self.state_of(rollup, field, &row.key)?;
+                self.note_absent(rollup, &row.key, &state, child)?;
             }
         }
         Ok(())
@@ -114,13 +115,14 @@ impl Check<'_> {
         self.walk(&source, &Part::default(), |_, record, child| {
             for row in rollup.rows_of(Some(child)) {
                 if part_of(&row.key_bytes, parts) == part {
-                    let group = groups.entry(row.key_bytes.clone()).or_insert_with(|| Members {
-                        key: row.key.clone(),
-                        rows: Vec::new(),
-                        child: record,
-                        has_parent: false,
-                    });
-                    group.rows.push(row);
+                    let group = match groups.entry(row.key_bytes.clone()) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(new) => {
+                            let gathered = rollup.gather(row.key.as_raw())?;
+                            new.insert(Members { key: row.key.clone(), gathered, child: record })
+                        }
+                    };
+                    group.gathered.add(rollup, &row)?;
                 }
             }
             Ok(())
@@ -128,25 +130,42 @@ impl Check<'_> {
         Ok(groups)
     }
 
-    /// The rows of one group, found by its key.
-    fn members_of(&mut self, rollup: &Rollup, field: &str, key: Value) -> Result<Vec<Row>> {
-        let Some(source) = self.pattern.source.clone() else { return Ok(Vec::new()) };
+    /// A group, its children found by its key. Where their order counts, memory holds their numbers.
+    fn state_of(&mut self, rollup: &Rollup, field: &str, key: &Value) -> Result<GroupState> {
+        let mut gathered = rollup.gather(key.as_raw())?;
+        let Some(source) = self.pattern.source.clone() else { return Ok(gathered.finish()) };
         let bytes = key_bytes(key.as_raw());
-        let predicate = Predicate::Compare(Comparison::Eq, key.into());
+        let predicate = Predicate::Compare(Comparison::Eq, key.clone().into());
         let filter = Filter::Field { path: Path::parse(field), predicate };
-        let mut found: Vec<(RecordId, Row)> = Vec::new();
         let part = Part { filter: Some(Arc::new(filter)), sample: None };
-        // These are seen for the sake of one that counts.
+        let mut gather = |child: RawDocument<'_>| {
+            let rows = rollup.rows_of(Some(child));
+            let mut own = rows.iter().filter(|row| row.key_bytes == bytes);
+            own.try_for_each(|row| gathered.add(rollup, row))
+        };
+        let mut found: Vec<RecordId> = Vec::new();
+        // These children do not count as progress: the parent does.
         let job = self.job.take();
-        let walked = self.walk(&source, &part, |_, record, child| {
-            let own = rollup.rows_of(Some(child)).into_iter().filter(|row| row.key_bytes == bytes);
-            found.extend(own.map(|row| (record, row)));
-            Ok(())
+        let walked = self.walk(&source, &part, |_, record, child| match rollup.minds_order() {
+            true => {
+                found.push(record);
+                Ok(())
+            }
+            false => gather(child),
         });
         self.job = job;
         walked?;
-        found.sort_by_key(|(record, _)| *record);
-        Ok(found.into_iter().map(|(_, row)| row).collect())
+        found.sort_unstable();
+        if let (false, Some(collection)) = (found.is_empty(), self.engine.collection(&source)) {
+            let records = self.records_of(&collection)?;
+            for record in found {
+                self.operation.check()?;
+                if let Some(child) = records.get(record.into())? {
+                    gather(child.document())?;
+                }
+            }
+        }
+        Ok(gathered.finish())
     }
 
     fn check_parent(
@@ -154,25 +173,35 @@ impl Check<'_> {
         rollup: &Rollup,
         record: RecordId,
         parent: RawDocument<'_>,
-        rows: &[Row],
+        state: &GroupState,
     ) -> Result<()> {
         self.found.checked += 1;
         let expected = match rollup.key_of_parent(parent) {
-            Some(key) => rollup.merged(parent, key.as_raw(), &rollup.group_of(key.as_raw(), rows)?)?,
+            Some(key) => rollup.merged(parent, key.as_raw(), state)?,
             None => rollup.restored(RawDocument::empty(), parent),
         };
-        let is_late = |key: Value| self.late.contains(&key_bytes(key.as_raw()));
+        let is_pending = |key: Value| self.pending.contains(&key_bytes(key.as_raw()));
+        let is_left_over = self.pattern.inserts_parents() && state.rows == 0;
         match expected {
+            // A group that was emptied while the pattern was paused. Its document may show what an empty group has.
+            None if is_left_over
+                && self.repairs == Repair::Filling
+                && self.made_alone(parent)
+                && !rollup.key_of_parent(parent).is_some_and(is_pending) =>
+            {
+                let pattern = self.pattern;
+                self.refresh(&pattern.target, record)
+            }
             None => Ok(()),
-            Some(_) if rollup.key_of_parent(parent).is_some_and(is_late) => Ok(()),
-            Some(_) if self.pattern.inserts_parents() && rows.is_empty() => {
+            Some(_) if rollup.key_of_parent(parent).is_some_and(is_pending) => Ok(()),
+            Some(_) if is_left_over => {
                 self.note(parent.get("_id"), "", Some(RawValue::Document(parent)), None);
                 self.found.wrong += 1;
                 let pattern = self.pattern;
-                // A new pattern may meet documents that are not its own, and one that was paused those of groups that
-                // are gone.
+                // The document belongs to no group. After a pause its group may be gone, and it is deleted. A new pattern may
+                // find a document that a user made; that one is kept.
                 let refresh = match self.repairs {
-                    Repair::Filling if !pattern.made_alone(parent) => Refresh::Missing,
+                    Repair::Filling if !self.made_alone(parent) => Refresh::Missing,
                     _ => Refresh::All,
                 };
                 self.refresh_as(&pattern.target, record, refresh)
@@ -181,17 +210,27 @@ impl Check<'_> {
         }
     }
 
-    fn note_absent(&mut self, rollup: &Rollup, group: &Members) -> Result<()> {
-        if self.late.contains(&key_bytes(group.key.as_raw())) {
+    fn made_alone(&self, parent: RawDocument<'_>) -> bool {
+        let registry = self.engine.patterns();
+        self.pattern.made_alone(parent, registry.of(&self.pattern.target.database))
+    }
+
+    fn note_absent(
+        &mut self,
+        rollup: &Rollup,
+        key: &Value,
+        state: &GroupState,
+        child: RecordId,
+    ) -> Result<()> {
+        if self.pending.contains(&key_bytes(key.as_raw())) {
             return Ok(());
         }
         self.found.checked += 1;
         self.found.wrong += 1;
-        let state = rollup.group_of(group.key.as_raw(), &group.rows)?;
-        let expected = rollup.result_of(group.key.as_raw(), &state)?;
-        self.note(Some(group.key.as_raw()), "", None, Some(RawValue::Document(expected.as_raw())));
+        let expected = rollup.result_of(key.as_raw(), state)?;
+        self.note(Some(key.as_raw()), "", None, Some(RawValue::Document(expected.as_raw())));
         match self.pattern.source.clone() {
-            Some(source) => self.refresh(&source, group.child),
+            Some(source) => self.refresh(&source, child),
             None => Ok(()),
         }
     }

@@ -1,8 +1,8 @@
 //! Verification: what a pattern maintains, computed again from its sources and compared.
 //!
-//! Everything is read as of one snapshot. A write and what it means for patterns are one commit, so whatever differs
-//! there is wrong, however busy the collections are meanwhile. Repair makes each wrong document anew by the same
-//! work as any write, as of the newest commit.
+//! Everything is read as of one snapshot. A write and what maintenance makes of it are one commit, so a difference in the
+//! snapshot is an error, even while writers are busy. Repair evaluates each wrong document again, like a write, as of the
+//! newest commit.
 
 mod check;
 mod groups;
@@ -27,16 +27,16 @@ pub struct Verification {
     pub checked: u64,
     /// Those that were not as they should be.
     pub wrong: u64,
-    /// `{_id, path, stored, expected}` of the first of them. What is missing has no value; an empty path means the
-    /// document as a whole.
+    /// `{_id, path, stored, expected}` of the first of them. A value that is missing is left out. An empty path stands for the
+    /// whole document.
     pub examples: Vec<Document>,
     /// The commit that everything was read as of.
     pub as_of: CommitTime,
 }
 
 impl Engine {
-    /// Compares what a pattern maintains with what its sources say. A whole check moves the pattern between active
-    /// and suspect.
+    /// Compares what a pattern maintains with what follows from its sources. A check of all documents moves the pattern between
+    /// active and suspect.
     pub fn verify_pattern(
         &self,
         operation: &Arc<Operation>,
@@ -62,8 +62,23 @@ impl Engine {
         Ok(found)
     }
 
-    /// Puts a pattern whose definition was inserted in force, if its data is true. It is maintained while that is
-    /// found out, so that no write falls between the check and its result.
+    /// What documents break of the rules of a pattern that is not declared yet; none where it has no rules.
+    pub fn try_rules(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Arc<Pattern>,
+        limit: usize,
+    ) -> Result<Option<Verification>> {
+        match pattern.kind().rules() {
+            Some(_) => {
+                Check::new(self, operation, pattern, limit, Repair::Nothing)?.run(Part::default()).map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Puts a pattern whose definition was inserted in force, if its data is right. The pattern is maintained during the check,
+    /// so that writes meanwhile do not make it wrong.
     fn try_pattern(
         &self,
         operation: &Arc<Operation>,
@@ -73,15 +88,19 @@ impl Engine {
         let pattern = self.restart_pattern_as(operation, pattern, PatternState::OnTrial)?;
         let found = Check::new(self, operation, &pattern, limit, Repair::Nothing)
             .and_then(|check| check.run(Part::default()));
+        let found = match found {
+            Ok(found) if found.wrong == 0 => self.complete_notes(operation, &pattern).map(|()| found),
+            found => found,
+        };
         let is_true = found.as_ref().is_ok_and(|found| found.wrong == 0);
         let state = if is_true { PatternState::Active } else { PatternState::Unverified };
-        // Also where the check was interrupted, by whose leave this goes on.
+        // The check's operation may have been killed, so the state is set by another one.
         let running = self.operations.start(0);
         self.set_pattern_state(&running, &pattern, state)?;
         found
     }
 
-    /// The same, and makes anew what is wrong. A pattern that failed is taken up again.
+    /// Verifies a pattern and repairs what is wrong. The filling of a failed pattern goes on.
     pub fn repair_pattern(
         &self,
         operation: &Arc<Operation>,
@@ -128,16 +147,16 @@ impl Engine {
         Ok(found)
     }
 
-    /// Shows a check among the jobs, with how far it is, until the result is dropped.
+    /// Lists a check among the jobs, with its progress, until the returned value is dropped.
     fn list_check(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Listed<'_> {
         let id = u64::from(self.next_index_id().0);
-        let job = Arc::new(Job::new(id, JobKind::Verify, pattern.clone()));
+        let job = Arc::new(Job::new(id, JobKind::Verify, pattern.clone(), self.environment()));
         job.run_by(operation);
         self.jobs.lock().push(job.clone());
         Listed { engine: self, job }
     }
 
-    /// Goes on filling a pattern where it stopped.
+    /// Goes on with the filling of a failed pattern.
     fn resume_pattern(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<Arc<Pattern>> {
         let failed = pattern.state.clone();
         if !self.move_pattern(operation, pattern.id, &[failed], PatternState::Building)? {
@@ -152,8 +171,8 @@ impl Engine {
         result.map(|()| pattern.clone())
     }
 
-    /// Checks all of a pattern, repairs what is wrong, and looks again where something was: what was found, and the
-    /// state that follows.
+    /// Checks all of a pattern and repairs what is wrong. If something was wrong, checks again. Gives what was found, and the
+    /// state that follows from it.
     pub(super) fn check_filled(
         &self,
         operation: &Arc<Operation>,
@@ -165,10 +184,15 @@ impl Engine {
             _ => Repair::All,
         };
         let found = Check::new(self, operation, pattern, limit, repair)?.run(Part::default())?;
-        let left = match found.wrong {
-            0 => 0,
-            _ => Check::new(self, operation, pattern, 0, Repair::Nothing)?.run(Part::default())?.wrong,
-        };
+        // What seemed right beside something wrong may be found wrong once that is repaired: labels of nested sets that were
+        // there before. Each round leaves fewer of those.
+        let rounds_max = if pattern.kind().tree().is_some() { TREE_REPAIR_ROUNDS } else { 1 };
+        let (mut left, mut rounds) = (found.wrong, 0);
+        while left > 0 && rounds < rounds_max {
+            let repair = if rounds == 0 { Repair::Nothing } else { repair };
+            left = Check::new(self, operation, pattern, 0, repair)?.run(Part::default())?.wrong;
+            rounds += 1;
+        }
         if left > 0 {
             tracing::warn!(
                 pattern = &*pattern.declaration.name,
@@ -176,9 +200,16 @@ impl Engine {
                 "documents stay wrong after their repair"
             );
         }
-        Ok((found, if left == 0 { PatternState::Active } else { PatternState::Suspect }))
+        if left > 0 {
+            return Ok((found, PatternState::Suspect));
+        }
+        self.complete_notes(operation, pattern)?;
+        Ok((found, PatternState::Active))
     }
 }
+
+/// Looks at a tree after its repair, at most. The first only looks; the others repair what is left.
+const TREE_REPAIR_ROUNDS: u32 = 16;
 
 /// A check on the list of jobs.
 struct Listed<'e> {
@@ -192,17 +223,17 @@ impl Drop for Listed<'_> {
     }
 }
 
-/// What a check puts right.
+/// What a check repairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repair {
     Nothing,
-    /// What a new pattern lacks. Documents of a rollup collection that belong to no group stay where a user has a part in
-    /// them.
+    /// What the filling of a new pattern missed. A document of a rollup collection that belongs to no group is kept if it has
+    /// fields of a user.
     Filling,
     All,
 }
 
-/// Which documents are looked at.
+/// Which documents are checked.
 #[derive(Debug, Clone, Default)]
 pub struct Part {
     pub filter: Option<Arc<Filter>>,

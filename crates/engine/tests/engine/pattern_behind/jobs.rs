@@ -8,7 +8,8 @@ use kilim_bson::{RawValue, doc};
 use kilim_storage::{MemoryDisk, Survivors};
 
 use super::{
-    expect_seen, expect_true, few, kill_jobs, lag, rename, shop, slow, stored_names, wait_until_even, with,
+    expect_seen, expect_true, few, finish, kill_jobs, lag, rename, shop, slow, stored_names, wait_until_even,
+    with,
 };
 use crate::pattern::{card, declare, make, one, wait_until_active};
 use crate::support::{Db, eventually, everywhere, ns, number, numbered, spec};
@@ -45,6 +46,22 @@ fn a_killed_job_leaves_the_truth_and_is_taken_up_by_repair() {
     let jobs = db.engine.jobs.lock().clone();
     assert_eq!(jobs.iter().map(|job| job.state()).collect::<Vec<_>>(), ["running"]);
     expect_seen(&db, "Zoe", "Ann");
+}
+
+#[test]
+fn how_long_something_has_been_pending_is_told() {
+    let db = Db::memory();
+    shop(&db, slow(few()));
+    let pattern = db.engine.pattern(&ns("orders"), "card").unwrap();
+    let lag_millis = || number(&db.engine.pattern_stats(&pattern).unwrap(), "lagMillis");
+    assert_eq!(lag_millis(), 0);
+    rename(&db, 1, "Zoe");
+    eventually("it is late", || lag_millis() > 20);
+    // Another change of the same source makes it no younger.
+    rename(&db, 1, "Yma");
+    assert!(lag_millis() > 20);
+    finish(&db, "orders", "card");
+    assert_eq!(lag_millis(), 0);
 }
 
 #[test]

@@ -33,7 +33,15 @@ pub fn faults(db: &Db) -> Vec<String> {
     for order in &read("orders") {
         world.check_order(order, &mut expect);
     }
-    world.check_ratings(&read("ratings"), &mut expect);
+    let (ratings, kinds) = (read("ratings"), read("kinds"));
+    world.check_ratings(&ratings, &mut expect);
+    for is_number in [true, false].map(Value::Bool) {
+        let of_kind =
+            |group: &&Document| at(group, "_id.isNumber").is_some_and(|own| equal(&own, &is_number));
+        let count = ratings.iter().filter(of_kind).count();
+        let stored = by_id(&kinds, &is_number).and_then(|kind| at(kind, "groups"));
+        expect(format!("kind {is_number:?}"), stored, (count > 0).then_some(Value::Int32(count as i32)));
+    }
     world.check_tags(&read("tags"), &mut expect);
     check_chain(&read, &mut expect);
     faults
@@ -149,6 +157,22 @@ impl World {
                 expect(format!("item {place} of order {who}"), at(&item, "product"), Some(copy.into()));
             }
         }
+        let labels = elements(order, "items").into_iter().map(|item| {
+            let item = item.as_raw().as_document().expect("an item").to_document();
+            let source = at(&item, "p").and_then(|id| by_id(&self.products, &id));
+            source.map_or(Value::Null, |source| {
+                let mut copy = Document::new();
+                push(&mut copy, "label", at(source, "label"));
+                Value::Document(copy)
+            })
+        });
+        let labels: Vec<Value> = labels.collect();
+        expect(format!("copies apart of order {who}"), at(order, "apart"), Some(labels.into()));
+        let names = elements(order, "brandIds")
+            .into_iter()
+            .map(|id| by_id(&self.brands, &id).and_then(|brand| at(brand, "name")).unwrap_or(Value::Null));
+        let names: Vec<Value> = names.collect();
+        expect(format!("flat copies of order {who}"), at(order, "brandNames"), Some(names.into()));
         if !matches!(at(order, "open"), Some(Value::Bool(true))) {
             return;
         }

@@ -2,9 +2,12 @@
 
 use kilim_bson::{Array, Document, RawValue, Value, array, doc};
 use kilim_engine::unit::Unit;
+use kilim_engine::write::{self, MoveRequest};
 use kilim_error::{Error, Result};
+use kilim_patterns::Position;
 
-use crate::support::{Updating, delete, find_and_modify, insert, update_with};
+use super::{catalogue, forest};
+use crate::support::{Updating, delete, find_and_modify, insert, ns, update_with};
 
 /// Numbers from a seed.
 #[derive(Clone)]
@@ -27,7 +30,7 @@ impl Dice {
     }
 }
 
-pub const PATTERNS: [(&str, &str); 13] = [
+pub const PATTERNS: [(&str, &str); 21] = [
     ("products", "stats"),
     ("products", "recent"),
     ("products", "brand"),
@@ -35,18 +38,26 @@ pub const PATTERNS: [(&str, &str); 13] = [
     ("reviews", "product"),
     ("orders", "lines"),
     ("orders", "frozen"),
+    ("orders", "apart"),
+    ("orders", "flat"),
     ("ratings", "byRating"),
+    ("kinds", "byKind"),
     ("tags", "byTag"),
     ("bills", "total"),
     ("accounts", "spent"),
     ("spending", "byAccount"),
     ("levels", "bySpending"),
+    ("folders", "tree"),
+    ("lines", "tree"),
+    ("places", "tree"),
+    ("goods", "specs"),
+    ("items", "variants"),
 ];
 
 /// Collections, sources and targets.
-pub const COLLECTIONS: [&str; 11] = [
-    "brands", "products", "reviews", "orders", "ratings", "tags", "entries", "bills", "accounts", "spending",
-    "levels",
+pub const COLLECTIONS: [&str; 17] = [
+    "brands", "products", "reviews", "orders", "ratings", "kinds", "tags", "entries", "bills", "accounts",
+    "spending", "levels", "folders", "lines", "places", "goods", "items",
 ];
 
 /// What is declared: of each kind one or more, in chains, and not in the order of the chains. The subset reads what a
@@ -107,6 +118,28 @@ pub fn declarations(seed: u64) -> Vec<(&'static str, Document)> {
             }},
         ),
         (
+            "orders",
+            doc! {"name": "apart", "extendedReference": {
+                "from": "products", "localField": "items.p", "as": "apart", "fields": {"label": 1},
+                "onSourceDelete": "null",
+            }},
+        ),
+        (
+            "orders",
+            doc! {"name": "flat", "extendedReference": {
+                "from": "brands", "localField": "brandIds", "as": null, "fields": {"brandNames": "$name"},
+                "onSourceDelete": "null",
+            }},
+        ),
+        // It reads nothing but which documents another pattern makes.
+        (
+            "kinds",
+            doc! {"name": "byKind", "computed": {
+                "from": "ratings", "whenNotMatched": "insert",
+                "pipeline": [{"$group": {"_id": "$_id.isNumber", "groups": {"$count": {}}}}],
+            }},
+        ),
+        (
             "ratings",
             doc! {"name": "byRating", "computed": {
                 "from": "reviews", "whenNotMatched": "insert",
@@ -155,6 +188,8 @@ pub fn declarations(seed: u64) -> Vec<(&'static str, Document)> {
         ),
     ];
     let mut declared: Vec<_> = declared.into_iter().collect();
+    declared.extend(forest::declarations(seed));
+    declared.extend(catalogue::declarations(seed));
     for (_, declaration) in declared.iter_mut().filter(|_| is_late(seed)) {
         let options = match declaration.get("name").and_then(RawValue::as_str) {
             Some("stats" | "recent" | "spent") => doc! {"mode": "async"},
@@ -173,8 +208,9 @@ pub fn is_late(seed: u64) -> bool {
 }
 
 fn rating(dice: &mut Dice) -> Value {
-    match dice.roll(8) {
+    match dice.roll(9) {
         0 => Value::Null,
+        8 => Value::Array(array![dice.roll(3), dice.roll(3)]),
         1 => Value::from("text"),
         2 => Value::Double(0.1 + f64::from(dice.roll(5))),
         3 => Value::Int64(1 << 40),
@@ -184,8 +220,11 @@ fn rating(dice: &mut Dice) -> Value {
 
 fn review(dice: &mut Dice, id: i32) -> Document {
     let mut review = doc! {"_id": id, "rating": rating(dice), "at": dice.roll(6)};
-    if dice.roll(8) > 0 {
-        review.push("productId", dice.roll(5));
+    match dice.roll(9) {
+        0 => {}
+        // Beside another array, more than a user's index over both would take.
+        8 => review.push("productId", array![dice.roll(5), dice.roll(5)]),
+        _ => review.push("productId", dice.roll(5)),
     }
     if dice.roll(3) == 0 {
         let tags: Array = (0..dice.roll(4)).map(|_| Value::Int32(dice.roll(3))).collect();
@@ -211,15 +250,24 @@ pub enum Statement {
     Update(&'static str, Document, Document, Updating),
     Modify(&'static str, Document, Document),
     Delete(&'static str, Document),
+    Move(&'static str, i32, Option<Value>, Position),
 }
 
-use Statement::{Delete, Insert, Modify, Update};
+use Statement::{Delete, Insert, Modify, Move, Update};
 
 impl Statement {
+    /// A statement of a history; every third is about trees more than about all else.
+    pub fn of(seed: u64, dice: &mut Dice) -> Statement {
+        match seed % 3 == 1 && dice.roll(4) > 0 {
+            true => forest::statement(dice),
+            false => Statement::any(dice),
+        }
+    }
+
     pub fn any(dice: &mut Dice) -> Statement {
         let id = dice.roll(12);
         let one = |at, id: i32, update| Update(at, doc! {"_id": id}, update, Updating::One);
-        match dice.roll(26) {
+        match dice.roll(34) {
             0..=3 => Insert("reviews", review(dice, id)),
             4 => one("reviews", id, doc! {"$set": {"rating": rating(dice)}}),
             5 => {
@@ -253,7 +301,9 @@ impl Statement {
                 let brand = doc! {"$set": {"brandId": dice.roll(4)}};
                 Update("products", doc! {}, brand, Updating::Many)
             }
-            _ => Statement::in_chain(dice),
+            22..=25 => Statement::in_chain(dice),
+            26..=30 => forest::statement(dice),
+            _ => catalogue::statement(dice),
         }
     }
 
@@ -287,6 +337,14 @@ impl Statement {
                 find_and_modify(unit, at, filter, update, Some(doc! {"_id": 1})).map(drop)
             }
             Delete(at, filter) => delete(unit, at, filter, true).map(drop),
+            Move(at, id, to, position) => match unit.engine.pattern(&ns(at), "tree") {
+                Ok(pattern) if pattern.is_maintained() => {
+                    let request =
+                        MoveRequest { pattern: &pattern, id: Value::Int32(id), to, position, statement: 0 };
+                    write::move_node(unit, &ns(at), &request).map(drop)
+                }
+                _ => Ok(()),
+            },
         };
         match done {
             // Two upserts of one document, or an array where there is none: an answer like any other.

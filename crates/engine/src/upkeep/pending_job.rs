@@ -1,4 +1,5 @@
-//! The jobs that write what is pending: begun by the change that leaves something, ended once nothing is left.
+//! The job that writes what is pending of a pattern. The change that makes something pending begins it. It ends when nothing
+//! is pending any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,36 +10,36 @@ use kilim_storage::{Durability, Space, Wait};
 use crate::engine::Engine;
 use crate::layout;
 use crate::operation::Operation;
-use crate::patterns::{Behind, Job, Pattern};
+use crate::patterns::{Job, Pattern, PendingSources};
 
-/// Between two looks of a job that has nothing to do yet, and after failures.
+/// How long a job rests when it has nothing to write yet, and after a failure.
 const REST_MIN: Duration = Duration::from_millis(1);
 const REST_MAX: Duration = Duration::from_millis(100);
 const REST_AFTER_FAILURE_MAX: Duration = Duration::from_secs(10);
 
-/// What a job found.
+/// What a job found to do.
 enum Found {
-    /// There was work, and it is done.
+    /// Something was pending, and it is written.
     Work,
-    /// Nothing yet, but somebody is about to commit.
+    /// Nothing is pending, but a unit is about to commit something.
     Nothing,
-    /// Nothing, and nobody is.
+    /// Nothing is pending, and no unit is about to commit anything.
     Quiet,
 }
 
 impl Engine {
-    /// How far a pattern is behind its sources.
-    pub fn behind_of(&self, pattern: &Pattern) -> Result<Behind> {
-        if !self.lag.is_open(pattern.id) {
-            return Ok(Behind::default());
+    /// How much of a pattern is pending.
+    pub fn pending_of(&self, pattern: &Pattern) -> Result<PendingSources> {
+        if !self.pending.has(pattern.id) {
+            return Ok(PendingSources::default());
         }
         let all = crate::patterns::all_of(&self.store.snapshot(), pattern.id)?;
         let oldest = all.iter().map(|pending| pending.since).min();
         let millis = oldest.map_or(0, |since| self.now_millis().saturating_sub(since).max(0));
-        Ok(Behind { pending_sources: all.len() as u64, lag_millis: millis as u64 })
+        Ok(PendingSources { count: all.len() as u64, age_millis: millis as u64 })
     }
 
-    /// Takes up what the last run of the server left pending, and what stood still while its pattern did.
+    /// Begins jobs for what is pending: from the last run of the server, or of patterns that were paused.
     pub(crate) fn resume_pending(&self) -> Result<()> {
         let snapshot = self.store.snapshot();
         for pattern in self.patterns().iter() {
@@ -49,9 +50,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes up the work of a job that was killed.
+    /// Begins another job for a pattern whose job was killed.
     pub fn take_up_pending(&self, pattern: &Arc<Pattern>) {
-        if let Some(killed) = self.lag.forget_killed(pattern.id) {
+        if let Some(killed) = self.pending.forget_killed(pattern.id) {
             self.jobs.lock().retain(|other| other.id != killed.id);
             self.note_pending(pattern);
         }
@@ -63,10 +64,11 @@ impl Engine {
         if !self.spawn_job(move |engine| engine.catch_up(&working)) {
             job.set_error(Some("no thread could be had for it".to_owned()));
             job.kill();
+            self.operations.note_pattern_moved();
         }
     }
 
-    /// The work of a job: until nothing is pending.
+    /// Writes what is pending until nothing is.
     fn catch_up(&self, job: &Arc<Job>) {
         let running = self.operations.start(0);
         let operation = Arc::clone(&running);
@@ -92,14 +94,16 @@ impl Engine {
                 }
             };
             if job.is_killed() {
-                // It stays in the list: what it left is still pending.
+                // The job stays in the list, because something is still pending.
                 job.set_error(Some("the job was killed: repairPattern takes it up again".to_owned()));
+                self.operations.note_pattern_moved();
                 return;
             }
-            // Killed or told to stop: the next turn finds out which.
+            // If the pause was interrupted, the next turn finds out why.
             let _ = job.pause(&operation, pause);
         }
         self.jobs.lock().retain(|other| other.id != job.id);
+        self.operations.note_pattern_moved();
     }
 
     fn catch_up_once(&self, operation: &Arc<Operation>, job: &Arc<Job>) -> Result<Found> {
@@ -107,11 +111,12 @@ impl Engine {
         job.check()?;
         let registry = self.patterns();
         let Some(pattern) = registry.iter().find(|pattern| pattern.id == job.pattern.id) else {
-            self.lag.remove(job.pattern.id, self.store.last_commit_time());
+            self.pending.remove(job.pattern.id, self.store.last_commit_time());
+            self.operations.note_pattern_moved();
             return Ok(Found::Quiet);
         };
         if !pattern.is_maintained() {
-            // Its fields are frozen; whoever puts it in force again starts another job.
+            // The pattern is paused, so its fields stay as they are. Another job is begun when it is resumed.
             return Ok(Found::Nothing);
         }
         self.store.settle(Durability::Relaxed)?;
@@ -120,11 +125,11 @@ impl Engine {
             return self.close_gate(pattern);
         }
         let throttle = Duration::from_millis(u64::from(pattern.declaration.options.backfill.throttle_ms));
-        self.carry_through(operation, job, pattern, &all, throttle)?;
+        self.write_pending(operation, job, pattern, &all, throttle)?;
         Ok(Found::Work)
     }
 
-    /// Takes a pattern off the list if nothing is pending and nobody is about to leave something.
+    /// Takes a pattern off those with something pending, if nothing is and no unit is about to commit anything.
     fn close_gate(&self, pattern: &Pattern) -> Result<Found> {
         let mut transaction = self.store.begin();
         if transaction.lock(Space::Meta, &layout::pending_key(pattern.id, &[]), Wait::No).is_err() {
@@ -135,7 +140,8 @@ impl Engine {
         if crate::patterns::count_of(&snapshot, pattern.id)? > 0 {
             return Ok(Found::Nothing);
         }
-        self.lag.remove(pattern.id, snapshot.commit_time());
+        self.pending.remove(pattern.id, snapshot.commit_time());
+        self.operations.note_pattern_moved();
         Ok(Found::Quiet)
     }
 }

@@ -1,8 +1,8 @@
-//! Plans for documents that are not stored yet as they are to be seen.
+//! Plans for a collection with documents for which something is pending.
 //!
-//! An index over paths whose values are pending holds the old ones. It never sorts, covers or counts. Where
-//! the filter asks for such a path it may find candidates, together with all documents that something is pending for;
-//! whether they match is decided when they are seen. All other indexes serve as ever.
+//! An index over paths with pending values has outdated entries. It is not used to sort, cover or count. If the filter asks
+//! for such a path, the index may find candidates, in union with all documents for which something is pending. Whether a
+//! candidate matches is decided when it is read through its patches. All other indexes are used as usual.
 
 use std::sync::Arc;
 
@@ -18,34 +18,36 @@ use crate::plan::{Node, PlanCache, ReadRequest, by_candidates, by_distinct_keys,
 
 pub(super) fn plan(
     input: &PlannerInput<'_>,
-    behind: &Arc<Patches>,
+    patches: &Arc<Patches>,
     mut request: ReadRequest,
     snapshot: &Snapshot,
 ) -> Result<Plan> {
     let time = snapshot.commit_time();
     let of = |node: Node, request: ReadRequest| {
-        let mut plan = Plan::of(input.home, input.indexes, node, request);
-        plan.behind = Some(behind.clone());
+        let mut plan = Plan::of(input.home.clone(), input.indexes, node, request);
+        plan.patches = Some(patches.clone());
         plan
     };
     if let Some(node) = by_id(&input.known(), &request) {
         return Ok(of(node, request));
     }
     let (trusted, doubted): (Vec<_>, Vec<_>) =
-        input.indexes.iter().cloned().partition(|index| !behind.concerns_index(index));
+        input.indexes.iter().cloned().partition(|index| !patches.concerns_index(index));
     let is_doubted = |request: &ReadRequest| {
         let doubted: Vec<&Arc<Index>> = doubted.iter().collect();
         request.hint.as_ref().is_some_and(|hint| hint.find(&doubted).is_ok())
     };
-    // The hinted index is there, and of no use now.
+    // The hinted index exists, but has outdated entries.
     if is_doubted(&request) {
         request.hint = None;
     }
     let trusted: Arc<[Arc<Index>]> = trusted.into();
-    // What wins in these times says nothing of others.
+    // Which plan wins now says nothing about times when nothing is pending, so it is not remembered.
     let cache = PlanCache::default();
-    let narrowed = PlannerInput { indexes: &trusted, cache: &cache, ..*input };
-    if !behind.removes
+    let narrowed = PlannerInput { indexes: &trusted, cache: &cache, ..input.clone() };
+    let near = request.filter.near().is_some();
+    if !patches.removes
+        && !near
         && let Some(node) = by_distinct_keys(&narrowed.known(), &request, time)
     {
         return Ok(of(node, request));
@@ -58,8 +60,10 @@ pub(super) fn plan(
     if !doubted.is_empty()
         && request.hint.is_none()
         && !natural
-        && behind.concerns_filter(&request.filter)
-        && let Some(node) = by_candidates(&input.known(), &request, candidates(behind, &request.filter), time)
+        && !near
+        && patches.concerns_filter(&request.filter)
+        && let Some(node) =
+            by_candidates(&input.known(), &request, candidates(patches, &request.filter), time)
     {
         let scans = |node: &Node| node.any(&|node| matches!(node, Node::CollectionScan { .. }));
         found.retain(|node| !scans(node));
@@ -72,12 +76,12 @@ pub(super) fn plan(
     trial::choose(&narrowed, request, found, snapshot)
 }
 
-/// What matches by what is stored, or is not stored as it is seen.
-fn candidates(behind: &Patches, filter: &Filter) -> Filter {
+/// Documents that match as they are stored, or for which something is pending.
+fn candidates(patches: &Patches, filter: &Filter) -> Filter {
     let mut branches = match filter {
         Filter::Or(branches) => branches.clone(),
         filter => vec![filter.clone()],
     };
-    branches.extend(behind.holders());
+    branches.extend(patches.holders());
     Filter::Or(branches)
 }

@@ -2,9 +2,12 @@
 //!
 //! A depth is a set of values to look for. They are looked for by probes of an index; where they are many, in one
 //! walk along it; without an index, in one pass over the collection. What was found for a value is remembered, since
-//! searches that begin elsewhere come by the same values.
+//! searches that begin elsewhere come by the same values. Along the parents of a declared tree its ancestors answer
+//! ([`tree`]).
 //!
 //! Invariant: a document is found once, at the least depth, and a value is looked for once in a search.
+
+mod tree;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +20,10 @@ use kilim_query::filter::{Filter, Predicate};
 use kilim_query::interrupt;
 use kilim_query::stage::{self, Pipeline, Stage, values_at};
 
-use super::lookup::{Examined, IndexProbe, Memory, Placed, collection_rows, place, rows_bytes, unwound};
+pub(super) use self::tree::TreeWay;
+use super::lookup::{
+    Examined, IndexProbe, Memory, Placed, collection_rows, place, rows_bytes, scored, unwound,
+};
 use super::{Opening, Reader, Step};
 use crate::catalog::Collection;
 use crate::namespace::Namespace;
@@ -40,14 +46,16 @@ pub(super) struct GraphLookup {
     /// Why the restriction always fails: with the first document, not before.
     flaw: Option<Error>,
     namespace: Namespace,
-    source: Source,
+    source: GraphAccess,
+    /// The declared tree whose parents are followed.
+    tree: Option<TreeWay>,
     memory: Memory,
     examined: Examined,
     found: Vec<Row>,
     unwinding: Option<(Row, usize)>,
 }
 
-enum Source {
+enum GraphAccess {
     Index {
         probe: Box<IndexProbe>,
         records: u64,
@@ -111,19 +119,21 @@ impl GraphLookup {
         let namespace =
             Namespace { database: stage.database.to_string(), collection: stage.from.to_string() };
         let source = match reader.collection(&namespace) {
-            None => Source::Pipeline,
-            Some(collection) if reader.behind(collection).is_some() => Source::Pipeline,
+            None => GraphAccess::Pipeline,
+            Some(collection) if reader.patches(collection).is_some() => GraphAccess::Pipeline,
             Some(collection) => {
                 match IndexProbe::choose(collection, &stage.connect_to, reader.snapshot(), &stage.collation) {
-                    None => Source::Scan(collection.clone()),
+                    None => GraphAccess::Scan(collection.clone()),
                     Some(probe) => {
                         let counter = collection.home().counts(reader.snapshot())?;
                         let records = counter.count.max(0) as u64;
-                        Source::Index { probe: Box::new(probe), records, collection: collection.clone() }
+                        GraphAccess::Index { probe: Box::new(probe), records, collection: collection.clone() }
                     }
                 }
             }
         };
+        let tree =
+            reader.collection(&namespace).and_then(|collection| TreeWay::choose(stage, collection, reader));
         let bound = |(filter, _): &(Arc<Filter>, Document)| {
             let filter = filter.bind(opening.bindings)?;
             filter.check_folded().map_err(|error| error.during("Failed to optimize pipeline"))?;
@@ -142,6 +152,7 @@ impl GraphLookup {
             flaw,
             namespace,
             source,
+            tree,
             memory: Memory::default(),
             examined: Examined::default(),
             found: Vec::new(),
@@ -156,11 +167,17 @@ impl GraphLookup {
         let collator = collator(&stage.collation);
         let mut search = Search::default();
         let mut frontier = Vec::new();
-        let mut env = Env::new(row.document(), &self.bindings);
+        let bindings = self.bindings.clone();
+        let mut env = Env::new(row.document(), &bindings);
         row.describe_key(&mut env);
-        let start = self.stage.start_with.evaluate(&env)?;
+        let start = stage.start_with.evaluate(&env)?;
         if let Some(flaw) = &self.flaw {
             return Err(flaw.clone());
+        }
+        if let Some(start) = start.raw()
+            && self.search_tree(start, context)?
+        {
+            return Ok(());
         }
         match start.raw() {
             None => {}
@@ -184,13 +201,7 @@ impl GraphLookup {
                 if !search.is_new(id) {
                     continue;
                 }
-                let row = match &self.stage.depth_field {
-                    None => row,
-                    Some(path) => {
-                        let depth = Placed::Value(RawValue::Int64(depth as i64));
-                        Row::of(place(document, path.names(), depth, 16))
-                    }
-                };
+                let row = self.with_depth(row, depth);
                 // As on MongoDB, references are read from the document that has its depth.
                 if goes_on {
                     let names = self.stage.connect_from.names();
@@ -205,6 +216,34 @@ impl GraphLookup {
             depth += 1;
         }
         Ok(())
+    }
+
+    /// Finds the same by the ancestors of a tree; false where they do not tell.
+    fn search_tree(&mut self, start: RawValue<'_>, context: &mut ExecContext<'_>) -> Result<bool> {
+        let Some(tree) = &mut self.tree else { return Ok(false) };
+        let Some(found) = tree.search(start, &mut self.examined)? else { return Ok(false) };
+        for (row, depth) in found {
+            context.tick()?;
+            interrupt::copied(row.document().as_bytes().len())?;
+            // From the nearest on: with the first that the restriction does not allow, a search ends.
+            if self.stage.depth_max.is_some_and(|most| depth > most) || !self.passes(&row)? {
+                break;
+            }
+            let row = self.with_depth(row, depth);
+            self.found.push(row);
+        }
+        check_bytes(rows_bytes(&self.found))?;
+        Ok(true)
+    }
+
+    fn with_depth(&self, row: Row, depth: u64) -> Row {
+        match &self.stage.depth_field {
+            None => row,
+            Some(path) => {
+                let depth = Placed::Value(RawValue::Int64(depth as i64));
+                Row::of(place(row.document(), path.names(), depth, 16))
+            }
+        }
     }
 
     /// Appends the documents that have one of these values; some may come twice.
@@ -230,7 +269,7 @@ impl GraphLookup {
         if wanted.is_empty() {
             return Ok(());
         }
-        if let Source::Index { probe, collection, .. } = &self.source {
+        if let GraphAccess::Index { probe, collection, .. } = &self.source {
             let collection = collection.clone();
             let (told, texts): (Vec<Sought>, Vec<Sought>) =
                 wanted.into_iter().partition(|sought| probe.may_tell(sought.value.as_raw()));
@@ -244,13 +283,13 @@ impl GraphLookup {
             }
         }
         match &mut self.source {
-            Source::Pipeline => self.query(&wanted, reached, context),
-            Source::Scan(collection) => {
+            GraphAccess::Pipeline => self.query(&wanted, reached, context),
+            GraphAccess::Scan(collection) => {
                 let keys: HashSet<&[u8]> = wanted.iter().map(|sought| &*sought.key).collect();
                 let collection = collection.clone();
                 self.scan(&collection, &keys, reached, context)
             }
-            Source::Index { probe, records, .. } if wanted.len() as u64 >= *records / WALK_SHARE => {
+            GraphAccess::Index { probe, records, .. } if wanted.len() as u64 >= *records / WALK_SHARE => {
                 let values = wanted.iter().map(|sought| sought.value.as_raw());
                 let start = reached.len();
                 let told = probe.find_all(values, &mut self.examined, reached, context)?;
@@ -265,7 +304,7 @@ impl GraphLookup {
                     .collect();
                 if rest.is_empty() { Ok(()) } else { self.query(&rest, reached, context) }
             }
-            Source::Index { .. } => self.probe(&wanted, reached, context),
+            GraphAccess::Index { .. } => self.probe(&wanted, reached, context),
         }
     }
 
@@ -280,7 +319,7 @@ impl GraphLookup {
             context.tick()?;
             let start = reached.len();
             let told = match &mut self.source {
-                Source::Index { probe, .. } => {
+                GraphAccess::Index { probe, .. } => {
                     self.examined.note_index(&probe.index.spec.name);
                     probe.find(sought.value.as_raw(), &mut self.examined, reached)?
                 }
@@ -454,7 +493,7 @@ impl Step for GraphLookup {
             return Err(exceeded());
         }
         let placed = Placed::Rows(&self.found);
-        Ok(Some(Row::of(place(row.document(), stage.target.names(), placed, size))))
+        Ok(Some(scored(&row, place(row.document(), stage.target.names(), placed, size))))
     }
 
     fn input(&self) -> Option<&dyn Step> {

@@ -8,10 +8,13 @@
 use kilim_bson::{ElementType, RawValue, Value};
 use kilim_query::filter::{Comparison, InList, Predicate, Regex, TypeSet};
 
-use super::bracket;
-use super::interval::{Cut, Interval, IntervalList};
-use super::regex_prefix;
-use super::texts::Texts;
+mod bracket;
+mod interval;
+mod regex_prefix;
+mod texts;
+
+pub use interval::{Cut, Endpoint, Interval, IntervalList};
+pub(crate) use texts::{Texts, is_collatable, may_hold_texts};
 
 /// How much the bounds say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +73,7 @@ pub fn bounds_of(predicate: &Predicate, part: PartTraits<'_>) -> Option<Bounds> 
         Predicate::ElemMatchValue(predicates) => elem_match_value(predicates, part),
         Predicate::Not(negated) => not(negated, part),
         Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::Bits(_) => None,
-        Predicate::All(_) => None,
+        Predicate::All(_) | Predicate::Geo(_) | Predicate::Near(_) => None,
     }
 }
 

@@ -11,7 +11,6 @@ use kilim_collation::Collation;
 use kilim_query::filter::{Operand, Predicate, holds_text};
 
 use super::interval::{Cut, Interval, IntervalList};
-use crate::index::Index;
 
 /// What is known of texts where bounds are made.
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +22,8 @@ pub struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    pub fn new(index: &'a Index, query: Option<&Collation>) -> Texts<'a> {
-        let collation = index.spec.collation.as_ref();
+    /// Of the collation of an index and that of a query.
+    pub fn new(collation: Option<&'a Collation>, query: Option<&Collation>) -> Texts<'a> {
         Texts { collation, agree: collation == query }
     }
 
@@ -52,7 +51,9 @@ impl<'a> Texts<'a> {
             | Predicate::Type(_)
             | Predicate::Mod { .. }
             | Predicate::Size(_)
-            | Predicate::Bits(_) => true,
+            | Predicate::Bits(_)
+            | Predicate::Geo(_)
+            | Predicate::Near(_) => true,
         }
     }
 

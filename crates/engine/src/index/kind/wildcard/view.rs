@@ -13,40 +13,17 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, Path, Value};
-use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_query::filter::{Comparison, Predicate};
 
-use super::bounds::{Bounds, Tightness};
-use super::interval::{Cut, Interval, IntervalList};
-use super::leaf::leaves_of;
-use crate::index::{Index, IndexSpec, KeyPart, Multikey};
+use super::{Wildcard, path_part};
+use crate::bounds::{Bounds, Cut, Interval, IntervalList, Tightness};
+use crate::index::{Holds, Index, IndexSpec, KeyPart, Multikey};
 
 /// Positions in a path beyond this number are not looked at, as on MongoDB: each doubles the paths.
 const POSITIONS_MAX: usize = 8;
 
-/// All paths that a filter has predicates on, each once.
-pub fn paths_of(filter: &Filter) -> Vec<Path> {
-    let mut paths = Vec::new();
-    collect(filter, &mut paths);
-    paths
-}
-
-fn collect(filter: &Filter, paths: &mut Vec<Path>) {
-    match filter {
-        Filter::And(parts) | Filter::Or(parts) => parts.iter().for_each(|part| collect(part, paths)),
-        Filter::Field { .. } => {
-            for leaf in leaves_of(std::slice::from_ref(filter)) {
-                if !paths.contains(&leaf.path) {
-                    paths.push(leaf.path.into_owned());
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
 /// The index as one on `path`; none where it does not have all values there.
-pub fn view(index: &Arc<Index>, path: &Path) -> Option<Arc<Index>> {
-    let wildcard = index.spec.wildcard.as_ref()?;
+pub(super) fn of_path(wildcard: &Wildcard, index: &Arc<Index>, path: &Path) -> Option<Arc<Index>> {
     if !wildcard.covers(path.as_str()) || path.components().iter().any(|component| component.name.is_empty())
     {
         return None;
@@ -55,18 +32,20 @@ pub fn view(index: &Arc<Index>, path: &Path) -> Option<Arc<Index>> {
     if !stored.paths.iter().all(|path| wildcard.covers(path)) {
         return None;
     }
-    let value = KeyPart { path: path.clone(), descending: wildcard.is_descending(), hashed: false };
-    let key = wildcard.before().iter().cloned().chain([KeyPart::path_part(), value]);
-    let key: Vec<KeyPart> = key.chain(wildcard.after().iter().cloned()).collect();
+    let value = KeyPart { path: path.clone(), descending: wildcard.descending, holds: Holds::Value };
+    let key = wildcard.before.iter().cloned().chain([path_part(), value]);
+    let key: Vec<KeyPart> = key.chain(wildcard.after.iter().cloned()).collect();
     let mut bits = vec![0; key.len()];
     bits[wildcard.value_part()] = stored.array_bits;
     Some(seen_as(index, key, bits))
 }
 
 /// A compound index as one on what stands before its path; none where that is nothing.
-pub fn beginning(index: &Arc<Index>) -> Option<Arc<Index>> {
-    let wildcard = index.spec.wildcard.as_ref().filter(|wildcard| !wildcard.before().is_empty())?;
-    let key: Vec<KeyPart> = wildcard.before().iter().cloned().chain([KeyPart::path_part()]).collect();
+pub(super) fn of_beginning(wildcard: &Wildcard, index: &Arc<Index>) -> Option<Arc<Index>> {
+    if wildcard.before.is_empty() {
+        return None;
+    }
+    let key: Vec<KeyPart> = wildcard.before.iter().cloned().chain([path_part()]).collect();
     let bits = vec![0; key.len()];
     Some(seen_as(index, key, bits))
 }
@@ -94,26 +73,13 @@ fn seen_as(index: &Arc<Index>, key: Vec<KeyPart>, mut bits: Vec<u64>) -> Arc<Ind
             hidden: false,
             expire_after_seconds: None,
             partial: index.spec.partial.clone(),
-            wildcard: index.spec.wildcard.clone(),
+            kind: index.spec.kind.clone(),
             collation: index.spec.collation.clone(),
         },
         multikey: index.multikey.with_bits(bits),
         usage: index.usage.clone(),
         ready_since: index.ready_since,
     })
-}
-
-/// The part of a view that holds the value at its path, if it has one.
-pub fn value_part(index: &Index) -> Option<usize> {
-    let part = index.spec.wildcard.as_ref()?.value_part();
-    (part < index.spec.key.len()).then_some(part)
-}
-
-/// Whether a scan of a wildcard index may meet more than one path, hence a document several times, and keys that do not
-/// tell what is at the path. Keys that were cut off do not show theirs.
-pub fn meets_several_paths(index: &Index, bounds: &[IntervalList]) -> bool {
-    let open = |part: usize| !bounds[part].is_point() || index.multikey.has_long_keys();
-    index.spec.wildcard.as_ref().is_some_and(|wildcard| open(wildcard.path_part()))
 }
 
 /// The paths under which keys may stand for a path of a query.
@@ -168,7 +134,7 @@ impl StoredPaths {
 }
 
 /// The bounds of the path, given the part of the value and its bounds.
-pub fn path_bounds(index: &Index, value_part: usize, values: &IntervalList) -> IntervalList {
+pub(super) fn path_bounds(index: &Index, value_part: usize, values: &IntervalList) -> IntervalList {
     let path = &index.spec.key[value_part].path;
     let stored = StoredPaths::of(path, &index.multikey).map_or_else(Vec::new, |stored| stored.paths);
     let below = overlaps_documents(values);
@@ -185,7 +151,13 @@ pub fn path_bounds(index: &Index, value_part: usize, values: &IntervalList) -> I
 }
 
 /// Makes the bounds of a predicate on the value at the path such that keys of leaves are enough for them; none where they are not.
-pub fn adapt(index: &Index, path: &Path, predicate: &Predicate, bounds: Bounds) -> Option<Bounds> {
+pub(super) fn adapt(
+    wildcard: &Wildcard,
+    index: &Index,
+    path: &Path,
+    predicate: &Predicate,
+    bounds: Bounds,
+) -> Option<Bounds> {
     if !is_supported(predicate) {
         return None;
     }
@@ -197,8 +169,7 @@ pub fn adapt(index: &Index, path: &Path, predicate: &Predicate, bounds: Bounds) 
         tightness = Tightness::InexactFetch;
     }
     let empty = Value::Document(Document::new());
-    let projected = index.spec.wildcard.as_ref().is_some_and(|wildcard| wildcard.empties_documents());
-    if projected && !intervals.intersection(&IntervalList::point(empty)).is_empty() {
+    if wildcard.empties_documents() && !intervals.intersection(&IntervalList::point(empty)).is_empty() {
         tightness = if intervals.is_full() { tightness } else { Tightness::InexactFetch };
     }
     let stored = StoredPaths::of(path, &index.multikey)?;

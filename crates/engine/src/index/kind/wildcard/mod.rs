@@ -15,11 +15,21 @@
 //! Invariant: a document that has a value at a path that the index covers has a key at it or below it; in a compound
 //! index every document has a key.
 
-use kilim_bson::{Collator, Document, Path, RawArray, RawDocument, RawValue};
-use kilim_error::{Error, Result};
+mod compound;
+mod options;
+mod view;
 
-use super::keys::{Around, KeySet, value_at};
-use super::{KeyPart, Multikey, NESTED};
+use std::sync::Arc;
+
+use kilim_bson::{Collator, Document, Path, RawArray, RawDocument, RawValue, Writer};
+use kilim_error::{Error, Result};
+use kilim_query::filter::Predicate;
+
+use super::ordered::value_bounds;
+use super::{Index, IndexSpec, KeyPart, KeySet, Kind, KindOptions, Multikey};
+use crate::bounds::{Bounds, IntervalList, PartTraits, bounds_of};
+use crate::index::keys::{Around, check_collatable, value_at};
+use crate::index::{Holds, NESTED};
 
 /// Which paths a wildcard index has keys for.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,17 +68,16 @@ enum Taken<'w> {
     AllBut(&'w Names),
 }
 
-impl Wildcard {
-    pub fn is_wildcard(path: &str) -> bool {
-        path == "$**" || path.ends_with(".$**")
+impl Kind for Wildcard {
+    fn is_kind_of(key: RawDocument<'_>) -> bool {
+        key.iter().any(|(path, _)| Wildcard::is_wildcard(path))
     }
 
-    /// Of a checked `key` document and a checked projection; none where the index is another.
-    pub fn of(key: RawDocument<'_>, projection: Option<RawDocument<'_>>) -> Option<Wildcard> {
+    fn of(key: RawDocument<'_>, projection: Option<RawDocument<'_>>) -> Wildcard {
         let mut parts = KeyPart::fields_of(key);
-        let at = parts.iter().position(|part| Wildcard::is_wildcard(part.path.as_str()))?;
+        let at = parts.iter().position(|part| Wildcard::is_wildcard(part.path.as_str())).unwrap_or(0);
         let after = parts.split_off(at + 1);
-        let KeyPart { path, descending, .. } = parts.pop()?;
+        let KeyPart { path, descending, .. } = parts.pop().expect("a wildcard's key has a field");
         let path = path.as_str();
         let root = path.strip_suffix(".$**").map(Path::parse);
         let selection = match (&root, projection) {
@@ -81,52 +90,162 @@ impl Wildcard {
             (None, None) => Selection::AllBut(vec![("_id".into(), Name::Whole)]),
         };
         let projection = projection.map(|given| given.to_document());
-        Some(Wildcard { root, projection, selection, descending, before: parts, after })
+        Wildcard { root, projection, selection, descending, before: parts, after }
+    }
+
+    /// The wildcard makes two parts: the path, then the value there.
+    fn parts(key: RawDocument<'_>) -> Vec<KeyPart> {
+        let mut parts = KeyPart::fields_of(key);
+        if let Some(at) = parts.iter().position(|part| Wildcard::is_wildcard(part.path.as_str())) {
+            parts.insert(at, path_part());
+        }
+        parts
+    }
+
+    fn check_key(key: RawDocument<'_>) -> Result<()> {
+        options::check_key(key)
+    }
+
+    fn check_projection<'a>(projection: RawValue<'a>, key: RawDocument<'_>) -> Result<RawDocument<'a>> {
+        options::check_projection(projection, key)
+    }
+
+    fn check_options(
+        key: RawDocument<'_>,
+        projection: Option<RawDocument<'_>>,
+        options: &KindOptions<'_>,
+        spec: RawDocument<'_>,
+    ) -> Result<()> {
+        options::check_options(key, projection, options, spec)
+    }
+
+    fn append_options(&self, out: &mut Writer) {
+        if let Some(projection) = &self.projection {
+            out.append("wildcardProjection", RawValue::Document(projection.as_raw()));
+        }
+    }
+
+    fn add_keys(&self, spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) -> Result<Multikey> {
+        let collator = spec.collator();
+        let around = Around {
+            before: values_of(&self.before, document, collator)?,
+            descending: self.descending,
+            after: values_of(&self.after, document, collator)?,
+        };
+        let path = String::with_capacity(64);
+        let mut walk = Walk { out, around, collator, path, multikey: Multikey::default() };
+        walk.fields(document, self.taken())?;
+        let Walk { out, around, multikey, .. } = walk;
+        if out.is_empty() && self.is_compound() {
+            out.push_pair(&around, RawValue::MinKey, RawValue::MinKey, collator)?;
+        }
+        out.sort()?;
+        Ok(multikey)
+    }
+
+    fn depends_on(&self, _spec: &IndexSpec, touched: &impl Fn(&Path) -> bool) -> bool {
+        let mut others = self.before.iter().chain(&self.after);
+        self.root.as_ref().is_none_or(touched) || others.any(|part| touched(&part.path))
+    }
+
+    fn has_every_document(&self) -> bool {
+        false
+    }
+
+    fn leaves_out_missing_at(&self, _spec: &IndexSpec, part: usize) -> bool {
+        part == self.value_part()
+    }
+
+    /// A missing field has no key at its path.
+    fn tells_null_from_missing(&self, index: &Index, part: usize) -> bool {
+        self.viewed_part(index) == Some(part)
+    }
+
+    fn is_seen_by_path(&self) -> bool {
+        true
+    }
+
+    fn view(&self, index: &Arc<Index>, path: &Path) -> Option<Arc<Index>> {
+        view::of_path(self, index, path)
+    }
+
+    fn views(&self, index: &Arc<Index>, paths: &[Path], views: &mut Vec<Arc<Index>>) {
+        views.extend(paths.iter().filter_map(|path| view::of_path(self, index, path)));
+        views.extend(view::of_beginning(self, index));
+    }
+
+    fn leading_part(&self, index: &Index) -> usize {
+        self.viewed_part(index).unwrap_or(0)
+    }
+
+    fn bounds(
+        &self,
+        index: &Index,
+        part: usize,
+        predicate: &Predicate,
+        traits: PartTraits<'_>,
+    ) -> Option<Bounds> {
+        let path = &index.spec.key[part].path;
+        match self.viewed_part(index) == Some(part) {
+            true => view::adapt(self, index, path, predicate, bounds_of(predicate, traits)?),
+            false => value_bounds(path, predicate, traits),
+        }
+    }
+
+    /// The bounds of the path follow from those of the value.
+    fn complete_bounds(&self, index: &Index, bounds: &mut [IntervalList]) {
+        if let Some(value) = self.viewed_part(index) {
+            bounds[value - 1] = view::path_bounds(index, value, &bounds[value]);
+        }
+    }
+
+    /// More than one path may be met. Keys that were cut off do not show theirs.
+    fn may_repeat_records(&self, index: &Index, bounds: &[IntervalList]) -> bool {
+        !bounds[self.path_part()].is_point() || index.multikey.has_long_keys()
+    }
+
+    /// Not every document has a key, and most have several.
+    fn whole_index_refusal(&self) -> &'static str {
+        "$hint: refusing to build whole-index solution, because it's a wildcard index"
+    }
+}
+
+/// The part of a key that holds the path.
+fn path_part() -> KeyPart {
+    KeyPart { path: Path::parse("$_path"), descending: false, holds: Holds::Path }
+}
+
+impl Wildcard {
+    pub fn is_wildcard(path: &str) -> bool {
+        path == "$**" || path.ends_with(".$**")
+    }
+
+    /// The part of a view that holds the value at its path, if it has one.
+    fn viewed_part(&self, index: &Index) -> Option<usize> {
+        let part = self.value_part();
+        (part < index.spec.key.len()).then_some(part)
     }
 
     /// The part of the key that holds the path; the value's is the next.
-    pub fn path_part(&self) -> usize {
+    fn path_part(&self) -> usize {
         self.before.len()
     }
 
-    pub fn value_part(&self) -> usize {
+    fn value_part(&self) -> usize {
         self.before.len() + 1
     }
 
-    /// Whether values stand from the greatest to the least.
-    pub fn is_descending(&self) -> bool {
-        self.descending
-    }
-
-    /// The parts before the path.
-    pub fn before(&self) -> &[KeyPart] {
-        &self.before
-    }
-
-    /// The parts behind the value.
-    pub fn after(&self) -> &[KeyPart] {
-        &self.after
-    }
-
-    pub fn is_compound(&self) -> bool {
+    fn is_compound(&self) -> bool {
         !self.before.is_empty() || !self.after.is_empty()
     }
 
-    pub fn root(&self) -> Option<&Path> {
-        self.root.as_ref()
-    }
-
-    pub fn projection(&self) -> Option<RawDocument<'_>> {
-        self.projection.as_ref().map(Document::as_raw)
-    }
-
     /// Fields of documents may be left out: an empty document in a key need not be one.
-    pub fn empties_documents(&self) -> bool {
+    fn empties_documents(&self) -> bool {
         self.projection.is_some()
     }
 
     /// Whether every value at this path has a key.
-    pub fn covers(&self, path: &str) -> bool {
+    fn covers(&self, path: &str) -> bool {
         let mut taken = self.taken();
         for name in path.split('.') {
             match taken.below(name) {
@@ -142,28 +261,6 @@ impl Wildcard {
             Selection::Only(names) => Taken::Only(names),
             Selection::AllBut(names) => Taken::AllBut(names),
         }
-    }
-
-    /// Adds the document's keys, in no order, and tells at which paths arrays were met.
-    pub(super) fn add_keys(
-        &self,
-        document: RawDocument<'_>,
-        collator: Option<&dyn Collator>,
-        out: &mut KeySet,
-    ) -> Result<Multikey> {
-        let around = Around {
-            before: values_of(&self.before, document, collator)?,
-            descending: self.descending,
-            after: values_of(&self.after, document, collator)?,
-        };
-        let path = String::with_capacity(64);
-        let mut walk = Walk { out, around, collator, path, multikey: Multikey::default() };
-        walk.fields(document, self.taken())?;
-        let Walk { out, around, multikey, .. } = walk;
-        if out.is_empty() && self.is_compound() {
-            out.push_pair(&around, RawValue::MinKey, RawValue::MinKey, collator);
-        }
-        Ok(multikey)
     }
 }
 
@@ -183,7 +280,7 @@ fn values_of<'a>(
         )),
         value => {
             let value = value.unwrap_or(RawValue::Null);
-            super::keys::check_collatable(part.path.as_str(), value, collator)?;
+            check_collatable(part.path.as_str(), value, collator)?;
             Ok((value, part.descending))
         }
     };
@@ -191,7 +288,7 @@ fn values_of<'a>(
 }
 
 /// The paths of a `wildcardProjection`, however they are nested, and the values there.
-pub fn projected_paths(projection: RawDocument<'_>) -> Vec<(String, RawValue<'_>)> {
+fn projected_paths(projection: RawDocument<'_>) -> Vec<(String, RawValue<'_>)> {
     let mut paths = Vec::new();
     collect_paths("", projection, &mut paths);
     paths
@@ -209,7 +306,7 @@ fn collect_paths<'p>(above: &str, projection: RawDocument<'p>, out: &mut Vec<(St
 }
 
 /// Whether a value of a projection takes its path.
-pub fn takes(value: RawValue<'_>) -> bool {
+fn takes(value: RawValue<'_>) -> bool {
     match value {
         RawValue::Bool(value) => value,
         value => kilim_bson::compare(value, RawValue::Int32(0)).is_ne(),
@@ -280,9 +377,8 @@ struct Walk<'o, 'd> {
 
 impl Walk<'_, '_> {
     fn push(&mut self, value: RawValue<'_>) -> Result<()> {
-        super::keys::check_collatable(&self.path, value, self.collator)?;
-        self.out.push_pair(&self.around, RawValue::String(&self.path), value, self.collator);
-        Ok(())
+        check_collatable(&self.path, value, self.collator)?;
+        self.out.push_pair(&self.around, RawValue::String(&self.path), value, self.collator)
     }
 
     /// The fields of a document; whether any were taken.
@@ -357,12 +453,12 @@ mod tests {
     use kilim_bson::{Value, array, doc};
 
     use super::*;
-    use crate::index::{IndexSpec, KeyPart, decode_entry_key, keys_of};
+    use crate::index::{IndexKind, decode_entry_key, keys_of};
 
     fn spec(key: Document, projection: Option<Document>) -> IndexSpec {
         IndexSpec {
             key: KeyPart::all_of(key.as_raw()),
-            wildcard: Wildcard::of(key.as_raw(), projection.as_ref().map(Document::as_raw)),
+            kind: IndexKind::of(key.as_raw(), projection.as_ref().map(Document::as_raw)),
             key_document: key,
             unique: false,
             ..IndexSpec::id(None)
@@ -468,7 +564,7 @@ mod tests {
     #[test]
     fn paths_are_covered_where_every_value_has_a_key() {
         let covers = |key: Document, projection: Option<Document>, path: &str| {
-            spec(key, projection).wildcard.unwrap().covers(path)
+            Wildcard::of(key.as_raw(), projection.as_ref().map(Document::as_raw)).covers(path)
         };
         let all = || doc! {"$**": 1};
         assert!(covers(all(), None, "a.b"));

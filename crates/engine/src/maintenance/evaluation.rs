@@ -1,7 +1,8 @@
-//! One change carried through all patterns that it concerns: the write path's interpreter of effects.
+//! The evaluation of a change by the patterns of its database: the write path's interpreter of effects.
 //!
-//! A [`Work`] holds the documents that a change touches, each before and after. Patterns are evaluated over them in the
-//! order of their graph, and their effects change what is touched or touch more. The door stores each of them once.
+//! An [`Evaluation`] holds the documents that a change touches, each as it is before and after. The patterns are evaluated
+//! over these documents in the order of their graph. An effect changes a touched document, or touches a further one. At the
+//! end the door stores each touched document once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, Result};
 use kilim_patterns::declaration::OnUserWrite;
-use kilim_patterns::{Cause, Change, Effect, Place, overlap, with_value};
+use kilim_patterns::{Cause, Change, Effect, Role, Step, overlap, with_value};
 
 use super::group::Group;
 use super::group::Groups;
@@ -17,11 +18,12 @@ use super::groups;
 use super::groups::DeferredDeltas;
 use super::groups::Deltas;
 use super::holders;
-use super::pending::Leaving;
+use super::pending::NewPending;
 use super::reader::HoldingReader;
 use super::sources::Newest;
 use super::sources::Use;
 use super::sources::read_newest;
+use super::trees::{self, Notes, Planted};
 use super::user_paths::read_only;
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::change::{self, Before};
@@ -31,19 +33,20 @@ use crate::limits;
 use crate::namespace::Namespace;
 use crate::patterns::{Pattern, about};
 use crate::records::RowId;
+use crate::session::Deferred;
 use crate::unit::Unit;
 
-/// A document that the change touches, or another because of it.
+/// A document that is written: the one that was changed, or another that a pattern changes because of it.
 pub(crate) struct Touched {
     pub collection: Arc<Collection>,
-    /// None until it is inserted.
+    /// None for a new document, until it is stored.
     pub record: Option<RecordId>,
     pub before: Option<Document>,
-    /// None where it is deleted.
+    /// None if it is deleted.
     pub after: Option<Document>,
-    /// None where a user wrote it.
+    /// The pattern that changes it. None for the document that the statement itself changes.
     pub by: Option<Arc<Pattern>>,
-    /// A pattern that makes its fields anew, whatever is there.
+    /// A pattern that computes its fields again from scratch.
     pub refreshed_by: Option<PatternId>,
 }
 
@@ -63,7 +66,16 @@ impl Touched {
         document.as_ref().map(Document::as_raw)
     }
 
-    /// Why it changes, to a pattern.
+    /// Whether the field that a path leads into has the same bytes before and after.
+    fn keeps_field(&self, path: &str) -> bool {
+        let name = path.split('.').next().unwrap_or(path);
+        match (self.on(Side::Before), self.on(Side::After)) {
+            (Some(before), Some(after)) => element(before, name) == element(after, name),
+            _ => false,
+        }
+    }
+
+    /// Why it changes, as this pattern is told.
     fn cause_for(&self, pattern: &Pattern) -> Cause {
         match (&self.by, self.refreshed_by) {
             (_, Some(refreshed_by)) if refreshed_by == pattern.id => Cause::Refresh,
@@ -73,49 +85,64 @@ impl Touched {
     }
 }
 
-/// A change and what its patterns make of it: the documents to be stored.
-pub(crate) struct Work {
+/// What the patterns make of a change: the documents that are to be stored, and what is stored with them.
+pub(crate) struct Evaluation {
     patterns: Arc<[Arc<Pattern>]>,
     pub(crate) touched: Vec<Touched>,
-    /// Where touched records stand.
+    /// The index in `touched` of each record.
     by_record: HashMap<(CollectionId, RecordId), usize>,
     pub(crate) groups: Groups,
-    /// What it leaves to jobs.
-    pub(crate) leaving: Leaving,
-    /// The user's document as it is stored, where he saw another because its pattern is behind.
+    /// What is pending because of this change. A job writes it.
+    pub(crate) new_pending: NewPending,
+    /// The stored version of the changed document, if the user saw another version because something is pending for it.
     stored: Option<Document>,
-    /// Groups are changed at the commit, not now.
+    /// A statement of a transaction: groups are changed at the commit, not now.
     defers: bool,
-    /// The paths that maintenance may write in the collection that was stored last; fan-outs stay in one.
+    /// The pattern that makes fields anew had filled them before it was paused.
+    resumes: bool,
+    /// The paths that maintenance may write in the collection of the document that was stored last. The documents of a
+    /// fan-out follow each other in one collection, so the paths are computed once for them.
     written: Option<(CollectionId, Vec<Box<str>>)>,
-    /// What the statements of the transaction that commits left for its groups, and has not come to them yet.
+    /// At a transaction's commit: the rows that its statements deferred, for the groups that are not changed yet.
     pub(crate) deferred: DeferredDeltas,
+    /// At a transaction's commit: the steps that its statements deferred, in their order.
+    deferred_steps: Vec<(PatternId, Step)>,
+    /// What is noted of trees, written with the documents.
+    notes: Vec<(PatternId, Notes)>,
 }
 
-/// What is made anew.
+/// The effects of a pattern that are applied once all of them are known.
+struct Collected {
+    deltas: Deltas,
+    steps: Vec<Planted>,
+}
+
+/// Which stored states of groups a refresh believes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refresh {
-    /// What is not there yet; groups' states that are there are trusted.
+    /// It believes the states that are stored, and computes those that are missing.
     Missing,
-    /// Everything.
+    /// It believes none, and computes all of them again.
     All,
+    /// Like `Missing`, after a pause, for a document that was filled before it.
+    Resumed,
 }
 
-/// How the answer of an evaluation is stored: by the door, which stands above.
-pub(crate) type Store<'s> = &'s dyn Fn(&mut Unit<'_>, &mut Work) -> Result<()>;
+/// Stores an evaluation. The door does this; it is handed in because its module is a layer above this one.
+pub(crate) type Store<'s> = &'s dyn Fn(&mut Unit<'_>, &mut Evaluation) -> Result<()>;
 
-/// What the patterns of its database make of a change. Nothing is written: the door stores the answer.
+/// Evaluates a change by the patterns of its database. Nothing is written: the door stores the evaluation.
 pub(crate) fn evaluate(
     unit: &mut Unit<'_>,
     patterns: Arc<[Arc<Pattern>]>,
     change: &change::Change<'_>,
-) -> Result<Work> {
-    let mut work = Work {
+) -> Result<Evaluation> {
+    let mut evaluation = Evaluation {
         defers: unit.is_transaction(),
         stored: change.before.and_then(Before::stored_apart),
-        ..Work::new(patterns)
+        ..Evaluation::new(patterns)
     };
-    work.add(Touched {
+    evaluation.add(Touched {
         collection: change.collection.clone(),
         record: change.row.map(|row| row.record),
         before: change.before.map(|before| before.seen.to_document()),
@@ -123,16 +150,18 @@ pub(crate) fn evaluate(
         by: None,
         refreshed_by: None,
     });
-    // With empty hands, so that writers of one group stand in line for it instead of in each other's way.
-    if change.row.is_none() && !work.defers {
-        groups::hold_ahead(unit, &work)?;
+    // Before anything else is held. So the writers of one group wait for it in line, instead of ending each other's
+    // attempts by conflicts.
+    if change.row.is_none() && !evaluation.defers {
+        groups::hold_ahead(unit, &evaluation)?;
+        trees::hold_ahead(unit, &evaluation)?;
     }
-    work.run(unit)?;
-    work.keep_within_bounds(unit, change.after);
-    Ok(work)
+    evaluation.run(unit)?;
+    evaluation.keep_within_bounds(unit, change.after);
+    Ok(evaluation)
 }
 
-/// Makes a document's fields anew, for one pattern.
+/// Computes the fields that one pattern maintains in a document, and has the document stored if they differ.
 pub(crate) fn refresh_document(
     unit: &mut Unit<'_>,
     patterns: Arc<[Arc<Pattern>]>,
@@ -142,14 +171,15 @@ pub(crate) fn refresh_document(
     refresh: Refresh,
     store: Store<'_>,
 ) -> Result<()> {
-    let mut work = Work::new(patterns);
-    work.groups.distrust(pattern.id, refresh == Refresh::All);
-    let Some(at) = work.touch(unit, pattern, collection, record)? else { return Ok(()) };
-    work.touched[at].refreshed_by = Some(pattern.id);
-    work.finish(unit, store)
+    let mut evaluation = Evaluation::new(patterns);
+    evaluation.groups.distrust(pattern.id, refresh == Refresh::All);
+    evaluation.resumes = refresh == Refresh::Resumed;
+    let Some(at) = evaluation.touch(unit, pattern, collection, record)? else { return Ok(()) };
+    evaluation.touched[at].refreshed_by = Some(pattern.id);
+    evaluation.finish(unit, store)
 }
 
-/// Makes the groups of a child anew, and their parents.
+/// Makes sure that the groups of a child have states, and that their parents show them.
 pub(crate) fn refresh_groups(
     unit: &mut Unit<'_>,
     patterns: Arc<[Arc<Pattern>]>,
@@ -159,55 +189,61 @@ pub(crate) fn refresh_groups(
     refresh: Refresh,
     store: Store<'_>,
 ) -> Result<()> {
-    let mut work = Work::new(patterns);
-    work.groups.distrust(pattern.id, refresh == Refresh::All);
+    let mut evaluation = Evaluation::new(patterns);
+    evaluation.groups.distrust(pattern.id, refresh == Refresh::All);
     let Some(child) = read_newest(unit, collection, record, Use::Copy)? else { return Ok(()) };
-    groups::show_all(unit, &mut work, pattern, child.as_raw())?;
-    work.finish(unit, store)
+    groups::show_all(unit, &mut evaluation, pattern, child.as_raw())?;
+    evaluation.finish(unit, store)
 }
 
-/// Changes the groups that a transaction's statements left for its commit.
+/// Changes the groups for which a transaction's statements deferred rows to its commit.
 pub(crate) fn carry_deferred(unit: &mut Unit<'_>, store: Store<'_>) -> Result<()> {
     let deferred = unit.take_deferred();
     if deferred.is_empty() {
         return Ok(());
     }
-    unit.commits = true;
+    unit.begin_commit();
     let registry = unit.engine.patterns();
     let mut databases: Vec<String> = deferred.iter().map(|one| one.database.clone()).collect();
     databases.sort_unstable();
     databases.dedup();
     for database in databases {
         let patterns: Arc<[Arc<Pattern>]> = registry.of(&database).to_vec().into();
-        let mut work = Work::new(patterns);
-        work.deferred = groups::merge(deferred.iter().filter(|one| one.database == database));
-        work.finish(unit, store)?;
+        let mut evaluation = Evaluation::new(patterns);
+        let own = deferred.iter().filter(|one| one.database == database);
+        evaluation.deferred = groups::merge(own.clone());
+        let step_of = |one: &Deferred| Some((one.pattern, one.step.as_deref()?.clone()));
+        evaluation.deferred_steps = own.filter_map(step_of).collect();
+        evaluation.finish(unit, store)?;
     }
     Ok(())
 }
 
-impl Work {
-    pub(crate) fn new(patterns: Arc<[Arc<Pattern>]>) -> Work {
-        Work {
+impl Evaluation {
+    pub(crate) fn new(patterns: Arc<[Arc<Pattern>]>) -> Evaluation {
+        Evaluation {
             patterns,
             touched: Vec::new(),
             by_record: HashMap::new(),
             groups: Groups::default(),
-            leaving: Leaving::default(),
+            new_pending: NewPending::default(),
             stored: None,
             defers: false,
+            resumes: false,
             written: None,
             deferred: DeferredDeltas::default(),
+            deferred_steps: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
-    /// Carries what was touched through the patterns, and has everything stored.
+    /// Evaluates the patterns over what is touched so far, and has everything stored.
     pub(crate) fn finish(&mut self, unit: &mut Unit<'_>, store: Store<'_>) -> Result<()> {
         self.run(unit)?;
         store(unit, self)
     }
 
-    /// Takes up a document that was not touched yet; its place.
+    /// Adds a document that was not touched yet. Gives its index in `touched`.
     pub(crate) fn add(&mut self, touched: Touched) -> usize {
         let at = self.touched.len();
         if let Some(record) = touched.record {
@@ -217,7 +253,7 @@ impl Work {
         at
     }
 
-    /// The place of a record, if it is touched.
+    /// The index of a record in `touched`, if it is touched.
     pub(crate) fn place_of(&self, collection: &Collection, record: RecordId) -> Option<usize> {
         self.by_record.get(&(collection.id, record)).copied()
     }
@@ -230,50 +266,60 @@ impl Work {
         self.defers
     }
 
-    /// Evaluates the patterns in the order of their graph over what is touched, and applies their effects to what is
-    /// touched: nothing is written yet.
+    /// Evaluates the patterns in the order of their graph over what is touched, and applies their effects to `touched`.
+    /// Nothing is written yet.
     fn run(&mut self, unit: &mut Unit<'_>) -> Result<()> {
         let patterns = self.patterns.clone();
         let mut effects = Vec::new();
         for pattern in patterns.iter().filter(|pattern| pattern.is_maintained()) {
             unit.operation.check()?;
-            // What the transaction's statements left comes together with what its commit does to the same children: a
-            // group is changed once, whether its state is stored or read.
-            let mut deltas = self.take_deferred(pattern.id);
+            // The rows that the transaction's statements deferred are merged with what the commit itself does to the same
+            // children. So a group is changed once, whether its state is stored or has to be read from its children.
+            let mut collected =
+                Collected { deltas: self.take_deferred(pattern.id), steps: self.take_steps(pattern.id) };
             for at in self.places(&pattern.target) {
-                self.evaluate(unit, pattern, at, Place::Target, &mut effects)?;
-                self.apply_all(unit, pattern, at, &mut effects, &mut deltas)?;
+                self.evaluate(unit, pattern, at, Role::Target, &mut effects)?;
+                self.apply_all(unit, pattern, at, &mut effects, &mut collected)?;
             }
             if let Some(source) = &pattern.source {
-                // Effects may touch further documents of a collection that refers to itself.
+                // In a collection that refers to itself, effects may append further sources while this runs.
                 let mut at = 0;
                 while at < self.touched.len() {
                     if self.touched[at].collection.namespace == *source {
-                        self.evaluate(unit, pattern, at, Place::Source, &mut effects)?;
-                        self.apply_all(unit, pattern, at, &mut effects, &mut deltas)?;
+                        self.evaluate(unit, pattern, at, Role::Source, &mut effects)?;
+                        self.apply_all(unit, pattern, at, &mut effects, &mut collected)?;
                     }
                     at += 1;
                 }
             }
-            if !deltas.is_empty() {
-                groups::change(unit, self, pattern, deltas)?;
+            if !collected.deltas.is_empty() {
+                groups::change(unit, self, pattern, collected.deltas)?;
+            }
+            if !collected.steps.is_empty() {
+                trees::replant(unit, self, pattern, collected.steps)?;
             }
         }
         Ok(())
     }
 
-    /// What a touched document means for a pattern.
+    /// Asks a pattern what the change of a touched document means, in one role of its collection.
     fn evaluate(
         &self,
         unit: &mut Unit<'_>,
         pattern: &Arc<Pattern>,
         at: usize,
-        place: Place,
+        role: Role,
         effects: &mut Vec<Effect>,
     ) -> Result<()> {
         let touched = &self.touched[at];
         let (before, after) = (touched.on(Side::Before), touched.on(Side::After));
-        let change = Change { place, before, after, cause: touched.cause_for(pattern) };
+        let is_placed =
+            touched.by.is_none() && unit.position.as_ref().is_some_and(|(id, _)| *id == pattern.id);
+        let cause = match touched.cause_for(pattern) {
+            Cause::Refresh if self.resumes => Cause::Resume,
+            cause => cause,
+        };
+        let change = Change { role, before, after, cause, is_placed };
         let mut reader = HoldingReader { unit, pattern, touched: &self.touched };
         pattern.kind().evaluate(&change, &mut reader, effects)
     }
@@ -284,26 +330,30 @@ impl Work {
         pattern: &Arc<Pattern>,
         at: usize,
         effects: &mut Vec<Effect>,
-        deltas: &mut Deltas,
+        collected: &mut Collected,
     ) -> Result<()> {
-        effects.drain(..).try_for_each(|effect| self.apply(unit, pattern, at, effect, deltas))
+        effects.drain(..).try_for_each(|effect| self.apply(unit, pattern, at, effect, collected))
     }
 
-    /// Applies one effect of a touched document. Rows wait until all of them are known, so that each group is changed
-    /// once.
+    /// Applies one effect of a touched document. Rows are only collected here: each group is changed once, when the rows of
+    /// all touched documents are known. Steps of trees are collected for the same reason.
     fn apply(
         &mut self,
         unit: &mut Unit<'_>,
         pattern: &Arc<Pattern>,
         at: usize,
         effect: Effect,
-        deltas: &mut Deltas,
+        collected: &mut Collected,
     ) -> Result<()> {
         match effect {
             Effect::Becomes { document, replaced } => self.shape(pattern, at, document, replaced),
             Effect::ShowsGroup { key, replaced } => self.show_group(unit, pattern, at, &key, replaced),
             Effect::Rows { out, into, newest } => {
-                groups::collect(deltas, out, into, newest, unit.commits);
+                groups::collect(&mut collected.deltas, out, into, newest, unit.is_committing());
+                Ok(())
+            }
+            Effect::Replants(step) => {
+                collected.steps.push(Planted { at: Some(at), step: *step });
                 Ok(())
             }
             Effect::Holders { key, due, is_new } => holders::spread(unit, self, pattern, key, due, is_new),
@@ -315,7 +365,7 @@ impl Work {
         }
     }
 
-    /// A touched document becomes another.
+    /// A touched document gets another after-image. `replaced`: a value that the user wrote was overwritten.
     fn shape(&mut self, pattern: &Pattern, at: usize, document: Document, replaced: bool) -> Result<()> {
         if replaced {
             note_replaced(pattern)?;
@@ -324,7 +374,7 @@ impl Work {
         Ok(())
     }
 
-    /// A touched document shows a group: now, or when the transaction commits.
+    /// A touched document is the parent of a group and shows its fields: now, or when the transaction commits.
     fn show_group(
         &mut self,
         unit: &mut Unit<'_>,
@@ -345,11 +395,11 @@ impl Work {
                 let touched = &self.touched[at];
                 let Some(after) = touched.on(Side::After) else { return Ok(()) };
                 let made = rollup.merged(after, key.as_raw(), &state)?;
-                // A document that was made for a group that is gone.
+                // The document was made for a group that has no rows any more.
                 let left_over = touched.refreshed_by == Some(pattern.id)
                     && state.rows == 0
                     && self.groups.distrusts(pattern.id);
-                if made.is_some() && left_over && rollup.inserts_parents() {
+                if left_over && rollup.inserts_parents() {
                     self.touched[at].after = None;
                     return Ok(());
                 }
@@ -362,13 +412,14 @@ impl Work {
         }
     }
 
-    /// The touched documents of a collection, by their places.
+    /// The indexes in `touched` of the documents of a collection.
     pub(crate) fn places(&self, namespace: &Namespace) -> Vec<usize> {
         let of = |at: &usize| self.touched[*at].collection.namespace == *namespace;
         (0..self.touched.len()).filter(of).collect()
     }
 
-    /// Touches a record: its place, with its newest version, held to be written. None where it is gone.
+    /// Touches a record: holds it to be written and reads its newest version. Gives its index in `touched`, or none if it is
+    /// gone.
     pub(crate) fn touch(
         &mut self,
         unit: &mut Unit<'_>,
@@ -383,7 +434,7 @@ impl Work {
         Ok(Some(self.touch_newest(pattern, Newest { collection: collection.clone(), record, document })))
     }
 
-    /// The same for a document that was found, held to be written.
+    /// Touches a document that was found already and is held to be written.
     pub(crate) fn touch_newest(&mut self, pattern: &Arc<Pattern>, newest: Newest) -> usize {
         if let Some(at) = self.place_of(&newest.collection, newest.record) {
             return at;
@@ -398,8 +449,8 @@ impl Work {
         })
     }
 
-    /// A user's document that only maintained fields make too large is written without them: its write was possible
-    /// before.
+    /// If only the maintained fields make the user's document too large, it is written without them: without the pattern the
+    /// write would have succeeded.
     fn keep_within_bounds(&mut self, unit: &mut Unit<'_>, given: Option<RawDocument<'_>>) {
         let touched = &mut self.touched[0];
         let (Some(shaped), Some(given)) = (&touched.after, given) else { return };
@@ -416,8 +467,9 @@ impl Work {
         touched.after = Some(bare);
     }
 
-    /// The patterns were taken when the first collection was entered, and others were entered since. Now that all are
-    /// held, nobody puts a pattern that concerns them in force or out of it; before, somebody may have.
+    /// Ends the attempt if the patterns are not those that were evaluated. They were taken when the first collection was
+    /// entered. Until the others were entered too, a pattern that concerns those could be declared or dropped. From
+    /// now on all are held, and none can.
     pub(crate) fn check_in_force(&self, unit: &Unit<'_>) -> Result<()> {
         let Some(first) = self.touched.first() else { return Ok(()) };
         let registry = unit.engine.patterns();
@@ -441,12 +493,24 @@ impl Work {
         }
     }
 
+    /// Takes the steps that the transaction's statements deferred for a tree.
+    fn take_steps(&mut self, pattern: PatternId) -> Vec<Planted> {
+        let is_own = |(id, _): &mut (PatternId, Step)| *id == pattern;
+        let own = self.deferred_steps.extract_if(.., is_own);
+        own.map(|(_, step)| Planted { at: None, step }).collect()
+    }
+
+    /// Notes something of a tree, with the documents.
+    pub(crate) fn note(&mut self, pattern: PatternId, notes: Notes) {
+        self.notes.push((pattern, notes));
+    }
+
     /// How many documents are touched.
     pub(crate) fn len(&self) -> usize {
         self.touched.len()
     }
 
-    /// Makes a touched document ready to be stored; false where it stays as it is.
+    /// Makes a touched document ready to be stored. False if nothing is to be stored.
     pub(crate) fn prepare(&mut self, unit: &mut Unit<'_>, at: usize) -> bool {
         let touched = &mut self.touched[at];
         if let Some(pattern) = &touched.by {
@@ -454,7 +518,7 @@ impl Work {
                 return false;
             }
             if touched.before.is_some() && touched.after.as_ref().is_some_and(too_large) {
-                // It keeps what it has, and verification tells.
+                // It keeps its old fields. The pattern becomes suspect, and verification shows the document.
                 pattern.note_kept(unit);
                 return false;
             }
@@ -470,7 +534,7 @@ impl Work {
         touched.before.is_some() || touched.after.is_some()
     }
 
-    /// The change of a touched document; `cause` is that of the change that was evaluated.
+    /// The change of a touched document, for the door. `cause` is the cause of the change that was evaluated.
     pub(crate) fn change<'w>(&'w self, at: usize, cause: change::Cause<'w>) -> change::Change<'w> {
         let touched = &self.touched[at];
         let before = touched.before.as_ref().map(|seen| {
@@ -483,44 +547,61 @@ impl Work {
             before,
             after: touched.after.as_ref().map(Document::as_raw),
             cause: touched.by.as_deref().map_or(cause, change::Cause::Pattern),
+            form: change::Form::Difference,
         }
     }
 
-    /// Whether an index needs no look for a touched document: neither the user nor a pattern changed what it is over.
+    /// Whether the keys of an index stay the same for a touched document: neither the user nor a pattern changed a path that
+    /// the index depends on.
     pub(crate) fn passes_by(&self, at: usize, index: &Index, untouched: &dyn Fn(&Index) -> bool) -> bool {
+        let touched = &self.touched[at];
         let paths = self.written.iter().flat_map(|(_, paths)| paths);
-        let meets = |path: &str| paths.clone().any(|own| overlap(own, path));
-        (self.touched[at].by.is_some() || untouched(index))
+        // A node of a tree that counts one more keeps its path: comparing two fields costs less than making their keys.
+        let is_same = |path: &str| touched.by.is_some() && touched.keeps_field(path);
+        let meets = |path: &str| paths.clone().any(|own| overlap(own, path)) && !is_same(path);
+        (touched.by.is_some() || untouched(index))
             && index.spec.partial.is_none()
             && !index.spec.depends_on(|path| meets(path.as_str()))
     }
 
-    /// Takes note of the row that a touched document is stored in.
+    /// Notes the row that a touched document was stored in.
     pub(crate) fn note_stored(&mut self, at: usize, row: RowId) {
         self.touched[at].record = Some(row.record);
     }
 
-    /// Writes what goes with the documents: the states of groups, and what is left to jobs.
+    /// Writes what goes with the documents: the states of groups, and records of what is pending.
     pub(crate) fn conclude(&mut self, unit: &mut Unit<'_>) {
         self.groups.write(unit, &self.touched);
-        self.leaving.write(unit);
+        trees::write_notes(unit, std::mem::take(&mut self.notes));
+        self.new_pending.write(unit);
     }
 
-    /// The document of the change as it was stored, where patterns shaped it.
+    /// The changed document as it was stored, if patterns changed it.
     pub(crate) fn into_shaped(mut self, change: &change::Change<'_>) -> Option<Document> {
         let shaped = self.touched.swap_remove(0).after?;
         change.after.is_some_and(|after| after.as_bytes() != shaped.as_bytes()).then_some(shaped)
     }
 }
 
-/// A user's value gave way, unless the pattern does not allow users to try.
-fn note_replaced(pattern: &Pattern) -> Result<()> {
+/// Counts that a user's value was overwritten, or refuses the write if the pattern is declared with `onUserWrite: "reject"`.
+pub(super) fn note_replaced(pattern: &Pattern) -> Result<()> {
     if pattern.declaration.options.on_user_write == OnUserWrite::Reject {
         let path = pattern.declaration.maintained_paths().swap_remove(0);
         return Err(read_only(pattern, &path));
     }
     pattern.counters.user_writes_replaced.add(1);
     Ok(())
+}
+
+/// The bytes of a document's element: its type, its name and its value.
+fn element<'d>(document: RawDocument<'d>, name: &str) -> Option<&'d [u8]> {
+    let mut elements = document.iter();
+    while let Some((own, _, bytes)) = elements.next_with_bytes() {
+        if own == name {
+            return Some(bytes);
+        }
+    }
+    None
 }
 
 fn unchanged(before: Option<&Document>, after: Option<&Document>) -> bool {
@@ -535,11 +616,11 @@ fn too_large(document: &Document) -> bool {
     document.as_bytes().len() > limits::DOCUMENT_BYTES_MAX
 }
 
-/// The paths of a collection that maintenance may write: what patterns maintain, and the dates that they set.
+/// The paths of a collection that maintenance may write: the maintained ones, and those that `touch` sets to the date.
 fn paths_written(patterns: &[Arc<Pattern>], namespace: &Namespace) -> Vec<Box<str>> {
     let mut paths = Vec::new();
     for pattern in patterns.iter().filter(|pattern| pattern.target == *namespace) {
-        paths.extend(pattern.declaration.maintained_paths());
+        paths.extend(pattern.kind().written_paths());
         paths.extend(pattern.declaration.options.touch.iter().map(|path| path.as_str().into()));
     }
     paths

@@ -1,0 +1,464 @@
+//! Change streams: where one is in the log, what it shows, and the events that are ready for its next batch.
+//!
+//! A stream keeps a position and no snapshot. For each batch records of the log are read from there (module `listen`), made
+//! into events here, and put through the stream's own stages.
+//!
+//! Invariant: the token that a batch ends with names a position; a stream that is resumed there shows every later event, once.
+
+mod split;
+
+use std::collections::VecDeque;
+
+use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Writer, doc};
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::expression::{Bindings, Dependencies, Env};
+use kilim_query::stage::{Redacted, Stage};
+use kilim_query::text;
+use kilim_storage::LogPosition;
+
+use crate::change_log::{Kind, Record, Token};
+use crate::feed::{Entry, Subscription};
+use crate::namespace::Namespace;
+
+pub use crate::feed::Scope;
+
+/// What `fullDocument` or `fullDocumentBeforeChange` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Image {
+    /// Nothing beyond what the event itself has.
+    #[default]
+    Off,
+    /// The document as it is when the event is read. Only of `fullDocument`.
+    Lookup,
+    WhenAvailable,
+    Required,
+}
+
+impl Image {
+    /// What the option says; none if it says nothing.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Image::Off => None,
+            Image::Lookup => Some("updateLookup"),
+            Image::WhenAvailable => Some("whenAvailable"),
+            Image::Required => Some("required"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct StreamOptions {
+    pub full_document: Image,
+    pub before_change: Image,
+    pub show_expanded_events: bool,
+    /// `$changeStreamSplitLargeEvent`: events that are too large come in fragments.
+    pub splits: bool,
+}
+
+/// An open change stream.
+pub struct Stream {
+    /// Its place in the feed, which knows whose events it shows.
+    pub subscription: Subscription,
+    options: StreamOptions,
+    stages: Vec<Stage>,
+    /// So many of the first stages look at no image.
+    blind: usize,
+    /// The next record that it looks at.
+    pub(crate) next: LogPosition,
+    /// Of the event at `next`, so many fragments have been seen.
+    fragments_seen: Option<u32>,
+    ready: VecDeque<Document>,
+    /// Where a client resumes that has seen all of `ready`.
+    token: Token,
+    /// Where a client resumes that has seen what was given so far.
+    given: Document,
+    /// An invalidation has been made ready.
+    ended: bool,
+    /// Images of changes before this time of day are not shown, in milliseconds since 1970.
+    pub(crate) images_from: i64,
+}
+
+/// Finds the document of an update as it is now.
+pub(crate) type Lookup<'l> = dyn Fn(&Namespace, RawValue<'_>) -> Result<Option<Document>> + 'l;
+
+/// The fields that images are shown in.
+const IMAGES: [&str; 2] = ["fullDocument", "fullDocumentBeforeChange"];
+
+impl Scope {
+    /// Whether an event concerns it. A rename concerns its target as well.
+    pub(crate) fn covers(&self, record: &Record<'_>) -> bool {
+        match self {
+            Scope::Deployment => true,
+            Scope::Database(database) => record.database == database,
+            Scope::Collection(namespace) => {
+                let has_name =
+                    record.database == namespace.database && record.collection == namespace.collection;
+                (has_name && !record.is_of_view())
+                    || (record.kind == Kind::Rename && record.renamed_to().as_ref() == Some(namespace))
+            }
+        }
+    }
+
+    /// Whether an event ends a stream of this scope.
+    fn is_ended_by(&self, kind: Kind) -> bool {
+        match self {
+            Scope::Deployment => false,
+            Scope::Database(_) => kind == Kind::DropDatabase,
+            Scope::Collection(_) => matches!(kind, Kind::Drop | Kind::Rename),
+        }
+    }
+}
+
+impl Stream {
+    /// A stream of events from a position on, which `token` names. Of the first event, fragments up to the one that the
+    /// token names have been seen.
+    pub(crate) fn new(
+        subscription: Subscription,
+        options: StreamOptions,
+        stages: Vec<Stage>,
+        next: LogPosition,
+        token: Token,
+    ) -> Stream {
+        let given = token.to_document();
+        let blind = stages.iter().take_while(|stage| is_blind(stage)).count();
+        Stream {
+            subscription,
+            options,
+            stages,
+            blind,
+            next,
+            fragments_seen: token.fragment.map(|fragment| fragment + 1),
+            ready: VecDeque::new(),
+            token,
+            given,
+            ended: false,
+            images_from: i64::MIN,
+        }
+    }
+
+    /// Whether it shows images that the log keeps.
+    pub(crate) fn shows_images(&self) -> bool {
+        let kept = |image: Image| matches!(image, Image::WhenAvailable | Image::Required);
+        kept(self.options.full_document) || kept(self.options.before_change)
+    }
+
+    /// How it is explained: what it reads, then its stages.
+    pub fn explain(&self) -> Vec<Document> {
+        let mut shown = doc! {"scope": self.subscription.scope().to_string(), "startAfter": self.token()};
+        for (name, image) in IMAGES.into_iter().zip([self.options.full_document, self.options.before_change])
+        {
+            if let Some(image) = image.name() {
+                shown.push(name, image);
+            }
+        }
+        shown.push("showExpandedEvents", self.options.show_expanded_events);
+        // So many stages decide before a document is looked up.
+        shown.push("stagesBeforeLookup", self.blind as i32);
+        let mut all = vec![doc! {"$changeStream": shown}];
+        all.extend(self.stages.iter().flat_map(|stage| stage.behaviour().to_documents()));
+        if self.options.splits {
+            all.push(doc! {"$changeStreamSplitLargeEvent": {}});
+        }
+        all
+    }
+
+    /// The next event's size.
+    pub fn next_bytes(&self) -> Option<usize> {
+        self.ready.front().map(|event| event.as_bytes().len())
+    }
+
+    pub fn pop(&mut self) -> Option<Document> {
+        let event = self.ready.pop_front()?;
+        if let Some(RawValue::Document(token)) = event.get("_id") {
+            self.given = token.to_document();
+        }
+        Some(event)
+    }
+
+    pub(crate) fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether it has shown its last event.
+    pub fn is_exhausted(&self) -> bool {
+        self.ended && self.ready.is_empty()
+    }
+
+    pub fn is_invalidated(&self) -> bool {
+        self.ended
+    }
+
+    /// Where a client resumes that has seen what was given.
+    pub fn token(&self) -> Document {
+        match self.ready.is_empty() {
+            true => self.token.to_document(),
+            false => self.given.clone(),
+        }
+    }
+
+    /// Notes that there is nothing more for it up to a time.
+    pub(crate) fn note_seen(&mut self, time: u64) {
+        if !self.ended && self.fragments_seen.is_none() && time > self.token.position.time {
+            self.token = Token::mark(time);
+        }
+        if self.next.time <= time {
+            self.next = LogPosition { time: time + 1, index: 0 };
+        }
+    }
+
+    /// Takes a record of the log. Gives how many bytes became ready.
+    pub(crate) fn take(&mut self, entry: &Entry, lookup: &Lookup<'_>) -> Result<usize> {
+        let (position, record) = (entry.position, Record::decode(&entry.bytes)?);
+        self.next = LogPosition { time: position.time, index: position.index + 1 };
+        let fragments_seen = self.fragments_seen.take();
+        if self.ended || !self.subscription.scope().covers(&record) {
+            return Ok(0);
+        }
+        let mut token = Token::of(&record, position, false);
+        let mut bytes = 0;
+        if (!record.is_expanded() || self.options.show_expanded_events)
+            && let Some(event) = self.event(entry, &record, &token, lookup)?
+        {
+            check_token(event.as_raw(), &token)?;
+            let made;
+            (made, token) = match self.options.splits {
+                true => split::fragments(event, token, fragments_seen)?,
+                false => (vec![event], token),
+            };
+            bytes = made.iter().map(|event| event.as_bytes().len()).sum();
+            self.ready.extend(made);
+        }
+        self.token = token;
+        self.end_by(position, &record)?;
+        Ok(bytes)
+    }
+
+    /// Ends the stream behind an event that ends streams of its scope, with an invalidation.
+    pub(crate) fn end_by(&mut self, position: LogPosition, record: &Record<'_>) -> Result<()> {
+        if !self.subscription.scope().is_ended_by(record.kind) {
+            return Ok(());
+        }
+        let token = Token::of(record, position, true);
+        let mut event = Document::new();
+        event.push("_id", token.to_document());
+        event.push("operationType", "invalidate");
+        event.push("clusterTime", RawValue::Timestamp(Timestamp::from_bits(position.time)));
+        event.push("wallTime", RawValue::DateTime(record.wall_millis));
+        if let Some(event) = through(&self.stages, event)? {
+            check_token(event.as_raw(), &token)?;
+            self.ready.push_back(event);
+        }
+        self.token = token;
+        self.ended = true;
+        Ok(())
+    }
+
+    /// The event of a record as the stages leave it. Stages that look at no image decide before one is looked up.
+    fn event(
+        &self,
+        entry: &Entry,
+        record: &Record<'_>,
+        token: &Token,
+        lookup: &Lookup<'_>,
+    ) -> Result<Option<Document>> {
+        let looks_up = record.kind == Kind::Update && self.options.full_document == Image::Lookup;
+        let mut stages = &*self.stages;
+        if looks_up && self.blind > 0 {
+            let blind;
+            (blind, stages) = stages.split_at(self.blind);
+            if through(blind, self.whole_event(entry, record, token, None)?)?.is_none() {
+                return Ok(None);
+            }
+        }
+        through(stages, self.whole_event(entry, record, token, Some(lookup))?)
+    }
+
+    /// The event of a record, in mongod's order of fields; without `lookup`, without a document that is to be looked up.
+    fn whole_event(
+        &self,
+        entry: &Entry,
+        record: &Record<'_>,
+        token: &Token,
+        lookup: Option<&Lookup<'_>>,
+    ) -> Result<Document> {
+        let position = entry.position;
+        let expanded = self.options.show_expanded_events;
+        let mut writer = Writer::with_capacity(512);
+        if let Some(session) = record.session() {
+            session.iter().for_each(|(name, value)| writer.append(name, value));
+        }
+        let details = record.details();
+        let detail = |name: &str| details.and_then(|details| details.get(name));
+        if let Some(to) = detail("to") {
+            writer.append("to", to);
+        }
+        writer.append("_id", RawValue::Document(token.to_document().as_raw()));
+        writer.append("operationType", RawValue::String(record.kind.name()));
+        writer.append("clusterTime", RawValue::Timestamp(Timestamp::from_bits(position.time)));
+        if let Some(uuid) = record.uuid.as_ref().filter(|_| expanded) {
+            writer.append("collectionUUID", RawValue::Binary { subtype: 4, bytes: uuid });
+        }
+        writer.append("wallTime", RawValue::DateTime(record.wall_millis));
+        match record.kind {
+            Kind::Insert | Kind::Replace => {
+                record
+                    .document()
+                    .into_iter()
+                    .for_each(|it| writer.append("fullDocument", RawValue::Document(it)));
+            }
+            Kind::Update => self.append_post_image(&mut writer, entry, record, lookup)?,
+            _ => {}
+        }
+        writer.open_document("ns");
+        writer.append("db", RawValue::String(record.database));
+        if !record.collection.is_empty() {
+            writer.append("coll", RawValue::String(record.collection));
+        }
+        writer.close();
+        if let Some(id) = record.id() {
+            writer.open_document("documentKey");
+            writer.append("_id", id);
+            writer.close();
+        }
+        if let Some(description) = record.description() {
+            writer.open_document("updateDescription");
+            let paths = description.get("disambiguatedPaths");
+            for (name, value) in description.iter().filter(|(name, _)| *name != "disambiguatedPaths") {
+                writer.append(name, value);
+            }
+            if expanded {
+                let none = RawValue::Document(RawDocument::empty());
+                writer.append("disambiguatedPaths", paths.unwrap_or(none));
+            }
+            writer.close();
+        }
+        if expanded {
+            for name in ["operationDescription", "stateBeforeChange"] {
+                detail(name).into_iter().for_each(|value| writer.append(name, value));
+            }
+        }
+        if matches!(record.kind, Kind::Update | Kind::Replace | Kind::Delete) {
+            self.append_pre_image(&mut writer, position, record)?;
+        }
+        if let Some(mark) = record.mark() {
+            writer.append("kilim", RawValue::Document(mark));
+        }
+        Ok(writer.finish())
+    }
+
+    fn append_post_image(
+        &self,
+        writer: &mut Writer,
+        entry: &Entry,
+        record: &Record<'_>,
+        lookup: Option<&Lookup<'_>>,
+    ) -> Result<()> {
+        let is_shown = |_: &RawDocument<'_>| record.wall_millis >= self.images_from;
+        let image = match self.options.full_document {
+            Image::Off => return Ok(()),
+            Image::Lookup => {
+                let (Some(lookup), Some(id)) = (lookup, record.id()) else { return Ok(()) };
+                let namespace = Namespace {
+                    database: record.database.to_owned(),
+                    collection: record.collection.to_owned(),
+                };
+                entry.found(|| lookup(&namespace, id))?.map(Document::as_raw)
+            }
+            Image::WhenAvailable => record.after().filter(is_shown),
+            Image::Required => Some(record.after().filter(is_shown).ok_or_else(|| {
+                no_image("post-image for all update events, but the post-image", entry.position, record)
+            })?),
+        };
+        writer.append("fullDocument", image.map_or(RawValue::Null, RawValue::Document));
+        Ok(())
+    }
+
+    fn append_pre_image(
+        &self,
+        writer: &mut Writer,
+        position: LogPosition,
+        record: &Record<'_>,
+    ) -> Result<()> {
+        let is_shown = |_: &RawDocument<'_>| record.wall_millis >= self.images_from;
+        let image = match self.options.before_change {
+            Image::Off | Image::Lookup => return Ok(()),
+            Image::WhenAvailable => record.before().filter(is_shown),
+            Image::Required => Some(record.before().filter(is_shown).ok_or_else(|| {
+                no_image(
+                    "pre-image for all update, delete and replace events, but the pre-image",
+                    position,
+                    record,
+                )
+            })?),
+        };
+        writer.append("fullDocumentBeforeChange", image.map_or(RawValue::Null, RawValue::Document));
+        Ok(())
+    }
+}
+
+/// Whether a stage decides over events without a look at images.
+fn is_blind(stage: &Stage) -> bool {
+    let Stage::Match(stage) = stage else { return false };
+    let mut needed = Dependencies::default();
+    stage.filter.dependencies(&mut needed);
+    let is_image = |path: &str| IMAGES.contains(&path.split('.').next().unwrap_or(path));
+    !needed.whole_document && !needed.fields.iter().any(|path| is_image(path))
+}
+
+fn through(stages: &[Stage], mut event: Document) -> Result<Option<Document>> {
+    for stage in stages {
+        let env = Env::new(event.as_raw(), Bindings::none());
+        let made = match stage {
+            Stage::Match(stage) => match stage.filter.matches(event.as_raw())? {
+                true => continue,
+                false => return Ok(None),
+            },
+            Stage::Project(stage) => stage.apply(&env)?,
+            Stage::AddFields(stage) => stage.apply(&env)?,
+            Stage::ReplaceRoot(stage) => stage.apply(&env)?,
+            Stage::Redact(stage) => match stage.apply(&env)? {
+                Redacted::Kept => continue,
+                Redacted::Pruned => return Ok(None),
+                Redacted::Changed(document) => document,
+            },
+            _ => return Err(Error::bug("a stage that a change stream cannot run")),
+        };
+        event = made;
+    }
+    Ok(Some(event))
+}
+
+fn no_image(which: &str, position: LogPosition, record: &Record<'_>) -> Error {
+    let Timestamp { seconds, increment } = Timestamp::from_bits(position.time);
+    Error::user(
+        ErrorCode::NoMatchingDocument,
+        format!(
+            "Change stream was configured to require a {which} was not found for event: {{operationType: \"{}\", ns: \
+             {{db: \"{}\", coll: \"{}\"}}, clusterTime: Timestamp({seconds}, {increment})}}",
+            record.kind.name(),
+            record.database,
+            record.collection
+        ),
+    )
+}
+
+/// Refuses an event whose token the stages have changed.
+fn check_token(event: RawDocument<'_>, token: &Token) -> Result<()> {
+    let found = event.get("_id");
+    let expected = token.to_document();
+    if found.and_then(RawValue::as_document).is_some_and(|found| found.as_bytes() == expected.as_bytes()) {
+        return Ok(());
+    }
+    let mut shown = Document::new();
+    found.into_iter().for_each(|found| shown.push("_id", found));
+    let shown = if shown.is_empty() { "{}".to_owned() } else { text::document(shown.as_raw()) };
+    let expected = text::document(doc! {"_id": expected}.as_raw());
+    Err(Error::user(
+        ErrorCode::ChangeStreamFatalError,
+        format!(
+            "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. \
+             Modifying the _id field of an event makes it impossible to resume the stream from that point. Only \
+             transformations that retain the unmodified _id field are allowed. Expected: {expected} but found: {shown}"
+        ),
+    ))
+}

@@ -1,0 +1,65 @@
+//! Versions: in which a document is stored that is written in another.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument};
+use kilim_error::{Error, Result};
+
+use super::door;
+use crate::catalog::Alias;
+use crate::change::{Before, Cause, Change, Form};
+use crate::namespace::Namespace;
+use crate::patches::see_newest;
+use crate::patterns::about;
+use crate::records::Sight;
+use crate::unit::Unit;
+
+/// The document of a change in the version in which it is stored; none where it has that already.
+pub(super) fn settled(unit: &Unit<'_>, change: &Change<'_>) -> Result<Option<Document>> {
+    let (Some(versions), Some(after)) = (change.collection.shape.versions(), change.after) else {
+        return Ok(None);
+    };
+    let is_validated = matches!(change.cause, Cause::User | Cause::Import) && !unit.bypass_validation;
+    versions.settled(after, is_validated).map_err(|error| told(unit, &change.collection.namespace, error))
+}
+
+/// An error of a conversion, with the pattern that declares it.
+fn told(unit: &Unit<'_>, namespace: &Namespace, error: Error) -> Error {
+    let registry = unit.engine.patterns();
+    let mut own = registry.of(&namespace.database).iter().filter(|pattern| pattern.target == *namespace);
+    match own.find_map(|pattern| Some((pattern, pattern.kind().version_step()?))) {
+        Some((pattern, step)) => about(error, namespace, &pattern.declaration.name, Some(&step.field)),
+        None => error,
+    }
+}
+
+/// Writes a change of a document that is shown in an older version. Gives the document as it was written, in that version.
+pub(super) fn write_as_version(
+    unit: &mut Unit<'_>,
+    change: &Change<'_>,
+    alias: &Arc<Alias>,
+) -> Result<Option<Document>> {
+    let collection = unit.join(&alias.base)?;
+    let collection = collection.ok_or_else(|| Error::bug("a version of a collection that is gone"))?;
+    let current = match change.before {
+        None => None,
+        Some(before) => match see_newest(unit, &alias.base, before.stored)? {
+            Sight::AsStored => Some(before.stored.to_document()),
+            Sight::Other(seen) => Some(seen),
+            Sight::Gone => return Ok(None),
+        },
+    };
+    let current = current.as_ref().map(Document::as_raw);
+    let written = |after: RawDocument<'_>| alias.versions.written(alias.version, current, after);
+    let after = change.after.map(written).transpose().map_err(|error| told(unit, &alias.base, error))?;
+    let before = match (change.before, current) {
+        (Some(before), Some(seen)) => Some(Before { stored: before.stored, seen }),
+        _ => None,
+    };
+    let form = if let Form::Replacement = change.form { Form::Replacement } else { Form::Smaller };
+    let after_raw = after.as_ref().map(Document::as_raw);
+    let translated = Change { collection: &collection, before, after: after_raw, form, ..*change };
+    let shaped = door::write(unit, translated, &|_| false)?;
+    let stored = shaped.or(after);
+    stored.map(|stored| alias.shown(stored.as_raw())).transpose()
+}

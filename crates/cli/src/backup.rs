@@ -10,7 +10,7 @@ use kilim_client::{Uri, whole};
 use kilim_engine::backup::Receiver;
 use kilim_engine::jobs::check_directory;
 
-use crate::connect::{Session, UriParser, explained};
+use crate::connect::{Encryption, Session, UriParser, explained};
 use crate::output::say;
 use crate::progress::Progress;
 use crate::text::grouped;
@@ -28,6 +28,9 @@ pub(crate) struct Backup {
     )]
     uri: Uri,
 
+    #[command(flatten)]
+    encryption: Encryption,
+
     /// Directory of the copy: it must not exist, or be empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -44,7 +47,7 @@ Examples:
 
 impl Backup {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut session = Session::open(&self.uri, "admin")?;
+        let mut session = Session::open(&self.encryption.on(&self.uri), "admin")?;
         let begun = session.run(doc! {"kilimBackup": 1, "start": true}).map_err(explained)?;
         let id = whole(begun.get("id")).ok_or_else(nonsense)?;
         let copied = self.copy(&mut session, &begun, id);

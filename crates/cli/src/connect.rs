@@ -1,13 +1,17 @@
 //! Which server and which database a command line means, and the connection to it.
 
 use std::ffi::OsStr;
+use std::io;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Args, Command};
 use kilim_bson::{Document, doc};
-use kilim_client::{Client, Fault, Uri};
+use kilim_client::{Client, Fault, Login, LoginBy, Uri};
+
+use crate::confirm::ask_password;
 
 const COMMAND_NOT_FOUND: i32 = 59;
 
@@ -28,6 +32,54 @@ pub(crate) struct Place {
     /// Database, if the URI names none or another.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) db: Option<String>,
+
+    #[command(flatten)]
+    encryption: Encryption,
+}
+
+/// How a connection is encrypted, beside what its connection string says.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Encryption")]
+pub(crate) struct Encryption {
+    /// Encrypt the connection; the other options here imply it.
+    #[arg(long, global = true)]
+    tls: bool,
+
+    /// File of the authorities whose servers are trusted [default: those of the system]
+    #[arg(long, global = true, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+
+    /// File with a certificate of one's own, and its key.
+    #[arg(long, global = true, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// Trust every server, whatever its certificate says: for tests.
+    #[arg(long, global = true)]
+    tls_allow_invalid_certificates: bool,
+
+    /// Trust a server whose certificate is of another host.
+    #[arg(long, global = true)]
+    tls_allow_invalid_hostnames: bool,
+}
+
+impl Encryption {
+    /// The connection string with these options on it.
+    pub(crate) fn on(&self, uri: &Uri) -> Uri {
+        let mut uri = uri.clone();
+        let asked = self.tls
+            || self.tls_ca.is_some()
+            || self.tls_cert.is_some()
+            || self.tls_allow_invalid_certificates
+            || self.tls_allow_invalid_hostnames;
+        if asked {
+            let tls = uri.tls.get_or_insert_default();
+            tls.authorities = self.tls_ca.clone().or(tls.authorities.take());
+            tls.certificate = self.tls_cert.clone().or(tls.certificate.take());
+            tls.any_certificate |= self.tls_allow_invalid_certificates;
+            tls.any_host |= self.tls_allow_invalid_hostnames;
+        }
+        uri
+    }
 }
 
 impl Place {
@@ -37,7 +89,7 @@ impl Place {
         let database = database.ok_or_else(|| {
             anyhow!("which database? Name it in the URI, as in --uri {}/shop, or with --db shop", self.uri)
         })?;
-        Session::open(&self.uri, database)
+        Session::open(&self.encryption.on(&self.uri), database)
     }
 }
 
@@ -60,6 +112,32 @@ impl TypedValueParser for UriParser {
     }
 }
 
+/// Connects, and logs in if the connection string names a user.
+pub(crate) fn open(uri: &Uri) -> Result<Client> {
+    Client::open(&with_password(uri)?).map_err(|fault| {
+        let server = uri.server();
+        let what = match fault {
+            Fault::Lost(ref error) if is_cut(error) => format!("{server} {ENCRYPTED}"),
+            Fault::Lost(_) => {
+                format!("no server answers at {server}. `kilim serve` starts one; --uri names another")
+            }
+            Fault::Insecure(_) => format!("there is no safe connection to {server}"),
+            Fault::Refused(_) => format!("{server} does not let this user in"),
+        };
+        anyhow!(fault).context(what)
+    })
+}
+
+/// A connection string that names a user and no password has it asked for: an argument could be seen by others.
+pub(crate) fn with_password(uri: &Uri) -> Result<Uri> {
+    let mut uri = uri.clone();
+    let asked = |login: &&mut Login| login.by != LoginBy::Certificate && login.password.is_empty();
+    if let Some(login) = uri.login.as_mut().filter(asked) {
+        login.password = ask_password(&format!("Password of {}: ", login.user))?;
+    }
+    Ok(uri)
+}
+
 /// A connection, and the database that it works in.
 pub(crate) struct Session {
     client: Client,
@@ -69,13 +147,12 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn open(uri: &Uri, database: &str) -> Result<Session> {
-        let mut client = Client::connect(uri.address()).with_context(|| {
-            let server = uri.server();
-            format!("no server answers at {server}. `kilim serve` starts one; --uri names another")
-        })?;
+        // Asked for once, not for every connection.
+        let uri = with_password(uri)?;
+        let mut client = open(&uri)?;
         // verifyPattern of a large collection takes as long as it takes.
         client.wait_at_most(None)?;
-        Ok(Session { client, uri: uri.clone(), database: database.to_owned() })
+        Ok(Session { client, uri, database: database.to_owned() })
     }
 
     /// A second connection, to look on while the first one waits.
@@ -129,8 +206,20 @@ pub(crate) fn text<'d>(document: &'d Document, name: &str) -> &'d str {
     document.get(name).and_then(|value| value.as_str()).unwrap_or_default()
 }
 
+/// What a server that wants connections encrypted does to others.
+const ENCRYPTED: &str = "ends the connection: it may want it encrypted (--tls, or tls=true in the URI)";
+
+fn is_cut(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
+}
+
 /// What the server said, with a hint where it cannot know what the user needs.
 pub(crate) fn explained(fault: Fault) -> anyhow::Error {
+    if let Fault::Lost(error) = &fault
+        && is_cut(error)
+    {
+        return anyhow!(fault).context(format!("the server {ENCRYPTED}"));
+    }
     match fault.code() {
         Some(COMMAND_NOT_FOUND) => {
             anyhow!("{fault}. Declared patterns are Kilim's own: is this server Kilim, and recent enough?")

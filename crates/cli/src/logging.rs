@@ -1,14 +1,15 @@
-//! Structured logs on standard error. They name connections, codes and places, never what documents hold.
+//! Structured logs on standard error or in a file. They name connections, codes and places, never what documents hold.
 
 mod mongod;
 mod queue;
 
 use std::io;
 use std::panic::PanicHookInfo;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tracing::error;
+use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 
 use self::queue::LogQueue;
@@ -38,6 +39,21 @@ pub(crate) enum LogLevel {
 /// Writes the last lines when it goes.
 pub(crate) struct Log {
     queue: LogQueue,
+    set_filter: Box<dyn Fn(EnvFilter) -> bool + Send + Sync>,
+}
+
+impl Log {
+    /// Writes to a new file of the same name from now on: the other one was moved away.
+    pub(crate) fn reopen(&self) {
+        self.queue.reopen();
+    }
+
+    /// Changes which lines are written.
+    pub(crate) fn set_level(&self, level: LogLevel) {
+        if !(self.set_filter)(filter(level)) {
+            warn!("the log level cannot be changed");
+        }
+    }
 }
 
 impl Drop for Log {
@@ -46,7 +62,48 @@ impl Drop for Log {
     }
 }
 
-pub(crate) fn start(format: LogFormat, level: LogLevel) -> io::Result<Log> {
+/// Logs to a file, or else to standard error.
+pub(crate) fn start(format: LogFormat, level: LogLevel, file: Option<&Path>) -> io::Result<Log> {
+    let queue = match file {
+        Some(path) => LogQueue::to_file(path)?,
+        None => LogQueue::to_stderr()?,
+    };
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(queue.clone())
+        .with_env_filter(filter(level))
+        .with_thread_names(false);
+    let set_filter: Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
+    match format {
+        LogFormat::Text => {
+            let colours = file.is_none() && io::IsTerminal::is_terminal(&io::stderr());
+            let subscriber = subscriber.with_ansi(colours).with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            set_filter = Box::new(move |filter| handle.reload(filter).is_ok());
+            subscriber.init();
+        }
+        LogFormat::Json => {
+            let subscriber = subscriber.json().flatten_event(true).with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            set_filter = Box::new(move |filter| handle.reload(filter).is_ok());
+            subscriber.init();
+        }
+        LogFormat::Mongod => {
+            let subscriber = subscriber.event_format(mongod::Format).with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            set_filter = Box::new(move |filter| handle.reload(filter).is_ok());
+            subscriber.init();
+        }
+    }
+    let log = Log { queue: queue.clone(), set_filter };
+    std::panic::set_hook(Box::new(move |panic| {
+        log_panic(panic);
+        // The process may be about to abort.
+        queue.flush(LAST_LINES);
+    }));
+    Ok(log)
+}
+
+fn filter(level: LogLevel) -> EnvFilter {
     let level = match level {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn",
@@ -56,26 +113,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) -> io::Result<Log> {
     };
     // A directive counts for every target that begins with its name, so for all crates of ours;
     // libraries speak only when something is wrong.
-    let filter = if level == "error" { level.to_string() } else { format!("warn,kilim={level}") };
-    let queue = LogQueue::to_stderr()?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(queue.clone())
-        .with_env_filter(EnvFilter::new(filter))
-        .with_thread_names(false);
-    match format {
-        LogFormat::Text => {
-            subscriber.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init();
-        }
-        LogFormat::Json => subscriber.json().flatten_event(true).init(),
-        LogFormat::Mongod => subscriber.event_format(mongod::Format).init(),
-    }
-    let log = Log { queue: queue.clone() };
-    std::panic::set_hook(Box::new(move |panic| {
-        log_panic(panic);
-        // The process may be about to abort.
-        queue.flush(LAST_LINES);
-    }));
-    Ok(log)
+    EnvFilter::new(if level == "error" { level.to_string() } else { format!("warn,kilim={level}") })
 }
 
 /// A panic's place is always told, its message only if it is a literal: one that was formatted may

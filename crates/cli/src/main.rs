@@ -1,12 +1,15 @@
 //! The `kilim` binary: the command line, and what it starts.
 
+mod allocator;
 mod apply;
 mod backup;
 mod check;
+mod config;
 mod confirm;
 mod connect;
 mod data_directory;
 mod demo;
+mod hidden;
 mod interruption;
 mod logging;
 mod manual;
@@ -19,18 +22,18 @@ mod serve;
 mod size;
 mod table;
 mod text;
+mod tls;
 mod transfer;
+mod user;
+mod watch;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::{complain, show};
-
-// A document database allocates in small pieces from many threads, which this allocator is made for.
-#[global_allocator]
-static ALLOCATOR: kilim_memory::Counting<mimalloc::MiMalloc> = kilim_memory::Counting(mimalloc::MiMalloc);
 
 /// A document database that speaks MongoDB's protocol.
 #[derive(Debug, Parser)]
@@ -58,6 +61,12 @@ enum Command {
     Import(transfer::ImportArguments),
     /// Write a collection as JSON or as a table.
     Export(transfer::ExportArguments),
+    /// Show changes as they happen.
+    Watch(watch::Watch),
+    /// Make, list, change and remove users.
+    User(user::User),
+    /// Make certificates for a first try.
+    Tls(tls::Tls),
     /// Copy the data of a running server, as of one moment, to a directory.
     Backup(backup::Backup),
     /// Check the data of a server that is not running: pages, indexes, counts, patterns.
@@ -85,6 +94,9 @@ Then connect with any MongoDB client:
   mongosh mongodb://127.0.0.1:27017";
 
 fn main() -> ExitCode {
+    // A file that may not grow is an error like a full disk. The signal would end the program without a word.
+    // SAFETY: ignoring a signal is always valid.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     match run() {
         Ok(code) => code,
         Err(error) if output::is_closed(&error) => output::end_with_the_reader(),
@@ -99,7 +111,9 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<ExitCode> {
-    let arguments = match Arguments::try_parse() {
+    let given: Vec<OsString> = std::env::args_os().collect();
+    let parsed = config::with_file(Arguments::command(), &given)?;
+    let arguments = match Arguments::try_parse_from(&parsed) {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => error.exit(),
         // Help and the version are what was asked for, so they must arrive.
@@ -112,9 +126,19 @@ fn run() -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     };
+    hidden::hide_passwords();
     let code = match arguments.command {
         // Whether anybody read where it listens says nothing of how it went.
-        Command::Serve(serve) => return serve.run().map(|()| ExitCode::SUCCESS),
+        Command::Serve(serve) => {
+            let again = move || -> anyhow::Result<serve::Serve> {
+                let parsed = config::with_file(Arguments::command(), &given)?;
+                match Arguments::try_parse_from(parsed)?.command {
+                    Command::Serve(serve) => Ok(serve),
+                    _ => anyhow::bail!("the command is another one"),
+                }
+            };
+            return serve.run(again).map(|()| ExitCode::SUCCESS);
+        }
         Command::Pattern(pattern) => pattern.run(),
         Command::Apply(apply) => apply.run(),
         Command::Demo(demo) => demo.run(),
@@ -122,6 +146,9 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Restore(restore) => restore.run(),
         Command::Import(import) => import.run(),
         Command::Export(export) => export.run(),
+        Command::Watch(watch) => watch.run(),
+        Command::User(user) => user.run(),
+        Command::Tls(tls) => tls.run(),
         Command::Backup(backup) => backup.run(),
         Command::Check(check) => check.run(),
         Command::Salvage(salvage) => salvage.run(),

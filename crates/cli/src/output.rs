@@ -3,9 +3,27 @@
 //! `println!` panics where a write fails. Here a failed write to standard output is an error like any other: it ends the
 //! command, and `main` tells a reader that went away (`| head -1`), which is no failure, from a disk that is full, which
 //! is one. What cannot be written to standard error is dropped, since there is nobody left to tell.
+//!
+//! A program that is started without a standard output (`>&-`) has one when `main` begins: Rust opens `/dev/null` in its
+//! place. What is written there is lost and no error tells, so it is looked for earlier ([`LOOK`]).
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the program was started without a standard output.
+static IS_MISSING: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look() {
+    // SAFETY: the call reads a flag of a descriptor, which need not be open.
+    IS_MISSING.store(unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } < 0, Ordering::Relaxed);
+}
+
+/// Has [`look`] called before Rust's runtime begins.
+#[used]
+#[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
+#[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
+static LOOK: extern "C" fn() = look;
 
 /// Writes a line to standard output; an `io::Result`.
 macro_rules! say {
@@ -42,6 +60,9 @@ pub(crate) struct Output;
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if IS_MISSING.load(Ordering::Relaxed) {
+            return Err(unwritable(io::Error::from_raw_os_error(libc::EBADF)));
+        }
         io::stdout().write(bytes).map_err(unwritable)
     }
 

@@ -14,6 +14,7 @@ use kilim_transfer::{
     Column, Dump, Export, ExportFormat, Import, ImportFormat, ImportMode, Refused, Restore, Unfinished, Watch,
 };
 
+use crate::connect::{Encryption, UriParser, open};
 use crate::interruption;
 use crate::output::{complain, say, stdout};
 use crate::progress::Progress;
@@ -23,21 +24,31 @@ use crate::text::{grouped, parse_document};
 #[derive(Debug, Clone, Args)]
 struct Server {
     /// Server, and perhaps database.
-    #[arg(long, env = "KILIM_URI", value_name = "URI", default_value = "mongodb://127.0.0.1:27017")]
+    #[arg(
+        long,
+        env = "KILIM_URI",
+        hide_env_values = true,
+        value_parser = UriParser,
+        value_name = "URI",
+        default_value = "mongodb://127.0.0.1:27017"
+    )]
     uri: Uri,
 
     /// Database, if the URI names none or another.
     #[arg(long, value_name = "NAME")]
     db: Option<String>,
+
+    #[command(flatten)]
+    encryption: Encryption,
 }
 
 impl Server {
-    fn connect(&self) -> Result<Client> {
-        let mut client = Client::connect(self.uri.address()).with_context(|| {
-            format!("no server answers at {}. `kilim serve` starts one; --uri names another", self.uri)
-        })?;
+    /// The program's name goes along: what is restored or imported does not count as written by a user.
+    fn connect(&self, application: &str) -> Result<Client> {
+        let mut client = open(&self.encryption.on(&self.uri))?;
         // An index is built as long as it takes.
         client.wait_at_most(None)?;
+        client.introduce(application)?;
         Ok(client)
     }
 
@@ -273,7 +284,7 @@ impl DumpArguments {
         if dump.collection.is_some() {
             self.server.required_database()?;
         }
-        let dumped = dump.run(&mut self.server.connect()?, &mut Bar::default())?;
+        let dumped = dump.run(&mut self.server.connect("kilim dump")?, &mut Bar::default())?;
         say!(
             "{} documents of {} collections in {}",
             grouped(dumped.documents as i64),
@@ -292,7 +303,7 @@ impl RestoreArguments {
             collection: self.collection,
             drop: self.drop,
         };
-        let restored = restore.run(&mut self.server.connect()?, &mut Bar::default())?;
+        let restored = restore.run(&mut self.server.connect("kilim restore")?, &mut Bar::default())?;
         say!(
             "{} documents and {} indexes of {} collections restored",
             grouped(restored.documents as i64),
@@ -331,7 +342,7 @@ impl ExportArguments {
             fields: self.fields.iter().map(|path| Column::plain(path)).collect::<Result<_>>()?,
             format,
         };
-        let mut client = self.server.connect()?;
+        let mut client = self.server.connect("kilim export")?;
         let mut bar = Bar::default();
         let written = match &self.out {
             Some(path) => {
@@ -381,7 +392,7 @@ impl ImportArguments {
             stop_on_error: self.stop_on_error,
             drop: self.drop,
         };
-        let imported = import.run(&mut self.server.connect()?, &mut Bar::default())?;
+        let imported = import.run(&mut self.server.connect("kilim import")?, &mut Bar::default())?;
         let verb = match self.mode {
             Mode::Insert | Mode::Upsert => "imported",
             Mode::Merge => "merged",

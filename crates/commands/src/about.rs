@@ -49,6 +49,9 @@ impl About {
     pub fn collation(&self, named: Option<Option<Collation>>) -> Result<Option<Collation>> {
         match self {
             About::Collection(collection) => Ok(named.unwrap_or_else(|| collection.collation.clone())),
+            About::View(view) if view.time_series.is_some() => {
+                Ok(named.unwrap_or_else(|| view.collation.clone()))
+            }
             About::View(view) if named.as_ref().is_some_and(|named| *named != view.collation) => {
                 Err(Error::user(
                     ErrorCode::OptionNotSupportedOnView,

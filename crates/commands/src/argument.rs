@@ -1,6 +1,6 @@
 //! One field of a command, read with the type it must have.
 
-use kilim_bson::{RawArray, RawDocument, RawValue};
+use kilim_bson::{RawArray, RawDocument, RawValue, Rounding};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::request::is_generic;
@@ -38,6 +38,11 @@ pub fn check_not_null(
         }
     }
     Ok(())
+}
+
+/// A number of any type.
+pub fn as_double(value: RawValue<'_>) -> Option<f64> {
+    Argument { command: "", name: "", value }.double().ok()
 }
 
 /// The fields of a document nested in a command, such as one of `updates`. Here too null means absent.
@@ -113,14 +118,18 @@ impl<'a> Argument<'a> {
         }
     }
 
-    /// A whole number of any numeric type; fractions are cut off.
+    /// A whole number of any numeric type. Fractions of doubles are cut off, those of decimals are rounded half to even.
     pub fn integer(&self) -> Result<i64> {
         match self.value {
             RawValue::Int32(value) => Ok(i64::from(value)),
             RawValue::Int64(value) => Ok(value),
             RawValue::Double(value) if value.is_nan() => Ok(0),
             RawValue::Double(value) => Ok(value as i64),
-            RawValue::Decimal128(value) => Ok(value.to_f64() as i64),
+            RawValue::Decimal128(value) => {
+                let whole = value.round_to_whole(Rounding::HalfEven).to_i64();
+                // What fits no integer counts as the nearest.
+                Ok(whole.unwrap_or_else(|| value.to_f64() as i64))
+            }
             _ => Err(self.wrong_type("types '[long, int, decimal, double']")),
         }
     }

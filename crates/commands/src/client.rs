@@ -5,6 +5,13 @@ use std::sync::Arc;
 
 use kilim_bson::Document;
 use kilim_engine::Engine;
+use kilim_engine::change::Cause;
+
+use crate::access::{Access, Login};
+
+/// Programs that fill collections from files, by the name that they give in their first hello. It decides on nothing but
+/// the cause of what they write.
+const IMPORTERS: [&str; 4] = ["kilim import", "kilim restore", "mongoimport", "mongorestore"];
 
 pub struct Client {
     pub engine: Arc<Engine>,
@@ -17,13 +24,46 @@ pub struct Client {
     pub app_name: Option<String>,
     /// A part of this very process, for whom replies need not tell the cluster's time: there is no other node.
     pub in_process: bool,
+    /// Who may do what on this server.
+    pub access: Arc<Access>,
+    pub(crate) login: Login,
 }
 
 impl Client {
     pub fn new(engine: Arc<Engine>, id: u64, peer: SocketAddr, local: SocketAddr) -> Client {
+        Client::with_access(engine, id, peer, local, Arc::default())
+    }
+
+    /// A connection to a server whose users log in.
+    pub fn with_access(
+        engine: Arc<Engine>,
+        id: u64,
+        peer: SocketAddr,
+        local: SocketAddr,
+        access: Arc<Access>,
+    ) -> Client {
         engine.metrics.connections_total.add(1);
         engine.metrics.connections_current.add(1);
-        Client { engine, id, peer, local, metadata: None, app_name: None, in_process: false }
+        let (metadata, app_name, login) = (None, None, Login::default());
+        Client { engine, id, peer, local, metadata, app_name, in_process: false, access, login }
+    }
+
+    /// The connection was made with a certificate of this subject, which was verified.
+    pub fn set_certificate(&mut self, subject: String) {
+        self.login.subject = Some(subject);
+    }
+
+    /// Whether somebody has logged in, or need not.
+    pub fn is_logged_in(&self) -> bool {
+        !self.access.is_enforced() || self.login.identity.is_some()
+    }
+
+    /// Why documents change that it writes.
+    pub fn cause(&self) -> Cause<'static> {
+        match self.app_name.as_deref().is_some_and(|name| IMPORTERS.contains(&name)) {
+            true => Cause::Import,
+            false => Cause::User,
+        }
     }
 
     /// Somebody in this process, who is no connection and not counted as one.
@@ -37,6 +77,8 @@ impl Client {
             metadata: None,
             app_name: None,
             in_process: true,
+            access: Arc::default(),
+            login: Login::default(),
         }
     }
 }
@@ -45,6 +87,28 @@ impl Drop for Client {
     fn drop(&mut self) {
         if !self.in_process {
             self.engine.metrics.connections_current.subtract(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kilim_engine::{Durability, EngineOptions, StorageOptions};
+
+    #[test]
+    fn what_a_restore_writes_is_an_import() {
+        let options = EngineOptions {
+            data: None,
+            durability: Durability::Relaxed,
+            storage: StorageOptions::default(),
+            test_commands: false,
+        };
+        let mut client = Client::in_process(Engine::open(options).unwrap());
+        assert!(matches!(client.cause(), Cause::User));
+        for (name, is_import) in [("kilim restore", true), ("mongorestore", true), ("shop", false)] {
+            client.app_name = Some(name.to_owned());
+            assert_eq!(matches!(client.cause(), Cause::Import), is_import, "{name}");
         }
     }
 }

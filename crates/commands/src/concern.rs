@@ -1,10 +1,10 @@
 //! Read and write concern: honoured or refused by name.
 
-use kilim_bson::{Document, RawValue, Value, doc};
+use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_engine::{CommitTime, Durability};
 use kilim_error::{Error, ErrorCode, Result};
 
-use crate::argument::Argument;
+use crate::argument::{Argument, as_double};
 
 /// Every level reads committed, durable state here, so they differ only in what they promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,7 +45,8 @@ impl ReadConcern {
                         "afterClusterTime cannot be a null timestamp",
                     ));
                 }
-                ("afterClusterTime", RawValue::Timestamp(_)) | ("provenance", _) => {}
+                ("afterClusterTime", RawValue::Timestamp(_)) => {}
+                ("provenance", value) => check_provenance("ReadConcernArgs::parse", value)?,
                 ("atClusterTime", RawValue::Timestamp(time)) => at = Some(time.to_bits()),
                 ("afterClusterTime", other) => {
                     return Err(wrong_type("readConcern.afterClusterTime", other, "timestamp"));
@@ -133,6 +134,8 @@ struct Unmet {
     message: String,
     w: Value,
     wtimeout: i64,
+    /// Whose concern it is.
+    provenance: &'static str,
 }
 
 impl WriteConcern {
@@ -154,7 +157,9 @@ impl WriteConcern {
                 "j" => journal = truth(name, value)?,
                 "fsync" => fsync = truth(name, value)?,
                 // There is one node: nothing it could time out waiting for.
-                "wtimeout" | "provenance" | "getLastError" => {}
+                "wtimeout" => check_timeout(value)?,
+                "provenance" => check_provenance("WriteConcernOptions", value)?,
+                "getLastError" => {}
                 other => {
                     return Err(Error::location(
                         40415,
@@ -192,6 +197,8 @@ impl WriteConcern {
             RawValue::Int32(nodes) => i64::from(nodes),
             RawValue::Int64(nodes) => nodes,
             RawValue::Double(nodes) => nodes as i64,
+            RawValue::Decimal128(_) => Argument { command: "writeConcern", name: "w", value }.integer()?,
+            RawValue::Document(tags) => return self.set_tags(tags),
             RawValue::Null | RawValue::Undefined => return Ok(()),
             other => {
                 return Err(Error::user(
@@ -221,15 +228,53 @@ impl WriteConcern {
         Ok(())
     }
 
+    /// Members by their tags, which the one member here has none of.
+    fn set_tags(&mut self, tags: RawDocument<'_>) -> Result<()> {
+        let failed = |message: String| Err(Error::user(ErrorCode::FailedToParse, message));
+        if let Some((name, _)) = tags.iter().find(|(_, value)| as_double(*value).is_none()) {
+            return failed(format!(
+                "tags must be a single level document with only number values; found: {name}"
+            ));
+        }
+        match tags.iter().next() {
+            None => failed("tagged write concern requires tags".to_owned()),
+            Some((tag, _)) => {
+                let message = format!("No replica set tag key {tag} in config");
+                self.set_unmet(ErrorCode::NoSuchKey, message, RawValue::Document(tags));
+                Ok(())
+            }
+        }
+    }
+
     fn set_unmet(&mut self, code: ErrorCode, message: String, w: RawValue<'_>) {
-        self.unmet = Some(Unmet { code, message, w: w.to_value(), wtimeout: 0 });
+        self.unmet =
+            Some(Unmet { code, message, w: w.to_value(), wtimeout: 0, provenance: "clientSupplied" });
+    }
+
+    /// Refuses a name for members that no configuration has.
+    pub fn check_known(&self) -> Result<()> {
+        match &self.unmet {
+            Some(unmet) if unmet.code == ErrorCode::UnknownReplWriteConcern => {
+                Err(Error::user(unmet.code, unmet.message.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The concern that `setDefaultRWConcern` gave to commands which name none.
+    pub fn of_default(concern: &Document) -> Result<WriteConcern> {
+        let mut parsed = WriteConcern::parse(RawValue::Document(concern.as_raw()))?;
+        if let Some(unmet) = &mut parsed.unmet {
+            unmet.provenance = "customDefault";
+        }
+        Ok(parsed)
     }
 
     /// What the reply says about a promise that was not kept.
     pub fn error(&self) -> Option<Document> {
-        let Unmet { code, message, w, wtimeout } = self.unmet.as_ref()?;
+        let Unmet { code, message, w, wtimeout, provenance } = self.unmet.as_ref()?;
         let wtimeout = i32::try_from(*wtimeout).map_or(Value::Int64(*wtimeout), Value::Int32);
-        let concern = doc! {"w": w.clone(), "wtimeout": wtimeout, "provenance": "clientSupplied"};
+        let concern = doc! {"w": w.clone(), "wtimeout": wtimeout, "provenance": *provenance};
         Some(doc! {
             "code": code.0,
             "codeName": code.name().into_owned(),
@@ -256,5 +301,39 @@ fn truth(name: &str, value: RawValue<'_>) -> Result<Option<bool>> {
     match value {
         RawValue::Null | RawValue::Undefined => Ok(None),
         value => Argument { command: "writeConcern", name, value }.boolean().map(Some),
+    }
+}
+
+/// Refuses a word for where a concern comes from that mongod does not know.
+fn check_provenance(of: &str, value: RawValue<'_>) -> Result<()> {
+    const KNOWN: [&str; 5] = [
+        "clientSupplied",
+        "implicitDefault",
+        "customDefault",
+        "getLastErrorDefaults",
+        "internalWriteDefault",
+    ];
+    match value {
+        RawValue::Null => Ok(()),
+        RawValue::String(word) if KNOWN.contains(&word) => Ok(()),
+        RawValue::String(word) => Err(Error::user(
+            ErrorCode::BadValue,
+            format!("Enumeration value '{word}' for field '{of}.provenance' is not a valid value."),
+        )),
+        other => Err(wrong_type(&format!("{of}.provenance"), other, "string")),
+    }
+}
+
+/// Nothing is waited for, so any time will do that mongod takes.
+fn check_timeout(value: RawValue<'_>) -> Result<()> {
+    let millis = match value {
+        RawValue::Int64(millis) => millis as f64,
+        RawValue::Double(millis) => millis,
+        RawValue::Decimal128(millis) => millis.to_f64(),
+        _ => return Ok(()),
+    };
+    match millis > f64::from(i32::MAX) {
+        true => Err(Error::user(ErrorCode::FailedToParse, "wtimeout must be a 32-bit integer")),
+        false => Ok(()),
     }
 }

@@ -1,14 +1,20 @@
 //! From a request to a reply: finds the command, takes up its session, runs it, finishes the reply.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_auth::Action;
+use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_engine::fail_point::{FailCommand, FailPoint};
 use kilim_engine::operation::Operation;
 use kilim_engine::unit::{Unit, not_in_transaction};
-use kilim_engine::{Durability, Engine, Namespace};
+use kilim_engine::write::user_writes_blocked;
+use kilim_engine::{Durability, Engine, Namespace, is_internal};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt;
 
+use crate::access;
+use crate::argument::as_double;
 use crate::client::Client;
 use crate::command::pattern_name::told_of_pattern;
 use crate::concern::{ReadConcern, WriteConcern};
@@ -16,13 +22,14 @@ use crate::ended::{Ended, Trace};
 use crate::registry::{self, COMMANDS, CommandSpec, ReadLevels};
 use crate::reply::{self, Reply};
 use crate::request::{Generic, Request};
-use crate::session;
+use crate::{kept, session, stable};
 
 /// A command being run.
 pub struct Call<'c, 'r> {
     pub client: &'c mut Client,
     pub engine: &'c Arc<Engine>,
     pub operation: Arc<Operation>,
+    pub spec: &'static CommandSpec,
     pub request: &'c Request<'r>,
     pub body: RawDocument<'r>,
     pub generic: Generic<'r>,
@@ -40,7 +47,15 @@ impl Call<'_, '_> {
         WriteConcern::durability(self.generic.write_concern.as_ref(), self.engine.options.durability)
     }
 
-    /// The collection that the command's first field names.
+    /// The collection that the command's first field names, for what is about the collection itself and not its documents:
+    /// the name of an older version is refused with the name of the collection.
+    pub fn collection(&self) -> Result<Namespace> {
+        let namespace = self.namespace()?;
+        self.engine.catalog().check_no_alias(&namespace)?;
+        Ok(namespace)
+    }
+
+    /// The collection or view that the command's first field names.
     pub fn namespace(&self) -> Result<Namespace> {
         let (name, value) = self.body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
         // mongod has two ways of reading it.
@@ -76,7 +91,7 @@ impl Call<'_, '_> {
 const DESCRIBED_BYTES_MAX: usize = 2048;
 
 /// A command as currentOp shows it: whole, or where it is large, what tells it from others.
-fn shown(body: RawDocument<'_>) -> Document {
+pub fn shown(body: RawDocument<'_>) -> Document {
     if body.as_bytes().len() <= DESCRIBED_BYTES_MAX {
         return body.to_document();
     }
@@ -114,8 +129,18 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
             (document, Some(error))
         }
     };
-    if let Some(error) = outcome.write_concern_error {
+    if let Some(error) = outcome.write_concern_error.take() {
+        let code = error.get("code").and_then(as_double).map(|code| ErrorCode(code as i32));
+        let label = code.and_then(|code| outcome.retryable_label(code));
         document.push("writeConcernError", error);
+        if document.get("errorLabels").is_none() {
+            let forced = outcome.forced_labels.iter().flatten().map(String::as_str);
+            let labels: Vec<&str> = match outcome.forced_labels {
+                Some(_) => forced.collect(),
+                None => label.into_iter().collect(),
+            };
+            reply::push_labels(&mut document, &labels);
+        }
     }
     if !request.legacy_hello && !client.in_process {
         let now = engine.store.now();
@@ -196,7 +221,9 @@ fn run_found<'r>(
     if !matches!(spec.name, "find" | "getMore" | "insert" | "update" | "delete") {
         engine.metrics.commands.add(1);
     }
-    let generic = Generic::parse(spec, request)?;
+    access::admit(client, engine, &operation, spec)?;
+    kept::recall(engine, &operation)?;
+    let mut generic = Generic::parse(spec, request)?;
     outcome.database = Some(generic.database);
     if spec.admin_only && generic.database != "admin" {
         return Err(Error::user(
@@ -204,12 +231,23 @@ fn run_found<'r>(
             format!("{} may only be run against the admin database.", spec.name),
         ));
     }
+    access::authorize(client, engine, spec, generic.database, request)?;
     check_times(engine, &generic)?;
-    operation.describe(shown(request.body));
+    if generic.api_strict {
+        stable::check_command(engine, generic.database, request.body)?;
+    }
+    if engine.settings.requires_api_version() && !generic.names_api {
+        let message = "The apiVersion parameter is required, please configure your MongoClient's API version";
+        return Err(Error::location(498_870, message));
+    }
+    operation.describe(match access::redacted(spec, request.body) {
+        Some(redacted) => shown(redacted.as_raw()),
+        None => shown(request.body),
+    });
     if ends_with_client(spec, request.body) {
         operation.end_with_client();
     }
-    operation.set_time_limit(generic.time_limit);
+    operation.set_time_limit(time_limit(engine, &generic)?);
     let named = generic.transaction()?;
     outcome.in_transaction = named.is_some();
     outcome.committing = spec.name == "commitTransaction";
@@ -219,10 +257,30 @@ fn run_found<'r>(
         Some(named) => check_in_transaction(spec, &generic, named.start, request)?,
         None => check_concerns(spec, &generic)?,
     }
-    fail_if_asked(client, engine, spec, outcome)?;
+    if named.is_none() && spec.writes && generic.write_concern.is_none() {
+        let default = engine.settings.default_write_concern();
+        generic.write_concern = default.map(|concern| WriteConcern::of_default(&concern)).transpose()?;
+    }
+    let bypasses_write_block = engine.settings.user_writes_blocked()
+        && client.access.is_enforced()
+        && access::may_on_cluster(client, Action::named("bypassWriteBlockingMode"));
+    if spec.changes_schema() && engine.settings.user_writes_blocked() && !bypasses_write_block {
+        check_not_blocked(&generic, request.body)?;
+    }
+    fail_if_asked(client, engine, spec, &generic, request.body, outcome)?;
+    let write_fails = match outcome.retryable && engine.options.test_commands {
+        true => engine.fail_points.fire(FailPoint::OnPrimaryTransactionalWrite),
+        false => None,
+    };
 
     let session = match generic.session {
-        Some(id) => Some(engine.sessions.get(&engine.store, id)?),
+        Some(id) => {
+            let session = engine.sessions.get(&engine.store, id)?;
+            if !session.is_open_to(client.login.identity.as_ref().map(|identity| &identity.user)) {
+                return Err(Error::user(ErrorCode::Unauthorized, "the session belongs to another user"));
+            }
+            Some(session)
+        }
         None if generic.transaction_number.is_some() => {
             return Err(Error::user(
                 ErrorCode::InvalidOptions,
@@ -235,13 +293,16 @@ fn run_found<'r>(
         session.as_ref().filter(|_| generic.transaction_number.is_some() && !spec.ends_transaction);
     let mut state = numbered.map(|session| session.check_out());
     let durability = WriteConcern::durability(generic.write_concern.as_ref(), engine.options.durability);
-    let unit = session::begin(engine, &operation, spec, &generic, state.as_deref_mut(), durability)?;
+    let mut unit = session::begin(engine, &operation, spec, &generic, state.as_deref_mut(), durability)?;
+    unit.cause = client.cause();
+    unit.bypasses_write_block = bypasses_write_block;
 
     let body = request.body;
     let mut call = Call {
         client,
         engine,
         operation,
+        spec,
         request,
         body,
         generic,
@@ -250,14 +311,23 @@ fn run_found<'r>(
         exhaust_next: None,
         trace: Trace::default(),
     };
-    let result = (spec.run)(&mut call).map_err(|error| told_of_pattern(error, &call));
+    let result = match write_fails.as_ref().and_then(|data| data.get("failBeforeCommitExceptionCode")) {
+        Some(code) => fail_write(spec, code),
+        None => (spec.run)(&mut call).map_err(|error| told_of_pattern(error, &call)),
+    };
+    if let Some(data) = write_fails {
+        outcome.close_connection |= !matches!(data.get("closeConnection"), Some(RawValue::Bool(false)));
+    }
     if result.is_ok() && outcome.write_concern_error.is_none() {
         outcome.write_concern_error = call.generic.write_concern.as_ref().and_then(WriteConcern::error);
     }
     outcome.exhaust_next = call.exhaust_next.take();
     outcome.trace = std::mem::take(&mut call.trace);
     outcome.trace.figures.add(std::mem::take(&mut call.unit.figures));
-    session::end(call, state.as_deref_mut(), result, outcome)
+    let (access, database) = (call.client.access.clone(), call.generic.database);
+    let ended = session::end(call, state.as_deref_mut(), result, outcome);
+    access.note_end(spec, database, body);
+    ended
 }
 
 /// Whether a command is of no use once nobody reads its reply. A write is done also for a client that does not wait.
@@ -366,17 +436,69 @@ fn check_in_transaction(
     }
 }
 
+/// How long a command may run, unless a fail point says otherwise.
+fn time_limit(engine: &Engine, generic: &Generic<'_>) -> Result<Option<Duration>> {
+    if generic.time_limit.is_none() || !engine.options.test_commands {
+        return Ok(generic.time_limit);
+    }
+    if engine.fail_points.fire(FailPoint::MaxTimeAlwaysTimeOut).is_some() {
+        return Err(Error::user(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"));
+    }
+    let never = engine.fail_points.fire(FailPoint::MaxTimeNeverTimeOut).is_some();
+    Ok(generic.time_limit.filter(|_| !never))
+}
+
+/// Refuses a schema change of a user's data while `setUserWriteBlockMode` is on.
+fn check_not_blocked(generic: &Generic<'_>, body: RawDocument<'_>) -> Result<()> {
+    // renameCollection runs on `admin`, and names whole namespaces.
+    let named = [body.get("renameCollection"), body.get("to")].into_iter().flatten();
+    let mut databases = named
+        .filter_map(|name| name.as_str()?.split_once('.').map(|(database, _)| database))
+        .chain([generic.database]);
+    match databases.any(|database| !is_internal(database)) {
+        true => Err(user_writes_blocked()),
+        false => Ok(()),
+    }
+}
+
+/// The answer of a numbered write that a fail point keeps from being done.
+fn fail_write(spec: &CommandSpec, code: RawValue<'_>) -> Result<Document> {
+    let code = as_double(code).unwrap_or_default() as i32;
+    let message = "Failing write due to failpoint. The write must not be reflected.";
+    match spec.name {
+        "insert" | "update" | "delete" => {
+            let mut reply = doc! {"n": 0};
+            if spec.name == "update" {
+                reply.push("nModified", 0);
+            }
+            reply.push("writeErrors", vec![doc! {"index": 0, "code": code, "errmsg": message}]);
+            Ok(reply)
+        }
+        _ => Err(Error::user(ErrorCode(code), message)),
+    }
+}
+
 /// Acts out a configured `failCommand`.
 fn fail_if_asked(
     client: &Client,
     engine: &Engine,
     spec: &CommandSpec,
+    generic: &Generic<'_>,
+    body: RawDocument<'_>,
     outcome: &mut Outcome<'_>,
 ) -> Result<()> {
     if !engine.options.test_commands || spec.name == "configureFailPoint" {
         return Ok(());
     }
-    let Some(point) = engine.fail_points.fire(spec.name, client.app_name.as_deref()) else { return Ok(()) };
+    let concerns = |point: &FailCommand| {
+        point.commands.contains(spec.name)
+            && (point.app_name.is_none() || point.app_name == client.app_name)
+            && point.namespace.as_ref().is_none_or(|namespace| {
+                let collection = body.iter().next().and_then(|(_, value)| value.as_str()).unwrap_or_default();
+                *namespace == format!("{}.{collection}", generic.database)
+            })
+    };
+    let Some(point) = engine.fail_points.fire_command(concerns) else { return Ok(()) };
     if point.block_ms > 0 {
         std::thread::sleep(std::time::Duration::from_millis(point.block_ms));
     }

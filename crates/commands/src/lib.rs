@@ -4,6 +4,7 @@
 //! nowhere else.
 
 mod about;
+mod access;
 mod argument;
 mod client;
 mod collation;
@@ -12,18 +13,21 @@ mod concern;
 mod cursor_reply;
 mod dispatch;
 mod ended;
+mod kept;
 mod privilege;
 mod registry;
 mod reply;
 mod request;
 mod session;
+mod stable;
 mod telling;
 mod through_view;
 mod variables;
 
+pub use access::{Access, Audit, Demands};
 pub use client::Client;
 pub use dispatch::run;
-pub use privilege::{Needs, OWN_ACTIONS, Privilege, Resource};
+pub use privilege::{Needs, Privilege, Resource};
 pub use registry::{COMMANDS, CommandSpec, place};
 pub use reply::{Reply, error_document};
 pub use request::Request;

@@ -104,6 +104,9 @@ pub fn labels(error: &Error, in_transaction: bool, committing: bool) -> Vec<&'st
             | ErrorCode::SnapshotUnavailable
             | ErrorCode::PreparedTransactionInProgress
     );
+    if matches!(code, ErrorCode::ChangeStreamFatalError | ErrorCode::ChangeStreamHistoryLost) {
+        labels.push("NonResumableChangeStreamError");
+    }
     if transient && (in_transaction || committing) {
         labels.push("TransientTransactionError");
     }

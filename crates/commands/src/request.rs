@@ -9,6 +9,7 @@ use kilim_engine::{CommitTime, check_database};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument::Argument;
+use crate::command::create_user::EXTERNAL;
 use crate::concern::{ReadConcern, WriteConcern};
 use crate::registry::CommandSpec;
 
@@ -58,6 +59,9 @@ impl<'a> Request<'a> {
             ));
         };
         let argument = Argument { command, name, value };
+        if let RawValue::Null | RawValue::Undefined = value {
+            return Err(Error::location(10065, format!("invalid parameter: expected an object ({name})")));
+        }
         let mut documents = Vec::new();
         for (index, element) in argument.array()?.as_document().iter() {
             match element {
@@ -94,7 +98,13 @@ pub struct Generic<'a> {
     /// The newest time that the client has heard of, from whichever server.
     pub cluster_time: Option<CommitTime>,
     pub write_concern: Option<WriteConcern>,
+    /// Names a version of the stable API, and wants nothing beside it.
+    pub names_api: bool,
+    pub api_strict: bool,
     pub comment: Option<RawValue<'a>>,
+    /// Not every command has these two, but all that read have. They are found here so that nobody looks for them again.
+    pub collation: Option<RawValue<'a>>,
+    pub definitions: Option<RawValue<'a>>,
 }
 
 /// Whether a name belongs to every command; a command's own parser skips these.
@@ -142,7 +152,11 @@ impl<'a> Generic<'a> {
             after_cluster_time: None,
             cluster_time: None,
             write_concern: None,
+            names_api: false,
+            api_strict: false,
             comment: None,
+            collation: None,
+            definitions: None,
         };
         request.check_sequences(command)?;
         let (mut database, mut api) = (None, Api::default());
@@ -160,6 +174,7 @@ impl<'a> Generic<'a> {
                         ));
                     }
                 },
+                "lsid" | "apiVersion" if matches!(value, RawValue::Null) => {}
                 "lsid" => {
                     let document = Argument { command: SESSION, ..argument }.document()?;
                     generic.session = Some(parse_lsid(document)?);
@@ -172,7 +187,11 @@ impl<'a> Generic<'a> {
                     generic.start_transaction =
                         Some(Argument { command: SESSION, ..argument }.strict_boolean()?);
                 }
-                "maxTimeMS" => generic.time_limit = parse_time_limit(value)?,
+                "maxTimeMS" => generic.time_limit = parse_time_limit(command, value)?,
+                // As on MongoDB: this command alone reads it by its own rules first.
+                "readConcern" if command == "aggregate" && value.as_document().is_none() => {
+                    return Err(argument.wrong_type("type 'object'"));
+                }
                 "readConcern" => {
                     generic.read_concern = ReadConcern::parse(value)?;
                     generic.after_cluster_time = ReadConcern::after(value);
@@ -185,15 +204,19 @@ impl<'a> Generic<'a> {
                 }
                 "writeConcern" => generic.write_concern = Some(WriteConcern::parse(value)?),
                 "comment" => generic.comment = Some(value),
+                "collation" => generic.collation = Some(value),
+                "let" => generic.definitions = Some(value),
                 "$readPreference" => check_read_preference(&argument)?,
                 "$clusterTime" => generic.cluster_time = parse_cluster_time(value)?,
                 "apiVersion" => api.version = Some(argument.string()?),
+                "apiStrict" | "apiDeprecationErrors" if matches!(value, RawValue::Null) => {}
                 "apiStrict" => api.strict = Some(argument.strict_boolean()?),
                 "apiDeprecationErrors" => api.deprecation_errors = Some(argument.strict_boolean()?),
                 _ => {}
             }
         }
         api.check(spec)?;
+        (generic.names_api, generic.api_strict) = (api.version.is_some(), api.strict == Some(true));
         generic.database = match database {
             Some(database) => database,
             None if request.legacy_hello => "admin",
@@ -201,7 +224,11 @@ impl<'a> Generic<'a> {
         };
         // Databases that an earlier version let have other names must be seen and dropped: these commands check by
         // themselves.
-        if !matches!(spec.name, "drop" | "dropDatabase" | "listCollections") {
+        let checks_itself = matches!(spec.name, "drop" | "dropDatabase" | "listCollections");
+        // The database of users whom somebody else vouches for has a name that no other can have.
+        let of_users = spec.changes_access || matches!(spec.name, "usersInfo" | "authenticate" | "logout");
+        let is_external = of_users && generic.database == EXTERNAL;
+        if !(checks_itself || is_external) {
             check_database(generic.database)?;
         }
         Ok(generic)
@@ -283,13 +310,20 @@ fn parse_transaction_number(value: RawValue<'_>) -> Result<i64> {
     }
 }
 
-fn parse_time_limit(value: RawValue<'_>) -> Result<Option<Duration>> {
+fn parse_time_limit(command: &'static str, value: RawValue<'_>) -> Result<Option<Duration>> {
+    // As on MongoDB: these two read it by their own rules first.
+    let argument = Argument { command, name: "maxTimeMS", value };
+    match command {
+        "aggregate" => drop(argument.not_negative()?),
+        "getMore" => drop(argument.integer()?),
+        _ => {}
+    }
     let refuse = |message: String| Err(Error::user(ErrorCode::BadValue, message));
     let millis = match value {
         RawValue::Int32(millis) => f64::from(millis),
         RawValue::Int64(millis) => millis as f64,
         RawValue::Double(millis) => millis,
-        RawValue::Decimal128(millis) => millis.to_f64(),
+        RawValue::Decimal128(_) => Argument { command, name: "maxTimeMS", value }.integer()? as f64,
         _ => return refuse("maxTimeMS must be a number".to_owned()),
     };
     if millis.fract() != 0.0 {

@@ -27,16 +27,11 @@ pub fn tell(engine: &Engine, namespace: &Namespace, stage: &Stage) -> Result<Vec
 }
 
 fn collection(engine: &Engine, namespace: &Namespace, stage: CollStats) -> Result<Document> {
-    let exists = |what: &str| match engine.collection(namespace) {
-        Some(_) => Ok(()),
-        None if engine.view(namespace).is_some() => Err(Error::user(
-            ErrorCode::CommandNotSupportedOnView,
-            format!(
-                "PlanExecutor error during aggregation :: caused by :: Namespace {namespace} is a view, not a \
-                 collection"
-            ),
-        )),
-        None => Err(Error::user(
+    let view = engine.view(namespace);
+    let exists = |what: &str| match (engine.collection(namespace), &view) {
+        (Some(_), _) => Ok(()),
+        (None, Some(view)) => Err(view.is_no_collection().during("PlanExecutor error during aggregation")),
+        (None, None) => Err(Error::user(
             ErrorCode::NamespaceNotFound,
             format!(
                 "Unable to retrieve {what} in $collStats stage :: caused by :: Collection [{namespace}] not found."
@@ -64,8 +59,13 @@ fn collection(engine: &Engine, namespace: &Namespace, stage: CollStats) -> Resul
         document.push("latencyStats", told);
     }
     if let Some(scale) = stage.storage_scale {
-        exists("storageStats")?;
-        let stats = coll_stats::stats(engine, namespace, scale)?;
+        let stats = match view.as_ref().filter(|view| view.time_series.is_some()) {
+            Some(view) => coll_stats::stats_of_measurements(engine, view, scale)?,
+            None => {
+                exists("storageStats")?;
+                coll_stats::stats(engine, namespace, scale)?
+            }
+        };
         let told = stats.iter().filter(|(name, _)| *name != "ns");
         document
             .push("storageStats", told.map(|(name, value)| (name, value.to_value())).collect::<Document>());
@@ -152,7 +152,7 @@ fn plans(engine: &Engine, namespace: &Namespace) -> Result<Vec<Document>> {
                 "cachedPlan": remembered.plan,
                 "creationExecStats": executions,
                 "candidatePlanScores": scores,
-                "indexFilterSet": false,
+                "indexFilterSet": remembered.index_filter_set,
                 "host": host(engine),
             }
         })
@@ -164,5 +164,5 @@ fn sessions(engine: &Engine) -> Vec<Document> {
         let id = Value::Binary { subtype: 4, bytes: id.0.to_vec() };
         doc! {"_id": {"id": id}, "lastUse": Value::DateTime(now_ms() - idle.as_millis() as i64)}
     };
-    engine.sessions.list_idle().into_iter().map(session).collect()
+    engine.sessions.list_idle(engine.environment().now()).into_iter().map(session).collect()
 }

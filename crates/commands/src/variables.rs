@@ -12,33 +12,24 @@ use crate::command::update::now_ms;
 use crate::dispatch::Call;
 
 /// The time, how texts compare, and what the command's `let` defines.
-pub fn variables(
+pub fn variables(call: &Call<'_, '_>, command: &'static str, about: &About) -> Result<Variables> {
+    let (collation, definitions) = (call.generic.collation, call.generic.definitions);
+    let named = collation::named(collation::argument(command, collation)?)?;
+    define(call, command, definitions, about.collation(named)?)
+}
+
+/// Those of a command within another, which is to be explained.
+pub fn variables_within(
     call: &Call<'_, '_>,
     command: &'static str,
     body: RawDocument<'_>,
     about: &About,
 ) -> Result<Variables> {
-    let (collation, definitions) = options(body);
-    let named = collation::named(collation::argument(command, collation)?)?;
-    define(call, command, definitions, about.collation(named)?)
+    let named = collation::named(collation::argument(command, body.get("collation"))?)?;
+    define(call, command, body.get("let"), about.collation(named)?)
 }
 
-/// `collation` and `let`, found in one look at the command.
-fn options<'a>(body: RawDocument<'a>) -> (Option<RawValue<'a>>, Option<RawValue<'a>>) {
-    let (mut collation, mut definitions) = (None, None);
-    let mut elements = body.iter();
-    while let Some(element) = elements.next_element() {
-        let option = match element.name {
-            "collation" => &mut collation,
-            "let" => &mut definitions,
-            _ => continue,
-        };
-        option.get_or_insert_with(|| element.value());
-    }
-    (collation, definitions)
-}
-
-/// The same under the collation of a statement.
+/// Those of a statement that has a collation of its own.
 pub fn variables_under(
     call: &Call<'_, '_>,
     command: &'static str,

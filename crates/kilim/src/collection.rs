@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::Result;
 use crate::action::{
     Aggregate, Count, CreateIndex, Delete, Distinct, Find, FindAndModify, FindOne, InsertMany, InsertOne,
-    Modify, Scope, Update, UpdateModifications,
+    Modify, Scope, Update, UpdateModifications, Watch, Watched,
 };
 use crate::command::{Command, encode};
 use crate::cursor::{Batches, Cursor, Paging};
@@ -55,6 +55,25 @@ impl<T> Collection<T> {
     /// Runs a pipeline.
     pub fn aggregate(&self, pipeline: impl IntoIterator<Item = bson::Document>) -> Aggregate<'_> {
         Aggregate::new(&self.database, Some(&self.name), pipeline.into_iter().collect())
+    }
+
+    /// The changes of the collection, as they happen.
+    ///
+    /// ```
+    /// # use kilim::{Database, bson::{doc, Document}};
+    /// # fn main() -> kilim::Result<()> {
+    /// let database = Database::in_memory()?;
+    /// let orders = database.collection::<Document>("orders");
+    /// let mut changes = orders.watch().run::<Document>()?;
+    /// orders.insert_one(doc! {"_id": 1, "total": 12}).run()?;
+    /// let event = changes.next().expect("the stream goes on")?;
+    /// assert_eq!(event.get_str("operationType").unwrap(), "insert");
+    /// assert_eq!(event.get_document("fullDocument").unwrap(), &doc! {"_id": 1, "total": 12});
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch(&self) -> Watch<'_> {
+        Watch::new(&self.database, Watched::Collection(&self.name))
     }
 
     /// How many documents match.

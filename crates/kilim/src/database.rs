@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use kilim_bson::RawValue;
-use kilim_engine::{Engine, EngineOptions, StorageOptions};
+use kilim_engine::{Engine, EngineOptions, LogOptions, StorageOptions};
 
-use crate::action::{Aggregate, CreateCollection};
+use crate::action::{Aggregate, CreateCollection, Watch, Watched};
 use crate::collection::Collection;
 use crate::command::Command;
 use crate::cursor::{Batches, Cursor, Paging};
@@ -82,6 +82,14 @@ impl OpenOptions {
         self
     }
 
+    /// How long changes are kept for change streams, and how many bytes of them. Unless said it is a week, and a twentieth
+    /// of the disk, but at least 16 MB and at most a gigabyte; in memory 64 MB. No time at all drops the change log, and
+    /// there are no change streams.
+    pub fn change_log(mut self, time: Duration, bytes: Option<u64>) -> OpenOptions {
+        self.storage.log = (!time.is_zero()).then_some(LogOptions { age_max: time, bytes_max: bytes });
+        self
+    }
+
     /// How long [`Database::close`] may work on putting everything in its final place; five seconds by default.
     /// What is not done by then is done at the next start.
     pub fn close_within(mut self, time: Duration) -> OpenOptions {
@@ -95,6 +103,11 @@ impl OpenOptions {
         self.start(Some(directory)).map_err(|error| {
             Error::Open(format!("cannot open the database in {}: {error}", directory.display()))
         })
+    }
+
+    /// A database that is gone when it is closed.
+    pub fn in_memory(self) -> Result<Database> {
+        self.start(None).map_err(|error| Error::Open(error.to_string()))
     }
 
     fn start(self, directory: Option<&Path>) -> Result<Database, kilim_error::Error> {
@@ -136,7 +149,7 @@ impl Database {
 
     /// A database that is gone when it is closed.
     pub fn in_memory() -> Result<Database> {
-        Database::options().start(None).map_err(|error| Error::Open(error.to_string()))
+        Database::options().in_memory()
     }
 
     pub fn options() -> OpenOptions {
@@ -193,6 +206,16 @@ impl Database {
     /// ```
     pub fn aggregate(&self, pipeline: impl IntoIterator<Item = bson::Document>) -> Aggregate<'_> {
         Aggregate::new(self, None, pipeline.into_iter().collect())
+    }
+
+    /// The changes of all collections of this database, as they happen.
+    pub fn watch(&self) -> Watch<'_> {
+        Watch::new(self, Watched::Database)
+    }
+
+    /// The changes of all databases of the same directory, as they happen.
+    pub fn watch_all(&self) -> Watch<'_> {
+        Watch::new(self, Watched::Everything)
     }
 
     /// The names of the collections.

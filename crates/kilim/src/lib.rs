@@ -44,7 +44,7 @@ mod session;
 
 pub use bson;
 pub use collection::Collection;
-pub use cursor::Cursor;
+pub use cursor::{ChangeStream, Cursor};
 pub use database::{Database, Durability, OpenOptions};
 pub use error::{CommandError, Error, Result, WriteError};
 pub use results::{DeleteResult, InsertManyResult, InsertOneResult, UpdateResult};

@@ -192,6 +192,47 @@ pub enum CursorType {
     TailableAwait,
 }
 
+/// Which document an update shows in a change stream, beside what it changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FullDocument {
+    /// As it is when the event is read.
+    UpdateLookup,
+    /// As it was after the change, if the collection keeps images.
+    WhenAvailable,
+    /// As it was after the change; without an image the stream fails.
+    Required,
+}
+
+impl From<FullDocument> for Bson {
+    fn from(which: FullDocument) -> Bson {
+        let which = match which {
+            FullDocument::UpdateLookup => "updateLookup",
+            FullDocument::WhenAvailable => "whenAvailable",
+            FullDocument::Required => "required",
+        };
+        which.into()
+    }
+}
+
+/// Whether changes show the document before in a change stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FullDocumentBeforeChange {
+    /// If the collection keeps images.
+    WhenAvailable,
+    /// Without an image the stream fails.
+    Required,
+}
+
+impl From<FullDocumentBeforeChange> for Bson {
+    fn from(which: FullDocumentBeforeChange) -> Bson {
+        let which = match which {
+            FullDocumentBeforeChange::WhenAvailable => "whenAvailable",
+            FullDocumentBeforeChange::Required => "required",
+        };
+        which.into()
+    }
+}
+
 /// Which documents a validator looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValidationLevel {

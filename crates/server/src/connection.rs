@@ -16,18 +16,18 @@ use kilim_commands::{Reply, Request};
 use kilim_error::{Error, ErrorCode};
 use kilim_wire::{
     Compressor, Flags, Header, Message, OpMsg, Opcode, Refusal, ReplyFlags, compress, decompress,
-    unpacked_bytes, write_op_msg, write_op_reply,
+    unpacked_bytes, write_op_msg, write_op_msg_head, write_op_reply,
 };
 use tracing::{debug, error, warn};
 
 use crate::frames::{Frames, Next};
 use crate::limits::{
-    BUFFER_BYTES_KEPT, IDLE, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, MOVED_BYTES_PER_SECOND, REPLY_PATIENCE,
-    SLOW_AFTER, WRITE_BYTES,
+    BUFFER_BYTES, BUFFER_BYTES_KEPT, IDLE, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, MOVED_BYTES_PER_SECOND,
+    REPLY_PATIENCE, SLOW_AFTER, STRANGER_SILENCE, WRITE_BYTES,
 };
 use crate::memory::{Memory, Share};
 use crate::service::Service;
-use crate::stream::Stream;
+use crate::stream::{Stream, begins_handshake};
 
 /// What the rest of the server sees of a connection.
 #[derive(Debug)]
@@ -43,6 +43,10 @@ pub(crate) struct Peer {
     /// Bytes of the message that have moved.
     moved_bytes: AtomicU64,
     started: Instant,
+    /// Set while the handshake is not done or nobody has logged in, where clients are to.
+    stranger: AtomicBool,
+    /// Set once the connection was cut to make room; its thread is about to end.
+    dismissed: AtomicBool,
 }
 
 const WAITING: u8 = 0;
@@ -50,8 +54,10 @@ const RUNNING: u8 = 1;
 const STREAMING: u8 = 2;
 
 impl Peer {
-    pub(crate) fn new(stream: Stream, address: SocketAddr) -> Peer {
+    pub(crate) fn new(stream: Stream, address: SocketAddr, stranger: bool) -> Peer {
         Peer {
+            stranger: AtomicBool::new(stranger),
+            dismissed: AtomicBool::new(false),
             stream,
             address,
             activity: AtomicU8::new(WAITING),
@@ -98,6 +104,26 @@ impl Peer {
         self.held.store(bytes, Ordering::Relaxed);
     }
 
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.stranger.load(Ordering::Relaxed)
+    }
+
+    /// How long ago a stranger said something, or connected.
+    pub(crate) fn silent_for(&self) -> Duration {
+        self.started.elapsed().saturating_sub(Duration::from_millis(self.moved_at.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn is_dismissed(&self) -> bool {
+        self.dismissed.load(Ordering::Relaxed)
+    }
+
+    /// Cuts the connection, which makes room for another.
+    pub(crate) fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::Relaxed);
+        // A connection that is gone already makes room, too.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
     /// Whether the client has closed its side.
     pub(crate) fn is_gone(&self) -> bool {
         self.stream.is_closed_by_peer()
@@ -121,6 +147,8 @@ pub(crate) struct Connection<'s, S: Service> {
     share: Option<Share>,
     unpacked: Vec<u8>,
     replies: Replies,
+    /// How long a client that has not logged in may take for its next message.
+    patience: Duration,
 }
 
 /// Where replies are written, and how the request wants them.
@@ -196,13 +224,15 @@ impl<'s, S: Service> Connection<'s, S> {
         stopping: &'s AtomicBool,
         service: &'s S,
         memory: &'s Arc<Memory>,
+        patience: Duration,
     ) -> Self {
         // A socket without a name is about to fail anyway; any address serves until then.
         let local = peer.stream.local_addr().unwrap_or(peer.address);
-        let client = service.connect(id, peer.address, local);
+        let client = service.connect(id, peer.address, local, peer.stream.subject());
+        peer.stranger.store(!service.is_trusted(&client), Ordering::Relaxed);
         let (frames, unpacked, replies) = (Frames::new(), Vec::new(), Replies::default());
         let share = None;
-        Connection { id, peer, stopping, service, memory, client, frames, share, unpacked, replies }
+        Connection { id, peer, stopping, service, memory, client, frames, share, unpacked, replies, patience }
     }
 
     /// Serves until the connection ends. An error is one of the socket.
@@ -210,6 +240,16 @@ impl<'s, S: Service> Connection<'s, S> {
         loop {
             let header = match self.next()? {
                 Next::Frame(header) => header,
+                Next::Refused(_) | Next::Large(_) if begins_handshake(self.frames.received()) => {
+                    let why =
+                        "the client encrypts, and this server does not: it is started with --tls for that";
+                    warn!(connection = self.id, peer = %self.peer.address, why, "connection ended");
+                    return Ok(());
+                }
+                Next::Large(header) if self.peer.is_stranger() => {
+                    self.log_too_large(header.length);
+                    return Ok(());
+                }
                 Next::Large(header) => {
                     if !self.make_room(&header) {
                         return Ok(());
@@ -233,6 +273,9 @@ impl<'s, S: Service> Connection<'s, S> {
             self.peer.set_activity(RUNNING);
             let after = self.answer(&header)?;
             self.peer.set_activity(WAITING);
+            if self.service.has_logins() {
+                self.patience = STRANGER_SILENCE;
+            }
             self.service.note_traffic(header.length as u64, std::mem::take(&mut self.replies.sent));
             let large = header.length.max(self.unpacked.len()).max(self.replies.out.len());
             self.frames.consume(&header);
@@ -267,6 +310,10 @@ impl<'s, S: Service> Connection<'s, S> {
         }
         let unpacked = unpacked_bytes(self.frames.front(header)).unwrap_or(0);
         let bytes = unpacked.max(self.unpacked.capacity());
+        if bytes > MESSAGE_BYTES_FREE && self.peer.is_stranger() {
+            self.log_too_large(unpacked);
+            return false;
+        }
         bytes <= MESSAGE_BYTES_FREE || self.take_share(self.frames.bytes() + bytes)
     }
 
@@ -314,6 +361,10 @@ impl<'s, S: Service> Connection<'s, S> {
             Err(refusal) => return self.refuse(manner, refusal),
         };
         let reply = run(self.service, &mut self.client, request);
+        if self.service.has_logins() {
+            // Before the client hears of its login: it may connect again at once.
+            self.peer.stranger.store(!self.service.is_trusted(&self.client), Ordering::Relaxed);
+        }
         self.reply(manner, reply)
     }
 
@@ -368,6 +419,12 @@ impl<'s, S: Service> Connection<'s, S> {
         Ok(After::GoOn)
     }
 
+    /// A login needs no large message, and others' memory is not for those who have not logged in.
+    fn log_too_large(&self, bytes: usize) {
+        let (connection, peer) = (self.id, self.peer.address);
+        warn!(connection, %peer, bytes, "a large message of a client that has not logged in, connection ended");
+    }
+
     fn log_refusal(&self, refusal: &Refusal) {
         let (connection, peer) = (self.id, self.peer.address);
         match refusal {
@@ -384,6 +441,9 @@ impl<'s, S: Service> Connection<'s, S> {
     /// arrive whole: a client that begins it and stops there would hold them for as long as it likes.
     fn next(&mut self) -> io::Result<Next> {
         let peer = self.peer;
+        if peer.is_stranger() {
+            return self.next_of_stranger();
+        }
         // Once a large message is being read, the buffers belong to it.
         if self.has_large_buffers() && !self.frames.is_in_large() {
             peer.stream.set_read_timeout(Some(IDLE))?;
@@ -397,6 +457,21 @@ impl<'s, S: Service> Connection<'s, S> {
             self.give_back();
         }
         self.frames.next(&mut Watched { peer, until: None })
+    }
+
+    /// Waits for the next message of a client that has not logged in, for as long as such a client is waited for.
+    fn next_of_stranger(&mut self) -> io::Result<Next> {
+        let peer = self.peer;
+        peer.stream.set_read_timeout(Some(self.patience))?;
+        let next = self.frames.next(&mut Watched { peer, until: Some(Instant::now() + self.patience) });
+        peer.stream.set_read_timeout(None)?;
+        peer.moved(0);
+        next.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                io::Error::new(io::ErrorKind::TimedOut, "nobody logs in")
+            }
+            _ => error,
+        })
     }
 
     fn has_large_buffers(&self) -> bool {
@@ -440,10 +515,52 @@ impl Replies {
         }
         let id = self.next_id();
         self.out.clear();
+        let bytes = document.as_bytes().len();
+        if bytes > MESSAGE_BYTES_FREE && !self.has_room_to_pack(room, manner, bytes) {
+            let behind = write_op_msg_head(&mut self.out, id, manner.response_to, flags, document.as_raw());
+            return self.write_large(peer, room, document, behind);
+        }
         write_op_msg(&mut self.out, id, manner.response_to, flags, document.as_raw(), &[]);
         // Not held besides while the client takes its time.
         drop(document);
         self.write(peer, room, manner)
+    }
+
+    /// Whether a large reply is to be compressed, and there is room for its copy and for what becomes of it. Where there
+    /// is none it is sent as it is, which any reply may be.
+    fn has_room_to_pack(&mut self, room: &Room<'_>, manner: Manner, bytes: usize) -> bool {
+        if manner.compressor.is_none() {
+            return false;
+        }
+        let bytes = 2 * bytes + MESSAGE_BYTES_FREE;
+        if self.share.as_ref().is_none_or(|share| share.bytes() < bytes) {
+            self.give_back();
+            self.share = room.memory.take(bytes, Duration::ZERO);
+        }
+        self.share.is_some()
+    }
+
+    /// Writes a large reply without another copy of it. Its first bytes go with the head, which is in `out`.
+    fn write_large(
+        &mut self,
+        peer: &Peer,
+        room: &mut Room<'_>,
+        document: Document,
+        behind: Option<[u8; 4]>,
+    ) -> io::Result<()> {
+        let (first, rest) = document.as_bytes().split_at(BUFFER_BYTES);
+        self.out.extend_from_slice(first);
+        let bytes = document.as_bytes().len();
+        self.sent += (self.out.len() + rest.len() + behind.map_or(0, |behind| behind.len())) as u64;
+        let _share = room.take(bytes);
+        peer.holds(bytes);
+        let parts = std::iter::once(&self.out[..]).chain(rest.chunks(WRITE_BYTES));
+        for part in parts.chain(behind.as_ref().map(|behind| &behind[..])) {
+            (&peer.stream).write_all(part)?;
+            peer.moved(part.len());
+        }
+        peer.holds(0);
+        Ok(())
     }
 
     fn send_legacy(

@@ -20,8 +20,10 @@ mod service;
 mod shutdown;
 mod stream;
 
+pub use kilim_commands::{Access, Audit};
+pub use kilim_tls::{Clients, FileError, ServerTls, ServerTlsOptions};
 pub use limits::Limits;
-pub use listener::{BindError, Listener, Server};
+pub use listener::{BindError, Listener, Protection, Server};
 pub use metrics::MetricsEndpoint;
-pub use service::{Commands, Service};
+pub use service::{Commands, Service, run_in_process};
 pub use shutdown::Signals;

@@ -56,11 +56,28 @@ pub(crate) const WRITE_BYTES: usize = 256 * 1024;
 /// How often running requests are looked at: whether their client is still there.
 pub(crate) const WATCH: Duration = Duration::from_millis(100);
 
+/// How long a client may take to do the handshake of TLS: a few round trips, on a line however slow.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long a client that is to log in may take to say its first message whole.
+const FIRST_MESSAGE: Duration = Duration::from_secs(30);
+
+/// How long one that has not logged in may be silent afterwards. Drivers watch servers over connections that never log in,
+/// and say something every ten seconds unless told otherwise.
+pub(crate) const STRANGER_SILENCE: Duration = Duration::from_secs(300);
+
 /// Bounds that whoever starts the server may choose.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Connections beyond this are closed as soon as they are accepted.
     pub connections_max: usize,
+    /// So many connections may be in their handshake or without a login, where clients are to log in: those who have are left
+    /// room. For one more, the one of them that has been silent longest is closed.
+    pub strangers_max: usize,
+    /// How long a client may take to do the handshake of TLS.
+    pub handshake: Duration,
+    /// How long a client that is to log in may take for its first message.
+    pub first_message: Duration,
     /// What large messages and replies of all connections may hold together. A message has at most 48 MB.
     pub message_bytes_max: usize,
     /// A client that takes no byte of a reply for so long is cut off. Generous, because a client may
@@ -74,6 +91,9 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections_max: 20_000,
+            strangers_max: 10_000,
+            handshake: HANDSHAKE,
+            first_message: FIRST_MESSAGE,
             message_bytes_max: 512 << 20,
             write_timeout: Duration::from_secs(300),
             stop_grace: Duration::from_secs(10),

@@ -8,10 +8,11 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use kilim_tls::ServerTls;
 use parking_lot::{Condvar, Mutex};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::connection::{Connection, Peer};
 use crate::limits::{BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, Limits, STACK_BYTES, STALLED, TICK, WATCH};
@@ -24,20 +25,34 @@ use crate::stream::Stream;
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
+    tls: Option<Arc<ServerTls>>,
+}
+
+/// What keeps strangers out. An address that other machines reach needs all of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Protection {
+    /// Users log in.
+    pub users: bool,
+    /// Everything is encrypted.
+    pub encrypted: bool,
+    /// Whoever starts the server says that it need not be so.
+    pub insecure: bool,
 }
 
 #[derive(Debug)]
 pub enum BindError {
-    /// Anyone who reaches the address could read and change everything.
-    NotLoopback(IpAddr),
+    /// Others could reach the address, and this protection is not enough.
+    Unprotected(IpAddr, Protection),
     Io(SocketAddr, io::Error),
 }
 
 impl Listener {
-    /// Port 0 picks a free one. An address beyond this machine is refused unless `insecure`.
-    pub fn bind(address: SocketAddr, insecure: bool) -> Result<Listener, BindError> {
-        if !address.ip().to_canonical().is_loopback() && !insecure {
-            return Err(BindError::NotLoopback(address.ip()));
+    /// Port 0 picks a free one. An address beyond this machine is refused unless it is protected.
+    pub fn bind(address: SocketAddr, protection: Protection) -> Result<Listener, BindError> {
+        let Protection { users, encrypted, insecure } = protection;
+        let is_safe = address.ip().to_canonical().is_loopback() || (users && encrypted);
+        if !is_safe && !insecure {
+            return Err(BindError::Unprotected(address.ip(), protection));
         }
         let bind = || {
             let socket = TcpListener::bind(address)?;
@@ -46,9 +61,14 @@ impl Listener {
                 return Err(io::Error::last_os_error());
             }
             let address = socket.local_addr()?;
-            Ok(Listener { socket, address })
+            Ok(Listener { socket, address, tls: None })
         };
         bind().map_err(|error| BindError::Io(address, error))
+    }
+
+    /// Has clients encrypt, or lets them.
+    pub fn with_tls(self, tls: Option<Arc<ServerTls>>) -> Listener {
+        Listener { tls, ..self }
     }
 
     /// Where clients of this machine connect: the bound address, or loopback if it is every address.
@@ -66,6 +86,8 @@ impl Listener {
         let message_bytes_max = limits.message_bytes_max;
         let address = self.address();
         let shared = Arc::new(Shared {
+            guarded: service.has_logins() || self.tls.is_some(),
+            tls: self.tls,
             service,
             limits,
             stopping: AtomicBool::new(false),
@@ -102,6 +124,9 @@ pub struct Server<S: Service> {
 
 struct Shared<S> {
     service: S,
+    tls: Option<Arc<ServerTls>>,
+    /// Whether a new connection is a stranger's: it has to encrypt, or somebody is to log in.
+    guarded: bool,
     limits: Limits,
     stopping: AtomicBool,
     peers: Mutex<HashMap<u64, Arc<Peer>>>,
@@ -178,7 +203,7 @@ impl<S> Shared<S> {
     /// Waits; whether the server goes on.
     fn sleep(&self, time: Duration) -> bool {
         let mut peers = self.peers.lock();
-        let woken_at = std::time::Instant::now() + time;
+        let woken_at = Instant::now() + time;
         while !self.stopping.load(Ordering::SeqCst) {
             if self.ended.wait_until(&mut peers, woken_at).timed_out() {
                 break;
@@ -189,10 +214,10 @@ impl<S> Shared<S> {
 
     /// Waits for a condition of the peers to end, and says whether it did in time.
     fn wait_while(&self, limit: Duration, condition: impl Fn(&HashMap<u64, Arc<Peer>>) -> bool) -> bool {
-        let deadline = std::time::Instant::now() + limit;
+        let deadline = Instant::now() + limit;
         let mut peers = self.peers.lock();
         while condition(&peers) {
-            if std::time::Instant::now() >= deadline {
+            if Instant::now() >= deadline {
                 return false;
             }
             // A connection that goes from running to waiting tells nobody, so look now and then.
@@ -219,11 +244,11 @@ fn accept<S: Service>(socket: &TcpListener, shared: &Arc<Shared<S>>) {
                 continue;
             }
         };
-        let connections_max = shared.limits.connections_max;
-        if shared.peers.lock().len() >= connections_max {
+        if !makes_room(shared) {
             refused += 1;
             // The log shall not grow with every attempt of a client that keeps trying.
             if refused.is_power_of_two() {
+                let connections_max = shared.limits.connections_max;
                 warn!(connections_max, refused, %address, "too many connections, refused; see --max-connections");
             }
             continue;
@@ -235,6 +260,30 @@ fn accept<S: Service>(socket: &TcpListener, shared: &Arc<Shared<S>>) {
     }
 }
 
+/// Whether one more connection may begin. Every connection begins as a stranger's where clients log in, so strangers that only
+/// hold their places would keep everybody out: the one that has been silent longest goes for the new one.
+fn makes_room<S: Service>(shared: &Shared<S>) -> bool {
+    let Limits { connections_max, strangers_max, .. } = shared.limits;
+    let peers = shared.peers.lock();
+    // Counted only where there may be too many.
+    if peers.len() < strangers_max.min(connections_max) {
+        return true;
+    }
+    let staying = || peers.values().filter(|peer| !peer.is_dismissed());
+    let strangers = || staying().filter(|peer| peer.is_stranger());
+    if staying().count() < connections_max && strangers().count() < strangers_max {
+        return true;
+    }
+    // Connections that were cut hold their threads until these notice.
+    let crowded = peers.len() >= connections_max + strangers_max;
+    let Some(silent) = strangers().max_by_key(|peer| peer.silent_for()).filter(|_| !crowded) else {
+        return false;
+    };
+    debug!(peer = %silent.address, "not logged in, cut to make room for another connection");
+    silent.dismiss();
+    true
+}
+
 /// Gives a connection its thread.
 fn start<S: Service>(
     shared: &Arc<Shared<S>>,
@@ -242,14 +291,30 @@ fn start<S: Service>(
     stream: TcpStream,
     address: SocketAddr,
 ) -> io::Result<()> {
-    let stream = Stream::plain(stream, shared.limits.write_timeout)?;
-    let peer = Arc::new(Peer::new(stream, address));
+    let stream = Stream::new(stream, shared.limits.write_timeout)?;
+    let peer = Arc::new(Peer::new(stream, address, shared.guarded));
     shared.peers.lock().insert(id, peer.clone());
     let registered = Registered { shared: shared.clone(), id };
     let serve = move || {
         debug!(connection = id, peer = %address, "connected");
         let shared = &registered.shared;
-        let ended = Connection::new(id, &peer, &shared.stopping, &shared.service, &shared.memory).serve();
+        if let Some(tls) = &shared.tls
+            && let Err(error) = peer.stream.secure(tls, Instant::now() + shared.limits.handshake)
+        {
+            // Looking whether somebody listens is no fault.
+            match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    debug!(connection = id, peer = %address, %error, "no handshake")
+                }
+                _ => info!(connection = id, peer = %address, %error, "no encrypted connection comes about"),
+            }
+            return;
+        }
+        let patience = shared.limits.first_message;
+        let connection =
+            Connection::new(id, &peer, &shared.stopping, &shared.service, &shared.memory, patience);
+        let ended = connection.serve();
+        peer.stream.close();
         match ended {
             Ok(()) => debug!(connection = id, peer = %address, "disconnected"),
             Err(error) => debug!(connection = id, peer = %address, %error, "connection broke"),
@@ -294,7 +359,7 @@ fn watch<S: Service>(shared: &Shared<S>) {
                 shared.service.client_is_gone(id);
             }
         }
-        let wanted = shared.memory.wants();
+        let wanted = shared.memory.wants().max(kilim_memory::shortage_bytes());
         if wanted > 0 {
             cut_stalled(&shared.peers.lock(), wanted);
         }
@@ -320,7 +385,8 @@ fn cut_stalled(peers: &HashMap<u64, Arc<Peer>>, wanted: usize) {
 impl Limits {
     /// With no more connections than the system has file descriptors for.
     pub fn within_reach(self) -> Limits {
-        Limits { connections_max: self.connections_max.min(connections_possible()), ..self }
+        let connections_max = self.connections_max.min(connections_possible());
+        Limits { connections_max, strangers_max: self.strangers_max.min(connections_max.div_ceil(2)), ..self }
     }
 }
 
@@ -345,12 +411,20 @@ fn connections_possible() -> usize {
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BindError::NotLoopback(ip) => write!(
-                f,
-                "{ip} can be reached from other machines, and anyone who reaches it could read and change \
-                 everything: there is no authentication yet. Bind to 127.0.0.1, or pass --insecure if the \
-                 network itself is safe"
-            ),
+            BindError::Unprotected(ip, protection) => {
+                write!(f, "{ip} can be reached from other machines")?;
+                if !protection.users {
+                    write!(f, "; without --auth anyone could read and change everything")?;
+                }
+                if !protection.encrypted {
+                    write!(f, "; without --tls require whoever listens on the way reads what is sent")?;
+                }
+                write!(
+                    f,
+                    ". Add what is missing (docs/security.md has it in five commands), bind to 127.0.0.1, or pass \
+                     --insecure if the network itself is safe"
+                )
+            }
             BindError::Io(address, error) if error.kind() == io::ErrorKind::AddrInUse => write!(
                 f,
                 "port {port} on {ip} is already in use by another program, perhaps another database. Stop \

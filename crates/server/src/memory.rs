@@ -6,7 +6,7 @@
 //! beginning, so nobody waits for more while holding some. Where there is none left it waits, and connections that hold a
 //! share and have not moved a byte for a while are cut. A reply is in memory when its size is known, so it goes beyond the
 //! budget rather than wait for long, and others are cut ([`Memory::wants`]; the connection says when it
-//! is stalled).
+//! is stalled). It was made by an operation, which took its memory within the bound of the process, and it is not copied.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 use kilim_commands::COMMANDS;
 use kilim_engine::Engine;
+use kilim_tls::ServerTls;
 use tracing::debug;
+
+use crate::stream::Stream;
 
 /// What a request and its answer may take together. Who asks more slowly is not Prometheus.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +31,12 @@ pub struct MetricsEndpoint {
 }
 
 impl MetricsEndpoint {
-    pub fn start(address: SocketAddr, engine: Arc<Engine>) -> io::Result<MetricsEndpoint> {
+    /// It encrypts as the server does.
+    pub fn start(
+        address: SocketAddr,
+        engine: Arc<Engine>,
+        tls: Option<Arc<ServerTls>>,
+    ) -> io::Result<MetricsEndpoint> {
         let socket = TcpListener::bind(address)?;
         let address = socket.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -39,7 +47,8 @@ impl MetricsEndpoint {
                 if stop.load(Ordering::Acquire) {
                     return;
                 }
-                let answered = stream.and_then(|stream| answer_apart(stream, &engine, &running));
+                let answered =
+                    stream.and_then(|stream| answer_apart(stream, &engine, tls.as_ref(), &running));
                 if let Err(error) = answered {
                     debug!(%error, "a request for metrics cannot be answered");
                 }
@@ -66,23 +75,32 @@ impl Drop for MetricsEndpoint {
 }
 
 /// Answers on a thread of its own, which ends soon whatever the client does. `running` is held by each.
-fn answer_apart(stream: TcpStream, engine: &Arc<Engine>, running: &Arc<()>) -> io::Result<()> {
+fn answer_apart(
+    stream: TcpStream,
+    engine: &Arc<Engine>,
+    tls: Option<&Arc<ServerTls>>,
+    running: &Arc<()>,
+) -> io::Result<()> {
     if Arc::strong_count(running) > REQUESTS_MAX {
         return Err(io::Error::other("too many requests at once"));
     }
     // Not held while the client is waited for: the engine may be closed meanwhile.
-    let (engine, held) = (Arc::downgrade(engine), running.clone());
+    let (engine, tls, held) = (Arc::downgrade(engine), tls.cloned(), running.clone());
     let work = move || {
         let _held = held;
-        if let Err(error) = answer(stream, &engine) {
+        if let Err(error) = answer(stream, &engine, tls.as_deref()) {
             debug!(%error, "a request for metrics failed");
         }
     };
     thread::Builder::new().name("metrics-request".to_owned()).spawn(work).map(drop)
 }
 
-fn answer(mut stream: TcpStream, engine: &Weak<Engine>) -> io::Result<()> {
+fn answer(stream: TcpStream, engine: &Weak<Engine>, tls: Option<&ServerTls>) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
+    let stream = Stream::new(stream, PATIENCE)?;
+    if let Some(tls) = tls {
+        stream.secure(tls, deadline)?;
+    }
     let left = || Some(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
     let mut request = Vec::new();
     let mut buffer = [0; 1024];
@@ -91,7 +109,7 @@ fn answer(mut stream: TcpStream, engine: &Weak<Engine>) -> io::Result<()> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(left())?;
-        let count = stream.read(&mut buffer)?;
+        let count = (&stream).read(&mut buffer)?;
         if count == 0 || request.len() > REQUEST_BYTES_MAX {
             return Ok(());
         }
@@ -121,9 +139,10 @@ fn answer(mut stream: TcpStream, engine: &Weak<Engine>) -> io::Result<()> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_write_timeout(left())?;
-        let count = stream.write(rest)?;
+        let count = (&stream).write(rest)?;
         rest = &rest[count..];
     }
+    stream.close();
     Ok(())
 }
 
@@ -177,8 +196,21 @@ fn text(engine: &Engine) -> String {
         out.labelled("kilim_transactions_total", &[("how", how)], counter.get());
     }
     out.gauge("kilim_disk_bytes", "Size of the data on disk.", engine.store.disk_bytes() as f64);
+    change_log(engine, &mut out);
     patterns(engine, &mut out);
     out.0
+}
+
+/// How far back the change log reaches, and who listens.
+fn change_log(engine: &Engine, out: &mut Page) {
+    out.gauge("kilim_change_streams", "Open change streams.", engine.feed.streams() as f64);
+    let Some(stats) = engine.store.log_stats() else { return };
+    let seconds = |time: u64| (time >> 32) as f64;
+    let name = "kilim_change_log_begins_seconds";
+    out.gauge(name, "The oldest change that is kept, as a time.", seconds(stats.begins));
+    let newest = seconds(engine.store.durable_time());
+    out.gauge("kilim_change_log_newest_seconds", "The newest commit on disk, as a time.", newest);
+    out.gauge("kilim_change_log_bytes", "Size of the change log.", stats.bytes as f64);
 }
 
 /// What declared patterns do.

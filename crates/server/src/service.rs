@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kilim_bson::Document;
-use kilim_commands::{Client, Reply, Request};
+use kilim_commands::{Access, Client, Reply, Request};
 use kilim_engine::Engine;
 use kilim_error::Error;
 
@@ -12,8 +12,25 @@ pub trait Service: Send + Sync + 'static {
     /// What is kept for one connection; dropping it gives back what the connection holds.
     type Client: Send;
 
-    /// `local` is the address that the client reached us by.
-    fn connect(&self, connection: u64, peer: SocketAddr, local: SocketAddr) -> Self::Client;
+    /// `local` is the address that the client reached us by, `subject` that of its certificate, which was verified.
+    fn connect(
+        &self,
+        connection: u64,
+        peer: SocketAddr,
+        local: SocketAddr,
+        subject: Option<String>,
+    ) -> Self::Client;
+
+    /// Whether clients are to show who they are. Those that have not are given little time and little room.
+    fn has_logins(&self) -> bool {
+        false
+    }
+
+    /// Whether the client has shown who it is, or need not.
+    fn is_trusted(&self, client: &Self::Client) -> bool {
+        let _ = client;
+        true
+    }
 
     fn run(&self, client: &mut Self::Client, request: Request<'_>) -> Reply;
 
@@ -43,13 +60,34 @@ pub trait Service: Send + Sync + 'static {
 /// Commands against an engine.
 pub struct Commands {
     pub engine: Arc<Engine>,
+    /// Who may do what.
+    pub access: Arc<Access>,
 }
 
 impl Service for Commands {
     type Client = Client;
 
-    fn connect(&self, connection: u64, peer: SocketAddr, local: SocketAddr) -> Client {
-        Client::new(self.engine.clone(), connection, peer, local)
+    fn connect(
+        &self,
+        connection: u64,
+        peer: SocketAddr,
+        local: SocketAddr,
+        subject: Option<String>,
+    ) -> Client {
+        let mut client =
+            Client::with_access(self.engine.clone(), connection, peer, local, self.access.clone());
+        if let Some(subject) = subject {
+            client.set_certificate(subject);
+        }
+        client
+    }
+
+    fn has_logins(&self) -> bool {
+        self.access.is_enforced()
+    }
+
+    fn is_trusted(&self, client: &Client) -> bool {
+        client.is_logged_in()
     }
 
     fn run(&self, client: &mut Client, request: Request<'_>) -> Reply {
@@ -80,4 +118,12 @@ impl Service for Commands {
     fn interrupt(&self) {
         self.engine.operations.stop();
     }
+}
+
+/// Runs one command, which names its `$db`, without a connection and without a login.
+pub fn run_in_process(engine: &Arc<Engine>, command: Document) -> Document {
+    let mut client = Client::in_process(engine.clone());
+    let (body, sequences) = (command.as_raw(), Vec::new());
+    let request = Request { body, sequences, exhaust_allowed: false, legacy_hello: false };
+    kilim_commands::run(&mut client, request).document
 }

@@ -1,79 +1,158 @@
-//! What a connection speaks over.
-//!
-//! The one place that knows what carries the bytes: sockets without encryption today. A stream that encrypts becomes a
-//! further variant, and nothing else in this crate changes.
+//! What a connection speaks over: a socket, encrypted once its handshake is done. The one place that knows which of both.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use kilim_tls::{ServerTls, Session};
 
 use crate::limits::KEEP_ALIVE_SECONDS;
 
 /// Read and written through shared references: the thread of a connection does both, and others may cut it.
 #[derive(Debug)]
-pub(crate) enum Stream {
-    Plain(TcpStream),
+pub(crate) struct Stream {
+    socket: TcpStream,
+    /// Set by [`Stream::secure`] where the client encrypts.
+    session: OnceLock<Session>,
 }
 
 impl Stream {
-    /// A stream without encryption. A write that moves no byte for so long fails.
-    pub(crate) fn plain(socket: TcpStream, write_timeout: Duration) -> io::Result<Stream> {
+    /// A write that moves no byte for so long fails.
+    pub(crate) fn new(socket: TcpStream, write_timeout: Duration) -> io::Result<Stream> {
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(write_timeout))?;
         keep_alive(&socket)?;
-        Ok(Stream::Plain(socket))
+        Ok(Stream { socket, session: OnceLock::new() })
     }
 
-    fn socket(&self) -> &TcpStream {
-        match self {
-            Stream::Plain(socket) => socket,
+    /// Does the handshake if the client begins one, until the deadline at most. A client that does not is refused where
+    /// it must.
+    pub(crate) fn secure(&self, tls: &ServerTls, deadline: Instant) -> io::Result<()> {
+        // The client has its time to say the first byte, and nothing else is read before that.
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let session = match self.peeked()? {
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(first) if kilim_tls::begins_handshake(&first) => {
+                Some(tls.accept(&self.socket, deadline).inspect_err(|_| self.let_read())?)
+            }
+            Some(_) if tls.plain_allowed() => None,
+            Some(_) => {
+                self.let_read();
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the client does not encrypt, and must: in its connection string tls=true is missing",
+                ));
+            }
+        };
+        self.socket.set_read_timeout(None)?;
+        if let Some(session) = session {
+            // Called once.
+            let _ = self.session.set(session);
+        }
+        Ok(())
+    }
+
+    /// Lets the client read why it is refused: closing a socket that has unread bytes would take that from it.
+    fn let_read(&self) {
+        let deadline = Instant::now() + LAST_WORD;
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = self.socket.set_read_timeout(Some(LAST_WORD));
+        let mut ignored = [0; 1024];
+        while Instant::now() < deadline && (&self.socket).read(&mut ignored).is_ok_and(|count| count > 0) {}
+    }
+
+    /// The first bytes, which stay to be read; `None` if the client ends before.
+    fn peeked(&self) -> io::Result<Option<[u8; 6]>> {
+        let mut first = [0; 6];
+        let flags = libc::MSG_PEEK | libc::MSG_WAITALL;
+        loop {
+            // SAFETY: the descriptor is open as long as the stream, and the buffer has as many bytes as are said.
+            let count =
+                unsafe { libc::recv(self.socket.as_raw_fd(), first.as_mut_ptr().cast(), first.len(), flags) };
+            match usize::try_from(count) {
+                Ok(count) => return Ok((count == first.len()).then_some(first)),
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The subject of the client's certificate, which was verified; `None` if it showed none.
+    pub(crate) fn subject(&self) -> Option<String> {
+        Some(self.session.get()?.peer()?.subject)
+    }
+
+    /// Tells the client that nothing follows, where the protocol has a word for it.
+    pub(crate) fn close(&self) {
+        if let Some(session) = self.session.get() {
+            // Nobody waits for a client that does not read the last word.
+            let _ = self.socket.set_write_timeout(Some(LAST_WORD));
+            session.close(&self.socket);
         }
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket().local_addr()
+        self.socket.local_addr()
     }
 
     /// How long a read waits for bytes; without a limit, for ever.
     pub(crate) fn set_read_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.socket().set_read_timeout(patience)
+        self.socket.set_read_timeout(patience)
+    }
+
+    pub(crate) fn set_write_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.socket.set_write_timeout(patience)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.socket().shutdown(how)
+        self.socket.shutdown(how)
     }
 
     /// Whether the peer has closed its side, unread bytes or not.
     pub(crate) fn is_closed_by_peer(&self) -> bool {
-        let mut asked = libc::pollfd { fd: self.socket().as_raw_fd(), events: READ_CLOSED, revents: 0 };
+        let mut asked = libc::pollfd { fd: self.socket.as_raw_fd(), events: READ_CLOSED, revents: 0 };
         // SAFETY: the descriptor is open as long as the stream, and the struct outlives the call.
         let answered = unsafe { libc::poll(&mut asked, 1, 0) };
         answered > 0 && asked.revents & (READ_CLOSED | libc::POLLHUP | libc::POLLERR) != 0
     }
 }
 
+/// Whether bytes that were read are the beginning of a handshake.
+pub(crate) fn begins_handshake(received: &[u8]) -> bool {
+    received.first_chunk().is_some_and(kilim_tls::begins_handshake)
+}
+
 impl Read for &Stream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(socket) => (&*socket).read(out),
+        match self.session.get() {
+            None => (&self.socket).read(out),
+            Some(session) => session.read(&self.socket, out),
         }
     }
 }
 
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(socket) => (&*socket).write(bytes),
+        match self.session.get() {
+            None => (&self.socket).write(bytes),
+            Some(session) => session.write(&self.socket, bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Plain(socket) => (&*socket).flush(),
-        }
+        Ok(())
     }
 }
+
+/// How long the end of a connection may take to be told.
+const LAST_WORD: Duration = Duration::from_millis(500);
 
 /// What the kernel reports once the peer has closed its side, unread bytes or not.
 #[cfg(target_os = "linux")]

@@ -19,6 +19,9 @@ const DEFAULTS: &str = r#"{
     "extendedReference": {"foreignField": "_id", "while": {}, "onSourceDelete": "keep", "onMissing": "null"},
     "computed": {"on": "_id", "whenNotMatched": "discard"},
     "subset": {"localField": "_id", "match": {}},
+    "polymorphic": {"base": {}, "unknown": "reject", "extra": "allow", "onTypeChange": "validate",
+                    "validationLevel": "strict", "validationAction": "error"},
+    "attribute": {"store": "flat", "units": {}},
     "options": {"mode": "sync", "maxSync": 1000, "whenBehind": "patch", "whileBuilding": "absent",
                 "onUserWrite": "smart", "touch": null, "createIndexes": true,
                 "backfill": {"batch": 128, "throttleMs": 0}, "scrub": false}
@@ -346,6 +349,8 @@ mod tests {
             ("extendedReference", doc! {"from": "s", "localField": "l", "as": "a", "fields": {"f": 1}}),
             ("computed", doc! {"from": "s", "pipeline": [{"$group": {"_id": "$g", "n": {"$count": {}}}}]}),
             ("subset", doc! {"from": "s", "foreignField": "f", "as": "a", "sort": {"d": 1}, "limit": 5}),
+            ("polymorphic", doc! {"discriminator": "t", "variants": {"a": {"required": ["x"]}}}),
+            ("attribute", doc! {"paths": ["specs.*"], "as": "kv"}),
         ];
         let parse = |kind: &str, spec: &Document, options: &Document| {
             let mut fields = doc! {"name": "n"};

@@ -84,7 +84,7 @@ impl Left {
             }
             None => {
                 for (uri, database) in databases {
-                    let mut client = Client::connect(uri.address())?;
+                    let mut client = Client::open(&uri)?;
                     client.run(database, doc! {"dropDatabase": 1})?;
                 }
                 Ok(())

@@ -3,13 +3,18 @@
 //! By hand means the recipes that tutorials give, command by command, on the same server: running average,
 //! `$push` with `$slice`, copied fields and `updateMany`. Where they say nothing, about edits and deletes, a
 //! careful application's mirror image of them is run. The truth is computed in this process from the base
-//! documents, so that what is compared does not depend on what is shown.
+//! documents, so that what is compared does not depend on what is shown. A catalogue of variants, one with attributes, a
+//! tree and two versions of an application come last.
 
+mod attributes;
 mod by_hand;
+mod catalogue;
 mod clean_up;
 mod report;
 mod shop;
+mod tree;
 mod truth;
+mod versions;
 mod workload;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,12 +26,12 @@ use clap::Args;
 use kilim_bson::doc;
 use kilim_client::{Client, Uri};
 use kilim_engine::{Engine, EngineOptions};
-use kilim_server::{Commands, Limits, Listener};
+use kilim_server::{Commands, Limits, Listener, Protection};
 
 use self::clean_up::CleanUp;
 use self::truth::Truth;
 use self::workload::{Keeping, Workload};
-use crate::connect::{UriParser, explained};
+use crate::connect::{Encryption, UriParser, explained};
 use crate::output::say;
 use crate::progress::Progress;
 use crate::text::grouped;
@@ -43,6 +48,9 @@ pub(crate) struct Demo {
     /// Use a running Kilim instead of one of its own.
     #[arg(long, value_name = "URI", value_parser = UriParser)]
     uri: Option<Uri>,
+
+    #[command(flatten)]
+    encryption: Encryption,
 
     /// How many clients work at the same time.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -70,7 +78,7 @@ impl Demo {
         let mut clean_up = CleanUp::prepare()?;
         // Declared before what it serves, so that it ends after it.
         let (uri, server) = match &self.uri {
-            Some(uri) => (uri.server(), None),
+            Some(uri) => (self.encryption.on(&uri.server()), None),
             None => {
                 let server = OwnServer::start(&mut clean_up)?;
                 (server.uri.clone(), Some(server))
@@ -88,8 +96,7 @@ impl Demo {
 
     /// Whether all that was declared is true.
     fn show(&self, uri: &Uri, clean_up: &mut CleanUp) -> Result<bool> {
-        let mut client =
-            Client::connect(uri.address()).with_context(|| format!("no server answers at {uri}"))?;
+        let mut client = Client::open(uri).with_context(|| format!("no server answers at {uri}"))?;
         client.run(BY_HAND, doc! {"listPatterns": 1}).map_err(explained)?;
         for database in [BY_HAND, DECLARED] {
             let found = client.all(database, doc! {"listCollections": 1, "nameOnly": true})?;
@@ -137,6 +144,11 @@ impl Demo {
 
         say!()?;
         let verified = report::verified(&mut client, DECLARED)?;
+        say!()?;
+        let catalogue = catalogue::show(&mut client)?;
+        let attributes = attributes::show(&mut client)?;
+        let tree = tree::show(&mut client, uri, self.clients)?;
+        let versions = versions::show(&mut client, uri)?;
         let started = Instant::now();
         shop::declare(&mut client, BY_HAND)?;
         let healed = Truth::of(&mut client, BY_HAND)?;
@@ -145,7 +157,13 @@ impl Demo {
             grouped(healed.wrong()),
             started.elapsed().as_secs_f64()
         )?;
-        Ok(declared.wrong() == 0 && healed.wrong() == 0 && verified)
+        Ok(declared.wrong() == 0
+            && healed.wrong() == 0
+            && verified
+            && catalogue
+            && attributes
+            && tree
+            && versions)
     }
 
     fn round(&self, workload: &Workload, keeping: Keeping, round: u32) -> Result<String> {
@@ -179,7 +197,7 @@ struct OwnServer {
 impl OwnServer {
     fn start(clean_up: &mut CleanUp) -> Result<OwnServer> {
         let data = clean_up.directory()?;
-        let listener = Listener::bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), false)?;
+        let listener = Listener::bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), Protection::default())?;
         let options = EngineOptions {
             data: Some(data),
             durability: kilim_engine::Durability::Durable,
@@ -188,8 +206,17 @@ impl OwnServer {
         };
         let engine = Engine::open(options).context("cannot open a database in a temporary directory")?;
         let address = listener.address();
-        let server = listener.serve(Commands { engine: engine.clone() }, Limits::default())?;
-        let uri = Uri { host: address.ip().to_string(), port: address.port(), database: None };
+        let server = listener.serve(
+            Commands { engine: engine.clone(), access: std::sync::Arc::default() },
+            Limits::default(),
+        )?;
+        let uri = Uri {
+            host: address.ip().to_string(),
+            port: address.port(),
+            database: None,
+            login: None,
+            tls: None,
+        };
         Ok(OwnServer { uri, engine, server })
     }
 

@@ -73,7 +73,7 @@ impl Workload {
         // Identifiers of this client in this round, out of the way of all others.
         let first = 10_000_000 * round as i32 + 100_000 * number as i32;
         let mut person = Person {
-            client: Client::connect(self.uri.address()).context("a client cannot connect")?,
+            client: Client::open(&self.uri).context("a client cannot connect")?,
             keeping,
             database: if keeping == Keeping::ByHand { BY_HAND } else { DECLARED },
             random: SmallRng::seed_from_u64(seed),
@@ -83,7 +83,7 @@ impl Workload {
         for _ in 0..self.operations {
             if person.act()? == Fate::Dies {
                 done.deaths.fetch_add(1, Ordering::Relaxed);
-                person.client = Client::connect(self.uri.address()).context("a client cannot connect")?;
+                person.client = Client::open(&self.uri).context("a client cannot connect")?;
             }
             done.operations.fetch_add(1, Ordering::Relaxed);
         }

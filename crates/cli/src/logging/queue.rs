@@ -1,4 +1,4 @@
-//! Log lines on their way to standard error, which must never hold up or end the server.
+//! Log lines on their way to standard error or a file, which must never hold up or end the server.
 //!
 //! Whoever logs puts a line into a queue and goes on; one thread writes. A pipe that nobody reads blocks that thread
 //! alone. A line that finds the queue full, or that cannot be written (a closed pipe, a full disk), is dropped and
@@ -6,9 +6,11 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,6 +48,8 @@ struct State {
     writing: bool,
     /// Lines that were lost and not yet told.
     lost: u64,
+    /// The file is to be opened anew.
+    reopen: bool,
 }
 
 struct Line {
@@ -58,10 +62,15 @@ impl LogQueue {
     /// A queue whose lines a thread of its own writes to standard error.
     pub(super) fn to_stderr() -> io::Result<LogQueue> {
         // Not through `std::io::Stderr`: its lock would be held as long as a write blocks.
-        LogQueue::to(File::from(io::stderr().as_fd().try_clone_to_owned()?))
+        LogQueue::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), None)
     }
 
-    fn to(out: File) -> io::Result<LogQueue> {
+    /// The same to a file, behind what is in it.
+    pub(super) fn to_file(path: &Path) -> io::Result<LogQueue> {
+        LogQueue::to(open(path)?, Some(path.to_owned()))
+    }
+
+    fn to(out: File, path: Option<PathBuf>) -> io::Result<LogQueue> {
         let queue = LogQueue {
             shared: Arc::new(Shared {
                 state: Mutex::default(),
@@ -70,8 +79,13 @@ impl LogQueue {
             }),
         };
         let shared = queue.shared.clone();
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || shared.write_lines(out))?;
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || shared.write_lines(out, path))?;
         Ok(queue)
+    }
+
+    /// Has the file opened anew before the next line.
+    pub(crate) fn reopen(&self) {
+        self.shared.lock().reopen = true;
     }
 
     /// Waits until all lines are written, at most as long as given.
@@ -119,7 +133,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_lines(&self, mut out: File) {
+    fn write_lines(&self, mut out: File, path: Option<PathBuf>) {
         // Whether the last line was cut off in its middle.
         let mut torn = false;
         loop {
@@ -132,7 +146,15 @@ impl Shared {
             let Some(line) = state.waiting.pop_front() else { continue };
             state.bytes -= line.text.len();
             state.writing = true;
+            let reopen = std::mem::take(&mut state.reopen);
             drop(state);
+            if let Some(path) = path.as_deref().filter(|_| reopen) {
+                match open(path) {
+                    Ok(file) => (out, torn) = (file, false),
+                    // It goes on in the old one.
+                    Err(error) => tracing::error!(%error, "the log file cannot be opened anew"),
+                }
+            }
             let written = write_line(&mut out, &line.text, &mut torn);
             let mut state = self.lock();
             match written {
@@ -149,6 +171,10 @@ impl Shared {
             }
         }
     }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
 fn write_line(out: &mut File, text: &[u8], torn: &mut bool) -> io::Result<()> {
@@ -192,7 +218,7 @@ mod tests {
     #[test]
     fn a_pipe_that_nobody_reads_costs_lines_and_no_time() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let mut queue = LogQueue::to(File::from(OwnedFd::from(writer))).unwrap();
+        let mut queue = LogQueue::to(File::from(OwnedFd::from(writer)), None).unwrap();
         let line = [b'x'; 1023].iter().chain(b"\n").copied().collect::<Vec<u8>>();
         // SAFETY: asks about a descriptor that is open.
         let room = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_GETPIPE_SZ) } as usize / line.len();

@@ -1,4 +1,4 @@
-//! `kilim pattern drop`, `pause`, `resume` and `wait`.
+//! `kilim pattern drop`, `pause`, `resume`, `wait`, `complete` and `rollback`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -109,6 +109,49 @@ impl Wait {
         waiting::until_filled(session, collection, name, limit)?;
         let pattern = session.pattern(collection, name)?;
         report(session, &self.named, &pattern, as_json)
+    }
+}
+
+pub(super) fn complete(named: &Named, session: &mut Session, as_json: bool) -> Result<ExitCode> {
+    let Named { collection, name } = named;
+    session.pattern(collection, name)?;
+    let reply = session.run(doc! {"completeVersion": &**collection, "name": &**name}).map_err(explained)?;
+    match as_json {
+        true => say!("{}", json(&reply))?,
+        false => say!(
+            "{}.{collection}: '{name}' is completed. All documents are stored in the newer version, {} were converted just now.",
+            session.database(),
+            grouped(whole(reply.get("converted")).unwrap_or(0)),
+        )?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rollback {
+    #[command(flatten)]
+    named: Named,
+
+    /// Give up what the older version cannot say.
+    #[arg(long)]
+    lossy: bool,
+
+    /// Do not wait until all documents are stored in the older version.
+    #[arg(long)]
+    no_wait: bool,
+}
+
+impl Rollback {
+    pub(super) fn run(&self, session: &mut Session, as_json: bool) -> Result<ExitCode> {
+        let Named { collection, name } = &self.named;
+        session.pattern(collection, name)?;
+        let command = doc! {"rollbackVersion": &**collection, "name": &**name, "lossy": self.lossy};
+        let mut reply = session.run(command).map_err(explained)?;
+        if !self.no_wait {
+            waiting::until_filled(session, collection, name, None)?;
+            reply = session.pattern(collection, name)?;
+        }
+        report(session, &self.named, &reply, as_json)
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Create {
     #[arg(requires = "kind")]
     name: Option<String>,
 
-    /// extendedReference, computed or subset.
+    /// extendedReference, computed, subset, polymorphic or attribute.
     #[arg(requires = "spec")]
     kind: Option<String>,
 

@@ -5,6 +5,7 @@
 mod check;
 mod control;
 mod declare;
+mod drawing;
 mod overview;
 pub(crate) mod waiting;
 
@@ -53,6 +54,10 @@ enum Verb {
     Jobs(overview::Jobs),
     /// Wait until a pattern is filled.
     Wait(control::Wait),
+    /// End a step between versions: the older one is not shown any more.
+    Complete(Named),
+    /// Take a step between versions back: the older one is in force again.
+    Rollback(control::Rollback),
 }
 
 /// Which pattern.
@@ -95,6 +100,8 @@ impl Pattern {
             Verb::Resume(resume) => resume.run(&mut session, self.json),
             Verb::Jobs(jobs) => jobs.run(&mut session, self.json),
             Verb::Wait(wait) => wait.run(&mut session, self.json),
+            Verb::Complete(named) => control::complete(&named, &mut session, self.json),
+            Verb::Rollback(rollback) => rollback.run(&mut session, self.json),
         }
     }
 }

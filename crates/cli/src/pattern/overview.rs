@@ -8,8 +8,8 @@ use clap::Args;
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_client::whole;
 
-use super::Named;
 use super::waiting::{share, shown_state};
+use super::{Named, drawing};
 use crate::connect::{Session, explained, text};
 use crate::output::{say, show};
 use crate::progress::Progress;
@@ -141,6 +141,7 @@ pub(super) fn show(named: &Named, session: &mut Session, as_json: bool) -> Resul
     let mut shown = String::new();
     write_yaml(declaration(&pattern).as_raw(), 0, &mut shown);
     show!("{shown}")?;
+    drawing::draw(session, &named.collection, &pattern)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -17,6 +17,7 @@ fn the_demo_shows_no_wrong_document_where_patterns_are_declared() {
             shown.lines().find(|line| line.starts_with(row)).unwrap_or_else(|| panic!("{row}: {shown}"));
         assert!(line.ends_with(" 0"), "{line}");
     }
+    assert!(shown.contains("\"rugs\" now has ") && shown.contains("with one index for all"), "{shown}");
 }
 
 #[test]

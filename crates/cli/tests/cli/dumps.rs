@@ -317,3 +317,18 @@ fn an_export_that_fails_keeps_the_file_that_was_there() {
     let (code, message) = shop.kilim(&["export", "--collection", "a", "--out", "/dev/full"]);
     assert!(code == Some(1) && message.contains("/dev/full"), "{message}");
 }
+
+#[test]
+fn a_pipe_in_a_dump_is_refused_instead_of_waited_for() {
+    let shop = Shop::open();
+    assert_eq!(shop.dump(&[]).0, Some(0));
+    let data = shop.folder().join("shop/a.bson");
+    for pipe in [data, shop.folder().join("kilim-dump.json")] {
+        std::fs::remove_file(&pipe).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let (code, message) = shop.restore();
+        assert_eq!(code, Some(1), "{message}");
+        assert!(message.contains("no regular file"), "{message}");
+    }
+}

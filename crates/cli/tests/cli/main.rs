@@ -10,6 +10,8 @@ mod fake;
 mod logs;
 mod pattern;
 mod running;
+mod security;
 mod serve;
 mod streams;
 mod transfer;
+mod watch;

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use kilim_testkit::process::Process;
@@ -42,6 +43,20 @@ impl Running {
         drop(self.process.child().stderr.take());
     }
 
+    /// Reads the log up to the first line that has this text in it.
+    pub fn read_log_until(&mut self, text: &str) {
+        let log = self.process.child().stderr.as_mut().unwrap();
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while !String::from_utf8_lossy(&line).contains(text) {
+            // Byte by byte: what lies behind the line stays in the pipe.
+            assert_eq!(log.read(&mut byte).unwrap(), 1, "the log ends without {text:?}");
+            match byte {
+                [b'\n'] => line.clear(),
+                [byte] => line.push(byte),
+            }
+        }
+    }
+
     /// Sends a signal and waits for the end: the exit code.
     pub fn end_unheard(mut self, signal: i32) -> Option<i32> {
         self.send(signal);
@@ -79,15 +94,23 @@ pub fn kilim(arguments: &[&str]) -> Command {
 
 /// Exit code, standard output and standard error of a run that ends by itself.
 pub fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut child = kilim(arguments).spawn().unwrap();
-    let code = wait(&mut child);
-    (code, read(child.stdout.take()), read(child.stderr.take()))
+    told(kilim(arguments).spawn().unwrap())
 }
 
 /// The same with something on standard input.
 pub fn output_with(input: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut child = kilim(arguments).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let code = wait(&mut child);
-    (code, read(child.stdout.take()), read(child.stderr.take()))
+    told(child)
+}
+
+/// What a process tells until its end. It is read meanwhile, since a pipe that is full would hold the process up.
+fn told(mut child: Child) -> (Option<i32>, String, String) {
+    let (shown, message) = (child.stdout.take(), child.stderr.take());
+    thread::scope(|scope| {
+        let shown = scope.spawn(|| read(shown));
+        let message = scope.spawn(|| read(message));
+        let code = wait(&mut child);
+        (code, shown.join().unwrap(), message.join().unwrap())
+    })
 }

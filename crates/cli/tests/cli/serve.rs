@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use crate::running::{Running, output};
+use crate::running::{Running, output, read, wait};
 
 #[test]
 fn the_ready_line_names_where_to_connect_and_both_signals_end_in_order() {
@@ -52,6 +52,10 @@ fn arguments_that_do_not_go_together_are_refused() {
         (&["serve", "--cache-bytes", "1KB"], "8MB"),
         (&["serve", "--cache-bytes", "900TB"], "of memory"),
         (&["serve", "--port", "70000"], "70000"),
+        (&["serve", "--ephemeral", "--port", "0", "--tls-cert", "x"], "--tls require"),
+        (&["serve", "--tls", "require"], "--tls-cert"),
+        (&["serve", "--tls", "require", "--tls-cert", "x", "--tls-clients", "allow"], "--tls-ca"),
+        (&["serve", "--ephemeral", "--port", "0", "--tls", "require", "--tls-cert", "/nowhere"], "/nowhere"),
         (&["sevre"], "serve"),
     ] {
         let (code, _, message) = output(arguments);
@@ -199,15 +203,26 @@ fn a_directory_with_something_else_in_it_is_refused() {
 
 #[test]
 fn a_closed_terminal_and_a_log_rotation_do_not_end_the_server() {
-    let server = Running::start(&["serve", "--ephemeral", "--port", "0"]);
+    let mut server = Running::start(&["serve", "--ephemeral", "--port", "0"]);
     let mut client = kilim_client::Client::connect(&*server.address).unwrap();
-    for signal in [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
+    for (signal, name) in [(libc::SIGHUP, "SIGHUP"), (libc::SIGUSR1, "SIGUSR1"), (libc::SIGUSR2, "SIGUSR2")] {
         server.send(signal);
+        server.read_log_until(name);
         client.hello().unwrap();
     }
     let (code, log) = server.end(libc::SIGTERM);
     assert_eq!(code, Some(0), "{log}");
-    for signal in ["SIGHUP", "SIGUSR1", "SIGUSR2"] {
-        assert!(log.lines().any(|line| line.contains("ignored") && line.contains(signal)), "{log}");
-    }
+}
+
+#[test]
+fn a_bound_on_the_size_of_files_is_told_like_a_full_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bounded = std::process::Command::new("sh");
+    bounded.args(["-c", "ulimit -f 8; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_kilim")]);
+    bounded.args(["serve", "--port", "0", "--data"]).arg(folder.path().join("data"));
+    let mut child = bounded.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let code = wait(&mut child);
+    let message = read(child.stderr.take());
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains("File too large"), "{message}");
 }

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use kilim_bson::doc;
 use kilim_client::Client;
@@ -79,6 +79,20 @@ fn an_output_that_is_full_is_a_failure_that_is_told() {
         assert!(!message.contains("panic"), "{command:?}: {message}");
     }
     drop(shop.folder);
+}
+
+#[test]
+fn an_output_that_is_not_there_is_a_failure_that_is_told() {
+    let shop = Shop::open();
+    for command in &shop.commands {
+        let mut without = Command::new("sh");
+        without.args(["-c", "exec \"$@\" >&-", "sh", env!("CARGO_BIN_EXE_kilim")]).args(command);
+        let mut child = without.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let code = wait(&mut child);
+        let message = read(child.stderr.take());
+        assert_eq!(code, Some(1), "{command:?}: {message}");
+        assert!(message.contains("cannot write to standard output"), "{command:?}: {message}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use kilim_bson::{Document, RawValue, doc};
+use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_client::{Client, Uri};
 
 use crate::running::{Running, output, output_with};
@@ -114,20 +114,20 @@ fn one_index_that_is_refused_leaves_the_others() {
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("c.bson"), doc! {"_id": 1, "a": 5}.as_bytes()).unwrap();
     let metadata = r#"{"options": {}, "indexes": [{"v": 2, "key": {"_id": 1}, "name": "_id_"},
-        {"v": 2, "key": {"at": "2dsphere"}, "name": "place", "2dsphereIndexVersion": 3},
+        {"v": 2, "key": {"at": "nonsense"}, "name": "place"},
         {"v": 2, "key": {"a": 1}, "name": "a_1"}], "collectionName": "c", "type": "collection"}"#;
     fs::write(folder.join("c.metadata.json"), metadata).unwrap();
     fs::write(folder.join("d.bson"), doc! {"_id": 1}.as_bytes()).unwrap();
     fs::write(
         folder.join("d.metadata.json"),
-        r#"{"options": {"timeseries": {"timeField": "t"}}, "indexes": []}"#,
+        r#"{"options": {"encryptedFields": {"fields": []}}, "indexes": []}"#,
     )
     .unwrap();
     fs::write(folder.join("e.bson"), doc! {"_id": 1}.as_bytes()).unwrap();
     let (code, shown, message) = place.kilim(&["restore", &dump]);
     assert_eq!(code, Some(1), "{shown}");
     assert!(
-        message.contains("2 refused") && message.contains("place") && message.contains("timeseries"),
+        message.contains("2 refused") && message.contains("place") && message.contains("encryptedFields"),
         "{message}"
     );
     assert_eq!((place.count("c"), place.count("d"), place.count("e")), (1, 0, 1));
@@ -135,6 +135,24 @@ fn one_index_that_is_refused_leaves_the_others() {
     let cursor = indexes.get("cursor").and_then(RawValue::as_document).unwrap();
     let names = cursor.get("firstBatch").and_then(RawValue::as_array).unwrap();
     assert_eq!(names.iter().count(), 2);
+}
+
+#[test]
+fn a_time_series_collection_comes_back_with_its_buckets() {
+    let mut place = Place::open();
+    place.ask(doc! {"create": "m", "timeseries": {"timeField": "t", "metaField": "k"}});
+    let at = |hour: i64| Value::DateTime(1_700_000_000_000 + hour * 3_600_000);
+    let measurements: Vec<Value> = (0..50)
+        .map(|number| Value::Document(doc! {"t": at(number / 5), "k": number % 5, "_id": number}))
+        .collect();
+    place.ask(doc! {"insert": "m", "documents": measurements});
+    let dump = place.path("series");
+    let (code, shown, message) = place.kilim(&["dump", "--out", &dump]);
+    assert_eq!(code, Some(0), "{shown}{message}");
+    place.ask(doc! {"drop": "m"});
+    let (code, shown, message) = place.kilim(&["restore", &dump]);
+    assert_eq!(code, Some(0), "{shown}{message}");
+    assert_eq!(place.count("m"), 50);
 }
 
 #[test]

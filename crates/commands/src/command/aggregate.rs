@@ -1,8 +1,8 @@
 //! `aggregate`: run a pipeline.
 
-use kilim_bson::{Array, Document, RawArray, RawDocument, RawValue};
+use kilim_bson::{Array, Document, RawArray, RawDocument, RawValue, Value, doc};
 use kilim_engine::Namespace;
-use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::cursor::{Batch, Cursor, CursorSource};
 use kilim_engine::ddl;
 use kilim_engine::operator::ExecContext;
 use kilim_engine::pipeline::{Options, Prepared, Reader, Step};
@@ -11,19 +11,20 @@ use kilim_engine::planner::Verbosity;
 use kilim_engine::write::{self, Circumstances};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};
-use kilim_query::stage::{self, Context, Pipeline, Place, Stage};
+use kilim_query::stage::{self, Context, Owner, Pipeline, Stage};
 
-use super::explain;
+use super::change_stream;
 use super::find::{check_hint_not_null, parse_hint};
 use super::update::now_ms;
 use super::write_reply::required;
+use super::{current_op, explain};
 use crate::about::About;
-use crate::argument::{Argument, arguments, nested};
+use crate::argument::{Argument, arguments, check_not_null, nested};
 use crate::concern::ReadConcern;
 use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::telling::tell;
-use crate::variables::variables;
+use crate::variables::variables_within;
 
 const NAME: &str = "aggregate";
 
@@ -36,14 +37,14 @@ pub struct Aggregate<'a> {
     pub hint: Option<Hint>,
     pub options: Options,
     pub explain: bool,
-    batch_size: Option<usize>,
+    pub batch_size: Option<usize>,
     bypass_validation: bool,
 }
 
 /// A pipeline over something, as a command asks for it.
 pub struct Asked<'a> {
     pub namespace: Namespace,
-    pub place: Place,
+    pub owner: Owner,
     pub pipeline: RawArray<'a>,
     pub variables: Variables,
     pub hint: Option<Hint>,
@@ -51,9 +52,14 @@ pub struct Asked<'a> {
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let aggregate = parse(call.body)?;
+    let own = own_operations(call);
+    let body = own.as_ref().map_or(call.body, Document::as_raw);
+    let aggregate = parse(body)?;
+    if change_stream::is_asked_for(aggregate.pipeline) {
+        return change_stream::run(call, aggregate);
+    }
     if aggregate.explain {
-        let prepared = asked(call, call.body, aggregate)?.prepare(call)?;
+        let prepared = asked(call, body, aggregate)?.prepare(call)?;
         let operation = call.operation.clone();
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
@@ -64,21 +70,43 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.describe("command");
     call.unit.bypass_validation = aggregate.bypass_validation;
     let batch = Batch::first(aggregate.batch_size);
-    let asked = asked(call, call.body, aggregate)?;
+    let asked = asked(call, body, aggregate)?;
     let cursor = asked.open(call)?;
     cursor_reply::first_batch(call, cursor, batch, false).map_err(executing)
 }
 
+/// `$currentOp` without `allUsers` shows a user his own operations: the command with a `$match` that leaves out the others.
+fn own_operations(call: &Call<'_, '_>) -> Option<Document> {
+    let identity = call.client.login.identity.as_ref().filter(|_| call.client.access.is_enforced())?;
+    let stages = call.body.get("pipeline").and_then(RawValue::as_array)?;
+    let first = stages.iter().next()?;
+    let options = first.as_document()?.get("$currentOp")?.as_document()?;
+    if matches!(options.get("allUsers"), Some(RawValue::Bool(true))) {
+        return None;
+    }
+    let own = doc! {"$match": {"effectiveUsers": current_op::users(&identity.user)}};
+    let rest = stages.iter().skip(1).map(RawValue::to_value);
+    let stages: Vec<Value> = [first.to_value(), Value::Document(own)].into_iter().chain(rest).collect();
+    let mut body = Document::new();
+    for (name, value) in call.body.iter() {
+        match name {
+            "pipeline" => body.push(name, stages.clone()),
+            _ => body.push(name, value),
+        }
+    }
+    Some(body)
+}
+
 fn asked<'a>(call: &mut Call<'_, '_>, body: RawDocument<'_>, aggregate: Aggregate<'a>) -> Result<Asked<'a>> {
-    let (namespace, place) = target(body, call.generic.database)?;
+    let (namespace, owner) = target(body, call.generic.database)?;
     // Before a look at `let`.
     Pipeline::glance(aggregate.pipeline, &namespace.database)?;
     let about = About::of(call, &namespace)?;
     Ok(Asked {
         namespace,
-        place,
+        owner,
         pipeline: aggregate.pipeline,
-        variables: variables(call, NAME, body, &about)?,
+        variables: variables_within(call, NAME, body, &about)?,
         hint: aggregate.hint,
         options: aggregate.options,
     })
@@ -108,8 +136,8 @@ impl<'a> Asked<'a> {
         hint: Option<Hint>,
         allow_disk_use: Option<bool>,
     ) -> Asked<'a> {
-        let (place, pipeline, options) = (Place::Collection, stages.as_raw(), options(allow_disk_use));
-        Asked { namespace, place, pipeline, variables, hint, options }
+        let (owner, pipeline, options) = (Owner::Collection, stages.as_raw(), options(allow_disk_use));
+        Asked { namespace, owner, pipeline, variables, hint, options }
     }
 
     /// Parses the pipeline and takes up all that it reads.
@@ -118,7 +146,7 @@ impl<'a> Asked<'a> {
         check_read_concern(call, self.pipeline)?;
         let context = Context {
             in_transaction: call.unit.is_transaction(),
-            ..Context::new(&scope, &self.namespace.database, self.place)
+            ..Context::new(&scope, &self.namespace.database, self.owner)
         };
         let pipeline = Pipeline::parse(self.pipeline, &context)?;
         let mut namespaces = vec![self.namespace.clone()];
@@ -144,10 +172,10 @@ impl<'a> Asked<'a> {
         let mut prepared = self.prepare(call)?;
         if let Some(writer) = prepared.take_writer() {
             write(call, &prepared, &writer, &variables)?;
-            return Ok(Cursor::new(namespace, Source::List(Vec::new().into_iter())));
+            return Ok(Cursor::new(namespace, CursorSource::List(Vec::new().into_iter())));
         }
         let step = open(call, &prepared)?;
-        let mut cursor = Cursor::new(namespace, Source::Pipeline(step));
+        let mut cursor = Cursor::new(namespace, CursorSource::Pipeline(step));
         cursor.collection = prepared.collection().map(|collection| collection.id);
         Ok(cursor)
     }
@@ -221,13 +249,13 @@ fn check_read_concern(call: &Call<'_, '_>, stages: RawArray<'_>) -> Result<()> {
 }
 
 /// What a pipeline runs over: a collection, or with `{aggregate: 1}` a database.
-pub fn target(body: RawDocument<'_>, database: &str) -> Result<(Namespace, Place)> {
+pub fn target(body: RawDocument<'_>, database: &str) -> Result<(Namespace, Owner)> {
     let (_, value) = body.iter().next().ok_or_else(|| Error::bug("a command without a field"))?;
     match value {
-        RawValue::String(collection) => Ok((Namespace::parse(database, collection)?, Place::Collection)),
+        RawValue::String(collection) => Ok((Namespace::parse(database, collection)?, Owner::Collection)),
         value if (Argument { command: NAME, name: NAME, value }).integer()? == 1 => {
             let collection = DATABASE_CURSOR.to_owned();
-            Ok((Namespace { database: database.to_owned(), collection }, Place::Database))
+            Ok((Namespace { database: database.to_owned(), collection }, Owner::Database))
         }
         _ => Err(Error::user(
             ErrorCode::FailedToParse,
@@ -245,6 +273,7 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
     let (mut pipeline, mut hint, mut cursor, mut explain) = (None, None, None, false);
     let (mut allow_disk_use, mut bypass_validation) = (None, false);
     check_hint_not_null(body)?;
+    check_not_null(NAME, body, &["explain"], "type 'bool'")?;
     if let Some(RawValue::Null | RawValue::Undefined) = body.get("pipeline") {
         return Err(Error::user(ErrorCode::TypeMismatch, "'pipeline' option must be specified as an array"));
     }

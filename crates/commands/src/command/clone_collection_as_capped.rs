@@ -28,12 +28,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     call.describe("command");
     let capped = capped_options(call, NAME)?;
-    if call.engine.view(&from).is_some() {
-        return Err(Error::user(
-            ErrorCode::CommandNotSupportedOnView,
-            format!("Namespace {from} is a view, not a collection"),
-        ));
-    }
+    call.engine.catalog().check_no_alias(&from)?;
+    call.engine.check_no_view(&from)?;
     let Some(source) = call.engine.collection(&from) else {
         return Err(source_missing(&from.to_string()));
     };

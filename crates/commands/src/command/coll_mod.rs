@@ -1,16 +1,20 @@
 //! `collMod`: hide or show an index, make it unique, change when documents expire, change a view.
 
-use kilim_bson::{Array, Document, RawDocument, RawValue};
-use kilim_engine::Namespace;
+use std::sync::Arc;
+
+use kilim_bson::{Array, Document, RawDocument, RawValue, Value, doc};
 use kilim_engine::build::Conversion;
 use kilim_engine::catalog::{Collection, View};
-use kilim_engine::index::{IndexSpec, KeyPart};
+use kilim_engine::index::{Index, IndexSpec};
+use kilim_engine::{Modification, Namespace};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 use kilim_query::text::document as shell_text;
+use kilim_query::time_series::{Granularity, TimeSeries};
 
 use super::collection_options::{CollectionOptions, Expires};
 use super::expiry::seconds_of_clustered;
+use super::time_series;
 use super::update::now_ms;
 use super::{create, expiry};
 use crate::argument::{Argument, arguments, check_not_null, nested};
@@ -21,9 +25,10 @@ const INDEX: &str = "collMod.index";
 const EXPIRES_TYPES: &str = "types '[string, long']";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace()?;
+    let namespace = call.collection()?;
     call.describe("command");
     let (mut index, mut on, mut pipeline) = (None, None, None);
+    let mut granularity = None;
     let mut conversion = Conversion::Real;
     let mut options = CollectionOptions::default();
     check_not_null(NAME, call.body, &["expireAfterSeconds"], EXPIRES_TYPES)?;
@@ -36,11 +41,28 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "pipeline" => pipeline = Some(create::stages(&argument)?),
             _ if options.take(&argument)? => {}
             "expireAfterSeconds" => options.expires = Some(parse_expires(&argument)?),
-            "timeseries" | "changeStreamPreAndPostImages" => {
-                return Err(argument.unsupported());
-            }
+            "timeseries" => granularity = Some(parse_granularity(&argument)?),
             _ => return Err(argument.unknown()),
         }
+    }
+    if let Some(view) = time_series::of(call, &namespace) {
+        if pipeline.is_some() || on.is_some() {
+            let option = if pipeline.is_some() { "pipeline" } else { "viewOn" };
+            return Err(invalid(format!("option only supported on a view: {option}")));
+        }
+        if index.is_some() || conversion == Conversion::DryRun {
+            return Err(Error::user(
+                ErrorCode::NotImplemented,
+                "collMod: option 'index' is not supported by Kilim on time-series collections",
+            ));
+        }
+        if let Some(option) = options.first_given().filter(|option| *option != "expireAfterSeconds") {
+            return Err(invalid(format!("option not supported on a time-series collection: {option}")));
+        }
+        return modify_time_series(call, &view, &options, granularity.flatten());
+    }
+    if granularity.is_some() {
+        return Err(invalid("option only supported on a time-series collection: isTimeseriesNamespace"));
     }
     if let Some(view) = call.engine.view(&namespace) {
         if index.is_some() {
@@ -64,17 +86,62 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if options.expires.is_some() && !collection.clustered {
         return Err(invalid("'expireAfterSeconds' option is only supported on collections clustered by _id"));
     }
-    let reply = match index {
+    let change = match index {
         None if conversion == Conversion::DryRun => {
             return Err(invalid("dry run mode requires an valid index modification."));
         }
-        None => Document::new(),
-        Some(index) => change_index(call, &namespace, &collection, index, conversion)?,
+        None => None,
+        Some(index) => {
+            let change = find_index(call, &namespace, &collection, index, conversion)?;
+            if conversion == Conversion::DryRun {
+                return Ok(Document::new());
+            }
+            Some(change)
+        }
     };
-    if options.first_given().is_some() {
-        change_options(call, &namespace, &options)?;
+    modify(call, &namespace, change, &options)
+}
+
+/// What `timeseries` says of the granularity.
+fn parse_granularity(argument: &Argument<'_>) -> Result<Option<Granularity>> {
+    let mut granularity = None;
+    for field in nested("collMod.timeseries", argument.document()?) {
+        match field.name {
+            "granularity" => granularity = Some(time_series::parse_granularity(&field)?),
+            _ => return Err(field.unknown()),
+        }
     }
-    Ok(reply)
+    Ok(granularity)
+}
+
+/// Lets buckets span more time, or changes when they expire. They cannot span less: those that are there span as much as
+/// they do, and searches rely on a bound.
+fn modify_time_series(
+    call: &Call<'_, '_>,
+    view: &View,
+    options: &CollectionOptions<'_>,
+    granularity: Option<Granularity>,
+) -> Result<Document> {
+    let make_options = |old: RawDocument<'_>| {
+        let changed = options.over(old);
+        let series = old.get("timeseries").and_then(RawValue::as_document).and_then(TimeSeries::decode);
+        let (Some(granularity), Some(series)) = (granularity, series) else { return Ok(changed) };
+        if granularity < series.granularity {
+            return Err(invalid(
+                "Invalid transition for timeseries.granularity. Can only transition from 'seconds' to 'minutes' or \
+                 'minutes' to 'hours'.",
+            ));
+        }
+        let series = TimeSeries { granularity, ..series };
+        let fields = changed.iter().map(|(name, value)| match name {
+            "timeseries" => (name, Value::Document(series.to_document())),
+            _ => (name, value.to_value()),
+        });
+        Ok(fields.collect())
+    };
+    let mut asked = Modification { options: Some(&make_options), ..Modification::default() };
+    options.describe_in(&mut asked.description);
+    call.engine.modify_collection(&call.operation, &view.on, &asked).map(|()| Document::new())
 }
 
 /// After how many seconds the documents of a clustered collection go, or that they stay.
@@ -92,19 +159,19 @@ fn parse_expires(argument: &Argument<'_>) -> Result<Expires> {
     }
 }
 
-fn change_index(
+/// The index that is to change, and the change. An index that is to be unique is made so here, in a commit of its own.
+fn find_index<'a>(
     call: &Call<'_, '_>,
     namespace: &Namespace,
     collection: &Collection,
-    index: RawDocument<'_>,
+    index: RawDocument<'a>,
     conversion: Conversion,
-) -> Result<Document> {
+) -> Result<(Arc<Index>, Change<'a>, Document)> {
     let change = Change::parse(index)?;
     let (found, what) = match (change.name, change.key) {
         (Some(name), None) => (collection.index_named(name), name.to_owned()),
         (None, Some(key)) => {
-            let parts = KeyPart::all_of(key);
-            (collection.indexes.iter().find(|index| index.spec.key == parts), shell_text(key))
+            (collection.indexes.iter().find(|index| index.spec.has_key(key)), shell_text(key))
         }
         (Some(_), Some(_)) => return Err(invalid("Cannot specify both key pattern and name.")),
         (None, None) => return Err(invalid("Must specify either index name or key pattern.")),
@@ -125,41 +192,72 @@ fn change_index(
         });
     }
     let reply = change.reply(&found.spec)?;
+    if change.hidden == Some(true) {
+        call.engine.check_may_hide(collection, found.id)?;
+    }
     if conversion == Conversion::DryRun && !change.unique {
         return Err(invalid("dry run mode requires an index modification with unique: true."));
     }
     if change.unique && !found.spec.unique {
         call.engine.make_unique(&call.operation, namespace, found, conversion)?;
     }
-    if conversion == Conversion::DryRun {
-        return Ok(Document::new());
-    }
     // One that became unique is another index by now.
-    let found = match change.unique {
+    let now = match change.unique {
         true => call.engine.collection(namespace).and_then(|now| now.index_named(&found.spec.name).cloned()),
-        false => Some(found.clone()),
+        false => None,
     };
-    if let Some(found) = found
-        && !reply.is_empty()
-    {
-        call.engine.change_index(&call.operation, namespace, found.id, |spec| {
-            spec.hidden = change.hidden.unwrap_or(spec.hidden);
-            spec.expire_after_seconds = change.expire_after_seconds.or(spec.expire_after_seconds);
-            spec.prepare_unique = change.prepare_unique.unwrap_or(spec.prepare_unique) && !spec.unique;
-        })?;
-    }
-    Ok(reply)
+    Ok((now.unwrap_or_else(|| found.clone()), change, reply))
 }
 
-/// Gives a collection another validator, or has it asked in another way.
-fn change_options(call: &Call<'_, '_>, namespace: &Namespace, options: &CollectionOptions<'_>) -> Result<()> {
+/// Changes an index and options in one commit, whose event says what was asked.
+fn modify(
+    call: &Call<'_, '_>,
+    namespace: &Namespace,
+    index: Option<(Arc<Index>, Change<'_>, Document)>,
+    options: &CollectionOptions<'_>,
+) -> Result<Document> {
     const PARSING: &str = "Parsing of collection validator failed";
-    let changed = call.engine.change_options(&call.operation, namespace, |old| options.spelt_out_over(old));
-    changed.map_err(|error| match (options.validator, options.validation_level) {
-        (Some(_), _) => error.during(PARSING),
-        (None, Some(_)) => error.during(PARSING).during("Failed to set validationLevel"),
-        (None, None) => error.during(PARSING).during("Failed to set validationAction"),
-    })
+    let mut asked = Modification::default();
+    let (make_options, change_spec);
+    let mut reply = Document::new();
+    if let Some((index, change, changes)) = index {
+        reply = changes;
+        if !reply.is_empty() {
+            let (after, before) = described(&index.spec.name, reply.as_raw());
+            asked.description.push("index", after);
+            asked.index_before = Some(before);
+            change_spec = move |spec: &mut IndexSpec| change.apply_to(spec);
+            asked.index = Some((index.id, &change_spec));
+        }
+    }
+    let given = options.first_given();
+    if given.is_some() {
+        make_options = |old: RawDocument<'_>| Ok(options.spelt_out_over(old));
+        asked.options = Some(&make_options);
+        options.describe_in(&mut asked.description);
+    }
+    match call.engine.modify_collection(&call.operation, namespace, &asked) {
+        Err(error) if given.is_some() => Err(match (options.validator, options.validation_level) {
+            (Some(_), _) => error.during(PARSING),
+            (None, Some(_)) => error.during(PARSING).during("Failed to set validationLevel"),
+            (None, None) => error.during(PARSING).during("Failed to set validationAction"),
+        }),
+        modified => modified.map(|()| reply),
+    }
+}
+
+/// What the event says of an index, and of its state before: the reply's fields that end in `_new` and `_old`.
+fn described(name: &str, reply: RawDocument<'_>) -> (Document, Document) {
+    let mut after = doc! {"name": name};
+    let mut before = Document::new();
+    for (field, value) in reply.iter() {
+        if let Some(field) = field.strip_suffix("_new") {
+            after.push(field, value);
+        } else if let Some(field) = field.strip_suffix("_old") {
+            before.push(field, value);
+        }
+    }
+    (after, before)
 }
 
 /// Gives a view another definition, or a part of one.
@@ -169,9 +267,6 @@ fn modify_view(
     on: Option<&str>,
     pipeline: Option<Array>,
 ) -> Result<Document> {
-    if on.is_none() && pipeline.is_none() {
-        return Ok(Document::new());
-    }
     let on = on.unwrap_or(&view.on.collection);
     if on.is_empty() {
         return Err(Error::user(ErrorCode::BadValue, "'viewOn' cannot be empty"));
@@ -230,6 +325,12 @@ impl<'a> Change<'a> {
         Ok(change)
     }
 
+    fn apply_to(&self, spec: &mut IndexSpec) {
+        spec.hidden = self.hidden.unwrap_or(spec.hidden);
+        spec.expire_after_seconds = self.expire_after_seconds.or(spec.expire_after_seconds);
+        spec.prepare_unique = self.prepare_unique.unwrap_or(spec.prepare_unique) && !spec.unique;
+    }
+
     /// What it changes of an index, before and after; empty where nothing.
     fn reply(&self, spec: &IndexSpec) -> Result<Document> {
         let is_id = spec.name == "_id_";
@@ -267,6 +368,9 @@ impl<'a> Change<'a> {
             && prepare != spec.prepare_unique
             && !spec.unique
         {
+            if prepare && (self.hidden.is_some() || self.expire_after_seconds.is_some()) {
+                return Err(invalid("prepareUnique cannot be combined with any other modification."));
+            }
             if prepare && !spec.has_ordered_keys() {
                 return Err(invalid("a hashed or a wildcard index cannot become unique"));
             }

@@ -1,20 +1,45 @@
 //! `collStats`: sizes and counts of a collection.
 
 use kilim_bson::{Document, Value, doc};
+use kilim_engine::catalog::View;
 use kilim_engine::{Engine, Namespace};
 use kilim_error::{Error, Result};
 
+use super::time_series;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
 const NAME: &str = "collStats";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace()?;
+    let namespace = call.collection()?;
     call.describe("command");
     let scale = parse_scale(call, NAME)?;
+    if let Some(view) = time_series::of(call, &namespace) {
+        return stats_of_measurements(call.engine, &view, scale);
+    }
     call.engine.check_no_view(&namespace)?;
     stats(call.engine, &namespace, scale)
+}
+
+/// The figures of a time-series collection: those of its buckets. How many measurements there are is not known without a
+/// look at all of them.
+pub fn stats_of_measurements(engine: &Engine, view: &View, scale: i64) -> Result<Document> {
+    let snapshot = engine.store.snapshot();
+    let counted = match engine.collection(&view.on) {
+        Some(collection) => collection.home().counts(&snapshot)?,
+        None => Default::default(),
+    };
+    let mut reply = Document::new();
+    for (name, value) in stats(engine, &view.on, scale)?.iter() {
+        match name {
+            "ns" => reply.push(name, view.namespace.to_string()),
+            "count" => reply.push("timeseries", time_series::stats(view, counted.count, counted.bytes)),
+            "avgObjSize" => {}
+            _ => reply.push(name, value),
+        }
+    }
+    Ok(reply)
 }
 
 /// The figures, for this command and the stage `$collStats`.

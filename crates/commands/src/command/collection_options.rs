@@ -1,9 +1,11 @@
 //! The options of `create` that stay with a collection, as listCollections shows them.
 
-use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
-use crate::argument::Argument;
+use kilim_engine::change_log::IMAGES_OPTION;
+
+use crate::argument::{Argument, nested};
 
 /// Options by name, in whatever order they were given.
 #[derive(Default)]
@@ -17,6 +19,8 @@ pub struct CollectionOptions<'a> {
     pub validator: Option<RawDocument<'a>>,
     pub validation_level: Option<&'a str>,
     pub validation_action: Option<&'a str>,
+    /// Whether images are kept for change streams.
+    pub images: Option<bool>,
 }
 
 /// When the documents of a clustered collection go.
@@ -35,6 +39,7 @@ impl<'a> CollectionOptions<'a> {
                 self.validation_level = Some(one_of(argument, &["off", "strict", "moderate"])?);
             }
             "validationAction" => self.validation_action = Some(one_of(argument, &["error", "warn"])?),
+            IMAGES_OPTION => self.images = Some(parse_images(argument)?),
             // The names that `collMod` has for them.
             "cappedSize" if argument.command == "collMod" => self.size = Some(capped_size(argument)?),
             "cappedMax" if argument.command == "collMod" => self.max = Some(capped_max(argument)?),
@@ -49,6 +54,7 @@ impl<'a> CollectionOptions<'a> {
             (Some(_), ..) => Some("validator"),
             (_, Some(_), _) => Some("validationLevel"),
             (.., Some(_)) => Some("validationAction"),
+            _ if self.images.is_some() => Some(IMAGES_OPTION),
             _ if self.resizes() => Some("cappedSize"),
             _ => self.expires.map(|_| "expireAfterSeconds"),
         }
@@ -82,13 +88,37 @@ impl<'a> CollectionOptions<'a> {
             validator: self.validator,
             validation_level: or_else(self.validation_level, "validationLevel", "strict"),
             validation_action: or_else(self.validation_action, "validationAction", "error"),
+            images: self.images,
         };
         spelt_out.over(options)
+    }
+
+    /// Adds what was given to the description of a `collMod`, in MongoDB's order.
+    pub fn describe_in(&self, description: &mut Document) {
+        let mut add = |name: &str, value: Option<RawValue<'_>>| {
+            value.into_iter().for_each(|value| description.push(name, value));
+        };
+        add("cappedSize", self.size.map(RawValue::Int64));
+        add("cappedMax", self.max.map(RawValue::Int64));
+        add("validator", self.validator.map(RawValue::Document));
+        add("validationLevel", self.validation_level.map(RawValue::String));
+        add("validationAction", self.validation_action.map(RawValue::String));
+        if let Some(enabled) = self.images {
+            add(IMAGES_OPTION, Some(RawValue::Document(doc! {"enabled": enabled}.as_raw())));
+        }
+        add(
+            "expireAfterSeconds",
+            self.expires.map(|expires| match expires {
+                Expires::Never => RawValue::String("off"),
+                Expires::AfterSeconds(seconds) => RawValue::Int64(seconds),
+            }),
+        );
     }
 
     /// A collection's options with these put over them. A validator that asks nothing is none.
     pub fn over(&self, options: RawDocument<'_>) -> Document {
         let mut changed = Document::new();
+        let images = doc! {"enabled": true};
         let given = |name: &str| match name {
             "capped" => self.capped.then_some(RawValue::Bool(true)),
             "size" => self.size.map(whole),
@@ -102,9 +132,13 @@ impl<'a> CollectionOptions<'a> {
             "validator" => self.validator.map(RawValue::Document),
             "validationLevel" => self.validation_level.map(RawValue::String),
             "validationAction" => self.validation_action.map(RawValue::String),
+            IMAGES_OPTION if self.images == Some(true) => Some(RawValue::Document(images.as_raw())),
             _ => None,
         };
         for name in ORDER {
+            if name == IMAGES_OPTION && self.images == Some(false) {
+                continue;
+            }
             if name == "expireAfterSeconds" && self.expires == Some(Expires::Never) {
                 continue;
             }
@@ -122,8 +156,26 @@ impl<'a> CollectionOptions<'a> {
     }
 }
 
+/// `{enabled: true}`.
+fn parse_images(argument: &Argument<'_>) -> Result<bool> {
+    let path = match argument.command {
+        "create" => "create.changeStreamPreAndPostImages",
+        _ => "collMod.changeStreamPreAndPostImages",
+    };
+    let mut enabled = None;
+    for field in nested(path, argument.document()?) {
+        match field.name {
+            "enabled" => enabled = Some(field.strict_boolean()?),
+            _ => return Err(field.unknown()),
+        }
+    }
+    enabled.ok_or_else(|| {
+        Error::location(40414, format!("BSON field '{path}.enabled' is missing but a required field"))
+    })
+}
+
 /// The order in which options are shown.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     "capped",
     "size",
     "max",
@@ -133,6 +185,7 @@ const ORDER: [&str; 9] = [
     "collation",
     "clusteredIndex",
     "expireAfterSeconds",
+    IMAGES_OPTION,
 ];
 
 /// An int where it fits one.
@@ -142,7 +195,7 @@ fn whole(number: i64) -> RawValue<'static> {
 
 /// Sizes are whole multiples of this.
 const SIZE_STEP: i64 = 256;
-const SIZE_MAX: i64 = 1 << 50;
+pub const SIZE_MAX: i64 = 1 << 50;
 const DOCUMENTS_MAX: i64 = i32::MAX as i64;
 
 /// The size of a capped collection, rounded up.

@@ -19,10 +19,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (id, number) = session::required(&call.generic, "commitTransaction")?;
     let session = call.engine.sessions.get(&call.engine.store, id)?;
     let mut state = session.check_out();
-    // Committed already: the first answer was lost on its way.
-    let Ok(transaction) = state.take_for_commit(id, number)? else { return Ok(Document::new()) };
     let durability = call.durability();
-    let result = write::commit(transaction, call.engine, call.operation.clone(), id, number, durability);
+    let Ok(transaction) = state.take_for_commit(id, number)? else {
+        // Committed already: the first answer was lost on its way, and may have promised less than this one.
+        call.engine.store.settle(durability)?;
+        return Ok(Document::new());
+    };
+    let result =
+        write::commit(transaction, call.engine, call.operation.clone(), Some((id, number)), durability);
     call.engine.cursors.close_of_transaction(id, number);
     let committed = result.inspect_err(|_| call.engine.metrics.transactions_aborted.add(1))?;
     state.committed(committed.time);

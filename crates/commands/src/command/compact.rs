@@ -10,7 +10,7 @@ use crate::dispatch::Call;
 const NAME: &str = "compact";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace()?;
+    let namespace = call.collection()?;
     call.describe("command");
     for argument in arguments(NAME, call.body) {
         match argument.name {

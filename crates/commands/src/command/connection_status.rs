@@ -1,5 +1,6 @@
-//! `connectionStatus`: who is logged in. Nobody is: there are no users yet.
+//! `connectionStatus`: who is logged in, and what he may do.
 
+use kilim_auth::Privilege;
 use kilim_bson::{Document, Value, doc};
 use kilim_error::Result;
 
@@ -14,10 +15,17 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
-    let none = || Value::Array(Default::default());
-    let mut info = doc! {"authenticatedUsers": none(), "authenticatedUserRoles": none()};
+    let identity = call.client.login.identity.as_deref();
+    let users = identity.map(|identity| Value::Document(identity.name.to_document()));
+    let roles = identity.into_iter().flat_map(|identity| &identity.gathered.roles);
+    let roles = roles.map(|role| Value::Document(role.to_document()));
+    let mut info = doc! {
+        "authenticatedUsers": users.into_iter().collect::<Vec<Value>>(),
+        "authenticatedUserRoles": roles.collect::<Vec<Value>>(),
+    };
     if show_privileges {
-        info.push("authenticatedUserPrivileges", none());
+        let privileges = identity.map_or(&[][..], |identity| &identity.gathered.privileges);
+        info.push("authenticatedUserPrivileges", Privilege::list(privileges));
     }
     Ok(doc! {"authInfo": info})
 }

@@ -26,7 +26,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     namespace.check_readable()?;
     call.describe("command");
     let about = About::of(call, &namespace)?;
-    let variables = variables(call, NAME, call.body, &about)?;
+    let variables = variables(call, NAME, &about)?;
     let request = parse(call.body, &variables)?;
     if about.is_piped() {
         return run_through_view(call, namespace, variables, request);
@@ -64,6 +64,9 @@ fn whole(argument: &Argument<'_>) -> Result<i64> {
         return Err(Error::user(ErrorCode::BadValue, format!("Expected a number in: {}", argument.name)));
     }
     let number = argument.integer()?;
+    if let RawValue::Int32(_) | RawValue::Int64(_) = argument.value {
+        return Ok(number);
+    }
     let double = argument.double()?;
     match double.fract() == 0.0 && double.abs() < 2f64.powi(63) {
         true => Ok(number),
@@ -82,7 +85,11 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<ReadRequest
             "query" => filter = argument.document()?,
             "skip" => skip = argument.not_negative()?,
             // A negative limit means its amount, as in old shells.
-            "limit" => limit = whole(&argument)?.unsigned_abs(),
+            "limit" => {
+                limit = whole(&argument)?.checked_abs().ok_or_else(|| {
+                    Error::user(ErrorCode::BadValue, "limit value for count cannot be min long")
+                })? as u64;
+            }
             "hint" => hint = parse_hint(&argument)?,
             // Among the variables by now.
             "collation" => {}

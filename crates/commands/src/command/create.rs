@@ -3,17 +3,20 @@
 use kilim_bson::{Array, Document, RawDocument, RawValue, doc};
 use kilim_collation::{Collation, full_spec};
 use kilim_engine::Namespace;
-use kilim_engine::catalog::View;
-use kilim_engine::index::KeyPart;
+use kilim_engine::catalog::{View, bucket_options};
+use kilim_engine::index::{Holds, KeyPart};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 use kilim_query::text::document as shell_text;
+use kilim_query::time_series::TimeSeries;
 
 use super::collection_options::{CollectionOptions, Expires, capped_max, capped_size};
+use super::create_indexes::check_id_index;
 use super::expiry::seconds_of_clustered;
+use super::time_series;
 use super::update::now_ms;
 use super::write_reply::required;
-use crate::argument::{Argument, arguments, nested};
+use crate::argument::{Argument, arguments, check_not_null, nested};
 use crate::dispatch::Call;
 
 const NAME: &str = "create";
@@ -21,6 +24,16 @@ const NAME: &str = "create";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
+    if let Some((series, options)) = parse_time_series(call.body, &namespace)? {
+        if call.unit.is_transaction() {
+            return Err(Error::user(
+                ErrorCode::OperationNotSupportedInTransaction,
+                "Cannot create a time-series collection in a multi-document transaction.",
+            ));
+        }
+        call.engine.create_time_series(&namespace, bucket_options(&series, options.as_raw()))?;
+        return Ok(Document::new());
+    }
     if let Some(view) = parse_view(call.body)? {
         return create_view(call, namespace, view);
     }
@@ -37,6 +50,39 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         call.engine.create_collection(&namespace, options)?;
     }
     Ok(Document::new())
+}
+
+/// Options that a time-series collection cannot have.
+const NOT_OF_TIME_SERIES: [&str; 10] = [
+    "capped",
+    "validator",
+    "validationLevel",
+    "validationAction",
+    "clusteredIndex",
+    "changeStreamPreAndPostImages",
+    "viewOn",
+    "pipeline",
+    "idIndex",
+    "autoIndexId",
+];
+
+/// What `timeseries` and the options that go with it say.
+fn parse_time_series(body: RawDocument<'_>, namespace: &Namespace) -> Result<Option<(TimeSeries, Document)>> {
+    let Some(argument) = arguments(NAME, body).find(|argument| argument.name == "timeseries") else {
+        return Ok(None);
+    };
+    let series = time_series::parse(namespace, &argument)?;
+    if let Some(other) = NOT_OF_TIME_SERIES.iter().find(|name| body.get(name).is_some()) {
+        let message = format!("{namespace}: 'timeseries' is not allowed with '{other}'");
+        return Err(Error::user(ErrorCode::InvalidOptions, message));
+    }
+    let others = body.iter().filter(|(name, _)| !matches!(*name, "timeseries" | "expireAfterSeconds"));
+    let others: Document = others.map(|(name, value)| (name, value.to_value())).collect();
+    let mut options = parse(others.as_raw())?;
+    if let Some(argument) = arguments(NAME, body).find(|argument| argument.name == "expireAfterSeconds") {
+        options.push("expireAfterSeconds", seconds_of_clustered(argument.integer()?, now_ms())?);
+    }
+    Ok(Some((series, options)))
 }
 
 /// What `viewOn` and the options that go with it say.
@@ -119,6 +165,7 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
     let invalid = |message: &str| Err(Error::user(ErrorCode::InvalidOptions, message));
     let (mut capped, mut id_index, mut expires, mut refused) = (false, None, None, None);
     let mut collation = None;
+    check_not_null(NAME, body, &["clusteredIndex"], "types '[bool, object]'")?;
     let mut options = CollectionOptions::default();
     for argument in arguments(NAME, body) {
         let mut unless = |harmless: bool| refused = refused.take().or((!harmless).then_some(argument));
@@ -127,10 +174,7 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
             "size" => options.size = Some(capped_size(&argument)?),
             "max" => options.max = Some(capped_max(&argument)?),
             "collation" => collation = parse_collation(&argument)?,
-            "idIndex" => {
-                check_id_index(argument.document()?)?;
-                id_index = Some(argument.document()?);
-            }
+            "idIndex" => id_index = Some(argument.document()?),
             "autoIndexId" if argument.boolean()? => {}
             "autoIndexId" => {
                 return Err(Error::location(
@@ -140,7 +184,7 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
             }
             _ if options.take(&argument)? => {}
             "storageEngine" | "indexOptionDefaults" => unless(argument.document()?.is_empty()),
-            "timeseries" | "changeStreamPreAndPostImages" | "encryptedFields" => {
+            "encryptedFields" => {
                 argument.document()?;
                 unless(false);
             }
@@ -148,7 +192,10 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
             "expireAfterSeconds" => expires = Some(argument.integer()?),
             // What it once chose has no counterpart here; it never changed what a client sees.
             "flags" => drop(argument.integer()?),
-            "temp" => return invalid("the 'temp' field is an invalid option"),
+            "temp" => {
+                argument.boolean()?;
+                return invalid("the 'temp' field is an invalid option");
+            }
             _ => return Err(argument.unknown()),
         }
     }
@@ -158,6 +205,9 @@ fn parse(body: RawDocument<'_>) -> Result<Document> {
     {
         let message = "'idIndex' must have the same collation as the collection.";
         return Err(Error::user(ErrorCode::BadValue, message));
+    }
+    if let Some(index) = id_index {
+        check_id_index(index, &collation)?;
     }
     options.collation = collation.as_ref().map(Collation::to_document);
     if options.clustered.is_some() && id_index.is_some() {
@@ -222,7 +272,7 @@ fn parse_clustered(value: RawValue<'_>) -> Result<Option<Document>> {
     let key = required(key, NAME, "key")?;
     let unique = required(unique, NAME, "unique")?;
     let spec = doc! {"v": version as i32, "key": key.to_document(), "name": name, "unique": unique};
-    let by_id = |part: &[KeyPart]| matches!(part, [KeyPart { path, descending: false, hashed: false }] if path.as_str() == "_id");
+    let by_id = |part: &[KeyPart]| matches!(part, [KeyPart { path, descending: false, holds: Holds::Value }] if path.as_str() == "_id");
     if !unique {
         return Err(Error::location(
             5_979_700,
@@ -246,17 +296,4 @@ fn parse_clustered(value: RawValue<'_>) -> Result<Option<Document>> {
         ));
     }
     Ok(Some(spec))
-}
-
-/// Every collection has its `_id` index; asking for just that changes nothing.
-fn check_id_index(spec: RawDocument<'_>) -> Result<()> {
-    let refuse = |code, message: &str| Err(Error::user(code, message));
-    let (Some(RawValue::Document(key)), Some(RawValue::String(_))) = (spec.get("key"), spec.get("name"))
-    else {
-        return refuse(ErrorCode::FailedToParse, "an index specification has a 'key' and a 'name'");
-    };
-    match KeyPart::all_of(key).as_slice() {
-        [KeyPart { path, descending: false, hashed: false }] if path.as_str() == "_id" => Ok(()),
-        _ => refuse(ErrorCode::BadValue, "The field 'key' for an _id index must be {_id: 1}"),
-    }
 }

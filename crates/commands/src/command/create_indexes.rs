@@ -2,30 +2,39 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_bson::{Document, RawDocument, RawValue, compare_documents, doc};
 use kilim_collation::Collation;
 use kilim_engine::Namespace;
 use kilim_engine::build::{check_for_new_collection, check_index_count, new_specs};
 use kilim_engine::catalog::Collection;
-use kilim_engine::index::{Index, IndexSpec, KeyPart, Wildcard};
+use kilim_engine::index::{Index, IndexKind, IndexSpec, KeyPart, KindOptions, Wildcard};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
+use kilim_query::is_dbref_name;
 use kilim_query::text::document as shell_text;
+use kilim_query::time_series::TimeSeries;
 
+use super::expiry;
+use super::time_series;
 use super::write_reply::required;
-use super::{expiry, index_kind};
-use crate::argument::{Argument, arguments, nested};
+use crate::argument::{Argument, arguments, as_double};
 use crate::dispatch::Call;
 
 const NAME: &str = "createIndexes";
 const SPEC: &str = "createIndexes.indexes";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace()?;
+    let mut namespace = call.collection()?;
     call.describe("command");
+    let view = time_series::of(call, &namespace);
+    if let Some(view) = &view {
+        namespace = view.on.clone();
+    }
     let present = call.unit.collection(&namespace)?;
-    let specs = parse(call, present.as_deref())?;
+    let series = view.as_ref().and_then(|view| view.time_series.as_deref());
+    let specs = parse(call, present.as_deref(), series)?;
+    namespace.check_writable()?;
     let (created, collection) = match call.unit.collection(&namespace)? {
         Some(collection) => (false, collection),
         None => {
@@ -67,7 +76,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 }
 
 /// The indexes that are asked of a collection, whose collation is theirs if they say nothing of it.
-fn parse(call: &Call<'_, '_>, collection: Option<&Collection>) -> Result<Vec<IndexSpec>> {
+fn parse(
+    call: &Call<'_, '_>,
+    collection: Option<&Collection>,
+    series: Option<&TimeSeries>,
+) -> Result<Vec<IndexSpec>> {
     let mut lenient = false;
     for argument in arguments(NAME, call.body) {
         match argument.name {
@@ -83,6 +96,8 @@ fn parse(call: &Call<'_, '_>, collection: Option<&Collection>) -> Result<Vec<Ind
     }
     let default = collection.and_then(|collection| collection.collation.clone());
     let parse_one = |document: RawDocument<'_>| {
+        let of_buckets = series.map(|series| time_series::index_of_buckets(series, document)).transpose()?;
+        let document = of_buckets.as_ref().map_or(document, Document::as_raw);
         if let Some(value) = document.get("clustered") {
             return parse_clustered(document, value, collection, lenient, &default);
         }
@@ -168,6 +183,36 @@ fn check_quorum(argument: &Argument<'_>) -> Result<()> {
     }
 }
 
+/// The fields that the specification of an `_id` index may have.
+const OF_ID: [&str; 5] = ["key", "name", "ns", "v", "collation"];
+
+/// Checks the `idIndex` of a new collection. Every collection has its `_id` index, so there is nothing to be made.
+pub(super) fn check_id_index(document: RawDocument<'_>, default: &Option<Collation>) -> Result<()> {
+    Written::parse(document, false)?;
+    let key = document.get("key").and_then(|key| key.as_document());
+    if key.is_some_and(|key| compare_documents(key, doc! {"_id": 1}.as_raw()).is_ne()) {
+        let shown = shell_text(key.unwrap_or(RawDocument::empty()));
+        let message = format!("The field 'key' for an _id index must be {{_id: 1}}, but got {shown}");
+        return Err(Error::user(ErrorCode::BadValue, message));
+    }
+    if let Some((other, _)) = document.iter().find(|(name, _)| !OF_ID.contains(name)) {
+        return Err(not_of_id(other, document));
+    }
+    parse_spec(document, false, default).map(drop)
+}
+
+fn not_of_id(field: &str, document: RawDocument<'_>) -> Error {
+    let mut shown = document.to_document();
+    if document.get("v").is_none() {
+        shown.push("v", 2);
+    }
+    let shown = shell_text(shown.as_raw());
+    Error::user(
+        ErrorCode::InvalidIndexSpecificationOption,
+        format!("The field '{field}' is not valid for an _id index specification. Specification: {shown}"),
+    )
+}
+
 fn parse_spec(document: RawDocument<'_>, lenient: bool, default: &Option<Collation>) -> Result<IndexSpec> {
     let written = Written::parse(document, lenient)?;
     let key = written.key.ok_or_else(|| missing("key"))?;
@@ -213,8 +258,11 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool, default: &Option<Collati
         return Err(cannot_create(format!("{}. Index spec: {}", expiry::COMPOUND, shell_text(document))));
     }
     let Written { unique, sparse, version, projection, .. } = written;
-    let options = index_kind::Options { unique, sparse, expires, version, projection };
-    let wildcard = index_kind::check_kind(key, &options, document)?;
+    let shown_collation = collation.as_ref().map(Collation::to_document);
+    let collated = shown_collation.as_ref().map(Document::as_raw);
+    let options = KindOptions { unique, sparse, expires, version, projection, collation: collated };
+    let kind = IndexKind::parse(key, &options, document)?;
+    let stored_key = kind.stored_key(key);
     Ok(IndexSpec {
         unique: unique || is_id,
         prepare_unique: written.prepare_unique,
@@ -222,9 +270,9 @@ fn parse_spec(document: RawDocument<'_>, lenient: bool, default: &Option<Collati
         hidden: written.hidden,
         expire_after_seconds: written.expire_after_seconds,
         partial,
-        wildcard,
+        kind,
         collation,
-        ..IndexSpec::over(if is_id { "_id_" } else { name }, key.to_document())
+        ..IndexSpec::over(if is_id { "_id_" } else { name }, stored_key)
     })
 }
 
@@ -250,10 +298,6 @@ impl<'a> Written<'a> {
                 |problem| cannot_create(format!("{problem}. Index spec: {}", shell_text(document)));
             expiry::seconds(value).map_err(with_spec)
         };
-        // Other options may be null and mean nothing then; this one deletes.
-        if let Some(null @ RawValue::Null) = document.get("expireAfterSeconds") {
-            expiring(null)?;
-        }
         let mut written = Written {
             key: None,
             name: None,
@@ -266,7 +310,11 @@ impl<'a> Written<'a> {
             version: 2,
             projection: None,
         };
-        for argument in nested(SPEC, document) {
+        let key = document.get("key").and_then(RawValue::as_document);
+        let takes_option = |name: &str| key.is_some_and(|key| IndexKind::takes_option(key, name));
+        // Unlike elsewhere, null is a value here, and mostly one of the wrong type.
+        for (name, value) in document {
+            let argument = Argument { command: SPEC, name, value };
             match argument.name {
                 "key" => written.key = Some(argument.document()?),
                 "name" => written.name = Some(argument.string()?),
@@ -277,7 +325,7 @@ impl<'a> Written<'a> {
                 "partialFilterExpression" => written.partial = Some(argument.document()?),
                 "v" => {
                     written.version = argument.integer()?;
-                    check_version(written.version)?;
+                    check_version(written.version, argument.double()?)?;
                 }
                 "wildcardProjection" => written.projection = Some(argument.value),
                 // Read by itself: it may not be null.
@@ -286,6 +334,15 @@ impl<'a> Written<'a> {
                 "background" => drop(argument.boolean()?),
                 "ns" => {}
                 "expireAfterSeconds" => written.expire_after_seconds = Some(expiring(argument.value)?),
+                // The kind of the index reads them.
+                name if takes_option(name) => {}
+                "weights" if matches!(argument.value, RawValue::Document(_) | RawValue::String(_)) => {
+                    let shown = shell_text(document);
+                    return Err(cannot_create(format!(
+                        "Error in specification {shown} :: caused by :: Invalid index specification {shown}; the field \
+                         'weights' can only be specified with text indexes"
+                    )));
+                }
                 "storageEngine"
                 | "weights"
                 | "default_language"
@@ -335,15 +392,7 @@ impl<'a> Written<'a> {
             ));
         }
         if self.expire_after_seconds.is_some() {
-            let mut shown = document.to_document();
-            shown.push("v", 2);
-            return Err(Error::user(
-                ErrorCode::InvalidIndexSpecificationOption,
-                format!(
-                    "The field 'expireAfterSeconds' is not valid for an _id index specification. Specification: {}",
-                    shell_text(shown.as_raw())
-                ),
-            ));
+            return Err(not_of_id("expireAfterSeconds", document));
         }
         if self.sparse || self.partial.is_some() || self.hidden || self.unique {
             return Err(Error::user(
@@ -404,8 +453,13 @@ fn cannot_create(message: impl Into<String>) -> Error {
     Error::user(ErrorCode::CannotCreateIndex, message)
 }
 
-fn check_version(version: i64) -> Result<()> {
+fn check_version(version: i64, written: f64) -> Result<()> {
     match version {
+        _ if written.fract() != 0.0 => {
+            let message =
+                format!("Index version must be representable as a 32-bit integer, but got {written}");
+            Err(Error::user(ErrorCode::BadValue, message))
+        }
         1 | 2 => Ok(()),
         0 => Err(cannot_create("Invalid index specification: index version 0 is no longer supported")),
         other => Err(cannot_create(format!("Invalid index specification: unknown index version {other}"))),
@@ -425,7 +479,7 @@ fn check_key(key: RawDocument<'_>) -> Result<()> {
     if key.is_empty() {
         return Err(cannot_create("Index keys cannot be an empty object"));
     }
-    index_kind::check_wildcard_key(key)?;
+    IndexKind::check_key(key)?;
     for (position, (path, direction)) in key.iter().enumerate() {
         if key.iter().take(position).any(|(earlier, _)| earlier == path) {
             return Err(Error::user(
@@ -436,29 +490,21 @@ fn check_key(key: RawDocument<'_>) -> Result<()> {
         if path.is_empty() || path.split('.').any(str::is_empty) {
             return Err(cannot_create("Index keys cannot be an empty field."));
         }
-        let dbref = |name: &str| matches!(name, "$id" | "$ref" | "$db");
-        let illegal = |name: &str| name.starts_with('$') && !dbref(name);
-        if path.split('.').any(illegal) && !Wildcard::is_wildcard(path) {
+        let illegal = |(at, name): (usize, &str)| name.starts_with('$') && (at == 0 || !is_dbref_name(name));
+        if path.split('.').enumerate().any(illegal) && !Wildcard::is_wildcard(path) {
             return Err(cannot_create(
                 "Index key contains an illegal field name: field name starts with '$'.",
             ));
         }
         match direction {
-            RawValue::Int32(0) | RawValue::Int64(0) => {
+            value if as_double(value) == Some(0.0) => {
                 return Err(cannot_create("Values in the index key pattern cannot be 0."));
             }
-            RawValue::Double(0.0) => {
-                return Err(cannot_create("Values in the index key pattern cannot be 0."));
-            }
-            RawValue::Double(value) if value.is_nan() => {
+            value if as_double(value).is_some_and(f64::is_nan) => {
                 return Err(cannot_create("Values in the index key pattern cannot be NaN."));
             }
             RawValue::Int32(_) | RawValue::Int64(_) | RawValue::Double(_) | RawValue::Decimal128(_) => {}
-            RawValue::String("hashed") => {}
-            RawValue::String(kind @ ("text" | "2d" | "2dsphere")) => {
-                return Err(not_yet(&format!("{kind} indexes are")));
-            }
-            RawValue::String(kind) => return Err(cannot_create(format!("Unknown index plugin '{kind}'"))),
+            RawValue::String(kind) => IndexKind::check_name(kind)?,
             other => {
                 return Err(cannot_create(format!(
                     "Values in v:2 index key pattern cannot be of type {}. Only numbers > 0, numbers < 0, and \
@@ -469,10 +515,6 @@ fn check_key(key: RawDocument<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn not_yet(what: &str) -> Error {
-    Error::user(ErrorCode::NotImplemented, format!("{what} not supported by Kilim yet"))
 }
 
 /// The operators that a planner can prove implied: no more are allowed in a partial index.
@@ -499,6 +541,7 @@ fn check_partial(filter: &Filter, depth: usize) -> Result<()> {
             predicate: Predicate::Compare(..) | Predicate::In(_) | Predicate::Exists | Predicate::Type(_),
             ..
         } => Ok(()),
+        Filter::Text(_) => Err(Error::user(ErrorCode::BadValue, "$text is not allowed in this context")),
         // What the planner takes from an expression stands before it.
         Filter::Expr(_) | Filter::Field { predicate: Predicate::Expr(..), .. } => {
             Err(Error::user(ErrorCode::QueryFeatureNotAllowed, "$expr is not allowed in this context"))

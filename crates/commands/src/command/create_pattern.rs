@@ -1,6 +1,8 @@
 //! `createPattern`: declare a pattern that writes then keep true.
 
-use kilim_bson::{Document, doc};
+use std::sync::Arc;
+
+use kilim_bson::{Document, Value, doc};
 use kilim_engine::patterns::PatternState;
 use kilim_error::Result;
 use kilim_patterns::Declaration;
@@ -9,10 +11,13 @@ use crate::argument::arguments;
 use crate::dispatch::Call;
 
 const NAME: &str = "createPattern";
+/// Documents that are shown of those that would break a pattern's rules.
+const EXAMPLES: usize = 100;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace()?;
+    let namespace = call.collection()?;
     namespace.check_creatable()?;
+    namespace.check_writable()?;
     call.describe("command");
     let mut fields = Document::new();
     let mut dry_run = false;
@@ -26,6 +31,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let checked = call.engine.check_pattern(&namespace.database, declaration.clone())?;
     let estimate = call.engine.estimate_pattern(&call.operation, &checked)?;
     if dry_run {
+        call.engine.try_version(&call.operation, &checked)?;
         let mut reply = doc! {
             "name": &*checked.declaration.name,
             "dryRun": true,
@@ -33,6 +39,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         };
         if let Some(sample) = estimate.sample {
             reply.push("sample", sample);
+        }
+        if let Some(found) = call.engine.try_rules(&call.operation, &Arc::new(checked), EXAMPLES)? {
+            let examples: Vec<Value> = found.examples.into_iter().map(Value::Document).collect();
+            reply.push("checked", found.checked as i64);
+            reply.push("wrong", found.wrong as i64);
+            reply.push("examples", examples);
         }
         return Ok(reply);
     }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawValue, doc};
+use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_engine::Engine;
 use kilim_engine::catalog::Collection;
 use kilim_engine::index::{BuildProgress, Phase};
+use kilim_engine::operation::User;
 use kilim_engine::patterns::{Job, JobKind};
 use kilim_error::Result;
 use kilim_query::filter::Filter;
@@ -21,6 +22,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         if !name.starts_with('$') && !is_generic(name) {
             filter.push(name, value.to_value());
         }
+    }
+    let only_own = matches!(call.body.get("$ownOps"), Some(value) if value.as_bool() != Some(false));
+    let identity = call.client.login.identity.as_ref().filter(|_| only_own);
+    if let Some(identity) = identity {
+        filter.push("effectiveUsers", users(&identity.user));
     }
     let filter = Filter::parse(filter.as_raw())?;
     let mut operations = Vec::new();
@@ -58,12 +64,20 @@ pub fn running(engine: &Engine) -> Vec<Document> {
         if let Some(progress) = operation.progress() {
             push_progress(&mut document, progress.what, (progress.done, progress.total));
         }
+        if let Some(user) = operation.user() {
+            document.push("effectiveUsers", users(user));
+        }
         if let Some(session) = command.get("lsid") {
             document.push("lsid", session.to_value());
         }
         document
     });
     shown.chain(index_builds(engine)).collect()
+}
+
+/// For whom something runs.
+pub fn users(user: &User) -> Value {
+    Value::from(vec![Value::Document(doc! {"user": &user.name, "db": &user.db})])
 }
 
 /// Index builds and how far they are, as mongod's builders tell it.

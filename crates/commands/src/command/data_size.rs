@@ -29,11 +29,18 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "estimate" => estimate = argument.boolean()?,
+            "min" | "max" if argument.value.as_document().is_none() => {
+                return Err(Error::user(
+                    ErrorCode::BadValue,
+                    format!("'{}' must be an object", argument.name),
+                ));
+            }
             "keyPattern" | "min" | "max" => return Err(argument.unsupported()),
             _ => return Err(argument.unknown()),
         }
     }
     let snapshot = call.engine.store.snapshot();
+    call.engine.catalog().check_no_alias(&namespace)?;
     call.engine.check_no_view(&namespace)?;
     let counted = match call.engine.collection(&namespace) {
         Some(collection) => collection.home().counts(&snapshot)?,

@@ -11,6 +11,7 @@ use kilim_query::expression::Scope;
 use kilim_query::filter::Filter;
 
 use super::find::{check_hint_not_null, parse_hint};
+use super::time_series;
 use super::update::own_variables;
 use super::write_reply::{Failures, WriteOptions, check_batch, check_statement_ids, required, statement_id};
 use crate::about::About;
@@ -44,8 +45,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for document in documents {
         statements.push(Statement::parse(document)?);
     }
+    if let Some(view) = time_series::of(call, &namespace) {
+        write::check_no_transaction(&call.unit, &view.namespace)?;
+    }
     let about = About::of(call, &namespace);
-    let variables = about.and_then(|about| variables(call, NAME, call.body, &about));
+    let variables = about.and_then(|about| variables(call, NAME, &about));
     let mut removed = 0;
     let mut failures = Failures::default();
     for (position, statement) in statements.iter().enumerate() {
@@ -72,7 +76,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                 collation,
                 statement: id,
             };
-            write::delete(&mut call.unit, &namespace, &request)
+            match time_series::of(call, &namespace) {
+                Some(view) => write::delete_measurements(&mut call.unit, &view, &request),
+                None => write::delete(&mut call.unit, &namespace, &request),
+            }
         });
         match result {
             Ok(count) => {

@@ -12,6 +12,7 @@ use kilim_engine::{limits, read};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
+use kilim_query::interrupt;
 use kilim_query::projection::Projection;
 
 use super::aggregate::{self, Asked};
@@ -31,7 +32,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     namespace.check_readable()?;
     call.describe("command");
     let about = About::of(call, &namespace)?;
-    let variables = variables(call, NAME, call.body, &about)?;
+    let variables = variables(call, NAME, &about)?;
     let (path, request) = parse(call.body, &variables)?;
     let collation = variables.collation().clone();
     let mut rows = match about.is_piped() {
@@ -46,20 +47,19 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut values: BTreeMap<Vec<u8>, Value> = BTreeMap::new();
     let mut bytes = 0;
     let mut key = Vec::new();
-    let interrupt = || operation.check();
-    let mut context = ExecContext::new(&interrupt);
+    let check = || operation.check();
+    let mut context = ExecContext::new(&check);
     while let Some(row) = rows.next(&mut context)? {
         each_value(RawValue::Document(row.document()), path.components(), &mut |value| {
+            interrupt::tick()?;
             key.clear();
             encode_value_with(&mut key, value, false, collator(&collation));
             if !values.contains_key(&key) {
                 bytes += key.len();
                 values.insert(key.clone(), value.to_value());
             }
-        });
-        if bytes > limits::DOCUMENT_BYTES_MAX {
-            return Err(too_big());
-        }
+            if bytes > limits::DOCUMENT_BYTES_MAX { Err(too_big()) } else { Ok(()) }
+        })?;
     }
     call.unit.figures.add(context.figures);
     let mut writer = Writer::new();
@@ -139,27 +139,28 @@ fn too_big() -> Error {
 
 /// Visits the values at a path. Arrays are entered, at the end of the path too; a number selects one
 /// element instead.
-fn each_value<'a>(value: RawValue<'a>, path: &[Component], visit: &mut impl FnMut(RawValue<'a>)) {
+fn each_value<'a>(
+    value: RawValue<'a>,
+    path: &[Component],
+    visit: &mut impl FnMut(RawValue<'a>) -> Result<()>,
+) -> Result<()> {
     match (value, path.split_first()) {
-        (RawValue::Array(array), None) => array.iter().for_each(visit),
+        (RawValue::Array(array), None) => array.iter().try_for_each(visit),
         (value, None) => visit(value),
-        (RawValue::Document(document), Some((component, rest))) => {
-            if let Some(value) = document.get(&component.name) {
-                each_value(value, rest, visit);
-            }
-        }
+        (RawValue::Document(document), Some((component, rest))) => match document.get(&component.name) {
+            Some(value) => each_value(value, rest, visit),
+            None => Ok(()),
+        },
         (RawValue::Array(array), Some((component, rest))) => match component.index {
-            Some(index) => {
-                if let Some(element) = array.get(index) {
-                    each_value(element, rest, visit);
-                }
-            }
+            Some(index) => match array.get(index) {
+                Some(element) => each_value(element, rest, visit),
+                None => Ok(()),
+            },
             None => {
-                for element in array.iter().filter(|element| element.as_document().is_some()) {
-                    each_value(element, path, visit);
-                }
+                let mut documents = array.iter().filter(|element| element.as_document().is_some());
+                documents.try_for_each(|element| each_value(element, path, visit))
             }
         },
-        _ => {}
+        _ => Ok(()),
     }
 }

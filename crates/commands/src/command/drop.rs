@@ -1,10 +1,11 @@
 //! `drop`: drop a collection.
 
-use kilim_bson::{Document, doc};
+use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::Namespace;
 use kilim_engine::profile::ProfileLevel;
 use kilim_error::{Error, ErrorCode, Result};
 
+use super::time_series;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
@@ -18,10 +19,13 @@ fn left_behind(call: &Call<'_, '_>) -> Option<Namespace> {
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace().or_else(|error| left_behind(call).ok_or(error))?;
+    let namespace = call.collection().or_else(|error| left_behind(call).ok_or(error))?;
     call.describe("command");
     if let Some(argument) = arguments("drop", call.body).next() {
         return Err(match argument.name {
+            "collectionUUID" if !matches!(argument.value, RawValue::Binary { .. }) => {
+                argument.wrong_type("type 'binData'")
+            }
             "collectionUUID" => argument.unsupported(),
             _ => argument.unknown(),
         });
@@ -33,6 +37,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             ErrorCode::IllegalOperation,
             "turn off profiling before dropping system.profile collection",
         ));
+    }
+    // A time-series collection goes with its buckets, by either name.
+    if let Some(view) = time_series::of_either(call, &namespace) {
+        let dropped = call.engine.drop_collection(&call.operation, &view.on)?;
+        call.engine.top.forget(&namespace.database, &namespace.collection);
+        let indexes = dropped.indexes.len() + dropped.building.len() - 1;
+        return Ok(doc! {"nIndexesWas": indexes as i32, "ns": view.namespace.to_string()});
     }
     if call.engine.drop_view(&namespace)? {
         return Ok(doc! {"ns": namespace.to_string()});

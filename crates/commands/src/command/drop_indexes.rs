@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::catalog::Collection;
-use kilim_engine::index::{Index, IndexSpec, KeyPart};
+use kilim_engine::index::{Index, IndexSpec};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::text::document as shell_text;
 
+use super::time_series;
 use super::write_reply::required;
 use crate::argument::arguments;
 use crate::dispatch::Call;
@@ -15,7 +16,7 @@ use crate::dispatch::Call;
 const NAME: &str = "dropIndexes";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace()?;
+    let namespace = call.collection()?;
     call.describe("command");
     let mut which = None;
     for argument in arguments(NAME, call.body) {
@@ -25,6 +26,16 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     }
     let which = required(which.or(call.body.get("index")), NAME, "index")?;
+    let view = time_series::of(call, &namespace);
+    let (namespace, key) = match &view {
+        Some(view) => {
+            let key = view.time_series.as_deref().zip(which.as_document());
+            let key = key.map(|(series, key)| time_series::key_of_buckets(series, key)).transpose()?;
+            (view.on.clone(), key)
+        }
+        None => (namespace, None),
+    };
+    let which = key.as_ref().map_or(which, |key| RawValue::Document(key.as_raw()));
     call.engine.check_no_view(&namespace)?;
     let not_found = || Error::user(ErrorCode::NamespaceNotFound, format!("ns not found {namespace}"));
     let mut collection = call.engine.collection(&namespace).ok_or_else(not_found)?;
@@ -58,7 +69,7 @@ fn select_unfinished(collection: &Collection, which: RawValue<'_>) -> Vec<String
             matches!(name, RawValue::String("*"))
                 || matches!(name, RawValue::String(name) if name == spec.name)
         }),
-        RawValue::Document(key) => spec.key == KeyPart::all_of(key),
+        RawValue::Document(key) => spec.has_key(key),
         _ => false,
     };
     let building = collection.building.iter().map(|building| &building.index.spec);
@@ -86,9 +97,8 @@ fn select(collection: &Collection, which: RawValue<'_>, ended: &[String]) -> Res
             })
             .collect(),
         RawValue::Document(key) => {
-            let parts = KeyPart::all_of(key);
             let found: Vec<&Arc<Index>> =
-                collection.indexes.iter().filter(|index| index.spec.key == parts).collect();
+                collection.indexes.iter().filter(|index| index.spec.has_key(key)).collect();
             if found.len() > 1 {
                 let tell = |index: &&Arc<Index>| shell_text(index.spec.to_document().as_raw());
                 let shown: Vec<String> = found.iter().map(tell).collect();

@@ -16,14 +16,14 @@ use kilim_query::filter::Filter;
 use kilim_query::update::Update;
 
 use super::aggregate::{self, Asked};
-use super::{build_info, count, delete, distinct, find, find_and_modify, update};
+use super::{build_info, change_stream, count, delete, distinct, find, find_and_modify, update};
 use crate::about::About;
 use crate::argument::{Argument, arguments};
 use crate::collation;
 use crate::dispatch::Call;
 use crate::registry;
 use crate::through_view;
-use crate::variables::{variables, variables_under};
+use crate::variables::{variables_under, variables_within};
 
 const NAME: &str = "explain";
 
@@ -54,6 +54,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
+    if change_stream::is_opened_by(command) {
+        let mut reply = change_stream::explain(call, command)?;
+        finish(call, command, &mut reply);
+        return Ok(reply);
+    }
     let mut reply = match piped(call, command)? {
         Some(prepared) => {
             call.describe("command");
@@ -73,7 +78,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
 /// Adds what an explanation of any command ends with.
 pub fn finish(call: &Call<'_, '_>, command: RawDocument<'_>, reply: &mut Document) {
     let mut shown = command.to_document();
-    shown.push("$db", call.generic.database);
+    // An `aggregate` that explains itself has it already.
+    if shown.get("$db").is_none() {
+        shown.push("$db", call.generic.database);
+    }
     reply.push("command", shown);
     reply.push("serverInfo", build_info::server_info(call.engine));
     reply.push("serverParameters", Document::new());
@@ -93,18 +101,18 @@ fn piped(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Option<Pre
     }
     let (variables, stages, hint) = match name {
         "find" => {
-            let variables = variables(call, find::NAME, command, &about)?;
+            let variables = variables_within(call, find::NAME, command, &about)?;
             let stages = through_view::find(command)?;
             let hint = arguments(find::NAME, command).find(|argument| argument.name == "hint");
             (variables, stages, hint.map(|hint| find::parse_hint(&hint)).transpose()?.flatten())
         }
         "count" => {
-            let variables = variables(call, "count", command, &about)?;
+            let variables = variables_within(call, "count", command, &about)?;
             let request = count::parse(command, &variables)?;
             (variables, through_view::count(command, request.limit), request.hint)
         }
         "distinct" => {
-            let variables = variables(call, "distinct", command, &about)?;
+            let variables = variables_within(call, "distinct", command, &about)?;
             distinct::parse(command, &variables)?;
             (variables, through_view::distinct(command), None)
         }
@@ -122,7 +130,8 @@ fn planned(call: &mut Call<'_, '_>, command: RawDocument<'_>, verbosity: Verbosi
     call.describe("command");
     let filter = explained.request.filter.clone();
     let asked = explained.request.clone();
-    let reading = read::plan(&mut call.unit, &explained.namespace, explained.request)?;
+    let request = ReadRequest { explained: true, ..explained.request };
+    let reading = read::plan(&mut call.unit, &explained.namespace, request)?;
     let namespace = explained.namespace.to_string();
     let indexes = reading.collection.as_ref().map(|collection| collection.indexes.clone());
     let write = explained.write;
@@ -197,9 +206,11 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
     };
     let about = About::of_command(call, command)?;
     match name {
-        "find" => read(find::parse(command, &variables(call, find::NAME, command, &about)?)?.request),
-        "count" => read(count::parse(command, &variables(call, "count", command, &about)?)?),
-        "distinct" => read(distinct::parse(command, &variables(call, "distinct", command, &about)?)?.1),
+        "find" => read(find::parse(command, &variables_within(call, find::NAME, command, &about)?)?.request),
+        "count" => read(count::parse(command, &variables_within(call, "count", command, &about)?)?),
+        "distinct" => {
+            read(distinct::parse(command, &variables_within(call, "distinct", command, &about)?)?.1)
+        }
         "update" => {
             let statement = update::Statement::parse(single(command, "updates")?)?;
             let variables = statement_variables(call, "update", command, &about, statement.collation)?;
@@ -234,7 +245,7 @@ fn parse(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Explained>
         }
         "findAndModify" | "findandmodify" => {
             let options = find_and_modify::Options::parse(command)?;
-            let variables = variables(call, "findAndModify", command, &about)?;
+            let variables = variables_within(call, "findAndModify", command, &about)?;
             let scope = Scope::new(&variables);
             let update = options
                 .update
@@ -273,7 +284,7 @@ fn statement_variables(
 ) -> Result<Variables> {
     match collation::named(collation)? {
         Some(named) => variables_under(call, name, command, named),
-        None => variables(call, name, command, about),
+        None => variables_within(call, name, command, about),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, ElementType, RawDocument, RawValue};
+use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::catalog::Collection;
-use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::cursor::{Batch, Cursor, CursorSource};
 use kilim_engine::plan::{Hint, KeyRange, Keys, ReadRequest};
 use kilim_engine::tail::Tail;
 use kilim_engine::{Namespace, read};
@@ -20,6 +20,7 @@ use crate::argument::{Argument, arguments, check_not_null};
 use crate::concern::ReadConcern;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
+use crate::request::is_generic;
 use crate::variables::variables;
 use crate::{cursor_reply, through_view};
 
@@ -53,7 +54,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         Ok(namespace) => About::of(call, namespace)?,
         Err(_) => About::Nothing,
     };
-    let variables = variables(call, NAME, call.body, &about)?;
+    let variables = variables(call, NAME, &about)?;
     if about.is_piped() {
         return run_through_view(call, namespace?, variables);
     }
@@ -76,7 +77,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => error,
         })?;
     let collection = reading.collection.as_ref().map(|collection| collection.id);
-    let mut cursor = Cursor::new(namespace, Source::Executor(Box::new(reading.execute())));
+    let mut cursor = Cursor::new(namespace, CursorSource::Executor(Box::new(reading.execute())));
     cursor.collection = collection;
     cursor.immortal = find.immortal;
     cursor_reply::first_batch(call, cursor, Batch::first(find.batch_size), find.single_batch)
@@ -110,11 +111,15 @@ fn run_tailable(
     if collection.capped.is_none() {
         return Err(not_capped());
     }
+    if find.request.filter.text().is_some() {
+        let message = "text and tailable cursor not allowed in same query";
+        return Err(Error::user(ErrorCode::BadValue, message));
+    }
     collection.shared.scans.total.add(1);
     collection.shared.scans.tailed.add(1);
     let mut tail = Tail::new(collection.home(), find.request);
     read::go_on(call.engine, &mut tail, &call.unit.snapshot())?;
-    let mut cursor = Cursor::new(namespace, Source::Tail(Box::new(tail)));
+    let mut cursor = Cursor::new(namespace, CursorSource::Tail(Box::new(tail)));
     cursor.collection = Some(collection.id);
     cursor.immortal = find.immortal;
     cursor.awaits = find.awaits;
@@ -130,6 +135,13 @@ fn not_capped() -> Error {
 
 /// A view is read by its pipeline, and the find's own behind it.
 fn run_through_view(call: &mut Call<'_, '_>, namespace: Namespace, variables: Variables) -> Result<Document> {
+    let filter = call.body.get("filter").and_then(RawValue::as_document);
+    if filter.is_some_and(|filter| filter.get("$text").is_some()) {
+        return Err(Error::user(
+            ErrorCode::IndexNotFound,
+            format!("text index required for $text query (no such collection '{namespace}')"),
+        ));
+    }
     let stages = through_view::find(call.body)?;
     let mut hint = None;
     let (mut batch_size, mut allow_disk_use) = (None, None);
@@ -159,10 +171,14 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     written.check()?;
     let scope = Scope::new(variables);
     let filter = Arc::new(Filter::parse_in(written.filter, &scope)?);
+    let scope = scope.with_text_score(filter.text().is_some());
     let mut projection = match written.projection.is_empty() {
         true => None,
         false => Some(Projection::parse_in(written.projection, &scope)?),
     };
+    if projection.as_ref().is_some_and(Projection::requires_position) {
+        filter.check_for_position()?;
+    }
     if written.show_record_id {
         projection = Some(Projection::showing_record_id(projection)?);
     }
@@ -189,8 +205,11 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
         Some(projection) if projection.wants_index_key() => Keys::Kept,
         _ => Keys::Hidden,
     };
+    let text_score = sort.as_ref().is_some_and(Sort::wants_text_score)
+        || projection.as_ref().is_some_and(Projection::wants_text_score);
     Ok(Find {
         request: ReadRequest {
+            text_score,
             sort,
             projection,
             keys,
@@ -231,7 +250,6 @@ struct Written<'a> {
 
 impl<'a> Written<'a> {
     fn parse(body: RawDocument<'a>) -> Result<Written<'a>> {
-        check_types(body)?;
         let mut written = Written {
             filter: RawDocument::empty(),
             projection: RawDocument::empty(),
@@ -250,10 +268,20 @@ impl<'a> Written<'a> {
             show_record_id: false,
             return_key: false,
         };
-        for argument in arguments(NAME, body) {
-            written.take(&argument)?;
+        let mut has_null = false;
+        let taken = body.iter().skip(1).try_for_each(|(name, value)| match value {
+            RawValue::Null | RawValue::Undefined => {
+                has_null = true;
+                Ok(())
+            }
+            _ if is_generic(name) => Ok(()),
+            _ => written.take(&Argument { command: NAME, name, value }),
+        });
+        // mongod looks at some types before all else. What it refuses there is refused here too, or null.
+        if has_null || taken.is_err() {
+            check_types(body)?;
         }
-        Ok(written)
+        taken.map(|()| written)
     }
 
     fn take(&mut self, argument: &Argument<'a>) -> Result<()> {
@@ -324,19 +352,6 @@ impl<'a> Written<'a> {
 
 /// Refuses what mongod refuses before it looks at anything else: unlike elsewhere, null is not absent here.
 fn check_types(body: RawDocument<'_>) -> Result<()> {
-    // Hardly any command has one of these, and one look at all fields tells.
-    let mut elements = body.iter();
-    let mut is_refused = false;
-    while let Some(element) = elements.next_element() {
-        is_refused |= match (element.name, element.element_type()) {
-            ("filter" | "projection" | "sort", kind) => kind != ElementType::Document,
-            ("returnKey", kind) => kind != ElementType::Bool,
-            (_, kind) => kind == ElementType::Null,
-        };
-    }
-    if !is_refused {
-        return Ok(());
-    }
     for name in ["filter", "projection", "sort"] {
         if body.get(name).is_some_and(|value| value.as_document().is_none()) {
             return Err(Error::user(
@@ -346,6 +361,7 @@ fn check_types(body: RawDocument<'_>) -> Result<()> {
         }
     }
     check_not_null(NAME, body, &FLAGS, "type 'bool'")?;
+    check_not_null(NAME, body, &["min", "max"], "type 'object'")?;
     if let Some(value) = body.get("returnKey").filter(|value| value.as_bool().is_none()) {
         let found = value.element_type().name();
         let message = format!("Field 'returnKey' should be a boolean value, but found: {found}");

@@ -45,18 +45,22 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.unit.bypass_validation = options.bypass_validation;
     check_statement_ids(call.body, 1)?;
     let about = About::of(call, &namespace)?;
-    let variables = variables(call, NAME, call.body, &about)?;
+    let variables = variables(call, NAME, &about)?;
     let scope = Scope::new(&variables);
     // In mongod's order, which decides on the error where several are at fault.
     let nothing = doc! {};
     let update = options.update.unwrap_or(RawValue::Document(nothing.as_raw()));
     let update = Update::parse_in(update, options.array_filters, false, &scope)?;
     let filter = Arc::new(options.filter(&scope)?);
+    let scope = scope.with_text_score(filter.text().is_some());
     let sort = parse_sort(options.sort, &scope)?;
     let projection = match options.fields.is_empty() {
         true => None,
         false => Some(Projection::parse_in(options.fields, &scope)?),
     };
+    if projection.as_ref().is_some_and(Projection::requires_position) {
+        filter.check_for_position()?;
+    }
     if options.new && projection.as_ref().is_some_and(Projection::requires_position) {
         return Err(Error::user(
             ErrorCode::BadValue,
@@ -85,6 +89,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             false => Modification::Update { new: options.new },
         },
         sort,
+        tells_score: projection.as_ref().is_some_and(Projection::wants_text_score),
         tells_key: projection.as_ref().is_some_and(Projection::wants_index_key),
     };
     let executing = |error| while_executing("Plan executor error during findAndModify", error);
@@ -100,9 +105,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut reply = doc! {"lastErrorObject": last_error};
     match (modified.value, projection) {
         (Some(value), Some(projection)) => {
-            let position = projection.position(&filter, value.as_raw());
+            let position = projection.position(&filter, value.as_raw())?;
             let mut writer = Writer::new();
             let mut env = Env::new(value.as_raw(), Bindings::none());
+            env.score = modified.score;
             env.key = modified.key.as_ref().map(Document::as_raw);
             projection.apply_in(&env, position, &mut writer).map_err(executing)?;
             reply.push("value", writer.finish());

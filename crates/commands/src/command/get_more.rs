@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use kilim_bson::{Document, RawValue, Writer};
-use kilim_engine::cursor::{Batch, Cursor, PutBack, Source};
+use kilim_engine::cursor::{Batch, Cursor, CursorSource, PutBack};
+use kilim_engine::fail_point::FailPoint;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::{Namespace, read};
+use kilim_engine::{Namespace, listen, read};
 use kilim_error::{Error, ErrorCode, Result};
 
-use crate::argument::arguments;
+use crate::access;
+use crate::argument::{arguments, as_double};
 use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
@@ -60,6 +62,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return Err(error);
     }
     call.trace.originating = cursor.originating.clone();
+    if call.engine.options.test_commands
+        && let Some(data) = call.engine.fail_points.fire(FailPoint::FailGetMoreAfterCursorCheckout)
+    {
+        call.engine.cursors.forget(id);
+        let code = data.get("errorCode").and_then(as_double).map(|code| ErrorCode(code as i32));
+        let message = "Hit the 'failGetMoreAfterCursorCheckout' failpoint";
+        return Err(Error::user(code.unwrap_or(ErrorCode::InternalError), message));
+    }
     match next_batch(call, id, &mut cursor, batch_size) {
         Ok((writer, exhausted)) => {
             if exhausted {
@@ -108,10 +118,12 @@ fn next_batch(
             .map_err(|error| while_executing("Executor error during getMore", error))
     };
     let exhausted = match cursor.source {
-        Source::Tail(_) => wait_for_more(call, id, cursor, fill)?,
+        CursorSource::Tail(_) => wait_for_more(call, id, cursor, fill)?,
+        CursorSource::Stream(_) => wait_for_events(call, id, cursor, Batch::next(size).documents_max, fill)?,
         _ => fill(cursor)?,
     };
     writer.close();
+    cursor_reply::append_token(&mut writer, cursor);
     call.unit.figures.add(context.figures);
     call.engine.metrics.documents_returned.add(cursor.returned - before);
     Ok((writer, exhausted))
@@ -147,12 +159,12 @@ fn wait_for_more(
                 ),
             ));
         }
-        if let Source::Tail(tail) = &mut cursor.source {
+        if let CursorSource::Tail(tail) = &mut cursor.source {
             read::go_on(call.engine, tail, &snapshot)
                 .map_err(|error| while_executing("Executor error during getMore", error))?;
         }
         let exhausted = fill(cursor)?;
-        if let Source::Tail(tail) = &mut cursor.source {
+        if let CursorSource::Tail(tail) = &mut cursor.source {
             tail.rest();
         }
         let seen = snapshot.commit_time();
@@ -174,6 +186,43 @@ fn wait_for_more(
     }
 }
 
+/// The next batch of a change stream: what has come to be on disk, waited for.
+fn wait_for_events(
+    call: &Call<'_, '_>,
+    id: i64,
+    cursor: &mut Cursor,
+    documents_max: usize,
+    mut fill: impl FnMut(&mut Cursor) -> Result<bool>,
+) -> Result<bool> {
+    call.operation.set_time_limit(None);
+    let waits = match call.body.get("maxTimeMS") {
+        None => AWAIT,
+        Some(_) => call.generic.time_limit.unwrap_or(Duration::ZERO),
+    };
+    let until = Instant::now() + waits;
+    let (operations, cursors) = (&call.engine.operations, &call.engine.cursors);
+    let returned = cursor.returned;
+    loop {
+        let CursorSource::Stream(stream) = &mut cursor.source else { return Ok(true) };
+        let seen = listen::go_on(call.engine, &call.operation, stream, documents_max)
+            .map_err(|error| while_executing("Executor error during getMore", error))?;
+        let exhausted = fill(cursor)?;
+        if cursor.returned != returned || exhausted {
+            return Ok(exhausted);
+        }
+        let is_ended = || call.operation.check().is_err() || operations.is_ending() || cursors.is_killed(id);
+        let CursorSource::Stream(stream) = &cursor.source else { return Ok(true) };
+        stream.subscription.wait(seen, until, &is_ended);
+        call.operation.check()?;
+        if cursors.is_killed(id) {
+            return Err(killed());
+        }
+        if operations.is_ending() || Instant::now() >= until {
+            return Ok(false);
+        }
+    }
+}
+
 /// A cursor is read on by its own session, in its own transaction, under its own name.
 fn check_owner(call: &Call<'_, '_>, cursor: &Cursor, namespace: &Namespace, id: i64) -> Result<()> {
     if call.body.get("maxTimeMS").is_some() && !cursor.awaits {
@@ -191,6 +240,7 @@ fn check_owner(call: &Call<'_, '_>, cursor: &Cursor, namespace: &Namespace, id: 
             ),
         ));
     }
+    access::check_cursor(call, cursor.user.as_ref(), cursor.claims.as_ref(), id)?;
     let ours = call.generic.session;
     let in_transaction = call.unit.is_transaction().then_some(call.generic.transaction_number).flatten();
     match (cursor.session, ours) {

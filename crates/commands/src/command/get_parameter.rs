@@ -1,28 +1,33 @@
-//! `getParameter`: settings that tools ask for.
+//! `getParameter`: settings, one by one or all of them.
 
 use kilim_bson::{Document, RawValue, Value, doc};
-use kilim_engine::limits;
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::set_parameter::append_settings;
-use crate::argument::arguments;
+use super::parameter::{PARAMETERS, Parameter};
+use crate::argument::nested;
 use crate::dispatch::Call;
 
+const NAME: &str = "getParameter";
+
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let known = parameters(call);
-    match call.body.get("getParameter") {
-        Some(RawValue::String("*")) => return Ok(known),
-        Some(RawValue::Document(options))
-            if matches!(options.get("allParameters"), Some(RawValue::Bool(true))) =>
-        {
-            return Ok(known);
+    let (mut all, mut details) = (false, false);
+    match call.body.get(NAME) {
+        Some(RawValue::String("*")) => all = true,
+        Some(RawValue::Document(options)) => {
+            for option in nested(NAME, options) {
+                match option.name {
+                    "allParameters" => all = option.boolean()?,
+                    "showDetails" => details = option.boolean()?,
+                    _ => return Err(option.unknown()),
+                }
+            }
         }
         _ => {}
     }
     let mut reply = Document::new();
-    for argument in arguments("getParameter", call.body) {
-        if let Some(value) = known.get(argument.name) {
-            reply.push(argument.name, value.to_value());
+    for parameter in PARAMETERS {
+        if all || call.body.get(parameter.name).is_some() {
+            reply.push(parameter.name, shown(call, parameter, details));
         }
     }
     match reply.is_empty() {
@@ -31,18 +36,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
 }
 
-fn parameters(call: &Call<'_, '_>) -> Document {
-    let mut known = doc! {
-        "featureCompatibilityVersion": {"version": "7.0"},
-        "authenticationMechanisms": Value::Array(Default::default()),
-        "enableTestCommands": i32::from(call.engine.options.test_commands),
-        "cursorTimeoutMillis": limits::CURSOR_IDLE.as_millis() as i64,
-        "localLogicalSessionTimeoutMinutes": (limits::SESSION_IDLE.as_secs() / 60) as i32,
-        "transactionLifetimeLimitSeconds": limits::TRANSACTION_LIFETIME.as_secs() as i32,
-        "maxTransactionLockRequestTimeoutMillis": limits::TRANSACTION_LOCK_WAIT.as_millis() as i32,
-        "requireApiVersion": false,
-        "quiet": false,
-    };
-    append_settings(call.engine, &mut known);
-    known
+fn shown(call: &Call<'_, '_>, parameter: &Parameter, details: bool) -> Value {
+    let value = (parameter.get)(call.engine);
+    match details {
+        false => value,
+        true => Value::Document(doc! {
+            "value": value,
+            "settableAtRuntime": parameter.set.is_some(),
+            "settableAtStartup": parameter.at_start,
+        }),
+    }
 }

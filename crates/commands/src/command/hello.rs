@@ -5,11 +5,14 @@
 
 use std::time::Duration;
 
+use kilim_auth::UserName;
 use kilim_bson::{Document, ObjectId, RawDocument, RawValue, Timestamp, Value, doc};
 use kilim_engine::limits;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::update::now_ms;
+use super::{authenticate, sasl};
+use crate::access::store;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 
@@ -33,6 +36,7 @@ pub fn run_is_master(call: &mut Call<'_, '_>) -> Result<Document> {
 
 fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
     let (mut compression, mut await_ms, mut seen, mut hello_ok) = (Vec::new(), None, None, false);
+    let (mut mechanisms_of, mut speculative) = (None, None);
     for argument in arguments("hello", call.body) {
         match argument.name {
             "client" => keep_metadata(call, argument.document()?)?,
@@ -51,8 +55,8 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
             "maxAwaitTimeMS" => await_ms = Some(argument.not_negative()?),
             "helloOk" => hello_ok = argument.boolean()?,
             "topologyVersion" => seen = Some(argument.document()?),
-            // Without users there is nobody to authenticate: drivers go on without.
-            "speculativeAuthenticate" => {}
+            "saslSupportedMechs" => mechanisms_of = Some(parse_user(&argument)?),
+            "speculativeAuthenticate" => speculative = Some(argument.document()?),
             // As mongod: newer drivers announce here what older servers have never heard of.
             _ => {}
         }
@@ -109,7 +113,46 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
     if !compression.is_empty() {
         document.push("compression", compression);
     }
+    if let Some(user) = mechanisms_of
+        && let Some(user) = store::user(call.engine, &call.operation, &user)?
+    {
+        let names: Vec<Value> = user.credentials.mechanisms().into_iter().map(Value::from).collect();
+        document.push("saslSupportedMechs", names);
+    }
+    if let Some(command) = speculative {
+        // A login that cannot begin here leaves the field out: the driver begins it again by itself.
+        if let Some(begun) = begin_login(call, command)? {
+            document.push("speculativeAuthenticate", begun);
+        }
+    }
     Ok(document)
+}
+
+/// `database.user`, or `{user, db}`.
+fn parse_user(argument: &Argument<'_>) -> Result<UserName> {
+    match argument.value {
+        RawValue::String(text) => match text.split_once('.') {
+            Some((db, user)) => Ok(UserName::new(user, db)),
+            None => Err(Error::user(
+                ErrorCode::BadValue,
+                "UserName must contain a '.' separated database.user pair",
+            )),
+        },
+        RawValue::Document(_) => UserName::parse(argument.value, "admin"),
+        _ => Err(argument.wrong_type("types '[string, object']")),
+    }
+}
+
+/// Begins the login that a driver sends along, to save a message.
+fn begin_login(call: &mut Call<'_, '_>, command: RawDocument<'_>) -> Result<Option<Document>> {
+    let name = command.iter().next().map(|(name, _)| name).unwrap_or_default();
+    let db = command.get("db").and_then(RawValue::as_str).map(str::to_owned);
+    match (name, db) {
+        ("saslStart", Some(db)) => Ok(sasl::begin(call, command, &db).ok()),
+        ("authenticate", Some(_)) => Ok(authenticate::by_certificate(call, command).ok()),
+        ("saslStart" | "authenticate", None) => Ok(None),
+        _ => Err(Error::location(51769, format!("hello.speculativeAuthenticate unknown command: {name}"))),
+    }
 }
 
 /// The driver's name and version, told once a connection.
@@ -131,14 +174,7 @@ fn keep_metadata(call: &mut Call<'_, '_>, metadata: RawDocument<'_>) -> Result<(
 
 /// The topology never changes, so a monitor waits its time out; shutting down wakes it.
 fn wait(call: &Call<'_, '_>, time: Duration) {
-    let deadline = std::time::Instant::now() + time;
-    while std::time::Instant::now() < deadline
-        && call.operation.check().is_ok()
-        && !call.engine.operations.is_ending()
-    {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
-        std::thread::sleep(left.min(Duration::from_millis(50)));
-    }
+    call.engine.operations.wait(&call.operation, std::time::Instant::now() + time);
 }
 
 /// Tells one run of the server from another.

@@ -4,6 +4,7 @@ use kilim_bson::{Document, doc};
 use kilim_engine::write;
 use kilim_error::Result;
 
+use super::time_series;
 use super::write_reply::{Failures, WriteOptions, check_batch, check_statement_ids, statement_id};
 use crate::dispatch::Call;
 
@@ -22,9 +23,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.engine.metrics.inserted.add(documents.len() as u64);
     call.unit.bypass_validation = options.bypass_validation;
     let body = call.body;
-    let outcome = write::insert(&mut call.unit, &namespace, &documents, options.ordered, |position| {
-        statement_id(body, position)
-    })?;
+    let statements = |position| statement_id(body, position);
+    let outcome = match time_series::of(call, &namespace) {
+        Some(view) => {
+            write::insert_measurements(&mut call.unit, &view, &documents, options.ordered, statements)?
+        }
+        None => write::insert(&mut call.unit, &namespace, &documents, options.ordered, statements)?,
+    };
     let mut failures = Failures::default();
     for (position, error) in outcome.errors {
         failures.take(position, error)?;

@@ -1,8 +1,10 @@
 //! `killCursors`: close cursors.
 
+use kilim_auth::Action;
 use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
+use crate::access;
 use crate::argument::arguments;
 use crate::dispatch::Call;
 
@@ -40,6 +42,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             40414,
             "BSON field 'killCursors.cursors' is missing but a required field",
         ));
+    }
+    const KILL: Action = Action::named("killAnyCursor");
+    for &id in &ids {
+        let own = access::is_own(call, call.engine.cursors.user_of(id).as_ref());
+        if !own && !access::may_on_cluster(call.client, KILL) {
+            return Err(access::unauthorized(call.spec, call.generic.database, call.body));
+        }
     }
     let (mut killed, mut not_found) = (Vec::new(), Vec::new());
     for id in ids {

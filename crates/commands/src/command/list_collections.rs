@@ -1,14 +1,17 @@
 //! `listCollections`: the collections of a database.
 
-use kilim_bson::{Document, RawDocument, Value, doc};
-use kilim_engine::catalog::SYSTEM_VIEWS;
-use kilim_engine::cursor::{Batch, Cursor, Source};
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_engine::catalog::{SYSTEM_VIEWS, View};
+use kilim_engine::cursor::{Batch, Cursor, CursorSource};
 use kilim_engine::index::IndexSpec;
 use kilim_engine::{Namespace, check_database};
 use kilim_error::Result;
 use kilim_query::filter::Filter;
 
 use super::list_indexes::cursor_batch;
+use crate::access;
 use crate::argument::arguments;
 use crate::cursor_reply;
 use crate::dispatch::Call;
@@ -20,18 +23,20 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if !call.engine.catalog().has_database(database) {
         check_database(database)?;
     }
-    let (mut filter, mut name_only, mut batch) =
-        (RawDocument::empty(), false, Batch::first(Some(usize::MAX)));
+    let (mut filter, mut name_only, mut own, mut batch) =
+        (RawDocument::empty(), false, false, Batch::first(Some(usize::MAX)));
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "filter" => filter = argument.document()?,
             "nameOnly" => name_only = argument.strict_boolean()?,
-            "authorizedCollections" => drop(argument.strict_boolean()?),
+            "authorizedCollections" => own = argument.strict_boolean()?,
             "cursor" => batch = cursor_batch(&argument)?,
             _ => return Err(argument.unknown()),
         }
     }
     let filter = Filter::parse(filter)?;
+    let only_own = own && call.client.access.is_enforced();
+    let rights = access::rights(call.client);
     let catalog = call.engine.catalog();
     let patterns = call.engine.patterns();
     let collections = catalog.database(database).map(|collection| {
@@ -52,14 +57,19 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
         document
     });
-    let views = catalog.database_views(database).map(|view| {
-        let mut document = doc! {"name": &view.namespace.collection, "type": "view"};
+    let shown = |view: &Arc<View>| {
+        let buckets = view.time_series.as_ref().and_then(|_| catalog.get(&view.on));
+        let kind = if buckets.is_some() { "timeseries" } else { "view" };
+        let mut document = doc! {"name": &view.namespace.collection, "type": kind};
         if !name_only {
-            document.push("options", view.options());
-            document.push("info", doc! {"readOnly": true});
+            let options = buckets.map_or_else(|| view.options(), |buckets| buckets.measurement_options());
+            document.push("options", options);
+            document.push("info", doc! {"readOnly": buckets.is_none()});
         }
         document
-    });
+    };
+    let (series, views): (Vec<_>, Vec<_>) =
+        catalog.database_views(database).partition(|view| view.time_series.is_some());
     // Where there are views, there is the collection that lists them.
     let definitions = catalog.database_views(database).next().map(|_| {
         let mut document = doc! {"name": SYSTEM_VIEWS, "type": "collection"};
@@ -70,9 +80,14 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
         document
     });
-    let documents: Vec<Document> = collections
-        .chain(views)
+    let documents: Vec<Document> = (series.into_iter().map(shown))
+        .chain(collections)
+        .chain(views.into_iter().map(shown))
         .chain(definitions)
+        .filter(|document| {
+            let name = document.get("name").and_then(RawValue::as_str).unwrap_or_default();
+            !only_own || rights.reaches_collection(database, name)
+        })
         .filter_map(|document| match filter.matches(document.as_raw()) {
             Ok(matched) => matched.then_some(Ok(document)),
             Err(error) => Some(Err(error)),
@@ -80,6 +95,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         .collect::<Result<_>>()?;
     let namespace =
         Namespace { database: database.to_owned(), collection: "$cmd.listCollections".to_owned() };
-    let cursor = Cursor::new(namespace, Source::List(documents.into_iter()));
+    let cursor = Cursor::new(namespace, CursorSource::List(documents.into_iter()));
     cursor_reply::first_batch(call, cursor, batch, false)
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawValue};
-use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::cursor::{Batch, Cursor, CursorSource};
 use kilim_engine::index::Index;
 use kilim_error::{Error, ErrorCode, Result};
 
+use super::time_series;
 use crate::argument::{Argument, arguments, nested};
 use crate::cursor_reply;
 use crate::dispatch::Call;
@@ -14,7 +15,7 @@ use crate::dispatch::Call;
 const NAME: &str = "listIndexes";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace()?;
+    let namespace = call.collection()?;
     call.describe("command");
     let mut batch = Batch::first(Some(usize::MAX));
     for argument in arguments(NAME, call.body) {
@@ -24,8 +25,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
-    call.engine.check_no_view(&namespace)?;
-    let Some(collection) = call.engine.collection(&namespace) else {
+    let series = time_series::of(call, &namespace);
+    if series.is_none() {
+        call.engine.check_no_view(&namespace)?;
+    }
+    let Some(collection) = call.engine.collection(series.as_ref().map_or(&namespace, |view| &view.on)) else {
         return Err(Error::user(ErrorCode::NamespaceNotFound, format!("ns does not exist: {namespace}")));
     };
     let building = collection.building.iter().map(|building| building.index.spec.to_document());
@@ -40,8 +44,16 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
         _ => index.spec.to_document(),
     };
-    let documents: Vec<Document> = collection.indexes.iter().map(shown).chain(building).collect();
-    let cursor = Cursor::new(namespace, Source::List(documents.into_iter()));
+    // Buckets lie in the order of their `_id`, which is no index of users.
+    let own = collection.indexes.iter().skip(usize::from(collection.time_series.is_some()));
+    let documents = own.map(shown).chain(building);
+    let documents: Vec<Document> = match series.as_ref().and_then(|view| view.time_series.as_deref()) {
+        Some(series) => {
+            documents.filter_map(|spec| time_series::index_of_measurements(series, spec)).collect()
+        }
+        None => documents.collect(),
+    };
+    let cursor = Cursor::new(namespace, CursorSource::List(documents.into_iter()));
     cursor_reply::first_batch(call, cursor, batch, false)
 }
 

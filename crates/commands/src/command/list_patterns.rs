@@ -2,7 +2,7 @@
 
 use kilim_bson::{Document, RawValue};
 use kilim_engine::Namespace;
-use kilim_engine::cursor::{Batch, Cursor, Source};
+use kilim_engine::cursor::{Batch, Cursor, CursorSource};
 use kilim_engine::patterns::Pattern;
 use kilim_error::Result;
 
@@ -35,5 +35,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let namespace = target
         .unwrap_or_else(|| Namespace { database: database.to_owned(), collection: format!("$cmd.{NAME}") });
-    cursor_reply::first_batch(call, Cursor::new(namespace, Source::List(documents.into_iter())), batch, false)
+    cursor_reply::first_batch(
+        call,
+        Cursor::new(namespace, CursorSource::List(documents.into_iter())),
+        batch,
+        false,
+    )
 }

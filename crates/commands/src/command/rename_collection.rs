@@ -5,7 +5,7 @@ use kilim_engine::Namespace;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::write_reply::required;
-use crate::argument::{Argument, arguments};
+use crate::argument::{Argument, arguments, check_not_null};
 use crate::dispatch::Call;
 
 const NAME: &str = "renameCollection";
@@ -23,13 +23,25 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             ));
         }
     };
-    let (mut to, mut drop_target) = (None, false);
+    check_not_null(NAME, call.body, &["dropTarget"], "types '[bool, binData']")?;
+    let (mut to, mut drop_target, mut target_uuid) = (None, false, None);
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "to" => {
                 to = Some(namespace("target", &argument)?);
             }
-            "dropTarget" => drop_target = argument.strict_boolean()?,
+            "dropTarget" => match argument.value {
+                // The target that is meant, by its id.
+                RawValue::Binary { subtype: 4, bytes } => {
+                    drop_target = true;
+                    target_uuid = Some(bytes);
+                }
+                RawValue::Binary { .. } => {
+                    return Err(Error::user(ErrorCode::InvalidUUID, "dropTarget has to be a UUID"));
+                }
+                RawValue::Bool(wanted) => drop_target = wanted,
+                _ => return Err(argument.wrong_type("types '[bool, binData']")),
+            },
             "stayTemp" => argument.only_off()?,
             _ => return Err(argument.unknown()),
         }
@@ -53,6 +65,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         })?;
     }
     call.describe("command");
+    if let Some(uuid) = target_uuid
+        && call.engine.collection(&to).is_none_or(|target| target.uuid != uuid)
+    {
+        let message = "Collection UUID does not match that specified";
+        return Err(Error::user(ErrorCode::CollectionUUIDMismatch, message));
+    }
     call.engine.rename_collection(&call.operation, &from, &to, drop_target)?;
     Ok(Document::new())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, Value, doc};
+use kilim_bson::{Document, RawValue, Timestamp, Value, doc};
 use kilim_engine::catalog::Collection;
 use kilim_engine::metrics::{Counter, Latency, Metrics};
 use kilim_engine::{Engine, Namespace};
@@ -11,10 +11,27 @@ use kilim_error::Result;
 use super::build_info::{MONGODB_VERSION, host};
 use super::hello::{SET_NAME, WIRE_VERSION_MAX};
 use super::update::now_ms;
+use crate::argument::as_double;
 use crate::dispatch::Call;
 use crate::registry::COMMANDS;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
+    let mut status = status(call)?;
+    let is_section = |name: &str| status.get(name).is_some_and(|value| value.as_document().is_some());
+    let is_off = |value: RawValue<'_>| as_double(value) == Some(0.0) || value.as_bool() == Some(false);
+    let left_out: Vec<&str> = (call.body.iter().skip(1))
+        .filter(|(name, value)| is_section(name) && is_off(*value))
+        .map(|(name, _)| name)
+        .collect();
+    if !left_out.is_empty() {
+        let kept = status.iter().filter(|(name, _)| !left_out.contains(name));
+        status = kept.map(|(name, value)| (name, value.to_value())).collect();
+    }
+    Ok(status)
+}
+
+/// All sections; a command may leave some out: `{serverStatus: 1, metrics: 0}`.
+fn status(call: &mut Call<'_, '_>) -> Result<Document> {
     let engine = call.engine;
     let metrics = &engine.metrics;
     let count = |counter: &Counter| Value::Int64(counter.get() as i64);
@@ -102,6 +119,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "totalAborted": count(&metrics.transactions_aborted),
             "currentOpen": open_transactions.max(0),
         },
+        "changeLog": change_log(engine),
         "mem": {"bits": 64, "resident": resident_mb, "virtual": virtual_mb, "supported": true},
         "repl": {
             "setName": SET_NAME,
@@ -147,15 +165,17 @@ fn catalog_stats(engine: &Engine) -> Document {
     let count = |wanted: &dyn Fn(&Collection) -> bool| {
         catalog.iter().filter(|collection| wanted(collection)).count() as i32
     };
-    let views = catalog.views().filter(|view| !is_own(&view.namespace)).count() as i32;
+    let of_users = || catalog.views().filter(|view| !is_own(&view.namespace));
+    let series = of_users().filter(|view| view.time_series.is_some()).count() as i32;
+    let views = of_users().count() as i32 - series;
     doc! {
         "collections": count(&|one| !is_own(&one.namespace)),
         "capped": count(&|one| !is_own(&one.namespace) && one.capped.is_some()),
         "clustered": count(&|one| !is_own(&one.namespace) && one.clustered),
-        "timeseries": 0,
+        "timeseries": series,
         "views": views,
         "internalCollections": count(&|one| is_own(&one.namespace)),
-        "internalViews": catalog.views().count() as i32 - views,
+        "internalViews": catalog.views().filter(|view| is_own(&view.namespace)).count() as i32,
     }
 }
 
@@ -190,6 +210,20 @@ fn process_info() -> Document {
         "system_time_us": field(15) * TICK_US,
         "page_reclaims": field(10),
         "page_faults": field(12),
+    }
+}
+
+/// How far the change log reaches, and what it takes.
+fn change_log(engine: &Engine) -> Document {
+    let Some(stats) = engine.store.log_stats() else { return doc! {"enabled": false} };
+    doc! {
+        "enabled": true,
+        "beginsAfter": Value::Timestamp(Timestamp::from_bits(stats.begins)),
+        "last": Value::Timestamp(Timestamp::from_bits(engine.store.durable_time())),
+        "bytes": stats.bytes as i64,
+        "maxBytes": stats.bytes_max as i64,
+        "maxHours": (stats.age_max.as_secs() / 3600) as i64,
+        "streams": engine.feed.streams() as i64,
     }
 }
 

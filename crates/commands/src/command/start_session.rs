@@ -9,7 +9,7 @@ use kilim_error::Result;
 use crate::dispatch::Call;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let id = new_uuid();
+    let id = new_uuid(call.engine.environment());
     call.engine.sessions.get(&call.engine.store, SessionId(id))?;
     Ok(doc! {
         "id": {"id": Value::Binary { subtype: 4, bytes: id.to_vec() }},

@@ -15,6 +15,7 @@ use kilim_query::stage::Pipeline;
 use kilim_query::update::Update;
 
 use super::find::{check_hint_not_null, parse_hint};
+use super::time_series;
 use super::write_reply::{
     Failures, WriteOptions, check_batch, check_statement_ids, required, statement_id, upserted_entry,
 };
@@ -56,8 +57,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     for document in documents {
         statements.push(Statement::parse(document)?);
     }
+    if let Some(view) = time_series::of(call, &namespace) {
+        write::check_no_transaction(&call.unit, &view.namespace)?;
+    }
     let about = About::of(call, &namespace);
-    let variables = about.and_then(|about| variables(call, NAME, call.body, &about));
+    let variables = about.and_then(|about| variables(call, NAME, &about));
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = Vec::new();
     let mut failures = Failures::default();
@@ -112,6 +116,10 @@ fn run_statement(
     let variables = own.as_ref().unwrap_or(variables).as_ref().map_err(Error::clone)?;
     let variables = statement.variables(variables)?;
     let scope = Scope::new(&variables);
+    let series = time_series::of(call, namespace);
+    if let Some(view) = &series {
+        return time_series::update(call, view, statement, id, &variables);
+    }
     // In mongod's order, which decides on the error where both are at fault.
     let update = Update::parse_in(statement.update, statement.array_filters, statement.multi, &scope)?;
     let filter = Arc::new(statement.filter(&scope)?);

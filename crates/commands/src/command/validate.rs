@@ -12,14 +12,15 @@ use crate::dispatch::Call;
 const NAME: &str = "validate";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let namespace = call.namespace()?;
+    let namespace = call.collection()?;
     call.describe("command");
     let (mut full, mut background) = (false, false);
     for argument in arguments(NAME, call.body) {
         match argument.name {
             // It is always full, and always beside writers.
-            "full" => full = argument.boolean()?,
-            "background" => background = argument.boolean()?,
+            // Anything but false, zero and null is true, as on MongoDB.
+            "full" => full = argument.boolean().unwrap_or(true),
+            "background" => background = argument.boolean().unwrap_or(true),
             "checkBSONConformance" | "scandata" => drop(argument.boolean()?),
             "repair" | "metadata" | "enforceFastCount" => argument.only_off()?,
             _ => return Err(argument.unknown()),

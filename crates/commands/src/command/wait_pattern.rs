@@ -1,4 +1,4 @@
-//! `waitPattern`: until a pattern is filled, and nothing of it is pending.
+//! `waitPattern`: until a pattern is filled, nothing of it is pending, and `patternJobs` lists no job that works on it.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,6 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::pattern_name::named_pattern;
 use crate::dispatch::Call;
-
-const TURN: Duration = Duration::from_millis(5);
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut deadline = None;
@@ -21,6 +19,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         _ => Err(argument.unknown()),
     })?;
     loop {
+        let seen = call.engine.operations.patterns_moved();
         let current = call.engine.pattern(&pattern.target, &pattern.declaration.name)?;
         match &current.state {
             PatternState::Building | PatternState::Verifying => {}
@@ -30,7 +29,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                     format!("'{}' has failed: {reason}", pattern.declaration.name),
                 ));
             }
-            _ if current.is_maintained() && call.engine.behind_of(&current)?.pending_sources > 0 => {
+            _ if current.is_maintained() && call.engine.pending_of(&current)?.count > 0 => {
                 if call.engine.catching_up(&current).is_some_and(|job| job.is_killed()) {
                     return Err(Error::user(
                         ErrorCode::PatternBackfillFailed,
@@ -41,6 +40,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                     ));
                 }
             }
+            _ if current.is_maintained() && call.engine.has_running_job(&current) => {}
             state => return Ok(doc! {"name": &*pattern.declaration.name, "state": state.name()}),
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -53,7 +53,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                 ),
             ));
         }
-        call.operation.check()?;
-        std::thread::sleep(TURN);
+        call.engine.operations.wait_for_patterns(&call.operation, seen, deadline)?;
     }
 }

@@ -103,8 +103,10 @@ pub(super) fn entry(ended: &Ended<'_>, facts: &Facts<'_>, judged: bool) -> Docum
     if let Some(name) = &ended.client.app_name {
         entry.push("appName", name.as_str());
     }
-    entry.push("allUsers", Vec::<Value>::new());
-    entry.push("user", "");
+    let user = ended.operation.user();
+    let users = user.map(|user| Value::Document(doc! {"user": &user.name, "db": &user.db}));
+    entry.push("allUsers", users.into_iter().collect::<Vec<Value>>());
+    entry.push("user", user.map_or_else(String::new, |user| format!("{}@{}", user.name, user.db)));
     entry
 }
 

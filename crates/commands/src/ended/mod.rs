@@ -80,6 +80,9 @@ pub struct Ended<'a> {
 
 impl Ended<'_> {
     pub fn note(&self) {
+        if let Some(audit) = self.client.access.audit() {
+            audit.note(self);
+        }
         let time = self.operation.started.elapsed();
         let metrics = &self.engine.metrics;
         let count = &metrics.by_command(COMMANDS.len())[self.place];

@@ -1,4 +1,4 @@
-//! Every row of the tables of operators, accumulators, stages, update operators and commands ends when it is killed.
+//! Every row of the tables of operators, accumulators, filters, stages, update operators and commands ends when it is killed.
 //!
 //! The rows are the tables' own. A new operator is tried with operands made of what the table says of its arguments, and
 //! where none of these suits it, or it parses its operand itself, the test fails until a sample stands here.
@@ -10,7 +10,7 @@ use kilim_bson::{Document, RawValue, Value, doc, parse_extended_json};
 use kilim_commands::COMMANDS;
 use kilim_engine::{Durability, Engine, EngineOptions};
 use kilim_query::expression::Arguments;
-use kilim_query::{accumulator, expression, stage, update};
+use kilim_query::{accumulator, expression, filter, stage, update};
 
 use super::{INTERRUPTED, PATIENCE, ask, code, engine, kill, parse};
 
@@ -63,6 +63,18 @@ impl Findings {
             self.wrong.push(format!("{name} was not interrupted, {:?}: {command}", reply));
         } else if time >= PATIENCE {
             self.wrong.push(format!("{name} went on for {time:?}: {command}"));
+        }
+    }
+
+    /// Kills a command that may be done before.
+    fn try_to_kill(&mut self, engine: &Arc<Engine>, name: &str, command: &str) {
+        let (time, reply) = kill(engine, &parse(command), RUNS);
+        self.worst = self.worst.max(time);
+        let is_batch = command.starts_with(r#"{"insert""#) || reply.get("writeErrors").is_some();
+        if !matches!(code(&reply), 0 | INTERRUPTED) && !is_batch {
+            self.wrong.push(format!("{name} failed, {reply:?}"));
+        } else if time >= PATIENCE {
+            self.wrong.push(format!("{name} went on for {time:?}: {}", &command[..command.len().min(300)]));
         }
     }
 
@@ -237,6 +249,10 @@ fn stage_sample(name: &str) -> Option<String> {
         r#"{"$size": {"$filter": {"input": {"$range": [0, 1000000]}, "cond": {"$gt": ["$$this", "$g"]}}}}"#;
     let ids = r#"{"$project": {"_id": {"$concat": [{"$toString": "$_id"}, "-", {"$toString": "$a"}]}}}"#;
     Some(match name {
+        "$_internalUnpackBucket" => format!(
+            r#"{unwind}, {{"$set": {{"data": {{"t": {{"0": "$a", "1": "$a"}}}}}}}},
+                {{"{name}": {{"timeField": "t", "bucketMaxSpanSeconds": 3600}}}}, {{"$count": "n"}}"#
+        ),
         "$addFields" | "$set" | "$project" => format!(r#"{{"{name}": {{"r": {slow}}}}}"#),
         "$bucket" => {
             format!(r#"{unwind}, {{"$bucket": {{"groupBy": "$a", "boundaries": [-1000000, 0, 1000000]}}}}"#)
@@ -256,6 +272,11 @@ fn stage_sample(name: &str) -> Option<String> {
         "$replaceRoot" => format!(r#"{{"$replaceRoot": {{"newRoot": {{"r": {slow}}}}}}}"#),
         "$replaceWith" => format!(r#"{{"$replaceWith": {{"r": {slow}}}}}"#),
         "$sample" => format!(r#"{unwind}, {{"$sample": {{"size": 100000}}}}"#),
+        "$setWindowFields" => format!(
+            r#"{unwind}, {{"$setWindowFields": {{"sortBy": {{"a": 1}}, "output": {{"r": {{"$sum": "$a"}}}}}}}}"#
+        ),
+        "$densify" => format!(r#"{unwind}, {{"$densify": {{"field": "a", "range": {{"step": 1, "bounds": "full"}}}}}}"#),
+        "$fill" => format!(r#"{unwind}, {{"$fill": {{"sortBy": {{"a": 1}}, "output": {{"r": {{"method": "locf"}}}}}}}}"#),
         "$skip" => format!(r#"{unwind}, {{"$skip": 10000000}}"#),
         "$sort" => format!(r#"{unwind}, {{"$sort": {{"a": 1}}}}"#),
         "$sortByCount" => format!(r#"{unwind}, {{"$sortByCount": "$a"}}"#),
@@ -266,24 +287,22 @@ fn stage_sample(name: &str) -> Option<String> {
     })
 }
 
-/// Stages that look at no documents: what they tell of is bounded, or they are refused.
+/// Stages that look at no documents: what they tell of is bounded, or they are refused (`$geoNear` without an index).
 const STAGES_WITHOUT_DOCUMENTS: &[&str] = &[
     "$changeStream",
+    "$changeStreamSplitLargeEvent",
     "$collStats",
     "$currentOp",
-    "$densify",
     "$documents",
-    "$fill",
     "$geoNear",
     "$indexStats",
     "$listLocalSessions",
     "$listSessions",
     "$patternStats",
     "$planCacheStats",
-    "$search",
-    "$searchMeta",
-    "$setWindowFields",
     "$shardedDataDistribution",
+    // Refused where no tree is declared; with one it reads by pipelines of the stages above.
+    "$tree",
 ];
 
 #[test]
@@ -387,6 +406,7 @@ fn command_sample(name: &str) -> Option<&'static str> {
         "explain" => {
             r#"{"explain": {"find": "small", "filter": {"t": {"$regex": "x{3}y"}}}, "verbosity": "executionStats"}"#
         }
+        "filemd5" => r#"{"filemd5": 1, "root": "file"}"#,
         "find" => r#"{"find": "small", "filter": {"t": {"$regex": "x{3}y"}}}"#,
         "findAndModify" => {
             r#"{"findAndModify": "small", "query": {"t": {"$regex": "x{3}y"}}, "update": {"$set": {"z": 1}}}"#
@@ -402,6 +422,27 @@ fn command_sample(name: &str) -> Option<&'static str> {
 /// Commands whose work is bounded by their message, by what the catalog holds or by one batch, and those that leave the
 /// work to a job.
 const COMMANDS_WITHOUT_LONG_WORK: &[&str] = &[
+    "authenticate",
+    "createRole",
+    "createUser",
+    "dropAllRolesFromDatabase",
+    "dropAllUsersFromDatabase",
+    "dropRole",
+    "dropUser",
+    "grantPrivilegesToRole",
+    "grantRolesToRole",
+    "grantRolesToUser",
+    "invalidateUserCache",
+    "logout",
+    "revokePrivilegesFromRole",
+    "revokeRolesFromRole",
+    "revokeRolesFromUser",
+    "rolesInfo",
+    "saslContinue",
+    "saslStart",
+    "updateRole",
+    "updateUser",
+    "usersInfo",
     "abortTransaction",
     "buildInfo",
     "collStats",
@@ -440,6 +481,8 @@ const COMMANDS_WITHOUT_LONG_WORK: &[&str] = &[
     "modifyPattern",
     "patternJobs",
     "pausePattern",
+    "completeVersion",
+    "rollbackVersion",
     "ping",
     "planCacheClear",
     "planCacheClearFilters",
@@ -447,11 +490,27 @@ const COMMANDS_WITHOUT_LONG_WORK: &[&str] = &[
     "planCacheSetFilter",
     "refreshSessions",
     "renameCollection",
+    "connPoolStats",
+    "dropConnections",
+    "fsync",
+    "replSetGetConfig",
     "replSetGetStatus",
     "resumePattern",
     "serverStatus",
     "setParameter",
     "startSession",
+    "applyOps",
+    "getClusterParameter",
+    "setClusterParameter",
+    "killAllSessionsByPattern",
+    "lockInfo",
+    "logRotate",
+    "reIndex",
+    "setDefaultRWConcern",
+    "setFeatureCompatibilityVersion",
+    "setIndexCommitQuorum",
+    "setUserWriteBlockMode",
+    "validateDBMetadata",
     "profile",
     "top",
     "waitPattern",
@@ -479,6 +538,15 @@ fn every_command_that_works_long_ends_when_it_is_killed() {
         ask(&engine, &doc! {"insert": "other", "documents": documents.clone(), "$db": "test"});
         ask(&engine, &doc! {"insert": "small", "documents": documents, "$db": "test"});
     }
+    for batch in 0..20 {
+        let chunk = || Value::Binary { subtype: 0, bytes: vec![7; 20_000] };
+        let chunks: Vec<Document> =
+            (0..100).map(|at| doc! {"files_id": 1, "n": (batch * 100 + at), "data": chunk()}).collect();
+        ask(&engine, &doc! {"insert": "file.chunks", "documents": chunks, "$db": "test"});
+    }
+    let index =
+        r#"{"createIndexes": "file.chunks", "indexes": [{"key": {"files_id": 1, "n": 1}, "name": "n"}]}"#;
+    assert_eq!(code(&ask(&engine, &parse(index))), 0);
     let index =
         r#"{"createIndexes": "small", "indexes": [{"key": {"n": 1}, "name": "n", "prepareUnique": true}]}"#;
     assert_eq!(code(&ask(&engine, &parse(index))), 0);
@@ -498,10 +566,225 @@ fn every_command_that_works_long_ends_when_it_is_killed() {
                 let sample = format!(r#"{{"getMore": {{"$numberLong": "{id}"}}, "collection": "small"}}"#);
                 findings.kill(&engine, command.name, &sample);
             }
+            _ if command.name == "moveNode" => {
+                let tree = r#"{"createPattern": "nodes", "name": "t", "tree": {"parent": "up", "ancestors": "ancestors"}}"#;
+                assert_eq!(code(&ask(&engine, &parse(tree))), 0);
+                let below =
+                    |id: i32| doc! {"_id": id, "up": if id < 2 { Value::Null } else { Value::Int32(0) }};
+                let nodes: Vec<Document> = (0..1000).map(below).collect();
+                let inserted = ask(&engine, &doc! {"insert": "nodes", "documents": nodes, "$db": "test"});
+                assert_eq!(code(&inserted), 0, "{inserted:?}");
+                findings.try_to_kill(&engine, command.name, r#"{"moveNode": "nodes", "_id": 0, "to": 1}"#);
+            }
             Some(sample) => findings.kill(&engine, command.name, sample),
             None if COMMANDS_WITHOUT_LONG_WORK.contains(&command.name) => {}
             None => findings.wrong.push(format!("{} needs a sample", command.name)),
         }
+    }
+    findings.done();
+    engine.close().unwrap();
+}
+
+/// What a filter's operator is given; the number makes operands of one filter differ.
+fn filter_operand(name: &str, number: usize) -> Option<String> {
+    let absent = 1_000_000 + number;
+    let large =
+        |count: usize| (0..count).map(|at| (absent + at * 3).to_string()).collect::<Vec<_>>().join(",");
+    Some(match name {
+        "$eq" | "$ne" | "$gt" | "$gte" | "$size" => absent.to_string(),
+        "$lt" | "$lte" => format!("-{absent}"),
+        "$in" | "$nin" => format!("[{}]", large(1000)),
+        "$all" => format!("[{}]", large(10)),
+        "$exists" => number.is_multiple_of(2).to_string(),
+        "$type" => r#""regex""#.to_owned(),
+        "$mod" => format!("[{absent}, 999999]"),
+        "$elemMatch" => format!(r#"{{"$gt": {absent}}}"#),
+        "$bitsAllSet" | "$bitsAnySet" => format!("[{}]", 40 + number % 20),
+        "$bitsAllClear" | "$bitsAnyClear" => "[0, 1, 2, 3, 4, 5, 6, 7]".to_owned(),
+        "$not" => format!(r#"{{"$gt": {absent}}}"#),
+        "$geoWithin" | "$within" => r#"{"$centerSphere": [[0, 0], 0.001]}"#.to_owned(),
+        "$geoIntersects" => {
+            r#"{"$geometry": {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}}"#.to_owned()
+        }
+        _ => return None,
+    })
+}
+
+/// Filters on a field that are refused: no index is there for them.
+const FILTERS_REFUSED: &[&str] = &["$near", "$nearSphere", "$geoNear"];
+
+/// A filter at the top.
+fn top_level_filter(name: &str) -> Option<String> {
+    let conditions = |count: usize| {
+        let each = |at: usize| format!(r#"{{"a": {{"$gt": {}}}}}"#, 1_000_000 + at);
+        (0..count).map(each).collect::<Vec<_>>().join(",")
+    };
+    let slow = format!(r#""$nor": [{}]"#, conditions(300));
+    Some(match name {
+        "$and" => format!(r#"{{"$and": [{{{slow}}}, {{"a": -1}}]}}"#),
+        "$or" | "$nor" => format!(r#"{{"{name}": [{}]}}"#, conditions(300)),
+        "$comment" => format!(r#"{{"$comment": "why", {slow}}}"#),
+        "$alwaysTrue" | "$alwaysFalse" => format!(r#"{{"$or": [{{"{name}": 1}}, {{{slow}}}], "a": -1, {slow}}}"#),
+        "$expr" => r#"{"$expr": {"$in": ["never", {"$map": {"input": {"$range": [0, 1000]}, "in": "$a"}}]}}"#.to_owned(),
+        "$jsonSchema" => r#"{"$jsonSchema": {"properties": {"o": {"items": {"properties": {"t": {"pattern": "(?=(x+)+y)"}}}}, "a": {"uniqueItems": true}}, "anyOf": [{"properties": {"a": {"items": {"maximum": -1}}}}, {"patternProperties": {"^f": {"minimum": 5}}}]}}"#.to_owned(),
+        "$sampleRate" => format!(r#"{{"$sampleRate": 1.0, {slow}}}"#),
+        _ => return None,
+    })
+}
+
+#[test]
+fn every_filter_operator_ends_when_it_is_killed() {
+    let engine = engine();
+    fill(&engine);
+    let mut findings = Findings::default();
+    let conditions = |field: &str, name: &str, count: usize| -> Option<String> {
+        let each = |at| Some(format!(r#"{{"{field}": {{"{name}": {}}}}}"#, filter_operand(name, at)?));
+        Some((0..count).map(each).collect::<Option<Vec<String>>>()?.join(","))
+    };
+    for &name in filter::FIELD_OPERATORS.iter().chain(["$not"].iter()) {
+        let slow = r#"{"s": {"$regex": "(?=(a+)+b)", "$options": "i"}}"#;
+        let conditions = |field: &str, count: usize| match name {
+            // Each has the other.
+            "$regex" | "$options" => Some(vec![slow; count].join(",")),
+            _ => conditions(field, name, count),
+        };
+        let Some(many) = conditions("a", 300) else {
+            let refused = format!(r#"{{"count": "c", "query": {{"a": {{"{name}": [0, 0]}}}}}}"#);
+            let is_refused = FILTERS_REFUSED.contains(&name) && code(&ask(&engine, &parse(&refused))) != 0;
+            if !is_refused {
+                findings.wrong.push(format!("{name} needs an operand"));
+            }
+            continue;
+        };
+        // On many documents with a little each, and on long arrays.
+        let little = conditions("a", 20).unwrap();
+        findings.kill(
+            &engine,
+            name,
+            &format!(
+                r#"{{"aggregate": "c", "pipeline": [{{"$project": {{"a": 1, "s": 1}}}}, {{"$unwind": "$a"}},
+                    {{"$match": {{"$nor": [{{"$or": [{little}], "s": "never"}}]}}}}, {{"$group": {{"_id": "$a"}}}}], "cursor": {{}}}}"#
+            ),
+        );
+        for list in ["$or", "$nor", "$and"] {
+            findings.try_to_kill(
+                &engine,
+                name,
+                &format!(r#"{{"count": "c", "query": {{"{list}": [{many}]}}}}"#),
+            );
+        }
+    }
+    for &name in filter::TOP_LEVEL_OPERATORS {
+        match top_level_filter(name) {
+            Some(filter) => {
+                findings.try_to_kill(&engine, name, &format!(r#"{{"count": "c", "query": {filter}}}"#))
+            }
+            None if ["$where", "$text"].contains(&name) => {}
+            None => findings.wrong.push(format!("{name} needs a sample")),
+        }
+    }
+    findings.done();
+    engine.close().unwrap();
+}
+
+/// What else works on a document, each on large ones: projections, sorts, keys of indexes, collations, schemas, long lists.
+#[test]
+fn projections_sorts_keys_and_long_lists_end_when_they_are_killed() {
+    let engine = engine();
+    fill(&engine);
+    let numbers: Vec<String> = (0..100_000).map(|at| (at * 3 + 1_000_000).to_string()).collect();
+    let numbers = numbers.join(",");
+    let texts: Vec<String> = (0..20_000).map(|at| format!(r#""{}{at}""#, "ä".repeat(30))).collect();
+    let texts = texts.join(",");
+    let documents: Vec<String> = (0..100_000).map(|at| format!(r#"{{"_id": "i{at}", "n": {at}}}"#)).collect();
+    let updates: Vec<String> = (0..2_000)
+        .map(|at| {
+            format!(
+                r#"{{"q": {{"a": {{"$gt": {}}}}}, "u": {{"$set": {{"z": 1}}}}, "multi": true}}"#,
+                1_000_000 + at
+            )
+        })
+        .collect();
+    let deletes: Vec<String> =
+        (0..2_000).map(|at| format!(r#"{{"q": {{"a": {}}}, "limit": 0}}"#, 1_000_000 + at)).collect();
+    let find = |rest: &str| format!(r#"{{"find": "c", {rest}, "batchSize": 1000}}"#);
+    let german = r#""collation": {"locale": "de", "strength": 1}"#;
+    let schema = r#"{"$jsonSchema": {"properties": {"o": {"items": {"properties": {"t": {"pattern": "(?=(x+)+y)"}}}}, "a": {"uniqueItems": true}}}}"#;
+    let commands = [
+        ("$slice", find(r#""projection": {"a": {"$slice": [10, 19000]}}"#)),
+        (
+            "$elemMatch",
+            find(r#""projection": {"o": {"$elemMatch": {"b": -1, "t": {"$regex": "(?=(x+)+y)"}}}}"#),
+        ),
+        ("positional", find(r#""filter": {"o.b": 4999}, "projection": {"o.$": 1}"#)),
+        ("inclusion", find(r#""projection": {"o.b": 1, "m.f4999": 1}"#)),
+        ("exclusion", find(r#""projection": {"o.b": 0, "m.f4999": 0}"#)),
+        ("computed", find(r#""projection": {"x": {"$sortArray": {"input": "$o", "sortBy": {"b": -1}}}}"#)),
+        ("sort by arrays", find(r#""sort": {"a": 1}"#)),
+        ("sort by paths", find(r#""sort": {"o.b": -1, "m.f1": 1}"#)),
+        (
+            "sort with a collation",
+            format!(
+                r#"{{"aggregate": "c", "pipeline": [{{"$project": {{"o": 1}}}}, {{"$unwind": "$o"}}, {{"$sort": {{"o.t": 1, "o.b": 1}}}}], "cursor": {{}}, {german}}}"#
+            ),
+        ),
+        (
+            "filter with a collation",
+            format!(r#"{{"find": "c", "filter": {{"o.t": {{"$in": [{texts}]}}}}, {german}}}"#),
+        ),
+        ("long $in", format!(r#"{{"find": "c", "filter": {{"a": {{"$in": [{numbers}]}}}}}}"#)),
+        (
+            "long $nin",
+            format!(
+                r#"{{"find": "c", "filter": {{"a": {{"$nin": [{numbers}]}}}}, "projection": {{"_id": 1}}}}"#
+            ),
+        ),
+        ("long $all", format!(r#"{{"find": "c", "filter": {{"a": {{"$all": [{numbers}]}}}}}}"#)),
+        ("distinct of arrays", r#"{"distinct": "c", "key": "a"}"#.to_owned()),
+        ("distinct of paths", format!(r#"{{"distinct": "c", "key": "o.t", {german}}}"#)),
+        ("count by schema", format!(r#"{{"count": "c", "query": {schema}}}"#)),
+        (
+            "keys of arrays",
+            r#"{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]}"#.to_owned(),
+        ),
+        (
+            "keys of paths",
+            r#"{"createIndexes": "c", "indexes": [{"key": {"o.t": 1, "g": -1}, "name": "o"}]}"#.to_owned(),
+        ),
+        (
+            "wildcard keys",
+            r#"{"createIndexes": "c", "indexes": [{"key": {"$**": 1}, "name": "w"}]}"#.to_owned(),
+        ),
+        (
+            "hashed keys",
+            r#"{"createIndexes": "c", "indexes": [{"key": {"m": "hashed"}, "name": "h"}]}"#.to_owned(),
+        ),
+        (
+            "keys with a collation",
+            format!(
+                r#"{{"createIndexes": "c", "indexes": [{{"key": {{"o.t": 1}}, "name": "t", {german}}}]}}"#
+            ),
+        ),
+        (
+            "partial index",
+            format!(
+                r#"{{"createIndexes": "c", "indexes": [{{"key": {{"g": 1}}, "name": "p", "partialFilterExpression": {{"a": {{"$in": [{numbers}]}}}}}}]}}"#
+            ),
+        ),
+        ("many inserts", format!(r#"{{"insert": "d", "documents": [{}]}}"#, documents.join(","))),
+        (
+            "many updates",
+            format!(r#"{{"update": "c", "updates": [{}], "ordered": false}}"#, updates.join(",")),
+        ),
+        (
+            "many deletes",
+            format!(r#"{{"delete": "c", "deletes": [{}], "ordered": false}}"#, deletes.join(",")),
+        ),
+        ("validate", r#"{"validate": "c", "full": true}"#.to_owned()),
+    ];
+    let mut findings = Findings::default();
+    for (name, command) in &commands {
+        findings.try_to_kill(&engine, name, command);
     }
     findings.done();
     engine.close().unwrap();

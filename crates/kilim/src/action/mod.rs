@@ -10,6 +10,7 @@ mod index;
 mod insert;
 pub(crate) mod setters;
 mod update;
+mod watch;
 
 pub use aggregate::Aggregate;
 pub use count::{Count, Distinct};
@@ -21,6 +22,8 @@ pub(crate) use find_and_modify::Modify;
 pub use index::CreateIndex;
 pub use insert::{InsertMany, InsertOne};
 pub use update::{Update, UpdateModifications};
+pub use watch::Watch;
+pub(crate) use watch::Watched;
 
 /// One document, or all that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

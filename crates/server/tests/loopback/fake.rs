@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_commands::{Reply, Request};
 use kilim_error::{Error, ErrorCode};
-use kilim_server::{Limits, Listener, Server, Service};
+use kilim_server::{Limits, Listener, Protection, Server, ServerTls, Service};
 use kilim_wire::{Flags, Header, Message, Opcode, ReplyFlags, decompress, write_op_msg};
 
 #[derive(Default, Clone)]
@@ -19,14 +19,20 @@ pub struct Fake {
     pub ran: Arc<AtomicUsize>,
     /// How often it was told that a client is gone while its request runs.
     pub gone: Arc<AtomicUsize>,
+    /// Whether clients are to log in, which they do by the command `login`.
+    pub has_logins: bool,
 }
 
 /// Counts itself, so that a test sees whether it was dropped.
-pub struct FakeClient(Arc<AtomicUsize>);
+pub struct FakeClient {
+    count: Arc<AtomicUsize>,
+    subject: Option<String>,
+    logged_in: bool,
+}
 
 impl Drop for FakeClient {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -37,12 +43,26 @@ fn reply(document: Document) -> Reply {
 impl Service for Fake {
     type Client = FakeClient;
 
-    fn connect(&self, _connection: u64, _peer: SocketAddr, _local: SocketAddr) -> FakeClient {
+    fn connect(
+        &self,
+        _connection: u64,
+        _peer: SocketAddr,
+        _local: SocketAddr,
+        subject: Option<String>,
+    ) -> FakeClient {
         self.clients.fetch_add(1, Ordering::SeqCst);
-        FakeClient(self.clients.clone())
+        FakeClient { count: self.clients.clone(), subject, logged_in: false }
     }
 
-    fn run(&self, _client: &mut FakeClient, request: Request<'_>) -> Reply {
+    fn has_logins(&self) -> bool {
+        self.has_logins
+    }
+
+    fn is_trusted(&self, client: &FakeClient) -> bool {
+        !self.has_logins || client.logged_in
+    }
+
+    fn run(&self, client: &mut FakeClient, request: Request<'_>) -> Reply {
         self.ran.fetch_add(1, Ordering::SeqCst);
         let Some((name, value)) = request.body.iter().next() else { return reply(doc! {"ok": 0.0}) };
         let number = match value {
@@ -71,6 +91,11 @@ impl Service for Fake {
                 reply(doc! {"ok": 1.0, "slept": true})
             }
             "large" => reply(doc! {"ok": 1.0, "text": ("x".repeat(number as usize))}),
+            "login" => {
+                client.logged_in = true;
+                reply(doc! {"ok": 1.0})
+            }
+            "subject" => reply(doc! {"ok": 1.0, "subject": (client.subject.as_deref().unwrap_or("none"))}),
             "panic" => panic!("as asked"),
             "close" => Reply { document: doc! {}, exhaust_next: None, close_connection: true },
             _ => reply(doc! {"ok": 1.0, "ran": name}),
@@ -96,9 +121,12 @@ pub fn limits() -> Limits {
 }
 
 pub fn start(limits: Limits) -> (Server<Fake>, Fake) {
-    let fake = Fake::default();
-    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
-    (listener.serve(fake.clone(), limits).unwrap(), fake)
+    start_as(Fake::default(), limits, None)
+}
+
+pub fn start_as(fake: Fake, limits: Limits, tls: Option<Arc<ServerTls>>) -> (Server<Fake>, Fake) {
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Protection::default()).unwrap();
+    (listener.with_tls(tls).serve(fake.clone(), limits).unwrap(), fake)
 }
 
 pub struct Peer(pub TcpStream);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use kilim_bson::doc;
-use kilim_server::{BindError, Limits, Listener};
+use kilim_server::{BindError, Limits, Listener, Protection};
 use kilim_wire::Flags;
 
 use kilim_testkit::eventually;
@@ -124,19 +124,28 @@ fn stopping_does_not_wait_for_a_stream_of_replies() {
 #[test]
 fn an_address_beyond_this_machine_needs_to_be_asked_for_twice() {
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
-        let refused = Listener::bind(address.parse().unwrap(), false);
-        assert!(matches!(refused, Err(BindError::NotLoopback(_))), "{address}");
+        let refused = Listener::bind(address.parse().unwrap(), Protection::default());
+        assert!(matches!(refused, Err(BindError::Unprotected(..))), "{address}");
     }
-    let listener = Listener::bind("0.0.0.0:0".parse().unwrap(), true).unwrap();
+    let listener =
+        Listener::bind("0.0.0.0:0".parse().unwrap(), Protection { insecure: true, ..Protection::default() })
+            .unwrap();
     assert!(listener.address().ip().is_loopback(), "where to connect from here");
-    let message = Listener::bind("0.0.0.0:0".parse().unwrap(), false).unwrap_err().to_string();
-    assert!(message.contains("--insecure"), "{message}");
+    for (users, encrypted) in [(false, false), (true, false), (false, true)] {
+        let protection = Protection { users, encrypted, insecure: false };
+        let refused = Listener::bind("0.0.0.0:0".parse().unwrap(), protection).unwrap_err().to_string();
+        assert_eq!(refused.contains("--auth"), !users, "what is missing is named: {refused}");
+        assert_eq!(refused.contains("--tls require"), !encrypted, "what is missing is named: {refused}");
+        assert!(refused.contains("--insecure"), "{refused}");
+    }
+    let protection = Protection { users: true, encrypted: true, insecure: false };
+    assert!(Listener::bind("0.0.0.0:0".parse().unwrap(), protection).is_ok());
 }
 
 #[test]
 fn a_taken_port_is_named() {
     let (server, _) = start(limits());
-    let refused = Listener::bind(server.address(), false).unwrap_err();
+    let refused = Listener::bind(server.address(), Protection::default()).unwrap_err();
     let message = refused.to_string();
     assert!(message.contains(&format!("port {}", server.address().port())), "{message}");
     assert!(message.contains("--port"), "{message}");
@@ -144,7 +153,7 @@ fn a_taken_port_is_named() {
 
 #[test]
 fn clients_may_knock_before_the_service_is_there() {
-    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Protection::default()).unwrap();
     let mut early = TcpStream::connect(listener.address()).unwrap();
     early.write_all(&message(1, Flags::NONE, doc! {"ping": 1}.as_raw())).unwrap();
     early.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -4,3 +4,5 @@ mod fake;
 mod lifecycle;
 mod memory;
 mod messages;
+mod strangers;
+mod tls;

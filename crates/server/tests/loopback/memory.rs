@@ -181,7 +181,7 @@ fn a_slow_reader_of_metrics_holds_up_neither_others_nor_the_end() {
         test_commands: false,
     };
     let engine = Engine::open(options).unwrap();
-    let endpoint = MetricsEndpoint::start("127.0.0.1:0".parse().unwrap(), engine.clone()).unwrap();
+    let endpoint = MetricsEndpoint::start("127.0.0.1:0".parse().unwrap(), engine.clone(), None).unwrap();
     let mut slow = TcpStream::connect(endpoint.address()).unwrap();
     slow.write_all(b"GET /met").unwrap();
     let began = Instant::now();

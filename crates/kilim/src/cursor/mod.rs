@@ -1,5 +1,7 @@
 //! Results, a batch at a time.
 
+mod change_stream;
+
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use crate::command::Command;
 use crate::database::Database;
 use crate::options::CursorType;
 use crate::session::Signature;
+
+pub use change_stream::ChangeStream;
 
 /// The documents that a query finds, in turn. A batch of them is in memory, never all.
 #[derive(Debug)]
@@ -135,7 +139,24 @@ impl Batches {
         Some(Ok(&self.reply.as_bytes()[place]))
     }
 
-    fn ask_more(&mut self) -> Result<()> {
+    /// Whether nothing is left of the batch at hand.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Whether more can be asked for.
+    pub fn is_open(&self) -> bool {
+        self.id != 0
+    }
+
+    /// Of a change stream whose batch is used up: where it goes on.
+    pub fn token_behind_batch(&self) -> Option<RawDocument<'_>> {
+        let cursor = self.reply.get("cursor").and_then(RawValue::as_document).filter(|_| self.is_empty())?;
+        cursor.get("postBatchResumeToken").and_then(RawValue::as_document)
+    }
+
+    /// Asks for the next batch, in place of the one at hand.
+    pub fn ask_more(&mut self) -> Result<()> {
         let mut command = Command::new("getMore", self.id);
         command.set("collection", self.collection.as_str());
         if let Some(size) = self.paging.batch_size {

@@ -1,0 +1,221 @@
+//! Time-series collections against plain ones that had the same commands.
+
+use std::path::Path;
+use std::thread;
+
+use kilim::Database;
+use kilim::bson::{Bson, DateTime, Document, doc};
+
+/// Numbers from a seed (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> i64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % sides) as i64
+    }
+}
+
+fn time(dice: &mut Dice) -> Bson {
+    // Around 1970 now and then, otherwise some hours of one day.
+    let base = if dice.roll(8) == 0 { -3_600_000 } else { 1_700_000_000_000 };
+    Bson::DateTime(DateTime::from_millis(base + dice.roll(20_000) * 1000 + dice.roll(3)))
+}
+
+fn meta(dice: &mut Dice) -> Option<Bson> {
+    match dice.roll(6) {
+        0 => None,
+        1 => Some(Bson::Null),
+        2 => Some(Bson::Document(doc! {"a": dice.roll(2), "b": [1, dice.roll(2)]})),
+        _ => Some(Bson::Int64(dice.roll(3))),
+    }
+}
+
+fn value(dice: &mut Dice) -> Option<Bson> {
+    Some(match dice.roll(14) {
+        0 => return None,
+        1 => Bson::Null,
+        2 => Bson::String(["a", "b", "zz"][dice.roll(3) as usize].to_owned()),
+        3 => Bson::Document(doc! {"x": dice.roll(5), "y": {"z": dice.roll(5)}}),
+        4 => Bson::Array(vec![Bson::Int64(dice.roll(9)), Bson::Int64(dice.roll(9))]),
+        5 => Bson::Double(f64::NAN),
+        6 => Bson::Boolean(dice.roll(2) == 0),
+        7 => Bson::Array(vec![Bson::Document(doc! {"x": dice.roll(5)})]),
+        8 => Bson::Double(dice.roll(90) as f64 / 10.0),
+        _ => Bson::Int64(dice.roll(10)),
+    })
+}
+
+fn measurement(dice: &mut Dice, id: i64) -> Document {
+    // Fields in the order in which a time-series collection shows them.
+    let mut document = doc! {"t": time(dice)};
+    if let Some(meta) = meta(dice) {
+        document.insert("k", meta);
+    }
+    document.insert("_id", id);
+    if let Some(value) = value(dice) {
+        document.insert("v", value);
+    }
+    document
+}
+
+fn condition(dice: &mut Dice) -> Document {
+    let operator = ["$eq", "$lt", "$lte", "$gt", "$gte"][dice.roll(5) as usize];
+    match dice.roll(9) {
+        0 => doc! {},
+        1 | 2 => doc! {"t": {operator: time(dice)}},
+        3 => doc! {"t": {"$gte": time(dice), "$lt": time(dice)}},
+        4 => doc! {"k": meta(dice).unwrap_or(Bson::Null)},
+        5 => doc! {"v.x": {operator: dice.roll(5)}},
+        6 => doc! {"v": {"$in": [value(dice).unwrap_or(Bson::Null), dice.roll(10)]}},
+        _ => doc! {"v": {operator: value(dice).unwrap_or(Bson::Null)}},
+    }
+}
+
+fn filter(dice: &mut Dice) -> Document {
+    match dice.roll(5) {
+        0 => doc! {"$or": [condition(dice), condition(dice)]},
+        1 => doc! {"$and": [condition(dice), condition(dice)]},
+        2 => doc! {"$nor": [condition(dice)]},
+        _ => condition(dice),
+    }
+}
+
+/// What a filter finds, by `_id`, each document's fields in the order of their names.
+fn found(database: &Database, name: &str, filter: &Document) -> Vec<Vec<(String, String)>> {
+    let found = database.collection::<Document>(name).find(filter.clone()).sort(doc! {"_id": 1}).run();
+    let fields = |document: Document| {
+        let mut fields: Vec<_> =
+            document.into_iter().map(|(name, value)| (name, value.to_string())).collect();
+        fields.sort();
+        fields
+    };
+    found.unwrap().map(|document| fields(document.unwrap())).collect()
+}
+
+fn run(database: &Database, command: Document) -> Document {
+    database.run_command(command).unwrap()
+}
+
+fn open(directory: Option<&Path>) -> Database {
+    match directory {
+        Some(directory) => Database::open(directory).unwrap(),
+        None => Database::in_memory().unwrap(),
+    }
+}
+
+fn history(seed: u64, directory: Option<&Path>) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut database = open(directory);
+    run(&database, doc! {"create": "series", "timeseries": {"timeField": "t", "metaField": "k"}});
+    run(&database, doc! {"create": "plain"});
+    if dice.roll(2) == 0 {
+        let indexes = doc! {"createIndexes": "series", "indexes": [{"key": {"k": 1, "t": 1}, "name": "i"}]};
+        run(&database, indexes);
+    }
+    let mut next = 0;
+    for round in 0..60 {
+        match dice.roll(10) {
+            0..=4 => {
+                let documents: Vec<Bson> = (0..1 + dice.roll(25))
+                    .map(|_| {
+                        next += 1;
+                        Bson::Document(measurement(&mut dice, next))
+                    })
+                    .collect();
+                for name in ["series", "plain"] {
+                    run(&database, doc! {"insert": name, "documents": documents.clone()});
+                }
+            }
+            5 => {
+                let filter = filter(&mut dice);
+                let delete = |name| doc! {"delete": name, "deletes": [{"q": filter.clone(), "limit": 0}]};
+                let removed = ["series", "plain"].map(|name| run(&database, delete(name)));
+                assert_eq!(removed[0].get("n"), removed[1].get("n"), "seed {seed}: {filter}");
+            }
+            6 => {
+                let (old, new) = (dice.roll(3), dice.roll(3));
+                let update = doc! {"q": {"k": old}, "u": {"$set": {"k": new}}, "multi": true};
+                for name in ["series", "plain"] {
+                    run(&database, doc! {"update": name, "updates": [update.clone()]});
+                }
+            }
+            7 if directory.is_some() && round % 3 == 0 => {
+                drop(database);
+                database = open(directory);
+            }
+            _ => {
+                let filter = filter(&mut dice);
+                let [series, plain] = ["series", "plain"].map(|name| found(&database, name, &filter));
+                assert_eq!(series, plain, "seed {seed}: {filter}");
+            }
+        }
+    }
+    let [series, plain] = ["series", "plain"].map(|name| found(&database, name, &doc! {}));
+    assert_eq!(series, plain, "seed {seed}");
+    let valid = run(&database, doc! {"validate": "system.buckets.series"});
+    assert_eq!(valid.get("valid"), Some(&Bson::Boolean(true)), "seed {seed}: {valid}");
+}
+
+/// `TIME_SERIES_HISTORIES=1000` runs so many, from the seed `TIME_SERIES_SEED` on.
+#[test]
+fn measurements_are_what_plain_documents_with_the_same_commands_are() {
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    };
+    let first = number("TIME_SERIES_SEED", 1);
+    for seed in first..first + number("TIME_SERIES_HISTORIES", 20) {
+        match seed % 4 {
+            0 => history(seed, Some(tempfile::tempdir().unwrap().path())),
+            _ => history(seed, None),
+        }
+    }
+}
+
+#[test]
+fn writers_of_one_bucket_lose_nothing() {
+    let database = Database::in_memory().unwrap();
+    run(&database, doc! {"create": "series", "timeseries": {"timeField": "t", "metaField": "k"}});
+    thread::scope(|scope| {
+        for writer in 0..4i64 {
+            let database = &database;
+            scope.spawn(move || {
+                for at in 0..100i64 {
+                    let t = DateTime::from_millis(1_700_000_000_000 + at * 1000);
+                    let documents = [
+                        doc! {"t": t, "k": 1, "_id": writer * 1000 + at},
+                        doc! {"t": t, "k": at % 3, "_id": 100_000 + writer * 1000 + at},
+                    ];
+                    run(database, doc! {"insert": "series", "documents": documents.to_vec()});
+                }
+            });
+        }
+    });
+    assert_eq!(run(&database, doc! {"count": "series"}).get("n"), Some(&Bson::Int32(800)));
+    let different = run(&database, doc! {"distinct": "series", "key": "_id"});
+    assert_eq!(different.get_array("values").unwrap().len(), 800);
+}
+
+#[test]
+fn an_index_serves_a_meta_and_a_range_of_time() {
+    let database = Database::in_memory().unwrap();
+    run(&database, doc! {"create": "series", "timeseries": {"timeField": "t", "metaField": "k"}});
+    run(&database, doc! {"createIndexes": "series", "indexes": [{"key": {"k": 1, "t": 1}, "name": "i"}]});
+    let at = |hour: i64| DateTime::from_millis(1_700_000_000_000 + hour * 3_600_000);
+    let documents: Vec<Document> =
+        (0..500).map(|number| doc! {"t": at(number / 5), "k": number % 5, "v": number}).collect();
+    run(&database, doc! {"insert": "series", "documents": documents});
+    let filter = doc! {"k": 2, "t": {"$gte": at(50), "$lt": at(52)}};
+    let explained = run(
+        &database,
+        doc! {"explain": {"find": "series", "filter": filter.clone()}, "verbosity": "executionStats"},
+    );
+    let stages = explained.get_array("stages").unwrap();
+    let cursor = stages[0].as_document().unwrap().get_document("$cursor").unwrap();
+    let stats = cursor.get_document("executionStats").unwrap();
+    assert!(stats.get_i32("totalDocsExamined").unwrap() <= 4, "{stats}");
+    assert!(stages[1].as_document().unwrap().contains_key("$_internalUnpackBucket"));
+    assert_eq!(found(&database, "series", &filter).len(), 2);
+}

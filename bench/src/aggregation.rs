@@ -33,6 +33,8 @@ pub fn all() -> Vec<Workload> {
         row("graph_lookup", 6, 0.7, graph_lookup),
         row("facet", 4, 0.7, facet),
         row("sort_all", 4, 0.7, sort_all),
+        row("moving_average", 4, 0.4, moving_average),
+        row("densify_fill", 4, 0.4, densify_fill),
         Workload { writes: true, ..row("update_pipeline", 1_000, 0.35, update_pipeline) },
     ]
 }
@@ -112,6 +114,30 @@ fn group_sort(_: Place) -> Operation {
     let wanted = doc! {"status": {"$in": ["paid", "shipped"]}};
     let stages = vec![doc! {"$match": wanted}, doc! {"$group": group}, doc! {"$sort": {"total": -1}}];
     pipeline(ORDERS, stages, CUSTOMERS_COUNT as usize)
+}
+
+/// The mean of each order's total and the nine before it, of all orders in the order of their numbers.
+fn moving_average(_: Place) -> Operation {
+    let output = doc! {"mean": {"$avg": "$total", "window": {"documents": [-9, 0]}}};
+    let window = doc! {"sortBy": {"_id": 1}, "output": output};
+    let stages = vec![
+        doc! {"$setWindowFields": window},
+        doc! {"$group": {"_id": Value::Null, "sum": {"$sum": "$mean"}}},
+    ];
+    pipeline(ORDERS, stages, 1)
+}
+
+/// Every tenth order, the gaps between them filled and their totals put on lines.
+fn densify_fill(_: Place) -> Operation {
+    let some = doc! {"_id": {"$mod": [10, 0]}};
+    let stages = vec![
+        doc! {"$match": some},
+        doc! {"$project": {"total": 1}},
+        doc! {"$densify": {"field": "_id", "range": {"step": 1, "bounds": "full"}}},
+        doc! {"$fill": {"sortBy": {"_id": 1}, "output": {"total": {"method": "linear"}}}},
+        doc! {"$group": {"_id": Value::Null, "sum": {"$sum": "$total"}}},
+    ];
+    pipeline(ORDERS, stages, 1)
 }
 
 fn unwind_group(_: Place) -> Operation {

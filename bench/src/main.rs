@@ -5,15 +5,21 @@
 //! mongod. See `bench/README.md`.
 
 mod aggregation;
+mod attributes;
 mod data;
 mod ground;
 mod indexes;
 mod lives;
 mod load;
 mod patterns;
+mod places;
 mod queues;
 mod report;
+mod streams;
+mod texts;
 mod transfer;
+mod trees;
+mod users;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -139,10 +145,13 @@ fn main() -> Result<()> {
     let options = Options::parse(command.iter().cloned())?;
     let sides = Sides::find(&options)?;
     let mut rows = Vec::new();
-    let workloads: Vec<Workload> =
-        workload::all().into_iter().filter(|w| options.wants(&full_name(w))).collect();
-    let contests: Vec<Contest> =
-        patterns::all().into_iter().filter(|contest| options.wants(&contest_name(contest))).collect();
+    // A thousand streams take their time, so they are measured only where they are named.
+    let streams = streams::all().into_iter().filter(|_| !options.only.is_empty());
+    let workloads = workload::all().into_iter().chain(streams);
+    let workloads: Vec<Workload> = workloads.filter(|w| options.wants(&full_name(w))).collect();
+    let contests =
+        [patterns::all(), attributes::all(), trees::all(), texts::all(), places::all()].into_iter().flatten();
+    let contests: Vec<Contest> = contests.filter(|contest| options.wants(&contest_name(contest))).collect();
     let mut after = Vec::new();
     if !workloads.is_empty() || !contests.is_empty() {
         let place = tempfile::Builder::new().prefix("kilim-bench-").tempdir_in(&options.data)?;
@@ -163,6 +172,7 @@ fn main() -> Result<()> {
     rows.extend(lives::run(&sides, &options)?);
     rows.extend(transfer::run(&sides, &options)?);
     rows.extend(ground::run(&sides, &options)?);
+    rows.extend(users::run(&sides, &options)?);
 
     let [first, second] = sides.names();
     println!(

@@ -13,8 +13,8 @@ use crate::data::mix;
 use crate::workload::{Operation, Place, Target, Workload, counted, durable, found, fresh_ids};
 
 /// The servers, as they stand in the list of those that run.
-const KILIM: usize = 0;
-const MONGOD: usize = 1;
+pub const KILIM: usize = 0;
+pub const MONGOD: usize = 1;
 
 /// A way to do the same thing.
 pub struct Entrant {
@@ -65,10 +65,29 @@ pub fn all() -> Vec<Contest> {
         ],
         claims,
     };
+    let variants = |connections, operations| Contest {
+        name: "variant_insert",
+        entrants: vec![
+            entrant("declared", KILIM, connections, operations, declared_items, declared_item),
+            entrant("oneOf validator", KILIM, connections, operations, validated_items, validated_item),
+            entrant(
+                "mongod oneOf validator",
+                MONGOD,
+                connections,
+                operations,
+                validated_items,
+                validated_item,
+            ),
+            entrant("plain", KILIM, connections, operations, plain_items, plain_item),
+        ],
+        claims: vec![(1, CpuAtMost(1.3)), (2, CpuAtMost(1.0)), (3, Told)],
+    };
     let by_cpu = || vec![(1, CpuAtMost(2.0)), (2, Told), (3, CpuAtMost(1.0)), (4, Told)];
     vec![
         inserts("review_insert", 1, 1_000, by_cpu()),
         inserts("review_insert", 16, 6_000, by_cpu()),
+        variants(1, 2_000),
+        variants(16, 8_000),
         Contest {
             name: "one_product",
             entrants: vec![
@@ -139,11 +158,11 @@ fn shown(review: &Document) -> Document {
 }
 
 /// Whether a database has to be filled first.
-fn is_new(link: &mut Link, database: &str, collection: &str) -> Result<bool, Fault> {
+pub fn is_new(link: &mut Link, database: &str, collection: &str) -> Result<bool, Fault> {
     Ok(whole(link.run(database, doc! {"count": collection})?.get("n")) == Some(0))
 }
 
-fn load(
+pub fn load(
     link: &mut Link,
     database: &str,
     collection: &str,
@@ -156,7 +175,13 @@ fn load(
     Ok(())
 }
 
-fn index(link: &mut Link, database: &str, collection: &str, key: Document, name: &str) -> Result<(), Fault> {
+pub fn index(
+    link: &mut Link,
+    database: &str,
+    collection: &str,
+    key: Document,
+    name: &str,
+) -> Result<(), Fault> {
     let index = doc! {"key": key, "name": name};
     link.run(database, doc! {"createIndexes": collection, "indexes": [index]}).map(drop)
 }
@@ -199,7 +224,7 @@ fn declared_shop(link: &mut Link, database: &str) -> Result<(), Fault> {
     declare(link, database, doc! {"createPattern": "products", "name": "stats", "computed": computed})
 }
 
-fn declare(link: &mut Link, database: &str, command: Document) -> Result<(), Fault> {
+pub fn declare(link: &mut Link, database: &str, command: Document) -> Result<(), Fault> {
     let text = |name: &str| command.get(name).and_then(|value| value.as_str()).unwrap_or("").to_owned();
     let (target, name) = (text("createPattern"), text("name"));
     link.run(database, command)?;
@@ -307,6 +332,134 @@ fn plain_review_of_one(place: Place) -> Operation {
 
 fn review_of_one_by_hand(place: Place) -> Operation {
     insert_review(further(place), "hand", 1, update_by_hand)
+}
+
+/// What all items have.
+fn item_base() -> Document {
+    doc! {
+        "required": ["title", "price"],
+        "properties": {"title": {"bsonType": "string"}, "price": {"bsonType": "number", "minimum": 0}},
+    }
+}
+
+/// The fields of each kind of item, by its name.
+fn item_variants() -> [(&'static str, Document); 4] {
+    let book = doc! {
+        "required": ["isbn", "pages"],
+        "properties": {"isbn": {"bsonType": "string", "minLength": 10}, "pages": {"bsonType": "int", "minimum": 1}},
+    };
+    let dvd = doc! {
+        "required": ["minutes"],
+        "properties": {"minutes": {"bsonType": "int"}, "region": {"enum": [1, 2, 3, 4]}},
+    };
+    let cd = doc! {
+        "required": ["artist", "tracks"],
+        "properties": {"artist": {"bsonType": "string"}, "tracks": {"bsonType": "array", "items": {"bsonType": "string"}}},
+    };
+    let toy = doc! {
+        "required": ["age"],
+        "properties": {"age": {"bsonType": "int", "minimum": 0}, "parts": {"bsonType": "int"}},
+    };
+    [("book", book), ("dvd", dvd), ("cd", cd), ("toy", toy)]
+}
+
+fn item(id: i32) -> Document {
+    let random = mix(id as u64);
+    let mut item = doc! {
+        "_id": id,
+        "type": item_variants()[id as usize % 4].0,
+        "title": format!("item {id}"),
+        "price": (random % 10_000) as f64 / 100.0,
+    };
+    match id % 4 {
+        0 => {
+            item.push("isbn", format!("978-{id:010}"));
+            item.push("pages", ((random >> 20) % 900) as i32 + 1);
+        }
+        1 => {
+            item.push("minutes", ((random >> 20) % 200) as i32);
+            item.push("region", 2);
+        }
+        2 => {
+            item.push("artist", "somebody");
+            item.push("tracks", kilim_bson::array!["one", "two", "three"]);
+        }
+        _ => item.push("age", 6),
+    }
+    item.push("description", "y".repeat(200));
+    item
+}
+
+/// Items before anything is measured, out of the way of new ones.
+fn loaded_items() -> impl Iterator<Item = Document> {
+    (1..=1_000).map(|id| doc! {"_id": -id, "type": "toy", "title": "t", "price": 1, "age": id % 12})
+}
+
+fn declared_items(link: &mut Link) -> Result<(), Fault> {
+    let database = "items_declared";
+    if is_new(link, database, "items")? {
+        let variants: Document =
+            item_variants().into_iter().map(|(name, schema)| (name, Value::Document(schema))).collect();
+        let polymorphic = doc! {"discriminator": "type", "base": item_base(), "variants": variants};
+        declare(
+            link,
+            database,
+            doc! {"createPattern": "items", "name": "variants", "polymorphic": polymorphic},
+        )?;
+        load(link, database, "items", loaded_items())?;
+    }
+    Ok(())
+}
+
+/// The same rules as an application writes them: one schema, of which exactly one branch holds.
+fn validated_items(link: &mut Link) -> Result<(), Fault> {
+    let database = "items_validated";
+    if is_new(link, database, "items")? {
+        let branches: Vec<Document> = (item_variants().into_iter())
+            .map(|(name, schema)| {
+                let properties = schema.get("properties").and_then(kilim_bson::RawValue::as_document);
+                let mut properties = properties.map_or(Document::new(), |own| own.to_document());
+                properties.push("type", doc! {"enum": [name]});
+                doc! {"required": schema.get("required").map(kilim_bson::RawValue::to_value), "properties": properties}
+            })
+            .collect();
+        let mut schema = item_base();
+        schema.push("oneOf", branches);
+        link.run(database, doc! {"create": "items", "validator": {"$jsonSchema": schema}})?;
+        load(link, database, "items", loaded_items())?;
+    }
+    Ok(())
+}
+
+fn plain_items(link: &mut Link) -> Result<(), Fault> {
+    let database = "items_plain";
+    if is_new(link, database, "items")? {
+        load(link, database, "items", loaded_items())?;
+    }
+    Ok(())
+}
+
+fn insert_item(place: Place, database: &'static str) -> Operation {
+    let mut ids = fresh_ids(place);
+    Box::new(move |link| {
+        let id = ids.next().expect("ids do not end");
+        let insert = doc! {
+            "insert": "items", "documents": [item(id)], "writeConcern": durable(), "$db": database,
+        };
+        counted(link.exchange(&message(&insert))?, 1)
+    })
+}
+
+fn declared_item(place: Place) -> Operation {
+    insert_item(place, "items_declared")
+}
+
+fn validated_item(place: Place) -> Operation {
+    insert_item(place, "items_validated")
+}
+
+fn plain_item(place: Place) -> Operation {
+    insert_item(place, "items_plain")
 }
 
 fn order(id: i32) -> Document {

@@ -113,7 +113,7 @@ fn fill_once(link: &mut Link, collection: &str, count: u32) -> Result<(), Fault>
     Ok(())
 }
 
-fn prepare_docs(link: &mut Link) -> Result<(), Fault> {
+pub fn prepare_docs(link: &mut Link) -> Result<(), Fault> {
     fill_once(link, DOCS, DOCS_COUNT)?;
     create_index(link, DOCS, "k")
 }
@@ -160,7 +160,7 @@ pub fn random(
 
 pub const MARK: i32 = Template::MARK;
 
-fn find_id(place: Place) -> Operation {
+pub fn find_id(place: Place) -> Operation {
     let find = doc! {"find": DOCS, "filter": {"_id": MARK}, "limit": 1, "singleBatch": true};
     random(place, DOCS_COUNT, find, |reply| found(reply, 1))
 }

@@ -111,6 +111,9 @@ const TARGETS: &[(&str, Check, usize)] = &[
     ("pipeline", target::pipeline::check, 5_000),
     ("command", target::command::check, 10_000),
     ("recovery", target::recovery::check, 1_000),
+    ("sasl", target::sasl::check, 5_000),
+    ("access", target::access::check, 10_000),
+    ("certificate", target::certificate::check, 20_000),
 ];
 
 /// One test, since reading the specs costs as much as a target does.

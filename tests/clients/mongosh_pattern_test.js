@@ -25,6 +25,7 @@ const NOT_READY = 90000007;
 const DANGLING = 90000011;
 const RESTRICT = 90000012;
 const INDEX_OWNED = 90000013;
+const VARIANT = 90000030;
 
 // ---------------------------------------------------------------------------------------------------- by hand
 
@@ -296,10 +297,71 @@ check('paused, verified, resumed, dropped', () => {
   equal(db.orders.findOne().customer, { name: 'mine' });
 });
 
+check('attributes as names and values, by the recipe and by their fields', () => {
+  db.products.insertMany([
+    { _id: 'product1', name: 'Gaming Chair', specs: { color: 'black', weight_kg: 15, max_load_kg: 120, material: 'leather' } },
+    { _id: 'product2', name: 'Lamp', specs: { color: 'black', watts: 40 } },
+  ]);
+  declare('products', 'specs', { attribute: { paths: ['specs.*'], as: 'kv', store: 'kv' } });
+  equal(db.products.findOne({ 'specs.watts': { $gt: 30 } }).kv, [{ k: 'color', v: 'black' }, { k: 'watts', v: 40 }]);
+  equal(db.products.find({ kv: { $elemMatch: { k: 'color', v: 'black' } } }).count(), 2);
+  equal(db.products.countDocuments({ 'specs.color': 'black', 'specs.max_load_kg': { $gte: 100 } }), 1);
+  assert.match(fails(READ_ONLY, () => db.products.updateOne({ _id: 'product2' }, { $set: { 'specs.color': 'red' } })).message, /stored in 'kv'/);
+  db.products.updateOne({ _id: 'product2', 'kv.k': 'color' }, { $set: { 'kv.$.v': 'red' } });
+  equal(db.products.findOne({ 'specs.color': 'red' })._id, 'product2');
+  allTrue('products', 'specs');
+  db.runCommand({ dropPattern: 'products', name: 'specs', keepFields: false });
+  equal(db.products.findOne({ 'specs.color': 'red' }).specs, { color: 'red', watts: 40 });
+});
+
 check('a collection tells of its patterns', () => {
   declare('orders', 'customerCard', card);
   const [info] = db.getCollectionInfos({ name: 'orders' });
   equal(info.info.patterns, [{ name: 'customerCard', kind: 'extendedReference', state: 'active', fields: ['customer'] }]);
+});
+
+check('a tree is built, moved, broken and verified', () => {
+  declare('categories', 'tree', {
+    tree: { parent: 'parent', ancestors: 'ancestors', path: 'path', nestedSets: ['lft', 'rgt'], order: 'order' },
+  });
+  db.categories.insertMany([
+    { _id: 'mongodb', parent: 'databases', name: 'MongoDB' },
+    { _id: 'databases', parent: 'tech', name: 'Databases' },
+    { _id: 'tech', parent: null, name: 'Technology' },
+  ]);
+  // As people write them for trees that they keep by hand.
+  equal(db.categories.find({ parent: 'databases' }).toArray().map((node) => node._id), ['mongodb']);
+  equal(db.categories.find({ ancestors: 'tech' }).toArray().map((node) => node._id).sort(), ['databases', 'mongodb']);
+  equal(db.categories.find({ path: /,databases,/ }).toArray().map((node) => node._id).sort(), ['databases', 'mongodb']);
+  equal(db.categories.find({ path: /^,tech,/ }).count(), 3);
+  const { lft, rgt } = db.categories.findOne({ _id: 'mongodb' });
+  equal(db.categories.find({ lft: { $lt: lft }, rgt: { $gt: rgt } }).sort({ lft: 1 }).toArray().map((node) => node._id), ['tech', 'databases']);
+  fails(90000020, () => db.categories.updateOne({ _id: 'tech' }, { $set: { parent: 'mongodb' } }));
+  fails(90000022, () => db.categories.deleteOne({ _id: 'tech' }));
+  fails(READ_ONLY, () => db.categories.updateOne({ _id: 'tech' }, { $set: { lft: 1 } }));
+  db.runCommand({ moveNode: 'categories', _id: 'mongodb', to: 'tech', position: { before: 'databases' } });
+  equal(db.categories.aggregate([{ $tree: { of: 'tech', what: 'descendants' } }]).toArray().map((node) => node._id), ['mongodb', 'databases']);
+  allTrue('categories', 'tree');
+});
+
+check('variants keep their rules', () => {
+  declare('items', 'variants', { polymorphic: {
+    discriminator: 'type', base: { required: ['title'] },
+    variants: {
+      book: { required: ['isbn'], indexes: [{ key: { isbn: 1 }, unique: true }] },
+      ebook: { extends: 'book' },
+      dvd: { required: ['minutes'] },
+    },
+  } });
+  db.items.insertOne({ _id: 1, type: 'book', title: 't', isbn: 'a' });
+  const error = fails(VARIANT, () => db.items.insertOne({ _id: 2, type: 'ebook', title: 't' }));
+  assert.match(error.message, /'isbn' breaks the rule 'required' of 'book', which it extends/);
+  fails(VARIANT, () => db.items.updateOne({ _id: 1 }, { $unset: { type: 1 } }));
+  fails(VARIANT, () => db.items.updateOne({ _id: 1 }, { $set: { type: 'dvd' } }));
+  db.items.updateOne({ _id: 1 }, { $set: { type: 'dvd', minutes: 90 } });
+  db.items.insertOne({ _id: 2, type: 'ebook', title: 't', isbn: 'a' });
+  fails(11000, () => db.items.updateOne({ _id: 1 }, { $set: { type: 'book' } }));
+  allTrue('items', 'variants');
 });
 
 if (failed) quit(1);

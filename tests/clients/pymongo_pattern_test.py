@@ -22,6 +22,20 @@ EXISTS = 90000010
 DANGLING = 90000011
 RESTRICT = 90000012
 INDEX_OWNED = 90000013
+VARIANT = 90000030
+
+VARIANTS = {
+    "discriminator": "type",
+    "base": {"required": ["title"], "properties": {"title": {"bsonType": "string"}}},
+    "variants": {
+        "book": {
+            "required": ["isbn"], "properties": {"isbn": {"bsonType": "string"}},
+            "indexes": [{"key": {"isbn": 1}, "unique": True}],
+        },
+        "ebook": {"extends": "book", "properties": {"format": {"enum": ["epub", "pdf"]}}},
+        "dvd": {"required": ["minutes"], "properties": {"minutes": {"bsonType": "int"}}},
+    },
+}
 
 CARD = {"from": "customers", "localField": "customerId", "as": "customer", "fields": {"name": 1, "email": 1}}
 STATS = {
@@ -458,6 +472,35 @@ def a_large_fan_out_is_a_job_and_readers_see_the_truth_meanwhile(db):
 
 
 @check
+def attributes_are_found_by_either_form_whatever_is_stored(db):
+    colours, loads = ("black", "white", "red"), (80, 100, 120)
+    chairs = [
+        {"_id": n, "specs": {"color": colours[n % 3], "max_load_kg": loads[n // 3], f"only_{n}": [n, "x"]}}
+        for n in range(9)
+    ]
+    db.products.insert_many(chairs)
+    spec = {"paths": ["specs.*"], "as": "kv", "units": {"max_load_kg": "kg"}}
+    declare(db, "products", "specs", attribute={**spec, "store": "flat"})
+    pair = lambda name, value: {"$elemMatch": {"k": name, "v": value}}
+    for store in ("flat", "kv", "both", "kv", "flat"):
+        db.command("modifyPattern", "products", name="specs", attribute={"store": store})
+        db.command("waitPattern", "products", name="specs", timeoutMS=60_000)
+        found = lambda filter: sorted(document["_id"] for document in db.products.find(filter))
+        equal(found({"specs.color": "black", "specs.max_load_kg": {"$gte": 100}}), [3, 6])
+        equal(found({"kv": {"$all": [pair("color", "black"), pair("max_load_kg", {"$gte": 100})]}}), [3, 6])
+        equal(found({"specs.only_4": "x"}), [4])
+        equal(found({"specs.only_4": {"$exists": False}, "specs.color": {"$ne": "red"}}), [0, 1, 3, 6, 7])
+        equal(db.products.update_many({"specs.color": "red"}, {"$set": {"seen": store}}).modified_count, 3)
+        equal([d["_id"] for d in db.products.aggregate([{"$match": {"specs.max_load_kg": 120}}, {"$sort": {"_id": 1}}])], [6, 7, 8])
+        true(db, "products", "specs")
+    equal([{key: d[key] for key in ("_id", "specs")} for d in db.products.find().sort("_id", 1)], chairs)
+    plan = db.products.find({"specs.color": "red"}).explain()["queryPlanner"]
+    equal([stage["stage"] for stage in plan["rewritten"]], ["PATTERN_REWRITE"])
+    fails(CONFLICT, lambda: db.products.insert_one({"specs": {"color": "red"}, "kv": [{"k": "color", "v": "blue"}]}))
+    fails(READ_ONLY, lambda: db.products.update_one({"_id": 1}, {"$push": {"kv": {"k": "a", "v": 1}}}))
+
+
+@check
 def a_pattern_is_modified_in_place(db):
     db.products.insert_one({"_id": 1})
     declare(db, "products", "recent", subset=RECENT)
@@ -477,6 +520,173 @@ def a_pattern_is_modified_in_place(db):
         raise AssertionError("definitions were deleted")
     except OperationFailure:
         pass
+
+
+TREE = {
+    "parent": "parent", "ancestors": "ancestors", "path": "path", "nestedSets": ["lft", "rgt"], "depth": "depth",
+    "childCount": "children", "descendantCount": "descendants", "order": "order",
+}
+TREE_CYCLE = 90000020
+TREE_NOT_EMPTY = 90000022
+
+
+@check
+def a_tree_answers_the_queries_that_people_write_for_one_kept_by_hand(db):
+    declare(db, "categories", "tree", tree=TREE)
+    db.categories.insert_many([
+        {"_id": "mongodb", "parent": "databases", "name": "MongoDB"},
+        {"_id": "databases", "parent": "tech", "name": "Databases"},
+        {"_id": "tech", "parent": None, "name": "Technology"},
+    ])
+    ids = lambda cursor: sorted(node["_id"] for node in cursor)
+    equal(ids(db.categories.find({"parent": "databases"})), ["mongodb"])
+    equal(ids(db.categories.find({"ancestors": "tech"})), ["databases", "mongodb"])
+    equal(ids(db.categories.find({"path": {"$regex": ",databases,"}})), ["databases", "mongodb"])
+    mongodb = db.categories.find_one({"_id": "mongodb"})
+    equal((mongodb["ancestors"], mongodb["path"]), (["tech", "databases"], ",tech,databases,mongodb,"))
+    above = {"lft": {"$lt": mongodb["lft"]}, "rgt": {"$gt": mongodb["rgt"]}}
+    equal(ids(db.categories.find(above)), ["databases", "tech"])
+    lookup = {"from": "categories", "startWith": "$_id", "connectFromField": "_id", "connectToField": "parent", "as": "below"}
+    [tech] = db.categories.aggregate([{"$match": {"_id": "tech"}}, {"$graphLookup": lookup}])
+    below = [{"$tree": {"of": "tech", "what": "descendants"}}]
+    equal(ids(tech["below"]), ids(db.categories.aggregate(below)))
+    fails(TREE_CYCLE, lambda: db.categories.update_one({"_id": "tech"}, {"$set": {"parent": "mongodb"}}))
+    fails(TREE_NOT_EMPTY, lambda: db.categories.delete_one({"_id": "tech"}))
+    db.command("moveNode", "categories", node="mongodb", to="tech", position="first")
+    equal([node["_id"] for node in db.categories.find({"parent": "tech"}).sort("order")], ["mongodb", "databases"])
+    true(db, "categories", "tree")
+
+
+@check
+def sixteen_writers_grow_move_and_cut_one_tree(db):
+    declare(db, "nodes", "tree", tree={**TREE, "onDelete": "reparent"})
+    db.nodes.insert_one({"_id": 0})
+    failures = []
+
+    def write(writer):
+        chance = random.Random(writer)
+        nodes = MongoClient(URI)[db.name].nodes
+        for n in range(25):
+            own = 1 + writer * 25 + n
+            try:
+                nodes.insert_one({"_id": own, "parent": chance.randrange(own)})
+                if n % 3 == 0:
+                    nodes.update_one({"_id": chance.randrange(1, 400)}, {"$set": {"parent": chance.randrange(400)}})
+                if n % 5 == 0:
+                    nodes.delete_one({"_id": chance.randrange(1, 400)})
+            except (OperationFailure, WriteError) as error:
+                if not 90000020 <= error.code <= 90000023:
+                    failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(16)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    equal(failures, [])
+    bounds = [bound for node in db.nodes.find() for bound in (node["lft"], node["rgt"])]
+    equal(len(bounds), len(set(bounds)))
+    true(db, "nodes", "tree")
+
+
+@check
+def a_tree_is_loaded_in_any_order_and_in_transactions(db):
+    declare(db, "nodes", "tree", tree=TREE)
+    nodes = [{"_id": n, "parent": (n - 1) // 4 if n else None} for n in range(2000)]
+    random.Random(26).shuffle(nodes)
+    db.nodes.insert_many(nodes)
+    equal(db.nodes.find_one({"_id": 0})["descendants"], 1999)
+    with db.client.start_session() as session:
+        with session.start_transaction():
+            db.nodes.insert_one({"_id": "a", "parent": 5}, session=session)
+            db.nodes.update_one({"_id": 6}, {"$set": {"parent": "a"}}, session=session)
+    equal(db.nodes.find_one({"_id": 6})["ancestors"], [0, 1, 5, "a"])
+    true(db, "nodes", "tree")
+
+
+@check
+def nested_sets_without_gaps_are_those_of_textbooks(db):
+    declare(db, "nodes", "tree", tree={"parent": "parent", "nestedSets": ["lft", "rgt"], "dense": True, "onDelete": "cascade"})
+    chance = random.Random(14)
+    db.nodes.insert_many([{"_id": n, "parent": chance.randrange(n) if n else None} for n in range(60)])
+    for _ in range(40):
+        try:
+            db.nodes.update_one({"_id": chance.randrange(60)}, {"$set": {"parent": chance.randrange(60)}})
+        except (OperationFailure, WriteError) as error:
+            equal(error.code, TREE_CYCLE)
+    db.nodes.delete_one({"_id": db.nodes.find_one({"parent": {"$ne": None}})["_id"]})
+    nodes = list(db.nodes.find().sort("lft"))
+    equal(sorted(bound for node in nodes for bound in (node["lft"], node["rgt"])), list(range(1, 2 * len(nodes) + 1)))
+    for node in nodes:
+        below = db.nodes.count_documents({"lft": {"$gt": node["lft"]}, "rgt": {"$lt": node["rgt"]}})
+        equal(below, (node["rgt"] - node["lft"] - 1) // 2)
+    true(db, "nodes", "tree")
+
+
+@check
+def a_move_of_many_is_seen_at_once(db):
+    kept = {"parent": "parent", "ancestors": "ancestors", "path": "path", "depth": "depth", "descendantCount": "below"}
+    declare(db, "nodes", "tree", tree=kept, maxSync=50, backfill={"batch": 10, "throttleMs": 20})
+    db.nodes.insert_many([{"_id": "a"}, {"_id": "b"}, {"_id": "c", "parent": "a"}])
+    db.nodes.insert_many([{"_id": n, "parent": "c" if n < 10 else n // 10} for n in range(1, 500)])
+    reply = db.command("update", "nodes", updates=[{"q": {"_id": "c"}, "u": {"$set": {"parent": "b"}}}])
+    equal(reply["kilim"]["pending"]["documents"], 499)
+    equal(db.nodes.count_documents({"ancestors": "b"}), 500)
+    equal(db.nodes.count_documents({"ancestors": "a"}), 0)
+    equal(db.nodes.count_documents({"path": {"$regex": "^,b,c,"}}), 500)
+    equal(db.nodes.find_one({"_id": 123})["ancestors"], ["b", "c", 1, 12])
+    db.nodes.insert_one({"_id": "new", "parent": 123})
+    db.nodes.update_one({"_id": 12}, {"$set": {"parent": "a"}})
+    equal(db.nodes.find_one({"_id": "new"})["path"], ",a,12,123,new,")
+    equal((db.nodes.find_one({"_id": "a"})["below"], db.nodes.find_one({"_id": "b"})["below"]), (12, 489))
+    true(db, "nodes", "tree")
+    db.command("waitPattern", "nodes", name="tree", timeoutMS=60_000)
+    [stats] = db.nodes.aggregate([{"$patternStats": {}}])
+    equal((stats["counters"]["pendingSources"], stats["lagMillis"]), (0, 0))
+    equal(db.nodes.count_documents({"ancestors": "b"}), 489)
+    true(db, "nodes", "tree")
+
+
+@check
+def variants_keep_their_rules(db):
+    declare(db, "items", "variants", polymorphic=VARIANTS)
+    db.items.insert_many([
+        {"_id": 1, "type": "book", "title": "Looms", "isbn": "a"},
+        {"_id": 2, "type": "ebook", "title": "Dyes", "isbn": "b", "format": "pdf"},
+        {"_id": 3, "type": "dvd", "title": "Weaving", "minutes": 90},
+    ])
+    error = fails(VARIANT, lambda: db.items.insert_one({"_id": 9, "type": "ebook", "title": "t"}))
+    info = error.details["errInfo"]
+    equal((info["variant"], info["path"], info["rule"], info["failingDocumentId"]), ("ebook", "isbn", "required", 9))
+    equal(info["details"]["operatorName"], "$and")
+    for change in ({"$unset": {"type": 1}}, {"$set": {"isbn": 5}}, {"$rename": {"type": "kind"}}, [{"$unset": "type"}]):
+        fails(VARIANT, lambda: db.items.update_one({"_id": 1}, change))
+    fails(VARIANT, lambda: db.items.replace_one({"_id": 3}, {"type": "dvd", "title": "t"}))
+    fails(VARIANT, lambda: db.items.insert_one({"type": "vinyl", "title": "t"}, bypass_document_validation=True))
+    fails(11000, lambda: db.items.insert_one({"type": "ebook", "title": "t", "isbn": "a"}))
+    try:
+        db.items.bulk_write([
+            InsertOne({"_id": 4, "type": "dvd", "title": "t", "minutes": 1}),
+            InsertOne({"_id": 5, "type": "dvd", "title": "t"}),
+            UpdateOne({"_id": 4}, {"$set": {"minutes": 2}}),
+        ], ordered=False)
+        raise AssertionError("a bulk with a broken rule went through")
+    except BulkWriteError as error:
+        equal([(each["index"], each["code"]) for each in error.details["writeErrors"]], [(1, VARIANT)])
+    equal(db.items.count_documents({}), 4)
+    plan = db.items.find({"type": "ebook", "isbn": "b"}).explain()["queryPlanner"]["winningPlan"]
+    equal(plan["inputStage"]["indexName"], "kilim_variants_1")
+    true(db, "items", "variants")
+
+
+@check
+def rules_over_documents_that_break_them(db):
+    db.items.insert_many([{"_id": 1, "type": "book", "title": 5, "isbn": "a"}, {"_id": 2, "type": "dvd", "title": "t", "minutes": 1}])
+    told = db.command("createPattern", "items", name="variants", polymorphic=VARIANTS, dryRun=True)
+    equal((told["checked"], told["wrong"], told["examples"][0]["path"]), (2, 1, "title"))
+    declare(db, "items", "variants", polymorphic=VARIANTS)
+    equal(db.command("listPatterns", "items")["cursor"]["firstBatch"][0]["state"], "suspect")
+    db.items.update_one({"_id": 1}, {"$set": {"title": "t"}})
+    true(db, "items", "variants")
+    equal(db.command("listPatterns", "items")["cursor"]["firstBatch"][0]["state"], "active")
 
 
 if __name__ == "__main__":

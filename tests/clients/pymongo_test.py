@@ -668,5 +668,35 @@ def a_pending_queue_is_served_by_a_partial_index(db):
     equal(taken["_id"], 0)
 
 
+
+@check
+def products_are_searched_by_text(db):
+    db.products.insert_many(
+        [
+            {"_id": 1, "name": "Wireless headphones", "description": "Wireless sound, amazing sound!"},
+            {"_id": 2, "name": "Cable", "description": "For everything that is not wireless"},
+            {"_id": 3, "name": "Lamp", "description": "Light"},
+        ]
+    )
+    name = db.products.create_index(
+        [("name", pymongo.TEXT), ("description", pymongo.TEXT)], weights={"name": 10}, default_language="english"
+    )
+    equal(name, "name_text_description_text")
+    listed = db.products.index_information()[name]
+    equal(listed["key"], [("_fts", "text"), ("_ftsx", 1)])
+    equal(dict(listed["weights"]), {"description": 1, "name": 10})
+    score = {"$meta": "textScore"}
+    search = {"$text": {"$search": "wireless"}}
+    found = db.products.find(search, {"score": score}).sort([("score", score)])
+    equal([(each["_id"], each["score"]) for each in found], [(1, 8.125), (2, 0.75)])
+    equal([each["_id"] for each in db.products.find({"$text": {"$search": "wireless -cable"}})], [1])
+    equal([each["_id"] for each in db.products.find({"$text": {"$search": '"amazing sound"'}})], [1])
+    best = db.products.aggregate([{"$match": search}, {"$sort": {"score": score}}, {"$limit": 1}])
+    equal([each["_id"] for each in best], [1])
+    fails(27, lambda: db.others.find_one(search))
+    db.products.update_one({"_id": 3}, {"$set": {"description": "Wireless light"}})
+    equal(db.products.count_documents(search), 3)
+
+
 if __name__ == "__main__":
     main("pymongo")

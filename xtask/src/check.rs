@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::arguments::Arguments;
 use crate::workspace::{self, captured};
-use crate::{arrows, layers, links, records};
+use crate::{arrows, layers, links, records, world};
 
 pub fn run(arguments: Arguments) -> Result<()> {
     arguments.finish()?;
@@ -12,6 +12,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     arrows::check()?;
     layers::check()?;
     records::check()?;
+    world::check()?;
     links::check()?;
     clippy()
 }

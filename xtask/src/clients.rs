@@ -11,15 +11,25 @@ use crate::arguments::Arguments;
 use crate::packages;
 use crate::workspace::{self, captured};
 
-/// Those about declared patterns, `_pattern_`, are for Kilim alone.
-const SCRIPTS: [&str; 11] = [
+/// Those about declared patterns, `_pattern_`, are for Kilim alone; those about users, `_access_`, have a server of their own,
+/// with `--auth`, and so have those about encryption, `_tls_`.
+const SCRIPTS: [&str; 20] = [
+    "pymongo_access_test.py",
+    "pymongo_tls_test.py",
+    "node_tls_test.mjs",
+    "mongoose_tls_test.mjs",
+    "mongosh_tls_test.js",
     "pymongo_test.py",
     "pymongo_aggregation_test.py",
+    "pymongo_change_streams_test.py",
+    "pymongo_geo_test.py",
     "pymongo_pattern_test.py",
     "node_driver_test.mjs",
     "node_aggregation_test.mjs",
+    "node_change_streams_test.mjs",
     "mongoose_test.mjs",
     "mongoose_aggregation_test.mjs",
+    "mongoose_change_streams_test.mjs",
     "mongoose_pattern_test.mjs",
     "mongosh_test.js",
     "mongosh_aggregation_test.js",
@@ -33,7 +43,9 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     arguments.finish()?;
     let mut chosen: Vec<&str> = SCRIPTS.into_iter().filter(|script| script.contains(&filter)).collect();
     if target.as_deref() == Some("mongod") {
-        chosen.retain(|script| !script.contains("_pattern_"));
+        let is_for_kilim =
+            |script: &str| ["_pattern_", "_access_", "_tls_"].iter().any(|part| script.contains(part));
+        chosen.retain(|script| !is_for_kilim(script));
     }
     ensure!(!chosen.is_empty(), "no script is called like {filter:?}");
     match target.as_deref() {
@@ -57,10 +69,62 @@ pub fn check(binary: &Path) -> Result<String> {
 }
 
 fn on_kilim(binary: &Path, storage: Storage, scripts: &[&str]) -> Result<String> {
-    let server = Subject::for_tests(binary, storage)?.start()?;
-    let note = run_all(&server.uri(), scripts).with_context(|| format!("with storage {}", storage.name()))?;
+    let (encrypted, scripts): (Vec<&str>, Vec<&str>) =
+        scripts.iter().copied().partition(|script| script.contains("_tls_"));
+    let (about_users, others): (Vec<&str>, Vec<&str>) =
+        scripts.into_iter().partition(|script| script.contains("_access_"));
+    let mut notes = Vec::new();
+    if !encrypted.is_empty() {
+        notes.push(over_tls(binary, storage, &encrypted)?);
+    }
+    for (scripts, with_users) in [(others, false), (about_users, true)] {
+        if scripts.is_empty() {
+            continue;
+        }
+        let mut subject = Subject::for_tests(binary, storage)?;
+        subject.arguments.extend(with_users.then(|| "--auth".to_owned()));
+        let server = subject.start()?;
+        let ran = run_all(&server.uri(), &scripts);
+        let note = ran.with_context(|| format!("with storage {}", storage.name()))?;
+        notes.push(if with_users { format!("{note} of users") } else { note });
+        server.stop()?;
+    }
+    Ok(notes.join(", "))
+}
+
+/// The scripts about encryption, on a server that is set up as docs/security.md has it.
+fn over_tls(binary: &Path, storage: Storage, scripts: &[&str]) -> Result<String> {
+    const PASSWORD: &str = "p@ss:/ wörd";
+    let scratch = tempfile::tempdir()?;
+    let certificates = scratch.path().join("certs");
+    captured(Command::new(binary).args(["tls", "init", "--client", "ann"]).arg(&certificates))?;
+    let file = |name: &str| certificates.join(name).display().to_string();
+    let mut subject = Subject::for_tests(binary, storage)?;
+    let options = ["--auth", "--tls", "require", "--tls-clients", "allow", "--tls-cert"];
+    subject.arguments.extend(options.map(str::to_owned));
+    subject.arguments.extend([file("server.pem"), "--tls-ca".to_owned(), file("ca.pem")]);
+    let server = subject.start()?;
+    let secret = scratch.path().join("password");
+    std::fs::write(&secret, PASSWORD)?;
+    let mut add = Command::new(binary);
+    add.args(["user", "add", "root", "--role", "root", "--tls-ca", &file("ca.pem"), "--uri", &server.uri()]);
+    captured(add.arg("--password-file").arg(&secret))?;
+    let mut output = String::new();
+    for script in scripts {
+        let uri = match script.ends_with(".js") {
+            // The shell is connected when the script begins.
+            true => format!("{}?tls=true&tlsCAFile={}", server.uri(), file("ca.pem")),
+            false => server.uri(),
+        };
+        let mut command = command_for(script, &uri)?;
+        if script.ends_with(".js") {
+            command.args(["--username", "root", "--password", PASSWORD]).env("MONGODB_URI", server.uri());
+        }
+        command.env("KILIM_CERTS", &certificates).env("KILIM_PASSWORD", PASSWORD);
+        output += &captured(&mut command).with_context(|| format!("{script} failed"))?;
+    }
     server.stop()?;
-    Ok(note)
+    Ok(format!("{} over TLS", summary(&output)?))
 }
 
 /// hello, insert, find, kill -9, recover, find.

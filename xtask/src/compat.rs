@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use kilim_testkit::spec::{SpecFile, Target};
 
 use crate::arguments::Arguments;
-use crate::{spec, workspace};
+use crate::{manual, spec, workspace};
 
 const HEAD: &str = "\
 # Compatibility
@@ -46,6 +46,7 @@ fn page() -> Result<String> {
         let area = file.path.iter().nth(1).unwrap_or_default().to_string_lossy().into_owned();
         areas.entry(area).or_default().push(file);
     }
+    page += &manual::section(&areas)?;
     for (area, files) in &areas {
         write!(page, "\n## {area}\n\n| Spec | Cases | About |\n| --- | ---: | --- |\n")?;
         for file in files {

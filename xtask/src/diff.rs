@@ -4,14 +4,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use kilim_testkit::generate::{self, About, Search, Task};
+use kilim_testkit::generate::{self, About, Search, Task, options};
 use kilim_testkit::oracle::Oracle;
 use kilim_testkit::subject::{Storage, Subject};
 
 use crate::arguments::Arguments;
 use crate::workspace;
 
-const ABOUT: &[About] = &[About::Commands, About::Pipelines, About::Collations];
+const ABOUT: &[About] =
+    &[About::Commands, About::Pipelines, About::Collations, About::Texts, About::Geometry];
 
 /// Histories on each storage in every test run: the same ones each time, so that what differs comes from the change at
 /// hand.
@@ -29,19 +30,29 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let only: Option<String> = arguments.value("--only")?;
     let storage = arguments.value("--storage")?.unwrap_or(Storage::Memory);
     let statistics = arguments.flag("--statistics");
+    let step: usize = arguments.value("--step")?.unwrap_or(1);
+    let command: Option<String> = arguments.value("--command")?;
     arguments.finish()?;
     let about: &[About] = match only.as_deref() {
         None => ABOUT,
         Some("commands") => &[About::Commands],
         Some("pipelines") => &[About::Pipelines],
         Some("collations") => &[About::Collations],
-        Some(other) => bail!("histories are about commands, pipelines or collations, not {other:?}"),
+        Some("texts") => &[About::Texts],
+        Some("geo") => &[About::Geometry],
+        Some("options") => &[],
+        Some(other) => {
+            bail!("histories are about commands, pipelines, collations, texts, geo or options, not {other:?}")
+        }
     };
     let server = match &at {
         Some(_) => None,
         None => Some(Subject::for_tests(&workspace::build_kilim()?, storage)?.start()?),
     };
     let kilim = at.or(server.as_ref().map(|server| server.address.to_string())).unwrap_or_default();
+    if about.is_empty() {
+        return ask_options(&kilim, seed.unwrap_or(0) as usize, step, command.as_deref());
+    }
     let seed = match seed {
         Some(seed) => seed,
         None => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs(),
@@ -55,6 +66,31 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         "they differ; above are the shortest histories found, with mongod's answers"
     );
     Ok(())
+}
+
+/// Every command with every option and every type of value: `--step 10` asks every tenth question, `--command` those of one
+/// command.
+fn ask_options(kilim: &str, first: usize, step: usize, command: Option<&str>) -> Result<()> {
+    let oracle = Oracle::start(&workspace::tools())?;
+    let comparison = options::compare(&oracle.address(), kilim, first, step.max(1), command)?;
+    print!("{}", differences(&comparison));
+    for (reason, count) in &comparison.permitted {
+        println!("{count:6} permitted: {reason}");
+    }
+    println!("{} questions, {} kinds of differences", comparison.questions, comparison.differences.len());
+    ensure!(comparison.differences.is_empty(), "they differ");
+    Ok(())
+}
+
+fn differences(comparison: &options::Comparison) -> String {
+    let mut text = String::new();
+    for ((command, place, mongod, kilim), values) in &comparison.differences {
+        text += &format!(
+            "{command} {place}\n  mongod: {mongod}\n  Kilim:  {kilim}\n  for {}\n",
+            values.join(" ")
+        );
+    }
+    text
 }
 
 /// Some histories on every storage, as a part of `cargo xtask test`; gives a note on what was done.

@@ -12,6 +12,7 @@ mod fuzz;
 mod histories;
 mod layers;
 mod links;
+mod manual;
 mod packages;
 mod records;
 mod soak;
@@ -20,6 +21,7 @@ mod test;
 mod transfer;
 mod trust;
 mod workspace;
+mod world;
 
 use std::process::ExitCode;
 
@@ -90,7 +92,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "trust",
-        usage: "[--seconds N] [--cases N] [--schedules N] [--seed N]",
+        usage: "[--seconds N] [--cases N] [--schedules N] [--seed N] | --cuts N [--seed N]",
         help: "lives of the storage engine on disks that fail, damage to each of its files, schedules of commits",
         run: trust::run,
     },

@@ -11,8 +11,8 @@ use kilim_testkit::subject::{Kind, Subject};
 use crate::arguments::Arguments;
 use crate::workspace;
 
-/// Small enough that it is full soon: what grows after that is no cache.
-const CACHE: [&str; 2] = ["--cache-bytes", "16MB"];
+/// Small enough that both are full soon: what grows after that is neither the cache nor the change log.
+const BOUNDS: [&str; 4] = ["--cache-bytes", "16MB", "--change-log-size", "16MB"];
 
 /// In every test run.
 const SHORT: Plan = Plan { time: Duration::from_secs(20), seed: 1, kill_every: Some(Duration::from_secs(8)) };
@@ -40,7 +40,7 @@ pub fn check(binary: &Path) -> Result<String> {
 fn soak(binary: &Path, plan: &Plan) -> Result<Report> {
     let folder = tempfile::tempdir()?;
     let mut subject = Subject::new(Kind::Kilim, binary, &folder.path().join("data"))?;
-    subject.arguments = CACHE.map(str::to_owned).to_vec();
+    subject.arguments = BOUNDS.map(str::to_owned).to_vec();
     let outcome = soak::run(&subject, plan);
     if outcome.is_err() {
         // The data of a failed run is evidence.

@@ -1,7 +1,8 @@
 //! `cargo xtask trust`: the storage engine under attack for as long as one likes.
 //!
 //! Runs the simulation and the damage programme of `kilim-storage` with optimisations, from a seed of choice, and
-//! prints how many lives and cases there were. A seed that fails is named, and becomes a test once it is fixed.
+//! prints how many lives and cases there were. A seed that fails is named, and becomes a test once it is fixed. With
+//! `--cuts N`, only crashes of a whole engine on a simulated disk, until there were so many.
 
 use std::process::Command;
 
@@ -15,7 +16,11 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let cases: u64 = arguments.value("--cases")?.unwrap_or(10_000);
     let seed: u64 = arguments.value("--seed")?.unwrap_or(1);
     let schedules: u64 = arguments.value("--schedules")?.unwrap_or(20_000);
+    let cuts: Option<u64> = arguments.value("--cuts")?;
     arguments.finish()?;
+    if let Some(cuts) = cuts {
+        return crashes_of_an_engine(cuts, seed);
+    }
     let mut command = workspace::cargo();
     command.args(["test", "--quiet", "--release", "--package", "kilim-storage", "--lib", "--"]);
     command.args(["simulation::trust_", "--ignored", "--nocapture", "--test-threads", "1"]);
@@ -31,6 +36,15 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         "{schedules} schedules of each model\n{}",
         captured(&mut models).context("a schedule broke a promise")?
     );
+    Ok(())
+}
+
+fn crashes_of_an_engine(cuts: u64, seed: u64) -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(["test", "--quiet", "--release", "--package", "kilim-engine", "--test", "engine", "--"]);
+    command.args(["power::", "--nocapture"]);
+    command.env("KILIM_CUTS", cuts.to_string()).env("KILIM_SEED", seed.to_string());
+    ensure!(command.status()?.success(), "the database broke a promise");
     Ok(())
 }
 

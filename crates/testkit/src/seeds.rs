@@ -9,6 +9,25 @@ use kilim_bson::{Document, JsonFormat, RawArray, RawDocument, RawValue, doc, to_
 
 use crate::spec::{Action, parse};
 
+/// For targets that are no commands, so that no spec asks them.
+const BESIDE_SPECS: [(&str, &str); 4] = [
+    ("sasl", "n,,n=ann=2Cof=3Dshop,r=fyko+d2lbbFgONRv9qkxdawL"),
+    ("sasl", "c=biws,r=fyko+d2lbbFgONRv9qkxdawL,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts="),
+    (
+        "access",
+        r#"{"_id": "shop.buyer", "role": "buyer", "db": "shop", "roles": [{"role": "read", "db": "shop"}], "privileges":
+        [{"resource": {"db": "shop", "collection": ""}, "actions": ["find", "insert"]}, {"resource": {"cluster": true},
+        "actions": ["serverStatus"]}], "authenticationRestrictions": [{"clientSource": ["127.0.0.1/8", "::1"]}]}"#,
+    ),
+    (
+        "access",
+        r#"{"_id": "shop.ann", "user": "ann", "db": "shop", "userId": {"$uuid": "00000000-0000-4000-8000-000000000001"},
+        "credentials": {"SCRAM-SHA-1": {"iterationCount": 10000, "salt": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "storedKey": "AAAAAAAAAAAAAAAAAAAAAAAAAAA=", "serverKey": "AAAAAAAAAAAAAAAAAAAAAAAAAAA="}}, "roles":
+        [{"role": "readWrite", "db": "shop"}], "customData": {"a": 1}}"#,
+    ),
+];
+
 /// By the names of targets; each seed once, in a fixed order.
 #[derive(Default)]
 pub struct Seeds {
@@ -29,6 +48,9 @@ impl Seeds {
                     seeds.take_file(&path)?;
                 }
             }
+        }
+        for (target, seed) in BESIDE_SPECS {
+            seeds.put(target, seed.as_bytes().to_vec());
         }
         Ok(seeds)
     }

@@ -124,10 +124,10 @@ impl Subject {
         Ok(subject)
     }
 
-    /// A Kilim for specs, scripts and generated commands, with the commands that exist for tests.
+    /// A Kilim for specs, scripts and generated commands, with the commands that exist for tests and with a change log.
     pub fn for_tests(binary: &Path, storage: Storage) -> Result<Subject> {
         let mut subject = Subject::temporary(Kind::Kilim, binary)?;
-        subject.arguments.push("--test-commands".to_owned());
+        subject.arguments.extend(["--test-commands".to_owned()]);
         match storage {
             Storage::Memory => subject.in_memory = true,
             Storage::Disk => subject.arguments.extend(TINY.map(str::to_owned)),

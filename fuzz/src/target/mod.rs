@@ -1,6 +1,8 @@
 //! What is asked of each part, one file a part: `check` takes any bytes, and panics where a promise is broken.
 
+pub mod access;
 pub mod bson;
+pub mod certificate;
 pub mod collation;
 #[cfg(feature = "database")]
 pub mod command;
@@ -12,6 +14,7 @@ pub mod pipeline;
 pub mod projection;
 #[cfg(feature = "storage")]
 pub mod recovery;
+pub mod sasl;
 pub mod update;
 pub mod validator;
 pub mod wire;

@@ -2,7 +2,7 @@
 
 use kilim_bson::{RawDocument, RawValue, Timestamp};
 use kilim_query::expression::{Dependencies, Scope, Variables};
-use kilim_query::stage::{Context, Pipeline, Place};
+use kilim_query::stage::{Context, Owner, Pipeline};
 
 /// Takes `{"pipeline": [stages]}`, whatever the name.
 pub fn check(input: &[u8]) {
@@ -13,7 +13,7 @@ pub fn check(input: &[u8]) {
     crate::patient(|| {
         let variables = Variables::at(0, Timestamp::from_bits(1));
         let scope = Scope::new(&variables);
-        for place in [Place::Collection, Place::Database, Place::View, Place::Update] {
+        for place in [Owner::Collection, Owner::Database, Owner::View, Owner::Update] {
             let Ok(mut pipeline) = Pipeline::parse(stages, &Context::new(&scope, "test", place)) else {
                 continue;
             };

@@ -11,7 +11,7 @@ pub fn check(input: &[u8]) {
         let mut folded = projection.clone();
         let folded = folded.optimise().is_ok().then_some(folded);
         for subject in crate::subjects() {
-            let position = projection.position(&Filter::True, subject.as_raw());
+            let Ok(position) = projection.position(&Filter::True, subject.as_raw()) else { continue };
             for projection in [Some(&projection), folded.as_ref()].into_iter().flatten() {
                 let mut out = Writer::new();
                 if projection.apply(subject.as_raw(), position, &mut out).is_ok() {

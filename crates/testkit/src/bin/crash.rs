@@ -15,8 +15,8 @@ const USAGE: &str =
     "crash kill|power|full-disk|full-disk-by-surprise|failed-sync|bank|list-append|maintained|unique-key (--kilim PATH | --mongod PATH)
   --seed N          replays a run (default: from the clock)
   --clients N       concurrent writers (default 8, 4 for power)
-  --rounds N        kill: lives (default 20)
-  --count N         power: runs with one seed after the other until there were so many cuts (default: one run)
+  --rounds N        kill: lives of one run (default 20)
+  --count N         kill, power: runs with one seed after the other until there were so many crashes (default: one run)
   --life-ms N       kill: the longest life (default 1500)
   --pad N           kill, power: the least size of a document, large ones fill journals (default 0)
   --transactions N  histories: attempts by all clients (default 2000)
@@ -127,17 +127,7 @@ fn main() -> Result<()> {
 fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
     let shim = || Shim::build(&place.join("shim"));
     match &*options.run {
-        "kill" => {
-            let plan = KillPlan {
-                rounds: options.rounds,
-                clients: options.clients.unwrap_or(8),
-                life_max: options.life,
-                pad_bytes: options.pad_bytes,
-                seed: options.seed,
-            };
-            let summary = crash::kill_rounds(subject, &plan)?;
-            Ok(format!("{} kills, {} acknowledged writes, all there", summary.crashes, summary.acknowledged))
-        }
+        "kill" => kill(options, subject, place),
         "power" => power(options, subject, place),
         "full-disk" => {
             crash::full_disk(subject, &shim()?).map(|()| "full disk: refused, read, resumed".to_owned())
@@ -154,6 +144,32 @@ fn run(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
         "unique-key" => history(options, subject, unique_key::run),
         other => bail!("unknown run {other}\n{USAGE}"),
     }
+}
+
+/// Runs until there were as many kills as were asked for; each run has a directory of its own.
+fn kill(options: &Options, subject: &Subject, place: &Path) -> Result<String> {
+    let mut total = crash::Summary::default();
+    let mut runs = 0;
+    while runs == 0 || total.crashes < options.count {
+        let plan = KillPlan {
+            rounds: options.rounds,
+            clients: options.clients.unwrap_or(8),
+            life_max: options.life,
+            pad_bytes: options.pad_bytes,
+            seed: options.seed + runs,
+        };
+        let place = place.join(format!("run{runs}"));
+        std::fs::create_dir_all(&place)?;
+        let summary = crash::kill_rounds(&subject.clone().moved_to(&place.join("data")), &plan)?;
+        total.crashes += summary.crashes;
+        total.acknowledged += summary.acknowledged;
+        runs += 1;
+        if options.count > 1 {
+            println!("seed {}: {} kills of {}", plan.seed, total.crashes, options.count);
+            std::fs::remove_dir_all(&place)?;
+        }
+    }
+    Ok(format!("{} kills, {} acknowledged writes, all there", total.crashes, total.acknowledged))
 }
 
 /// Runs until there were as many cuts as were asked for; each run has a directory of its own.

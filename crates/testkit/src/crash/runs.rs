@@ -36,18 +36,18 @@ pub struct KillPlan {
     pub seed: u64,
 }
 
-/// `kill -9` at random times during concurrent writes, round after round on the same directory.
+/// `kill -9` at random times during concurrent writes, life after life on the same directory. Each life begins with a
+/// look at what the one before has left; every fourth is stopped cleanly after that and started again, so that both ways
+/// lead into the writes.
 pub fn kill_rounds(subject: &Subject, plan: &KillPlan) -> Result<Summary> {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let mut clients: Vec<Client> =
         (0..plan.clients).map(|id| Client::new(id as i32, plan.seed, plan.pad_bytes)).collect();
     let mut summary = Summary::default();
+    let mut running = subject.start()?;
+    prepare(&mut running.connect()?)?;
     for round in 0..plan.rounds {
         let context = || format!("round {round}, seed {}", plan.seed);
-        let mut running = subject.start().with_context(context)?;
-        if round == 0 {
-            prepare(&mut running.connect()?)?;
-        }
         let life = rng.random_range(Duration::ZERO..plan.life_max);
         let address = running.address;
         // Positions of the clock: 0 while the server lives, 1 at the look afterwards.
@@ -80,21 +80,20 @@ pub fn kill_rounds(subject: &Subject, plan: &KillPlan) -> Result<Summary> {
         }
         summary.acknowledged += clients.iter().map(Client::acknowledged).sum::<usize>();
 
-        let running = subject.start().with_context(context)?;
+        running = subject.start().with_context(context)?;
         let states =
             read_states(&mut running.connect()?, subject.kind, plan.clients, true).with_context(context)?;
         for (client, state) in clients.iter_mut().zip(&states) {
             client.check(state, 1).with_context(context)?;
             client.settle(state);
         }
-        // Every other look ends cleanly, so that both ways lead into the next life.
-        if round % 2 == 0 {
-            running.kill()
-        } else {
-            running.stop().with_context(context)?
+        if round % 4 == 3 {
+            running.stop().with_context(context)?;
+            running = subject.start().with_context(context)?;
         }
         summary.crashes += 1;
     }
+    running.stop()?;
     Ok(summary)
 }
 

@@ -5,9 +5,10 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 
 use super::filters::{filter, overlap, projection, sort};
+use super::one_case;
 use super::updates::update;
 use super::values::{document, id, path};
-use crate::spec::{Action, Case, Step, Target};
+use crate::spec::{Action, Case};
 
 const COLLECTION: &str = "t";
 
@@ -24,9 +25,7 @@ pub(super) fn generate(random: &mut impl Rng) -> Case {
     }
     actions.push(rows(doc! {"find": COLLECTION, "sort": {"_id": 1}}));
     actions.push(Action::Run(doc! {"count": COLLECTION}));
-    let step = |action| Step { line: 0, action, session: None, expectation: None, end_line: 0 };
-    let steps = actions.into_iter().map(step).collect();
-    Case { title: "generated".to_owned(), line: 0, target: Target::Both, fails: None, steps }
+    one_case(actions)
 }
 
 fn question(random: &mut impl Rng) -> Action {

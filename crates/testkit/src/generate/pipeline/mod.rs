@@ -12,6 +12,7 @@ mod kinds;
 mod mutate;
 mod stages;
 mod templates;
+mod windows;
 mod writes;
 
 use kilim_bson::{Document, Value, doc};
@@ -22,7 +23,7 @@ use self::compose::Composer;
 use self::joins::COLLECTIONS;
 use self::kinds::{Kind, Shape, base};
 use self::stages::{Flow, Place};
-use crate::spec::{Action, Case, Step, Target, default_index_name};
+use crate::spec::{Action, Case, default_index_name};
 
 /// Questions a case: setting up a database costs more than asking.
 const QUESTIONS: usize = 16;
@@ -56,9 +57,7 @@ pub(super) fn generate(random: &mut StdRng) -> Case {
         composer.question(&view, &mut actions);
     }
     composer.updates(&mut actions);
-    let step = |action| Step { line: 0, action, session: None, expectation: None, end_line: 0 };
-    let steps = actions.into_iter().map(step).collect();
-    Case { title: "generated".to_owned(), line: 0, target: Target::Both, fails: None, steps }
+    super::one_case(actions)
 }
 
 struct View {
@@ -252,8 +251,8 @@ mod tests {
             }
         }
         let expected = "$match $project $addFields $set $unset $group $sort $limit $skip $unwind $lookup $graphLookup \
-             $facet $bucket $bucketAuto $sortByCount $count $replaceRoot $replaceWith $redact $sample $unionWith $merge \
-             $out $documents $sum $avg $min $max $first $last $push $addToSet $stdDevPop $stdDevSamp $mergeObjects \
+             $facet $bucket $bucketAuto $setWindowFields $densify $fill $sortByCount $count $replaceRoot \
+             $replaceWith $redact $sample $unionWith $merge $out $documents $sum $avg $min $max $first $last $push $addToSet $stdDevPop $stdDevSamp $mergeObjects \
              $firstN $lastN $minN $maxN $top $topN $bottom $bottomN $expr $let $map $filter $reduce $zip $switch \
              $convert $dateTrunc $regexFind $setUnion $sortArray";
         for name in expected.split_whitespace() {

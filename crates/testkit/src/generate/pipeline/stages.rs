@@ -77,7 +77,7 @@ impl Composer<'_> {
     }
 
     fn stage(&mut self, place: Place, flow: &mut Flow, pipeline: &mut Vec<Document>) {
-        match self.up_to(if place == Place::View { 9 } else { 34 }) {
+        match self.up_to(if place == Place::View { 9 } else { 38 }) {
             0..3 => pipeline.push(doc! {"$match": self.filter(2)}),
             3..5 => pipeline.push(self.project(flow)),
             5..8 => pipeline.push(self.add_fields(flow)),
@@ -105,6 +105,8 @@ impl Composer<'_> {
             31 if place != Place::Facet => self.graph_lookup(pipeline),
             32 => self.union_with(flow, pipeline),
             33 if place != Place::Facet => self.facet(flow, pipeline),
+            34..37 => self.window_fields(flow, pipeline),
+            37 => self.densify(flow, pipeline),
             _ => pipeline.push(doc! {"$match": self.filter(1)}),
         }
     }

@@ -1,0 +1,147 @@
+//! Every operator of MongoDB 7.0's manual, with its proof: how many cases of the specs use it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::{Result, ensure};
+use kilim_testkit::spec::SpecFile;
+
+/// Operators of one kind: what they are called, the areas of specs that prove them, and their names.
+struct Kind {
+    name: &'static str,
+    areas: &'static [&'static str],
+    operators: &'static str,
+}
+
+const KINDS: &[Kind] = &[
+    Kind {
+        name: "Query",
+        areas: &["filter", "text", "geo", "sort", "index", "command", "collation", "update"],
+        operators: "$eq $gt $gte $in $lt $lte $ne $nin $and $not $nor $or $exists $type $expr $jsonSchema $mod $regex \
+            $text $where $geoIntersects $geoWithin $near $nearSphere $box $center $centerSphere $geometry $maxDistance \
+            $minDistance $polygon $all $elemMatch $size $bitsAllClear $bitsAllSet $bitsAnyClear $bitsAnySet $comment \
+            $natural $sampleRate $rand",
+    },
+    Kind { name: "Projection", areas: &["projection", "text"], operators: "$ $elemMatch $meta $slice" },
+    Kind {
+        name: "Update",
+        areas: &["update"],
+        operators: "$currentDate $inc $min $max $mul $rename $set $setOnInsert $unset $ $[] $[ $addToSet $pop $pull $push \
+            $pullAll $each $position $slice $sort $bit",
+    },
+    Kind {
+        name: "Stage",
+        areas: &["stage", "window", "geo", "collation", "command", "index", "text"],
+        operators: "$addFields $bucket $bucketAuto $changeStream $changeStreamSplitLargeEvent $collStats $count $currentOp \
+            $densify $documents $facet $fill $geoNear $graphLookup $group $indexStats $limit $listLocalSessions \
+            $listSampledQueries $listSearchIndexes $listSessions $lookup $match $merge $out $planCacheStats $project \
+            $redact $replaceRoot $replaceWith $sample $search $searchMeta $set $setWindowFields $shardedDataDistribution \
+            $skip $sort $sortByCount $unionWith $unset $unwind $vectorSearch",
+    },
+    Kind {
+        name: "Accumulator",
+        areas: &["accumulator", "stage"],
+        operators: "$accumulator $addToSet $avg $bottom $bottomN $count $first $firstN $last $lastN $max $maxN $median \
+            $mergeObjects $min $minN $percentile $push $stdDevPop $stdDevSamp $sum $top $topN",
+    },
+    Kind {
+        name: "Window",
+        areas: &["window"],
+        operators: "$addToSet $avg $bottom $bottomN $count $covariancePop $covarianceSamp $denseRank $derivative \
+            $documentNumber $expMovingAvg $first $firstN $integral $last $lastN $linearFill $locf $max $maxN $median $min \
+            $minN $percentile $push $rank $shift $stdDevPop $stdDevSamp $sum $top $topN",
+    },
+    Kind {
+        name: "Expression",
+        areas: &["expression", "stage", "text", "collation"],
+        operators: "$abs $acos $acosh $add $allElementsTrue $and $anyElementTrue $arrayElemAt $arrayToObject $asin $asinh \
+            $atan $atan2 $atanh $avg $binarySize $bitAnd $bitNot $bitOr $bitXor $bsonSize $ceil $cmp $concat \
+            $concatArrays $cond $convert $cos $cosh $dateAdd $dateDiff $dateFromParts $dateFromString $dateSubtract \
+            $dateToParts $dateToString $dateTrunc $dayOfMonth $dayOfWeek $dayOfYear $degreesToRadians $divide $eq $exp \
+            $filter $first $firstN $floor $function $getField $gt $gte $hour $ifNull $in $indexOfArray $indexOfBytes \
+            $indexOfCP $isArray $isNumber $isoDayOfWeek $isoWeek $isoWeekYear $last $lastN $let $literal $ln $log $log10 \
+            $lt $lte $ltrim $map $max $maxN $median $mergeObjects $meta $millisecond $min $minN $minute $mod $month \
+            $multiply $ne $not $objectToArray $or $percentile $pow $radiansToDegrees $rand $range $reduce $regexFind \
+            $regexFindAll $regexMatch $replaceAll $replaceOne $reverseArray $round $rtrim $second \
+            $setDifference $setEquals $setField $setIntersection $setIsSubset $setUnion $sin $sinh $size $slice \
+            $sortArray $split $sqrt $stdDevPop $stdDevSamp $strLenBytes $strLenCP $strcasecmp $substr $substrBytes \
+            $substrCP $subtract $sum $switch $tan $tanh $toBool $toDate $toDecimal $toDouble $toInt $toLong $toLower \
+            $toObjectId $toString $toUpper $trim $trunc $tsIncrement $tsSecond $type $unsetField $week $year $zip",
+    },
+];
+
+/// Operators that are not there, or whose proof is no spec.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("$where", "refused by name: server-side JavaScript"),
+    ("$function", "refused by name: server-side JavaScript"),
+    ("$accumulator", "refused by name: server-side JavaScript"),
+    ("$search", "unknown, as on MongoDB without Atlas"),
+    ("$searchMeta", "unknown, as on MongoDB without Atlas"),
+    ("$vectorSearch", "unknown, as on MongoDB without Atlas"),
+    ("$listSearchIndexes", "unknown, as on MongoDB without Atlas"),
+    ("$listSampledQueries", "unknown: there are no shards"),
+    ("$shardedDataDistribution", "refused by name: there are no shards"),
+    ("$changeStream", "proved by tests of drivers and of commands (docs/change-streams.md)"),
+    ("$changeStreamSplitLargeEvent", "docs/change-streams.md says how far it is there"),
+];
+
+/// The part of COMPAT.md that goes through the manual.
+pub fn section(areas: &BTreeMap<String, Vec<SpecFile>>) -> Result<String> {
+    let mut page =
+        "\n## Operators of MongoDB 7.0's manual\n\nHow many cases of the specs use each.\n".to_owned();
+    for kind in KINDS {
+        write!(page, "\n| {} | Cases |\n| --- | ---: |\n", kind.name)?;
+        let files = kind.areas.iter().filter_map(|area| areas.get(*area)).flatten();
+        let texts: Vec<&str> = files.flat_map(|file| cases(&file.text)).collect();
+        for operator in kind.operators.split_whitespace() {
+            let shown = match operator {
+                "$[" => "`$[identifier]`".to_owned(),
+                operator => format!("`{operator}`"),
+            };
+            match ELSEWHERE.iter().find(|(name, _)| *name == operator) {
+                Some((_, how)) => writeln!(page, "| {shown} | {how} |")?,
+                None => {
+                    let count = texts.iter().filter(|text| uses(text, operator)).count();
+                    ensure!(count > 0, "no spec uses {operator} ({})", kind.name);
+                    writeln!(page, "| {shown} | {count} |")?;
+                }
+            }
+        }
+    }
+    Ok(page)
+}
+
+/// The cases of a file; one without titles is one.
+fn cases(text: &str) -> impl Iterator<Item = &str> {
+    let titled = text.contains("\n=== ");
+    text.split("\n=== ").skip(usize::from(titled))
+}
+
+/// Whether a text has an operator as a whole word.
+fn uses(text: &str, operator: &str) -> bool {
+    text.match_indices(operator).any(|(at, _)| {
+        let behind = text[at + operator.len()..].chars().next();
+        match operator {
+            "$[" => behind.is_some_and(|next| next.is_ascii_lowercase()),
+            "$[]" => true,
+            // The positional one ends a name.
+            "$" => text[..at].ends_with('.') && matches!(behind, Some('"' | '\'' | '.')),
+            _ => !behind.is_some_and(|next| next.is_ascii_alphanumeric()),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::uses;
+
+    #[test]
+    fn an_operator_is_a_whole_word() {
+        assert!(uses("{$set: {a: 1}}", "$set"));
+        assert!(!uses("{$setOnInsert: {a: 1}}", "$set"));
+        assert!(uses("{$set: {'a.$[it].b': 1}}", "$["));
+        assert!(!uses("{$set: {'a.$[].b': 1}}", "$["));
+        assert!(uses("{$set: {'a.$.b': 1}}", "$"));
+        assert!(!uses("{$set: {a: 1}}", "$"));
+    }
+}

@@ -600,7 +600,7 @@ pub static COMMANDS: &[CommandSpec] = &[
     command(
         "validateDBMetadata",
         c::validate_db_metadata::run,
-        Needs::all(&[database("validate")]),
+        Needs::Asked(asked::validate_db_metadata),
         "what the stable API would refuse of indexes and views",
     )
     .stable(),

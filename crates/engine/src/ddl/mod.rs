@@ -196,31 +196,31 @@ impl Engine {
             if self.needs_turn(&turn, &from.database) {
                 continue;
             }
+            // Dropped, renamed or made while we waited. Asked before the first document of the target goes; what is held
+            // stays as it is then.
+            let seen = |name: &Namespace| self.collection(name).map(|now| now.id);
+            let is_as_seen = || {
+                seen(from) == Some(collection.id)
+                    && seen(to) == target.as_ref().map(|target| target.id)
+                    && self.related_collections([from, to]).iter().all(|name| related.contains(name))
+                    && are_same(&all, &concerned())
+            };
+            if !is_as_seen() {
+                continue;
+            }
             let held: Vec<CollectionId> = all.iter().map(|each| each.id).collect();
             if from.database != to.database || from.holds_definitions() || to.holds_definitions() {
                 // Refused before anything is done.
                 self.patterns_renamed(&self.patterns(), from, to, &mut || PatternId(0))?;
             }
-            if let Some(target) = &target
-                && self.collection(to).is_some_and(|now| now.id == target.id)
-            {
-                self.leave_patterns(operation, target, &held)?;
+            // As it is now: an index may have been built while we waited, and its entries go with the documents.
+            if let Some(target) = self.collection(to) {
+                self.leave_patterns(operation, &target, &held)?;
             }
             let mut unit = self.definitions_unit(operation, &from.database)?;
             let mut ids = self.ids.lock();
-            // Dropped, renamed or made while we waited: look again by name.
-            let (current, displaced) = match (self.collection(from), self.collection(to)) {
-                (Some(current), displaced)
-                    if current.id == collection.id
-                        && displaced.as_ref().map(|now| now.id) == target.as_ref().map(|seen| seen.id) =>
-                {
-                    (current, displaced)
-                }
-                _ => continue,
-            };
-            if self.related_collections([from, to]) != related || !are_same(&all, &concerned()) {
-                continue;
-            }
+            let (Some(current), true) = (self.collection(from), is_as_seen()) else { continue };
+            let displaced = self.collection(to);
             self.check_case(&to.database)?;
             let renamed =
                 Arc::new(Collection { namespace: to.clone(), temporary: false, ..(*current).clone() });

@@ -121,7 +121,7 @@ impl Engine {
             }
             if !gone.is_empty() || !views.is_empty() {
                 let database = Namespace { database: name.to_owned(), collection: String::new() };
-                let dropped = SchemaChange::without_uuid(&database, Kind::DropDatabase, Document::new());
+                let dropped = SchemaChange::of_database(&database, Kind::DropDatabase);
                 self.log(&mut transaction, &dropped);
             }
             for view in &views {

@@ -11,6 +11,7 @@ mod ground;
 mod indexes;
 mod lives;
 mod load;
+mod measurements;
 mod patterns;
 mod places;
 mod queues;
@@ -173,6 +174,7 @@ fn main() -> Result<()> {
     rows.extend(transfer::run(&sides, &options)?);
     rows.extend(ground::run(&sides, &options)?);
     rows.extend(users::run(&sides, &options)?);
+    rows.extend(measurements::run(&sides, &options)?);
 
     let [first, second] = sides.names();
     println!(

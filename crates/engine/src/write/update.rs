@@ -13,7 +13,7 @@ use kilim_query::update::{Context, Update, check_id};
 use super::admit::check_not_blocked;
 use super::done::{Kind, answered, of_kind};
 use super::door;
-use crate::catalog::Collection;
+use crate::catalog::{Collection, Still};
 use crate::change::{Before, Cause, Change, Form};
 use crate::ids::CollectionId;
 use crate::index::Index;
@@ -324,6 +324,8 @@ pub(super) struct Candidates {
     /// What the statement's filter means for documents as they are stored.
     pub filter: Arc<Filter>,
     executor: Executor,
+    /// Keeps measurements in their buckets while these are visited.
+    _still: Option<Still>,
 }
 
 #[derive(Clone)]
@@ -349,9 +351,18 @@ impl Candidates {
         // The collection is held first, so that its schema does not change. Then comes the snapshot. Then the catalog is read
         // again: an older one may not know the arrays that the snapshot has.
         unit.see_own_writes()?;
-        if unit.enter(namespace)?.is_none() {
-            return Ok(None);
-        }
+        let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
+        let still = match collection.time_series.is_some() && !unit.is_transaction() {
+            true => {
+                // Given back, because an insert that moves measurements may wait for what this unit holds.
+                unit.settle()?;
+                let still = collection.shared.moves.hold(|| unit.operation.check())?;
+                unit.settle_and_see_all()?;
+                unit.enter(namespace)?;
+                Some(still)
+            }
+            false => None,
+        };
         let snapshot = unit.snapshot();
         let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
         crate::read::mean(unit, &collection, &mut read, &snapshot)?;
@@ -368,7 +379,7 @@ impl Candidates {
         };
         let executor = crate::planner::execute(plan, snapshot);
         let version = current_version(&collection);
-        Ok(Some(Candidates { collection: collection.id, version, filter, executor }))
+        Ok(Some(Candidates { collection: collection.id, version, filter, executor, _still: still }))
     }
 
     pub(super) fn next(&mut self, unit: &mut Unit<'_>) -> Result<Option<Candidate>> {

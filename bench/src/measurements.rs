@@ -99,8 +99,7 @@ fn arriving(place: Place, series: i64) -> impl Iterator<Item = Document> + Send 
 }
 
 fn insert(collection: &str, documents: Vec<Document>) -> Vec<u8> {
-    let insert = doc! {"insert": collection, "documents": documents, "ordered": false};
-    let mut insert = insert;
+    let mut insert = doc! {"insert": collection, "documents": documents, "ordered": false};
     insert.push("writeConcern", durable());
     insert.push("$db", DATABASE);
     message(&insert)

@@ -87,6 +87,9 @@ pub(crate) type Held = ArcRwLockWriteGuard<RawRwLock, ()>;
 pub struct Shared {
     /// Writers hold it shared for as long as their transaction lives; a schema change holds it whole.
     pub lock: Arc<RwLock<()>>,
+    /// Statements that look for documents to change share it from their first look to their last change. Whoever changes the
+    /// version in which documents are seen holds it whole, so that no statement sees two.
+    pub statements: Arc<RwLock<()>>,
     pub next_record: AtomicU64,
     oldest: Mutex<Oldest>,
     pub plan_cache: PlanCache,
@@ -327,6 +330,7 @@ impl Shared {
     pub fn new(last_record: u64) -> Shared {
         Shared {
             lock: Arc::new(RwLock::new(())),
+            statements: Arc::new(RwLock::new(())),
             next_record: AtomicU64::new(last_record + 1),
             oldest: Mutex::default(),
             plan_cache: PlanCache::default(),

@@ -389,6 +389,7 @@ fn hold_measurements(unit: &mut Unit<'_>, namespace: &Namespace) -> Result<Optio
     let operation = unit.operation.clone();
     let still = collection.shared.moves.hold(|| operation.check())?;
     unit.settle_and_see_all()?;
+    unit.enter(namespace)?;
     Ok(Some(still))
 }
 

@@ -249,7 +249,11 @@ fn foremost_measurements_are_those_that_are_found_among_all() {
             // A stage in between lets all measurements pass.
             let mut all = vec![doc! {"$addFields": {"other": 1}}];
             all.extend(stages.iter().cloned());
-            assert_eq!(aggregated(&database, &stages), aggregated(&database, &all), "seed {seed}: {stages:?}");
+            assert_eq!(
+                aggregated(&database, &stages),
+                aggregated(&database, &all),
+                "seed {seed}: {stages:?}"
+            );
         }
     }
 }

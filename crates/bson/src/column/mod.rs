@@ -196,7 +196,11 @@ fn size_of_value(kind: ElementType, bytes: &[u8]) -> Option<usize> {
 enum Field<'a> {
     /// With a column of its own.
     Leaf(&'a str, Stream<'a>),
-    Container { name: &'a str, is_array: bool, fields: Vec<Field<'a>> },
+    Container {
+        name: &'a str,
+        is_array: bool,
+        fields: Vec<Field<'a>>,
+    },
 }
 
 fn fields_of<'a>(reference: RawDocument<'a>, whole_arrays: bool) -> Vec<Field<'a>> {
@@ -229,7 +233,8 @@ fn interleaved<'a>(
         if width.saturating_mul(row) > out.bytes_max {
             break;
         }
-        if are_at_end(&fields).ok_or(BadColumn("a reference document has no field"))? && reader.peek() == Some(0)
+        if are_at_end(&fields).ok_or(BadColumn("a reference document has no field"))?
+            && reader.peek() == Some(0)
         {
             reader.take(1)?;
             return match leaves(&fields).all(Stream::is_at_end) {
@@ -299,4 +304,3 @@ fn append_next<'a>(
     }
     Ok(())
 }
-

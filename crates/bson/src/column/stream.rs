@@ -124,7 +124,10 @@ impl<'a> Stream<'a> {
 fn number_of(value: &Value) -> u128 {
     let padded = |bytes: &[u8]| {
         let mut padded = [0; BYTES_MAX];
-        padded.get_mut(..bytes.len()).map(|begin| begin.copy_from_slice(bytes)).map_or([0; BYTES_MAX], |()| padded)
+        padded
+            .get_mut(..bytes.len())
+            .map(|begin| begin.copy_from_slice(bytes))
+            .map_or([0; BYTES_MAX], |()| padded)
     };
     match value {
         Value::Int32(value) => *value as u128,

@@ -15,8 +15,8 @@ use kilim_query::interrupt;
 use kilim_query::stage::{self, Beyond, Foremost, Stage};
 use kilim_query::time_series::{META, Rows};
 
-use super::budget::STAGE_BYTES_MAX;
 use super::Step;
+use super::budget::STAGE_BYTES_MAX;
 use crate::operator::{ExecContext, Row};
 use crate::plan::{Hint, ReadRequest};
 

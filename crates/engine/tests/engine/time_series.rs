@@ -34,13 +34,8 @@ fn insert(db: &Db, documents: &[Document]) -> Result<()> {
 
 fn delete(db: &Db, condition: Document) -> u64 {
     let view = db.engine.view(&ns("m")).unwrap();
-    let request = DeleteRequest {
-        filter: filter(condition),
-        one: false,
-        hint: None,
-        collation: None,
-        statement: 0,
-    };
+    let request =
+        DeleteRequest { filter: filter(condition), one: false, hint: None, collation: None, statement: 0 };
     db.run(|unit| write::delete_measurements(unit, &view, &request)).unwrap()
 }
 

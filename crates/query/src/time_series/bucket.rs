@@ -57,7 +57,11 @@ impl Bucket {
             let values = column.into_document();
             bytes += values.as_bytes().len();
             if name == &*series.time_field {
-                count = values.iter().filter_map(|(number, _)| parse_index(number)).max().map_or(0, |last| last + 1);
+                count = values
+                    .iter()
+                    .filter_map(|(number, _)| parse_index(number))
+                    .max()
+                    .map_or(0, |last| last + 1);
             }
             columns.push(Column { name: name.into(), values: Writer::resume(values), bounds });
         }

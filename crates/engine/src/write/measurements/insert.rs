@@ -153,14 +153,23 @@ impl Filling<'_, '_> {
         if shared.open_buckets.get(self.meta) != known {
             return Ok(None);
         }
+        // A client has written to the buckets themselves.
+        if newest.bucket.begin() != tiers.begin {
+            shared.open_buckets.forget(self.meta);
+            return Ok(None);
+        }
         let first = &self.measurements[0];
         let goes_on = newest.bucket.takes(self.series, self.meta, first.millis, first.document);
         let room = TIERS[0].saturating_sub(newest.bucket.len());
         if goes_on && self.measurements.len() <= room {
             return self.append(unit, tiers, newest).map(Some);
         }
-        let new = self.new_bucket(if goes_on { tiers.begin } else { self.series.begin(first.millis) })?;
+        let own_begin = self.series.begin(first.millis);
+        let mut new = self.new_bucket(if goes_on { tiers.begin } else { own_begin })?;
         let plan = Plan::of(&tiers, new.bucket.len(), goes_on);
+        if let Plan::Close(_) = plan {
+            new = self.new_bucket(own_begin)?;
+        }
         let mut buckets = vec![newest];
         for row in plan.joined(&tiers).skip(1) {
             let Some(older) = self.hold(unit, row)? else { return Ok(None) };
@@ -276,7 +285,7 @@ impl Filling<'_, '_> {
                     return Ok(());
                 }
                 Plan::Close(_) => {
-                    let begin = self.series.begin(self.measurements[0].millis);
+                    let begin = new_bucket.as_ref().map_or(tiers.begin, Bucket::begin);
                     tiers = Tiers { begin, ..Tiers::default() };
                 }
                 Plan::Beside | Plan::Grow(_) | Plan::Join(_) => {

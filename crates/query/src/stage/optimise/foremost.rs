@@ -97,6 +97,7 @@ fn of_group(
 }
 
 fn is_of_meta(unpacking: &UnpackBucket, path: &str) -> bool {
-    let below = |meta: &str| path.strip_prefix(meta).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let below =
+        |meta: &str| path.strip_prefix(meta).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     unpacking.meta_field.as_deref().is_some_and(below)
 }

@@ -10,6 +10,7 @@
 
 mod alias;
 mod capped;
+mod moves;
 mod open_buckets;
 mod stored;
 mod time_series;
@@ -30,7 +31,8 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_query::time_series::TimeSeries;
 use kilim_storage::{CommitTime, Direction, Snapshot};
-pub(crate) use open_buckets::OpenBuckets;
+pub(crate) use moves::{Moves, Moving, Still};
+pub(crate) use open_buckets::{Open, OpenBuckets, TIERS, Tiers};
 use parking_lot::{ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 pub use stored::Ids;
 pub(crate) use stored::{forget, save};
@@ -94,6 +96,8 @@ pub struct Shared {
     pub scans: Scans,
     /// Into which buckets measurements go.
     pub(crate) open_buckets: OpenBuckets,
+    /// Whether measurements may move to other buckets.
+    pub(crate) moves: Arc<Moves>,
 }
 
 /// No record of a capped collection before this one is left in states from a time on, nor ever will be: whoever reads
@@ -332,6 +336,7 @@ impl Shared {
             plan_cache: PlanCache::default(),
             scans: Scans::default(),
             open_buckets: OpenBuckets::default(),
+            moves: Arc::default(),
         }
     }
 }

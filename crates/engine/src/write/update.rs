@@ -13,7 +13,7 @@ use kilim_query::update::{Context, Update, check_id};
 use super::admit::check_not_blocked;
 use super::done::{Kind, answered, of_kind};
 use super::door;
-use crate::catalog::Collection;
+use crate::catalog::{Collection, Still};
 use crate::change::{Before, Cause, Change, Form};
 use crate::ids::CollectionId;
 use crate::index::Index;
@@ -317,6 +317,8 @@ pub(super) struct Candidates {
     /// What the statement's filter means for documents as they are stored.
     pub filter: Arc<Filter>,
     executor: Executor,
+    /// Keeps measurements in their buckets while these are visited.
+    _still: Option<Still>,
 }
 
 #[derive(Clone)]
@@ -341,6 +343,7 @@ impl Candidates {
         // again: an older one may not know the arrays that the snapshot has.
         unit.see_own_writes()?;
         let Some(statement) = unit.begin_statement(namespace)? else { return Ok(None) };
+        let still = hold_measurements(unit, namespace)?;
         let snapshot = unit.snapshot();
         let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
         crate::read::mean(unit, &collection, &mut read, &snapshot)?;
@@ -356,7 +359,8 @@ impl Candidates {
             None => asked,
         };
         let executor = crate::planner::execute(plan, snapshot);
-        Ok(Some(Candidates { collection: collection.id, _statement: statement, filter, executor }))
+        let collection = collection.id;
+        Ok(Some(Candidates { collection, _statement: statement, _still: still, filter, executor }))
     }
 
     pub(super) fn next(&mut self, unit: &mut Unit<'_>) -> Result<Option<Candidate>> {
@@ -372,6 +376,21 @@ impl Candidates {
             score: row.score,
         }))
     }
+}
+
+/// Keeps measurements in their buckets, where the documents are such, until all that were there before have been visited.
+fn hold_measurements(unit: &mut Unit<'_>, namespace: &Namespace) -> Result<Option<Still>> {
+    let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
+    if collection.time_series.is_none() || unit.is_transaction() {
+        return Ok(None);
+    }
+    // An insert that moves measurements may wait for what this unit holds, so that is given back first.
+    unit.settle()?;
+    let operation = unit.operation.clone();
+    let still = collection.shared.moves.hold(|| operation.check())?;
+    unit.settle_and_see_all()?;
+    unit.enter(namespace)?;
+    Ok(Some(still))
 }
 
 /// A read of what a write may change, in the order it is to be changed.

@@ -366,7 +366,7 @@ impl Engine {
         indexes: &[&IndexSpec],
         session: Option<(SessionId, i64)>,
     ) {
-        let indexes: Array = indexes.iter().map(|spec| Value::Document(spec.to_document())).collect();
+        let indexes: Array = indexes.iter().map(|spec| Value::Document(as_told(spec))).collect();
         let details = doc! {"operationDescription": {"indexes": indexes}};
         self.log(transaction, &SchemaChange { session, ..SchemaChange::of(collection, kind, details) });
     }
@@ -422,6 +422,21 @@ impl Engine {
 
 fn exists(namespace: &Namespace) -> Error {
     Error::user(ErrorCode::NamespaceExists, format!("Collection already exists. NS: {namespace}"))
+}
+
+/// An index as events tell of it: mongod has these before the key there, and behind it in listIndexes.
+fn as_told(spec: &IndexSpec) -> Document {
+    const FIRST: [&str; 4] = ["v", "unique", "prepareUnique", "hidden"];
+    let (document, mut told) = (spec.to_document(), Document::new());
+    for name in FIRST {
+        if let Some(value) = document.get(name) {
+            told.push(name, value);
+        }
+    }
+    for (name, value) in document.iter().filter(|(name, _)| !FIRST.contains(name)) {
+        told.push(name, value);
+    }
+    told
 }
 
 /// A random UUID (version 4).

@@ -196,7 +196,8 @@ impl Unit<'_> {
         if std::mem::take(&mut self.unrecorded)
             && let Some(retry) = self.retry.take()
         {
-            retry.save(self.transaction());
+            let user = self.operation.user().cloned();
+            retry.save(self.transaction(), user.as_ref());
             self.retry = Some(retry);
         }
         if let Writes::Batch(batch) = &mut self.writes {

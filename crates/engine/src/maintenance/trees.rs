@@ -599,31 +599,39 @@ impl HeldTrees<'_> {
                 about(error, &pattern.target, &pattern.declaration.name, Some(tree.parent_path()))
             })?;
         }
+        // A leaf that somebody waited for holds the tree alone by now.
+        let is_alone = grown.ground.is_alone;
+        let known = self.known(grown.ground.unit, steps, is_alone)?;
+        // How far labels still move because of what was due before.
+        let kept = |grown: &Grown<HeldGround<'_, '_>>, before: &Due| {
+            Shift::of(before).filter(|shift| !grown.settled.contains(&key_bytes(shift.scope.as_raw())))
+        };
         let (mut left, mut shifting) = (Vec::new(), None);
-        let new_shifts: Vec<Shift> = grown.left.iter().filter_map(|(_, _, shift)| shift.clone()).collect();
         for (id, documents, shift) in std::mem::take(&mut grown.left) {
-            if let Some(due) = tree.due_below(&mut grown, id.as_raw(), shift.as_ref())? {
+            let mut own = shift.clone();
+            for (other, before) in &known {
+                let Some(kept) = kept(&grown, before) else { continue };
+                let is_same = compare(other.as_raw(), id.as_raw()).is_eq();
+                match &shift {
+                    Some(shift) if shift.is_in(kept.scope.as_raw()) => shifting = Some(other.clone()),
+                    None if is_same => own = Some(kept),
+                    _ => {}
+                }
+            }
+            if let Some(due) = tree.due_below(&mut grown, id.as_raw(), own.as_ref())? {
                 left.push(Left { id, due, documents: Some(documents) });
             }
         }
-        // What was due before may be another by now. A leaf that somebody waited for holds the tree alone by now.
-        let is_alone = grown.ground.is_alone;
-        for (id, before) in self.known(grown.ground.unit, steps, is_alone)? {
+        // What was due before may be another by now.
+        for (id, before) in known {
             let is_held = |document: &Document| {
                 let scope = key_bytes(tree.scope_of(document.as_raw()).as_raw());
                 locks.contains(&group_lock(pattern.id, &scope))
             };
-            let shift = Shift::of(&before);
-            let is_settled = |shift: &Shift| grown.settled.contains(&key_bytes(shift.scope.as_raw()));
-            let kept = shift.filter(|shift| !is_settled(shift));
-            if let Some(kept) = &kept
-                && new_shifts.iter().any(|new| new.is_in(kept.scope.as_raw()))
-            {
-                shifting = Some(id.clone());
-            }
             if left.iter().any(|one| compare(one.id.as_raw(), id.as_raw()).is_eq()) {
                 continue;
             }
+            let kept = kept(&grown, &before);
             let due = match grown.node(id.as_raw())?.as_ref().is_some_and(is_held) {
                 true => tree.due_below(&mut grown, id.as_raw(), kept.as_ref())?,
                 // It was deleted, or went to another tree when nothing was below it any more.

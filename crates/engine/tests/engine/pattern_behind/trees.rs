@@ -532,10 +532,15 @@ fn what_is_below_the_children_of_a_deleted_node_is_left_to_the_job() {
         let siblings = aggregate(&db, "nodes", vec![doc! {"$tree": {"of": 0, "what": "children"}}]);
         let last = siblings.last().map(|node| number(node, "_id"));
         assert_eq!(last, Some(if more.is_empty() { 9 } else { 50 }));
-        // Another whose own move is behind.
+        // Another whose own move is behind, then one whose child's is.
         move_to(&db, 3, 1).unwrap();
         db.insert("nodes", &[doc! {"_id": 60, "parent": 10}]);
         db.delete("nodes", doc! {"_id": 3}).unwrap();
+        expect_grown(&db);
+        db.insert("nodes", &[doc! {"_id": 61, "parent": 1}]);
+        move_to(&db, 10, 61).unwrap();
+        expect_grown(&db);
+        db.delete("nodes", doc! {"_id": 61}).unwrap();
         expect_grown(&db);
         expect_true(&db, "nodes", "tree");
         db.update("nodes", doc! {"_id": 15}, doc! {"$set": {"note": 1}}).unwrap();
@@ -545,6 +550,28 @@ fn what_is_below_the_children_of_a_deleted_node_is_left_to_the_job() {
         expect_true(&db, "nodes", "tree");
         db.check();
     });
+}
+
+/// Its path changes below it, and its labels are still on their way.
+#[test]
+fn a_node_whose_labels_are_moving_gets_another_name() {
+    let db = Db::memory();
+    plant(&db, slow(tree(more_with(labels(), "pathOf", "title"))));
+    move_to(&db, 2, 1).unwrap();
+    let before = db.find("nodes", doc! {"lft": {"$gt": 0}});
+    db.update("nodes", doc! {"_id": 2}, doc! {"$set": {"title": "two"}}).unwrap();
+    for (before, after) in before.iter().zip(db.find("nodes", doc! {"lft": {"$gt": 0}})) {
+        assert_eq!(
+            ["lft", "rgt"].map(|end| number(before, end)),
+            ["lft", "rgt"].map(|end| number(&after, end))
+        );
+    }
+    assert_eq!(db.count("nodes", doc! {"path": {"$regex": "^,1,two,3,10,"}}), 5);
+    expect_true(&db, "nodes", "tree");
+    finish(&db, "nodes", "tree");
+    assert_eq!(db.count("nodes", doc! {"path": {"$regex": "^,1,two,3,10,"}}), 5);
+    expect_true(&db, "nodes", "tree");
+    db.check();
 }
 
 #[test]

@@ -222,7 +222,7 @@ fn foremost(dice: &mut Dice) -> Vec<Document> {
 }
 
 fn aggregated(database: &Database, stages: &[Document]) -> Vec<String> {
-    let found = database.collection::<Document>("series").aggregate(stages.to_vec()).run();
+    let found = database.collection::<Document>("series").aggregate(stages.to_vec()).run::<Document>();
     let mut found: Vec<String> = found.unwrap().map(|document| document.unwrap().to_string()).collect();
     found.sort();
     found

@@ -278,15 +278,11 @@ fn log_disk(sides: &Sides, options: &Options) -> Result<Vec<Row>> {
     for side in 0..2 {
         eprintln!("log_disk: {}", sides.names()[side]);
         let (log, mongod_log) = (format!("{LOG_MB}MB"), LOG_MB.to_string());
-        let (subject, running, _place) = start(
-            sides,
-            side,
-            options,
-            match sides.kind(side) {
-                Kind::Kilim => &["--change-log-size", &log],
-                Kind::Mongod => &["--oplogSize", &mongod_log],
-            },
-        )?;
+        let arguments = match sides.kind(side) {
+            Kind::Kilim => ["--change-log-size", &log],
+            Kind::Mongod => ["--oplogSize", &mongod_log],
+        };
+        let (subject, running, _place) = start(sides, side, options, &arguments)?;
         let data = subject.data.clone();
         let mut link = running.connect()?;
         link.run(DATABASE, doc! {"create": WATCHED})?;

@@ -12,6 +12,7 @@ mod indexes;
 mod listeners;
 mod lives;
 mod load;
+mod measurements;
 mod patterns;
 mod places;
 mod queues;
@@ -179,6 +180,7 @@ fn main() -> Result<()> {
     rows.extend(ground::run(&sides, &options)?);
     rows.extend(users::run(&sides, &options)?);
     rows.extend(listeners::run(&sides, &options)?);
+    rows.extend(measurements::run(&sides, &options)?);
 
     let [first, second] = sides.names();
     println!(

@@ -38,6 +38,9 @@ pub struct Modification<'m> {
     pub index_before: Option<Document>,
 }
 
+/// Short turns: while somebody waits for a collection as a whole, new writers wait behind it.
+const TURN: Duration = Duration::from_millis(10);
+
 impl Engine {
     /// `create`: fails where the collection exists, unless with the same options.
     pub fn create_collection(&self, namespace: &Namespace, options: Document) -> Result<CommitTime> {
@@ -283,11 +286,27 @@ impl Engine {
     /// As [`Engine::hold`], of a collection whose description may be old by then.
     pub(crate) fn hold_whole(&self, operation: &Operation, collection: &Collection) -> Result<Held> {
         loop {
-            // Short turns: while one waits here, new writers wait behind it.
-            match collection.shared.lock.try_write_arc_for(Duration::from_millis(10)) {
+            match collection.shared.lock.try_write_arc_for(TURN) {
                 Some(held) => return Ok(held),
                 None => operation.check()?,
             }
+        }
+    }
+
+    /// As [`Engine::hold_whole`], when no statement is between two documents that it changes.
+    pub(crate) fn hold_between_statements(
+        &self,
+        operation: &Operation,
+        collection: &Collection,
+    ) -> Result<[Held; 2]> {
+        loop {
+            // Both in one turn: a statement that waits for one of them may hold the other.
+            if let Some(statements) = collection.shared.statements.try_write_arc_for(TURN)
+                && let Some(held) = collection.shared.lock.try_write_arc_for(TURN)
+            {
+                return Ok([statements, held]);
+            }
+            operation.check()?;
         }
     }
 

@@ -37,12 +37,15 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         None => ABOUT,
         Some("commands") => &[About::Commands],
         Some("pipelines") => &[About::Pipelines],
+        Some("windows") => &[About::Windows],
         Some("collations") => &[About::Collations],
         Some("texts") => &[About::Texts],
         Some("geo") => &[About::Geometry],
         Some("options") => &[],
         Some(other) => {
-            bail!("histories are about commands, pipelines, collations, texts, geo or options, not {other:?}")
+            bail!(
+                "histories are about commands, pipelines, windows, collations, texts, geo or options, not {other:?}"
+            )
         }
     };
     let server = match &at {

@@ -16,6 +16,7 @@ pub struct Settings {
     transaction_lifetime_seconds: AtomicU64,
     transaction_lock_wait_ms: AtomicI64,
     no_table_scan: AtomicBool,
+    densified_documents_max: AtomicU64,
     requires_api_version: AtomicBool,
     user_writes_blocked: AtomicBool,
     /// The write concern of commands that name none, where somebody has set it.
@@ -31,6 +32,7 @@ impl Default for Settings {
             transaction_lifetime_seconds: AtomicU64::new(limits::TRANSACTION_LIFETIME.as_secs()),
             transaction_lock_wait_ms: AtomicI64::new(limits::TRANSACTION_LOCK_WAIT.as_millis() as i64),
             no_table_scan: AtomicBool::new(false),
+            densified_documents_max: AtomicU64::new(limits::DENSIFIED_DOCUMENTS_MAX),
             requires_api_version: AtomicBool::new(false),
             user_writes_blocked: AtomicBool::new(false),
             default_write_concern: RwLock::default(),
@@ -86,6 +88,15 @@ impl Settings {
 
     pub fn set_no_table_scan(&self, refused: bool) {
         self.no_table_scan.store(refused, Ordering::Relaxed);
+    }
+
+    /// How many documents one `$densify` may make.
+    pub fn densified_documents_max(&self) -> u64 {
+        self.densified_documents_max.load(Ordering::Relaxed)
+    }
+
+    pub fn set_densified_documents_max(&self, most: u64) {
+        self.densified_documents_max.store(most, Ordering::Relaxed);
     }
 
     /// Whether a command must name the version of the stable API that it means.

@@ -498,6 +498,7 @@ pub static COMMANDS: &[CommandSpec] = &[
     .admin(),
     command("fsync", c::fsync::run, Needs::all(&[cluster("fsync")]), "put everything acknowledged on disk")
         .admin(),
+    command("fsyncUnlock", c::fsync::unlock, Needs::all(&[cluster("unlock")]), "let writes go on").admin(),
     command(
         "replSetGetStatus",
         c::repl_set_get_status::run,

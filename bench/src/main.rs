@@ -9,8 +9,10 @@ mod attributes;
 mod data;
 mod ground;
 mod indexes;
+mod listeners;
 mod lives;
 mod load;
+mod measurements;
 mod patterns;
 mod places;
 mod queues;
@@ -129,6 +131,10 @@ impl Sides {
         })
     }
 
+    pub fn kind(&self, side: usize) -> Kind {
+        self.binaries[side].0
+    }
+
     pub fn binary(&self, side: usize) -> &Path {
         &self.binaries[side].1
     }
@@ -173,6 +179,8 @@ fn main() -> Result<()> {
     rows.extend(transfer::run(&sides, &options)?);
     rows.extend(ground::run(&sides, &options)?);
     rows.extend(users::run(&sides, &options)?);
+    rows.extend(listeners::run(&sides, &options)?);
+    rows.extend(measurements::run(&sides, &options)?);
 
     let [first, second] = sides.names();
     println!(

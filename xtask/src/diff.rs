@@ -11,8 +11,14 @@ use kilim_testkit::subject::{Storage, Subject};
 use crate::arguments::Arguments;
 use crate::workspace;
 
-const ABOUT: &[About] =
-    &[About::Commands, About::Pipelines, About::Collations, About::Texts, About::Geometry];
+const ABOUT: &[About] = &[
+    About::Commands,
+    About::Pipelines,
+    About::Collations,
+    About::Texts,
+    About::Geometry,
+    About::Measurements,
+];
 
 /// Histories on each storage in every test run: the same ones each time, so that what differs comes from the change at
 /// hand.
@@ -41,10 +47,11 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         Some("collations") => &[About::Collations],
         Some("texts") => &[About::Texts],
         Some("geo") => &[About::Geometry],
+        Some("series") => &[About::Measurements],
         Some("options") => &[],
         Some(other) => {
             bail!(
-                "histories are about commands, pipelines, windows, collations, texts, geo or options, not {other:?}"
+                "histories are about commands, pipelines, windows, collations, texts, geo, series or options, not {other:?}"
             )
         }
     };

@@ -182,8 +182,8 @@ fn a_collection_may_be_named_by_its_id_as_well() {
             None => reply,
         };
         assert_eq!(code(&error), 361, "{error:?}");
-        assert_eq!(error.get("expectedCollection"), Some(RawValue::String("a")));
-        assert_eq!(error.get("actualCollection"), Some(RawValue::String("b")));
+        assert_eq!(error.get("expectedCollection").and_then(RawValue::as_str), Some("a"));
+        assert_eq!(error.get("actualCollection").and_then(RawValue::as_str), Some("b"));
     }
     let rename = |id: &Value, to: &str, target: Value| {
         doc! {"renameCollection": "test.a", "to": to, "collectionUUID": id.clone(), "dropTarget": target}
@@ -218,15 +218,15 @@ fn what_is_idle_is_shown_where_it_is_asked_for() {
     let cursors = shown(doc! {"idleCursors": true}, "idleCursor");
     let [cursor] = &cursors[..] else { panic!("{cursors:?}") };
     let cursor = cursor.get("cursor").and_then(RawValue::as_document).expect("a cursor");
-    assert_eq!(cursor.get("nDocsReturned"), Some(RawValue::Int64(1)));
+    assert!(matches!(cursor.get("nDocsReturned"), Some(RawValue::Int64(1))), "{cursor:?}");
     let connections = shown(doc! {"idleConnections": true}, "op");
     let [connection] = &connections[..] else { panic!("{connections:?}") };
-    assert_eq!(connection.get("connectionId"), Some(RawValue::Int64(2)));
+    assert!(matches!(connection.get("connectionId"), Some(RawValue::Int64(2))), "{connection:?}");
     let sessions = shown(doc! {}, "idleSession");
     let [session] = &sessions[..] else { panic!("{sessions:?}") };
     let transaction = session.get("transaction").and_then(RawValue::as_document).expect("a transaction");
     let parameters = transaction.get("parameters").and_then(RawValue::as_document).expect("parameters");
-    assert_eq!(parameters.get("txnNumber"), Some(RawValue::Int64(3)));
+    assert!(matches!(parameters.get("txnNumber"), Some(RawValue::Int64(3))), "{parameters:?}");
     assert_eq!(shown(doc! {"idleSessions": false}, "idleSession").len(), 0);
     engine.close().unwrap();
 }

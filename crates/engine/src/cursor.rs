@@ -339,12 +339,12 @@ impl Cursors {
         }
     }
 
-    /// The user who opened a cursor, if there is such a cursor and he had logged in.
-    pub fn user_of(&self, id: i64) -> Option<Arc<User>> {
-        match self.open.lock().get(&id)? {
+    /// Whose a cursor is, if there is such a cursor: a user's, or nobody's in particular.
+    pub fn user_of(&self, id: i64) -> Option<Option<Arc<User>>> {
+        Some(match self.open.lock().get(&id)? {
             Slot::Idle { cursor, .. } => cursor.user.clone(),
             Slot::InUse { user, .. } => user.clone(),
-        }
+        })
     }
 
     /// Whether a cursor that is in use was killed meanwhile.

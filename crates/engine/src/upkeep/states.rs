@@ -159,6 +159,14 @@ impl Engine {
         })
     }
 
+    /// Whether a pattern still has the definition that the caller knows. A rename of one of its collections gives it another
+    /// one. So if it is unchanged after something was done by the names of its collections, these stood for the same
+    /// collections all the time.
+    pub(crate) fn is_unchanged(&self, pattern: &Pattern) -> bool {
+        let registry = self.patterns();
+        registry.by_id(pattern.id).is_some_and(|now| Arc::ptr_eq(&now.declaration, &pattern.declaration))
+    }
+
     /// Pauses a pattern: its fields stay as they are until it is restarted.
     pub fn pause_pattern(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
         check_no_version(
@@ -204,25 +212,26 @@ impl Engine {
                 Ok(registry.clone())
             });
         }
-        if pattern.state == PatternState::Unverified {
-            // Its definition was inserted, not declared, so nothing has been checked yet.
-            self.check_definition(pattern)?;
-            self.ensure_collection(&pattern.target)?;
-            self.build_supporting_indexes(operation, pattern)?;
-        }
-        let (database, held) = (&pattern.target.database, pattern.collections());
-        self.change_patterns(operation, database, &held, |engine, registry| {
+        let held = pattern.collections();
+        let change = |engine: &Engine, registry: &Registry| {
             let current = current(registry, pattern)?;
             if current.is_maintained() {
                 return Ok((registry.clone(), current.clone()));
             }
-            let restarted = Arc::new(Pattern { id, state, ..(**current).clone() });
+            let restarted = Arc::new(Pattern { id, state: state.clone(), ..(**current).clone() });
             match current.state {
                 PatternState::Unverified => engine.check_definition(&restarted)?,
                 _ => engine.check_needs(&restarted)?,
             }
             Ok((registry.replacing(restarted.clone())?, restarted))
-        })
+        };
+        if pattern.state != PatternState::Unverified {
+            return self.change_patterns(operation, &pattern.target.database, &held, change);
+        }
+        // Its definition was inserted, not declared, so nothing has been checked yet.
+        self.check_definition(pattern)?;
+        self.ensure_collection(&pattern.target)?;
+        self.with_supporting_indexes(operation, pattern, &held, change)
     }
 
     /// Makes patterns suspect of which a document kept an old value: see [`Pattern::note_kept`].

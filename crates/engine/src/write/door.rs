@@ -149,7 +149,10 @@ pub(crate) fn put(
 }
 
 /// Takes all writes back if one of them fails.
-fn all_or_nothing<T>(unit: &mut Unit<'_>, write: impl FnOnce(&mut Unit<'_>) -> Result<T>) -> Result<T> {
+pub(super) fn all_or_nothing<T>(
+    unit: &mut Unit<'_>,
+    write: impl FnOnce(&mut Unit<'_>) -> Result<T>,
+) -> Result<T> {
     let (saved, caused) = (unit.transaction().savepoint(), unit.caused.clone());
     let written = write(unit);
     if written.is_err() {

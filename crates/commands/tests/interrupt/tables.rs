@@ -422,6 +422,7 @@ fn command_sample(name: &str) -> Option<&'static str> {
 /// Commands whose work is bounded by their message, by what the catalog holds or by one batch, and those that leave the
 /// work to a job.
 const COMMANDS_WITHOUT_LONG_WORK: &[&str] = &[
+    "_mergeAuthzCollections",
     "authenticate",
     "createRole",
     "createUser",
@@ -429,6 +430,7 @@ const COMMANDS_WITHOUT_LONG_WORK: &[&str] = &[
     "dropAllUsersFromDatabase",
     "dropRole",
     "dropUser",
+    "fsyncUnlock",
     "grantPrivilegesToRole",
     "grantRolesToRole",
     "grantRolesToUser",

@@ -169,6 +169,13 @@ fn parse_between(step: &Step, between: RawArray<'_>) -> Result<Bounds> {
     };
     let is_date = |value: RawValue<'_>| matches!(value, RawValue::DateTime(_));
     let refuse = |code, message: &str| Err(Error::location(code, message.to_owned()));
+    // Before their types are looked at.
+    if compare(lower, upper).is_gt() {
+        return refuse(
+            5_733_402,
+            "A bounding array must be an ascending array of either two dates or two numbers",
+        );
+    }
     if !is_date(lower) && !lower.is_number() {
         return refuse(5_946_800, "Explicit bounds must be numeric or dates");
     }
@@ -186,12 +193,6 @@ fn parse_between(step: &Step, between: RawArray<'_>) -> Result<Bounds> {
         if !same(lower) || !same(upper) {
             return refuse(5_876_900, "Upper bound, lower bound, and step must all have the same type");
         }
-    }
-    if compare(lower, upper).is_gt() {
-        return refuse(
-            5_733_402,
-            "A bounding array must be an ascending array of either two dates or two numbers",
-        );
     }
     Ok(Bounds::Between(lower.to_value(), upper.to_value()))
 }

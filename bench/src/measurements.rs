@@ -207,13 +207,12 @@ pub fn run(sides: &Sides, options: &Options) -> Result<Vec<Row>> {
         stats.push("$db", DATABASE);
         let reply = link.exchange(&message(&stats))?;
         check_reply(reply)?;
-        let size = |name| match reply.get(name) {
+        data_only[side] = match reply.get("storageSize") {
             Some(RawValue::Int32(size)) => size as u64,
             Some(RawValue::Int64(size)) => size as u64,
             Some(RawValue::Double(size)) => size as u64,
             _ => 0,
         };
-        data_only[side] = size("storageSize");
         running.kill();
     }
     let ratio = |sizes: [u64; 2]| sizes[0] as f64 / sizes[1].max(1) as f64;

@@ -58,7 +58,6 @@ impl<'a> Stream<'a> {
     }
 
     /// The next value, or that there is none for the next document; none at the end of the part.
-    #[expect(clippy::should_implement_trait, reason = "it lends what it holds")]
     pub fn next(&mut self) -> Result<Option<Option<&Value>>, BadColumn> {
         if std::mem::take(&mut self.is_new) {
             return Ok(Some(Some(&self.value)));

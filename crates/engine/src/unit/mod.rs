@@ -70,6 +70,10 @@ pub struct Unit<'e> {
 }
 
 /// The writes that a unit has gathered.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for every write of a single statement"
+)]
 enum Writes {
     /// A command outside a transaction: commits follow each other while it runs.
     Batch(Batch),

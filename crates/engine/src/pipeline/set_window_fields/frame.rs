@@ -119,7 +119,7 @@ impl Running {
                 break;
             }
             let Some(next) = partition.row(self.entered, context)? else { break };
-            let value = self.place_of(&*next);
+            let value = self.place_of(&next);
             drop(next);
             let stands = |bound: &Option<Value>| match bound {
                 Some(bound) => order(&value, bound),

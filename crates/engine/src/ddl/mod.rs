@@ -24,6 +24,8 @@ use crate::ids::{CollectionId, PatternId};
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+use crate::patterns::owned_pages;
+use crate::records::Shape;
 use crate::unit::Unit;
 use crate::upkeep::{are_same, ending_with, put_changes};
 
@@ -63,7 +65,11 @@ impl Engine {
                 break (turn, collection, held);
             }
         };
+        if let Shape::Pages = collection.shape {
+            return Err(owned_pages(namespace));
+        }
         self.leave_patterns(operation, &collection, &[collection.id])?;
+        let pages = self.pages_of(&collection);
         let mut unit = match namespace.holds_definitions() {
             true => Unit::new(self, operation.clone(), Durability::Durable),
             false => self.definitions_unit(operation, &namespace.database)?,
@@ -73,12 +79,15 @@ impl Engine {
         let ended = ending_with(&before, namespace);
         let after = before.without(&ended)?;
         put_changes(&mut unit, &before, &after, &|namespace| self.collection(namespace))?;
-        forget(unit.transaction(), &collection);
-        self.log(unit.transaction(), &SchemaChange::of(&collection, Kind::Drop, Document::new()));
+        for gone in [Some(&collection), pages.as_ref()].into_iter().flatten() {
+            forget(unit.transaction(), gone);
+            self.log(unit.transaction(), &SchemaChange::of(gone, Kind::Drop, Document::new()));
+        }
         unit.settle()?;
         self.publish_patterns(after);
         self.publish(|catalog| {
             catalog.remove(namespace);
+            pages.iter().for_each(|pages| drop(catalog.remove(&pages.namespace)));
         });
         drop(ids);
         ended.iter().for_each(|id| self.kill_jobs_of(*id));
@@ -87,12 +96,19 @@ impl Engine {
         Ok(collection)
     }
 
+    /// The pages of a collection's long arrays. Nobody writes to them but with the collection's documents.
+    fn pages_of(&self, collection: &Collection) -> Option<Arc<Collection>> {
+        self.catalog().by_id(collection.shape.paged()?.overflow).cloned()
+    }
+
     /// `dropDatabase`: collections and views go in one commit, so that a crash leaves all of them or none. Patterns go
     /// in a commit before. Collections that are made meanwhile stay: otherwise writers could keep this from ending.
     pub fn drop_database(&self, operation: &Arc<Operation>, name: &str) -> Result<()> {
         // Their patterns say how their records are to be read, so these go together.
-        let has_versions = |collection: &&Arc<Collection>| collection.shape.versions().is_some();
-        for collection in self.catalog().database(name).filter(has_versions) {
+        let is_shaped = |collection: &&Arc<Collection>| {
+            collection.shape.versions().is_some() || collection.shape.paged().is_some()
+        };
+        for collection in self.catalog().database(name).filter(is_shaped) {
             self.drop_collection(operation, &collection.namespace)?;
         }
         loop {
@@ -181,6 +197,12 @@ impl Engine {
             if from == to {
                 return Err(Error::user(ErrorCode::IllegalOperation, "Can't rename a collection to itself"));
             }
+            if let Some(pages) = [&collection.namespace, to]
+                .into_iter()
+                .find(|name| self.collection(name).is_some_and(|it| matches!(it.shape, Shape::Pages)))
+            {
+                return Err(owned_pages(pages));
+            }
             let target = self.collection(to);
             if target.is_some() && !drop_target {
                 return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
@@ -225,6 +247,23 @@ impl Engine {
             let renamed =
                 Arc::new(Collection { namespace: to.clone(), temporary: false, ..(*current).clone() });
             self.catalog().check_aliases_free(&renamed)?;
+            let pages = self.pages_of(&current);
+            let displaced_pages = displaced.as_ref().and_then(|displaced| self.pages_of(displaced));
+            let moved = pages
+                .as_ref()
+                .map(|pages| Arc::new(Collection { namespace: to.of_overflow(), ..(**pages).clone() }));
+            if let Some(moved) = &moved
+                && displaced_pages.is_none()
+                && (self.collection(&moved.namespace).is_some() || self.view(&moved.namespace).is_some())
+            {
+                return Err(Error::user(
+                    ErrorCode::NamespaceExists,
+                    format!(
+                        "the pages of long arrays would lie in {}, which exists already",
+                        moved.namespace
+                    ),
+                ));
+            }
             let before = self.patterns();
             let ended = ending_with(&before, to);
             let mut next = || PatternId(ids.next_index().0);
@@ -234,10 +273,11 @@ impl Engine {
                 false => self.collection(namespace),
             };
             put_changes(&mut unit, &before, &after, &by_then)?;
-            if let Some(displaced) = &displaced {
+            for displaced in displaced.iter().chain(&displaced_pages) {
                 forget(unit.transaction(), displaced);
             }
             save(unit.transaction(), &renamed);
+            moved.iter().for_each(|moved| save(unit.transaction(), moved));
             let dropped = displaced.as_ref().map(|displaced| displaced.uuid);
             self.log_renamed(unit.transaction(), from, &renamed, dropped);
             ids.save(unit.transaction());
@@ -245,6 +285,10 @@ impl Engine {
             self.publish_renamed(after, |catalog| {
                 catalog.remove(from);
                 catalog.insert(renamed);
+                for gone in pages.iter().chain(&displaced_pages) {
+                    catalog.remove(&gone.namespace);
+                }
+                moved.into_iter().for_each(|moved| catalog.insert(moved));
             });
             drop(ids);
             displaced.iter().for_each(|displaced| displaced.end_builds());

@@ -39,7 +39,9 @@ impl Engine {
             });
         }
         self.build_supporting_indexes(operation, &pattern)?;
-        self.change_patterns(operation, database, &pattern.collections(), |engine, registry| {
+        let overflow = self.ensure_pages(&pattern)?;
+        let held: Vec<&Namespace> = pattern.collections().into_iter().chain(&overflow).collect();
+        self.change_patterns(operation, database, &held, |engine, registry| {
             engine.check_declaration(&pattern)?;
             let empty = engine.is_empty(&pattern.target)?
                 && pattern.source.as_ref().map_or(Ok(true), |source| engine.is_empty(source))?;
@@ -145,6 +147,7 @@ impl Engine {
         }
         self.check_unique(pattern)?;
         self.check_versions(pattern)?;
+        self.check_pages(pattern)?;
         self.check_needs(pattern)
     }
 

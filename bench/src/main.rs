@@ -9,8 +9,10 @@ mod attributes;
 mod data;
 mod ground;
 mod indexes;
+mod listeners;
 mod lives;
 mod load;
+mod measurements;
 mod outliers;
 mod patterns;
 mod places;
@@ -130,6 +132,10 @@ impl Sides {
         })
     }
 
+    pub fn kind(&self, side: usize) -> Kind {
+        self.binaries[side].0
+    }
+
     pub fn binary(&self, side: usize) -> &Path {
         &self.binaries[side].1
     }
@@ -176,6 +182,8 @@ fn main() -> Result<()> {
     rows.extend(transfer::run(&sides, &options)?);
     rows.extend(ground::run(&sides, &options)?);
     rows.extend(users::run(&sides, &options)?);
+    rows.extend(listeners::run(&sides, &options)?);
+    rows.extend(measurements::run(&sides, &options)?);
 
     let [first, second] = sides.names();
     println!(

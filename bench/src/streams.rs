@@ -33,7 +33,7 @@ pub fn all() -> Vec<Workload> {
 }
 
 /// Opens a stream; gives its cursor.
-fn open(link: &mut Link, collection: &str) -> Result<i64, Fault> {
+pub fn open(link: &mut Link, collection: &str) -> Result<i64, Fault> {
     let watch = doc! {"aggregate": collection, "pipeline": [{"$changeStream": {}}], "cursor": {}};
     let reply = link.run(DATABASE, watch)?;
     match reply.get("cursor").and_then(RawValue::as_document).and_then(|cursor| cursor.get("id")) {

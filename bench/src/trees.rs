@@ -276,14 +276,16 @@ fn child_by_hand(place: Place) -> Operation {
     counted_leaves(place, THERE)
 }
 
-/// Moves a subtree to the other root and back.
+/// Moves a subtree to the other root and back, each time until the last node below it is written.
 fn moves(database: &'static str) -> Operation {
     let mut to = THERE;
     Box::new(move |link| {
         let own = doc! {"q": {"_id": TOP}, "u": {"$set": {"parent": to}}};
         let update = doc! {"update": "nodes", "updates": [own], "writeConcern": durable(), "$db": database};
         to = HERE + THERE - to;
-        counted(link.exchange(&message(&update))?, 1)
+        counted(link.exchange(&message(&update))?, 1)?;
+        let wait = doc! {"waitPattern": "nodes", "name": "tree", "timeoutMS": 600_000, "$db": database};
+        check_reply(link.exchange(&message(&wait))?)
     })
 }
 

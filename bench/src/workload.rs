@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{DATABASE, DOCS, create_index, document, fill};
-use crate::{aggregation, indexes, queues};
+use crate::{aggregation, indexes, measurements, queues};
 
 /// Documents in the collection that most workloads read.
 pub const DOCS_COUNT: u32 = 100_000;
@@ -102,6 +102,7 @@ pub fn all() -> Vec<Workload> {
     workloads.extend(queues::all());
     workloads.extend(indexes::all());
     workloads.extend(aggregation::all());
+    workloads.extend(measurements::all());
     workloads
 }
 

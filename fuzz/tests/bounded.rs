@@ -114,6 +114,7 @@ const TARGETS: &[(&str, Check, usize)] = &[
     ("sasl", target::sasl::check, 5_000),
     ("access", target::access::check, 10_000),
     ("certificate", target::certificate::check, 20_000),
+    ("column", target::column::check, 5_000),
 ];
 
 /// One test, since reading the specs costs as much as a target does.

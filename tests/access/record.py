@@ -4,6 +4,8 @@ record.py PORT MATRIX, against a mongod on loopback with --auth, --replSet and -
 password pw.
 """
 import sys, json
+from bson import json_util
+from bson.int64 import Int64
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 HEAD='''# Which built-in roles may run which command: recorded from mongod 6.0.5 --auth by record.py.
@@ -16,10 +18,13 @@ def setup():
     for d in ('shop','other'): root.drop_database(d)
     root.shop.a.insert_many([{'_id':i} for i in range(3)]); root.shop.b.insert_one({'_id':1}); root.other.c.insert_one({'_id':1})
     root.shop.command({'create':'v','viewOn':'a','pipeline':[]})
+    root.shop.command({'create':'ts','timeseries':{'timeField':'t'}})
 ROLES=[('none','',''),]
 for r in ('read','readWrite','dbAdmin','dbOwner','userAdmin'): ROLES+= [(r,'shop',r+'@shop'),(r,'other',r+'@other'),(r,'admin',r+'@admin')]
 for r in ('readAnyDatabase','readWriteAnyDatabase','dbAdminAnyDatabase','userAdminAnyDatabase','clusterMonitor','clusterManager','clusterAdmin','hostManager','backup','restore','root','__system'): ROLES.append((r,'admin',r))
 S='shop'
+# Stages that read nothing but what comes to them.
+STAGES=[{'$addFields':{'x':1}},{'$bucket':{'groupBy':'$_id','boundaries':[0,1000]}},{'$bucketAuto':{'groupBy':'$_id','buckets':2}},{'$count':'n'},{'$densify':{'field':'x','range':{'step':1,'bounds':'full'}}},{'$fill':{'output':{'x':{'value':1}}}},{'$geoNear':{'near':[0,0],'distanceField':'d','key':'g'}},{'$group':{'_id':1}},{'$limit':1},{'$match':{}},{'$project':{'x':1}},{'$redact':'$$KEEP'},{'$replaceRoot':{'newRoot':{}}},{'$replaceWith':{}},{'$sample':{'size':1}},{'$set':{'x':1}},{'$setWindowFields':{'output':{'x':{'$sum':1}}}},{'$skip':1},{'$sort':{'x':1}},{'$sortByCount':'$x'},{'$unset':'x'},{'$unwind':'$x'}]
 C=[
  (S,{'find':'a'}),(S,{'find':'v'}),(S,{'find':'system.js'}),(S,{'find':'system.profile'}),('admin',{'find':'system.users'}),('admin',{'find':'system.roles'}),('local',{'find':'x'}),('config',{'find':'x'}),
  (S,{'count':'a'}),(S,{'distinct':'a','key':'_id'}),
@@ -45,8 +50,27 @@ C=[
  (S,{'createUser':'t','pwd':'p','roles':[]}),(S,{'grantRolesToUser':'t','roles':['read']}),(S,{'grantRolesToUser':'t','roles':[{'role':'read','db':'other'}]}),(S,{'revokeRolesFromUser':'t','roles':['read']}),(S,{'updateUser':'t','pwd':'q'}),(S,{'updateUser':'t','customData':{}}),(S,{'updateUser':'t','roles':['read']}),(S,{'updateUser':'t','authenticationRestrictions':[]}),(S,{'dropUser':'t'}),
  (S,{'createRole':'t','privileges':[],'roles':[]}),(S,{'createRole':'t2','privileges':[{'resource':{'db':'shop','collection':''},'actions':['find']}],'roles':['read']}),(S,{'grantPrivilegesToRole':'t','privileges':[{'resource':{'db':'shop','collection':''},'actions':['find']}]}),(S,{'revokePrivilegesFromRole':'t','privileges':[{'resource':{'db':'shop','collection':''},'actions':['find']}]}),(S,{'grantRolesToRole':'t','roles':['read']}),(S,{'revokeRolesFromRole':'t','roles':['read']}),(S,{'updateRole':'t','privileges':[]}),(S,{'dropRole':'t'}),
  ('admin',{'createUser':'t','pwd':'p','roles':['root']}),('admin',{'invalidateUserCache':1}),
+ *([(S,{'aggregate':'a','pipeline':[stage],'cursor':{}}) for stage in STAGES]),
+ (S,{'aggregate':1,'pipeline':[{'$documents':[{'x':1}]}],'cursor':{}}),(S,{'aggregate':1,'pipeline':[{'$documents':[{'x':1}]},{'$lookup':{'from':'b','pipeline':[],'as':'y'}}],'cursor':{}}),(S,{'aggregate':'a','pipeline':[{'$lookup':{'pipeline':[{'$documents':[{'x':1}]}],'as':'y'}}],'cursor':{}}),
+ (S,{'aggregate':'a','pipeline':[{'$unionWith':{'coll':'b','pipeline':[{'$lookup':{'from':'system.profile','pipeline':[],'as':'y'}}]}}],'cursor':{}}),(S,{'aggregate':'a','pipeline':[{'$lookup':{'from':'b','pipeline':[{'$unionWith':'system.js'}],'as':'y'}}],'cursor':{}}),
+ (S,{'aggregate':'a','pipeline':[{'$changeStream':{}}],'cursor':{}}),(S,{'aggregate':1,'pipeline':[{'$changeStream':{}}],'cursor':{}}),('admin',{'aggregate':1,'pipeline':[{'$changeStream':{'allChangesForCluster':True}}],'cursor':{}}),(S,{'aggregate':'a','pipeline':[{'$changeStream':{'fullDocument':'updateLookup'}},{'$match':{}}],'cursor':{}}),
+ ('config',{'aggregate':'system.sessions','pipeline':[{'$listSessions':{}}],'cursor':{}}),('config',{'aggregate':'system.sessions','pipeline':[{'$listSessions':{'allUsers':True}}],'cursor':{}}),('admin',{'aggregate':1,'pipeline':[{'$shardedDataDistribution':{}}],'cursor':{}}),
+ (S,{'find':'ts'}),(S,{'find':'system.buckets.ts'}),(S,{'aggregate':'system.buckets.ts','pipeline':[],'cursor':{}}),(S,{'aggregate':'a','pipeline':[{'$unionWith':'system.buckets.ts'}],'cursor':{}}),(S,{'insert':'system.buckets.ts','documents':[{'_id':1}]}),(S,{'delete':'system.buckets.ts','deletes':[{'q':{'_id':1},'limit':1}]}),(S,{'find':'system.views'}),(S,{'drop':'system.views'}),(S,{'collStats':'system.buckets.ts'}),(S,{'listIndexes':'system.buckets.ts'}),
+ (S,{'explain':{'aggregate':'a','pipeline':[{'$lookup':{'from':'system.profile','pipeline':[],'as':'y'}}],'cursor':{}}}),(S,{'explain':{'findAndModify':'a','query':{},'remove':True}}),(S,{'explain':{'count':'a'}}),(S,{'explain':{'distinct':'a','key':'x'}}),
+ (S,{'getMore':Int64(123456789),'collection':'a'}),(S,{'killCursors':'a','cursors':[Int64(123456789)]}),
+ ('admin',{'commitTransaction':1}),('admin',{'abortTransaction':1}),('admin',{'killSessions':[]}),('admin',{'killAllSessionsByPattern':[]}),
+ ('admin',{'isMaster':1}),('admin',{'lockInfo':1}),('admin',{'logRotate':1}),('admin',{'replSetGetConfig':1}),('admin',{'connPoolStats':1}),('admin',{'dropConnections':1,'hostAndPort':[]}),('admin',{'fsync':1}),('admin',{'setDefaultRWConcern':1,'defaultWriteConcern':{'w':1}}),('admin',{'setFeatureCompatibilityVersion':'6.0'}),('admin',{'setUserWriteBlockMode':1,'global':False}),
+ (S,{'planCacheClearFilters':'a'}),(S,{'planCacheSetFilter':'a','query':{'x':1},'indexes':[{'x':1}]}),(S,{'reIndex':'a'}),(S,{'setIndexCommitQuorum':'a','indexNames':['q'],'commitQuorum':1}),(S,{'validateDBMetadata':1,'apiParameters':{'version':'1'}}),(S,{'filemd5':1,'root':'fs'}),
+ ('admin',{'applyOps':[]}),('admin',{'applyOps':[{'op':'i','ns':'shop.a','o':{'_id':5000}}]}),('admin',{'applyOps':[{'op':'d','ns':'shop.a','o':{'_id':5000}}]}),('admin',{'applyOps':[{'op':'n','ns':'','o':{}}]}),
+ ('admin',{'_mergeAuthzCollections':1,'tempUsersCollection':'admin.tempusers','tempRolesCollection':'admin.temproles','db':'nowhere','drop':False}),('admin',{'_mergeAuthzCollections':1,'tempUsersCollection':'shop.a','db':'nowhere','drop':False}),('admin',{'_mergeAuthzCollections':1,'tempRolesCollection':'admin.temproles','db':'nowhere','drop':True}),
+ ('admin',{'saslStart':1,'mechanism':'UNHEARD','payload':''}),('admin',{'saslContinue':1,'conversationId':99,'payload':''}),('$external',{'authenticate':1,'mechanism':'MONGODB-X509'}),
  (S,{'drop':'zzz'}),(S,{'dropDatabase':1}),(S,{'dropAllUsersFromDatabase':1}),(S,{'dropAllRolesFromDatabase':1}),
+ # Last, since nobody is logged in behind it.
+ ('admin',{'logout':1}),
 ]
+def written(command):
+    longs = next(iter(command)) in ('getMore', 'killCursors')
+    return json_util.dumps(command, json_options=json_util.CANONICAL_JSON_OPTIONS) if longs else json.dumps(command)
 def main():
     out=[]
     setup()
@@ -89,5 +113,5 @@ def main():
         file.write(HEAD)
         file.write('users\t' + ' '.join(label or 'none' for _, _, label in ROLES) + '\n')
         for one in out:
-            file.write('%s\t%s\t%s\n' % (one['db'], json.dumps(one['command']), ' '.join(one['allowed'])))
+            file.write('%s\t%s\t%s\n' % (one['db'], written(one['command']), ' '.join(one['allowed'])))
 main()

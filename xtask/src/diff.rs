@@ -11,8 +11,14 @@ use kilim_testkit::subject::{Storage, Subject};
 use crate::arguments::Arguments;
 use crate::workspace;
 
-const ABOUT: &[About] =
-    &[About::Commands, About::Pipelines, About::Collations, About::Texts, About::Geometry];
+const ABOUT: &[About] = &[
+    About::Commands,
+    About::Pipelines,
+    About::Collations,
+    About::Texts,
+    About::Geometry,
+    About::Measurements,
+];
 
 /// Histories on each storage in every test run: the same ones each time, so that what differs comes from the change at
 /// hand.
@@ -40,9 +46,12 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         Some("collations") => &[About::Collations],
         Some("texts") => &[About::Texts],
         Some("geo") => &[About::Geometry],
+        Some("series") => &[About::Measurements],
         Some("options") => &[],
         Some(other) => {
-            bail!("histories are about commands, pipelines, collations, texts, geo or options, not {other:?}")
+            bail!(
+                "histories are about commands, pipelines, collations, texts, geo, series or options, not {other:?}"
+            )
         }
     };
     let server = match &at {

@@ -74,8 +74,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "histories",
-        usage: "[--count N] [--seed N]",
-        help: "declared patterns under random histories with crashes: maintained equals computed",
+        usage: "[--streams] [--count N] [--seed N]",
+        help: "declared patterns, or change streams, under random histories: maintained equals computed, replayed equals stored",
         run: histories::run,
     },
     Verb {

@@ -38,14 +38,6 @@ impl Mechanism {
         }
     }
 
-    /// Iterations where nobody says otherwise, mongod's.
-    pub fn iterations(self) -> u32 {
-        match self {
-            Mechanism::ScramSha1 => 10_000,
-            Mechanism::ScramSha256 => 15_000,
-        }
-    }
-
     pub fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
         match self {
             Mechanism::ScramSha1 => hmac::<Hmac<Sha1>>(key, message),
@@ -128,13 +120,13 @@ impl Credential {
     }
 
     /// For a user who is not there: looks as anybody's would, is the same every time, and nothing proves it.
-    pub fn of_nobody(mechanism: Mechanism, server_secret: &[u8], user: &str) -> Credential {
+    pub fn of_nobody(mechanism: Mechanism, server_secret: &[u8], user: &str, iterations: u32) -> Credential {
         let salt_of = [user.as_bytes(), mechanism.name().as_bytes()].concat();
         let mut salt = Mechanism::ScramSha256.hmac(server_secret, &salt_of);
         salt.truncate(mechanism.salt_bytes());
         let stored_key = mechanism.hmac(server_secret, &salt);
         let server_key = mechanism.hmac(server_secret, &stored_key);
-        Credential { iterations: mechanism.iterations(), salt, stored_key, server_key }
+        Credential { iterations, salt, stored_key, server_key }
     }
 
     pub fn to_document(&self) -> Document {

@@ -228,9 +228,9 @@ mod tests {
     #[test]
     fn nobody_is_answered_alike_and_never_let_in() {
         let mechanism = Mechanism::ScramSha256;
-        let credential = Credential::of_nobody(mechanism, b"secret", "admin.ghost");
-        assert!(credential == Credential::of_nobody(mechanism, b"secret", "admin.ghost"));
-        let other = Credential::of_nobody(mechanism, b"secret", "admin.other");
+        let credential = Credential::of_nobody(mechanism, b"secret", "admin.ghost", 15_000);
+        assert!(credential == Credential::of_nobody(mechanism, b"secret", "admin.ghost", 15_000));
+        let other = Credential::of_nobody(mechanism, b"secret", "admin.other", 15_000);
         assert!(credential.salt != other.salt && credential.salt.len() == mechanism.salt_bytes());
         // Even with a credential that somebody could prove.
         let credential = Credential::new(mechanism, "known", vec![1; 28], 4096);

@@ -32,6 +32,12 @@ pub fn give_back_at_once(at_once: bool) {
     }
 }
 
+/// Gives back what is kept for the next allocation of this thread.
+pub fn give_back_of_thread() {
+    // SAFETY: any thread may call it that is not within mimalloc itself, and the counting around it is not.
+    unsafe { mi_collect(true) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -239,6 +239,7 @@ impl Serve {
         let memory = self.memory_limits(options.storage.cache_bytes);
         memory.set();
         kilim_memory::when_tight(allocator::give_back_at_once);
+        kilim_memory::when_resting(allocator::give_back_of_thread);
         let place = options.data.as_ref().map_or("memory".into(), |data| data.display().to_string());
         if let Some(data) = &options.data {
             data_directory::check(data)?;

@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::command::pattern_name::told_of_pattern;
 use crate::concern::{ReadConcern, WriteConcern};
 use crate::ended::{Ended, Trace};
+use crate::privilege::Needs;
 use crate::registry::{self, COMMANDS, CommandSpec, ReadLevels};
 use crate::reply::{self, Reply};
 use crate::request::{Generic, Request};
@@ -274,6 +275,8 @@ fn run_found<'r>(
     };
 
     let session = match generic.session {
+        // Open to everybody, so that strangers would make sessions by it.
+        Some(_) if matches!(spec.needs, Needs::Nothing) => None,
         Some(id) => {
             let session = engine.sessions.get(&engine.store, id)?;
             if !session.is_open_to(client.login.identity.as_ref().map(|identity| &identity.user)) {

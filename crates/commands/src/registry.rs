@@ -702,6 +702,14 @@ pub static COMMANDS: &[CommandSpec] = &[
         Needs::all(&[cluster("invalidateUserCache")]),
         "look at users and roles again",
     ),
+    command(
+        "_mergeAuthzCollections",
+        c::merge_authz_collections::run,
+        Needs::Asked(asked::merge_authz_collections),
+        "take over the users and roles that a restore brings",
+    )
+    .admin()
+    .changes_access(),
     command("whatsmyuri", c::whats_my_uri::run, Needs::Nothing, "the client's own address"),
 ];
 

@@ -9,6 +9,7 @@ use kilim_query::stage::{CollStats, Stage};
 
 use crate::command::aggregate::DATABASE_CURSOR;
 use crate::command::build_info::host;
+use crate::command::kill_sessions::digest_of;
 use crate::command::update::now_ms;
 use crate::command::{coll_stats, current_op};
 
@@ -20,8 +21,7 @@ pub fn tell(engine: &Engine, namespace: &Namespace, stage: &Stage) -> Result<Vec
         Stage::PatternStats(_) => patterns(engine, namespace),
         Stage::PlanCacheStats(_) => plans(engine, namespace),
         Stage::CurrentOp(_) => Ok(current_op::running(engine)),
-        Stage::ListSessions(stage) if stage.of_users => Ok(Vec::new()),
-        Stage::ListSessions(_) => Ok(sessions(engine)),
+        Stage::ListSessions(stage) => Ok(sessions(engine, &stage.users)),
         _ => Err(Error::bug("a stage that tells nothing of the server")),
     }
 }
@@ -159,10 +159,25 @@ fn plans(engine: &Engine, namespace: &Namespace) -> Result<Vec<Document>> {
         .collect())
 }
 
-fn sessions(engine: &Engine) -> Vec<Document> {
-    let session = |(id, idle): (kilim_engine::ids::SessionId, std::time::Duration)| {
-        let id = Value::Binary { subtype: 4, bytes: id.0.to_vec() };
-        doc! {"_id": {"id": id}, "lastUse": Value::DateTime(now_ms() - idle.as_millis() as i64)}
-    };
-    engine.sessions.list_idle(engine.environment().now()).into_iter().map(session).collect()
+/// The sessions of some users, or all.
+fn sessions(engine: &Engine, users: &[(String, String)]) -> Vec<Document> {
+    let mut shown = Vec::new();
+    for (id, idle, owner) in engine.sessions.list_idle(engine.environment().now()) {
+        let is_one = |(name, db): &(String, String)| {
+            owner.as_ref().is_some_and(|owner| owner.name == *name && owner.db == *db)
+        };
+        if !users.is_empty() && !users.iter().any(is_one) {
+            continue;
+        }
+        let mut key = doc! {"id": Value::Binary { subtype: 4, bytes: id.0.to_vec() }};
+        if owner.is_some() {
+            key.push("uid", Value::Binary { subtype: 0, bytes: digest_of(&owner) });
+        }
+        let mut session = doc! {"_id": key, "lastUse": Value::DateTime(now_ms() - idle.as_millis() as i64)};
+        if let Some(owner) = owner {
+            session.push("user", format!("{}@{}", owner.name, owner.db));
+        }
+        shown.push(session);
+    }
+    shown
 }

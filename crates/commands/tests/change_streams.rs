@@ -402,6 +402,78 @@ fn schema_changes_are_told_as_mongod_tells_them() {
     engine.close().unwrap();
 }
 
+/// As recorded from mongod 6.0.5: events have some options of an index before its key.
+#[test]
+fn options_of_an_index_come_in_the_order_of_mongod() {
+    let engine = engine();
+    done(&engine, &doc! {"create": "c", "$db": "test"});
+    let mut watch = Watch::open(&engine, 1, doc! {"showExpandedEvents": true});
+    for (index, told) in [
+        (
+            doc! {"key": {"a": 1}, "name": "a", "hidden": true, "unique": true, "sparse": true},
+            doc! {"v": 2, "unique": true, "hidden": true, "key": {"a": 1}, "name": "a", "sparse": true},
+        ),
+        (
+            doc! {"key": {"b": 1}, "name": "b", "prepareUnique": true},
+            doc! {"v": 2, "prepareUnique": true, "key": {"b": 1}, "name": "b"},
+        ),
+    ] {
+        done(&engine, &doc! {"createIndexes": "c", "indexes": [index], "$db": "test"});
+        assert_eq!(said(&watch.events()[0]), doc! {"createIndexes": "c", "indexes": [told]});
+    }
+    done(&engine, &doc! {"dropIndexes": "c", "index": "b", "$db": "test"});
+    let told = doc! {"v": 2, "prepareUnique": true, "key": {"b": 1}, "name": "b"};
+    assert_eq!(said(&watch.events()[0]), doc! {"dropIndexes": "c", "indexes": [told]});
+    engine.close().unwrap();
+}
+
+/// As on mongod, where views are documents of a collection.
+#[test]
+fn events_of_views_have_the_uuid_of_the_collection_that_lists_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(Some(directory.path()), Some(LogOptions::default()));
+    let uuid_of = |engine: &Arc<Engine>| {
+        let reply =
+            done(engine, &doc! {"listCollections": 1, "filter": {"name": "system.views"}, "$db": "test"});
+        let cursor = reply.get("cursor").and_then(RawValue::as_document).unwrap();
+        let listed = cursor.get("firstBatch").and_then(RawValue::as_array).unwrap().iter().next()?;
+        let info = listed.as_document().unwrap().get("info").and_then(RawValue::as_document).unwrap();
+        match info.get("uuid") {
+            Some(RawValue::Binary { subtype: 4, bytes }) => Some(bytes.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let names_it = |event: &Document, uuid: &[u8]| {
+        let digits: String = uuid.iter().map(|byte| format!("{byte:02X}")).collect();
+        text(&token_of(event), "_data").contains(&format!("5A1004{digits}"))
+    };
+    let token = Watch::open(&engine, 1, doc! {}).token;
+    done(&engine, &doc! {"create": "v", "viewOn": "c", "pipeline": [], "$db": "test"});
+    let uuid = uuid_of(&engine).unwrap();
+    done(&engine, &doc! {"create": "w", "viewOn": "c", "pipeline": [], "$db": "test"});
+    done(&engine, &doc! {"collMod": "v", "viewOn": "d", "pipeline": [], "$db": "test"});
+    engine.close().unwrap();
+    drop(engine);
+    let engine = open(Some(directory.path()), Some(LogOptions::default()));
+    assert_eq!(uuid_of(&engine), Some(uuid.clone()), "after a restart");
+    let options = doc! {"resumeAfter": token, "showExpandedEvents": true};
+    let mut watch = Watch::open(&engine, 1, options.clone());
+    done(&engine, &doc! {"drop": "v", "$db": "test"});
+    let events = watch.events();
+    assert_eq!(types(&events), ["create", "create", "modify", "drop"]);
+    assert!(events.iter().all(|event| names_it(event, &uuid) && event.get("collectionUUID").is_none()));
+    assert!(Watch::open(&engine, "v", options).events().is_empty(), "a view is no collection");
+    for (at, event) in events.iter().enumerate() {
+        let options = doc! {"resumeAfter": token_of(event), "showExpandedEvents": true};
+        assert_eq!(Watch::open(&engine, 1, options).events(), events[at + 1..]);
+    }
+    // All views go with it, and no event tells of that.
+    done(&engine, &doc! {"drop": "system.views", "$db": "test"});
+    assert_eq!(uuid_of(&engine), None);
+    assert!(watch.events().is_empty());
+    engine.close().unwrap();
+}
+
 /// As recorded from mongod 6.0.5: schema changes of a transaction come with its other events, and name it.
 #[test]
 fn schema_changes_in_a_transaction_are_among_its_events() {
@@ -418,7 +490,7 @@ fn schema_changes_in_a_transaction_are_among_its_events() {
         done(&engine, &command);
     };
     ask_in_it(doc! {"create": "n", "$db": "test"}, true);
-    let indexes = array![{"key": {"a": 1}, "name": "a_1"}, {"key": {"b": 1}, "name": "b_1"}];
+    let indexes = array![{"key": {"a": 1}, "name": "a_1"}, {"key": {"b": 1}, "name": "b_1", "unique": true}];
     ask_in_it(doc! {"createIndexes": "n", "indexes": indexes, "$db": "test"}, false);
     ask_in_it(doc! {"insert": "n", "documents": [{"_id": 1}], "$db": "test"}, false);
     assert!(watch.events().is_empty());
@@ -427,7 +499,7 @@ fn schema_changes_in_a_transaction_are_among_its_events() {
     assert_eq!(types(&events), ["create", "createIndexes", "createIndexes", "insert"]);
     assert_eq!(
         said(&events[2]),
-        doc! {"createIndexes": "n", "indexes": [{"v": 2, "key": {"b": 1}, "name": "b_1"}]}
+        doc! {"createIndexes": "n", "indexes": [{"v": 2, "unique": true, "key": {"b": 1}, "name": "b_1"}]}
     );
     for event in &events {
         assert!(matches!(event.get("txnNumber"), Some(RawValue::Int64(1))), "{event:?}");
@@ -561,15 +633,17 @@ fn stored(engine: &Arc<Engine>) -> BTreeMap<String, Document> {
         .collect()
 }
 
-/// How many random histories are looked at: `KILIM_HISTORIES`, or so many.
-fn histories(usual: u64) -> u64 {
-    std::env::var("KILIM_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+/// The seeds of random histories: from `KILIM_SEED` on, so many unless `KILIM_HISTORIES` says otherwise.
+fn histories(usual: u64) -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("KILIM_SEED").unwrap_or(0);
+    first..first + number("KILIM_HISTORIES").unwrap_or(usual)
 }
 
 /// Random writes, drops and restarts, with a follower that loses its stream at random and resumes where it was.
 #[test]
 fn replaying_the_events_gives_the_final_state() {
-    for seed in 0..histories(12) {
+    for seed in histories(12) {
         let mut dice = Dice(seed);
         let directory = tempfile::tempdir().unwrap();
         let mut engine = open(Some(directory.path()), Some(LogOptions::default()));
@@ -682,7 +756,7 @@ fn write_at_random(engine: &Arc<Engine>, seed: u64, statements: usize) {
 #[test]
 fn all_listeners_see_one_order_that_gives_the_final_state() {
     const WRITERS: u64 = 3;
-    for seed in 0..histories(4) {
+    for seed in histories(4) {
         let directory = tempfile::tempdir().unwrap();
         let engine = open(Some(directory.path()), Some(LogOptions::default()));
         done(&engine, &doc! {"create": "c", "$db": "test"});

@@ -361,14 +361,12 @@ impl Drop for Subscription {
 
 #[cfg(test)]
 mod tests {
-    use kilim_bson::doc;
-
     use super::*;
     use crate::change_log::SchemaChange;
 
     fn record(database: &str, collection: &str) -> Bytes {
         let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
-        let change = SchemaChange::without_uuid(&namespace, Kind::Create, doc! {});
+        let change = SchemaChange::of_database(&namespace, Kind::Create);
         Bytes::from(SchemaChange { uuid: Some([1; 16]), ..change }.record())
     }
 

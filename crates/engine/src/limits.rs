@@ -20,6 +20,13 @@ pub const WRITE_BATCH_STATEMENTS_MAX: usize = 100_000;
 /// A cursor nobody reads from is closed after this, as on MongoDB.
 pub const CURSOR_IDLE: Duration = Duration::from_secs(600);
 
+/// How often a new password is hashed, as on MongoDB. Each login of its user costs as much.
+pub const SCRAM_SHA_1_ITERATIONS: u32 = 10_000;
+pub const SCRAM_SHA_256_ITERATIONS: u32 = 15_000;
+
+/// Fewer are not taken, as on MongoDB: they would be quick to guess.
+pub const SCRAM_ITERATIONS_MIN: u32 = 5_000;
+
 /// A session nobody uses is forgotten after this, as on MongoDB.
 pub const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 

@@ -93,8 +93,18 @@ impl Operation {
 
     /// Waits for a while, but for no longer than it may.
     pub fn rest(&self, time: Duration) -> Result<()> {
-        self.waits.endings.wait(self.environment.now() + time, &|| self.check().is_err());
+        self.rest_unless(time, &|| false)
+    }
+
+    /// Waits for a while, but no longer than until `is_over`, which is looked at whenever the operation is woken.
+    pub(crate) fn rest_unless(&self, time: Duration, is_over: &dyn Fn() -> bool) -> Result<()> {
+        self.waits.endings.wait(self.environment.now() + time, &|| self.check().is_err() || is_over());
         self.check()
+    }
+
+    /// Wakes it from its rest, to look again whether that is over.
+    pub(crate) fn wake(&self) {
+        self.waits.wake();
     }
 
     pub fn deadline(&self) -> Option<Instant> {

@@ -2,7 +2,7 @@
 //! [`crate::limits`], as on MongoDB.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kilim_bson::Document;
@@ -16,6 +16,8 @@ pub struct Settings {
     transaction_lifetime_seconds: AtomicU64,
     transaction_lock_wait_ms: AtomicI64,
     no_table_scan: AtomicBool,
+    scram_sha_1_iterations: AtomicU32,
+    scram_sha_256_iterations: AtomicU32,
     requires_api_version: AtomicBool,
     user_writes_blocked: AtomicBool,
     /// The write concern of commands that name none, where somebody has set it.
@@ -31,6 +33,8 @@ impl Default for Settings {
             transaction_lifetime_seconds: AtomicU64::new(limits::TRANSACTION_LIFETIME.as_secs()),
             transaction_lock_wait_ms: AtomicI64::new(limits::TRANSACTION_LOCK_WAIT.as_millis() as i64),
             no_table_scan: AtomicBool::new(false),
+            scram_sha_1_iterations: AtomicU32::new(limits::SCRAM_SHA_1_ITERATIONS),
+            scram_sha_256_iterations: AtomicU32::new(limits::SCRAM_SHA_256_ITERATIONS),
             requires_api_version: AtomicBool::new(false),
             user_writes_blocked: AtomicBool::new(false),
             default_write_concern: RwLock::default(),
@@ -86,6 +90,24 @@ impl Settings {
 
     pub fn set_no_table_scan(&self, refused: bool) {
         self.no_table_scan.store(refused, Ordering::Relaxed);
+    }
+
+    /// How often a password is hashed that is set from now on.
+    pub fn scram_sha_1_iterations(&self) -> u32 {
+        self.scram_sha_1_iterations.load(Ordering::Relaxed)
+    }
+
+    pub fn set_scram_sha_1_iterations(&self, iterations: u32) {
+        self.scram_sha_1_iterations.store(iterations, Ordering::Relaxed);
+    }
+
+    /// How often a password is hashed that is set from now on.
+    pub fn scram_sha_256_iterations(&self) -> u32 {
+        self.scram_sha_256_iterations.load(Ordering::Relaxed)
+    }
+
+    pub fn set_scram_sha_256_iterations(&self, iterations: u32) {
+        self.scram_sha_256_iterations.store(iterations, Ordering::Relaxed);
     }
 
     /// Whether a command must name the version of the stable API that it means.

@@ -125,8 +125,12 @@ fn history(seed: u64, directory: Option<&Path>) {
                         Bson::Document(measurement(&mut dice, next))
                     })
                     .collect();
-                for name in ["series", "plain"] {
-                    run(&database, doc! {"insert": name, "documents": documents.clone()});
+                // All in one command, or one in each.
+                let at_once = if dice.roll(2) == 0 { documents.len() } else { 1 };
+                for batch in documents.chunks(at_once) {
+                    for name in ["series", "plain"] {
+                        run(&database, doc! {"insert": name, "documents": batch.to_vec()});
+                    }
                 }
             }
             5 => {
@@ -172,6 +176,111 @@ fn measurements_are_what_plain_documents_with_the_same_commands_are() {
             _ => history(seed, None),
         }
     }
+}
+
+/// Pipelines that want the first or last measurements of each series, and some that seem to.
+fn foremost(dice: &mut Dice) -> Vec<Document> {
+    let direction = if dice.roll(2) == 0 { 1 } else { -1 };
+    let by = match dice.roll(4) {
+        0 => doc! {"t": direction},
+        1 => doc! {"k": 1, "t": direction, "v": 1},
+        2 => doc! {"k.a": -1, "t": direction},
+        _ => doc! {"t": direction, "_id": -1},
+    };
+    let id = match dice.roll(4) {
+        0 => Bson::Null,
+        1 => Bson::from("$k.a"),
+        2 => Bson::Document(doc! {"a": "$k.a", "b": "$k.b"}),
+        _ => Bson::from("$k"),
+    };
+    let mut stages = Vec::new();
+    match dice.roll(4) {
+        0 => stages.push(doc! {"$match": {"t": {"$gte": time(dice)}}}),
+        1 => stages.push(doc! {"$match": {"t": {"$lt": time(dice)}}}),
+        2 => stages.push(doc! {"$match": condition(dice)}),
+        _ => {}
+    }
+    let taken = |operator: &str| doc! {"_id": id.clone(), "n": {operator: "$_id"}, "v": {operator: "$v"}};
+    match dice.roll(6) {
+        0 => {
+            let output = doc! {"$top": {"sortBy": by, "output": ["$_id", "$v"]}};
+            stages.push(doc! {"$group": {"_id": id, "n": output}});
+        }
+        1 => {
+            let output = doc! {"$bottom": {"sortBy": by, "output": ["$_id", "$v"]}};
+            stages.push(doc! {"$group": {"_id": id, "n": output, "t": {"$max": "$t"}}});
+        }
+        2 => stages.push(doc! {"$group": {"_id": id, "t": {"$max": "$t"}}}),
+        3 => stages.extend([doc! {"$sort": by}, doc! {"$group": taken("$last")}]),
+        4 => {
+            let group = doc! {"_id": id, "n": {"$first": "$_id"}, "sum": {"$sum": 1}};
+            stages.extend([doc! {"$sort": by}, doc! {"$group": group}]);
+        }
+        _ => stages.extend([doc! {"$sort": by}, doc! {"$group": taken("$first")}]),
+    }
+    stages
+}
+
+fn aggregated(database: &Database, stages: &[Document]) -> Vec<String> {
+    let found = database.collection::<Document>("series").aggregate(stages.to_vec()).run::<Document>();
+    let mut found: Vec<String> = found.unwrap().map(|document| document.unwrap().to_string()).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn foremost_measurements_are_those_that_are_found_among_all() {
+    for seed in 1..13u64 {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let database = open(None);
+        run(&database, doc! {"create": "series", "timeseries": {"timeField": "t", "metaField": "k"}});
+        if dice.roll(2) == 0 {
+            let indexes =
+                doc! {"createIndexes": "series", "indexes": [{"key": {"k": 1, "t": 1}, "name": "i"}]};
+            run(&database, indexes);
+        }
+        for number in 0..8 {
+            let documents: Vec<Document> =
+                (0..40).map(|at| measurement(&mut dice, number * 100 + at)).collect();
+            run(&database, doc! {"insert": "series", "documents": documents});
+        }
+        for _ in 0..30 {
+            let stages = foremost(&mut dice);
+            // A stage in between lets all measurements pass.
+            let mut all = vec![doc! {"$addFields": {"other": 1}}];
+            all.extend(stages.iter().cloned());
+            assert_eq!(
+                aggregated(&database, &stages),
+                aggregated(&database, &all),
+                "seed {seed}: {stages:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_last_point_of_each_series_unpacks_one_bucket_of_it() {
+    let database = Database::in_memory().unwrap();
+    run(&database, doc! {"create": "series", "timeseries": {"timeField": "t", "metaField": "k"}});
+    for hour in 0..20i64 {
+        let t = DateTime::from_millis(1_700_000_000_000 + hour * 3_600_000);
+        let documents: Vec<Document> =
+            (0..5i64).map(|k| doc! {"t": t, "k": k, "_id": hour * 10 + k, "v": hour}).collect();
+        run(&database, doc! {"insert": "series", "documents": documents});
+    }
+    let stages = [
+        doc! {"$sort": {"k": 1, "t": -1}},
+        doc! {"$group": {"_id": "$k", "v": {"$first": "$v"}, "n": {"$first": "$_id"}}},
+    ];
+    let aggregate = doc! {"aggregate": "series", "pipeline": stages.to_vec(), "cursor": {}};
+    let explained = run(&database, doc! {"explain": aggregate, "verbosity": "executionStats"});
+    let stage = explained.get_array("stages").unwrap()[1].as_document().unwrap();
+    let unpacking = stage.get_document("$_internalUnpackBucket").unwrap();
+    assert_eq!(unpacking.get_str("ofEachMeta").unwrap(), "latest");
+    assert_eq!(stage.get_i64("bucketsUnpacked").unwrap(), 5, "{stage}");
+    let found = aggregated(&database, &stages);
+    assert_eq!(found.len(), 5);
+    assert!(found.iter().all(|group| group.contains("\"v\": 19")), "{found:?}");
 }
 
 #[test]

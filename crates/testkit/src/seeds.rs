@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use kilim_bson::{Document, JsonFormat, RawArray, RawDocument, RawValue, doc, to_extended_json};
+use kilim_bson::{
+    COLUMN_SUBTYPE, Document, JsonFormat, RawArray, RawDocument, RawValue, doc, to_extended_json,
+};
 
 use crate::spec::{Action, parse};
 
@@ -89,6 +91,13 @@ impl Seeds {
         self.put("extended_json", text(command.as_raw()));
         self.put("bson", command.as_bytes().to_vec());
         self.put("wire", kilim_client::message(command));
+        for bucket in documents(command.get("documents")) {
+            for (_, column) in document(bucket.get("data")).into_iter().flatten() {
+                if let RawValue::Binary { subtype: COLUMN_SUBTYPE, bytes } = column {
+                    self.put("column", bytes.to_vec());
+                }
+            }
+        }
         if let Some(collation) = document(command.get("collation")) {
             let texts = doc! {"c": (collation), "s": "a-b 10", "t": "A\u{301}b 9", "u": "ß", "v": ["", {"x": "日本"}]};
             self.put("collation", text(texts.as_raw()));

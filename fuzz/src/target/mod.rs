@@ -4,6 +4,7 @@ pub mod access;
 pub mod bson;
 pub mod certificate;
 pub mod collation;
+pub mod column;
 #[cfg(feature = "database")]
 pub mod command;
 pub mod expression;

@@ -10,7 +10,7 @@ pub fn check(input: &[u8]) {
         for mechanism in [Mechanism::ScramSha1, Mechanism::ScramSha256] {
             let Some(first) = ClientFirst::parse(first) else { continue };
             assert!(!first.user.is_empty());
-            let credential = Credential::of_nobody(mechanism, b"secret", &first.user);
+            let credential = Credential::of_nobody(mechanism, b"secret", &first.user, 15_000);
             let (exchange, answer) = ServerExchange::begin(mechanism, first, credential, true, &[7; 24]);
             let answer = String::from_utf8(answer).expect("an answer is a text");
             let nonce = answer.strip_prefix("r=").and_then(|rest| rest.split(',').next());

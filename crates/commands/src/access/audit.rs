@@ -123,6 +123,15 @@ fn events(name: &'static str, database: &str, body: RawDocument<'_>) -> Vec<(&'s
         | "revokeRolesFromRole"
         | "grantPrivilegesToRole"
         | "revokePrivilegesFromRole" => vec![(name, about("role", name, database, body))],
+        "_mergeAuthzCollections" => {
+            let mut param = doc! {"ns": database};
+            for field in ["tempUsersCollection", "tempRolesCollection", "db", "drop"] {
+                if let Some(value) = body.get(field) {
+                    param.push(field, value);
+                }
+            }
+            vec![(name, param)]
+        }
         "dropAllUsersFromDatabase" | "dropAllRolesFromDatabase" => vec![(name, doc! {"db": database})],
         "create" => match body.get("viewOn") {
             None => vec![("createCollection", doc! {"ns": ns()})],

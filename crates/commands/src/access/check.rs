@@ -109,6 +109,11 @@ pub(crate) fn is_own(call: &Call<'_, '_>, user: Option<&Arc<User>>) -> bool {
         || call.client.login.identity.as_ref().map(|identity| &*identity.user) == user.map(|user| &**user)
 }
 
+/// Whether users or roles have changed since the command began: the client may have lost the right to run it.
+pub(crate) fn is_outdated(client: &Client) -> bool {
+    client.login.identity.as_ref().is_some_and(|identity| !identity.is_current(&client.access))
+}
+
 pub(crate) fn may_on_cluster(client: &Client, action: Action) -> bool {
     !client.access.is_enforced() || rights(client).allows_on_cluster(action)
 }

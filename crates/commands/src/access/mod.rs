@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 pub use audit::Audit;
 pub(crate) use check::{
-    admit, authorize, check_cursor, claims_of, is_own, may_on_cluster, rights, unauthorized,
+    admit, authorize, check_cursor, claims_of, is_outdated, is_own, may_on_cluster, rights, unauthorized,
 };
 pub use demands::Demands;
 pub(crate) use demands::asked;

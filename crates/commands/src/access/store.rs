@@ -74,17 +74,28 @@ pub(crate) fn find(
     kind: Kind,
     filter: Document,
 ) -> Result<Vec<Document>> {
+    let mut found = read(engine, operation, &kind.namespace(), filter)?;
+    let id = |document: &Document| document.get("_id").and_then(RawValue::as_str).map(str::to_owned);
+    found.sort_by_key(id);
+    Ok(found)
+}
+
+/// The documents of a collection that match.
+pub(crate) fn read(
+    engine: &Engine,
+    operation: &Arc<Operation>,
+    namespace: &Namespace,
+    filter: Document,
+) -> Result<Vec<Document>> {
     let mut unit = Unit::new(engine, operation.clone(), Durability::Relaxed);
     let request = ReadRequest::new(Arc::new(Filter::parse(filter.as_raw())?));
-    let mut executor = read::plan(&mut unit, &kind.namespace(), request)?.execute();
+    let mut executor = read::plan(&mut unit, namespace, request)?.execute();
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);
     let mut found = Vec::new();
     while let Some(row) = executor.next_document(&mut context)? {
         found.push(row.document().to_document());
     }
-    let id = |document: &Document| document.get("_id").and_then(RawValue::as_str).map(str::to_owned);
-    found.sort_by_key(id);
     Ok(found)
 }
 

@@ -52,7 +52,7 @@ pub struct Asked<'a> {
 }
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    let own = own_operations(call);
+    let own = own_only(call);
     let body = own.as_ref().map_or(call.body, Document::as_raw);
     let aggregate = parse(body)?;
     if change_stream::is_asked_for(aggregate.pipeline) {
@@ -75,18 +75,36 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     cursor_reply::first_batch(call, cursor, batch, false).map_err(executing)
 }
 
-/// `$currentOp` without `allUsers` shows a user his own operations: the command with a `$match` that leaves out the others.
-fn own_operations(call: &Call<'_, '_>) -> Option<Document> {
+/// `$currentOp` and the listings of sessions show a user what is his own, unless he asks for that of others: the command as it
+/// asks for his own.
+fn own_only(call: &Call<'_, '_>) -> Option<Document> {
     let identity = call.client.login.identity.as_ref().filter(|_| call.client.access.is_enforced())?;
     let stages = call.body.get("pipeline").and_then(RawValue::as_array)?;
     let first = stages.iter().next()?;
-    let options = first.as_document()?.get("$currentOp")?.as_document()?;
+    let (name, options) = first.as_document()?.iter().next()?;
+    let options = options.as_document()?;
     if matches!(options.get("allUsers"), Some(RawValue::Bool(true))) {
         return None;
     }
-    let own = doc! {"$match": {"effectiveUsers": current_op::users(&identity.user)}};
+    let own = match name {
+        "$currentOp" => {
+            let own = doc! {"$match": {"effectiveUsers": current_op::users(&identity.user)}};
+            vec![first.to_value(), Value::Document(own)]
+        }
+        "$listSessions" | "$listLocalSessions" => {
+            let named = options.get("users").and_then(RawValue::as_array);
+            if named.is_some_and(|named| !named.is_empty()) {
+                return None;
+            }
+            let user = doc! {"user": &*identity.user.name, "db": &*identity.user.db};
+            let mut stage = Document::new();
+            stage.push(name, doc! {"users": [user]});
+            vec![Value::Document(stage)]
+        }
+        _ => return None,
+    };
     let rest = stages.iter().skip(1).map(RawValue::to_value);
-    let stages: Vec<Value> = [first.to_value(), Value::Document(own)].into_iter().chain(rest).collect();
+    let stages: Vec<Value> = own.into_iter().chain(rest).collect();
     let mut body = Document::new();
     for (name, value) in call.body.iter() {
         match name {

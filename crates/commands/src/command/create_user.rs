@@ -5,7 +5,7 @@ use kilim_bson::{Document, RawArray, RawValue};
 use kilim_engine::new_uuid;
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::sasl::random_bytes;
+use super::sasl::{iterations, random_bytes};
 use super::write_reply::required;
 use crate::access::store::{self, Kind};
 use crate::argument::{Argument, arguments};
@@ -65,7 +65,7 @@ impl<'a> Fields<'a> {
                 (Mechanism::ScramSha256, _) => mechanism.secret(user, password)?,
             };
             let salt = random_bytes(call, mechanism.salt_bytes());
-            let credential = Credential::new(mechanism, &secret, salt, mechanism.iterations());
+            let credential = Credential::new(mechanism, &secret, salt, iterations(call, mechanism));
             credentials.set(mechanism, Some(credential));
         }
         Ok(credentials)

@@ -2,6 +2,7 @@
 
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::Namespace;
+use kilim_engine::catalog::SYSTEM_VIEWS;
 use kilim_engine::profile::ProfileLevel;
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -44,6 +45,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         call.engine.top.forget(&namespace.database, &namespace.collection);
         let indexes = dropped.indexes.len() + dropped.building.len() - 1;
         return Ok(doc! {"nIndexesWas": indexes as i32, "ns": view.namespace.to_string()});
+    }
+    if namespace.collection == SYSTEM_VIEWS {
+        call.engine.drop_views(&namespace.database)?;
+        return Ok(doc! {"nIndexesWas": 1, "ns": namespace.to_string()});
     }
     if call.engine.drop_view(&namespace)? {
         return Ok(doc! {"ns": namespace.to_string()});

@@ -106,7 +106,9 @@ fn next_batch(
     size: Option<usize>,
 ) -> Result<(Writer, bool)> {
     let before = cursor.returned;
-    let mut writer = Writer::with_capacity(4096);
+    // Streams wait with it, and most have little to show.
+    let is_stream = matches!(cursor.source, CursorSource::Stream(_));
+    let mut writer = Writer::with_capacity(if is_stream { 256 } else { 4096 });
     writer.open_document("cursor");
     writer.open_array("nextBatch");
     let operation = call.operation.clone();
@@ -131,6 +133,9 @@ fn next_batch(
 
 /// How long a getMore with `awaitData` waits where nobody says.
 const AWAIT: Duration = Duration::from_secs(1);
+
+/// A stream that has shown nothing for so long may well show nothing for hours.
+const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// The next batch of a tailable cursor: what has arrived, waited for if it was asked to.
 fn wait_for_more(
@@ -180,7 +185,7 @@ fn wait_for_more(
         if cursors.is_killed(id) {
             return Err(killed());
         }
-        if operations.is_ending() || Instant::now() >= until {
+        if operations.is_ending() || Instant::now() >= until || access::is_outdated(call.client) {
             return Ok(exhausted);
         }
     }
@@ -212,12 +217,19 @@ fn wait_for_events(
         }
         let is_ended = || call.operation.check().is_err() || operations.is_ending() || cursors.is_killed(id);
         let CursorSource::Stream(stream) = &cursor.source else { return Ok(true) };
-        stream.subscription.wait(seen, until, &is_ended);
+        let awake_until = until.min(Instant::now() + REST_AFTER);
+        stream.subscription.wait(seen, awake_until, &is_ended);
+        if Instant::now() >= awake_until && awake_until < until {
+            // Nothing is done between these two: it would take the memory again.
+            kilim_memory::rest();
+            stream.subscription.wait(seen, until, &is_ended);
+        }
         call.operation.check()?;
         if cursors.is_killed(id) {
             return Err(killed());
         }
-        if operations.is_ending() || Instant::now() >= until {
+        // What has come is not shown to somebody who may have lost the right to it: the next getMore asks.
+        if operations.is_ending() || Instant::now() >= until || access::is_outdated(call.client) {
             return Ok(false);
         }
     }

@@ -123,7 +123,7 @@ fn digest(value: RawValue<'_>) -> Result<[u8; 32]> {
 }
 
 /// As drivers and mongod name a session's user: the digest of `name@db`, and of nobody that of nothing.
-fn digest_of(user: &Option<Arc<User>>) -> Vec<u8> {
+pub fn digest_of(user: &Option<Arc<User>>) -> Vec<u8> {
     let name = user.as_ref().map_or(String::new(), |user| format!("{}@{}", user.name, user.db));
     Mechanism::ScramSha256.hash(name.as_bytes())
 }

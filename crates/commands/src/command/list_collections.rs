@@ -75,7 +75,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         let mut document = doc! {"name": SYSTEM_VIEWS, "type": "collection"};
         if !name_only {
             document.push("options", Document::new());
-            document.push("info", doc! {"readOnly": false});
+            let mut info = doc! {"readOnly": false};
+            if let Some(uuid) = catalog.views_uuid(database) {
+                info.push("uuid", Value::Binary { subtype: 4, bytes: uuid.into() });
+            }
+            document.push("info", info);
             document.push("idIndex", IndexSpec::id(None).to_document());
         }
         document

@@ -64,6 +64,7 @@ pub mod list_patterns;
 pub mod lock_info;
 pub mod log_rotate;
 pub mod logout;
+pub mod merge_authz_collections;
 pub mod modify_pattern;
 pub mod move_node;
 pub mod parameter;

@@ -10,6 +10,9 @@ use crate::argument::Argument;
 /// What users may log in by.
 const MECHANISMS: [&str; 3] = ["MONGODB-X509", "SCRAM-SHA-1", "SCRAM-SHA-256"];
 
+/// The form of users' and roles' documents, by mongod's count. Whoever restores a dump compares it.
+const AUTH_SCHEMA: i32 = 5;
+
 /// Changes a parameter's value.
 pub type Setter = fn(&Engine, &Argument<'_>) -> Result<()>;
 
@@ -32,6 +35,7 @@ const fn changing(name: &'static str, get: fn(&Engine) -> Value, set: Setter) ->
 
 /// By name, as getParameter shows them.
 pub const PARAMETERS: &[Parameter] = &[
+    fixed("authSchemaVersion", false, |_| Value::Int32(AUTH_SCHEMA)),
     fixed("authenticationMechanisms", true, |_| Value::from(MECHANISMS.map(Value::from).to_vec())),
     changing(
         "cursorTimeoutMillis",
@@ -81,6 +85,22 @@ pub const PARAMETERS: &[Parameter] = &[
         },
     ),
     changing(
+        "scramIterationCount",
+        |engine| Value::Int32(engine.settings.scram_sha_1_iterations() as i32),
+        |engine, argument| {
+            engine.settings.set_scram_sha_1_iterations(iterations(argument)?);
+            Ok(())
+        },
+    ),
+    changing(
+        "scramSHA256IterationCount",
+        |engine| Value::Int32(engine.settings.scram_sha_256_iterations() as i32),
+        |engine, argument| {
+            engine.settings.set_scram_sha_256_iterations(iterations(argument)?);
+            Ok(())
+        },
+    ),
+    changing(
         "transactionLifetimeLimitSeconds",
         |engine| Value::Int32(engine.settings.transaction_lifetime().as_secs() as i32),
         |engine, argument| {
@@ -118,6 +138,11 @@ pub const PARAMETERS: &[Parameter] = &[
 /// The parameter of that name.
 pub fn find(name: &str) -> Option<&'static Parameter> {
     PARAMETERS.iter().find(|parameter| parameter.name == name)
+}
+
+fn iterations(argument: &Argument<'_>) -> Result<u32> {
+    let least = i64::from(limits::SCRAM_ITERATIONS_MIN);
+    Ok(whole(argument, least, i64::from(i32::MAX))? as u32)
 }
 
 /// A whole number within bounds, as parameters are read.

@@ -60,7 +60,10 @@ pub fn begin(call: &mut Call<'_, '_>, body: RawDocument<'_>, database: &str) -> 
     let known = store::user(call.engine, &call.operation, &user)?;
     let credential = known.as_ref().and_then(|user| user.credentials.of(mechanism)).cloned();
     let is_real = credential.is_some();
-    let nobody = || Credential::of_nobody(mechanism, &store::server_secret(call.engine), &user.id());
+    let nobody = || {
+        let (secret, iterations) = (store::server_secret(call.engine), iterations(call, mechanism));
+        Credential::of_nobody(mechanism, &secret, &user.id(), iterations)
+    };
     let credential = credential.unwrap_or_else(nobody);
     let random = random_bytes(call, NONCE_BYTES);
     let (exchange, answer) = ServerExchange::begin(mechanism, first, credential, is_real, &random);
@@ -201,5 +204,13 @@ impl Payload {
             true => Value::from(BASE64.encode(bytes)),
             false => Value::Binary { subtype: 0, bytes },
         }
+    }
+}
+
+/// How often a new password is hashed.
+pub fn iterations(call: &Call<'_, '_>, mechanism: Mechanism) -> u32 {
+    match mechanism {
+        Mechanism::ScramSha1 => call.engine.settings.scram_sha_1_iterations(),
+        Mechanism::ScramSha256 => call.engine.settings.scram_sha_256_iterations(),
     }
 }

@@ -1,9 +1,10 @@
 //! Ways round the check of privileges that an attack found. Each is closed, and stays so.
 
+use kilim_auth::Mechanism;
 use kilim_bson::{Document, RawValue, Value, doc, parse_extended_json};
 use kilim_commands::Client;
 
-use crate::{Server, ask, code, done, message, refused};
+use crate::{Server, ask, code, cursor_of, done, message, refused};
 
 fn json(text: &str) -> Document {
     parse_extended_json(text).unwrap()
@@ -164,4 +165,211 @@ fn sessions_belong_to_who_began_them() {
     done(&mut ann, "admin", doc! {"killSessions": []});
     done(&mut ann, "admin", json(&format!(r#"{{"endSessions": [{lsid}]}}"#)));
     done(&mut bob, "admin", statement(r#""commitTransaction": 1"#));
+}
+
+const LSID: &str = r#"{"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAQ==", "subType": "04"}}}"#;
+
+fn numbered(rest: &str) -> Document {
+    json(&format!(r#"{{{rest}, "lsid": {LSID}, "txnNumber": {{"$numberLong": "1"}}}}"#))
+}
+
+#[test]
+fn a_session_is_its_owners_after_a_restart_and_after_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let insert = || numbered(r#""insert": "items", "documents": [{"_id": 7}]"#);
+    {
+        let server = Server::on(Some(directory.path()));
+        let mut root = server.connect();
+        done(&mut root, "admin", doc! {"createUser": "root", "pwd": "pw", "roles": ["root"]});
+        let mut root = server.log_in("admin", "root");
+        for user in ["ann", "bob"] {
+            done(&mut root, "shop", doc! {"createUser": user, "pwd": "pw", "roles": ["readWrite"]});
+        }
+        done(&mut server.log_in("shop", "bob"), "shop", insert());
+        server.engine.close().unwrap();
+    }
+    let server = Server::on(Some(directory.path()));
+    let (mut ann, mut bob) = (server.log_in("shop", "ann"), server.log_in("shop", "bob"));
+    // She would be answered as if the insert had been hers, and it would not be done.
+    refused(&mut ann, "shop", insert());
+    done(&mut bob, "shop", insert());
+    done(&mut bob, "shop", json(&format!(r#"{{"endSessions": [{LSID}]}}"#)));
+    refused(&mut ann, "shop", insert());
+    server.engine.close().unwrap();
+}
+
+#[test]
+fn strangers_make_no_sessions() {
+    let (server, _root) = Server::with_root();
+    let before = server.engine.sessions.list().len();
+    let mut stranger = server.connect();
+    for number in 0..50 {
+        let id = Value::Binary { subtype: 4, bytes: vec![number; 16] };
+        for command in [doc! {"ping": 1}, doc! {"hello": 1}, doc! {"buildInfo": 1}] {
+            let mut command = command;
+            command.push("lsid", doc! {"id": id.clone()});
+            done(&mut stranger, "admin", command);
+        }
+    }
+    assert_eq!(server.engine.sessions.list().len(), before);
+}
+
+#[test]
+fn a_stream_that_waits_shows_nothing_after_a_right_was_taken() {
+    let (server, mut root) = Server::with_root();
+    done(&mut root, "shop", doc! {"create": "items"});
+    done(&mut root, "shop", doc! {"createUser": "ann", "pwd": "pw", "roles": ["read"]});
+    let mut ann = server.log_in("shop", "ann");
+    let watch = json(r#"{"aggregate": "items", "pipeline": [{"$changeStream": {}}], "cursor": {}}"#);
+    let id = cursor_of(&done(&mut ann, "shop", watch));
+    let more = || doc! {"getMore": id, "collection": "items", "maxTimeMS": 120_000};
+    let waiting = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ask(&mut ann, "shop", more()));
+        // Until her getMore runs; it then waits, or is about to.
+        while !server
+            .engine
+            .operations
+            .list()
+            .iter()
+            .any(|operation| operation.command().is_some_and(|command| command.get("getMore").is_some()))
+        {
+            std::thread::yield_now();
+        }
+        done(&mut root, "shop", doc! {"revokeRolesFromUser": "ann", "roles": ["read"]});
+        done(&mut root, "shop", doc! {"insert": "items", "documents": [{"_id": 1, "secret": 1}]});
+        waiting.join().unwrap()
+    });
+    // Either it was asked again, or it ends with nothing.
+    if code(&waiting) == 0 {
+        let cursor = waiting.get("cursor").and_then(RawValue::as_document).unwrap();
+        assert_eq!(cursor.get("nextBatch").and_then(RawValue::as_array).unwrap().iter().count(), 0);
+    }
+    refused(&mut ann, "shop", more());
+}
+
+/// As recorded from mongod 6.0.5.
+#[test]
+fn a_restore_merges_users_and_roles() {
+    let (server, mut root) = Server::with_root();
+    done(&mut root, "shop", doc! {"createUser": "ann", "pwd": "pw", "roles": ["read"]});
+    done(&mut root, "shop", doc! {"createUser": "bob", "pwd": "pw", "roles": []});
+    done(&mut root, "other", doc! {"createUser": "cid", "pwd": "pw", "roles": []});
+    done(&mut root, "shop", doc! {"createRole": "r1", "privileges": [], "roles": ["read"]});
+    let all = |root: &mut Client, collection: &str| -> Vec<Document> {
+        let reply = done(root, "admin", doc! {"find": collection, "sort": {"_id": 1}});
+        let cursor = reply.get("cursor").and_then(RawValue::as_document).unwrap();
+        let batch = cursor.get("firstBatch").and_then(RawValue::as_array).unwrap();
+        batch.iter().map(|one| one.as_document().unwrap().to_document()).collect()
+    };
+    let ids = |root: &mut Client, collection: &str| -> Vec<String> {
+        let id = |one: &Document| one.get("_id").and_then(RawValue::as_str).unwrap().to_owned();
+        all(root, collection).iter().map(id).collect()
+    };
+    let changed = |document: &Document, changes: Document| -> Value {
+        let mut new = Document::new();
+        for (name, value) in document.iter() {
+            new.push(name, changes.get(name).unwrap_or(value));
+        }
+        Value::Document(new)
+    };
+    let users = all(&mut root, "system.users");
+    let [admin, _cid, ann, bob] = &users[..] else { panic!("{users:?}") };
+    let roles = all(&mut root, "system.roles");
+    let more = vec![Value::Document(doc! {"role": "readWrite", "db": "shop"})];
+    let offered = vec![
+        Value::Document(admin.clone()),
+        changed(ann, doc! {"roles": more.clone()}),
+        changed(bob, doc! {"_id": "shop.dan", "user": "dan"}),
+        changed(bob, doc! {"_id": "other.eve", "user": "eve", "db": "other"}),
+    ];
+    done(&mut root, "admin", doc! {"insert": "tempusers", "documents": offered});
+    let offered = vec![
+        changed(&roles[0], doc! {"roles": more}),
+        changed(&roles[0], doc! {"_id": "other.r3", "role": "r3", "db": "other"}),
+    ];
+    done(&mut root, "admin", doc! {"insert": "temproles", "documents": offered});
+    let merge = |db: &str, drop: bool| {
+        doc! {"_mergeAuthzCollections": 1, "tempUsersCollection": "admin.tempusers",
+        "tempRolesCollection": "admin.temproles", "db": db, "drop": drop}
+    };
+    let roles_of = |root: &mut Client, user: &str| {
+        let found =
+            all(root, "system.users").into_iter().find(|one| one.get("_id").unwrap().as_str() == Some(user));
+        format!("{:?}", found.unwrap().get("roles").unwrap().to_value())
+    };
+    let read = roles_of(&mut root, "shop.ann");
+    // Those of one database, and who is there stays as he is.
+    done(&mut root, "admin", merge("shop", false));
+    assert_eq!(
+        ids(&mut root, "system.users"),
+        ["admin.root", "other.cid", "shop.ann", "shop.bob", "shop.dan"]
+    );
+    assert_eq!(ids(&mut root, "system.roles"), ["shop.r1"]);
+    assert_eq!(roles_of(&mut root, "shop.ann"), read);
+    // The other mechanism hashes the name as well, and these are the credentials of somebody else.
+    let mut dan = server.connect();
+    crate::log_in(&mut dan, "shop", "dan", "pw", Mechanism::ScramSha256).unwrap();
+    // Of all: who is not in the dump goes.
+    let mut ann = server.log_in("shop", "ann");
+    refused(&mut ann, "shop", doc! {"insert": "items", "documents": [{}]});
+    done(&mut root, "admin", merge("", true));
+    assert_eq!(ids(&mut root, "system.users"), ["admin.root", "other.eve", "shop.ann", "shop.dan"]);
+    assert_eq!(ids(&mut root, "system.roles"), ["other.r3", "shop.r1"]);
+    done(&mut ann, "shop", doc! {"insert": "items", "documents": [{}]});
+    // One that cannot be a user is refused before anything is written.
+    done(
+        &mut root,
+        "admin",
+        doc! {"insert": "tempusers", "documents": [{"_id": "shop.x", "user": "x", "db": "shop"}]},
+    );
+    let reply = ask(&mut root, "admin", merge("", true));
+    assert_eq!(code(&reply), 10065, "{}", message(&reply));
+    for (command, expected) in [
+        (doc! {"_mergeAuthzCollections": 1, "db": "", "drop": false}, 2),
+        (doc! {"_mergeAuthzCollections": 1, "tempUsersCollection": "admin.tempusers"}, 40414),
+        (doc! {"_mergeAuthzCollections": 1, "tempUsersCollection": "nodot", "db": ""}, 73),
+    ] {
+        let reply = ask(&mut root, "admin", command);
+        assert_eq!(code(&reply), expected, "{}", message(&reply));
+    }
+}
+
+/// As on mongod 6.0.5.
+#[test]
+fn sessions_of_others_are_not_listed() {
+    let (server, mut root) = Server::with_root();
+    for user in ["ann", "bob"] {
+        done(&mut root, "shop", doc! {"createUser": user, "pwd": "pw", "roles": ["read"]});
+    }
+    let (mut ann, mut bob) = (server.log_in("shop", "ann"), server.log_in("shop", "bob"));
+    let find = |number: u8| {
+        doc! {"find": "items", "lsid": {"id": Value::Binary { subtype: 4, bytes: vec![number; 16] }}}
+    };
+    done(&mut ann, "shop", find(1));
+    done(&mut bob, "shop", find(2));
+    let list = |options: &str| {
+        json(&format!(
+            r#"{{"aggregate": 1, "pipeline": [{{"$listLocalSessions": {options}}}], "cursor": {{}}}}"#
+        ))
+    };
+    let listed = |client: &mut Client, options: &str| -> Vec<String> {
+        let reply = done(client, "admin", list(options));
+        let cursor = reply.get("cursor").and_then(RawValue::as_document).unwrap();
+        let batch = cursor.get("firstBatch").and_then(RawValue::as_array).unwrap();
+        let user = |one: RawValue<'_>| one.as_document()?.get("user")?.as_str().map(str::to_owned);
+        let mut users: Vec<String> = batch.iter().filter_map(user).collect();
+        users.sort();
+        users
+    };
+    assert_eq!(listed(&mut ann, "{}"), ["ann@shop"]);
+    assert_eq!(listed(&mut ann, r#"{"users": [{"user": "ann", "db": "shop"}]}"#), ["ann@shop"]);
+    refused(&mut ann, "admin", list(r#"{"users": [{"user": "bob", "db": "shop"}]}"#));
+    refused(
+        &mut ann,
+        "admin",
+        list(r#"{"users": [{"user": "ann", "db": "shop"}, {"user": "bob", "db": "shop"}]}"#),
+    );
+    refused(&mut ann, "admin", list(r#"{"allUsers": true}"#));
+    assert_eq!(listed(&mut root, r#"{"allUsers": true}"#), ["ann@shop", "bob@shop"]);
+    assert_eq!(listed(&mut root, r#"{"users": [{"user": "bob", "db": "shop"}]}"#), ["bob@shop"]);
 }

@@ -456,7 +456,11 @@ impl<'e> Build<'e> {
 
     /// The last round and the switch, with no writer inside.
     fn finish(&mut self, multikeys: Vec<Multikey>) -> Result<()> {
-        let (current, _held) = self.hold()?;
+        let _held = match &self.switch {
+            Some(_) => Vec::from(self.engine.hold_between_statements(self.operation, &self.collection)?),
+            None => vec![self.engine.hold_whole(self.operation, &self.collection)?],
+        };
+        let current = self.current()?;
         self.check()?;
         let last = published(self.engine)?;
         let mut finished = Vec::new();
@@ -508,13 +512,13 @@ impl<'e> Build<'e> {
     /// Keeps writers out of the collection, whatever it is called by now.
     fn hold(&self) -> Result<(Arc<Collection>, crate::catalog::Held)> {
         let held = self.engine.hold_whole(self.operation, &self.collection)?;
-        match self.engine.catalog().by_id(self.collection.id) {
-            Some(current) => Ok((current.clone(), held)),
-            None => Err(Error::user(
-                ErrorCode::IndexBuildAborted,
-                "the collection was dropped during the index build",
-            )),
-        }
+        Ok((self.current()?, held))
+    }
+
+    fn current(&self) -> Result<Arc<Collection>> {
+        self.engine.catalog().by_id(self.collection.id).cloned().ok_or_else(|| {
+            Error::user(ErrorCode::IndexBuildAborted, "the collection was dropped during the index build")
+        })
     }
 
     fn give_up(&mut self) {

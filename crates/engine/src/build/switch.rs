@@ -84,7 +84,11 @@ impl Engine {
             let concerned: Vec<&Arc<Index>> =
                 collection.indexes.iter().filter(|index| switch.concerns(&index.spec)).collect();
             if concerned.is_empty() {
-                let (current, _held) = self.hold(operation, namespace)?;
+                let _held = self.hold_between_statements(operation, &collection)?;
+                let current = match self.collection(namespace) {
+                    Some(current) if current.id == collection.id => current,
+                    _ => continue,
+                };
                 published(self)?;
                 switch.commit(&current, &[], &[], |_, _| {})?.shared.plan_cache.clear();
                 return Ok(());

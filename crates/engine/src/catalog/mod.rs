@@ -10,6 +10,7 @@
 
 mod alias;
 mod capped;
+mod moves;
 mod open_buckets;
 mod stored;
 mod time_series;
@@ -30,7 +31,8 @@ use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_query::time_series::TimeSeries;
 use kilim_storage::{CommitTime, Direction, Snapshot};
-pub(crate) use open_buckets::OpenBuckets;
+pub(crate) use moves::{Moves, Moving, Still};
+pub(crate) use open_buckets::{Open, OpenBuckets, TIERS, Tiers};
 use parking_lot::{ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 pub use stored::Ids;
 pub(crate) use stored::{forget, save};
@@ -85,12 +87,17 @@ pub(crate) type Held = ArcRwLockWriteGuard<RawRwLock, ()>;
 pub struct Shared {
     /// Writers hold it shared for as long as their transaction lives; a schema change holds it whole.
     pub lock: Arc<RwLock<()>>,
+    /// Statements that look for documents to change share it from their first look to their last change. Whoever changes the
+    /// version in which documents are seen holds it whole, so that no statement sees two.
+    pub statements: Arc<RwLock<()>>,
     pub next_record: AtomicU64,
     oldest: Mutex<Oldest>,
     pub plan_cache: PlanCache,
     pub scans: Scans,
     /// Into which buckets measurements go.
     pub(crate) open_buckets: OpenBuckets,
+    /// Whether measurements may move to other buckets.
+    pub(crate) moves: Arc<Moves>,
 }
 
 /// No record of a capped collection before this one is left in states from a time on, nor ever will be: whoever reads
@@ -323,11 +330,13 @@ impl Shared {
     pub fn new(last_record: u64) -> Shared {
         Shared {
             lock: Arc::new(RwLock::new(())),
+            statements: Arc::new(RwLock::new(())),
             next_record: AtomicU64::new(last_record + 1),
             oldest: Mutex::default(),
             plan_cache: PlanCache::default(),
             scans: Scans::default(),
             open_buckets: OpenBuckets::default(),
+            moves: Arc::default(),
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Array, Document, RawArray, RawDocument, Timestamp, Value, doc};
+use kilim_bson::{Array, Document, RawArray, RawDocument, RawValue, Timestamp, Value, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
@@ -37,6 +37,8 @@ pub struct View {
     pub collation: Option<Collation>,
     /// What it shows, where it is a time-series collection: the measurements of buckets.
     pub time_series: Option<Arc<TimeSeries>>,
+    /// That of its database's `system.views`, which tokens of its events carry. Views of earlier versions have none.
+    pub uuid: Option<[u8; 16]>,
     /// All that it reads.
     reads: Vec<Namespace>,
 }
@@ -58,6 +60,7 @@ impl View {
             pipeline,
             collation,
             time_series: None,
+            uuid: None,
             reads: Vec::new(),
         };
         let variables = Variables::at(0, Timestamp::from_bits(0));
@@ -113,24 +116,46 @@ impl View {
         document
     }
 
-    /// Reads back what `meta` holds: the document of `system.views`.
+    /// What `meta` holds: the document of `system.views`, and the UUID.
+    pub(crate) fn to_stored(&self) -> Document {
+        let mut document = self.to_document();
+        if let Some(uuid) = self.uuid {
+            document.push(UUID, Value::Binary { subtype: 4, bytes: uuid.into() });
+        }
+        document
+    }
+
+    /// Reads back what `meta` holds.
     pub(crate) fn decode(document: RawDocument<'_>) -> Option<View> {
         let (database, collection) = document.get("_id")?.as_str()?.split_once('.')?;
         let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
         let on = document.get("viewOn")?.as_str()?;
         let pipeline = document.get("pipeline")?.as_array()?.to_array();
         let collation = collation_of(document).ok()?;
+        let uuid = match document.get(UUID) {
+            Some(RawValue::Binary { bytes, .. }) => Some(bytes.try_into().ok()?),
+            _ => None,
+        };
         let checked = View::new(namespace.clone(), on, pipeline.clone(), collation.clone());
         // An earlier version may have accepted what is refused now. Such a view must be there to be dropped; reading it
         // parses the pipeline again and fails.
-        Some(checked.unwrap_or_else(|_| {
+        let view = checked.unwrap_or_else(|_| {
             let on = Namespace { database: namespace.database.clone(), collection: on.to_owned() };
-            View { reads: vec![on.clone()], namespace, on, pipeline, collation, time_series: None }
-        }))
+            View { reads: vec![on.clone()], namespace, on, pipeline, collation, time_series: None, uuid }
+        });
+        Some(View { uuid, ..view })
     }
 }
 
+/// The field of a stored view that `system.views` does not show. On disk.
+const UUID: &str = "uuid";
+
 impl Catalog {
+    /// The UUID of a database's `system.views`, if there is a view that has it.
+    pub fn views_uuid(&self, database: &str) -> Option<[u8; 16]> {
+        self.database_views(database).find_map(|view| view.uuid)
+    }
+
     /// Refuses a view that would read itself, or stand too high.
     pub(crate) fn check_view(&self, view: &View) -> Result<()> {
         let mut path = vec![view.namespace.clone()];

@@ -15,7 +15,7 @@ use kilim_storage::Transaction;
 
 pub use token::{Named, Token, parse_token};
 
-use crate::catalog::Collection;
+use crate::catalog::{Collection, View};
 use crate::change::{Cause, Change, Form};
 use crate::ids::SessionId;
 use crate::namespace::Namespace;
@@ -93,6 +93,8 @@ mod part {
     pub const MARK: u8 = 7;
     /// Of a schema change: `operationDescription`, `to`, `stateBeforeChange`.
     pub const DETAILS: u8 = 8;
+    /// Of a view; the document is empty. Records of earlier versions know views by the UUID that they lack.
+    pub const VIEW: u8 = 9;
 }
 
 /// The collection option that has images kept.
@@ -222,24 +224,31 @@ fn session_part(id: SessionId, number: i64) -> Document {
 /// A change of the schema, as the log tells of it.
 pub(crate) struct SchemaChange<'c> {
     pub kind: Kind,
-    /// The collection's. Views and databases have none.
+    /// The collection's, or for a view that of `system.views`. Databases have none.
     pub uuid: Option<[u8; 16]>,
     pub namespace: &'c Namespace,
     /// The fields that its event has of its own.
     pub details: Document,
     /// The transaction that it belongs to.
     pub session: Option<(SessionId, i64)>,
+    pub is_of_view: bool,
 }
 
 impl<'c> SchemaChange<'c> {
     pub(crate) fn of(collection: &'c Collection, kind: Kind, details: Document) -> SchemaChange<'c> {
         let (uuid, namespace) = (Some(collection.uuid), &collection.namespace);
-        SchemaChange { kind, uuid, namespace, details, session: None }
+        SchemaChange { kind, uuid, namespace, details, session: None, is_of_view: false }
     }
 
-    /// Of a view, or of a database, which is a namespace without a collection.
-    pub(crate) fn without_uuid(namespace: &'c Namespace, kind: Kind, details: Document) -> SchemaChange<'c> {
-        SchemaChange { kind, uuid: None, namespace, details, session: None }
+    pub(crate) fn of_view(view: &'c View, kind: Kind, details: Document) -> SchemaChange<'c> {
+        let (uuid, namespace) = (view.uuid, &view.namespace);
+        SchemaChange { kind, uuid, namespace, details, session: None, is_of_view: true }
+    }
+
+    /// Of a database, which is a namespace without a collection.
+    pub(crate) fn of_database(namespace: &'c Namespace, kind: Kind) -> SchemaChange<'c> {
+        let details = Document::new();
+        SchemaChange { kind, uuid: None, namespace, details, session: None, is_of_view: false }
     }
 
     /// Adds its record to its commit.
@@ -257,6 +266,9 @@ impl<'c> SchemaChange<'c> {
         }
         if let Some((id, number)) = self.session {
             record.part(part::SESSION, session_part(id, number).as_raw());
+        }
+        if self.is_of_view {
+            record.part(part::VIEW, RawDocument::empty());
         }
         record.0
     }
@@ -301,7 +313,7 @@ impl<'r> Record<'r> {
 
     /// Whether it tells of a view. Streams of a collection never show it.
     pub fn is_of_view(&self) -> bool {
-        self.uuid.is_none() && !self.collection.is_empty()
+        !self.collection.is_empty() && (self.uuid.is_none() || self.part(part::VIEW).is_some())
     }
 
     /// Whether it is shown only with `showExpandedEvents`.

@@ -6,9 +6,9 @@ use kilim_bson::{Document, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Durability, Space};
 
-use crate::catalog::{Catalog, View, not_found};
+use crate::catalog::{Catalog, SYSTEM_VIEWS, View, not_found};
 use crate::change_log::{Kind, SchemaChange};
-use crate::engine::Engine;
+use crate::engine::{Engine, new_uuid};
 use crate::layout;
 use crate::namespace::Namespace;
 
@@ -49,13 +49,15 @@ impl Engine {
         self.put_view(&catalog, view, Kind::Modify)
     }
 
-    fn put_view(&self, catalog: &Catalog, view: View, kind: Kind) -> Result<()> {
+    fn put_view(&self, catalog: &Catalog, mut view: View, kind: Kind) -> Result<()> {
         catalog.check_view(&view)?;
+        let uuid = catalog.views_uuid(&view.namespace.database);
+        view.uuid = uuid.or_else(|| Some(new_uuid(self.environment())));
         let mut transaction = self.store.begin();
         let key = layout::view_meta_key(&view.namespace);
-        transaction.put(Space::Meta, key, view.to_document().into_bytes());
+        transaction.put(Space::Meta, key, view.to_stored().into_bytes());
         let details = doc! {"operationDescription": view.options()};
-        self.log(&mut transaction, &SchemaChange::without_uuid(&view.namespace, kind, details));
+        self.log(&mut transaction, &SchemaChange::of_view(&view, kind, details));
         transaction.commit(Durability::Durable)?;
         self.publish(|catalog| catalog.insert_view(Arc::new(view)));
         Ok(())
@@ -64,17 +66,49 @@ impl Engine {
     /// `drop` of a view; whether there was one.
     pub fn drop_view(&self, namespace: &Namespace) -> Result<bool> {
         let _ids = self.ids.lock();
-        if self.catalog().view(namespace).is_none() {
-            return Ok(false);
-        }
+        let catalog = self.catalog();
+        let Some(view) = catalog.view(namespace) else { return Ok(false) };
         let mut transaction = self.store.begin();
         transaction.delete(Space::Meta, &layout::view_meta_key(namespace));
-        let dropped = SchemaChange::without_uuid(namespace, Kind::Drop, Document::new());
+        let dropped = SchemaChange::of_view(view, Kind::Drop, Document::new());
         self.log(&mut transaction, &dropped);
         transaction.commit(Durability::Durable)?;
         self.publish(|catalog| {
             catalog.remove_view(namespace);
         });
         Ok(true)
+    }
+
+    /// `drop` of `system.views`: all views of a database go, and no event tells of it, as on MongoDB.
+    pub fn drop_views(&self, database: &str) -> Result<()> {
+        let _ids = self.ids.lock();
+        let catalog = self.catalog();
+        let system_views =
+            || Namespace { database: database.to_owned(), collection: SYSTEM_VIEWS.to_owned() };
+        if catalog.database_views(database).any(|view| view.time_series.is_some()) {
+            return Err(Error::user(
+                ErrorCode::CommandFailed,
+                format!(
+                    "cannot drop collection {} when time-series collections are present.",
+                    system_views()
+                ),
+            ));
+        }
+        let views: Vec<Namespace> =
+            catalog.database_views(database).map(|view| view.namespace.clone()).collect();
+        if views.is_empty() {
+            return Err(not_found(&system_views()));
+        }
+        let mut transaction = self.store.begin();
+        for view in &views {
+            transaction.delete(Space::Meta, &layout::view_meta_key(view));
+        }
+        transaction.commit(Durability::Durable)?;
+        self.publish(|catalog| {
+            for view in &views {
+                catalog.remove_view(view);
+            }
+        });
+        Ok(())
     }
 }

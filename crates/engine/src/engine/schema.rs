@@ -38,6 +38,9 @@ pub struct Modification<'m> {
     pub index_before: Option<Document>,
 }
 
+/// Short turns: while somebody waits for a collection as a whole, new writers wait behind it.
+const TURN: Duration = Duration::from_millis(10);
+
 impl Engine {
     /// `create`: fails where the collection exists, unless with the same options.
     pub fn create_collection(&self, namespace: &Namespace, options: Document) -> Result<CommitTime> {
@@ -283,11 +286,27 @@ impl Engine {
     /// As [`Engine::hold`], of a collection whose description may be old by then.
     pub(crate) fn hold_whole(&self, operation: &Operation, collection: &Collection) -> Result<Held> {
         loop {
-            // Short turns: while one waits here, new writers wait behind it.
-            match collection.shared.lock.try_write_arc_for(Duration::from_millis(10)) {
+            match collection.shared.lock.try_write_arc_for(TURN) {
                 Some(held) => return Ok(held),
                 None => operation.check()?,
             }
+        }
+    }
+
+    /// As [`Engine::hold_whole`], when no statement is between two documents that it changes.
+    pub(crate) fn hold_between_statements(
+        &self,
+        operation: &Operation,
+        collection: &Collection,
+    ) -> Result<[Held; 2]> {
+        loop {
+            // Both in one turn: a statement that waits for one of them may hold the other.
+            if let Some(statements) = collection.shared.statements.try_write_arc_for(TURN)
+                && let Some(held) = collection.shared.lock.try_write_arc_for(TURN)
+            {
+                return Ok([statements, held]);
+            }
+            operation.check()?;
         }
     }
 
@@ -350,7 +369,7 @@ impl Engine {
         indexes: &[&IndexSpec],
         session: Option<(SessionId, i64)>,
     ) {
-        let indexes: Array = indexes.iter().map(|spec| Value::Document(spec.to_document())).collect();
+        let indexes: Array = indexes.iter().map(|spec| Value::Document(as_told(spec))).collect();
         let details = doc! {"operationDescription": {"indexes": indexes}};
         self.log(transaction, &SchemaChange { session, ..SchemaChange::of(collection, kind, details) });
     }
@@ -406,6 +425,21 @@ impl Engine {
 
 fn exists(namespace: &Namespace) -> Error {
     Error::user(ErrorCode::NamespaceExists, format!("Collection already exists. NS: {namespace}"))
+}
+
+/// An index as events tell of it: mongod has these before the key there, and behind it in listIndexes.
+fn as_told(spec: &IndexSpec) -> Document {
+    const FIRST: [&str; 4] = ["v", "unique", "prepareUnique", "hidden"];
+    let (document, mut told) = (spec.to_document(), Document::new());
+    for name in FIRST {
+        if let Some(value) = document.get(name) {
+            told.push(name, value);
+        }
+    }
+    for (name, value) in document.iter().filter(|(name, _)| !FIRST.contains(name)) {
+        told.push(name, value);
+    }
+    told
 }
 
 /// A random UUID (version 4).

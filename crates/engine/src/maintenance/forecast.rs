@@ -24,7 +24,7 @@ use super::look_at_trees::{TreeLook, shifts_in};
 use super::reader::SnapshotReader;
 use super::reader::source_among;
 use super::sources::unique_index;
-use super::trees::{Grown, SeenGround};
+use super::trees::{Grown, SeenGround, most_at_once};
 use crate::catalog::Collection;
 use crate::index::Index;
 use crate::namespace::Namespace;
@@ -374,7 +374,10 @@ impl Forecast<'_, '_> {
         let snapshot = self.snapshot.clone();
         let shifts = shifts_in(&snapshot, pattern)?;
         let look = TreeLook { tree, collection: &collection, snapshot: &snapshot, shifts: &shifts };
+        let registry = self.unit.engine.patterns();
+        let most = most_at_once(registry.of(&pattern.target.database), pattern, tree);
         let mut grown = Grown::new(SeenGround { look, pattern });
+        grown.most = most;
         grown.begin_with(step.id.as_raw(), step.before.clone(), None)?;
         // The write itself gives the error.
         if tree.take(step, &mut grown).is_err() {
@@ -382,6 +385,7 @@ impl Forecast<'_, '_> {
         }
         let own = key_bytes(step.id.as_raw());
         let weight = self.touched[at].weight;
+        let left: u64 = grown.left.iter().map(|(_, count, _)| count).sum();
         let (mut count, mut others) = (0.0, Vec::new());
         for (key, plant) in grown.plants {
             let Some(before) = plant.original else { continue };
@@ -400,15 +404,13 @@ impl Forecast<'_, '_> {
                 others.extend(before.map(|before| (before, plant.document)));
             }
         }
-        if count == 0.0 {
-            return Ok(());
-        }
         let index = reverse_index(&collection, tree.parent_path());
         let via = index.map_or("COLLSCAN".to_owned(), |index| index.spec.name.clone());
-        let options = &pattern.declaration.options;
-        let is_left = options.mode == Mode::Async || count > f64::from(options.max_sync);
-        let mode = if tree.leaves_to_jobs() && is_left { "async" } else { "sync" };
-        self.tell(pattern, &via, mode, weight * count);
+        for (mode, count) in [("sync", count), ("async", left as f64)] {
+            if count > 0.0 {
+                self.tell(pattern, &via, mode, weight * count);
+            }
+        }
         let share = weight * count / others.len().max(1) as f64;
         others.into_iter().for_each(|(before, after)| self.touch(&pattern.target, before, after, share));
         Ok(())

@@ -138,7 +138,7 @@ pub(crate) fn catch_up_holder(
     store: Store<'_>,
 ) -> Result<()> {
     if pattern.kind().tree().is_some() {
-        return trees::catch_up_node(unit, pattern, collection, record, pending, store);
+        return trees::catch_up_node(unit, pattern, collection, record, store);
     }
     let key_bytes = pending.key_bytes();
     unit.hold_shared(Space::Meta, &layout::pending_key(pattern.id, &key_bytes))?;

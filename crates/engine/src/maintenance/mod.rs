@@ -38,4 +38,4 @@ pub(crate) use pending::{is_async, is_read_by_others, is_same, reader_of};
 pub(crate) use reader::SnapshotReader;
 pub(crate) use sources::{Use, find_unique, read_newest, unique_index};
 pub(crate) use trees::{is_noted, note_all};
-pub(crate) use user_paths::check_user_paths;
+pub(crate) use user_paths::{check_user_paths, read_only};

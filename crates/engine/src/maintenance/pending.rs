@@ -97,11 +97,15 @@ pub(crate) fn room(
     if count_of(&snapshot, pattern.id)? + new_pending.of(pattern.id) + more <= limits::PENDING_SOURCES_MAX {
         return Ok(Room::Free);
     }
-    let nobody = unit.keeps_jobs_out() || !unit.engine.pending.is_worked_on(pattern.id);
-    Ok(match unit.is_transaction() || nobody {
-        true => Room::Never,
-        false => Room::Later,
+    Ok(match is_worked_on(unit, pattern) {
+        true => Room::Later,
+        false => Room::Never,
     })
+}
+
+/// Whether a job writes what is pending while the unit waits for it.
+pub(crate) fn is_worked_on(unit: &Unit<'_>, pattern: &Pattern) -> bool {
+    !unit.is_transaction() && !unit.keeps_jobs_out() && unit.engine.pending.is_worked_on(pattern.id)
 }
 
 /// Ends the attempt. The next one begins when there is room for `more` pending sources.

@@ -20,15 +20,16 @@ use kilim_storage::{Snapshot, Space};
 
 use super::evaluation::{Evaluation, Side, Store, note_replaced};
 use super::look_at_trees::{Stored, TreeLook, shifts_in};
-use super::pending::{Room, is_async, is_read_by_others, room, wait_for_room};
+use super::pending::{Room, is_async, is_read_by_others, is_worked_on, room, wait_for_room};
 use super::sources::{Use, find_unique};
 use crate::catalog::{Collection, RecordId};
 use crate::ids::PatternId;
 use crate::layout::{self, group_lock};
 use crate::limits;
-use crate::patterns::{Pattern, PatternState, Pending, about};
+use crate::patterns::{Pattern, PatternState, about};
 use crate::records;
 use crate::session::Deferred;
+use crate::unit::pending::wait_until_written;
 use crate::unit::{Unit, pending};
 
 /// A step of a tree, and the place of its document among those that are touched. None where a transaction's statement
@@ -80,9 +81,9 @@ pub(crate) struct Grown<G> {
     changed: HashSet<Vec<u8>>,
     pub notes: Notes,
     /// How many nodes below one that moves are written with it; none if all are.
-    most: Option<usize>,
+    pub most: Option<usize>,
     /// Nodes below which all is left to a job, how many that are, and how far their labels moved.
-    left: Vec<(Value, u64, Option<Shift>)>,
+    pub left: Vec<(Value, u64, Option<Shift>)>,
     /// The scopes whose labels are all written.
     settled: HashSet<Vec<u8>>,
 }
@@ -501,14 +502,22 @@ pub(crate) fn replant(
     let locks = locks_of(pattern, tree, steps.iter().map(|planted| &planted.step));
     let is_alone = steps.iter().any(|planted| tree.excludes_others(&planted.step)) || !is_filled(pattern);
     hold(unit, &locks, is_alone)?;
-    let mut most = most_at_once(unit, evaluation, pattern, tree, steps.len());
+    let max_sync = pattern.declaration.options.max_sync as usize;
+    let can_leave = steps.len() == 1 || tree.label_paths().is_none();
+    let mut most =
+        most_at_once(evaluation.patterns(), pattern, tree).filter(|_| can_leave && !unit.keeps_jobs_out());
     let Growth { plants, notes, .. } = loop {
         let held = HeldTrees { pattern, tree, collection: &collection, locks: &locks, is_alone };
         let growth = held.grow(unit, evaluation, &steps, most)?;
-        match leave_to_job(unit, evaluation, pattern, &growth.left)? {
-            true => break growth,
-            // There is no room for it, so everything is written with the change.
-            false => most = None,
+        match leave_to_job(unit, evaluation, pattern, &growth)? {
+            Leaving::Done => break growth,
+            Leaving::NoRoom => most = None,
+            // What is little is written with the change, also where everything is left to jobs by choice.
+            Leaving::Busy(_) if most < Some(max_sync) => most = Some(max_sync),
+            Leaving::Busy(id) => match is_worked_on(unit, pattern) {
+                true => return Err(wait_until_written(unit, pattern, key_bytes(id.as_raw()))),
+                false => most = None,
+            },
         }
     };
     let own: HashMap<Vec<u8>, &Planted> =
@@ -544,6 +553,8 @@ struct Growth {
     plants: HashMap<Vec<u8>, Plant>,
     notes: Notes,
     left: Vec<Left>,
+    /// Another node below which labels move already, in the scope of those that are to move.
+    shifting: Option<Value>,
 }
 
 /// What is due below a node, for a job.
@@ -588,15 +599,31 @@ impl HeldTrees<'_> {
                 about(error, &pattern.target, &pattern.declaration.name, Some(tree.parent_path()))
             })?;
         }
-        let mut left = Vec::new();
+        // A leaf that somebody waited for holds the tree alone by now.
+        let is_alone = grown.ground.is_alone;
+        let known = self.known(grown.ground.unit, steps, is_alone)?;
+        // How far labels still move because of what was due before.
+        let kept = |grown: &Grown<HeldGround<'_, '_>>, before: &Due| {
+            Shift::of(before).filter(|shift| !grown.settled.contains(&key_bytes(shift.scope.as_raw())))
+        };
+        let (mut left, mut shifting) = (Vec::new(), None);
         for (id, documents, shift) in std::mem::take(&mut grown.left) {
-            if let Some(due) = tree.due_below(&mut grown, id.as_raw(), shift.as_ref())? {
+            let mut own = shift.clone();
+            for (other, before) in &known {
+                let Some(kept) = kept(&grown, before) else { continue };
+                let is_same = compare(other.as_raw(), id.as_raw()).is_eq();
+                match &shift {
+                    Some(shift) if shift.is_in(kept.scope.as_raw()) => shifting = Some(other.clone()),
+                    None if is_same => own = Some(kept),
+                    _ => {}
+                }
+            }
+            if let Some(due) = tree.due_below(&mut grown, id.as_raw(), own.as_ref())? {
                 left.push(Left { id, due, documents: Some(documents) });
             }
         }
-        // What was due before may be another by now. A leaf that somebody waited for holds the tree alone by now.
-        let is_alone = grown.ground.is_alone;
-        for (id, before) in self.known(grown.ground.unit, steps, is_alone)? {
+        // What was due before may be another by now.
+        for (id, before) in known {
             let is_held = |document: &Document| {
                 let scope = key_bytes(tree.scope_of(document.as_raw()).as_raw());
                 locks.contains(&group_lock(pattern.id, &scope))
@@ -604,9 +631,7 @@ impl HeldTrees<'_> {
             if left.iter().any(|one| compare(one.id.as_raw(), id.as_raw()).is_eq()) {
                 continue;
             }
-            let shift = Shift::of(&before);
-            let is_settled = |shift: &Shift| grown.settled.contains(&key_bytes(shift.scope.as_raw()));
-            let kept = shift.filter(|shift| !is_settled(shift));
+            let kept = kept(&grown, &before);
             let due = match grown.node(id.as_raw())?.as_ref().is_some_and(is_held) {
                 true => tree.due_below(&mut grown, id.as_raw(), kept.as_ref())?,
                 // It was deleted, or went to another tree when nothing was below it any more.
@@ -620,7 +645,7 @@ impl HeldTrees<'_> {
             }
         }
         let Grown { plants, notes, .. } = grown;
-        Ok(Growth { plants, notes, left })
+        Ok(Growth { plants, notes, left, shifting })
     }
 
     /// What is due already below nodes that these steps may concern. A step that shares the tree with others changes nothing
@@ -649,47 +674,49 @@ fn is_same_due(one: &Due, other: &Due) -> bool {
     }
 }
 
-/// How many nodes below one that moves are written with it; none if nothing of the tree can be left to a job. Labels of one move
-/// at most are behind: another distance for labels that have not moved yet would be one more for each move.
-fn most_at_once(
-    unit: &Unit<'_>,
-    evaluation: &Evaluation,
-    pattern: &Pattern,
-    tree: &Tree,
-    steps: usize,
-) -> Option<usize> {
-    let is_first = tree.label_paths().is_none() || steps == 1 && !unit.engine.pending.has(pattern.id);
-    let can_leave = tree.leaves_to_jobs()
-        && is_first
-        && is_filled(pattern)
-        && !unit.keeps_jobs_out()
-        && !is_read_by_others(evaluation.patterns(), pattern);
+/// How many nodes below one that moves are written with it; none if nothing of the tree can be left to a job.
+pub(super) fn most_at_once(patterns: &[Arc<Pattern>], pattern: &Pattern, tree: &Tree) -> Option<usize> {
+    let can_leave = tree.leaves_to_jobs() && is_filled(pattern) && !is_read_by_others(patterns, pattern);
     let most = if is_async(pattern) { 0 } else { pattern.declaration.options.max_sync as usize };
     can_leave.then_some(most)
 }
 
-/// Leaves nodes to a job. False if there is no room for so many.
+/// Whether nodes could be left to a job.
+enum Leaving {
+    Done,
+    /// There is no room for so many, so everything is written with the change.
+    NoRoom,
+    /// Labels below this node are moving already. There is one such move at a time in a scope: another distance for labels
+    /// that have not moved yet would be one more for each move.
+    Busy(Value),
+}
+
+/// Leaves nodes to a job.
 fn leave_to_job(
     unit: &mut Unit<'_>,
     evaluation: &mut Evaluation,
     pattern: &Arc<Pattern>,
-    left: &[Left],
-) -> Result<bool> {
+    growth: &Growth,
+) -> Result<Leaving> {
+    let Growth { left, shifting, .. } = growth;
     let new = left.iter().filter(|one| one.documents.is_some()).count();
     if new > limits::PENDING_SOURCES_MAX / 2 {
-        return Ok(false);
+        return Ok(Leaving::NoRoom);
+    }
+    if let Some(id) = shifting {
+        return Ok(Leaving::Busy(id.clone()));
     }
     if new > 0 {
         match room(unit, pattern, &evaluation.new_pending, new)? {
             Room::Free => {}
             Room::Later => return Err(wait_for_room(unit, pattern, &evaluation.new_pending, new)),
-            Room::Never => return Ok(false),
+            Room::Never => return Ok(Leaving::NoRoom),
         }
     }
     for Left { id, due, documents } in left {
         evaluation.new_pending.add(unit, pattern, id.as_raw(), due.clone(), documents.unwrap_or(0))?;
     }
-    Ok(true)
+    Ok(Leaving::Done)
 }
 
 /// Writes a node, for a job: what it gets from those above it, and the labels that are seen, as of the newest commit.
@@ -698,7 +725,6 @@ pub(crate) fn catch_up_node(
     pattern: &Arc<Pattern>,
     collection: &Arc<Collection>,
     record: RecordId,
-    pending: &Pending,
     store: Store<'_>,
 ) -> Result<()> {
     let tree = tree_of(pattern)?;
@@ -718,10 +744,16 @@ pub(crate) fn catch_up_node(
         return Err(Error::Conflict("a node went to another tree meanwhile"));
     }
     let collection = collection.clone();
-    // Whoever changes what is due holds the tree alone.
-    let newest = pending::newest(unit, pattern.id, &pending.key_bytes())?;
-    let shift = newest.and_then(|newest| Shift::of(&newest.due));
-    let shifted = tree.shifted(node.as_raw(), shift.as_slice());
+    // Whoever changes what is due holds the tree alone. The labels may move with another ancestor than the one whose record
+    // this is, and the node may lose that ancestor here: it was deleted, and its children went to its parent.
+    let mut shifts = Vec::new();
+    if tree.label_paths().is_some() {
+        for id in tree.ancestor_ids(node.as_raw()).unwrap_or_default() {
+            let newest = pending::newest(unit, pattern.id, &key_bytes(id.as_raw()))?;
+            shifts.extend(newest.and_then(|newest| Shift::of(&newest.due)));
+        }
+    }
+    let shifted = tree.shifted(node.as_raw(), &shifts);
     // The labels of those above are not looked at.
     let (is_alone, is_complete, snapshot, shifts) = (false, true, None, Some(Vec::new()));
     let locks = &locks;

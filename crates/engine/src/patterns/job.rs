@@ -24,6 +24,8 @@ pub struct Job {
     pub done: AtomicU64,
     pub total: AtomicU64,
     killed: AtomicBool,
+    /// A writer waits for it.
+    hurried: AtomicBool,
     /// The operation it runs as, once it runs.
     operation: OnceLock<Arc<Operation>>,
     /// Why it tries again or has given up.
@@ -61,6 +63,7 @@ impl Job {
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             killed: AtomicBool::new(false),
+            hurried: AtomicBool::new(false),
             operation: OnceLock::new(),
             error: Mutex::new(None),
         }
@@ -120,6 +123,21 @@ impl Job {
 
     pub fn set_error(&self, error: Option<String>) {
         *self.error.lock() = error;
+    }
+
+    /// Says that a writer waits for it: from here on it does not rest between its commits.
+    pub(crate) fn hurry(&self) {
+        self.hurried.store(true, Ordering::Relaxed);
+        if let Some(operation) = self.operation.get() {
+            operation.wake();
+        }
+    }
+
+    /// Rests between two commits, unless a writer waits for it.
+    pub(crate) fn rest(&self, operation: &Operation, time: Duration) -> Result<()> {
+        let rested = operation.rest_unless(time, &|| self.hurried.load(Ordering::Relaxed));
+        self.check()?;
+        rested
     }
 
     /// Rests for a while. Ends early with an error if the job or its operation is killed.

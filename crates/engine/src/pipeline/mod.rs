@@ -433,6 +433,7 @@ impl Prepared {
             return Ok(planner::plan_nothing(&request));
         };
         request.hint = collection.own_hint(request.hint);
+        unpack_bucket::read_from_better_end(&self.stages, &mut request);
         if let Some(rewriters) = self.reader.0.rewriters.get(&collection.id) {
             rewriters.mean(&mut request)?;
             rewriters.serve(&mut request, &collection.indexes);

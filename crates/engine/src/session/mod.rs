@@ -300,25 +300,26 @@ impl Sessions {
                 "Unable to add session into the cache because the number of active sessions is too high",
             ));
         }
-        let state = match store.latest(Space::Meta, &layout::session_key(id))? {
+        let (state, owner) = match store.latest(Space::Meta, &layout::session_key(id))? {
             Some(record) => retry::decode_state(&record)?,
-            None => State::default(),
+            None => (State::default(), None),
         };
         let session = Arc::new(Session {
             id,
             last_use: Mutex::new(store.environment().now()),
-            owner: Mutex::default(),
+            owner: Mutex::new(owner),
             state: Mutex::new(state),
         });
         sessions.insert(id, session.clone());
         Ok(session)
     }
 
-    /// The sessions in memory, with how long each has not been used.
-    pub fn list_idle(&self, now: Instant) -> Vec<(SessionId, Duration)> {
+    /// The sessions in memory, with how long each has not been used, and whose it is.
+    pub fn list_idle(&self, now: Instant) -> Vec<(SessionId, Duration, Option<Arc<User>>)> {
         let sessions = self.sessions.lock();
         let idle = |session: &Session| now.saturating_duration_since(*session.last_use.lock());
-        sessions.values().map(|session| (session.id, idle(session))).collect()
+        let listed = |session: &Arc<Session>| (session.id, idle(session), session.owner.lock().clone());
+        sessions.values().map(listed).collect()
     }
 
     /// The sessions of some users.

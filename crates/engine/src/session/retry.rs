@@ -1,11 +1,14 @@
 //! What a retryable write has done, remembered so that its retry is answered and not repeated.
 
+use std::sync::Arc;
+
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{Error, Result, StorageError};
 use kilim_storage::{Space, Transaction};
 
 use super::{Progress, SessionId, State};
 use crate::layout;
+use crate::operation::User;
 
 /// A retryable write in progress.
 #[derive(Debug, Clone)]
@@ -56,35 +59,55 @@ impl Retry {
     }
 
     /// Writes what is remembered, in the transaction that makes it true. Once a batch, for the record grows
-    /// with the statements.
-    pub fn save(&self, transaction: &mut Transaction) {
-        transaction.put(Space::Meta, layout::session_key(self.id).to_vec(), self.encode().into_bytes());
+    /// with the statements. The user is the session's owner.
+    pub fn save(&self, transaction: &mut Transaction, user: Option<&Arc<User>>) {
+        let record = self.encode(user).into_bytes();
+        transaction.put(Space::Meta, layout::session_key(self.id).to_vec(), record);
     }
 
-    fn encode(&self) -> Document {
+    fn encode(&self, user: Option<&Arc<User>>) -> Document {
         let statements: Vec<Document> = self
             .statements
             .0
             .iter()
             .map(|done| doc! {"first": done.first, "last": done.last, "result": done.result.clone()})
             .collect();
-        doc! {"number": self.number, "statements": statements}
+        owned_by(user, doc! {"number": self.number, "statements": statements})
     }
 }
 
 /// The record of a committed transaction: a second commitTransaction answers the same.
-pub(crate) fn encode_committed(number: i64) -> Document {
-    doc! {"number": number, "committed": true}
+pub(crate) fn encode_committed(number: i64, user: Option<&Arc<User>>) -> Document {
+    owned_by(user, doc! {"number": number, "committed": true})
 }
 
-/// A session's state as its record tells it, after a restart.
-pub(super) fn decode_state(record: &[u8]) -> Result<State> {
+/// A session's record with its owner, if there is one: after a restart it is nobody else's either.
+fn owned_by(user: Option<&Arc<User>>, mut record: Document) -> Document {
+    if let Some(user) = user {
+        record.push("owner", doc! {"user": &*user.name, "db": &*user.db});
+    }
+    record
+}
+
+/// A session's state and its owner as its record tells them.
+pub(super) fn decode_state(record: &[u8]) -> Result<(State, Option<Arc<User>>)> {
     decode(record)
         .ok_or_else(|| Error::Storage(StorageError::Corrupt("a session record is unreadable".to_owned())))
 }
 
-fn decode(record: &[u8]) -> Option<State> {
+fn decode(record: &[u8]) -> Option<(State, Option<Arc<User>>)> {
     let document = RawDocument::parse(record).ok()?;
+    let owner = match document.get("owner") {
+        None => None,
+        Some(owner) => {
+            let text = |field| Some(owner.as_document()?.get(field)?.as_str()?.to_owned());
+            Some(Arc::new(User { name: text("user")?, db: text("db")? }))
+        }
+    };
+    Some((decode_progress(document)?, owner))
+}
+
+fn decode_progress(document: RawDocument<'_>) -> Option<State> {
     let RawValue::Int64(number) = document.get("number")? else { return None };
     if document.get("committed").is_some() {
         return Some(State { number: Some(number), progress: Progress::Committed(0) });
@@ -115,7 +138,10 @@ mod tests {
         retry.statements.push(1000, doc! {"n": 0});
         assert_eq!(retry.statements.0.len(), 2);
 
-        let state = decode_state(retry.encode().as_bytes()).unwrap();
+        let owner = Arc::new(User { name: "ann".to_owned(), db: "shop".to_owned() });
+        let (state, owned) = decode_state(retry.encode(Some(&owner)).as_bytes()).unwrap();
+        assert_eq!(owned, Some(owner));
+        assert_eq!(decode_state(retry.encode(None).as_bytes()).unwrap().1, None);
         let Progress::Retryable(statements) = state.progress else { panic!("it is a retryable write") };
         assert_eq!(statements.result_of(999), Some(&doc! {"n": 1}));
         assert_eq!(statements.result_of(1000), Some(&doc! {"n": 0}));

@@ -5,6 +5,7 @@ use kilim_storage::{Durability, Ticket, Transaction};
 
 use super::collections::Held;
 use super::{Caused, Unit, Writes};
+use crate::catalog::Moving;
 use crate::limits;
 
 /// Documents that were written since the last batch was handed in, and the batches that are not durable yet.
@@ -17,6 +18,8 @@ pub(super) struct Batch {
     /// Collections written to. Schema changes wait for them.
     pub(super) collections: Vec<Held>,
     pub(super) holding: Holding,
+    /// Measurements that it has moved to other buckets.
+    moves: Vec<Moving>,
     pub(super) commits: Commits,
     /// Something was read through the commit queue since the last batch was handed in. It may not be durable yet.
     read_unpublished: bool,
@@ -176,6 +179,14 @@ impl Unit<'_> {
             batch.let_go();
             batch.documents = 0;
             batch.collections.clear();
+            batch.moves.clear();
+        }
+    }
+
+    /// Notes that the batch moves measurements from one bucket to another, until it is handed in.
+    pub(crate) fn move_measurements(&mut self, moving: Moving) {
+        if let Writes::Batch(batch) = &mut self.writes {
+            batch.moves.push(moving);
         }
     }
 
@@ -196,7 +207,8 @@ impl Unit<'_> {
         if std::mem::take(&mut self.unrecorded)
             && let Some(retry) = self.retry.take()
         {
-            retry.save(self.transaction());
+            let user = self.operation.user().cloned();
+            retry.save(self.transaction(), user.as_ref());
             self.retry = Some(retry);
         }
         if let Writes::Batch(batch) = &mut self.writes {
@@ -210,6 +222,7 @@ impl Unit<'_> {
                 batch.read_unpublished = false;
             }
             batch.collections.clear();
+            batch.moves.clear();
         }
         Ok(())
     }

@@ -22,6 +22,11 @@ use crate::session::ActiveTransaction;
 pub(super) type Held = (CollectionId, Guard);
 type Guard = ArcRwLockReadGuard<RawRwLock, ()>;
 
+/// A statement that looks for documents of a collection and changes them.
+pub(crate) struct Statement {
+    _shared: Option<Guard>,
+}
+
 /// How often a unit that waits for a collection checks whether its operation was killed.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -91,6 +96,21 @@ impl Unit<'_> {
             self.engine.check_no_view(namespace)?;
         }
         Ok(found)
+    }
+
+    /// Enters a collection, and keeps the version in which its documents are seen for as long as the guard lives: also between
+    /// batches, when the collection is not held. A transaction holds it anyway.
+    pub(crate) fn begin_statement(&mut self, namespace: &Namespace) -> Result<Option<Statement>> {
+        loop {
+            let Some(collection) = self.enter(namespace)? else { return Ok(None) };
+            if self.is_transaction() || self.schema_guard.covers(collection.id) {
+                return Ok(Some(Statement { _shared: None }));
+            }
+            match collection.shared.statements.try_read_arc_for(LOOK) {
+                Some(guard) => return Ok(Some(Statement { _shared: Some(guard) })),
+                None => self.operation.check()?,
+            }
+        }
     }
 
     /// Enters a collection, and makes it where it is missing.

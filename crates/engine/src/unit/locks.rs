@@ -47,6 +47,8 @@ pub(crate) enum Contended {
     Room(PatternId, usize),
     /// The end of what is pending for a key of a pattern.
     Pending(PatternId, Vec<u8>),
+    /// The end of a job's work for a key of a pattern.
+    Written(PatternId, Vec<u8>),
 }
 
 impl Contended {
@@ -101,6 +103,7 @@ impl Unit<'_> {
         match self.contended.take() {
             None => Ok(()),
             Some(Contended::Room(pattern, added)) => self.await_pending(pattern, Until::Room(added)),
+            Some(Contended::Written(pattern, key)) => self.await_pending(pattern, Until::Written(&key)),
             Some(Contended::Pending(pattern, key)) => self.await_pending(pattern, Until::Done(&key)),
             Some(Contended::Key { space, key }) => {
                 self.acquire(Hold::Alone, space, &key, self.empty_hands())?;

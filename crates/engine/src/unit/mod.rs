@@ -22,6 +22,7 @@ use kilim_patterns::Position;
 use kilim_storage::{CommitTime, Durability, Snapshot, Transaction};
 
 pub use caused::{Caused, CausedPending};
+pub(crate) use collections::Statement;
 pub(crate) use locks::Contended;
 
 use self::batch::Batch;

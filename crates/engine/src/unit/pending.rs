@@ -28,11 +28,19 @@ pub(crate) fn wait_for_key(unit: &mut Unit<'_>, pattern: &Pattern, key: Vec<u8>)
     Error::Conflict("a pattern has not come to the end of a deletion")
 }
 
+/// Ends the attempt. The next one begins when what is pending for the key is written, or when no job writes it.
+pub(crate) fn wait_until_written(unit: &mut Unit<'_>, pattern: &Pattern, key: Vec<u8>) -> Error {
+    unit.contended = Some(Contended::Written(pattern.id, key));
+    Error::Conflict("labels of a tree are moving already")
+}
+
 /// What a unit waits for.
 #[derive(Clone, Copy)]
 pub(crate) enum Until<'k> {
     /// Nothing is pending for a key.
     Done(&'k [u8]),
+    /// Nothing is pending for a key, or no job writes it.
+    Written(&'k [u8]),
     /// There is room for one more pending source, beside those that the change itself adds.
     Room(usize),
 }
@@ -47,7 +55,9 @@ impl Unit<'_> {
             self.engine.store.check_healthy()?;
             let snapshot = self.engine.store.snapshot();
             let done = match until {
-                Until::Done(key) => snapshot.get(Space::Meta, &layout::pending_key(pattern, key))?.is_none(),
+                Until::Done(key) | Until::Written(key) => {
+                    snapshot.get(Space::Meta, &layout::pending_key(pattern, key))?.is_none()
+                }
                 Until::Room(beside) => count_of(&snapshot, pattern)? + beside < limits::PENDING_SOURCES_MAX,
             };
             if done {
@@ -61,9 +71,12 @@ impl Unit<'_> {
             if self.keeps_jobs_out() || !self.engine.pending.is_worked_on(pattern) {
                 return match until {
                     Until::Done(_) => Err(not_worked_on(self.engine, pattern)),
-                    // The next attempt finds no room and no job, and writes the targets itself.
-                    Until::Room(_) => Ok(()),
+                    // The next attempt finds no job, and writes the targets itself.
+                    Until::Room(_) | Until::Written(_) => Ok(()),
                 };
+            }
+            if let (Until::Written(_), Some(job)) = (until, self.engine.pending.job_of(pattern)) {
+                job.hurry();
             }
             operations.wait_for_patterns(&self.operation, seen, None)?;
         }

@@ -83,7 +83,7 @@ impl CatchUp<'_> {
     }
 
     fn rest(&self) -> Result<()> {
-        self.job.pause(self.operation, self.throttle)
+        self.job.rest(self.operation, self.throttle)
     }
 
     /// The pattern and its target as they are now: both may have been renamed. None if the pattern was dropped.

@@ -10,14 +10,14 @@ use kilim_patterns::{Declaration, WantedIndex, check_claims, overlap};
 use kilim_storage::Durability;
 
 use super::versions::Way;
-use crate::catalog::Collection;
+use crate::catalog::{Collection, not_found};
 use crate::engine::Engine;
-use crate::ids::PatternId;
+use crate::ids::{IndexId, PatternId};
 use crate::index::{Index, PATTERN_PREFIX};
 use crate::maintenance::unique_index;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::patterns::{Pattern, PatternState, has_collation, refuse_change, serves, spec_of};
+use crate::patterns::{Pattern, PatternState, Registry, has_collation, refuse_change, serves, spec_of};
 
 impl Engine {
     /// Declares a pattern. Gives the pattern in force, which is building unless its collections are empty.
@@ -38,10 +38,9 @@ impl Engine {
                 Ok(registry.clone())
             });
         }
-        self.build_supporting_indexes(operation, &pattern)?;
         let overflow = self.ensure_pages(&pattern)?;
         let held: Vec<&Namespace> = pattern.collections().into_iter().chain(&overflow).collect();
-        self.change_patterns(operation, database, &held, |engine, registry| {
+        self.with_supporting_indexes(operation, &pattern, &held, |engine, registry| {
             engine.check_declaration(&pattern)?;
             let empty = engine.is_empty(&pattern.target)?
                 && pattern.source.as_ref().map_or(Ok(true), |source| engine.is_empty(source))?;
@@ -49,6 +48,31 @@ impl Engine {
             let pattern = Arc::new(Pattern { state, ..pattern.clone() });
             Ok((registry.with(vec![pattern.clone()])?, pattern))
         })
+    }
+
+    /// Builds the supporting indexes of a pattern, then changes the patterns of its database. Between the two a collection
+    /// may be dropped or renamed and another get its name: then the indexes are built there too, before the change.
+    pub(crate) fn with_supporting_indexes(
+        &self,
+        operation: &Arc<Operation>,
+        pattern: &Pattern,
+        held: &[&Namespace],
+        change: impl Fn(&Engine, &Registry) -> Result<(Registry, Arc<Pattern>)>,
+    ) -> Result<Arc<Pattern>> {
+        loop {
+            self.build_supporting_indexes(operation, pattern)?;
+            let database = &pattern.target.database;
+            let changed = self.change_patterns(operation, database, held, |engine, registry| {
+                let (changed, pattern_in_force) = change(engine, registry)?;
+                match engine.missing_indexes(pattern).is_empty() {
+                    true => Ok((changed, Some(pattern_in_force))),
+                    false => Ok((registry.clone(), None)),
+                }
+            })?;
+            if let Some(pattern) = changed {
+                return Ok(pattern);
+            }
+        }
     }
 
     /// Checks a declaration without declaring it.
@@ -213,54 +237,68 @@ impl Engine {
     /// The supporting indexes that a pattern wants and that do not exist. An index that begins with the wanted parts serves
     /// too.
     pub fn missing_indexes<'p>(&self, pattern: &'p Pattern) -> Vec<(&'p Namespace, WantedIndex)> {
-        let mut wanted = match pattern.declaration.options.create_indexes {
-            true => pattern.wanted_indexes(),
-            false => Vec::new(),
-        };
+        if !pattern.declaration.options.create_indexes {
+            return Vec::new();
+        }
+        let mut wanted = pattern.wanted_indexes();
         wanted.retain(|(namespace, wanted)| {
-            let collection = self.collection(namespace);
-            !collection.is_some_and(|collection| collection.indexes.iter().any(|index| serves(index, wanted)))
+            !self.collection(namespace).is_some_and(|collection| has_serving(&collection, wanted))
         });
         wanted
     }
 
-    pub(crate) fn build_supporting_indexes(
+    /// Builds the supporting indexes that are missing, while others drop, rename and index collections.
+    fn build_supporting_indexes(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
+        if !pattern.declaration.options.create_indexes {
+            return Ok(());
+        }
+        let mut collections = pattern.collections();
+        collections.dedup();
+        collections
+            .into_iter()
+            .try_for_each(|place| self.build_supporting_indexes_of(operation, pattern, place))
+    }
+
+    fn build_supporting_indexes_of(
         &self,
         operation: &Arc<Operation>,
         pattern: &Pattern,
+        namespace: &Namespace,
     ) -> Result<()> {
-        let missing = self.missing_indexes(pattern);
-        for namespace in pattern.collections() {
-            let taken = |name: &String| {
-                self.collection(namespace).is_some_and(|collection| collection.index_named(name).is_some())
-            };
+        let mut wanted = pattern.wanted_indexes();
+        wanted.retain(|(place, _)| *place == namespace);
+        while !wanted.is_empty() {
+            operation.check()?;
+            let Some(collection) = self.collection(namespace) else { return Err(not_found(namespace)) };
             let mut names = (1..)
                 .map(|number| format!("{PATTERN_PREFIX}{}_{number}", pattern.declaration.name))
-                .filter(|name| !taken(name));
+                .filter(|name| collection.index_named(name).is_none());
             let mut specs = Vec::new();
-            for (_, wanted) in missing.iter().filter(|(place, _)| *place == namespace) {
+            for (_, wanted) in wanted.iter().filter(|(_, wanted)| !has_serving(&collection, wanted)) {
                 let spec = spec_of(&names.next().unwrap_or_default(), wanted);
                 specs.push(spec.ok_or_else(|| Error::bug("a pattern wants no sound index"))?);
             }
-            // All of them or none: one may meet documents that it has to refuse.
-            if !specs.is_empty() {
-                match self.build_indexes(operation, namespace, specs) {
-                    // Somebody else has made the same index under another name meanwhile, or a collection that has one
-                    // was given this name.
-                    Err(error)
-                        if error.code() == ErrorCode::IndexOptionsConflict
-                            && !self
-                                .missing_indexes(pattern)
-                                .iter()
-                                .any(|(place, _)| *place == namespace) => {}
-                    built => drop(built?),
-                }
+            if specs.is_empty() {
+                return Ok(());
             }
-            if pattern.source.as_ref() == Some(&pattern.target) {
-                break;
+            // All of them or none: one may meet documents that it has to refuse.
+            match self.build_indexes(operation, namespace, specs) {
+                // The names and keys were free in the collection that was looked at. Another one has its name now, or
+                // somebody has indexed it meanwhile.
+                Err(error) if is_index_conflict(&error) && !self.has_same_indexes(namespace, &collection) => {
+                }
+                built => return built.map(drop),
             }
         }
         Ok(())
+    }
+
+    /// Whether a name still stands for a collection with the same indexes.
+    fn has_same_indexes(&self, namespace: &Namespace, known: &Collection) -> bool {
+        let ids = |collection: &Collection| -> Vec<IndexId> {
+            collection.indexes.iter().map(|index| index.id).collect()
+        };
+        self.collection(namespace).is_some_and(|now| now.id == known.id && ids(&now) == ids(known))
     }
 
     /// The pattern of that name.
@@ -283,4 +321,14 @@ impl Engine {
             }
         }
     }
+}
+
+/// Whether one of a collection's indexes serves where a pattern wants one.
+fn has_serving(collection: &Collection, wanted: &WantedIndex) -> bool {
+    collection.indexes.iter().any(|index| serves(index, wanted))
+}
+
+/// Whether an index was refused because of another one with its name or key.
+fn is_index_conflict(error: &Error) -> bool {
+    matches!(error.code(), ErrorCode::IndexOptionsConflict | ErrorCode::IndexKeySpecsConflict)
 }

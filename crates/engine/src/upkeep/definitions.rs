@@ -67,8 +67,11 @@ impl Pattern {
     }
 }
 
+/// Makes a declaration of a target's name and the fields of `createPattern`.
+type Parse = fn(&str, RawDocument<'_>) -> Result<Declaration>;
+
 /// What a document declares.
-fn declaration_of(document: RawDocument<'_>) -> Result<Declaration> {
+fn declaration_of(document: RawDocument<'_>, parse: Parse) -> Result<Declaration> {
     let bad = |message: String| Error::user(ErrorCode::FailedToParse, format!("{DEFINITIONS}: {message}"));
     let (mut target, mut name, mut definition) = (None, None, None);
     for (field, value) in document {
@@ -98,7 +101,7 @@ fn declaration_of(document: RawDocument<'_>) -> Result<Declaration> {
     }
     let fields = definition.iter().filter(|(field, _)| *field != "createPattern");
     let fields: Document = fields.map(|(field, value)| (field, value.to_value())).collect();
-    let declaration = Declaration::parse(target, fields.as_raw())?;
+    let declaration = parse(target, fields.as_raw())?;
     if *declaration.name != *name {
         return Err(bad(format!("'definition.name' is not '{name}'")));
     }
@@ -142,7 +145,7 @@ pub(crate) fn load(snapshot: &Snapshot, catalog: &Catalog, ids: &mut Ids) -> Res
             let document = row?.1.document().to_document();
             let place = document.get("_id").and_then(RawValue::as_str).unwrap_or_default();
             let id = known.remove(&(database.clone(), place.to_owned()));
-            let declared = declaration_of(document.as_raw());
+            let declared = declaration_of(document.as_raw(), Declaration::restore);
             let pattern = match (id, declared) {
                 (Some((id, looked_at)), Ok(declared)) => {
                     let state = state_of(document.as_raw());
@@ -309,7 +312,7 @@ impl Upkeep for Engine {
         namespace: &Namespace,
         document: RawDocument<'_>,
     ) -> Result<()> {
-        let declaration = declaration_of(document)?;
+        let declaration = declaration_of(document, Declaration::parse)?;
         let id = PatternId(self.next_index_id().0);
         let pattern = Pattern::new(id, &namespace.database, declaration, PatternState::Unverified)?;
         self.change_patterns(operation, &namespace.database, &[], |engine, registry| {

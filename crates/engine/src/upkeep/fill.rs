@@ -193,15 +193,20 @@ impl Engine {
     }
 
     fn fill_and_verify(&self, operation: &Arc<Operation>, job: &Job) -> Result<()> {
-        self.fill(operation, job, true)?;
         let id = job.pattern.id;
         let from = [PatternState::Building, PatternState::Verifying];
-        if !self.move_pattern(operation, id, &from, PatternState::Verifying)? {
-            return Ok(());
+        loop {
+            self.fill(operation, job, true)?;
+            if !self.move_pattern(operation, id, &from, PatternState::Verifying)? {
+                return Ok(());
+            }
+            let Some(pattern) = self.patterns().by_id(id).cloned() else { return Ok(()) };
+            let (_, state) = self.check_filled(operation, &pattern, 0)?;
+            // Otherwise the check may have seen another collection under the old name.
+            if self.is_unchanged(&pattern) {
+                return self.move_pattern(operation, id, &from, state).map(drop);
+            }
         }
-        let Some(pattern) = self.patterns().by_id(id).cloned() else { return Ok(()) };
-        let (_, state) = self.check_filled(operation, &pattern, 0)?;
-        self.move_pattern(operation, id, &from, state).map(drop)
     }
 
     /// Visits all documents that are still to be visited. `throttled`: it pauses between batches, as the pattern's
@@ -259,6 +264,9 @@ impl Engine {
             }
             job.done.fetch_add(1, Ordering::Relaxed);
         }
+        if !self.is_unchanged(pattern) {
+            return Ok(Batch::Moved);
+        }
         filling.next = RecordId(last.0 + 1);
         filling.done += records.len() as u64;
         let noted = filling.encode().into_bytes();
@@ -276,6 +284,9 @@ impl Engine {
         self.visit_records(operation, &pattern.target, |unit, record| {
             refresh(unit, pattern, &pattern.target, record, Refresh::Missing)
         })?;
+        if !self.is_unchanged(pattern) {
+            return Ok(());
+        }
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         note_all(&mut unit, pattern);
         unit.settle()
@@ -312,7 +323,8 @@ impl Engine {
 /// Record ids that are held in memory at once.
 const VISIT_BATCH: usize = 1000;
 
-/// Computes the pattern's fields of one document and writes them if they differ. False if its collection is gone.
+/// Computes the pattern's fields of one document and writes them if they differ. False if its collection is gone, or the
+/// pattern is another by now: its collections may have other names.
 pub(crate) fn refresh(
     unit: &mut Unit<'_>,
     pattern: &Arc<Pattern>,
@@ -323,6 +335,9 @@ pub(crate) fn refresh(
     loop {
         unit.operation.check()?;
         let Some(collection) = unit.enter(namespace)? else { return Ok(false) };
+        if !unit.engine.is_unchanged(pattern) {
+            return Ok(false);
+        }
         let patterns = unit.engine.patterns().of(&namespace.database).to_vec().into();
         let result = match namespace == &pattern.target {
             true => refresh_document(unit, patterns, pattern, &collection, record, refresh, &put_evaluation),

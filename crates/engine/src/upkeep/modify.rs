@@ -15,8 +15,9 @@ use super::states::not_ready;
 use super::versions::check_no_version;
 use crate::engine::Engine;
 use crate::ids::PatternId;
+use crate::namespace::Namespace;
 use crate::operation::Operation;
-use crate::patterns::{Pattern, PatternState};
+use crate::patterns::{Pattern, PatternState, Registry};
 
 impl Engine {
     /// Merges changes into a pattern's definition. Gives the pattern in force, which is building if it must be filled again.
@@ -39,17 +40,16 @@ impl Engine {
             counters: pattern.counters.clone(),
             ..Pattern::new(pattern.id, &pattern.target.database, declaration, pattern.state.clone())?
         };
-        if pattern.state != PatternState::Unverified {
+        let is_unverified = pattern.state == PatternState::Unverified;
+        if !is_unverified {
             self.check_definition(&modified)?;
-            self.build_supporting_indexes(operation, &modified)?;
         }
         let id = PatternId(self.next_index_id().0);
-        let held = match rebuilds {
+        let held: Vec<&Namespace> = match rebuilds {
             true => pattern.collections().into_iter().chain(modified.collections()).collect(),
             false => Vec::new(),
         };
-        let database = &pattern.target.database;
-        let modified = self.change_patterns(operation, database, &held, |engine, registry| {
+        let change = |engine: &Engine, registry: &Registry| {
             let now = current(registry, pattern)?;
             if !Arc::ptr_eq(&now.declaration, &pattern.declaration) {
                 return Err(not_ready(pattern, "was modified meanwhile: look again"));
@@ -62,7 +62,11 @@ impl Engine {
                 engine.check_definition(&modified)?;
             }
             Ok((registry.replacing(modified.clone())?, modified))
-        })?;
+        };
+        let modified = match is_unverified {
+            true => self.change_patterns(operation, &pattern.target.database, &held, change)?,
+            false => self.with_supporting_indexes(operation, &modified, &held, change)?,
+        };
         if modified.id != pattern.id {
             self.kill_jobs_of(pattern.id);
         }

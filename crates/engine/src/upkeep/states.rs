@@ -161,6 +161,14 @@ impl Engine {
         })
     }
 
+    /// Whether a pattern still has the definition that the caller knows. A rename of one of its collections gives it another
+    /// one. So if it is unchanged after something was done by the names of its collections, these stood for the same
+    /// collections all the time.
+    pub(crate) fn is_unchanged(&self, pattern: &Pattern) -> bool {
+        let registry = self.patterns();
+        registry.by_id(pattern.id).is_some_and(|now| Arc::ptr_eq(&now.declaration, &pattern.declaration))
+    }
+
     /// Pauses a pattern: its fields stay as they are until it is restarted.
     pub fn pause_pattern(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
         check_no_version(
@@ -216,27 +224,29 @@ impl Engine {
                 "is not in force, so nothing can be checked: repairPattern puts it in force",
             ));
         }
-        if pattern.state == PatternState::Unverified {
-            // Its definition was inserted, not declared, so nothing has been checked yet.
-            self.check_definition(pattern)?;
-            self.ensure_collection(&pattern.target)?;
-            self.build_supporting_indexes(operation, pattern)?;
-        }
-        let overflow = self.ensure_pages(pattern)?;
-        let database = &pattern.target.database;
-        let held: Vec<&Namespace> = pattern.collections().into_iter().chain(&overflow).collect();
-        self.change_patterns(operation, database, &held, |engine, registry| {
+        let overflow = pattern.target.of_overflow();
+        let pages = pattern.kind().paging().map(|_| &overflow);
+        let held: Vec<&Namespace> = pattern.collections().into_iter().chain(pages).collect();
+        let change = |engine: &Engine, registry: &Registry| {
             let current = current(registry, pattern)?;
             if current.is_maintained() {
                 return Ok((registry.clone(), current.clone()));
             }
-            let restarted = Arc::new(Pattern { id, state, ..(**current).clone() });
+            let restarted = Arc::new(Pattern { id, state: state.clone(), ..(**current).clone() });
             match current.state {
                 PatternState::Unverified => engine.check_definition(&restarted)?,
                 _ => engine.check_needs(&restarted)?,
             }
             Ok((registry.replacing(restarted.clone())?, restarted))
-        })
+        };
+        if pattern.state != PatternState::Unverified {
+            return self.change_patterns(operation, &pattern.target.database, &held, change);
+        }
+        // Its definition was inserted, not declared, so nothing has been checked yet.
+        self.check_definition(pattern)?;
+        self.ensure_collection(&pattern.target)?;
+        self.ensure_pages(pattern)?;
+        self.with_supporting_indexes(operation, pattern, &held, change)
     }
 
     /// Makes patterns suspect of which a document kept an old value: see [`Pattern::note_kept`].

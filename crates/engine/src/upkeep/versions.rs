@@ -96,6 +96,7 @@ impl Engine {
             )));
         }
         let others = registry.steps_of(target, Some(&pattern.declaration.name));
+        let mut shown = Vec::new();
         if !others.is_empty() {
             let now = Versions::of(others.clone())?;
             let newest = now.current();
@@ -114,6 +115,9 @@ impl Engine {
                     ),
                 ));
             }
+            if !is_in_force {
+                shown = now.aliases(&target.collection);
+            }
             let lowest = now.lowest();
             if !is_in_force && step.from.min(step.to) < lowest {
                 return Err(Error::user(
@@ -127,6 +131,18 @@ impl Engine {
             }
         }
         let versions = Versions::of(others.into_iter().chain([step.clone()]).collect())?;
+        let aliases = versions.aliases(&target.collection);
+        let hidden = shown.iter().find(|(version, _)| !aliases.iter().any(|(other, _)| other == version));
+        if let Some(hidden) = hidden {
+            return Err(in_use(
+                pattern,
+                format!(
+                    "version {} of {target} is shown as '{}', and there would be no way back to it: declare a 'down', or complete \
+                     the steps before this one first",
+                    hidden.0, hidden.1
+                ),
+            ));
+        }
         let touched = step.touched();
         let meets = |path: &str| touched.as_ref().is_none_or(|own| own.iter().any(|own| overlap(own, path)));
         let is_another = |other: &&Arc<Pattern>| other.kind().version_step().is_none();
@@ -154,7 +170,6 @@ impl Engine {
                 ));
             }
         }
-        let aliases = versions.aliases(&target.collection);
         for (at, (version, name)) in aliases.iter().enumerate() {
             if aliases[..at].iter().any(|(_, other)| other == name) {
                 return Err(bad(format!("'{name}' names two versions: each needs a name of its own")));

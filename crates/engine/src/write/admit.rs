@@ -50,8 +50,7 @@ fn check_bucket(unit: &Unit<'_>, change: &Change<'_>, series: &TimeSeries) -> Re
         true => Ok(()),
         false => Err(Error::user(
             ErrorCode::BadValue,
-            "not a bucket of version 1 whose bounds are those of its measurements (compressed buckets are not supported \
-             by Kilim)",
+            "not a bucket of version 1, 2 or 3 whose bounds are those of its measurements",
         )),
     }
 }

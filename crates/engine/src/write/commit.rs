@@ -32,6 +32,7 @@ pub fn commit(
     session: Option<(SessionId, i64)>,
     durability: Durability,
 ) -> Result<Committed> {
+    let user = operation.user().cloned();
     let mut unit = Unit::in_transaction(engine, operation, transaction);
     carry_deferred(&mut unit, &put_evaluation)?;
     let caused = std::mem::take(&mut unit.caused);
@@ -46,7 +47,8 @@ pub fn commit(
         return Ok(committed(engine.store.last_commit_time()));
     }
     if let Some((id, number)) = session {
-        storage.put(Space::Meta, layout::session_key(id).to_vec(), encode_committed(number).into_bytes());
+        let record = encode_committed(number, user.as_ref()).into_bytes();
+        storage.put(Space::Meta, layout::session_key(id).to_vec(), record);
     }
     if created.is_empty() {
         let ticket = storage.enqueue(durability)?;

@@ -14,7 +14,7 @@ use super::admit::check_not_blocked;
 use super::done::{Kind, answered, of_kind};
 use super::door;
 use super::paged;
-use crate::catalog::Collection;
+use crate::catalog::{Collection, Still};
 use crate::change::{Before, Cause, Change, Form};
 use crate::ids::CollectionId;
 use crate::index::Index;
@@ -24,7 +24,7 @@ use crate::operator::{ExecContext, Executor};
 use crate::patches::see_newest;
 use crate::plan::{Hint, ReadRequest};
 use crate::records::{RowId, Sight, View};
-use crate::unit::Unit;
+use crate::unit::{Statement, Unit};
 
 pub struct UpdateRequest<'a> {
     pub filter: Arc<Filter>,
@@ -234,14 +234,6 @@ pub(super) fn change_record<T>(
                 ));
             }
         };
-        if let Some(version) = current_version(&collection)
-            && Some(version) != found.version
-        {
-            return Err(Error::user(
-                ErrorCode::QueryPlanKilled,
-                format!("the documents of '{namespace}' got version {version} during the operation"),
-            ));
-        }
         let result = unit.lock_record(&collection, found.row).and_then(|newest| {
             let Some(newest) = newest else { return Ok(None) };
             let stored = newest.document();
@@ -325,17 +317,18 @@ impl UpdateRequest<'_> {
 /// changed.
 pub(super) struct Candidates {
     collection: CollectionId,
-    version: Option<i32>,
+    /// Keeps the version in which documents are seen as it is.
+    _statement: Statement,
     /// What the statement's filter means for documents as they are stored.
     pub filter: Arc<Filter>,
     executor: Executor,
+    /// Keeps measurements in their buckets while these are visited.
+    _still: Option<Still>,
 }
 
 #[derive(Clone)]
 pub(super) struct Candidate {
     pub collection: CollectionId,
-    /// The version in which it matched, where the collection has versions.
-    version: Option<i32>,
     pub row: RowId,
     /// The index key by which it was found, if that is asked for.
     pub key: Option<Arc<Document>>,
@@ -354,9 +347,8 @@ impl Candidates {
         // The collection is held first, so that its schema does not change. Then comes the snapshot. Then the catalog is read
         // again: an older one may not know the arrays that the snapshot has.
         unit.see_own_writes()?;
-        if unit.enter(namespace)?.is_none() {
-            return Ok(None);
-        }
+        let Some(statement) = unit.begin_statement(namespace)? else { return Ok(None) };
+        let still = hold_measurements(unit, namespace)?;
         let snapshot = unit.snapshot();
         let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
         crate::read::mean(unit, &collection, &mut read, &snapshot)?;
@@ -372,8 +364,8 @@ impl Candidates {
             None => asked,
         };
         let executor = crate::planner::execute(plan, snapshot);
-        let version = current_version(&collection);
-        Ok(Some(Candidates { collection: collection.id, version, filter, executor }))
+        let collection = collection.id;
+        Ok(Some(Candidates { collection, _statement: statement, _still: still, filter, executor }))
     }
 
     pub(super) fn next(&mut self, unit: &mut Unit<'_>) -> Result<Option<Candidate>> {
@@ -384,7 +376,6 @@ impl Candidates {
         unit.figures.add(figures);
         Ok(found.map(|row| Candidate {
             collection: self.collection,
-            version: self.version,
             row: row.id,
             key: row.key,
             score: row.score,
@@ -392,8 +383,19 @@ impl Candidates {
     }
 }
 
-fn current_version(collection: &Collection) -> Option<i32> {
-    collection.shape.versions().map(|versions| versions.current())
+/// Keeps measurements in their buckets, where the documents are such, until all that were there before have been visited.
+fn hold_measurements(unit: &mut Unit<'_>, namespace: &Namespace) -> Result<Option<Still>> {
+    let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
+    if collection.time_series.is_none() || unit.is_transaction() {
+        return Ok(None);
+    }
+    // An insert that moves measurements may wait for what this unit holds, so that is given back first.
+    unit.settle()?;
+    let operation = unit.operation.clone();
+    let still = collection.shared.moves.hold(|| operation.check())?;
+    unit.settle_and_see_all()?;
+    unit.enter(namespace)?;
+    Ok(Some(still))
 }
 
 /// A read of what a write may change, in the order it is to be changed.

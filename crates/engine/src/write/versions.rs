@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, Result};
+use kilim_patterns::{VersionStep, Versions};
 
 use super::door;
 use crate::catalog::Alias;
 use crate::change::{Before, Cause, Change, Form};
+use crate::maintenance::read_only;
 use crate::namespace::Namespace;
 use crate::patches::see_newest;
-use crate::patterns::about;
+use crate::patterns::{Pattern, about};
 use crate::records::Sight;
 use crate::unit::Unit;
 
@@ -19,18 +21,54 @@ pub(super) fn settled(unit: &Unit<'_>, change: &Change<'_>) -> Result<Option<Doc
     let (Some(versions), Some(after)) = (change.collection.shape.versions(), change.after) else {
         return Ok(None);
     };
+    check_version_kept(unit, change, &change.collection.namespace, versions, versions.current())?;
     let is_validated = matches!(change.cause, Cause::User | Cause::Import) && !unit.bypass_validation;
     versions.settled(after, is_validated).map_err(|error| told(unit, &change.collection.namespace, error))
 }
 
+/// Refuses an update that gives a document another version. What it makes is of the version that it was shown, unless it
+/// replaces the whole document.
+fn check_version_kept(
+    unit: &Unit<'_>,
+    change: &Change<'_>,
+    base: &Namespace,
+    versions: &Versions,
+    shown: i32,
+) -> Result<()> {
+    let (Some(before), Some(after), false) =
+        (change.before, change.after, matches!(change.form, Form::Replacement))
+    else {
+        return Ok(());
+    };
+    match versions.says(after) {
+        Some(version) if version != shown && versions.says(before.seen) != Some(version) => {
+            Err(declaring(unit, base, |pattern, step| read_only(pattern, &step.field))
+                .unwrap_or_else(|| Error::bug("versions without a pattern")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// An error of a conversion, with the pattern that declares it.
 fn told(unit: &Unit<'_>, namespace: &Namespace, error: Error) -> Error {
-    let registry = unit.engine.patterns();
-    let mut own = registry.of(&namespace.database).iter().filter(|pattern| pattern.target == *namespace);
-    match own.find_map(|pattern| Some((pattern, pattern.kind().version_step()?))) {
-        Some((pattern, step)) => about(error, namespace, &pattern.declaration.name, Some(&step.field)),
+    let named =
+        |pattern: &Pattern, step: &VersionStep| (pattern.declaration.name.clone(), step.field.clone());
+    match declaring(unit, namespace, named) {
+        Some((name, field)) => about(error, namespace, &name, Some(&field)),
         None => error,
     }
+}
+
+/// Looks at a pattern that declares versions of a collection.
+fn declaring<T>(
+    unit: &Unit<'_>,
+    namespace: &Namespace,
+    look: impl FnOnce(&Pattern, &VersionStep) -> T,
+) -> Option<T> {
+    let registry = unit.engine.patterns();
+    let mut own = registry.of(&namespace.database).iter().filter(|pattern| pattern.target == *namespace);
+    own.find_map(|pattern| Some((pattern, pattern.kind().version_step()?)))
+        .map(|(pattern, step)| look(pattern, step))
 }
 
 /// Writes a change of a document that is shown in an older version. Gives the document as it was written, in that version.
@@ -41,6 +79,7 @@ pub(super) fn write_as_version(
 ) -> Result<Option<Document>> {
     let collection = unit.join(&alias.base)?;
     let collection = collection.ok_or_else(|| Error::bug("a version of a collection that is gone"))?;
+    check_version_kept(unit, change, &alias.base, &alias.versions, alias.version)?;
     let current = match change.before {
         None => None,
         Some(before) => match see_newest(unit, &alias.base, before.stored)? {

@@ -40,6 +40,7 @@ mod power;
 mod retry;
 mod schema;
 mod support;
+mod time_series;
 mod transaction;
 mod validation;
 mod write;

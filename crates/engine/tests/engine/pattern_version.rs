@@ -9,12 +9,14 @@ use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::StorageOptions;
 use kilim_engine::jobs::salvage_directory;
 use kilim_engine::patterns::{Pattern, PatternState};
+use kilim_engine::write::{self, UpdateRequest};
 use kilim_error::{ErrorCode, Result};
+use kilim_query::update::Update;
 use kilim_storage::{MemoryDisk, Store};
 
 use crate::pattern::{declare, one, wait_until_active};
 use crate::pattern_crash::{at_every_commit, wait_for_jobs};
-use crate::support::{Db, everywhere, find_and_modify, ids, ns, number, numbered, spec, unique};
+use crate::support::{Db, everywhere, filter, find_and_modify, ids, ns, number, numbered, spec, unique};
 
 /// A text becomes a document; the country is known in the newer version only.
 pub fn phones() -> Document {
@@ -635,6 +637,92 @@ fn writers_go_on_while_versions_are_declared_and_rolled_back() {
     });
     let sum: i64 = db.find("users", doc! {}).iter().map(|user| number(user, "n")).sum();
     assert_eq!(sum, i64::from(written));
+    db.check();
+}
+
+/// An update of many documents commits in batches, between which the collection is not held.
+#[test]
+fn an_update_of_many_documents_sees_one_version_from_its_beginning_to_its_end() {
+    let db = Db::memory();
+    db.insert("users", &numbered(0..3000, |id| doc! {"phone": format!("{id}"), "n": 0}));
+    let done = AtomicBool::new(false);
+    let written = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut written = 0;
+            while !done.load(Ordering::Relaxed) {
+                let is_old = doc! {"phone": {"$type": "string"}};
+                let is_new = doc! {"phone.number": {"$exists": true}};
+                let either = doc! {"$or": [is_old, is_new]};
+                let outcome = db.update_many("users", either, doc! {"$inc": {"n": 1}}).unwrap();
+                assert_eq!(outcome.modified, 3000);
+                written += 1;
+            }
+            written
+        });
+        for _ in 0..3 {
+            declare(&db, "users", lazy()).unwrap();
+            roll_back(&db, "phones", false).unwrap();
+            complete(&db, "phones").unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    assert_eq!(db.count("users", doc! {"n": written}), 3000);
+    db.check();
+}
+
+#[test]
+fn a_pipeline_cannot_say_that_a_document_has_another_version() {
+    let db = Db::memory();
+    users(&db);
+    declare(&db, "users", lazy()).unwrap();
+    let pipeline = |name: &str, stage: Document| {
+        let stages = kilim_bson::array![stage];
+        let update = Update::parse(RawValue::Array(stages.as_raw()), None, false).unwrap();
+        let request = UpdateRequest {
+            filter: filter(doc! {"_id": 1}),
+            update: &update,
+            multi: false,
+            upsert: false,
+            hint: None,
+            collation: None,
+            now_ms: 0,
+            statement: 0,
+        };
+        db.run(|unit| write::update(unit, &ns(name), &request))
+    };
+    let set = |version: i32| doc! {"$set": {"schemaVersion": version, "n": 1}};
+    for (name, version) in [("users", 1), ("users@1", 2)] {
+        assert_eq!(refused(pipeline(name, set(version))), ErrorCode::PatternFieldReadOnly);
+        assert_eq!(one(&db, "users", doc! {"_id": 1}), ada(2));
+    }
+    // It may say what is so, and leave it out.
+    for (name, version) in [("users", 2), ("users@1", 1)] {
+        pipeline(name, set(version)).unwrap();
+        pipeline(name, doc! {"$unset": ["schemaVersion", "n"]}).unwrap();
+        assert_eq!(one(&db, "users", doc! {"_id": 1}), ada(2));
+    }
+    // A whole document may be of either version.
+    db.update("users", doc! {"_id": 1}, ada(1)).unwrap();
+    assert_eq!(one(&db, "users", doc! {"_id": 1}), ada(2));
+    db.check();
+}
+
+#[test]
+fn a_step_without_a_way_back_takes_no_name_away() {
+    let db = Db::memory();
+    users(&db);
+    declare(&db, "users", lazy()).unwrap();
+    let one_way = doc! {"name": "names", "schemaVersion": {
+        "field": "schemaVersion", "from": 2, "to": 3, "up": [{"$set": {"fullName": "$name"}}, {"$unset": "name"}],
+    }};
+    let hides = declare(&db, "users", one_way.clone()).err().unwrap();
+    assert_eq!(hides.code(), ErrorCode::VersionInUse);
+    assert!(hides.to_string().contains("users@1"), "{hides}");
+    assert_eq!(db.count("users@1", doc! {"schemaVersion": 1}), 3);
+    complete(&db, "phones").unwrap();
+    declare(&db, "users", one_way).unwrap();
+    assert_eq!(ids(&db.find("users", doc! {"fullName": "Bob"})), [2]);
     db.check();
 }
 

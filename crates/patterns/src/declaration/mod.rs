@@ -33,6 +33,14 @@ pub struct Declaration {
 impl Declaration {
     /// Parses the fields of `createPattern` behind the target's name.
     pub fn parse(target: &str, fields: RawDocument<'_>) -> Result<Declaration> {
+        let made = Declaration::restore(target, fields)?;
+        made.kind.check_options(&made.options)?;
+        Ok(made)
+    }
+
+    /// The declaration that a definition in force has. It may have an option that is refused for its kind by now: the database
+    /// opens all the same.
+    pub fn restore(target: &str, fields: RawDocument<'_>) -> Result<Declaration> {
         let (mut name, mut kind) = (None, None);
         let mut options = Options::default();
         for (field, value) in fields {
@@ -58,9 +66,7 @@ impl Declaration {
             return Err(argument::missing("createPattern", "name"));
         };
         let Some((kind_name, spec, kind)) = kind else { return Err(one_kind()) };
-        let made = Declaration { target: target.into(), name: name.into(), kind_name, spec, kind, options };
-        made.kind.check_options(&made.options)?;
-        Ok(made)
+        Ok(Declaration { target: target.into(), name: name.into(), kind_name, spec, kind, options })
     }
 
     /// The declaration with changes merged in: options by their names, the kind's document field by field.
@@ -81,7 +87,9 @@ impl Declaration {
                 return Err(argument::unknown(PLACE, field));
             }
         }
-        Ok(Declaration { options, ..self.respecified(spec)? })
+        let made = Declaration { options, ..self.respecified(spec)? };
+        made.kind.check_options(&made.options)?;
+        Ok(made)
     }
 
     /// The declaration with another document of its kind.
@@ -103,12 +111,12 @@ impl Declaration {
 
     /// The same declaration after a collection was renamed.
     pub fn renamed(&self, from: &str, to: &str) -> Result<Declaration> {
-        let mut changes = Document::new();
-        if self.source() == Some(from) {
-            changes.push(self.kind_name, kilim_bson::doc! {"from": to});
-        }
         let target = if *self.target == *from { to } else { &*self.target };
-        Ok(Declaration { target: target.into(), ..self.modified(changes.as_raw())? })
+        let spec = match self.source() == Some(from) {
+            true => merged(&self.spec, kilim_bson::doc! {"from": to}.as_raw()),
+            false => self.spec.clone(),
+        };
+        Ok(Declaration { target: target.into(), ..self.respecified(spec)? })
     }
 
     /// The source collection; none for a pattern within one document.
@@ -128,10 +136,6 @@ impl Declaration {
         document.push(self.kind_name, self.spec.clone());
         self.options.append(&mut document);
         document
-    }
-
-    pub fn restore(target: &str, stored: RawDocument<'_>) -> Result<Declaration> {
-        Declaration::parse(target, stored)
     }
 }
 

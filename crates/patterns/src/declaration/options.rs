@@ -1,7 +1,7 @@
 //! What all kinds of patterns can be told.
 
 use kilim_bson::{Document, Path, RawValue, doc};
-use kilim_error::Result;
+use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument;
 
@@ -129,6 +129,21 @@ impl Options {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Refuses what is said about being behind, for a kind that never is. `reason`: what it is not for, and why.
+    pub(crate) fn check_never_behind(&self, reason: &str) -> Result<()> {
+        let default = Options::default();
+        let given = if self.mode != default.mode {
+            "mode: \"async\""
+        } else if self.max_sync != default.max_sync {
+            "'maxSync'"
+        } else if self.when_behind != default.when_behind {
+            "whenBehind: \"serve\""
+        } else {
+            return Ok(());
+        };
+        Err(Error::user(ErrorCode::BadValue, format!("{given} is not for {reason}: leave it out")))
     }
 
     /// What differs from the default.

@@ -160,6 +160,42 @@ fn changes_are_merged_field_by_field() {
     assert_eq!(modified(doc! {"extendedReference": {"colour": 1}}).unwrap_err().code().0, 40415);
 }
 
+/// Kinds that never are behind, and some that maintain no field.
+#[test]
+fn an_option_that_means_nothing_to_a_kind_is_refused_when_it_is_declared_and_when_it_is_modified() {
+    let late = [doc! {"mode": "async"}, doc! {"maxSync": 5}, doc! {"whenBehind": "serve"}];
+    let others = [doc! {"touch": "at"}, doc! {"onUserWrite": "reject"}, doc! {"whileBuilding": "fail"}];
+    let version = doc! {"field": "v", "from": 1, "to": 2, "up": [{"$set": {"a": 1}}]};
+    let kinds = [
+        (doc! {"attribute": {"paths": ["specs.*"], "as": "kv"}}, 0),
+        (doc! {"computed": {"set": {"a": "$b"}}}, 0),
+        (doc! {"polymorphic": {"discriminator": "type", "variants": {"book": {}}}}, 3),
+        (doc! {"schemaVersion": version}, 3),
+        (doc! {"tree": {"parent": "parent", "depth": "depth"}}, 0),
+    ];
+    for (kind, count) in kinds {
+        let with = |options: &Document| -> Document {
+            let named = doc! {"name": "a"};
+            let fields = named.iter().chain(kind.iter()).chain(options.iter());
+            fields.map(|(name, value)| (name, value.to_value())).collect()
+        };
+        let declared = declare("orders", with(&doc! {}));
+        for option in late.iter().chain(&others[..count]) {
+            let refused = |result: kilim_error::Result<Declaration>| {
+                let code = result.expect_err("it is refused").code();
+                assert!(
+                    [ErrorCode::BadValue, ErrorCode::NotImplemented].contains(&code),
+                    "{kind:?} {option:?}"
+                );
+            };
+            refused(Declaration::parse("orders", with(option).as_raw()));
+            refused(declared.modified(option.as_raw()));
+            // A database that has it nevertheless opens.
+            Declaration::restore("orders", with(option).as_raw()).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_declaration_follows_a_rename() {
     let declared = declare("orders", doc! {"name": "c", "extendedReference": card()});

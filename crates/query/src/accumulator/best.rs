@@ -197,6 +197,10 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    pub(super) fn sort(&self) -> &Sort {
+        &self.sort
+    }
+
     pub(super) fn parse(spec: RawDocument<'_>, scope: &Scope<'_>) -> Result<Order> {
         let sort = Sort::parse_in(spec, scope)?;
         if sort.is_natural() {

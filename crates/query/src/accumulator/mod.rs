@@ -116,6 +116,11 @@ impl Kind {
 }
 
 impl Accumulator {
+    /// By what `$top` and its kin sort.
+    pub(crate) fn sort(&self) -> Option<&crate::sort::Sort> {
+        self.order.as_ref().map(|order| order.sort())
+    }
+
     /// One that needs nothing but its input.
     pub fn new(kind: Kind, input: Expression) -> Accumulator {
         Accumulator { kind, input, n: None, order: None, percentiles: Arc::new([]), collation: None }

@@ -11,8 +11,8 @@ use super::{Behaviour, Context, Owner, Stage, current_op};
 pub struct ListSessions {
     name: &'static str,
     given: Document,
-    /// Certain users' only. Nobody has a name here, so they have none.
-    pub of_users: bool,
+    /// Certain users' only, by name and database; all without any.
+    pub users: Vec<(String, String)>,
 }
 
 pub(super) fn glance(name: &str, value: RawValue<'_>, _: &str) -> Result<()> {
@@ -40,15 +40,15 @@ pub(super) fn parse(
     if let Some(message) = refused {
         return Err(Error::user(ErrorCode::InvalidNamespace, message));
     }
-    let (given, of_users) = parse_options(name, value)?;
-    out.push(Stage::ListSessions(ListSessions { name, given: given.to_document(), of_users }));
+    let (given, users) = parse_options(name, value)?;
+    out.push(Stage::ListSessions(ListSessions { name, given: given.to_document(), users }));
     Ok(())
 }
 
-/// The options, and whether they name users.
-fn parse_options<'a>(name: &str, value: RawValue<'a>) -> Result<(RawDocument<'a>, bool)> {
+/// The options, and the users that they name.
+fn parse_options<'a>(name: &str, value: RawValue<'a>) -> Result<(RawDocument<'a>, Vec<(String, String)>)> {
     let spec = current_op::specification(name, value)?;
-    let (mut of_users, mut of_all) = (false, false);
+    let (mut named, mut of_all) = (Vec::new(), false);
     for (field, value) in spec.iter() {
         let path = format!("{name}.{field}");
         match (field, value) {
@@ -56,20 +56,22 @@ fn parse_options<'a>(name: &str, value: RawValue<'a>) -> Result<(RawDocument<'a>
             ("allUsers", other) => return Err(wrong_type(&path, other, "type 'bool'")),
             ("users", RawValue::Array(users)) => {
                 for (index, user) in users.iter().enumerate() {
-                    check_user(&format!("{path}.{index}"), user)?;
+                    let path = format!("{path}.{index}");
+                    check_user(&path, user)?;
+                    let text = |field| user.as_document()?.get(field)?.as_str().map(str::to_owned);
+                    named.extend(text("user").zip(text("db")));
                 }
-                of_users = !users.is_empty();
             }
             ("users", other) => return Err(wrong_type(&path, other, "type 'array'")),
             _ => return Err(unknown(&path)),
         }
     }
-    if of_all && of_users {
+    if of_all && !named.is_empty() {
         let message =
             format!("{name} may not specify {{allUsers:true}} and {{users:[...]}} at the same time");
         return Err(Error::user(ErrorCode::UnsupportedFormat, message));
     }
-    Ok((spec, of_users))
+    Ok((spec, named))
 }
 
 /// A user is named by `user` and `db`.

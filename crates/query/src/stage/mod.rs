@@ -92,7 +92,7 @@ use table::line;
 pub use table::{DEFINITIONS, Definition, Flow, Position, find};
 pub use tree::{Relation, Tree};
 pub use union_with::UnionWith;
-pub use unpack_bucket::{UnpackBucket, on_buckets, weaker_on_buckets};
+pub use unpack_bucket::{Foremost, UnpackBucket, on_buckets, weaker_on_buckets};
 pub use unwind::{Cut, Found, Unwind};
 
 /// More stages than this are refused, as on MongoDB.

@@ -1,5 +1,6 @@
 //! `$_internalUnpackBucket`: the measurements of buckets. It is what a time-series collection puts before a pipeline.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value};
@@ -21,6 +22,39 @@ pub struct UnpackBucket {
     pub filter: Option<Arc<Filter>>,
     /// Which fields later stages read, where these are not all.
     pub wanted: Option<Arc<[Box<str>]>>,
+    /// Which measurements of each meta later stages look at, where these are not all.
+    pub foremost: Option<Foremost>,
+}
+
+/// Measurements of the best time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foremost {
+    Latest,
+    Earliest,
+}
+
+impl Foremost {
+    pub(super) fn opposite(self) -> Foremost {
+        match self {
+            Foremost::Latest => Foremost::Earliest,
+            Foremost::Earliest => Foremost::Latest,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Foremost::Latest => "latest",
+            Foremost::Earliest => "earliest",
+        }
+    }
+
+    /// How a time compares to another: the greater is the better.
+    pub fn compare(self, one: i64, other: i64) -> Ordering {
+        match self {
+            Foremost::Latest => one.cmp(&other),
+            Foremost::Earliest => other.cmp(&one),
+        }
+    }
 }
 
 pub(super) fn parse(name: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
@@ -58,6 +92,7 @@ pub(super) fn parse(name: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut 
         texts_by_bytes: false,
         filter: None,
         wanted: None,
+        foremost: None,
     })));
     Ok(())
 }
@@ -68,14 +103,27 @@ impl UnpackBucket {
     }
 
     /// The measurements of a bucket; none where its bounds exclude that one of them is asked for.
-    pub fn rows(&self, bucket: RawDocument<'_>) -> Option<Rows> {
+    pub fn rows(&self, bucket: RawDocument<'_>) -> Result<Option<Rows>> {
         let meta_field = self.meta_field.as_deref();
         let is_passed_over =
             |filter: &Arc<Filter>| !may_hold(filter, bucket, meta_field, self.texts_by_bytes);
         if self.filter.as_ref().is_some_and(is_passed_over) {
-            return None;
+            return Ok(None);
         }
-        Some(Rows::of(bucket, &self.time_field, meta_field, self.wanted.as_deref()))
+        Rows::of(bucket, &self.time_field, meta_field, self.wanted.as_deref()).map(Some)
+    }
+
+    /// No measurement of a bucket has a better time, as its bounds tell; none where they do not.
+    pub fn best_bound(&self, bucket: RawDocument<'_>, foremost: Foremost) -> Option<i64> {
+        let side = match foremost {
+            Foremost::Latest => "max",
+            Foremost::Earliest => "min",
+        };
+        let bounds = bucket.get("control")?.as_document()?.get(side)?.as_document()?;
+        match bounds.get(&self.time_field)? {
+            RawValue::DateTime(millis) => Some(millis),
+            _ => None,
+        }
     }
 }
 
@@ -93,6 +141,9 @@ impl Behaviour for UnpackBucket {
         options.push("bucketMaxSpanSeconds", self.span_seconds);
         if let Some(filter) = &self.filter {
             options.push("boundsMayMatch", filter.to_document());
+        }
+        if let Some(foremost) = self.foremost {
+            options.push("ofEachMeta", foremost.name());
         }
         [("$_internalUnpackBucket", Value::Document(options))].into_iter().collect()
     }

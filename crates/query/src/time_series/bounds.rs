@@ -31,6 +31,12 @@ impl Bounds {
             && covers(self.max.as_raw(), others.max.as_raw(), Ordering::Less, collator)
     }
 
+    /// Takes in all that lies between others, which are of the same types.
+    pub fn join(&mut self, others: &Bounds, collator: Option<&dyn Collator>) {
+        self.min = merged(self.min.as_raw(), others.min.as_raw(), Ordering::Less, collator);
+        self.max = merged(self.max.as_raw(), others.max.as_raw(), Ordering::Greater, collator);
+    }
+
     pub fn include(&mut self, value: RawValue<'_>, collator: Option<&dyn Collator>) {
         if !self.speak_of(value) {
             (self.min, self.max) = (Value::MinKey, Value::MaxKey);

@@ -5,14 +5,13 @@ use kilim_bson::{
 };
 
 use super::bounds::Bounds;
+use super::column::{VERSION, columns_of as stored_columns};
 use super::{META, Rows, TimeSeries};
 
 /// More measurements do not go into a bucket, as on MongoDB.
 pub const MEASUREMENTS_MAX: usize = 1000;
 /// A bucket that would be larger takes no further measurement, as on MongoDB.
 const BYTES_MAX: usize = 128_000;
-/// The form in which buckets are written. On disk.
-const VERSION: i32 = 1;
 
 /// One bucket, column by column.
 pub struct Bucket {
@@ -33,46 +32,43 @@ struct Column {
 }
 
 impl Bucket {
-    /// An empty bucket for measurements from `millis` on.
-    pub fn new(series: &TimeSeries, meta: Option<Value>, millis: i64) -> Bucket {
-        let begin = series.begin(millis);
-        // The first four bytes tell when it begins, so that buckets lie in the order of time.
-        let mut id = ObjectId::new().to_bytes();
-        id[..4].copy_from_slice(&((begin.div_euclid(1000)) as u32).to_be_bytes());
-        let bytes = match &meta {
-            Some(Value::Document(document)) => document.as_bytes().len(),
-            Some(Value::String(text)) => text.len(),
-            _ => 0,
-        };
-        Bucket { id: ObjectId::from_bytes(id), meta, begin, columns: Vec::new(), count: 0, bytes }
+    /// An empty bucket for measurements from `begin` on, which is a [beginning](TimeSeries::begin).
+    pub fn new(meta: Option<Value>, begin: i64) -> Bucket {
+        let bytes = bytes_of(&meta);
+        Bucket { id: new_id(begin), meta, begin, columns: Vec::new(), count: 0, bytes }
     }
 
-    /// A bucket as it is stored. None where it is not of the form that is written here.
+    /// A bucket as it is stored, compressed or not. None where it is of an unknown form.
     pub fn decode(series: &TimeSeries, stored: RawDocument<'_>) -> Option<Bucket> {
         let RawValue::ObjectId(id) = stored.get("_id")? else { return None };
         let control = stored.get("control")?.as_document()?;
-        let RawValue::Int32(VERSION) = control.get("version")? else { return None };
         let (min, max) = (control.get("min")?.as_document()?, control.get("max")?.as_document()?);
         let RawValue::DateTime(begin) = min.get(&series.time_field)? else { return None };
         let mut columns = Vec::new();
         let mut count = 0;
-        for (name, values) in stored.get("data")?.as_document()? {
-            let values = values.as_document()?;
+        let meta = stored.get(META).map(RawValue::to_value);
+        let mut bytes = bytes_of(&meta);
+        for (name, column) in stored_columns(stored)? {
             let bounds = match (min.get(name), max.get(name)) {
                 (Some(min), Some(max)) => Bounds { min: min.to_value(), max: max.to_value() },
                 // Bounds of a field without a name are not kept.
-                _ => Bounds::of(values.iter().next()?.1),
+                _ => Bounds::of(column.values().iter().next()?.1),
             };
+            let values = column.into_document();
+            bytes += values.as_bytes().len();
             if name == &*series.time_field {
-                count = values.iter().count();
+                count = values
+                    .iter()
+                    .filter_map(|(number, _)| parse_index(number))
+                    .max()
+                    .map_or(0, |last| last + 1);
             }
-            columns.push(Column { name: name.into(), values: Writer::resume(values.to_document()), bounds });
+            columns.push(Column { name: name.into(), values: Writer::resume(values), bounds });
         }
-        let meta = stored.get(META).map(RawValue::to_value);
-        Some(Bucket { id, meta, begin, columns, count, bytes: stored.as_bytes().len() })
+        Some(Bucket { id, meta, begin, columns, count, bytes })
     }
 
-    /// Whether a document is a bucket of the form that is written here, with bounds that hold all its measurements.
+    /// Whether a document is a bucket with bounds that hold all its measurements.
     pub fn is_sound(series: &TimeSeries, stored: RawDocument<'_>, collator: Option<&dyn Collator>) -> bool {
         let Some(bucket) = Bucket::decode(series, stored) else { return false };
         let numbered = |values: RawDocument<'_>| {
@@ -81,14 +77,20 @@ impl Bucket {
                 (Some(number) > last).then_some(Some(number))
             })
         };
-        let data = stored.get("data").and_then(RawValue::as_document).unwrap_or(RawDocument::empty());
-        let columns = || data.iter().map(|(_, values)| values.as_document());
-        let times = data.get(&series.time_field).and_then(RawValue::as_document);
-        let last = times.and_then(numbered).flatten();
-        let in_order = columns().all(|values| values.and_then(numbered).is_some_and(|number| number <= last));
-        let rows: Vec<Document> =
-            Rows::of(stored, &series.time_field, series.meta_field.as_deref(), None).collect();
-        let values = || columns().flatten().map(|values| values.iter().count()).sum::<usize>();
+        let columns = stored_columns(stored).unwrap_or_default();
+        let times = columns.iter().find(|(name, _)| *name == &*series.time_field);
+        let last = times.and_then(|(_, times)| numbered(times.values())).flatten();
+        let is_in_order = |values| numbered(values).is_some_and(|number| number <= last);
+        let in_order = columns.iter().all(|(_, column)| is_in_order(column.values()));
+        let Ok(rows) = Rows::of(stored, &series.time_field, series.meta_field.as_deref(), None) else {
+            return false;
+        };
+        let rows: Vec<Document> = rows.collect();
+        let values = || columns.iter().map(|(_, column)| column.values().iter().count()).sum::<usize>();
+        // Compressed ones say how many measurements they have.
+        let said = stored.get("control").and_then(|control| control.as_document()?.get("count"));
+        let count = rows.len() as i32;
+        let as_said = said.is_none_or(|said| matches!(said, RawValue::Int32(said) if said == count));
         let meta = usize::from(bucket.meta.is_some() && series.meta_field.is_some());
         // Every value belongs to a measurement, every measurement has a time within the span.
         let complete = values() == rows.iter().map(|row| row.iter().count() - meta).sum::<usize>();
@@ -103,7 +105,7 @@ impl Bucket {
             let found = bucket.columns.iter().find(|column| column.name == made.name);
             found.is_some_and(|column| made.name.is_empty() || column.bounds.cover(&made.bounds, collator))
         });
-        in_order && complete && !rows.is_empty() && rows.iter().all(in_span) && covered
+        in_order && as_said && complete && !rows.is_empty() && rows.iter().all(in_span) && covered
     }
 
     /// Whether a measurement of this meta and time may go into it.
@@ -114,17 +116,95 @@ impl Bucket {
         millis: i64,
         measurement: RawDocument<'_>,
     ) -> bool {
-        let same_meta = match (&self.meta, meta) {
-            (Some(own), Some(other)) => identical(own.as_raw(), other.as_raw()),
-            (own, other) => own.is_none() && other.is_none(),
-        };
-        let in_span = millis >= self.begin && millis.saturating_sub(self.begin) < series.span_millis();
+        let in_span = (0..series.span_millis()).contains(&millis.saturating_sub(self.begin));
         let has_room = self.count == 0
             || (self.count < MEASUREMENTS_MAX && self.bytes + measurement.as_bytes().len() <= BYTES_MAX);
         let is_alike = |(at, (name, value)): (usize, (&str, RawValue<'_>))| {
             self.column(at, name).is_none_or(|at| self.columns[at].bounds.speak_of(value))
         };
-        same_meta && in_span && has_room && columns_of(series, measurement).enumerate().all(is_alike)
+        self.is_of(meta) && in_span && has_room && columns_of(series, measurement).enumerate().all(is_alike)
+    }
+
+    /// Whether its measurements have this meta.
+    pub fn is_of(&self, meta: &Option<Value>) -> bool {
+        match (&self.meta, meta) {
+            (Some(own), Some(other)) => identical(own.as_raw(), other.as_raw()),
+            (own, other) => own.is_none() && other.is_none(),
+        }
+    }
+
+    /// Whether the measurements of another bucket may be put behind its own.
+    pub fn joins(&self, other: &Bucket, series: &TimeSeries) -> bool {
+        let last = other.column(0, &series.time_field).map(|at| &other.columns[at].bounds.max);
+        let in_span = |millis: i64| (0..series.span_millis()).contains(&millis.saturating_sub(self.begin));
+        let is_alike = |(at, column): (usize, &Column)| {
+            let own = self.column(at, &column.name).map(|at| &self.columns[at].bounds);
+            own.is_none_or(|own| {
+                own.speak_of(column.bounds.min.as_raw()) && own.speak_of(column.bounds.max.as_raw())
+            })
+        };
+        self.is_of(&other.meta)
+            && in_span(other.begin)
+            && matches!(last, Some(Value::DateTime(millis)) if in_span(*millis))
+            && self.count + other.count <= MEASUREMENTS_MAX
+            && self.bytes + other.bytes <= BYTES_MAX
+            && other.columns.iter().enumerate().all(is_alike)
+    }
+
+    /// Puts the measurements of another bucket, which it [joins](Bucket::joins), behind its own.
+    pub fn join(&mut self, other: Bucket, collator: Option<&dyn Collator>) {
+        for (at, column) in other.columns.into_iter().enumerate() {
+            let own = match self.column(at, &column.name) {
+                Some(at) => {
+                    self.columns[at].bounds.join(&column.bounds, collator);
+                    &mut self.columns[at]
+                }
+                None => {
+                    let Column { name, bounds, .. } = &column;
+                    let (name, bounds) = (name.clone(), bounds.clone());
+                    self.columns.push(Column { name, values: Writer::new(), bounds });
+                    self.columns.last_mut().expect("pushed just now")
+                }
+            };
+            let before = own.values.len();
+            for (number, value) in column.values.finish().iter() {
+                own.values.append_index(self.count + parse_index(number).unwrap_or(0), value);
+            }
+            self.bytes += own.values.len() - before;
+        }
+        self.count += other.count;
+    }
+
+    /// The same measurements under a new name, in a bucket that begins no earlier than they do.
+    pub fn restarted(self, series: &TimeSeries) -> Bucket {
+        let (mut columns, time) = (self.columns, &*series.time_field);
+        let mut begin = self.begin;
+        if let Some(times) = columns.iter_mut().find(|column| *column.name == *time) {
+            let values = std::mem::replace(&mut times.values, Writer::new()).finish();
+            let millis = values.iter().filter_map(|(_, value)| match value {
+                RawValue::DateTime(millis) => Some(millis),
+                _ => None,
+            });
+            begin = millis.min().map_or(begin, |first| series.begin(first));
+            times.bounds.min = Value::DateTime(begin);
+            times.values = Writer::resume(values);
+        }
+        Bucket { id: new_id(begin), begin, columns, ..self }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// Gives it the name of a bucket that begins at the same time and is given up.
+    pub fn rename(&mut self, id: ObjectId) {
+        self.id = id;
+    }
+
+    /// When it begins.
+    pub fn begin(&self) -> i64 {
+        self.begin
     }
 
     /// Puts a measurement behind the others.
@@ -211,6 +291,21 @@ impl Bucket {
             false => self.columns.iter().position(is_there),
         }
     }
+}
+
+fn bytes_of(meta: &Option<Value>) -> usize {
+    match meta {
+        Some(Value::Document(document)) => document.as_bytes().len(),
+        Some(Value::String(text)) => text.len(),
+        _ => 0,
+    }
+}
+
+/// A name for a bucket. Its first four bytes tell when the bucket begins, so that buckets lie in the order of time.
+fn new_id(begin: i64) -> ObjectId {
+    let mut id = ObjectId::new().to_bytes();
+    id[..4].copy_from_slice(&((begin.div_euclid(1000)) as u32).to_be_bytes());
+    ObjectId::from_bytes(id)
 }
 
 fn bound_min(bounds: &Bounds) -> RawValue<'_> {

@@ -1,10 +1,12 @@
 //! Time series: measurements that are kept in buckets, one document for many.
 //!
 //! A bucket has a column for each field (`bucket`), and the smallest and largest value of each (`bounds`). Readers
-//! see measurements (`rows`). The form is version 1 of MongoDB's: `{_id, control: {version, min, max}, meta, data}`.
+//! see measurements (`rows`). The form is version 1 of MongoDB's: `{_id, control: {version, min, max}, meta, data}`. Those in
+//! which MongoDB compresses columns (`column`) are read too.
 
 mod bounds;
 mod bucket;
+mod column;
 mod keys;
 mod rows;
 mod weaker;
@@ -120,7 +122,7 @@ impl TimeSeries {
     }
 
     /// When a bucket begins whose first measurement was taken then.
-    fn begin(&self, millis: i64) -> i64 {
+    pub fn begin(&self, millis: i64) -> i64 {
         millis.saturating_sub(millis.rem_euclid(self.granularity.rounding_seconds() * 1000))
     }
 

@@ -4,8 +4,10 @@ use std::iter::Peekable;
 use std::vec::IntoIter;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, Writer, parse_index};
+use kilim_error::Result;
 
 use super::META;
+use super::column::Room;
 
 /// A bucket that is read from the first measurement to the last. It owns the values, so that it can wait in a cursor; each
 /// measurement is made when it is asked for, because a large meta is in all of them.
@@ -30,7 +32,7 @@ impl Rows {
         time_field: &str,
         meta_field: Option<&str>,
         wanted: Option<&[Box<str>]>,
-    ) -> Rows {
+    ) -> Result<Rows> {
         let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted.iter().any(|each| **each == *name));
         let meta = meta_field.filter(|name| is_wanted(name)).zip(bucket.get(META));
         let mut rows = Rows {
@@ -40,20 +42,22 @@ impl Rows {
             columns: Vec::new(),
         };
         let data = bucket.get("data").and_then(RawValue::as_document);
-        for (name, values) in data.into_iter().flatten() {
-            let Some(values) = values.as_document() else { continue };
-            let values = || {
-                let numbered =
-                    values.iter().filter_map(|(at, value)| Some((parse_index(at)?, value.to_value())));
-                numbered.collect::<Vec<_>>().into_iter()
-            };
+        let mut room = Room::of_a_bucket();
+        for (name, stored) in data.into_iter().flatten() {
+            if name != time_field && !is_wanted(name) {
+                continue;
+            }
+            let Some(column) = super::column::Column::of(stored, &mut room)? else { continue };
+            let numbered =
+                column.values().iter().filter_map(|(at, value)| Some((parse_index(at)?, value.to_value())));
+            let values = numbered.collect::<Vec<_>>().into_iter();
             if name == time_field {
-                rows.times = values();
-            } else if is_wanted(name) {
-                rows.columns.push(Column { name: name.into(), values: values().peekable() });
+                rows.times = values;
+            } else {
+                rows.columns.push(Column { name: name.into(), values: values.peekable() });
             }
         }
-        rows
+        Ok(rows)
     }
 }
 

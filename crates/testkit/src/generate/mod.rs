@@ -12,6 +12,7 @@ mod experiment;
 mod filters;
 mod geometry;
 mod history;
+mod measurements;
 pub mod options;
 mod permitted;
 mod pipeline;
@@ -46,6 +47,8 @@ pub enum About {
     Texts,
     /// Places on the sphere and in the plane.
     Geometry,
+    /// Time series.
+    Measurements,
 }
 
 /// What to search, and how long.
@@ -125,6 +128,7 @@ pub fn search(task: &Task<'_>) -> Result<Search> {
             }
             About::Texts => texts::generate(&mut random),
             About::Geometry => geometry::generate(&mut random),
+            About::Measurements => measurements::generate(&mut random),
         };
         search.histories += 1;
         search.commands += case.steps.len();

@@ -394,6 +394,25 @@ fn privileges(demands: &mut Demands<'_>, action: Action) -> Result<()> {
     Ok(())
 }
 
+/// To read what the restore brings, and to make whatever users and roles are in it.
+pub(crate) fn merge_authz_collections(demands: &mut Demands<'_>) -> Result<()> {
+    const MAKE: [&str; 4] = ["createUser", "createRole", "grantRole", "revokeRole"];
+    const DROP: [&str; 2] = ["dropUser", "dropRole"];
+    let drops: &[&str] = if demands.is_true("drop") { &DROP } else { &[] };
+    for action in MAKE.iter().chain(drops) {
+        // Only a privilege on all databases allows something on one that cannot exist.
+        demands.need_on_database("", Action::named(action));
+    }
+    for field in ["tempUsersCollection", "tempRolesCollection"] {
+        if let Some(from) = demands.argument(field).and_then(RawValue::as_str).filter(|from| !from.is_empty())
+        {
+            let (db, collection) = from.split_once('.').unwrap_or((from, ""));
+            demands.need(db, collection, FIND);
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn users_info(demands: &mut Demands<'_>) -> Result<()> {
     const VIEW: Action = Action::named("viewUser");
     let asked = demands.body.iter().next().map(|(_, asked)| asked);

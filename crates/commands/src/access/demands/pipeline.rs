@@ -1,6 +1,6 @@
 //! What the stages of a pipeline ask for: every collection that one of them names, however deep.
 
-use kilim_auth::Action;
+use kilim_auth::{Action, UserName};
 use kilim_bson::{RawArray, RawValue};
 
 use super::Demands;
@@ -37,7 +37,17 @@ impl<'a> Demands<'a> {
                 return self.need_stages(db, stages);
             }
             Some(("$listSessions" | "$listLocalSessions", options)) => {
-                if is_set(options, "allUsers") {
+                // Whatever names somebody else, and what cannot be read.
+                let is_own = |user: RawValue<'_>| {
+                    let own = self.identity.map(|identity| &identity.name);
+                    let named = user.as_document().and_then(|_| UserName::parse(user, "").ok());
+                    named.is_some() && named.as_ref() == own
+                };
+                let named = options.as_document().into_iter().flat_map(|options| options.iter());
+                let mut named =
+                    named.filter(|(name, _)| *name == "users").filter_map(|(_, list)| list.as_array());
+                let names_others = named.any(|list| !list.iter().all(is_own));
+                if is_set(options, "allUsers") || names_others {
                     self.need_on_cluster(Action::named("listSessions"));
                 }
                 return self.need_stages(db, stages);

@@ -51,6 +51,7 @@ impl Engine {
             return self.try_pattern(operation, pattern, limit);
         }
         let found = Check::new(self, operation, pattern, limit, Repair::Nothing)?.run(part)?;
+        self.expect_unchanged(pattern)?;
         pattern.counters.drift.add(found.wrong);
         match found.wrong {
             0 if whole => {
@@ -92,7 +93,7 @@ impl Engine {
             Ok(found) if found.wrong == 0 => self.complete_notes(operation, &pattern).map(|()| found),
             found => found,
         };
-        let is_true = found.as_ref().is_ok_and(|found| found.wrong == 0);
+        let is_true = found.as_ref().is_ok_and(|found| found.wrong == 0) && self.is_unchanged(&pattern);
         let state = if is_true { PatternState::Active } else { PatternState::Unverified };
         // The check's operation may have been killed, so the state is set by another one.
         let running = self.operations.start(0);
@@ -128,6 +129,7 @@ impl Engine {
         let is_filled_by_job = self.jobs.lock().iter().any(fills);
         if !whole || is_filled_by_job || pattern.state == PatternState::Active {
             let found = Check::new(self, operation, &pattern, limit, Repair::All)?.run(part)?;
+            self.expect_unchanged(&pattern)?;
             pattern.counters.drift.add(found.wrong);
             return Ok(found);
         }
@@ -142,9 +144,18 @@ impl Engine {
                 return Err(error);
             }
         };
+        self.expect_unchanged(&pattern)?;
         pattern.counters.drift.add(found.wrong);
         self.move_pattern(operation, pattern.id, &[before], state)?;
         Ok(found)
+    }
+
+    /// Refuses to answer if a check may have seen other collections than the pattern's: see [`Engine::is_unchanged`].
+    fn expect_unchanged(&self, pattern: &Pattern) -> Result<()> {
+        match self.is_unchanged(pattern) {
+            true => Ok(()),
+            false => Err(not_ready(pattern, "was modified or renamed during the check: look again")),
+        }
     }
 
     /// Lists a check among the jobs, with its progress, until the returned value is dropped.

@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use kilim_bson::{Document, RawValue, Value, doc};
+use kilim_engine::maintenance::{Planned, forecast};
+use kilim_engine::plan::ReadRequest;
 use kilim_error::{Error, ErrorCode};
 use kilim_patterns::Position;
+use kilim_query::update::Update;
 use kilim_storage::{MemoryDisk, Survivors};
 
 use super::{expect_true, finish, kill_jobs, lag, slow, sorted_ids, wait_until_even};
@@ -16,7 +19,7 @@ use crate::pattern_history::world::Dice;
 use crate::pattern_lifecycle::with;
 use crate::pattern_tree::move_in;
 use crate::pipeline::run as aggregate;
-use crate::support::{Db, Transaction, eventually, everywhere, ns, number, numbered};
+use crate::support::{Db, Transaction, eventually, everywhere, filter, ns, number, numbered};
 
 /// A tree of which a move takes three nodes along, and leaves more to a job.
 fn tree(more: Document) -> Document {
@@ -490,6 +493,87 @@ fn labels_of_a_move_that_is_behind_are_given_to_nobody_else() {
     db.check();
 }
 
+/// Labels of one move at a time are behind. The job of the first does not rest while the second waits for it.
+#[test]
+fn a_second_move_of_many_labels_waits_for_the_first_and_is_left_to_the_job_too() {
+    let db = Db::memory();
+    plant(&db, slow(tree(labels())));
+    move_to(&db, 2, 1).unwrap();
+    // Three below it are few enough to be written with the move.
+    db.delete("nodes", doc! {"_id": 18}).unwrap();
+    move_to(&db, 10, 4).unwrap();
+    assert_eq!(lag(&db, "nodes", "tree"), 1);
+    expect_grown(&db);
+    move_to(&db, 2, 0).unwrap();
+    assert_eq!(lag(&db, "nodes", "tree"), 1);
+    expect_grown(&db);
+    expect_true(&db, "nodes", "tree");
+    // Where no job works on the first, the second writes everything itself.
+    kill_jobs(&db);
+    move_to(&db, 2, 1).unwrap();
+    expect_grown(&db);
+    expect_true(&db, "nodes", "tree");
+    finish(&db, "nodes", "tree");
+    expect_grown(&db);
+    expect_true(&db, "nodes", "tree");
+    db.check();
+}
+
+#[test]
+fn what_is_below_the_children_of_a_deleted_node_is_left_to_the_job() {
+    with_and_without_labels(|db, more| {
+        plant(&db, slow(tree(more_with(more.clone(), "onDelete", "reparent"))));
+        db.insert("nodes", &[doc! {"_id": 50, "parent": 0}]);
+        db.delete("nodes", doc! {"_id": 2}).unwrap();
+        assert_eq!(lag(&db, "nodes", "tree"), 1);
+        expect_grown(&db);
+        expect_true(&db, "nodes", "tree");
+        // Its children stand where it stood; without labels they come behind their new siblings.
+        let siblings = aggregate(&db, "nodes", vec![doc! {"$tree": {"of": 0, "what": "children"}}]);
+        let last = siblings.last().map(|node| number(node, "_id"));
+        assert_eq!(last, Some(if more.is_empty() { 9 } else { 50 }));
+        // Another whose own move is behind, then one whose child's is.
+        move_to(&db, 3, 1).unwrap();
+        db.insert("nodes", &[doc! {"_id": 60, "parent": 10}]);
+        db.delete("nodes", doc! {"_id": 3}).unwrap();
+        expect_grown(&db);
+        db.insert("nodes", &[doc! {"_id": 61, "parent": 1}]);
+        move_to(&db, 10, 61).unwrap();
+        expect_grown(&db);
+        db.delete("nodes", doc! {"_id": 61}).unwrap();
+        expect_grown(&db);
+        expect_true(&db, "nodes", "tree");
+        db.update("nodes", doc! {"_id": 15}, doc! {"$set": {"note": 1}}).unwrap();
+        expect_grown(&db);
+        finish(&db, "nodes", "tree");
+        expect_grown(&db);
+        expect_true(&db, "nodes", "tree");
+        db.check();
+    });
+}
+
+/// Its path changes below it, and its labels are still on their way.
+#[test]
+fn a_node_whose_labels_are_moving_gets_another_name() {
+    let db = Db::memory();
+    plant(&db, slow(tree(more_with(labels(), "pathOf", "title"))));
+    move_to(&db, 2, 1).unwrap();
+    let before = db.find("nodes", doc! {"lft": {"$gt": 0}});
+    db.update("nodes", doc! {"_id": 2}, doc! {"$set": {"title": "two"}}).unwrap();
+    for (before, after) in before.iter().zip(db.find("nodes", doc! {"lft": {"$gt": 0}})) {
+        assert_eq!(
+            ["lft", "rgt"].map(|end| number(before, end)),
+            ["lft", "rgt"].map(|end| number(&after, end))
+        );
+    }
+    assert_eq!(db.count("nodes", doc! {"path": {"$regex": "^,1,two,3,10,"}}), 5);
+    expect_true(&db, "nodes", "tree");
+    finish(&db, "nodes", "tree");
+    assert_eq!(db.count("nodes", doc! {"path": {"$regex": "^,1,two,3,10,"}}), 5);
+    expect_true(&db, "nodes", "tree");
+    db.check();
+}
+
 #[test]
 fn a_subtree_that_fits_into_no_gap_is_written_with_its_move() {
     let db = Db::memory();
@@ -500,8 +584,22 @@ fn a_subtree_that_fits_into_no_gap_is_written_with_its_move() {
     for pair in ids.windows(2) {
         db.insert("nodes", &[doc! {"_id": pair[1], "parent": pair[0]}]);
     }
+    // A forecast says so before.
+    assert_eq!(modes_of_move(&db, 2, ids[17]), ["sync"]);
+    assert_eq!(modes_of_move(&db, 2, 1), ["sync", "async"]);
     move_to(&db, 2, ids[17]).unwrap();
     assert_eq!(lag(&db, "nodes", "tree"), 0);
     expect_grown(&db);
     expect_true(&db, "nodes", "tree");
+}
+
+/// How other nodes would be written because of a move.
+fn modes_of_move(db: &Db, id: i32, parent: i32) -> Vec<String> {
+    let change = doc! {"$set": {"parent": parent}};
+    let update = Update::parse(RawValue::Document(change.as_raw()), None, false).unwrap();
+    let planned = Planned::Update { update: &update, one: true, upsert: false, now_ms: 0 };
+    let request = ReadRequest::new(filter(doc! {"_id": id}));
+    let told = db.run(|unit| forecast(unit, &ns("nodes"), request, &planned)).unwrap();
+    let text = |one: &Document, name: &str| one.get(name).and_then(RawValue::as_str).unwrap().to_owned();
+    told.iter().filter(|one| text(one, "via") != "same document").map(|one| text(one, "mode")).collect()
 }

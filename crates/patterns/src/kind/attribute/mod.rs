@@ -19,7 +19,7 @@ use kilim_query::filter::Filter;
 
 use super::{Kind, Readings, Served, WantedIndex};
 use crate::argument;
-use crate::declaration::{Mode, Options};
+use crate::declaration::Options;
 use crate::effect::{Change, Effect, Reader, Role};
 use crate::path::{Names, lies_within, names, overlap};
 
@@ -249,13 +249,7 @@ impl Kind for Attribute {
     }
 
     fn check_options(&self, options: &Options) -> Result<()> {
-        match options.mode {
-            Mode::Sync => Ok(()),
-            Mode::Async => Err(Error::user(
-                ErrorCode::BadValue,
-                "mode: \"async\" is not for fields of the same document, which cost no further write: leave it out",
-            )),
-        }
+        options.check_never_behind("fields of the same document, which cost no further write")
     }
 
     fn indexes(&self) -> Vec<WantedIndex> {

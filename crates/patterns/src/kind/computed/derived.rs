@@ -9,7 +9,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Dependencies, Env, Scope, Variables};
 use kilim_query::projection::Projection;
 
-use crate::declaration::{Mode, Options};
+use crate::declaration::Options;
 use crate::effect::{Cause, Change, Effect, Reader, Role};
 use crate::expression::bad_expression;
 use crate::kind::{Kind, Readings};
@@ -103,13 +103,7 @@ impl Kind for Derived {
     }
 
     fn check_options(&self, options: &Options) -> Result<()> {
-        match options.mode {
-            Mode::Sync => Ok(()),
-            Mode::Async => Err(Error::user(
-                ErrorCode::BadValue,
-                "mode: \"async\" is not for fields of the same document, which cost no further write: leave it out",
-            )),
-        }
+        options.check_never_behind("fields of the same document, which cost no further write")
     }
 
     fn corrected(&self, target: RawDocument<'_>, _reader: &mut dyn Reader) -> Result<Option<Document>> {

@@ -4,7 +4,7 @@ use kilim_bson::{Document, RawDocument, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{OnTypeChange, Polymorphic};
-use crate::declaration::{Mode, Options};
+use crate::declaration::Options;
 use crate::effect::{Cause, Change, Effect, Reader, Role};
 use crate::kind::rules::Rules;
 use crate::kind::{Kind, Readings, WantedIndex};
@@ -54,13 +54,18 @@ impl Kind for Polymorphic {
                 "createIndexes: false is not for variants with 'indexes', which are part of their rules: leave one out",
             ));
         }
-        match options.mode {
-            Mode::Sync => Ok(()),
-            Mode::Async => Err(Error::user(
-                ErrorCode::BadValue,
-                "mode: \"async\" is not for rules, which are asked before a document is written: leave it out",
-            )),
-        }
+        let default = Options::default();
+        let given = if options.touch.is_some() {
+            "'touch'"
+        } else if options.on_user_write != default.on_user_write {
+            "onUserWrite: \"reject\""
+        } else if options.while_building != default.while_building {
+            "whileBuilding: \"fail\""
+        } else {
+            return options.check_never_behind("rules, which are asked before a document is written");
+        };
+        let message = format!("{given} is not for rules, which maintain no field: leave it out");
+        Err(Error::user(ErrorCode::BadValue, message))
     }
 
     fn is_about_data(&self, field: &str) -> bool {

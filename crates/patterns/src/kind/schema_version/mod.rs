@@ -21,7 +21,7 @@ pub(super) use self::parse::parse;
 pub use self::step::{OnError, VersionCheck, VersionStep};
 pub use self::versions::Versions;
 use super::{Kind, Readings};
-use crate::declaration::{Mode, OnUserWrite, Options, WhileBuilding};
+use crate::declaration::{OnUserWrite, Options, WhileBuilding};
 use crate::effect::{Change, Effect, Reader};
 use crate::path::with_value;
 
@@ -54,9 +54,7 @@ impl Kind for SchemaVersion {
     }
 
     fn check_options(&self, options: &Options) -> Result<()> {
-        let wrong = if options.mode == Mode::Async {
-            "mode: \"async\" is not for versions, which cost no further write: leave it out"
-        } else if options.while_building == WhileBuilding::Fail {
+        let wrong = if options.while_building == WhileBuilding::Fail {
             "whileBuilding: \"fail\" is not for versions: all documents are seen in the new one at once. Leave it out"
         } else if options.touch.is_some() {
             "'touch' is not for versions: a conversion changes nothing that readers see. Leave it out"
@@ -64,8 +62,10 @@ impl Kind for SchemaVersion {
             "onUserWrite: \"reject\" is not for versions: whole documents are written in any of them. Leave it out"
         } else if options.backfill != Options::default().backfill {
             "'backfill' is not for versions: 'schemaVersion.background' says how fast documents are converted"
+        } else if !options.create_indexes {
+            "createIndexes: false is not for versions, which need no index of their own: leave it out"
         } else {
-            return Ok(());
+            return options.check_never_behind("versions, which cost no further write");
         };
         Err(Error::user(ErrorCode::BadValue, wrong))
     }

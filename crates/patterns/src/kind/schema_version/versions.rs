@@ -91,10 +91,15 @@ impl Versions {
         }
     }
 
+    /// The version that a document says it has; none where it says nothing, or something that is no version.
+    pub fn says(&self, document: RawDocument<'_>) -> Option<i32> {
+        document.get(&self.field).and_then(version_in)
+    }
+
     /// Whether a document says that it has the current version.
     #[inline]
     fn is_current(&self, document: RawDocument<'_>) -> bool {
-        document.get(&self.field).and_then(version_in) == Some(self.current)
+        self.says(document) == Some(self.current)
     }
 
     /// A stored document in the current version; none where it is seen as it is stored.

@@ -67,7 +67,7 @@ struct Gap {
 impl Tree {
     /// Carries out a step.
     pub fn take(&self, step: &Step, forest: &mut dyn Forest) -> Result<()> {
-        let mut steps = Steps { tree: self, forest, keeps_labels: false, leaves_none: false };
+        let mut steps = Steps { tree: self, forest, keeps_labels: false };
         if self.dense && !step.refresh && !steps.forest.is_complete() {
             let images = step.before.iter().chain(&step.after);
             let mut scopes: Vec<Value> = images.map(|image| self.scope_of(image.as_raw())).collect();
@@ -107,8 +107,6 @@ struct Steps<'s> {
     forest: &'s mut dyn Forest,
     /// Nodes that go to another parent keep their labels, since those are right there too.
     keeps_labels: bool,
-    /// Nothing is left to a job.
-    leaves_none: bool,
 }
 
 impl Steps<'_> {
@@ -156,9 +154,7 @@ impl Steps<'_> {
             }
             OnDelete::Reparent => {
                 // Without the labels of the node, those of its children are right for children of its parent.
-                self.keeps_labels = self.tree.dense;
-                // Labels of one move at most are behind.
-                self.leaves_none = self.tree.nested_sets.is_some();
+                self.keeps_labels = self.tree.nested_sets.is_some();
                 for child in children {
                     let parent = node.parent.clone().or(Some(Value::Null));
                     let moved = with_fields(child.document.as_raw(), &[(&self.tree.parent, parent)]);
@@ -214,8 +210,7 @@ impl Steps<'_> {
     /// The nodes that are written with one that gets something else from above: all below it, or, if they are left to a job,
     /// itself. Then also how many are left.
     fn taken_along(&mut self, node: Node, above: &Above) -> Result<(Vec<Member>, u64)> {
-        let can_leave = self.tree.leaves_to_jobs() && !self.leaves_none;
-        let Some(most) = self.forest.most_at_once().filter(|_| can_leave) else {
+        let Some(most) = self.forest.most_at_once().filter(|_| self.tree.leaves_to_jobs()) else {
             return Ok((self.tree.subtree(self.forest, node)?, 0));
         };
         let mut fields = Vec::new();
@@ -272,7 +267,7 @@ impl Steps<'_> {
             self.count_children(line.first(), 1)?;
         }
         self.forget_end(&before, old.first())?;
-        if left == 0 || self.tree.nested_sets.is_none() {
+        if left == 0 || self.tree.nested_sets.is_none() || self.keeps_labels {
             self.leave_below(&members[0].node, left, None)?;
             return self.graft(members, line.first(), above, position, None);
         }

@@ -8,6 +8,7 @@
 //! may leave out is work on documents that a later stage would have dropped, and the errors of that work.
 
 mod filter;
+mod foremost;
 mod window;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ impl Pipeline {
         if match_before_unpacking(&mut self.stages) {
             rewrite_all(&mut self.stages, reads);
         }
+        foremost::mark(&mut self.stages);
         for stage in &mut self.stages {
             if let Stage::Facet(facet) = stage {
                 let facets = facet.facets.iter().map(|(name, pipeline)| {

@@ -1,0 +1,409 @@
+//! Inserts of measurements: into the open buckets of their meta.
+//!
+//! Measurements of one command that have the same meta are written together. A few go behind those in the smallest open
+//! bucket. When that is full, the buckets of the smaller tiers are joined into one (`Tiers`), and the new measurements
+//! begin a bucket of their own. Joining is part of the same commit, so no measurement is ever in two buckets or in none.
+//!
+//! Buckets are locked from the newest to the oldest, which is the order of their record ids, so inserts do not wait for each
+//! other in a circle.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kilim_bson::{Document, RawDocument, Value};
+use kilim_collation::collator;
+use kilim_error::{Error, ErrorCode, Result};
+use kilim_query::time_series::{Bucket, MEASUREMENTS_MAX, TimeSeries};
+
+use super::super::admit::check_not_blocked;
+use super::super::done::inserted;
+use super::super::store::new_row;
+use super::super::{InsertOutcome, door};
+use super::{dropped, series_in, series_of};
+use crate::catalog::{Collection, Open, TIERS, Tiers, View};
+use crate::change::{Before, Change};
+use crate::records::{Image, RowId};
+use crate::unit::Unit;
+
+/// A measurement on its way.
+struct Measurement<'d> {
+    document: RawDocument<'d>,
+    millis: i64,
+    statement: i32,
+}
+
+/// Inserts measurements. One without a time is refused, with its position.
+pub fn insert_measurements(
+    unit: &mut Unit<'_>,
+    view: &View,
+    documents: &[RawDocument<'_>],
+    ordered: bool,
+    statements: impl Fn(usize) -> i32,
+) -> Result<InsertOutcome> {
+    let series = series_of(view)?;
+    let namespace = &view.namespace;
+    if unit.is_transaction() {
+        return Err(Error::user(
+            ErrorCode::OperationNotSupportedInTransaction,
+            format!(
+                "time-series insert failed: {namespace} :: caused by :: Cannot insert into a time-series collection in a \
+                 multi-document transaction: {namespace}"
+            ),
+        ));
+    }
+    check_not_blocked(unit, namespace)?;
+    unit.writes_measurements = true;
+    let mut outcome = InsertOutcome::default();
+    let mut groups: Vec<(Option<Value>, Vec<Measurement<'_>>)> = Vec::new();
+    let mut by_meta: HashMap<Option<Vec<u8>>, usize> = HashMap::new();
+    for (position, &document) in documents.iter().enumerate() {
+        let statement = statements(position);
+        if unit.answered(statement).is_some() {
+            outcome.inserted += 1;
+            continue;
+        }
+        let Some(millis) = series.time_of(document) else {
+            let message = format!(
+                "'{}' must be present and contain a valid BSON UTC datetime value",
+                series.time_field
+            );
+            outcome.errors.push((position, Error::user(ErrorCode::BadValue, message)));
+            match ordered {
+                true => break,
+                false => continue,
+            }
+        };
+        let meta = series.meta_of(document);
+        let key = meta.clone().map(|meta| Document::into_bytes([("", meta)].into_iter().collect()));
+        let group = *by_meta.entry(key).or_insert_with(|| {
+            groups.push((meta, Vec::new()));
+            groups.len() - 1
+        });
+        groups[group].1.push(Measurement { document, millis, statement });
+    }
+    for (meta, measurements) in groups {
+        let mut left = &measurements[..];
+        while !left.is_empty() {
+            let taken = fill_bucket(unit, view, &meta, left)?;
+            outcome.inserted += taken;
+            left = &left[taken..];
+            unit.streamed()?;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Puts as many of these measurements as go together into the open buckets of their meta, or into a new one. How many
+/// these are: at least one.
+fn fill_bucket(
+    unit: &mut Unit<'_>,
+    view: &View,
+    meta: &Option<Value>,
+    measurements: &[Measurement<'_>],
+) -> Result<usize> {
+    loop {
+        unit.operation.check()?;
+        let Some(collection) = unit.enter(&view.on)? else { return Err(dropped(&view.namespace)) };
+        let series = series_in(&collection)?;
+        if series_of(view)?.meta_field != series.meta_field
+            || series_of(view)?.time_field != series.time_field
+        {
+            return Err(dropped(&view.namespace));
+        }
+        match (Filling { collection: &collection, series, meta, measurements }).fill(unit) {
+            Ok(Some(taken)) => return Ok(taken),
+            Ok(None) => {}
+            Err(error) if unit.can_retry(&error)? => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Measurements of one meta on their way into a bucket.
+struct Filling<'f, 'd> {
+    collection: &'f Arc<Collection>,
+    series: &'f TimeSeries,
+    meta: &'f Option<Value>,
+    measurements: &'f [Measurement<'d>],
+}
+
+/// An open bucket whose record is held.
+struct Held {
+    row: RowId,
+    stored: Image,
+    bucket: Bucket,
+}
+
+/// A bucket that is not stored yet, and how many of the measurements are in it.
+struct New {
+    bucket: Bucket,
+    taken: usize,
+}
+
+impl Filling<'_, '_> {
+    /// How many measurements were written; none where what was known of the open buckets is outdated.
+    fn fill(&self, unit: &mut Unit<'_>) -> Result<Option<usize>> {
+        let shared = &self.collection.shared;
+        let known = shared.open_buckets.get(self.meta);
+        let Some((tiers, newest)) = known.and_then(|tiers| Some((tiers, tiers.newest()?))) else {
+            return self.begin_anew(unit).map(Some);
+        };
+        let Some(newest) = self.hold(unit, newest)? else { return Ok(None) };
+        // The writer that held the bucket before may have joined it with others.
+        if shared.open_buckets.get(self.meta) != known {
+            return Ok(None);
+        }
+        // A client has written to the buckets themselves.
+        if newest.bucket.begin() != tiers.begin {
+            shared.open_buckets.forget(self.meta);
+            return Ok(None);
+        }
+        let first = &self.measurements[0];
+        let goes_on = newest.bucket.takes(self.series, self.meta, first.millis, first.document);
+        let room = TIERS[0].saturating_sub(newest.bucket.len());
+        if goes_on && self.measurements.len() <= room {
+            return self.append(unit, tiers, newest).map(Some);
+        }
+        let own_begin = self.series.begin(first.millis);
+        let mut new = self.new_bucket(if goes_on { tiers.begin } else { own_begin })?;
+        let plan = Plan::of(&tiers, new.bucket.len(), goes_on);
+        if let Plan::Close(_) = plan {
+            new = self.new_bucket(own_begin)?;
+        }
+        let mut buckets = vec![newest];
+        for row in plan.joined(&tiers).skip(1) {
+            let Some(older) = self.hold(unit, row)? else { return Ok(None) };
+            buckets.push(older);
+        }
+        match (shared.moves.begin(), goes_on) {
+            (Some(moving), _) => {
+                unit.move_measurements(moving);
+                self.carry_out(unit, tiers, plan, buckets, new).map(Some)
+            }
+            (None, true) => self.append(unit, tiers, buckets.swap_remove(0)).map(Some),
+            (None, false) => self.begin_anew(unit).map(Some),
+        }
+    }
+
+    /// Takes the record of an open bucket. Where it is not what it was when it was opened, the meta's open buckets are
+    /// forgotten.
+    fn hold(&self, unit: &mut Unit<'_>, row: RowId) -> Result<Option<Held>> {
+        let stored = unit.lock_record(self.collection, row)?;
+        let bucket = stored.as_ref().and_then(|stored| Bucket::decode(self.series, stored.document()));
+        match (stored, bucket.filter(|bucket| bucket.is_of(self.meta))) {
+            (Some(stored), Some(bucket)) => Ok(Some(Held { row, stored, bucket })),
+            _ => {
+                self.collection.shared.open_buckets.forget(self.meta);
+                Ok(None)
+            }
+        }
+    }
+
+    /// A bucket of the first measurements, as many as it takes.
+    fn new_bucket(&self, begin: i64) -> Result<New> {
+        self.filled(Bucket::new(self.meta.clone(), begin))
+    }
+
+    /// A bucket with as many measurements as it takes, the first at least.
+    fn filled(&self, mut bucket: Bucket) -> Result<New> {
+        let collator = collator(&self.collection.collation);
+        let mut taken = 0;
+        for Measurement { document, millis, .. } in self.measurements {
+            if !bucket.takes(self.series, self.meta, *millis, *document) {
+                break;
+            }
+            bucket.push(self.series, *document, collator);
+            taken += 1;
+        }
+        match taken {
+            0 => Err(Error::bug("a bucket does not take a measurement that it was chosen for")),
+            taken => Ok(New { bucket, taken }),
+        }
+    }
+
+    /// Puts measurements behind those of the newest open bucket.
+    fn append(&self, unit: &mut Unit<'_>, mut tiers: Tiers, newest: Held) -> Result<usize> {
+        let Held { row, stored, bucket } = newest;
+        let New { bucket, taken } = self.filled(bucket)?;
+        tiers.resize(row, bucket.len());
+        self.update(unit, row, &stored, bucket)?;
+        Ok(self.done(unit, tiers, taken))
+    }
+
+    /// Begins a bucket. Those that were open are closed as they are.
+    fn begin_anew(&self, unit: &mut Unit<'_>) -> Result<usize> {
+        let New { bucket, taken } = self.new_bucket(self.series.begin(self.measurements[0].millis))?;
+        let mut tiers = Tiers { begin: bucket.begin(), ..Tiers::default() };
+        tiers.open(self.insert(unit, bucket)?);
+        Ok(self.done(unit, tiers, taken))
+    }
+
+    /// Joins open buckets, given from the newest to the oldest, and stores the new one.
+    fn carry_out(
+        &self,
+        unit: &mut Unit<'_>,
+        mut tiers: Tiers,
+        plan: Plan,
+        buckets: Vec<Held>,
+        new: New,
+    ) -> Result<usize> {
+        let collator = collator(&self.collection.collation);
+        if plan == Plan::Beside {
+            tiers.open(self.insert(unit, new.bucket)?);
+            return Ok(self.done(unit, tiers, new.taken));
+        }
+        let newest = buckets[0].bucket.id();
+        let mut stored = Vec::with_capacity(buckets.len());
+        let mut parts = Vec::with_capacity(buckets.len() + 1);
+        for Held { row, stored: image, bucket } in buckets.into_iter().rev() {
+            stored.push((row, image));
+            parts.push(bucket);
+        }
+        let with_new = matches!(plan, Plan::Grow(_) | Plan::Restart);
+        let mut new_bucket = Some(new.bucket);
+        parts.extend(new_bucket.take_if(|_| with_new));
+        let mut parts = parts.into_iter();
+        let Some(mut whole) = parts.next() else { return Err(Error::bug("no bucket is joined")) };
+        for part in parts {
+            if !whole.joins(&part, self.series) {
+                // Their fields are of different types, or they would be too large.
+                return self.begin_anew(unit);
+            }
+            whole.join(part, collator);
+        }
+        let (oldest, others) = stored.split_first().ok_or_else(|| Error::bug("no bucket is joined"))?;
+        let count = whole.len();
+        door::all_or_nothing(unit, |unit| {
+            match plan {
+                Plan::Restart => {
+                    let whole = whole.restarted(self.series);
+                    tiers = Tiers { begin: whole.begin(), ..Tiers::default() };
+                    for (row, image) in &stored {
+                        self.delete(unit, *row, image)?;
+                    }
+                    tiers.open(self.insert(unit, whole)?);
+                    return Ok(());
+                }
+                Plan::Close(_) => {
+                    let begin = new_bucket.as_ref().map_or(tiers.begin, Bucket::begin);
+                    tiers = Tiers { begin, ..Tiers::default() };
+                }
+                Plan::Beside | Plan::Grow(_) | Plan::Join(_) => {
+                    tiers.close(plan.joined(&tiers).collect());
+                    tiers.open_in(plan.tier(), Open { row: oldest.0, count });
+                }
+            }
+            let mut others = others;
+            if let Some(mut bucket) = new_bucket {
+                // The newest is given up; its record serves for the new one.
+                match others.split_last().filter(|_| matches!(plan, Plan::Join(_))) {
+                    Some(((row, image), rest)) => {
+                        others = rest;
+                        bucket.rename(newest);
+                        tiers.open(Open { row: *row, count: bucket.len() });
+                        self.update(unit, *row, image, bucket)?;
+                    }
+                    None => tiers.open(self.insert(unit, bucket)?),
+                }
+            }
+            for (row, image) in others {
+                self.delete(unit, *row, image)?;
+            }
+            match stored.len() > 1 || with_new {
+                true => self.update(unit, oldest.0, &oldest.1, whole),
+                false => Ok(()),
+            }
+        })?;
+        Ok(self.done(unit, tiers, new.taken))
+    }
+
+    fn insert(&self, unit: &mut Unit<'_>, bucket: Bucket) -> Result<Open> {
+        let (row, count) = (new_row(self.collection), bucket.len());
+        // Others may look for it as soon as they know it.
+        unit.lock_record(self.collection, row)?;
+        let after = bucket.into_document();
+        let change = Change::insert(self.collection, after.as_raw(), unit.cause);
+        door::write(unit, Change { row: Some(row), ..change }, &|_| false)?;
+        Ok(Open { row, count })
+    }
+
+    fn update(&self, unit: &mut Unit<'_>, row: RowId, stored: &Image, bucket: Bucket) -> Result<()> {
+        let (before, after) = (Before::of(stored.document()), bucket.into_document());
+        let change = Change::update(self.collection, row, before, after.as_raw(), unit.cause);
+        door::write(unit, change, &|_| false).map(drop)
+    }
+
+    fn delete(&self, unit: &mut Unit<'_>, row: RowId, stored: &Image) -> Result<()> {
+        let change = Change::delete(self.collection, row, Before::of(stored.document()), unit.cause);
+        door::write(unit, change, &|_| false).map(drop)
+    }
+
+    fn done(&self, unit: &mut Unit<'_>, tiers: Tiers, taken: usize) -> usize {
+        self.collection.shared.open_buckets.set(self.meta, tiers);
+        for measurement in &self.measurements[..taken] {
+            unit.record_statement(measurement.statement, inserted());
+        }
+        taken
+    }
+}
+
+/// What becomes of the open buckets of a meta when new measurements do not simply go into the newest. Tiers are joined
+/// together with all smaller ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plan {
+    /// They stay as they are, beside a new one.
+    Beside,
+    /// These tiers are joined, and take the new measurements.
+    Grow(usize),
+    /// These tiers are joined, beside a new one.
+    Join(usize),
+    /// The largest is full. What is in the others goes with the new measurements into a bucket that begins later.
+    Restart,
+    /// None of them takes further measurements. These tiers are joined for good.
+    Close(usize),
+}
+
+impl Plan {
+    /// For so many measurements. `goes_on`: these fit into the open buckets by their time and fields.
+    fn of(tiers: &Tiers, count: usize, goes_on: bool) -> Plan {
+        let largest = TIERS.len() - 1;
+        let all = tiers.count_up_to(largest);
+        let is_full = all + count > MEASUREMENTS_MAX;
+        if !goes_on || (is_full && all <= MEASUREMENTS_MAX && all + TIERS[0] > MEASUREMENTS_MAX) {
+            let closing = |tier: &usize| tiers.count_up_to(*tier) <= MEASUREMENTS_MAX;
+            return Plan::Close((0..TIERS.len()).rev().find(closing).unwrap_or(0));
+        }
+        let own = Tiers::for_count(count);
+        if is_full {
+            // What is in the smaller ones, if there is something, is not left in a small bucket for good.
+            return match tiers.rows_up_to(largest - 1).next() {
+                Some(_) => Plan::Restart,
+                None => Plan::Close(largest),
+            };
+        }
+        if tiers.rows_up_to(own).next().is_some() && tiers.count_up_to(own) + count <= TIERS[own] {
+            return Plan::Grow(own);
+        }
+        match (own + 1..TIERS.len()).find(|&tier| tiers.count_up_to(tier) <= TIERS[tier]) {
+            Some(tier) if tiers.rows_up_to(tier).next().is_some() => Plan::Join(tier),
+            Some(_) => Plan::Beside,
+            // As many as the largest tier holds, and no bucket in it.
+            None => Plan::Grow(largest),
+        }
+    }
+
+    /// The tier up to which buckets are joined.
+    fn tier(self) -> usize {
+        match self {
+            Plan::Beside => 0,
+            Plan::Grow(tier) | Plan::Join(tier) | Plan::Close(tier) => tier,
+            Plan::Restart => TIERS.len() - 2,
+        }
+    }
+
+    /// The buckets that are joined, from the newest to the oldest.
+    fn joined(self, tiers: &Tiers) -> impl Iterator<Item = RowId> {
+        let rows = (self != Plan::Beside).then(|| tiers.rows_up_to(self.tier()));
+        rows.into_iter().flatten()
+    }
+}

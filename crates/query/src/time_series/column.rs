@@ -1,0 +1,75 @@
+//! The column of a field in a bucket, in any of MongoDB's forms.
+//!
+//! In a bucket of version 1 it is a document: each value under the number of its measurement. In versions 2 and 3 it is that
+//! document compressed. Kilim reads all of them and writes version 1.
+
+use kilim_bson::{COLUMN_SUBTYPE, Document, RawDocument, RawValue, decode_column};
+use kilim_error::{Error, ErrorCode, Result};
+
+/// The form in which buckets are written. On disk.
+pub(super) const VERSION: i32 = 1;
+/// The forms in which buckets are compressed. In the second, measurements are in the order of their time.
+const COMPRESSED: [i32; 2] = [2, 3];
+/// How large the columns of a bucket may be in all. A mongod fills a bucket up to 128,000 bytes, or with few measurements up
+/// to the size of a document.
+const BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// How much more of a bucket may be unpacked.
+pub(super) struct Room(usize);
+
+impl Room {
+    pub fn of_a_bucket() -> Room {
+        Room(BYTES_MAX)
+    }
+}
+
+pub(super) enum Column<'b> {
+    Plain(RawDocument<'b>),
+    Unpacked(Document),
+}
+
+impl<'b> Column<'b> {
+    /// None where it has neither form.
+    pub fn of(stored: RawValue<'b>, room: &mut Room) -> Result<Option<Column<'b>>> {
+        match stored {
+            RawValue::Document(values) => Ok(Some(Column::Plain(values))),
+            RawValue::Binary { subtype: COLUMN_SUBTYPE, bytes } => {
+                let unpacked = decode_column(bytes, room.0)
+                    .map_err(|bad| Error::user(ErrorCode::BadValue, format!("a bucket's column is {bad}")))?;
+                room.0 = room.0.saturating_sub(unpacked.as_bytes().len());
+                Ok(Some(Column::Unpacked(unpacked)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    pub fn values(&self) -> RawDocument<'_> {
+        match self {
+            Column::Plain(values) => *values,
+            Column::Unpacked(values) => values.as_raw(),
+        }
+    }
+
+    pub fn into_document(self) -> Document {
+        match self {
+            Column::Plain(values) => values.to_document(),
+            Column::Unpacked(values) => values,
+        }
+    }
+}
+
+/// The columns of a bucket by their names. None where it is of an unknown version, or damaged.
+pub(super) fn columns_of(bucket: RawDocument<'_>) -> Option<Vec<(&str, Column<'_>)>> {
+    let version = bucket.get("control")?.as_document()?.get("version")?;
+    let RawValue::Int32(version) = version else { return None };
+    if version != VERSION && !COMPRESSED.contains(&version) {
+        return None;
+    }
+    let mut room = Room::of_a_bucket();
+    let column = |(name, stored)| {
+        let column = Column::of(stored, &mut room).ok()??;
+        let of_version = matches!(column, Column::Plain(_)) == (version == VERSION);
+        of_version.then_some((name, column))
+    };
+    bucket.get("data")?.as_document()?.iter().map(column).collect()
+}

@@ -51,6 +51,9 @@ pub(crate) struct Elements<'c> {
     pub after: &'c [Document],
     /// Elements that stay. A key of one that goes stays too if one of these has it.
     pub kept: &'c [Document],
+    /// The array has no pages any more. Of equal elements in several pages any may have given its types to a key; from here on
+    /// it is the first again.
+    pub is_folded: bool,
 }
 
 /// What is left of pages that elements were removed from.

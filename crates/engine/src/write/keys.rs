@@ -17,10 +17,19 @@ pub(super) enum KeyChanges<'c> {
     /// The keys of a new document, index by index.
     New(Vec<KeySet>),
     /// Old and new keys in the indexes that the change may concern.
-    Changed(Vec<(&'c Index, KeySet, KeySet)>),
+    Changed(Vec<ChangedKeys<'c>>),
     /// A document that is deleted. Its keys are derived index by index while they are removed, so that one set of keys serves
     /// all indexes.
     Removed(RawDocument<'c>),
+}
+
+/// The keys of a document in an index, before and after.
+pub(super) struct ChangedKeys<'c> {
+    index: &'c Index,
+    old: KeySet,
+    new: KeySet,
+    /// Keys that stay are written all the same: the types beside them may be others.
+    renews_types: bool,
 }
 
 impl<'c> KeyChanges<'c> {
@@ -60,14 +69,14 @@ impl<'c> KeyChanges<'c> {
                 }
             }
             KeyChanges::Changed(changes) => {
-                for (index, old, new) in &changes {
+                for ChangedKeys { index, old, new, renews_types } in &changes {
                     for (key, _) in old.iter().filter(|(key, _)| !new.contains(key)) {
                         delete_entry(transaction, index, key, row.record);
                         deleted += 1;
                     }
                     for (key, type_bits) in new.iter() {
                         // Equal keys may differ in the types of their values: 1 became 1.0.
-                        if !old.contains_with_bits(key, type_bits) {
+                        if *renews_types || !old.contains_with_bits(key, type_bits) {
                             put_entry(transaction, index, key, type_bits, row.record);
                             inserted += 1;
                         }
@@ -156,7 +165,8 @@ fn claim_changed<'c>(
                 claim_key(unit, collection, index, key, type_bits, row.record)?;
             }
         }
-        changes.push((&**index, old, new));
+        let renews_types = elements.is_some_and(|elements| elements.is_folded);
+        changes.push(ChangedKeys { index, old, new, renews_types });
     }
     Ok(KeyChanges::Changed(changes))
 }

@@ -267,7 +267,8 @@ fn remove(unit: &mut Unit<'_>, paged: &Paged, change: Change<'_>, pages: u32) ->
         return Err(Error::bug("pages without a document"));
     };
     let before = records::parts(&newest(unit), paged, row, head)?.unwrap_or_default();
-    let elements = Elements { field: &paged.paging.field, before: &before, after: &[], kept: &[] };
+    let elements =
+        Elements { field: &paged.paging.field, before: &before, after: &[], kept: &[], is_folded: false };
     door::all_or_nothing(unit, |unit| {
         let change = Change { elements: Some(elements), ..change };
         let shaped = door::admitted(unit, change, &|_| false)?;
@@ -300,7 +301,8 @@ fn append(
     let stored = paging.head(after, inline, count, true);
     let added = [paging.alone(new.iter().copied())];
     let after_parts: &[Document] = if new.is_empty() { &[] } else { &added };
-    let elements = Elements { field: &paging.field, before: &[], after: after_parts, kept: &[] };
+    let elements =
+        Elements { field: &paging.field, before: &[], after: after_parts, kept: &[], is_folded: false };
     door::all_or_nothing(unit, |unit| {
         let form = form_of(&change, &stored);
         let change = Change { after: Some(stored.as_raw()), form, elements: Some(elements), ..change };
@@ -344,8 +346,8 @@ fn leave(
     };
     let paging = &paged.paging;
     let stored = paging.head(after, usize::MAX, remaining.count, true);
-    let elements =
-        Elements { field: &paging.field, before: remaining.removed, after: &[], kept: remaining.kept };
+    let (before, kept) = (remaining.removed, remaining.kept);
+    let elements = Elements { field: &paging.field, before, after: &[], kept, is_folded: false };
     door::all_or_nothing(unit, |unit| {
         let form = form_of(&change, &stored);
         let change = Change { after: Some(stored.as_raw()), form, elements: Some(elements), ..change };
@@ -473,8 +475,9 @@ fn divide(
             None => vec![paging.only(head)],
         },
     };
+    let (after_parts, is_folded) = ([paging.only(after)], inline.is_none());
     let elements =
-        Elements { field: &paging.field, before: &before, after: &[paging.only(after)], kept: &[] };
+        Elements { field: &paging.field, before: &before, after: &after_parts, kept: &[], is_folded };
     door::all_or_nothing(unit, |unit| {
         let change =
             Change { row: Some(row), after: Some(stored.as_raw()), form, elements: Some(elements), ..change };

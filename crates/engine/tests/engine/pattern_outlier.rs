@@ -404,3 +404,16 @@ fn appending_an_element_writes_one_page_at_any_length() {
         db.check();
     });
 }
+
+#[test]
+fn keys_of_a_folded_array_have_the_types_of_its_first_elements() {
+    everywhere(|db| {
+        famous("preview", &db);
+        let numbers: Vec<Value> = (0..8).map(Value::Int32).collect();
+        db.insert("users", &[doc! {"_id": 3, "followers": numbers}]);
+        db.update("users", doc! {"_id": 3}, doc! {"$push": {"followers": 1.0}}).unwrap();
+        db.check();
+        drop_pattern(&db).unwrap();
+        db.check();
+    });
+}

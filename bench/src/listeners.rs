@@ -244,7 +244,7 @@ fn waiting(running: &Running, count: usize) -> Result<Vec<JoinHandle<()>>> {
     let mut all = Vec::new();
     for _ in 0..count {
         let mut link = running.connect()?;
-        let hello = doc! {"hello": 1, "client": {"application": {"name": "idle"}, "driver": {"name": "bench", "version": "1"}}};
+        let hello = doc! {"hello": 1, "client": {"application": {"name": "idle"}, "driver": {"name": "bench", "version": "1"}, "os": {"type": "Linux"}}};
         link.run("admin", hello)?;
         let cursor = open(&mut link, WATCHED)?;
         all.push(spawn(move || {

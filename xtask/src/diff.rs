@@ -43,6 +43,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         None => ABOUT,
         Some("commands") => &[About::Commands],
         Some("pipelines") => &[About::Pipelines],
+        Some("windows") => &[About::Windows],
         Some("collations") => &[About::Collations],
         Some("texts") => &[About::Texts],
         Some("geo") => &[About::Geometry],
@@ -50,7 +51,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         Some("options") => &[],
         Some(other) => {
             bail!(
-                "histories are about commands, pipelines, collations, texts, geo, series or options, not {other:?}"
+                "histories are about commands, pipelines, windows, collations, texts, geo, series or options, not {other:?}"
             )
         }
     };

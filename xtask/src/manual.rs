@@ -1,4 +1,4 @@
-//! Every operator of MongoDB 7.0's manual, with its proof: how many cases of the specs use it.
+//! Every operator, variable and command of MongoDB 7.0's manual, with its proof: how many cases of the specs use it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -65,10 +65,70 @@ const KINDS: &[Kind] = &[
             $regexFindAll $regexMatch $replaceAll $replaceOne $reverseArray $round $rtrim $second \
             $setDifference $setEquals $setField $setIntersection $setIsSubset $setUnion $sin $sinh $size $slice \
             $sortArray $split $sqrt $stdDevPop $stdDevSamp $strLenBytes $strLenCP $strcasecmp $substr $substrBytes \
-            $substrCP $subtract $sum $switch $tan $tanh $toBool $toDate $toDecimal $toDouble $toInt $toLong $toLower \
-            $toObjectId $toString $toUpper $trim $trunc $tsIncrement $tsSecond $type $unsetField $week $year $zip",
+            $substrCP $subtract $sum $switch $tan $tanh $toBool $toDate $toDecimal $toDouble $toHashedIndexKey $toInt \
+            $toLong $toLower $toObjectId $toString $toUpper $trim $trunc $tsIncrement $tsSecond $type $unsetField $week $year $zip",
+    },
+    Kind {
+        name: "Variable",
+        areas: &["expression", "stage", "command", "update", "accumulator"],
+        operators: "$$NOW $$CLUSTER_TIME $$ROOT $$CURRENT $$REMOVE $$DESCEND $$PRUNE $$KEEP $$USER_ROLES $$SEARCH_META",
+    },
+    Kind {
+        name: COMMAND,
+        areas: &[
+            "command",
+            "stage",
+            "index",
+            "collection",
+            "update",
+            "filter",
+            "collation",
+            "validation",
+            "expression",
+            "projection",
+            "timeseries",
+            "text",
+            "geo",
+            "pattern",
+            "sort",
+        ],
+        operators: "aggregate count distinct mapReduce delete find findAndModify getMore insert update planCacheClear \
+            planCacheClearFilters planCacheListFilters planCacheSetFilter authenticate getnonce logout createUser \
+            dropAllUsersFromDatabase dropUser grantRolesToUser revokeRolesFromUser updateUser usersInfo createRole \
+            dropAllRolesFromDatabase dropRole grantPrivilegesToRole grantRolesToRole invalidateUserCache \
+            revokePrivilegesFromRole revokeRolesFromRole rolesInfo updateRole applyOps hello replSetAbortPrimaryCatchUp \
+            replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate replSetMaintenance replSetReconfig \
+            replSetResizeOplog replSetStepDown replSetSyncFrom abortTransaction commitTransaction endSessions \
+            killAllSessions killAllSessionsByPattern killSessions refreshSessions startSession cloneCollectionAsCapped \
+            collMod compact compactStructuredEncryptionData convertToCapped create createIndexes currentOp drop \
+            dropConnections dropDatabase dropIndexes filemd5 fsync fsyncUnlock getAuditConfig getClusterParameter \
+            getDefaultRWConcern getParameter killCursors killOp listCollections listDatabases listIndexes logRotate \
+            reIndex renameCollection rotateCertificates setAuditConfig setClusterParameter setDefaultRWConcern \
+            setFeatureCompatibilityVersion setIndexCommitQuorum setParameter setUserWriteBlockMode shutdown \
+            availableQueryOptions buildInfo collStats connPoolStats connectionStatus dataSize dbHash dbStats \
+            driverOIDTest explain features getCmdLineOpts getLog hostInfo listCommands lockInfo logApplicationMessage \
+            ping profile serverStatus top validate validateDBMetadata whatsmyuri createSearchIndexes dropSearchIndex \
+            updateSearchIndex abortReshardCollection addShard addShardToZone analyzeShardKey balancerCollectionStatus \
+            balancerStart balancerStatus balancerStop cleanupOrphaned cleanupReshardCollection clearJumboFlag \
+            commitReshardCollection configureCollectionBalancing configureQueryAnalyzer enableSharding \
+            flushRouterConfig getShardMap getShardVersion isdbgrid listShards mergeAllChunksOnShard mergeChunks \
+            moveChunk movePrimary moveRange refineCollectionShardKey removeShard removeShardFromZone reshardCollection \
+            setShardVersion shardCollection shardingState split splitVector unsetSharding updateZoneKeyRange",
     },
 ];
+
+/// Commands stand at the beginning of a document.
+const COMMAND: &str = "Command";
+
+/// Commands about the shards of a cluster.
+const OF_SHARDS: &str = "abortReshardCollection addShard addShardToZone analyzeShardKey balancerCollectionStatus \
+    balancerStart balancerStatus balancerStop cleanupOrphaned cleanupReshardCollection clearJumboFlag \
+    commitReshardCollection configureCollectionBalancing configureQueryAnalyzer enableSharding flushRouterConfig \
+    getShardMap getShardVersion isdbgrid listShards mergeAllChunksOnShard mergeChunks moveChunk movePrimary moveRange \
+    refineCollectionShardKey removeShard removeShardFromZone reshardCollection setShardVersion shardCollection \
+    shardingState split splitVector unsetSharding updateZoneKeyRange";
+
+const SET_OF_ONE: &str = "not there: Kilim is always a replica set of one node";
 
 /// Operators that are not there, or whose proof is no spec.
 const ELSEWHERE: &[(&str, &str)] = &[
@@ -81,6 +141,33 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("$listSearchIndexes", "unknown, as on MongoDB without Atlas"),
     ("$listSampledQueries", "unknown: there are no shards"),
     ("$shardedDataDistribution", "refused by name: there are no shards"),
+    ("$$SEARCH_META", "unknown, as on MongoDB without Atlas"),
+    ("mapReduce", "not there: server-side JavaScript"),
+    ("getnonce", "not there: it belongs to a way of logging in that MongoDB has given up"),
+    ("authenticate", "proved by tests of TLS: certificates log in by it"),
+    ("invalidateUserCache", "proved by tests of users"),
+    ("replSetAbortPrimaryCatchUp", SET_OF_ONE),
+    ("replSetFreeze", SET_OF_ONE),
+    ("replSetGetConfig", "proved by tests of drivers"),
+    ("replSetInitiate", SET_OF_ONE),
+    ("replSetMaintenance", SET_OF_ONE),
+    ("replSetReconfig", SET_OF_ONE),
+    ("replSetResizeOplog", "not there: `--change-log-size` and `--change-log-hours` bound the change log"),
+    ("replSetStepDown", SET_OF_ONE),
+    ("replSetSyncFrom", SET_OF_ONE),
+    ("compactStructuredEncryptionData", "not there: fields are not encrypted by queries"),
+    ("getAuditConfig", "unknown, as on MongoDB without Enterprise; `--audit` writes an audit log"),
+    ("setAuditConfig", "unknown, as on MongoDB without Enterprise; `--audit` writes an audit log"),
+    ("logApplicationMessage", "unknown, as on MongoDB without Enterprise"),
+    ("rotateCertificates", "not there: SIGHUP has certificates read anew"),
+    ("setFeatureCompatibilityVersion", "proved by tests of commands: there is one version"),
+    ("shutdown", "not there: SIGTERM ends the server in order"),
+    ("availableQueryOptions", "not there: internal"),
+    ("driverOIDTest", "not there: internal"),
+    ("features", "not there: internal"),
+    ("createSearchIndexes", "unknown, as on MongoDB without Atlas"),
+    ("dropSearchIndex", "unknown, as on MongoDB without Atlas"),
+    ("updateSearchIndex", "unknown, as on MongoDB without Atlas"),
     ("$changeStream", "proved by tests of drivers and of commands (docs/change-streams.md)"),
     ("$changeStreamSplitLargeEvent", "docs/change-streams.md says how far it is there"),
 ];
@@ -88,7 +175,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
 /// The part of COMPAT.md that goes through the manual.
 pub fn section(areas: &BTreeMap<String, Vec<SpecFile>>) -> Result<String> {
     let mut page =
-        "\n## Operators of MongoDB 7.0's manual\n\nHow many cases of the specs use each.\n".to_owned();
+        "\n## Operators and commands of MongoDB 7.0's manual\n\nHow many cases of the specs use each.\n"
+            .to_owned();
     for kind in KINDS {
         write!(page, "\n| {} | Cases |\n| --- | ---: |\n", kind.name)?;
         let files = kind.areas.iter().filter_map(|area| areas.get(*area)).flatten();
@@ -98,10 +186,18 @@ pub fn section(areas: &BTreeMap<String, Vec<SpecFile>>) -> Result<String> {
                 "$[" => "`$[identifier]`".to_owned(),
                 operator => format!("`{operator}`"),
             };
-            match ELSEWHERE.iter().find(|(name, _)| *name == operator) {
-                Some((_, how)) => writeln!(page, "| {shown} | {how} |")?,
+            let elsewhere = match OF_SHARDS.split_whitespace().any(|command| command == operator) {
+                true => Some("not there: there are no shards"),
+                false => ELSEWHERE.iter().find(|(name, _)| *name == operator).map(|(_, how)| *how),
+            };
+            match elsewhere {
+                Some(how) => writeln!(page, "| {shown} | {how} |")?,
                 None => {
-                    let count = texts.iter().filter(|text| uses(text, operator)).count();
+                    let is_used = |text: &&&str| match kind.name {
+                        COMMAND => text.contains(&format!("{{{operator}:")),
+                        _ => uses(text, operator),
+                    };
+                    let count = texts.iter().filter(is_used).count();
                     ensure!(count > 0, "no spec uses {operator} ({})", kind.name);
                     writeln!(page, "| {shown} | {count} |")?;
                 }

@@ -6,9 +6,11 @@ mod queue;
 use std::io;
 use std::panic::PanicHookInfo;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use kilim_engine::server_log::{ProcessLog, Recent};
 use tracing::{error, warn};
 use tracing_subscriber::EnvFilter;
 
@@ -40,19 +42,45 @@ pub(crate) enum LogLevel {
 pub(crate) struct Log {
     queue: LogQueue,
     set_filter: Box<dyn Fn(EnvFilter) -> bool + Send + Sync>,
+    /// What the configuration asks for.
+    level: Mutex<LogLevel>,
 }
 
 impl Log {
-    /// Writes to a new file of the same name from now on: the other one was moved away.
-    pub(crate) fn reopen(&self) {
-        self.queue.reopen();
-    }
-
     /// Changes which lines are written.
     pub(crate) fn set_level(&self, level: LogLevel) {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = level;
+        self.write_from(level);
+    }
+
+    /// The server is ready: later warnings are not of its start.
+    pub(crate) fn note_ready(&self) {
+        self.queue.note_ready();
+    }
+
+    fn write_from(&self, level: LogLevel) {
         if !(self.set_filter)(filter(level)) {
             warn!("the log level cannot be changed");
         }
+    }
+}
+
+impl ProcessLog for Log {
+    fn recent(&self) -> Recent {
+        self.queue.recent()
+    }
+
+    fn set_verbosity(&self, level: i32) {
+        self.write_from(match level {
+            0 => *self.level.lock().unwrap_or_else(PoisonError::into_inner),
+            1 => LogLevel::Debug,
+            _ => LogLevel::Trace,
+        });
+    }
+
+    /// The file was moved away.
+    fn reopen(&self) {
+        self.queue.reopen();
     }
 }
 
@@ -94,7 +122,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel, file: Option<&Path>) -> 
             subscriber.init();
         }
     }
-    let log = Log { queue: queue.clone(), set_filter };
+    let log = Log { queue: queue.clone(), set_filter, level: Mutex::new(level) };
     std::panic::set_hook(Box::new(move |panic| {
         log_panic(panic);
         // The process may be about to abort.

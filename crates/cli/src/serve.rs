@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use kilim_engine::metrics::Listening;
+use kilim_engine::server_log::ProcessLog;
 use kilim_engine::{Engine, EngineOptions, LogOptions, StorageOptions};
 use kilim_server::{
     Access, Audit, Clients, Commands, Limits, Listener, MetricsEndpoint, Protection, ServerTls,
@@ -246,6 +247,8 @@ impl Serve {
         }
         let engine = Engine::open(options).with_context(|| format!("cannot open the database in {place}"))?;
         engine.metrics.set_slow_limit(Duration::from_millis(self.slow_ms));
+        let process_log: Weak<Log> = Arc::downgrade(&log);
+        engine.log.give(process_log);
         let metrics = match self.metrics_port {
             Some(port) => {
                 let address = SocketAddr::new(self.bind, port);
@@ -280,6 +283,7 @@ impl Serve {
         other_signals.obey(running, again).context("cannot catch signals")?;
 
         info!(version = env!("CARGO_PKG_VERSION"), %address, data = place, "ready");
+        log.note_ready();
         announce(address);
 
         let signal = signals.wait();

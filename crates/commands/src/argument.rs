@@ -110,6 +110,24 @@ impl<'a> Argument<'a> {
         }
     }
 
+    /// The id of a collection.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        let RawValue::Binary { subtype, bytes } = self.value else {
+            return Err(self.wrong_type("type 'binData'"));
+        };
+        if subtype != 4 {
+            let message = format!(
+                "BSON field '{}.{}' is binary data of subtype {subtype}, expected type 'UUID'",
+                self.command, self.name
+            );
+            return Err(Error::user(ErrorCode::TypeMismatch, message));
+        }
+        bytes.try_into().map_err(|_| {
+            let message = "uuid must be a 16-byte binary field with UUID (4) subtype";
+            Error::user(ErrorCode::InvalidUUID, message)
+        })
+    }
+
     /// A truth value that must be one.
     pub fn strict_boolean(&self) -> Result<bool> {
         match self.value {

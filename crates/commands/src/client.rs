@@ -44,6 +44,7 @@ impl Client {
     ) -> Client {
         engine.metrics.connections_total.add(1);
         engine.metrics.connections_current.add(1);
+        engine.connections.begin(id, peer);
         let (metadata, app_name, login) = (None, None, Login::default());
         Client { engine, id, peer, local, metadata, app_name, in_process: false, access, login }
     }
@@ -87,6 +88,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         if !self.in_process {
             self.engine.metrics.connections_current.subtract(1);
+            self.engine.connections.end(self.id);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kilim_auth::Action;
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_engine::fail_point::{FailCommand, FailPoint};
-use kilim_engine::operation::Operation;
+use kilim_engine::operation::{Expected, Operation};
 use kilim_engine::unit::{Unit, not_in_transaction};
 use kilim_engine::write::user_writes_blocked;
 use kilim_engine::{Durability, Engine, Namespace, is_internal};
@@ -14,9 +14,10 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt;
 
 use crate::access;
-use crate::argument::as_double;
+use crate::argument::{arguments, as_double};
 use crate::client::Client;
 use crate::command::pattern_name::told_of_pattern;
+use crate::command::time_series;
 use crate::concern::{ReadConcern, WriteConcern};
 use crate::ended::{Ended, Trace};
 use crate::privilege::Needs;
@@ -79,6 +80,20 @@ impl Call<'_, '_> {
                 code,
                 format!("collection name has invalid type {}", value.element_type().name()),
             )),
+        }
+    }
+
+    /// Takes note of which collection is meant by a name, if the command says so by `collectionUUID`.
+    pub fn expect(&self, command: &'static str, namespace: &Namespace) -> Result<()> {
+        let name = "collectionUUID";
+        let Some(argument) = arguments(command, self.body).find(|argument| argument.name == name) else {
+            return Ok(());
+        };
+        self.operation.expect(vec![Expected { namespace: namespace.clone(), uuid: argument.uuid()? }]);
+        // The name of a time-series collection is that of a view, which has no id.
+        match time_series::of(self, namespace) {
+            Some(_) => self.engine.check_expected(&self.operation, namespace, None),
+            None => Ok(()),
         }
     }
 
@@ -274,6 +289,11 @@ fn run_found<'r>(
         false => None,
     };
 
+    // Before it holds anything that others wait for.
+    let _entered = match writes(spec, request.body) {
+        true => Some(engine.fsync_lock.enter(&operation)?),
+        false => None,
+    };
     let session = match generic.session {
         // Open to everybody, so that strangers would make sessions by it.
         Some(_) if matches!(spec.needs, Needs::Nothing) => None,
@@ -333,17 +353,26 @@ fn run_found<'r>(
     ended
 }
 
-/// Whether a command is of no use once nobody reads its reply. A write is done also for a client that does not wait.
-fn ends_with_client(spec: &CommandSpec, body: RawDocument<'_>) -> bool {
-    let writes = |stage: RawValue<'_>| {
+/// Whether a command may write.
+fn writes(spec: &CommandSpec, body: RawDocument<'_>) -> bool {
+    let is_writer = |stage: RawValue<'_>| {
         let name = stage.as_document().and_then(|stage| stage.iter().next()).map(|(name, _)| name);
         matches!(name, Some("$out" | "$merge"))
     };
     match spec.name {
         "aggregate" => {
             let stages = body.get("pipeline").and_then(RawValue::as_array);
-            !stages.is_some_and(|stages| stages.iter().any(writes))
+            stages.is_some_and(|stages| stages.iter().any(is_writer))
         }
+        "abortTransaction" => false,
+        _ => spec.writes,
+    }
+}
+
+/// Whether a command is of no use once nobody reads its reply. A write is done also for a client that does not wait.
+fn ends_with_client(spec: &CommandSpec, body: RawDocument<'_>) -> bool {
+    match spec.name {
+        "aggregate" => !writes(spec, body),
         "find" | "getMore" | "count" | "distinct" | "explain" | "hello" | "isMaster" | "dbHash"
         | "dataSize" | "collStats" | "dbStats" | "validate" | "waitPattern" | "listCollections"
         | "listIndexes" => true,

@@ -498,6 +498,7 @@ pub static COMMANDS: &[CommandSpec] = &[
     .admin(),
     command("fsync", c::fsync::run, Needs::all(&[cluster("fsync")]), "put everything acknowledged on disk")
         .admin(),
+    command("fsyncUnlock", c::fsync::unlock, Needs::all(&[cluster("unlock")]), "let writes go on").admin(),
     command(
         "replSetGetStatus",
         c::repl_set_get_status::run,
@@ -600,7 +601,7 @@ pub static COMMANDS: &[CommandSpec] = &[
     command(
         "validateDBMetadata",
         c::validate_db_metadata::run,
-        Needs::all(&[database("validate")]),
+        Needs::Asked(asked::validate_db_metadata),
         "what the stable API would refuse of indexes and views",
     )
     .stable(),

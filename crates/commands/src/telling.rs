@@ -20,7 +20,7 @@ pub fn tell(engine: &Engine, namespace: &Namespace, stage: &Stage) -> Result<Vec
         Stage::IndexStats(_) => Ok(indexes(engine, namespace)),
         Stage::PatternStats(_) => patterns(engine, namespace),
         Stage::PlanCacheStats(_) => plans(engine, namespace),
-        Stage::CurrentOp(_) => Ok(current_op::running(engine)),
+        Stage::CurrentOp(stage) => Ok(current_op::shown(engine, stage)),
         Stage::ListSessions(stage) => Ok(sessions(engine, &stage.users)),
         _ => Err(Error::bug("a stage that tells nothing of the server")),
     }

@@ -46,7 +46,8 @@ fn define(
     collation: Option<Collation>,
 ) -> Result<Variables> {
     let now = Timestamp::from_bits(call.engine.store.now());
-    let mut variables = Variables::at(now_ms(), now).under(collation);
+    let roles = call.client.login.identity.as_ref().map(|identity| identity.shown_roles.clone());
+    let mut variables = Variables::at(now_ms(), now).under(collation).of_user(roles);
     match definitions {
         None | Some(RawValue::Null | RawValue::Undefined) => {}
         Some(value) => {

@@ -34,6 +34,8 @@ pub struct Cursor {
     pub source: CursorSource,
     /// Documents given so far, for explain and currentOp.
     pub returned: u64,
+    /// Batches given so far.
+    pub batches: u64,
     /// What did not fit into the last batch.
     held_over: Option<Document>,
     /// What it held in memory when it was last read from.
@@ -107,6 +109,7 @@ impl Cursor {
             transaction: None,
             source,
             returned: 0,
+            batches: 0,
             held_over: None,
             memory_bytes: 0,
             immortal: false,
@@ -121,6 +124,7 @@ impl Cursor {
     ///
     /// A batch always holds at least one document, however large, so a client always gets on.
     pub fn fill(&mut self, writer: &mut Writer, batch: Batch, context: &mut ExecContext<'_>) -> Result<bool> {
+        self.batches += 1;
         let start = writer.len();
         let mut count = 0;
         let fits = |writer: &Writer, document: usize| writer.len() - start + document <= batch.bytes_max;
@@ -203,8 +207,8 @@ impl Default for Cursors {
 
 /// Kept in place while a getMore runs, so that killCursors finds it.
 enum Slot {
-    Idle { cursor: Box<Cursor>, since: Instant },
-    InUse { owner: Owner, user: Option<Arc<User>>, end: End },
+    Idle { cursor: Box<Cursor>, opened: Instant, since: Instant },
+    InUse { owner: Owner, user: Option<Arc<User>>, opened: Instant, end: End },
 }
 
 /// How a cursor that is in use will end when it is put back.
@@ -226,10 +230,20 @@ pub enum PutBack {
     Killed,
 }
 
-impl Slot {
-    fn idle(cursor: Box<Cursor>, since: Instant) -> Slot {
-        Slot::Idle { cursor, since }
-    }
+/// A cursor that nobody reads from at the moment, for currentOp.
+pub struct IdleCursor {
+    pub id: i64,
+    pub namespace: Namespace,
+    pub session: Option<SessionId>,
+    pub user: Option<Arc<User>>,
+    pub originating: Option<Arc<Document>>,
+    pub opened: Instant,
+    pub last_use: Instant,
+    pub returned: u64,
+    pub batches: u64,
+    pub immortal: bool,
+    pub tailable: bool,
+    pub awaits: bool,
 }
 
 /// What a cursor ends with.
@@ -278,7 +292,8 @@ impl Cursors {
         loop {
             let id = (self.environment.random() >> 1) as i64;
             if id != 0 && !open.contains_key(&id) {
-                open.insert(id, Slot::idle(Box::new(cursor), self.environment.now()));
+                let now = self.environment.now();
+                open.insert(id, Slot::Idle { cursor: Box::new(cursor), opened: now, since: now });
                 return Ok(id);
             }
         }
@@ -288,11 +303,11 @@ impl Cursors {
     pub fn take(&self, id: i64) -> Result<Box<Cursor>> {
         let mut open = self.open.lock();
         let slot = open.get_mut(&id).ok_or_else(|| not_found(id))?;
-        let (owner, user) = match slot {
-            Slot::Idle { cursor, .. } => (Owner::of(cursor), cursor.user.clone()),
-            Slot::InUse { owner, user, .. } => (*owner, user.clone()),
+        let (owner, user, opened) = match slot {
+            Slot::Idle { cursor, opened, .. } => (Owner::of(cursor), cursor.user.clone(), *opened),
+            Slot::InUse { owner, user, opened, .. } => (*owner, user.clone(), *opened),
         };
-        match std::mem::replace(slot, Slot::InUse { owner, user, end: End::Open }) {
+        match std::mem::replace(slot, Slot::InUse { owner, user, opened, end: End::Open }) {
             Slot::Idle { cursor, .. } => {
                 kilim_memory::set_operation_bytes(kilim_memory::operation_bytes() + cursor.memory_bytes);
                 Ok(cursor)
@@ -317,18 +332,19 @@ impl Cursors {
                 PutBack::Closed
             }
             Some(slot) => {
-                *slot = Slot::idle(cursor, self.environment.now());
+                let (Slot::Idle { opened, .. } | Slot::InUse { opened, .. }) = *slot;
+                *slot = Slot::Idle { cursor, opened, since: self.environment.now() };
                 PutBack::Kept
             }
         }
     }
 
-    /// The user who opened a cursor, if there is such a cursor and he had logged in.
-    pub fn user_of(&self, id: i64) -> Option<Arc<User>> {
-        match self.open.lock().get(&id)? {
+    /// Whose a cursor is, if there is such a cursor: a user's, or nobody's in particular.
+    pub fn user_of(&self, id: i64) -> Option<Option<Arc<User>>> {
+        Some(match self.open.lock().get(&id)? {
             Slot::Idle { cursor, .. } => cursor.user.clone(),
             Slot::InUse { user, .. } => user.clone(),
-        }
+        })
     }
 
     /// Whether a cursor that is in use was killed meanwhile.
@@ -359,13 +375,38 @@ impl Cursors {
         }
     }
 
+    /// The cursors that nobody reads from, the oldest first.
+    pub fn list_idle(&self) -> Vec<IdleCursor> {
+        let open = self.open.lock();
+        let idle = open.iter().filter_map(|(&id, slot)| match slot {
+            Slot::Idle { cursor, opened, since } => Some(IdleCursor {
+                id,
+                namespace: cursor.namespace.clone(),
+                session: cursor.session,
+                user: cursor.user.clone(),
+                originating: cursor.originating.clone(),
+                opened: *opened,
+                last_use: *since,
+                returned: cursor.returned,
+                batches: cursor.batches,
+                immortal: cursor.immortal,
+                tailable: matches!(cursor.source, CursorSource::Tail(_) | CursorSource::Stream(_)),
+                awaits: cursor.awaits,
+            }),
+            Slot::InUse { .. } => None,
+        });
+        let mut idle: Vec<IdleCursor> = idle.collect();
+        idle.sort_by_key(|cursor| cursor.opened);
+        idle
+    }
+
     pub fn count(&self) -> usize {
         self.open.lock().len()
     }
 
     pub fn close_idle(&self, now: Instant, idle: Duration) {
         self.close(|slot| match slot {
-            Slot::Idle { cursor, since } => !cursor.immortal && now.duration_since(*since) >= idle,
+            Slot::Idle { cursor, since, .. } => !cursor.immortal && now.duration_since(*since) >= idle,
             Slot::InUse { .. } => false,
         });
     }
@@ -442,7 +483,7 @@ impl Cursors {
 /// stay, and so do those that are being read.
 fn close_of_greediest(open: &mut HashMap<i64, Slot>, count: usize) -> Vec<Slot> {
     let idle = |slot: &Slot| match slot {
-        Slot::Idle { cursor, since } if !cursor.immortal => Some((cursor.connection, *since)),
+        Slot::Idle { cursor, since, .. } if !cursor.immortal => Some((cursor.connection, *since)),
         _ => None,
     };
     let mut held: HashMap<u64, usize> = HashMap::new();

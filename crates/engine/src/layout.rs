@@ -7,8 +7,8 @@
 //! meta      'c' collection id u32                     → the collection's catalog document
 //! meta      'b' index id u32                          → nothing: the index is being built
 //! meta      'n' collection id u32                     → count and bytes (a storage counter)
-//! meta      's' session id                            → the session's last retryable write
-//! meta      'v' database, '.', name                   → the view's document in `system.views`
+//! meta      's' session id                            → the session's last numbered operation, and its owner
+//! meta      'v' database, '.', name                   → the view's document in `system.views`, and its UUID
 //! meta      'p' pattern id u32                        → which definition in `kilim.patterns` has that id
 //! meta      'f' pattern id u32                        → how far the pattern is filled
 //! meta      'k' pattern id u32                        → nothing: a document too large kept an old value

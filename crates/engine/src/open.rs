@@ -11,10 +11,12 @@ use parking_lot::{Mutex, RwLock};
 use crate::backup::Backups;
 use crate::build::reclaim_unfinished;
 use crate::catalog::{Catalog, Ids};
+use crate::connections::Connections;
 use crate::cursor::Cursors;
 use crate::engine::{Engine, EngineOptions};
 use crate::fail_point::FailPoints;
 use crate::feed::Feed;
+use crate::fsync_lock::FsyncLock;
 use crate::history::History;
 use crate::ids::SessionId;
 use crate::metrics::Metrics;
@@ -22,6 +24,7 @@ use crate::operation::Operations;
 use crate::passes::{Expiry, PageScrub, Scrubbing};
 use crate::patterns::PendingPatterns;
 use crate::profile::Profiler;
+use crate::server_log::ServerLog;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::top::Top;
@@ -66,6 +69,9 @@ impl Engine {
             scrubbing: Scrubbing::default(),
             page_scrub: PageScrub::default(),
             backups: Backups::new(environment.clone()),
+            fsync_lock: FsyncLock::default(),
+            log: ServerLog::default(),
+            connections: Connections::default(),
             feed,
             started: environment.now(),
             catalog: RwLock::new(Arc::new(catalog)),
@@ -87,6 +93,7 @@ impl Engine {
     /// Ends what runs, then closes the store. The engine is of no use afterwards.
     pub fn close(&self) -> Result<()> {
         self.operations.stop();
+        self.fsync_lock.clear();
         self.await_jobs();
         self.cursors.clear();
         self.backups.clear();
@@ -103,6 +110,10 @@ impl Engine {
         self.backups.end_idle(now);
         self.history.forget_old(now);
         self.end_overdue_transactions(now);
+        if self.fsync_lock.count() > 0 {
+            // The rest writes, and would wait for the unlock.
+            return;
+        }
         self.forget_idle_sessions(now);
         self.expire_if_due(now);
         self.note_suspects();

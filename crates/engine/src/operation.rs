@@ -13,6 +13,8 @@ use kilim_query::interrupt::Interrupt;
 use kilim_storage::{Environment, Waiters};
 use parking_lot::Mutex;
 
+use crate::namespace::Namespace;
+
 /// The user for whom something runs or stays open.
 #[derive(Debug, PartialEq, Eq)]
 pub struct User {
@@ -40,7 +42,16 @@ pub struct Operation {
     kind: Mutex<&'static str>,
     deadline: Mutex<Option<Instant>>,
     command: OnceLock<Document>,
+    /// Which collections it means by the names that it uses, where it says so.
+    expected: OnceLock<Vec<Expected>>,
     progress: Mutex<Option<Progress>>,
+}
+
+/// A collection that a command names twice: by its name and by its id.
+#[derive(Debug, Clone)]
+pub struct Expected {
+    pub namespace: Namespace,
+    pub uuid: [u8; 16],
 }
 
 /// How far an operation is.
@@ -118,6 +129,16 @@ impl Operation {
     /// Tells what runs; the first call counts.
     pub fn describe(&self, command: Document) {
         let _ = self.command.set(command);
+    }
+
+    /// Says which collections it means; the first call counts.
+    pub fn expect(&self, expected: Vec<Expected>) {
+        let _ = self.expected.set(expected);
+    }
+
+    /// The id of the collection that it means by a name.
+    pub fn expected_at(&self, namespace: &Namespace) -> Option<&Expected> {
+        self.expected.get()?.iter().find(|expected| expected.namespace == *namespace)
     }
 
     /// Says who runs it; the first call counts.
@@ -256,6 +277,7 @@ impl Operations {
             kind: Mutex::new("none"),
             deadline: Mutex::new(None),
             command: OnceLock::new(),
+            expected: OnceLock::new(),
             progress: Mutex::default(),
         });
         self.running.lock().insert(operation.id, operation.clone());

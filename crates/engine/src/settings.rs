@@ -18,6 +18,7 @@ pub struct Settings {
     no_table_scan: AtomicBool,
     scram_sha_1_iterations: AtomicU32,
     scram_sha_256_iterations: AtomicU32,
+    densified_documents_max: AtomicU64,
     requires_api_version: AtomicBool,
     user_writes_blocked: AtomicBool,
     /// The write concern of commands that name none, where somebody has set it.
@@ -35,6 +36,7 @@ impl Default for Settings {
             no_table_scan: AtomicBool::new(false),
             scram_sha_1_iterations: AtomicU32::new(limits::SCRAM_SHA_1_ITERATIONS),
             scram_sha_256_iterations: AtomicU32::new(limits::SCRAM_SHA_256_ITERATIONS),
+            densified_documents_max: AtomicU64::new(limits::DENSIFIED_DOCUMENTS_MAX),
             requires_api_version: AtomicBool::new(false),
             user_writes_blocked: AtomicBool::new(false),
             default_write_concern: RwLock::default(),
@@ -108,6 +110,15 @@ impl Settings {
 
     pub fn set_scram_sha_256_iterations(&self, iterations: u32) {
         self.scram_sha_256_iterations.store(iterations, Ordering::Relaxed);
+    }
+
+    /// How many documents one `$densify` may make.
+    pub fn densified_documents_max(&self) -> u64 {
+        self.densified_documents_max.load(Ordering::Relaxed)
+    }
+
+    pub fn set_densified_documents_max(&self, most: u64) {
+        self.densified_documents_max.store(most, Ordering::Relaxed);
     }
 
     /// Whether a command must name the version of the stable API that it means.

@@ -13,7 +13,7 @@ use kilim_bson::{
 use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
-use crate::expression::Scope;
+use crate::expression::{FoundBy, Scope, check_available};
 use crate::filter::number::{self, display, display_document};
 use crate::interrupt;
 use crate::path::check_field_path;
@@ -34,19 +34,38 @@ pub struct SortPart {
     /// For a score a name that no field has.
     pub path: Path,
     pub descending: bool,
-    /// By how well documents match a `$text`, the best first.
-    pub is_text_score: bool,
+    /// By what is known of documents beside their fields, the greatest first.
+    pub score: Option<Score>,
+}
+
+/// What documents have beside their fields to be sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Score {
+    /// How well they match a `$text`.
+    Text,
+    /// How far they are.
+    Distance,
+}
+
+impl Score {
+    /// What `$meta` calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Score::Text => "textScore",
+            Score::Distance => "geoNearDistance",
+        }
+    }
 }
 
 impl SortPart {
     /// As explain shows it.
     pub fn append_to(&self, out: &mut Writer) {
         let direction = if self.descending { -1 } else { 1 };
-        match self.is_text_score {
-            false => out.append(self.path.as_str(), RawValue::Int32(direction)),
-            true => {
+        match self.score {
+            None => out.append(self.path.as_str(), RawValue::Int32(direction)),
+            Some(score) => {
                 out.open_document(self.path.as_str());
-                out.append("$meta", RawValue::String("textScore"));
+                out.append("$meta", RawValue::String(score.name()));
                 out.close();
             }
         }
@@ -56,14 +75,14 @@ impl SortPart {
 impl Sort {
     /// A sort by the collation of a scope.
     pub fn parse_in(spec: RawDocument<'_>, scope: &Scope<'_>) -> Result<Sort> {
-        Ok(Sort { collation: scope.collation().clone(), ..Sort::parse_with(spec, scope.has_text_score())? })
+        Ok(Sort { collation: scope.collation().clone(), ..Sort::parse_with(spec, scope.found_by())? })
     }
 
     pub fn parse(spec: RawDocument<'_>) -> Result<Sort> {
-        Sort::parse_with(spec, false)
+        Sort::parse_with(spec, FoundBy::Fields)
     }
 
-    fn parse_with(spec: RawDocument<'_>, text_score: bool) -> Result<Sort> {
+    fn parse_with(spec: RawDocument<'_>, found_by: FoundBy) -> Result<Sort> {
         if let Some(direction) = spec.get("$natural") {
             if spec.iter().nth(1).is_some() {
                 return Err(Error::user(
@@ -73,21 +92,20 @@ impl Sort {
             }
             let descending = direction.is_number() && number::to_f64(direction) < 0.0;
             return Ok(Sort {
-                parts: vec![SortPart { path: Path::parse("$natural"), descending, is_text_score: false }],
+                parts: vec![SortPart { path: Path::parse("$natural"), descending, score: None }],
                 natural: true,
                 collation: None,
             });
         }
         let mut parts: Vec<SortPart> = Vec::new();
         for (name, value) in spec.iter() {
-            let scores = parts.iter().filter(|part| part.is_text_score).count();
-            parts.push(match value {
-                RawValue::Document(document) if text_score && is_text_score(document) => SortPart {
-                    path: Path::parse(&format!("$computed{scores}")),
-                    descending: true,
-                    is_text_score: true,
-                },
-                value => parse_part(name, value)?,
+            let scores = parts.iter().filter(|part| part.score.is_some()).count();
+            let score = value.as_document().map(|meta| score_of(meta, found_by)).transpose()?.flatten();
+            parts.push(match score {
+                Some(_) => {
+                    SortPart { path: Path::parse(&format!("$computed{scores}")), descending: true, score }
+                }
+                None => parse_part(name, value)?,
             });
         }
         if parts.len() > PARTS_MAX {
@@ -122,12 +140,12 @@ impl Sort {
 
     /// Whether documents are sorted by how well they match a `$text`.
     pub fn wants_text_score(&self) -> bool {
-        self.parts.iter().any(|part| part.is_text_score)
+        self.parts.iter().any(|part| part.score == Some(Score::Text))
     }
 
     /// Whether that is all they are sorted by, so that the documents need not be looked at.
     pub fn is_by_text_score_alone(&self) -> bool {
-        matches!(&self.parts[..], [part] if part.is_text_score)
+        matches!(&self.parts[..], [part] if part.score == Some(Score::Text))
     }
 
     /// Appends the document's key: comparing such keys as bytes is comparing documents.
@@ -135,7 +153,7 @@ impl Sort {
         self.key_with_score(document, None, out)
     }
 
-    /// Appends the key of a document with the score of a `$text`.
+    /// Appends the key of a document with its score.
     pub fn key_with_score(
         &self,
         document: RawDocument<'_>,
@@ -152,9 +170,9 @@ impl Sort {
             return Ok(());
         }
         for part in &self.parts {
-            let value = match part.is_text_score {
-                true => Some(score_value(score)),
-                false => scalar_at(document, part.path.components()),
+            let value = match part.score {
+                Some(_) => Some(score_value(score)),
+                None => scalar_at(document, part.path.components()),
             };
             match value {
                 Some(value) => encode_value_with(out, value, part.descending, self.collator()),
@@ -171,7 +189,7 @@ impl Sort {
     pub fn leading_key_of(&self, document: RawDocument<'_>, out: &mut Vec<u8>) -> bool {
         // Of two fields only one can lead through an array, so nothing can be wrong with the other.
         let [first, _] = &self.parts[..] else { return false };
-        if self.wants_text_score() {
+        if self.parts.iter().any(|part| part.score.is_some()) {
             return false;
         }
         match scalar_at(document, first.path.components()) {
@@ -197,9 +215,9 @@ impl Sort {
     }
 
     fn columns<'a>(&self, score: Option<f64>) -> Vec<Column<'a, '_>> {
-        let columns = self.parts.iter().map(|part| match part.is_text_score {
-            true => Column { rest: &[], value: score_value(score), addressed: None },
-            false => Column { rest: part.path.components(), value: RawValue::Null, addressed: None },
+        let columns = self.parts.iter().map(|part| match part.score {
+            Some(_) => Column { rest: &[], value: score_value(score), addressed: None },
+            None => Column { rest: part.path.components(), value: RawValue::Null, addressed: None },
         });
         columns.collect()
     }
@@ -253,7 +271,7 @@ fn parse_part(name: &str, value: RawValue<'_>) -> Result<SortPart> {
         }
     };
     check_field_path(name)?;
-    Ok(SortPart { path: Path::parse(name), descending, is_text_score: false })
+    Ok(SortPart { path: Path::parse(name), descending, score: None })
 }
 
 /// A score as a value; a document may come without one where `$text` is one of several alternatives.
@@ -261,17 +279,20 @@ fn score_value<'a>(score: Option<f64>) -> RawValue<'a> {
     score.map_or(RawValue::Null, RawValue::Double)
 }
 
-fn is_text_score(document: RawDocument<'_>) -> bool {
-    document.iter().count() == 1 && matches!(document.get("$meta"), Some(RawValue::String("textScore")))
+/// The score that a `$meta` sorts by, if it is one; refuses one that documents found in this way do not have.
+fn score_of(document: RawDocument<'_>, found_by: FoundBy) -> Result<Option<Score>> {
+    let mut fields = document.iter();
+    let (Some(("$meta", RawValue::String(name))), None) = (fields.next(), fields.next()) else {
+        return Ok(None);
+    };
+    let score = [Score::Text, Score::Distance].into_iter().find(|score| score.name() == name);
+    score.map(|score| check_available(name, found_by).map(|()| score)).transpose()
 }
 
 fn refuse_meta(document: RawDocument<'_>) -> Error {
     match document.iter().next() {
         Some(("$meta", _)) if document.iter().nth(1).is_some() => {
             Error::user(ErrorCode::FailedToParse, "Cannot have additional keys in a $meta sort specification")
-        }
-        Some(("$meta", RawValue::String("textScore"))) => {
-            Error::location(40218, "query requires text score metadata, but it is not available")
         }
         Some(("$meta", RawValue::String("randVal"))) => {
             Error::user(ErrorCode::NotImplemented, "sorting by $meta randVal is not supported yet")

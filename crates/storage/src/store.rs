@@ -327,6 +327,21 @@ impl Store {
         shared.backend.checkpoint(&mut |step| shared.exclusively(step))
     }
 
+    /// Runs something while everything that was committed is on disk and stays as it is there: no batch is committed and no
+    /// checkpoint made. Commits that are asked for meanwhile wait.
+    pub fn stand_still(&self, meanwhile: &mut dyn FnMut()) -> Result<()> {
+        self.checkpoint()?;
+        let shared = self.shared();
+        shared.backend.stand_still(&mut || {
+            shared.queue.exclusively(shared, || {
+                // What was committed behind the checkpoint is in the journal.
+                shared.backend.sync()?;
+                meanwhile();
+                Ok(())
+            })
+        })
+    }
+
     /// Ends the background work and makes a checkpoint, so that the next start has nothing to replay; if there is
     /// no time for that, a sync is enough. Snapshots that live on keep the directory locked.
     pub fn close(self) -> Result<()> {

@@ -14,10 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use kilim_engine::server_log::{self, RecentLine};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Some ten thousand lines: enough for a burst, and little beside any cache.
 const WAITING_BYTES_MAX: usize = 4 << 20;
+/// What getLog tells, as mongod does.
+const RECENT_LINES_MAX: usize = 1024;
+const RECENT_LINE_BYTES_MAX: usize = 10 * 1024;
 /// A terminal or pipe that another program made non-blocking may be full for a moment. Longer than this, the line is lost.
 const BUSY_MS_MAX: i32 = 1000;
 
@@ -50,12 +54,48 @@ struct State {
     lost: u64,
     /// The file is to be opened anew.
     reopen: bool,
+    /// For getLog.
+    recent: server_log::Recent,
+    /// The server has begun to serve.
+    is_ready: bool,
 }
 
 struct Line {
     text: Vec<u8>,
     /// How many lost lines this one tells of; 0 for an ordinary line.
     tells: u64,
+}
+
+impl State {
+    /// Keeps a line for getLog, without colours.
+    fn remember(&mut self, text: &[u8]) {
+        let text = plain(&String::from_utf8_lossy(text));
+        let is_warning =
+            ["\"s\":\"W\"", "\"level\":\"WARN\"", " WARN "].iter().any(|mark| text.contains(mark));
+        let is_start_warning = !self.is_ready && is_warning;
+        self.recent.written += 1;
+        self.recent.warnings_at_start += u64::from(is_start_warning);
+        let lines = &mut self.recent.lines;
+        if lines.len() >= RECENT_LINES_MAX {
+            let oldest = lines.iter().position(|line| !line.is_start_warning).unwrap_or(0);
+            lines.remove(oldest);
+        }
+        lines.push(RecentLine { text, is_start_warning });
+    }
+}
+
+/// A line without what a terminal is told by, and not longer than a reply can hold a thousand of.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text.trim_end();
+    while let Some((before, behind)) = rest.split_once("\u{1b}[") {
+        plain.push_str(before);
+        rest = behind.split_once('m').map_or("", |(_, rest)| rest);
+    }
+    plain.push_str(rest);
+    let end = plain.char_indices().map(|(at, _)| at).find(|&at| at >= RECENT_LINE_BYTES_MAX);
+    plain.truncate(end.unwrap_or(plain.len()));
+    plain
 }
 
 impl LogQueue {
@@ -88,6 +128,16 @@ impl LogQueue {
         self.shared.lock().reopen = true;
     }
 
+    /// Warnings are not of the start any more.
+    pub(super) fn note_ready(&self) {
+        self.shared.lock().is_ready = true;
+    }
+
+    /// The last lines that were logged, written or not.
+    pub(super) fn recent(&self) -> server_log::Recent {
+        self.shared.lock().recent.clone()
+    }
+
     /// Waits until all lines are written, at most as long as given.
     pub(crate) fn flush(&self, at_most: Duration) {
         let deadline = Instant::now() + at_most;
@@ -105,6 +155,7 @@ impl Write for LogQueue {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let tells = TELLING.get();
         let mut state = self.shared.lock();
+        state.remember(text);
         if tells.is_none() && state.bytes + text.len() > WAITING_BYTES_MAX {
             state.lost += 1;
         } else {

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use kilim_auth::{Gathered, Mechanism, Rights, ServerExchange, UserDocument, UserName};
+use kilim_auth::{Gathered, Mechanism, Rights, RoleName, ServerExchange, UserDocument, UserName};
+use kilim_bson::{Value, doc};
 use kilim_engine::Engine;
 use kilim_engine::operation::{Operation, User};
 use kilim_error::Result;
@@ -39,6 +40,8 @@ pub(crate) struct Identity {
     pub(crate) user: Arc<User>,
     id: [u8; 16],
     pub(crate) gathered: Gathered,
+    /// The roles as `$$USER_ROLES` has them.
+    pub(crate) shown_roles: Arc<Value>,
     pub(crate) rights: Rights,
     /// As of which change of users and roles this is true.
     generation: u64,
@@ -67,7 +70,12 @@ impl Identity {
         }
         let rights = Rights::new(&gathered.privileges);
         let user = Arc::new(User { name: name.user.clone(), db: name.db.clone() });
-        Ok(Some(Identity { name, user, id, gathered, rights, generation }))
+        let shown = |role: &RoleName| {
+            let id = format!("{}.{}", role.db, role.role);
+            Value::Document(doc! {"_id": id, "role": &role.role, "db": &role.db})
+        };
+        let shown_roles = Arc::new(Value::Array(gathered.roles.iter().map(shown).collect()));
+        Ok(Some(Identity { name, user, id, gathered, shown_roles, rights, generation }))
     }
 
     pub(crate) fn is_current(&self, access: &Access) -> bool {

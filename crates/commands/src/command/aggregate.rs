@@ -56,6 +56,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let body = own.as_ref().map_or(call.body, Document::as_raw);
     let aggregate = parse(body)?;
     if change_stream::is_asked_for(aggregate.pipeline) {
+        if body.get("collectionUUID").is_some() {
+            let message = "collectionUUID is not supported for a change stream";
+            return Err(Error::location(4_928_900, message));
+        }
         return change_stream::run(call, aggregate);
     }
     if aggregate.explain {
@@ -119,6 +123,11 @@ fn asked<'a>(call: &mut Call<'_, '_>, body: RawDocument<'_>, aggregate: Aggregat
     let (namespace, owner) = target(body, call.generic.database)?;
     // Before a look at `let`.
     Pipeline::glance(aggregate.pipeline, &namespace.database)?;
+    if owner == Owner::Database && body.get("collectionUUID").is_some() {
+        let message = "collectionUUID is not supported for a collectionless aggregation";
+        return Err(Error::location(4_928_901, message));
+    }
+    call.expect(NAME, &namespace)?;
     let about = About::of(call, &namespace)?;
     Ok(Asked {
         namespace,
@@ -309,6 +318,7 @@ pub fn parse(body: RawDocument<'_>) -> Result<Aggregate<'_>> {
             "collation" => {}
             "allowDiskUse" => allow_disk_use = Some(argument.strict_boolean()?),
             "bypassDocumentValidation" => bypass_validation = argument.boolean()?,
+            "collectionUUID" => drop(argument.uuid()?),
             // Read with the time, when the pipeline is parsed.
             "let" => drop(argument.document()?),
             "explain" => match argument.value {

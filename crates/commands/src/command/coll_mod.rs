@@ -26,6 +26,7 @@ const EXPIRES_TYPES: &str = "types '[string, long']";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.collection()?;
+    call.expect(NAME, &namespace)?;
     call.describe("command");
     let (mut index, mut on, mut pipeline) = (None, None, None);
     let mut granularity = None;
@@ -37,6 +38,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "index" => index = Some(argument.document()?),
             "dryRun" if argument.boolean()? => conversion = Conversion::DryRun,
             "dryRun" => {}
+            "collectionUUID" => drop(argument.uuid()?),
             "viewOn" => on = Some(argument.string()?),
             "pipeline" => pipeline = Some(create::stages(&argument)?),
             _ if options.take(&argument)? => {}
@@ -45,6 +47,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
+    let found = call.engine.collection(&namespace);
+    call.engine.check_expected(&call.operation, &namespace, found.as_deref())?;
     if let Some(view) = time_series::of(call, &namespace) {
         if pipeline.is_some() || on.is_some() {
             let option = if pipeline.is_some() { "pipeline" } else { "viewOn" };
@@ -73,7 +77,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
         return modify_view(call, &view, on, pipeline);
     }
-    let Some(collection) = call.engine.collection(&namespace) else {
+    let Some(collection) = found else {
         return Err(Error::user(ErrorCode::NamespaceNotFound, "ns does not exist"));
     };
     if pipeline.is_some() || on.is_some() {

@@ -26,6 +26,7 @@ const SPEC: &str = "createIndexes.indexes";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut namespace = call.collection()?;
+    call.expect(NAME, &namespace)?;
     call.describe("command");
     let view = time_series::of(call, &namespace);
     if let Some(view) = &view {
@@ -86,6 +87,7 @@ fn parse(
         match argument.name {
             "indexes" => {}
             "commitQuorum" => check_quorum(&argument)?,
+            "collectionUUID" => drop(argument.uuid()?),
             "ignoreUnknownIndexOptions" => lenient = argument.boolean()?,
             _ => return Err(argument.unknown()),
         }

@@ -1,17 +1,25 @@
 //! `currentOp`: what runs now.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_engine::Engine;
 use kilim_engine::catalog::Collection;
+use kilim_engine::connections::Connection;
+use kilim_engine::cursor::IdleCursor;
+use kilim_engine::ids::SessionId;
 use kilim_engine::index::{BuildProgress, Phase};
 use kilim_engine::operation::User;
 use kilim_engine::patterns::{Job, JobKind};
+use kilim_engine::session::OpenTransaction;
 use kilim_error::Result;
 use kilim_query::filter::Filter;
+use kilim_query::stage::CurrentOp;
 
 use super::build_info::host;
+use super::update::now_ms;
 use crate::dispatch::Call;
 use crate::request::is_generic;
 
@@ -30,16 +38,115 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let filter = Filter::parse(filter.as_raw())?;
     let mut operations = Vec::new();
-    for operation in running(call.engine) {
+    let all = matches!(call.body.get("$all"), Some(value) if value.as_bool() != Some(false));
+    let mut stage = CurrentOp::default();
+    (stage.idle_sessions, stage.idle_connections) = (true, all);
+    for operation in shown(call.engine, &stage) {
         if filter.matches(operation.as_raw())? {
             operations.push(operation);
         }
     }
-    Ok(doc! {"inprog": operations})
+    let mut reply = doc! {"inprog": operations};
+    if call.engine.fsync_lock.count() > 0 {
+        reply.push("fsyncLock", true);
+        reply.push("info", "use db.fsyncUnlock() to terminate the fsync write/snapshot lock");
+    }
+    Ok(reply)
 }
 
-/// All that runs, for this command and the stage `$currentOp`.
-pub fn running(engine: &Engine) -> Vec<Document> {
+/// All that runs, and what is idle as far as it is asked for.
+pub fn shown(engine: &Engine, stage: &CurrentOp) -> Vec<Document> {
+    let mut shown = running(engine);
+    if stage.idle_connections {
+        let active: HashSet<u64> =
+            engine.operations.list().iter().map(|operation| operation.connection).collect();
+        let idle = engine.connections.list().into_iter().filter(|it| !active.contains(&it.id));
+        shown.extend(idle.map(|connection| idle_connection(engine, &connection)));
+    }
+    if stage.idle_cursors {
+        shown.extend(engine.cursors.list_idle().iter().map(|cursor| idle_cursor(engine, cursor)));
+    }
+    if stage.idle_sessions {
+        let open = engine.sessions.list_open_transactions();
+        shown.extend(open.iter().map(|transaction| idle_session(engine, transaction)));
+    }
+    shown
+}
+
+fn idle_connection(engine: &Engine, connection: &Connection) -> Document {
+    let told = connection.told();
+    let mut document = doc! {
+        "type": "op",
+        "host": host(engine),
+        "desc": format!("conn{}", connection.id),
+        "connectionId": connection.id as i64,
+        "client": connection.peer.to_string(),
+        "clientMetadata": told.metadata.map(Value::Document),
+        "active": false,
+    };
+    if let Some(user) = &told.user {
+        document.push("effectiveUsers", users(user));
+    }
+    document
+}
+
+fn idle_cursor(engine: &Engine, cursor: &IdleCursor) -> Document {
+    let mut document = doc! {"type": "idleCursor", "host": host(engine), "ns": cursor.namespace.to_string()};
+    for (name, value) in session_and_user(cursor.session, cursor.user.as_deref()) {
+        document.push(name, value);
+    }
+    document.push(
+        "cursor",
+        doc! {
+            "cursorId": cursor.id,
+            "createdDate": date_of(cursor.opened),
+            "lastAccessDate": date_of(cursor.last_use),
+            "nDocsReturned": cursor.returned as i64,
+            "nBatchesReturned": cursor.batches as i64,
+            "noCursorTimeout": cursor.immortal,
+            "tailable": cursor.tailable,
+            "awaitData": cursor.awaits,
+            "originatingCommand": cursor.originating.as_deref().cloned().map(Value::Document),
+        },
+    );
+    document
+}
+
+/// A session that holds a transaction open and runs nothing.
+fn idle_session(engine: &Engine, transaction: &OpenTransaction) -> Document {
+    let mut document = doc! {"type": "idleSession", "host": host(engine), "desc": "inactive transaction"};
+    for (name, value) in session_and_user(Some(transaction.session), transaction.owner.as_deref()) {
+        document.push(name, value);
+    }
+    let open = transaction.started.elapsed();
+    let expires = engine.settings.transaction_lifetime().saturating_sub(open);
+    document.push(
+        "transaction",
+        doc! {
+            "parameters": {"txnNumber": transaction.number, "autocommit": false},
+            "startWallClockTime": date_of(transaction.started),
+            "timeOpenMicros": open.as_micros() as i64,
+            "expiryTime": Value::DateTime(now_ms() + expires.as_millis() as i64),
+        },
+    );
+    document.push("waitingForLock", false);
+    document.push("active", false);
+    document
+}
+
+fn session_and_user(session: Option<SessionId>, user: Option<&User>) -> Vec<(&'static str, Value)> {
+    let id = session.map(|id| Value::Binary { subtype: 4, bytes: id.0.to_vec() });
+    let session = id.map(|id| ("lsid", Value::Document(doc! {"id": id})));
+    session.into_iter().chain(user.map(|user| ("effectiveUsers", users(user)))).collect()
+}
+
+/// When something was, by the wall's clock.
+fn date_of(moment: Instant) -> Value {
+    Value::DateTime(now_ms() - moment.elapsed().as_millis() as i64)
+}
+
+/// All that runs.
+fn running(engine: &Engine) -> Vec<Document> {
     let shown = engine.operations.list().into_iter().map(|operation| {
         let nothing = Document::new();
         let command = operation.command().unwrap_or(&nothing);

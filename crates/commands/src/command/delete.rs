@@ -35,6 +35,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("remove");
     let options = WriteOptions::parse(NAME, call.body, "deletes")?;
+    call.expect(NAME, &namespace)?;
     namespace.check_writable()?;
     namespace.check_creatable()?;
     let documents = call.request.documents(NAME, "deletes")?;

@@ -1,6 +1,6 @@
 //! `drop`: drop a collection.
 
-use kilim_bson::{Document, RawValue, doc};
+use kilim_bson::{Document, doc};
 use kilim_engine::Namespace;
 use kilim_engine::catalog::SYSTEM_VIEWS;
 use kilim_engine::profile::ProfileLevel;
@@ -21,16 +21,16 @@ fn left_behind(call: &Call<'_, '_>) -> Option<Namespace> {
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.collection().or_else(|error| left_behind(call).ok_or(error))?;
+    call.expect("drop", &namespace)?;
     call.describe("command");
-    if let Some(argument) = arguments("drop", call.body).next() {
-        return Err(match argument.name {
-            "collectionUUID" if !matches!(argument.value, RawValue::Binary { .. }) => {
-                argument.wrong_type("type 'binData'")
-            }
-            "collectionUUID" => argument.unsupported(),
-            _ => argument.unknown(),
-        });
+    for argument in arguments("drop", call.body) {
+        match argument.name {
+            "collectionUUID" => drop(argument.uuid()?),
+            _ => return Err(argument.unknown()),
+        }
     }
+    let found = call.engine.collection(&namespace);
+    call.engine.check_expected(&call.operation, &namespace, found.as_deref())?;
     if namespace.collection == Namespace::PROFILE
         && call.engine.profiler.level(&namespace.database) != ProfileLevel::Off
     {

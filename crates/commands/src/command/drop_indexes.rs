@@ -17,11 +17,13 @@ const NAME: &str = "dropIndexes";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.collection()?;
+    call.expect(NAME, &namespace)?;
     call.describe("command");
     let mut which = None;
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "index" => which = Some(argument.value),
+            "collectionUUID" => drop(argument.uuid()?),
             _ => return Err(argument.unknown()),
         }
     }
@@ -38,7 +40,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let which = key.as_ref().map_or(which, |key| RawValue::Document(key.as_raw()));
     call.engine.check_no_view(&namespace)?;
     let not_found = || Error::user(ErrorCode::NamespaceNotFound, format!("ns not found {namespace}"));
-    let mut collection = call.engine.collection(&namespace).ok_or_else(not_found)?;
+    let found = call.engine.collection(&namespace);
+    call.engine.check_expected(&call.operation, &namespace, found.as_deref())?;
+    let mut collection = found.ok_or_else(not_found)?;
     // The order of a clustered collection is no index of it.
     let before = collection.indexes.len() + collection.building.len() - usize::from(collection.clustered);
     let unfinished = select_unfinished(&collection, which);

@@ -60,6 +60,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     let find = parse(call.body, &variables)?;
     let namespace = namespace?;
+    call.expect(NAME, &namespace)?;
     namespace.check_readable()?;
     call.describe("query");
     call.engine.metrics.queried.add(1);
@@ -160,6 +161,7 @@ fn run_through_view(call: &mut Call<'_, '_>, namespace: Namespace, variables: Va
     if parse(others.as_raw(), &variables)?.tailable {
         return Err(not_capped());
     }
+    call.expect(NAME, &namespace)?;
     call.describe("query");
     call.engine.metrics.queried.add(1);
     let cursor = Asked::of_view(namespace, &stages, variables, hint, allow_disk_use).open(call)?;
@@ -171,7 +173,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
     written.check()?;
     let scope = Scope::new(variables);
     let filter = Arc::new(Filter::parse_in(written.filter, &scope)?);
-    let scope = scope.with_text_score(filter.text().is_some());
+    let scope = scope.of_found_by(filter.found_by());
     let mut projection = match written.projection.is_empty() {
         true => None,
         false => Some(Projection::parse_in(written.projection, &scope)?),
@@ -305,6 +307,7 @@ impl<'a> Written<'a> {
             "awaitData" => self.await_data = argument.strict_boolean()?,
             "showRecordId" => self.show_record_id = argument.strict_boolean()?,
             "returnKey" => self.return_key = argument.strict_boolean()?,
+            "collectionUUID" => drop(argument.uuid()?),
             "mirrored" => match argument.strict_boolean()? {
                 false => {}
                 true => return Err(argument.unsupported()),

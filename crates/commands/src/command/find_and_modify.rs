@@ -52,7 +52,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let update = options.update.unwrap_or(RawValue::Document(nothing.as_raw()));
     let update = Update::parse_in(update, options.array_filters, false, &scope)?;
     let filter = Arc::new(options.filter(&scope)?);
-    let scope = scope.with_text_score(filter.text().is_some());
+    let scope = scope.of_found_by(filter.found_by());
     let sort = parse_sort(options.sort, &scope)?;
     let projection = match options.fields.is_empty() {
         true => None,
@@ -109,6 +109,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             let mut writer = Writer::new();
             let mut env = Env::new(value.as_raw(), Bindings::none());
             env.score = modified.score;
+            env.place = modified.near.as_deref().map(|measured| measured.place.as_raw());
             env.key = modified.key.as_ref().map(Document::as_raw);
             projection.apply_in(&env, position, &mut writer).map_err(executing)?;
             reply.push("value", writer.finish());

@@ -168,6 +168,7 @@ fn keep_metadata(call: &mut Call<'_, '_>, metadata: RawDocument<'_>) -> Result<(
         let name = app.and_then(|app| app.get("name")).and_then(RawValue::as_str);
         call.client.app_name = name.map(str::to_owned);
         call.client.metadata = Some(metadata.to_document());
+        call.engine.connections.note(call.client.id, |told| told.metadata = Some(metadata.to_document()));
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("insert");
     let options = WriteOptions::parse(NAME, call.body, "documents")?;
+    call.expect(NAME, &namespace)?;
     let documents = call.request.documents(NAME, "documents")?;
     check_batch(documents.len())?;
     check_statement_ids(call.body, documents.len())?;

@@ -1,4 +1,4 @@
-//! `logRotate`: the log goes to standard error, and whoever started the server rotates it. There is nothing to close.
+//! `logRotate`: a log file is opened anew, by its name. A log that goes to standard error is rotated by the program that reads it.
 
 use kilim_bson::{Document, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
@@ -16,6 +16,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         Some(RawValue::String(log)) if log != "server" => {
             Err(Error::user(ErrorCode::NoSuchKey, format!("there is no log named '{log}' to rotate")))
         }
-        _ => Ok(Document::new()),
+        _ => {
+            call.engine.log.reopen();
+            Ok(Document::new())
+        }
     }
 }

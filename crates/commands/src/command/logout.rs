@@ -15,6 +15,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         if let Some(audit) = call.client.access.audit() {
             audit.note_logout(call.client);
         }
+        call.engine.connections.note(call.client.id, |told| told.user = None);
         call.client.login.identity = None;
         call.client.login.conversation = None;
     }

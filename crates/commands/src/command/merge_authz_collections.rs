@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use kilim_auth::{RoleDocument, RoleName, UserDocument, UserName};
+use kilim_auth::{Action, RoleDocument, RoleName, UserDocument, UserName};
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_engine::Namespace;
 use kilim_error::{Error, ErrorCode, Result};
@@ -82,6 +82,17 @@ fn checked(kind: Kind, document: RawDocument<'_>) -> Result<Document> {
         }
         Kind::Roles => {
             let name = RoleName::new(text("role")?, text("db")?);
+            let Some(privileges) = document.get("privileges").and_then(RawValue::as_array) else {
+                return Err(Error::location(10065, "invalid parameter: expected an object (privileges)"));
+            };
+            let privileges = privileges.iter().filter_map(RawValue::as_document);
+            let actions = privileges.filter_map(|privilege| privilege.get("actions")?.as_array());
+            let mut names = actions.flat_map(|actions| actions.iter()).filter_map(RawValue::as_str);
+            // Other commands have another code for it.
+            if let Some(unknown) = names.find(|name| Action::find(name).is_none()) {
+                let message = format!("Unrecognized action privilege strings: {unknown}");
+                return Err(Error::user(ErrorCode::FailedToParse, message));
+            }
             RoleDocument::from_document(document)?;
             name.id()
         }

@@ -91,7 +91,7 @@ pub mod set_index_commit_quorum;
 pub mod set_parameter;
 pub mod set_user_write_block_mode;
 pub mod start_session;
-mod time_series;
+pub mod time_series;
 pub mod top;
 pub mod update;
 pub mod update_role;

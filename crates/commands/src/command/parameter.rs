@@ -13,6 +13,9 @@ const MECHANISMS: [&str; 3] = ["MONGODB-X509", "SCRAM-SHA-1", "SCRAM-SHA-256"];
 /// The form of users' and roles' documents, by mongod's count. Whoever restores a dump compares it.
 const AUTH_SCHEMA: i32 = 5;
 
+/// The most talkative level of the log.
+const LOG_LEVEL_MAX: i64 = 5;
+
 /// Changes a parameter's value.
 pub type Setter = fn(&Engine, &Argument<'_>) -> Result<()>;
 
@@ -47,9 +50,31 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     fixed("enableTestCommands", true, |engine| Value::Bool(engine.options.test_commands)),
     fixed("featureCompatibilityVersion", false, |_| Value::Document(kilim_bson::doc! {"version": VERSION})),
+    changing(
+        "internalQueryMaxAllowedDensifyDocs",
+        |engine| Value::Int32(i32::try_from(engine.settings.densified_documents_max()).unwrap_or(i32::MAX)),
+        |engine, argument| {
+            engine.settings.set_densified_documents_max(positive(argument, i64::from(i32::MAX))?);
+            Ok(())
+        },
+    ),
     fixed("localLogicalSessionTimeoutMinutes", true, |_| {
         Value::Int32((limits::SESSION_IDLE.as_secs() / 60) as i32)
     }),
+    changing(
+        "logLevel",
+        |engine| Value::Int32(engine.log.level()),
+        |engine, argument| {
+            let level = argument.value.is_number().then(|| argument.integer()).transpose()?;
+            let Some(level) = level.filter(|&level| level >= 0) else {
+                let message = format!("Invalid value for logLevel: {}", argument.value.element_type().name());
+                return Err(Error::user(ErrorCode::BadValue, message));
+            };
+            // As on mongod, beyond the most talkative there is nothing.
+            engine.log.set_level(level.min(LOG_LEVEL_MAX) as i32);
+            Ok(())
+        },
+    ),
     changing(
         "maxTransactionLockRequestTimeoutMillis",
         |engine| Value::Int32(engine.settings.transaction_lock_wait_ms() as i32),
@@ -121,15 +146,7 @@ pub const PARAMETERS: &[Parameter] = &[
         "ttlMonitorSleepSecs",
         |engine| Value::Int32(i32::try_from(engine.expiry.pause().as_secs()).unwrap_or(i32::MAX)),
         |engine, argument| {
-            let seconds = whole(argument, i64::MIN, i64::from(i32::MAX))?;
-            let Some(seconds) = u64::try_from(seconds).ok().filter(|&seconds| seconds > 0) else {
-                let name = argument.name;
-                return Err(Error::user(
-                    ErrorCode::BadValue,
-                    format!("Invalid value for parameter {name}: {seconds} is not greater than 0"),
-                ));
-            };
-            engine.expiry.set_pause_seconds(seconds);
+            engine.expiry.set_pause_seconds(positive(argument, i64::from(i32::MAX))?);
             Ok(())
         },
     ),
@@ -161,6 +178,16 @@ fn whole(argument: &Argument<'_>, min: i64, max: i64) -> Result<i64> {
         ))),
         value => Ok(value),
     }
+}
+
+/// A whole number above 0.
+fn positive(argument: &Argument<'_>, max: i64) -> Result<u64> {
+    let value = whole(argument, i64::MIN, max)?;
+    u64::try_from(value).ok().filter(|&value| value > 0).ok_or_else(|| {
+        let name = argument.name;
+        let message = format!("Invalid value for parameter {name}: {value} is not greater than 0");
+        Error::user(ErrorCode::BadValue, message)
+    })
 }
 
 /// Whatever is given counts as in JavaScript.

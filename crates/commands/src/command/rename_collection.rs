@@ -2,6 +2,7 @@
 
 use kilim_bson::{Document, RawValue};
 use kilim_engine::Namespace;
+use kilim_engine::operation::Expected;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::write_reply::required;
@@ -24,7 +25,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         }
     };
     check_not_null(NAME, call.body, &["dropTarget"], "types '[bool, binData']")?;
-    let (mut to, mut drop_target, mut target_uuid) = (None, false, None);
+    let (mut to, mut drop_target, mut uuid, mut target_uuid) = (None, false, None, None);
     for argument in arguments(NAME, call.body) {
         match argument.name {
             "to" => {
@@ -32,9 +33,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             }
             "dropTarget" => match argument.value {
                 // The target that is meant, by its id.
-                RawValue::Binary { subtype: 4, bytes } => {
+                RawValue::Binary { subtype: 4, .. } => {
                     drop_target = true;
-                    target_uuid = Some(bytes);
+                    target_uuid = Some(argument.uuid()?);
                 }
                 RawValue::Binary { .. } => {
                     return Err(Error::user(ErrorCode::InvalidUUID, "dropTarget has to be a UUID"));
@@ -42,6 +43,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
                 RawValue::Bool(wanted) => drop_target = wanted,
                 _ => return Err(argument.wrong_type("types '[bool, binData']")),
             },
+            "collectionUUID" => uuid = Some(argument.uuid()?),
             "stayTemp" => argument.only_off()?,
             _ => return Err(argument.unknown()),
         }
@@ -65,12 +67,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         })?;
     }
     call.describe("command");
-    if let Some(uuid) = target_uuid
-        && call.engine.collection(&to).is_none_or(|target| target.uuid != uuid)
-    {
-        let message = "Collection UUID does not match that specified";
-        return Err(Error::user(ErrorCode::CollectionUUIDMismatch, message));
-    }
+    let expected = [(&from, uuid), (&to, target_uuid)]
+        .into_iter()
+        .filter_map(|(namespace, uuid)| Some(Expected { namespace: namespace.clone(), uuid: uuid? }));
+    call.operation.expect(expected.collect());
     call.engine.rename_collection(&call.operation, &from, &to, drop_target)?;
     Ok(Document::new())
 }

@@ -131,6 +131,7 @@ pub fn log_in(call: &mut Call<'_, '_>, user: &UserName, mechanism: &str) -> Resu
     let Some(identity) = loaded else { return Err(refuse(call, user, mechanism)) };
     call.client.access.failures().forget(call.client.peer.ip(), &user.to_string());
     tracing::info!(user = %user, peer = %call.client.peer, "logged in");
+    call.engine.connections.note(call.client.id, |told| told.user = Some(identity.user.clone()));
     call.client.login.identity = Some(Arc::new(identity));
     if let Some(audit) = call.client.access.audit() {
         audit.note_login(call.client, user, mechanism, ErrorCode(0));

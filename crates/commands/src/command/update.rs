@@ -46,6 +46,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("update");
     let options = WriteOptions::parse(NAME, call.body, "updates")?;
+    call.expect(NAME, &namespace)?;
     let documents = call.request.documents(NAME, "updates")?;
     check_batch(documents.len())?;
     check_statement_ids(call.body, documents.len())?;

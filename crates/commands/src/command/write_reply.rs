@@ -29,7 +29,8 @@ impl WriteOptions {
                 // Each statement reads it, and fails where it is wrong.
                 "let" if command != "insert" => drop(argument.document()?),
                 "isTimeseriesNamespace" => argument.only_off()?,
-                "encryptionInformation" | "collectionUUID" | "legacyRuntimeConstants" => {
+                "collectionUUID" => drop(argument.uuid()?),
+                "encryptionInformation" | "legacyRuntimeConstants" => {
                     return Err(argument.unsupported());
                 }
                 _ => return Err(argument.unknown()),

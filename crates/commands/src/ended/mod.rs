@@ -128,7 +128,9 @@ impl Ended<'_> {
         if wanted.log && !waits {
             log::write(self, facts);
         }
-        if wanted.profile && facts.is_profiled {
+        // Nothing can be written while somebody has locked the server.
+        let locked = self.engine.fsync_lock.count() > 0;
+        if wanted.profile && facts.is_profiled && !locked {
             let entry = entry::entry(self, facts, false);
             if let Err(error) = self.engine.write_profile(self.operation, database, &entry) {
                 tracing::warn!(%error, database, "a command could not be written to the profile");

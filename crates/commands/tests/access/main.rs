@@ -19,6 +19,12 @@ const MATRIX: &str = include_str!("../../../../tests/access/matrix.txt");
 /// The same of what mongod has not.
 const OWN: &str = include_str!("../../../../tests/access/own.txt");
 
+/// Who is refused on purpose what mongod allows.
+const EXPLAINED: &[(&str, &str)] = &[
+    // An insert of the log writes over a document that is there, so it needs the right to change it, too.
+    ("restore", r#"{"applyOps": [{"op": "i""#),
+];
+
 struct Server {
     engine: Arc<Engine>,
     access: Arc<Access>,
@@ -160,7 +166,8 @@ fn roles_allow_what_they_allow_on_mongod() {
         for (user, client) in &mut clients {
             let reply = ask(client, db, document.clone());
             checked += 1;
-            if (code(&reply) != 13) != allowed.contains(user) {
+            let is_explained = EXPLAINED.iter().any(|(who, begin)| who == user && command.starts_with(begin));
+            if (code(&reply) != 13) != allowed.contains(user) && !is_explained {
                 wrong.push(format!("{user}: {db} {command}: {} {}", code(&reply), message(&reply)));
             }
         }

@@ -373,3 +373,16 @@ fn sessions_of_others_are_not_listed() {
     assert_eq!(listed(&mut root, r#"{"allUsers": true}"#), ["ann@shop", "bob@shop"]);
     assert_eq!(listed(&mut root, r#"{"users": [{"user": "bob", "db": "shop"}]}"#), ["bob@shop"]);
 }
+
+#[test]
+fn the_metadata_of_another_database_is_not_looked_at() {
+    let (server, mut root) = Server::with_root();
+    done(&mut root, "shop", doc! {"createUser": "ann", "pwd": "pw", "roles": ["dbAdmin"]});
+    let mut ann = server.log_in("shop", "ann");
+    let validate = |rest: &str| {
+        json(&format!(r#"{{"validateDBMetadata": 1, "apiParameters": {{"version": "1"}}{rest}}}"#))
+    };
+    done(&mut ann, "shop", validate(r#", "db": "shop""#));
+    refused(&mut ann, "shop", validate(r#", "db": "other""#));
+    refused(&mut ann, "shop", validate(""));
+}

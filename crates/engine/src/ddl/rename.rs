@@ -29,7 +29,10 @@ impl Engine {
         self.check_names_of_rename(from, to)?;
         loop {
             let turn = self.take_turn(operation, &from.database)?;
-            let collection = self.collection(from).ok_or_else(|| not_found(from))?;
+            let (collection, target) = (self.collection(from), self.collection(to));
+            self.check_expected(operation, from, collection.as_deref())?;
+            self.check_expected(operation, to, target.as_deref())?;
+            let collection = collection.ok_or_else(|| not_found(from))?;
             if from == to {
                 return Err(Error::user(ErrorCode::IllegalOperation, "Can't rename a collection to itself"));
             }
@@ -39,7 +42,6 @@ impl Engine {
             if let Some(pages) = [from, to].into_iter().find(is_pages) {
                 return Err(owned_pages(pages));
             }
-            let target = self.collection(to);
             if target.is_some() && !drop_target {
                 return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
             }

@@ -1,5 +1,6 @@
 //! The database: a store, a catalog, sessions, cursors and running operations.
 
+mod expected;
 mod schema;
 
 use std::ops::Bound;
@@ -19,9 +20,11 @@ use crate::backup::Backups;
 pub use schema::{Modification, new_uuid};
 
 use crate::catalog::{Catalog, Collection, Ids, View};
+use crate::connections::Connections;
 use crate::cursor::Cursors;
 use crate::fail_point::FailPoints;
 use crate::feed::Feed;
+use crate::fsync_lock::FsyncLock;
 use crate::history::History;
 use crate::ids::IndexId;
 use crate::index::Index;
@@ -32,6 +35,7 @@ use crate::operation::{Operation, Operations};
 use crate::passes::{Expiry, PageScrub, Scrubbing};
 use crate::patterns::{Job, JobKind, Pattern, PatternState, PendingPatterns, Registry};
 use crate::profile::Profiler;
+use crate::server_log::ServerLog;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::top::Top;
@@ -56,6 +60,9 @@ pub struct Engine {
     pub operations: Operations,
     pub sessions: Sessions,
     pub cursors: Cursors,
+    pub log: ServerLog,
+    /// Who is connected.
+    pub connections: Connections,
     pub metrics: Metrics,
     pub settings: Settings,
     /// Which commands are written down.
@@ -68,6 +75,8 @@ pub struct Engine {
     pub scrubbing: Scrubbing,
     pub page_scrub: PageScrub,
     pub backups: Backups,
+    /// Who keeps everybody from writing.
+    pub fsync_lock: FsyncLock,
     /// The tail of the change log, for change streams.
     pub feed: Arc<Feed>,
     pub started: Instant,

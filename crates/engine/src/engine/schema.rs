@@ -272,7 +272,9 @@ impl Engine {
         namespace: &Namespace,
     ) -> Result<(Arc<Collection>, Held)> {
         loop {
-            let collection = self.collection(namespace).ok_or_else(|| not_found(namespace))?;
+            let found = self.collection(namespace);
+            self.check_expected(operation, namespace, found.as_deref())?;
+            let collection = found.ok_or_else(|| not_found(namespace))?;
             let held = self.hold_whole(operation, &collection)?;
             // Dropped or renamed while we waited: look again by name.
             match self.collection(namespace) {

@@ -130,7 +130,7 @@ impl NearScanner {
                 id,
                 data: RowData::Record(image),
                 key: None,
-                score: None,
+                score: Some(measured.distance),
                 near: Some(measured),
             }));
         }

@@ -17,7 +17,7 @@ pub struct Row {
     pub data: RowData,
     /// The key of the index by which it was found, where that is asked for.
     pub key: Option<Arc<Document>>,
-    /// How well it matches a `$text`.
+    /// How well it matches a `$text`, or how far it is.
     pub score: Option<f64>,
     /// Its distance, where it was found by that.
     pub near: Option<Arc<Measured>>,
@@ -82,6 +82,7 @@ impl Row {
     pub fn describe_key<'a>(&'a self, env: &mut Env<'a>) {
         env.key = self.key.as_deref().map(Document::as_raw);
         env.score = self.score;
+        env.place = self.near.as_deref().map(|measured| measured.place.as_raw());
     }
 
     /// When the record was last written; zero for a projected document.

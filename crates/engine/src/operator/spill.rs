@@ -9,11 +9,11 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
-use kilim_bson::Document;
+use kilim_bson::{Document, RawValue, doc};
 use kilim_error::{Error, Result, StorageError};
 use kilim_storage::Bytes;
 
-use super::{Row, RowData};
+use super::{Measured, Row, RowData};
 use crate::ids::RecordId;
 use crate::records::{Image, RowId};
 
@@ -91,6 +91,10 @@ impl Run {
             put(key)?;
             put(&[u8::from(entry.row.score.is_some())])?;
             put(&entry.row.score.unwrap_or(0.0).to_bits().to_le_bytes())?;
+            let near = entry.row.near.as_ref().map(|near| doc! {"d": near.distance, "p": near.place.clone()});
+            let near = near.as_ref().map_or(&[][..], |near| near.as_bytes());
+            put(&(near.len() as u32).to_le_bytes())?;
+            put(near)?;
         }
         let file = writer.into_inner().map_err(|error| io(error.into_error()))?;
         Ok(Run { file })
@@ -154,14 +158,56 @@ fn read_entry(reader: &mut impl Read) -> Result<Option<SortEntry>> {
         [1] => RowData::Record(unsafe { Image::from_bytes(Bytes::from(bytes)) }),
         _ => RowData::Document(Document::parse(bytes).map_err(|_| Error::bug("a spilled document changed"))?),
     };
-    reader.read_exact(&mut length).map_err(io)?;
-    let mut told = vec![0; u32::from_le_bytes(length) as usize];
-    reader.read_exact(&mut told).map_err(io)?;
-    let parsed = |bytes: Vec<u8>| Document::parse(bytes).map_err(|_| Error::bug("a spilled key changed"));
-    let told = if told.is_empty() { None } else { Some(Arc::new(parsed(told)?)) };
+    let told = read_document(reader)?.map(Arc::new);
     let mut has_score = [0; 1];
     reader.read_exact(&mut has_score).map_err(io)?;
     reader.read_exact(&mut number).map_err(io)?;
     let score = (has_score == [1]).then(|| f64::from_bits(u64::from_le_bytes(number)));
-    Ok(Some(SortEntry { key: key.into(), sequence, row: Row { id, data, key: told, score, near: None } }))
+    let near = read_document(reader)?.and_then(|near| match (near.get("d"), near.get("p")) {
+        (Some(RawValue::Double(distance)), Some(place)) => {
+            Some(Arc::new(Measured { distance, place: place.to_value() }))
+        }
+        _ => None,
+    });
+    Ok(Some(SortEntry { key: key.into(), sequence, row: Row { id, data, key: told, score, near } }))
+}
+
+/// A document behind its length, which is zero where there is none.
+fn read_document(reader: &mut impl Read) -> Result<Option<Document>> {
+    let mut length = [0; 4];
+    reader.read_exact(&mut length).map_err(io)?;
+    let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
+    reader.read_exact(&mut bytes).map_err(io)?;
+    match bytes.is_empty() {
+        true => Ok(None),
+        false => Document::parse(bytes).map(Some).map_err(|_| Error::bug("a spilled document changed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_row_that_was_on_disk_keeps_its_distance_and_its_place() {
+        let near = Arc::new(Measured { distance: 2.5, place: Value::from("here") });
+        let rows = [
+            Row { score: Some(2.5), near: Some(near), ..Row::of(doc! {"_id": 1}) },
+            Row { score: Some(1.5), ..Row::of(doc! {"_id": 2}) },
+        ];
+        let entries = rows.into_iter().zip(0..).map(|(row, sequence)| SortEntry {
+            key: Box::from([sequence as u8]),
+            sequence,
+            row,
+        });
+        let mut merge = Merge::new(vec![Run::write(entries).unwrap()]).unwrap();
+        let first = merge.next().unwrap().expect("a row").row;
+        let near = first.near.expect("a distance");
+        assert_eq!((first.score, near.distance), (Some(2.5), 2.5));
+        assert_eq!(near.place.as_raw().as_str(), Some("here"));
+        let second = merge.next().unwrap().expect("a row").row;
+        assert_eq!((second.score, second.near.is_none()), (Some(1.5), true));
+    }
 }

@@ -7,14 +7,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawValue, Value, compare, encode_value_with};
+use kilim_bson::{Document, Value, compare, encode_value_with};
 use kilim_error::{Error, Result};
 use kilim_query::expression::Evaluated;
 use kilim_query::stage::{self, DensifyBounds};
 
 use super::budget::STAGE_BYTES_MAX;
 use super::{Opening, Step, made};
-use crate::limits::DENSIFIED_DOCUMENTS_MAX;
 use crate::operator::{ExecContext, Row};
 
 pub(super) struct Densify {
@@ -34,11 +33,12 @@ pub(super) struct Densify {
     /// The given range is filled, so rows pass.
     passed: bool,
     made: u64,
+    made_max: u64,
 }
 
 struct Partition {
-    /// The fields that it goes by.
-    fields: Document,
+    /// What documents that are made for it have beside their places.
+    frame: Document,
     /// Where the next document must stand.
     next: Value,
 }
@@ -47,11 +47,18 @@ struct Waiting {
     row: Row,
     place: Value,
     partition: usize,
+    /// What documents that are made before it have beside their places: what comes before a row looks like that row where
+    /// a collation takes partitions for equal. Made with the first of them.
+    frame: Option<Document>,
 }
 
 impl Densify {
-    pub(super) fn new(stage: &Arc<stage::Densify>, input: Box<dyn Step>, _: &Opening<'_>) -> Densify {
-        Densify {
+    pub(super) fn new(
+        stage: &Arc<stage::Densify>,
+        input: Box<dyn Step>,
+        opening: &Opening<'_>,
+    ) -> Result<Densify> {
+        Ok(Densify {
             stage: stage.clone(),
             input,
             known: HashMap::new(),
@@ -63,7 +70,8 @@ impl Densify {
             tail: None,
             passed: false,
             made: 0,
-        }
+            made_max: opening.reader.engine()?.settings.densified_documents_max(),
+        })
     }
 
     /// Takes a row in: it passes, or waits for the places before it.
@@ -76,7 +84,7 @@ impl Densify {
         let place = value.into_value().unwrap_or(Value::Null);
         let partition = self.partition_of(&row, &place)?;
         self.greatest = Some(place.clone());
-        self.waiting = Some(Waiting { row, place, partition });
+        self.waiting = Some(Waiting { row, place, partition, frame: None });
         Ok(None)
     }
 
@@ -102,9 +110,8 @@ impl Densify {
             DensifyBounds::Partition => place.clone(),
             DensifyBounds::Between(..) => self.first_place()?,
         };
-        let needed = self.stage.partition_by.iter().map(|field| field.as_str());
-        let fields = fields_of(row, needed);
-        self.bytes += 2 * key.len() + fields.as_raw().as_bytes().len() + size_of::<Partition>();
+        let frame = self.stage.frame_of(row.document());
+        self.bytes += 2 * key.len() + frame.as_raw().as_bytes().len() + size_of::<Partition>();
         if self.bytes > STAGE_BYTES_MAX {
             return Err(Error::location(
                 6_007_200,
@@ -113,7 +120,7 @@ impl Densify {
         }
         let number = self.partitions.len();
         self.known.insert(key, number);
-        self.partitions.push(Partition { fields, next });
+        self.partitions.push(Partition { frame, next });
         Ok(number)
     }
 
@@ -125,28 +132,22 @@ impl Densify {
         }
     }
 
-    /// Whether a place is to be filled in any case.
-    fn is_in_range(&self, place: &Value) -> bool {
-        let at = |bound: &Value| compare(place.as_raw(), bound.as_raw());
-        match &self.stage.bounds {
-            DensifyBounds::Between(_, upper) => at(upper).is_lt(),
-            DensifyBounds::Full => self.greatest.as_ref().is_some_and(|greatest| at(greatest).is_le()),
-            DensifyBounds::Partition => true,
-        }
-    }
-
     /// What comes before the row that waits, then the row itself.
     fn next_waiting(&mut self) -> Result<Option<Row>> {
-        let Some(waiting) = self.waiting.take() else { return Ok(None) };
+        let Some(waiting) = &mut self.waiting else { return Ok(None) };
+        let number = waiting.partition;
         let next = &self.partitions[waiting.partition].next;
         let stands = compare(next.as_raw(), waiting.place.as_raw());
-        if stands.is_lt() && self.is_in_range(next) {
-            // What comes before a row looks like that row where a collation takes partitions for equal.
-            let fields = fields_of(&waiting.row, self.stage.partition_by.iter().map(|field| field.as_str()));
-            let number = waiting.partition;
-            self.waiting = Some(waiting);
-            return self.fill(number, Some(fields)).map(Some);
+        if stands.is_lt() && is_in_range(&self.stage.bounds, self.greatest.as_ref(), next) {
+            let frame = match &waiting.frame {
+                Some(frame) => frame,
+                None => waiting.frame.insert(self.stage.frame_of(waiting.row.document())),
+            };
+            let document = self.stage.made(frame.as_raw(), next);
+            return self.filled(number, document).map(Some);
         }
+        let Some(waiting) = self.waiting.take() else { return Ok(None) };
+        let next = &self.partitions[waiting.partition].next;
         let on_step = match &self.stage.bounds {
             DensifyBounds::Between(lower, upper) if compare(next.as_raw(), upper.as_raw()).is_lt() => {
                 let from_lower = compare(waiting.place.as_raw(), lower.as_raw()).is_ge();
@@ -168,22 +169,21 @@ impl Densify {
         Ok(Some(waiting.row))
     }
 
-    /// The document that is missing at the next place of a partition.
-    fn fill(&mut self, number: usize, fields: Option<Document>) -> Result<Row> {
+    /// The next place of a partition is filled by a document that was made.
+    fn filled(&mut self, number: usize, document: Document) -> Result<Row> {
         self.made += 1;
-        if self.made > DENSIFIED_DOCUMENTS_MAX {
+        if self.made > self.made_max {
             return Err(Error::location(
                 5_897_900,
                 format!(
-                    "Generated {} documents in $densify, which is over the limit of {DENSIFIED_DOCUMENTS_MAX}. \
+                    "Generated {} documents in $densify, which is over the limit of {}. \
                      Increase the 'internalQueryMaxAllowedDensifyDocs' parameter to allow more generated documents",
-                    self.made
+                    self.made, self.made_max
                 ),
             ));
         }
+        self.stage.check_makes()?;
         let partition = &mut self.partitions[number];
-        let fields = fields.as_ref().unwrap_or(&partition.fields);
-        let document = self.stage.made(fields.as_raw(), &partition.next)?;
         partition.next = self.stage.step.after(&partition.next)?;
         made(document)
     }
@@ -192,8 +192,11 @@ impl Densify {
     fn next_of_tail(&mut self) -> Result<Option<Row>> {
         while let Some(number) = self.tail {
             let Some(partition) = self.partitions.get(number) else { return Ok(None) };
-            if !matches!(self.stage.bounds, DensifyBounds::Partition) && self.is_in_range(&partition.next) {
-                return self.fill(number, None).map(Some);
+            if !matches!(self.stage.bounds, DensifyBounds::Partition)
+                && is_in_range(&self.stage.bounds, self.greatest.as_ref(), &partition.next)
+            {
+                let document = self.stage.made(partition.frame.as_raw(), &partition.next);
+                return self.filled(number, document).map(Some);
             }
             self.tail = Some(number + 1);
         }
@@ -201,18 +204,14 @@ impl Densify {
     }
 }
 
-/// A document of the top-level fields that paths lead through.
-fn fields_of<'a>(row: &Row, paths: impl Iterator<Item = &'a str>) -> Document {
-    let mut fields = Document::new();
-    for path in paths {
-        let name = path.split('.').next().unwrap_or(path);
-        if fields.get(name).is_none()
-            && let Some(value) = row.document().get(name)
-        {
-            fields.push(name, RawValue::to_value(value));
-        }
+/// Whether a place is to be filled in any case.
+fn is_in_range(bounds: &DensifyBounds, greatest: Option<&Value>, place: &Value) -> bool {
+    let at = |bound: &Value| compare(place.as_raw(), bound.as_raw());
+    match bounds {
+        DensifyBounds::Between(_, upper) => at(upper).is_lt(),
+        DensifyBounds::Full => greatest.is_some_and(|greatest| at(greatest).is_le()),
+        DensifyBounds::Partition => true,
     }
-    fields
 }
 
 impl Step for Densify {
@@ -235,7 +234,7 @@ impl Step for Densify {
                     // A given range is filled even where no row told of a partition.
                     if self.partitions.is_empty() && matches!(self.stage.bounds, DensifyBounds::Between(..)) {
                         let next = self.first_place()?;
-                        self.partitions.push(Partition { fields: Document::new(), next });
+                        self.partitions.push(Partition { frame: Document::new(), next });
                     }
                     self.tail = Some(0);
                 }

@@ -511,7 +511,7 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         Stage::SetWindowFields(stage) => {
             Box::new(set_window_fields::SetWindowFields::new(stage, input, opening))
         }
-        Stage::Densify(stage) => Box::new(densify::Densify::new(stage, input, opening)),
+        Stage::Densify(stage) => Box::new(densify::Densify::new(stage, input, opening)?),
         Stage::Facet(stage) => Box::new(facet::Facet::new(stage, input, opening)),
         Stage::UnionWith(stage) => Box::new(union_with::UnionWith::new(stage, input, opening)),
         Stage::Lookup(stage) => Box::new(lookup::Lookup::new(stage, input, opening)?),

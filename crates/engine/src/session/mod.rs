@@ -276,6 +276,14 @@ impl Session {
     }
 }
 
+/// A transaction that waits for its next statement, for currentOp.
+pub struct OpenTransaction {
+    pub session: SessionId,
+    pub number: i64,
+    pub owner: Option<Arc<User>>,
+    pub started: Instant,
+}
+
 /// All sessions that were used lately.
 #[derive(Debug, Default)]
 pub struct Sessions {
@@ -320,6 +328,19 @@ impl Sessions {
         let idle = |session: &Session| now.saturating_duration_since(*session.last_use.lock());
         let listed = |session: &Arc<Session>| (session.id, idle(session), session.owner.lock().clone());
         sessions.values().map(listed).collect()
+    }
+
+    /// Open transactions none of whose statements runs, with their sessions, owners and beginnings.
+    pub fn list_open_transactions(&self) -> Vec<OpenTransaction> {
+        let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
+        let open = sessions.into_iter().filter_map(|session| {
+            let state = session.state.try_lock()?;
+            let Progress::Open(Some(transaction)) = &state.progress else { return None };
+            let ((session_id, number), started) = (transaction.of, transaction.started);
+            let owner = session.owner.lock().clone();
+            Some(OpenTransaction { session: session_id, number, owner, started })
+        });
+        open.collect()
     }
 
     /// The sessions of some users.

@@ -295,7 +295,7 @@ impl Stream {
         writer.append("_id", RawValue::Document(token.to_document().as_raw()));
         writer.append("operationType", RawValue::String(record.kind.name()));
         writer.append("clusterTime", RawValue::Timestamp(Timestamp::from_bits(position.time)));
-        if let Some(uuid) = record.uuid.as_ref().filter(|_| expanded) {
+        if let Some(uuid) = record.uuid.as_ref().filter(|_| expanded && !record.is_of_view()) {
             writer.append("collectionUUID", RawValue::Binary { subtype: 4, bytes: uuid });
         }
         writer.append("wallTime", RawValue::DateTime(record.wall_millis));

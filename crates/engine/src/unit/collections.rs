@@ -60,10 +60,12 @@ impl Unit<'_> {
 
     /// The collection to read from, as this unit sees it.
     pub fn collection(&mut self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
-        match &mut self.writes {
-            Writes::Transaction { active, .. } => in_transaction(active, self.engine, namespace),
-            Writes::Batch(_) => Ok(self.engine.documents(namespace)),
-        }
+        let found = match &mut self.writes {
+            Writes::Transaction { active, .. } => in_transaction(active, self.engine, namespace)?,
+            Writes::Batch(_) => self.engine.documents(namespace),
+        };
+        self.engine.check_expected(&self.operation, namespace, found.as_deref())?;
+        Ok(found)
     }
 
     /// Begins to write a document of a collection: holds the collection against schema changes until the batch is handed
@@ -95,6 +97,7 @@ impl Unit<'_> {
         if found.is_none() {
             self.engine.check_no_view(namespace)?;
         }
+        self.engine.check_expected(&self.operation, namespace, found.as_deref())?;
         Ok(found)
     }
 

@@ -15,6 +15,7 @@ use super::update::{
 };
 use crate::change::Change;
 use crate::namespace::Namespace;
+use crate::operator::Measured;
 use crate::plan::Keys;
 use crate::unit::Unit;
 
@@ -44,8 +45,10 @@ pub struct Modified {
     pub value: Option<Document>,
     /// The index key by which the document was found, before it was changed, if that was asked for.
     pub key: Option<Document>,
-    /// How well it matched a `$text`.
+    /// How well it matched a `$text`, or how far it was.
     pub score: Option<f64>,
+    /// Which of its places was so far.
+    pub near: Option<Arc<Measured>>,
     pub matched: bool,
     /// It is a removal. In a retry: the first try was one.
     pub removes: bool,
@@ -99,7 +102,7 @@ fn modify_first(
     // A candidate that another writer has changed meanwhile may not match any more. Then the next one is the first.
     while let Some(found) = candidates.next(unit)? {
         let row = found.row;
-        let (key, score) = (found.key.clone(), found.score);
+        let (key, score, near) = (found.key.clone(), found.score, found.near.clone());
         let changed = change_record(
             unit,
             namespace,
@@ -116,7 +119,7 @@ fn modify_first(
         )?;
         if let Some(images) = changed {
             let key = key.map(Arc::unwrap_or_clone);
-            return Ok(Some(Modified { key, score, ..Modified::of(images, request.modification) }));
+            return Ok(Some(Modified { key, score, near, ..Modified::of(images, request.modification) }));
         }
     }
     Ok(None)

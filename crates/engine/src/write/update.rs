@@ -20,7 +20,7 @@ use crate::ids::CollectionId;
 use crate::index::Index;
 use crate::maintenance::check_user_paths;
 use crate::namespace::Namespace;
-use crate::operator::{ExecContext, Executor};
+use crate::operator::{ExecContext, Executor, Measured};
 use crate::patches::see_newest;
 use crate::plan::{Hint, ReadRequest};
 use crate::records::{RowId, Sight, View};
@@ -332,8 +332,10 @@ pub(super) struct Candidate {
     pub row: RowId,
     /// The index key by which it was found, if that is asked for.
     pub key: Option<Arc<Document>>,
-    /// How well it matches a `$text`, if that is asked for.
+    /// How well it matches a `$text`, if that is asked for, or how far it is.
     pub score: Option<f64>,
+    /// Which of its places is so far.
+    pub near: Option<Arc<Measured>>,
 }
 
 impl Candidates {
@@ -379,6 +381,7 @@ impl Candidates {
             row: row.id,
             key: row.key,
             score: row.score,
+            near: row.near,
         }))
     }
 }

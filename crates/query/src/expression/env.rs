@@ -74,15 +74,17 @@ pub struct Env<'a> {
     pub record: Option<i64>,
     /// The key of the index by which it was found.
     pub key: Option<RawDocument<'a>>,
-    /// How well the document matches a `$text`.
+    /// How well the document matches a `$text`, or how far it is.
     pub score: Option<f64>,
+    /// Which of its places is so far.
+    pub place: Option<RawValue<'a>>,
     frame: Option<&'a Frame<'a>>,
     bindings: &'a Bindings,
 }
 
 impl<'a> Env<'a> {
     pub fn new(root: RawDocument<'a>, bindings: &'a Bindings) -> Env<'a> {
-        Env { root, record: None, key: None, score: None, frame: None, bindings }
+        Env { root, record: None, key: None, score: None, place: None, frame: None, bindings }
     }
 
     /// A variable within this environment; [`Env::with`] shows it to expressions.

@@ -50,11 +50,12 @@ pub use env::{Bindings, Env, Frame, Slot};
 pub use evaluate::Place;
 pub use evaluated::Evaluated;
 pub use field_path::FieldPath;
+pub(crate) use inspection::check_available;
 pub use inspection::hashed_key;
 pub use memory::{VALUE_BYTES_MAX, check_bytes};
 pub use operator::{Arguments, Fold, Named, Operator, Parameter};
 pub use parse::check_field_name;
-pub use scope::{Entry, Scope, Variables, check_variable_name};
+pub use scope::{Entry, FoundBy, Scope, Variables, check_variable_name};
 pub use table::operators;
 
 /// A parsed expression.

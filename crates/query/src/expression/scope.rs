@@ -1,10 +1,14 @@
 //! What variables mean while an expression is parsed.
 
+use std::sync::{Arc, LazyLock};
+
 use kilim_bson::{RawDocument, Timestamp, Value};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Base, Evaluated, Expression, FieldPath, Slot, Variable};
+
+static NO_ROLES: LazyLock<Value> = LazyLock::new(|| Value::Array(Default::default()));
 
 /// What a whole command knows: variables by their values, and how texts compare.
 ///
@@ -14,6 +18,8 @@ use super::{Base, Evaluated, Expression, FieldPath, Slot, Variable};
 pub struct Variables {
     /// `$$NOW` and `$$CLUSTER_TIME`.
     time: Option<(Value, Value)>,
+    /// `$$USER_ROLES`; none where nobody has logged in.
+    roles: Option<Arc<Value>>,
     /// None where the expression of a command's variable gave nothing.
     values: Vec<(Box<str>, Option<Value>)>,
     collation: Option<Collation>,
@@ -24,6 +30,11 @@ impl Variables {
     pub fn at(now_millis: i64, cluster_time: Timestamp) -> Variables {
         let time = (Value::DateTime(now_millis), Value::Timestamp(cluster_time));
         Variables { time: Some(time), ..Variables::default() }
+    }
+
+    /// The same for a user with these roles.
+    pub fn of_user(self, roles: Option<Arc<Value>>) -> Variables {
+        Variables { roles, ..self }
     }
 
     /// The same where texts compare like this.
@@ -76,6 +87,7 @@ impl Variables {
         match (name, &self.time) {
             ("NOW", Some((now, _))) => Some(Some(now)),
             ("CLUSTER_TIME", Some((_, time))) => Some(Some(time)),
+            ("USER_ROLES", Some(_)) => Some(Some(self.roles.as_deref().unwrap_or(&NO_ROLES))),
             _ => None,
         }
     }
@@ -90,8 +102,19 @@ pub struct Scope<'s> {
     depth: u32,
     /// How many variables pipelines have bound around.
     bindings: usize,
-    /// Documents come with the score of a `$text`.
-    text_score: bool,
+    found_by: FoundBy,
+}
+
+/// How documents were found, which decides what `$meta` can tell of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FoundBy {
+    /// By their fields, or not at all.
+    #[default]
+    Fields,
+    /// By a `$text`, with a score.
+    Text,
+    /// By their distance from a place.
+    Distance,
 }
 
 /// A variable of a scope; [`Scope::with`] makes it known.
@@ -108,7 +131,7 @@ enum Meaning<'s> {
 
 impl<'s> Scope<'s> {
     pub fn new(variables: &'s Variables) -> Scope<'s> {
-        Scope { variables, entry: None, depth: 0, bindings: 0, text_score: false }
+        Scope { variables, entry: None, depth: 0, bindings: 0, found_by: FoundBy::Fields }
     }
 
     /// A variable to be bound by an expression, and its slot.
@@ -151,7 +174,7 @@ impl<'s> Scope<'s> {
             entry: Some(entry),
             depth: self.depth + slots,
             bindings: self.bindings + bindings,
-            text_score: self.text_score,
+            found_by: self.found_by,
         }
     }
 
@@ -160,13 +183,13 @@ impl<'s> Scope<'s> {
         self.bindings
     }
 
-    /// The scope of documents that a `$text` found, or did not.
-    pub fn with_text_score(self, text_score: bool) -> Scope<'s> {
-        Scope { text_score, ..self }
+    /// The scope of documents that were found in some way.
+    pub fn of_found_by(self, found_by: FoundBy) -> Scope<'s> {
+        Scope { found_by, ..self }
     }
 
-    pub fn has_text_score(&self) -> bool {
-        self.text_score
+    pub fn found_by(&self) -> FoundBy {
+        self.found_by
     }
 
     /// The constants that the whole command knows.

@@ -9,6 +9,7 @@ use kilim_geo::{Place, parse};
 
 use super::geo::complaint;
 use super::{Filter, Predicate};
+use crate::expression::FoundBy;
 use crate::text;
 
 #[derive(Debug, Clone)]
@@ -209,6 +210,15 @@ fn distance<'n>(name: &'n str, value: RawValue<'_>) -> Result<f64, WrongDistance
 }
 
 impl Filter {
+    /// How the documents are found that it lets pass.
+    pub fn found_by(&self) -> FoundBy {
+        match (self.text(), self.near()) {
+            (Some(_), _) => FoundBy::Text,
+            (None, Some(_)) => FoundBy::Distance,
+            (None, None) => FoundBy::Fields,
+        }
+    }
+
     /// The path and operand of `$near`, if the filter has it. It stands at the top or in a conjunction there.
     pub fn near(&self) -> Option<(&Path, &Near)> {
         match self {

@@ -4,7 +4,7 @@ use kilim_bson::{Path, RawDocument, RawValue, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Branch, Kind, Node, Projection, Slice};
-use crate::expression::{Expression, Scope, Variables, operators};
+use crate::expression::{Expression, Scope, Variables, check_available, operators};
 use crate::filter::Filter;
 use crate::filter::number::{self, display, display_document};
 use crate::filter::parse::{FilterPlace, is_true, parse_field};
@@ -321,13 +321,10 @@ impl Parser<'_> {
 
 /// Refuses metadata that only searches by text or place give.
 fn check_meta(operand: RawValue<'_>, scope: &Scope<'_>) -> Result<()> {
-    let what = match operand {
-        RawValue::String("textScore") if !scope.has_text_score() => "text score",
-        RawValue::String("geoNearDistance") => "$geoNear distance",
-        RawValue::String("geoNearPoint") => "$geoNear point",
-        _ => return Ok(()),
-    };
-    Err(Error::location(40218, format!("query requires {what} metadata, but it is not available")))
+    match operand {
+        RawValue::String(name) => check_available(name, scope.found_by()),
+        _ => Ok(()),
+    }
 }
 
 /// A number as `$slice` takes it, within 32 bits.

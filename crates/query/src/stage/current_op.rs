@@ -5,13 +5,16 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::{Behaviour, Context, Owner, Stage};
 
-/// The options are those of a server with users and shards; of one node without them, each choice shows
-/// the same.
+/// Which operations are shown. Options about shards show the same on one node, whatever they say.
 #[derive(Debug, Clone, Default)]
 pub struct CurrentOp {
     given: Document,
     /// Sessions that do nothing but hold a transaction open are shown too.
     pub idle_sessions: bool,
+    /// And connections that wait for their next command.
+    pub idle_connections: bool,
+    /// And cursors that wait for their next getMore.
+    pub idle_cursors: bool,
 }
 
 pub(super) fn glance(name: &str, value: RawValue<'_>, _: &str) -> Result<()> {
@@ -34,7 +37,7 @@ pub(super) fn parse(
     out: &mut Vec<Stage>,
 ) -> Result<()> {
     let spec = specification(name, value)?;
-    let mut stage = CurrentOp { given: spec.to_document(), idle_sessions: true };
+    let mut stage = CurrentOp { given: spec.to_document(), idle_sessions: true, ..CurrentOp::default() };
     for (name, value) in spec.iter() {
         let code = match name {
             "allUsers" | "localOps" => ErrorCode::TypeMismatch,
@@ -50,6 +53,8 @@ pub(super) fn parse(
         };
         match (name, value) {
             ("idleSessions", RawValue::Bool(wanted)) => stage.idle_sessions = wanted,
+            ("idleConnections", RawValue::Bool(wanted)) => stage.idle_connections = wanted,
+            ("idleCursors", RawValue::Bool(wanted)) => stage.idle_cursors = wanted,
             (_, RawValue::Bool(_)) => {}
             (_, other) => {
                 return Err(Error::user(

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Collator, Document, RawArray, RawDocument, RawValue, Value, compare};
+use kilim_bson::{Collator, Document, RawArray, RawDocument, RawValue, Value, Writer, compare};
 use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::field::{unknown, wrong_type};
+use super::field::{missing, specification, unknown, wrong_type};
 use super::{Behaviour, Beyond, Context, SortBy, Stage};
 use crate::expression::arithmetic::{add, subtract};
 use crate::expression::date::{Unit, shift};
@@ -52,18 +52,7 @@ pub(super) fn parse(
     context: &Context<'_>,
     out: &mut Vec<Stage>,
 ) -> Result<()> {
-    let RawValue::Document(spec) = value else {
-        return Err(Error::user(
-            ErrorCode::FailedToParse,
-            format!(
-                "The {name} stage specification must be an object, found {}",
-                value.element_type().name()
-            ),
-        ));
-    };
-    let missing = |field: &str| {
-        Error::location(40414, format!("BSON field '{name}.{field}' is missing but a required field"))
-    };
+    let spec = specification(name, value)?;
     let (mut field, mut partition_by, mut range) = (None, Vec::new(), None);
     for (option, value) in spec {
         let path = format!("{name}.{option}");
@@ -91,8 +80,8 @@ pub(super) fn parse(
             _ => return Err(unknown(&path)),
         }
     }
-    let field = field.ok_or_else(|| missing("field"))?;
-    let (step, bounds) = range.ok_or_else(|| missing("range"))?;
+    let field = field.ok_or_else(|| missing(&format!("{name}.field")))?;
+    let (step, bounds) = range.ok_or_else(|| missing(&format!("{name}.range")))?;
     let (step, bounds) = check_range(step, bounds, partition_by.is_empty())?;
     let field = FieldPath::parse(field)?;
     let partition_by = partition_by.into_iter().map(FieldPath::parse).collect::<Result<Vec<_>>>()?;
@@ -126,11 +115,8 @@ fn parse_range<'a>(path: &str, spec: RawDocument<'a>) -> Result<Range<'a>> {
             _ => return Err(unknown(&path)),
         }
     }
-    let missing = |field: &str| {
-        Error::location(40414, format!("BSON field '{path}.{field}' is missing but a required field"))
-    };
-    let size = step.ok_or_else(|| missing("step"))?;
-    let bounds = bounds.ok_or_else(|| missing("bounds"))?;
+    let size = step.ok_or_else(|| missing(&format!("{path}.step")))?;
+    let bounds = bounds.ok_or_else(|| missing(&format!("{path}.bounds")))?;
     Ok((Step { size, unit }, bounds))
 }
 
@@ -239,6 +225,19 @@ impl Step {
             let amount = exact_i64(self.size.as_raw()).unwrap_or(0);
             return shift(*millis, unit, amount.saturating_mul(direction)).map(Value::DateTime);
         }
+        // What is counted by ones and the like, without a look at all the types there are.
+        let plain = match (place, &self.size) {
+            (Value::Int32(place), Value::Int32(size)) if direction == 1 => {
+                place.checked_add(*size).map(Value::Int32)
+            }
+            (Value::Int64(place), Value::Int64(size)) if direction == 1 => {
+                place.checked_add(*size).map(Value::Int64)
+            }
+            _ => None,
+        };
+        if let Some(moved) = plain {
+            return Ok(moved);
+        }
         let moved = match direction {
             1 => add(&raw(place), &raw(&self.size))?,
             _ => subtract(&raw(place), &raw(&self.size))?,
@@ -295,20 +294,35 @@ impl Densify {
         }
     }
 
-    /// The document that stands at a place of a partition, of which `partition` has the fields.
-    pub fn made(&self, partition: RawDocument<'_>, place: &Value) -> Result<Document> {
-        let mut document = Document::new();
-        for field in &self.partition_by {
-            if field.names().starts_with(self.field.names()) {
-                return Err(Error::location(
-                    5_733_306,
-                    "DocGenerator cannot include field that is being densified",
-                ));
+    /// Refuses to make documents that would have the field twice.
+    pub fn check_makes(&self) -> Result<()> {
+        match self.partition_by.iter().any(|field| field.names().starts_with(self.field.names())) {
+            true => {
+                Err(Error::location(5_733_306, "DocGenerator cannot include field that is being densified"))
             }
-            let value = field.evaluate(partition);
-            document = with(document.as_raw(), field.names(), value.raw());
+            false => Ok(()),
         }
-        Ok(with(document.as_raw(), self.field.names(), Some(place.as_raw())))
+    }
+
+    /// What the documents made for a partition have beside their places: the fields that it goes by, of one of its rows.
+    pub fn frame_of(&self, row: RawDocument<'_>) -> Document {
+        let empty = Document::new();
+        self.partition_by
+            .iter()
+            .fold(empty, |frame, field| with(frame.as_raw(), field.names(), field.evaluate(row).raw()))
+    }
+
+    /// The document that stands at a place of a partition with this frame.
+    pub fn made(&self, frame: RawDocument<'_>, place: &Value) -> Document {
+        match self.field.names() {
+            [name] if frame.get(name).is_none() => {
+                let mut out = Writer::with_capacity(frame.as_bytes().len() + name.len() + 32);
+                out.append_elements(frame.elements());
+                out.append(name, place.as_raw());
+                out.finish()
+            }
+            names => with(frame, names, Some(place.as_raw())),
+        }
     }
 }
 

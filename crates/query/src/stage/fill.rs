@@ -4,9 +4,9 @@
 //! computed from the document itself.
 
 use kilim_bson::{Document, RawDocument, RawValue, Value};
-use kilim_error::{Error, ErrorCode, Result};
+use kilim_error::{Error, Result};
 
-use super::field::{given, unknown, wrong_type};
+use super::field::{given, missing, specification, unknown, wrong_type};
 use super::project::invalid;
 use super::{AddFields, Context, SetWindowFields, Stage};
 use crate::expression::Expression;
@@ -21,15 +21,7 @@ pub(super) fn parse(
     context: &Context<'_>,
     out: &mut Vec<Stage>,
 ) -> Result<()> {
-    let RawValue::Document(spec) = value else {
-        return Err(Error::user(
-            ErrorCode::FailedToParse,
-            format!(
-                "The {name} stage specification must be an object, found {}",
-                value.element_type().name()
-            ),
-        ));
-    };
+    let spec = specification(name, value)?;
     let (mut partition, mut partition_fields, mut sort, mut output) = (None, None, None, None);
     for (field, value) in given(spec) {
         let path = format!("{name}.{field}");
@@ -47,9 +39,7 @@ pub(super) fn parse(
             _ => return Err(unknown(&path)),
         }
     }
-    let output = output.ok_or_else(|| {
-        Error::location(40414, format!("BSON field '{name}.output' is missing but a required field"))
-    })?;
+    let output = output.ok_or_else(|| missing(&format!("{name}.output")))?;
     if output.is_empty() {
         return Err(Error::location(
             6_050_203,

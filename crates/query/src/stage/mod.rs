@@ -56,7 +56,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawArray, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 
-use crate::expression::{Dependencies, Expression, Scope};
+use crate::expression::{Dependencies, Expression, FoundBy, Scope};
 use crate::filter::names_text;
 
 pub use add_fields::AddFields;
@@ -351,12 +351,13 @@ impl Pipeline {
         let definitions: Vec<&Definition> = written.iter().map(|(definition, ..)| *definition).collect();
         table::check_target(&definitions, context)?;
         // A pipeline within `$facet` gets the documents of the one around it.
-        let text_score = match written.first() {
-            _ if context.owner == Owner::Facet => context.scope.has_text_score(),
-            Some((_, "$match", RawValue::Document(filter))) => names_text(*filter),
-            _ => false,
+        let found_by = match written.first() {
+            _ if context.owner == Owner::Facet => context.scope.found_by(),
+            Some((_, "$match", RawValue::Document(filter))) if names_text(*filter) => FoundBy::Text,
+            Some((_, "$geoNear", _)) => FoundBy::Distance,
+            _ => FoundBy::Fields,
         };
-        let scope = context.scope.with_text_score(text_score);
+        let scope = context.scope.of_found_by(found_by);
         let context = &Context { scope: &scope, ..*context };
         let mut pipeline = Pipeline::default();
         for (definition, name, value) in &written {

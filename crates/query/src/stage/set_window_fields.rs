@@ -11,7 +11,7 @@ use kilim_bson::{Collator, Document, RawDocument, RawValue, Value};
 use kilim_collation::{Collation, collator};
 use kilim_error::{Error, ErrorCode, Result};
 
-use super::field::{given, unknown, wrong_type};
+use super::field::{given, missing, specification, unknown, wrong_type};
 use super::{AddFields, Behaviour, Beyond, Context, Project, SortBy, Stage};
 use crate::expression::{Dependencies, Expression, FieldPath, Scope};
 use crate::path::check_field_path;
@@ -39,15 +39,7 @@ pub(super) fn parse(
     context: &Context<'_>,
     out: &mut Vec<Stage>,
 ) -> Result<()> {
-    let RawValue::Document(spec) = value else {
-        return Err(Error::user(
-            ErrorCode::FailedToParse,
-            format!(
-                "the {name} stage specification must be an object, found {}",
-                value.element_type().name()
-            ),
-        ));
-    };
+    let spec = specification(name, value)?;
     let (mut partition, mut sort, mut output) = (None, None, None);
     for (field, value) in given(spec) {
         let path = || format!("{name}.{field}");
@@ -59,9 +51,7 @@ pub(super) fn parse(
             _ => return Err(unknown(&path())),
         }
     }
-    let output = output.ok_or_else(|| {
-        Error::location(40414, format!("BSON field '{name}.output' is missing but a required field"))
-    })?;
+    let output = output.ok_or_else(|| missing(&format!("{name}.output")))?;
     let partition = partition.map(|partition| Expression::parse(partition, context.scope)).transpose()?;
     let sort = sort.map(|sort| parse_sort(sort, context.scope)).transpose()?;
     let mut fields = Vec::new();

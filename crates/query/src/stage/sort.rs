@@ -50,7 +50,7 @@ impl Behaviour for SortBy {
     }
 
     fn dependencies(&self, needed: &mut Dependencies) -> Beyond {
-        let fields = self.sort.parts().iter().filter(|part| !part.is_text_score);
+        let fields = self.sort.parts().iter().filter(|part| part.score.is_none());
         fields.for_each(|part| needed.field(part.path.as_str()));
         Beyond::Later
     }

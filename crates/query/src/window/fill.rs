@@ -52,7 +52,7 @@ impl Function for Fill {
                 points: VecDeque::new(),
                 known: 0,
                 left: None,
-                right: None,
+                ahead: None,
                 last_place: None,
                 bytes: 0,
             }),
@@ -104,7 +104,6 @@ impl Slide for Carried {
 }
 
 /// A document's sort value and its number.
-#[derive(Clone)]
 struct Point {
     place: Evaluated<'static>,
     /// None where it is to be filled.
@@ -120,11 +119,19 @@ struct Line {
     known: usize,
     /// The last value at or before the current document.
     left: Option<Point>,
-    /// The next value behind it, once it is looked for.
-    right: Option<Point>,
+    /// The line from there to the next value behind the current document, once it is looked for.
+    ahead: Option<Ahead>,
     /// The sort value of the document before the current one.
     last_place: Option<Evaluated<'static>>,
     bytes: usize,
+}
+
+/// Where a line leads.
+enum Ahead {
+    /// How much a value rises by a step of one.
+    Slope(Evaluated<'static>),
+    /// There is no value behind the current document.
+    Nowhere,
 }
 
 impl Point {
@@ -136,17 +143,49 @@ impl Point {
 impl Line {
     fn between(&mut self, place: &Evaluated<'_>) -> Result<Value> {
         let Some(left) = &self.left else { return Ok(Value::Null) };
-        if self.right.is_none() {
-            self.right = self.points.iter().find(|point| point.value.is_some()).cloned();
+        let from = number(left);
+        let ahead = match &self.ahead {
+            Some(ahead) => ahead,
+            None => self.ahead.insert(match self.points.iter().find(|point| point.value.is_some()) {
+                None => Ahead::Nowhere,
+                Some(right) => {
+                    let rise = subtract(&number(right), &from)?;
+                    let run = subtract(&right.place, &left.place)?;
+                    Ahead::Slope(divide(&rise, &run)?.into_owned())
+                }
+            }),
+        };
+        let Ahead::Slope(slope) = ahead else { return Ok(Value::Null) };
+        if let Some(filled) = filled_plainly(&from, slope, &left.place, place) {
+            return Ok(Value::Double(filled));
         }
-        let Some(right) = &self.right else { return Ok(Value::Null) };
-        let (from, to) = (number(left), number(right));
-        let rise = subtract(&to, &from)?;
-        let run = subtract(&right.place, &left.place)?;
-        let slope = divide(&rise, &run)?;
         let distance = subtract(place, &left.place)?;
-        let filled = add(&from, &multiply(&slope, &distance)?)?;
+        let filled = add(&from, &multiply(slope, &distance)?)?;
         Ok(filled.into_value().unwrap_or(Value::Null))
+    }
+}
+
+/// What [`Line::between`] computes, where it is all about doubles and ints: the same steps, without a look at all the types
+/// that there are.
+fn filled_plainly(
+    from: &Evaluated<'_>,
+    slope: &Evaluated<'_>,
+    start: &Evaluated<'_>,
+    place: &Evaluated<'_>,
+) -> Option<f64> {
+    let double = |value: &Evaluated<'_>| match value.raw()? {
+        RawValue::Double(value) => Some(value),
+        RawValue::Int32(value) => Some(f64::from(value)),
+        _ => None,
+    };
+    let distance = match (start.raw()?, place.raw()?) {
+        (RawValue::Int32(start), RawValue::Int32(place)) => (i64::from(place) - i64::from(start)) as f64,
+        (RawValue::Double(start), RawValue::Double(place)) => place - start,
+        _ => return None,
+    };
+    match slope.raw()? {
+        RawValue::Double(slope) => Some(double(from)? + slope * distance),
+        _ => None,
     }
 }
 
@@ -173,7 +212,7 @@ impl Slide for Line {
         match self.points.front() {
             None => true,
             Some(point) => {
-                point.value.is_none() && self.left.is_some() && self.right.is_none() && self.known == 0
+                point.value.is_none() && self.left.is_some() && self.ahead.is_none() && self.known == 0
             }
         }
     }
@@ -195,11 +234,15 @@ impl Slide for Line {
         if self.last_place.as_ref().is_some_and(|last| last.compare(&point.place, None).is_eq()) {
             return Err(Error::location(6_050_106, "There can be no repeated values in the sort field"));
         }
-        self.last_place = Some(point.place.clone());
         let value = match &point.value {
-            None => return Ok(Evaluated::Owned(self.between(&point.place)?)),
+            None => {
+                let filled = self.between(&point.place)?;
+                self.last_place = Some(point.place);
+                return Ok(Evaluated::Owned(filled));
+            }
             Some(value) => value.clone(),
         };
+        self.last_place = Some(point.place.clone());
         if Number::of(value.as_raw()).is_none() {
             return Err(Error::user(
                 ErrorCode::TypeMismatch,
@@ -209,7 +252,7 @@ impl Slide for Line {
                 ),
             ));
         }
-        self.right = None;
+        self.ahead = None;
         self.left = Some(point);
         Ok(value.into())
     }

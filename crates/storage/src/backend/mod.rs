@@ -75,6 +75,11 @@ pub(crate) trait Backend: Send + Sync {
         Ok(())
     }
 
+    /// Runs something while no checkpoint changes the files.
+    fn stand_still(&self, meanwhile: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        meanwhile()
+    }
+
     /// Checkpoints give up past this time, because the store is being closed.
     fn end_by(&self, _deadline: Instant) {}
 

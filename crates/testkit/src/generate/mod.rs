@@ -41,6 +41,8 @@ pub enum About {
     Commands,
     /// The aggregation language.
     Pipelines,
+    /// Windows, `$densify` and `$fill`.
+    Windows,
     /// Both under a collation.
     Collations,
     /// Text indexes, and searches by them.
@@ -118,6 +120,7 @@ pub fn search(task: &Task<'_>) -> Result<Search> {
         let case = match about {
             About::Commands => history::generate(&mut random),
             About::Pipelines => pipeline::generate(&mut random),
+            About::Windows => pipeline::generate_windows(&mut random),
             About::Collations => {
                 let mut case = match seed % 2 {
                     0 => history::generate(&mut random),

@@ -40,7 +40,12 @@ fn status(client: &Client) -> Result<String, Error> {
 
 fn main() -> Result<(), Error> {
     let certificates = variable("KILIM_CERTS");
-    let root = format!("root:{}@", variable("KILIM_PASSWORD"));
+    let escaped = |byte: u8| match byte.is_ascii_alphanumeric() {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    let password: String = variable("KILIM_PASSWORD").bytes().map(escaped).collect();
+    let root = format!("root:{password}@");
     let trusted = format!("&tls=true&tlsCAFile={certificates}/ca.pem");
     for mechanism in ["&authMechanism=SCRAM-SHA-1", "&authMechanism=SCRAM-SHA-256", ""] {
         let client = Client::with_uri_str(uri(&root, &format!("{trusted}{mechanism}")))?;

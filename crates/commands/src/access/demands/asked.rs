@@ -109,6 +109,14 @@ fn view(demands: &mut Demands<'_>) -> Result<()> {
     Ok(())
 }
 
+/// It looks at one database that it names, or at all.
+pub(crate) fn validate_db_metadata(demands: &mut Demands<'_>) -> Result<()> {
+    // Only a privilege on all databases allows something on one that cannot exist.
+    let db = demands.argument("db").and_then(RawValue::as_str).unwrap_or_default();
+    demands.need_on_database(db, Action::named("validate"));
+    Ok(())
+}
+
 /// A namespace as a whole text.
 fn namespace(value: Option<RawValue<'_>>) -> (&str, &str) {
     value.and_then(RawValue::as_str).and_then(|text| text.split_once('.')).unwrap_or_default()
@@ -245,10 +253,17 @@ pub(crate) fn modify_pattern(demands: &mut Demands<'_>) -> Result<()> {
 pub(crate) fn apply_ops(demands: &mut Demands<'_>) -> Result<()> {
     demands.need_on_cluster(Action::named("applyOps"));
     let entries = demands.argument("applyOps").and_then(RawValue::as_array);
+    if entries.is_some_and(|entries| entries.is_empty()) {
+        // As on MongoDB, where a list that says nothing is nobody's business.
+        demands.need_on_cluster(Action::named("internal"));
+    }
     for entry in entries.into_iter().flat_map(|entries| entries.iter()).filter_map(RawValue::as_document) {
         let (db, collection) = namespace(demands.field(entry, "ns"));
         let actions: &[Action] = match demands.field(entry, "op").and_then(RawValue::as_str) {
-            Some("n") => continue,
+            Some("n") => {
+                demands.need_on_cluster(Action::named("appendOplogNote"));
+                continue;
+            }
             Some("d") => &[REMOVE],
             // Both write the document whether it is there or not.
             _ => &[INSERT, UPDATE],

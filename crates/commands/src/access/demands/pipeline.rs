@@ -52,8 +52,10 @@ impl<'a> Demands<'a> {
                 }
                 return self.need_stages(db, stages);
             }
-            // They bring their own.
-            Some(("$documents", _)) => return self.need_stages(db, stages),
+            Some(("$shardedDataDistribution", _)) => {
+                self.need_on_cluster(Action::named("shardedDataDistribution"));
+                return self.need_stages(db, stages);
+            }
             Some(("$changeStream", options)) => {
                 if is_set(options, "allChangesForCluster") {
                     self.need_on_every_database(&[FIND, Action::named("changeStream")]);

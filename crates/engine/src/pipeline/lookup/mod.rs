@@ -284,9 +284,9 @@ pub(super) fn unwound(
     scored(row, place(document.as_raw(), path.names(), Placed::Value(index), 16))
 }
 
-/// A document made of a row's, with the row's score.
+/// A document made of a row's, with the row's score and distance.
 pub(super) fn scored(row: &Row, document: Document) -> Row {
-    Row { score: row.score, ..Row::of(document) }
+    Row { score: row.score, near: row.near.clone(), ..Row::of(document) }
 }
 
 impl Step for Lookup {

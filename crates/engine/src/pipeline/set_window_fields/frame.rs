@@ -50,7 +50,6 @@ impl Running {
     pub(super) fn advance(
         &mut self,
         current: u64,
-        row: &Row,
         partition: &mut Partition,
         bindings: &Bindings,
         context: &mut ExecContext<'_>,
@@ -90,7 +89,7 @@ impl Running {
             }
             Frame::Range(bounds) => {
                 let bounds = bounds.clone();
-                self.advance_range(&bounds, current, row, partition, bindings, context)
+                self.advance_range(&bounds, current, partition, bindings, context)
             }
         }
     }
@@ -99,7 +98,6 @@ impl Running {
         &mut self,
         bounds: &RangeBounds,
         current: u64,
-        row: &Row,
         partition: &mut Partition,
         bindings: &Bindings,
         context: &mut ExecContext<'_>,
@@ -107,7 +105,7 @@ impl Running {
         if self.descending {
             return Err(Error::location(5_429_404, "Missing _sortExpr with range-based bounds"));
         }
-        let place = self.place_of(row);
+        let place = self.place_of(&*partition.rows.get(current)?);
         check_place(bounds, &place)?;
         let upper = threshold(bounds, &bounds.upper, &place)?;
         let lower = threshold(bounds, &bounds.lower, &place)?;
@@ -121,7 +119,8 @@ impl Running {
                 break;
             }
             let Some(next) = partition.row(self.entered, context)? else { break };
-            let value = self.place_of(&next);
+            let value = self.place_of(&*next);
+            drop(next);
             let stands = |bound: &Option<Value>| match bound {
                 Some(bound) => order(&value, bound),
                 None => Ordering::Equal,

@@ -10,6 +10,7 @@
 mod frame;
 mod rows;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use kilim_bson::{RawValue, Writer, encode_value_with};
@@ -43,10 +44,12 @@ struct Partition {
     rows: Rows,
     /// The key that its rows share.
     key: Vec<u8>,
+    /// The key of the row that came last.
+    last_key: Vec<u8>,
     /// Its last row has come.
     ended: bool,
-    /// The first row of the next partition, and its key.
-    next: Option<(Row, Vec<u8>)>,
+    /// The first row of the next partition, whose key is the last that came.
+    next: Option<Row>,
     /// There are no more partitions.
     exhausted: bool,
 }
@@ -57,47 +60,57 @@ impl Partition {
         if self.next.is_none() && !self.exhausted {
             self.next = self.pull(context)?;
         }
-        let Some((row, key)) = self.next.take() else {
+        let Some(row) = self.next.take() else {
             self.exhausted = true;
             return Ok(false);
         };
         self.rows.clear();
         self.rows.push(row)?;
-        self.key = key;
+        std::mem::swap(&mut self.key, &mut self.last_key);
         self.ended = false;
         Ok(true)
     }
 
     /// The row at a place of the partition, none beyond its end.
-    fn row(&mut self, place: u64, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+    fn row(&mut self, place: u64, context: &mut ExecContext<'_>) -> Result<Option<Cow<'_, Row>>> {
+        match self.reach(place, context)? {
+            true => self.rows.get(place).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Has rows come up to a place of the partition; whether there is one.
+    fn reach(&mut self, place: u64, context: &mut ExecContext<'_>) -> Result<bool> {
         while place >= self.rows.end() {
             if self.ended {
-                return Ok(None);
+                return Ok(false);
             }
             match self.pull(context)? {
                 None => (self.ended, self.exhausted) = (true, true),
-                Some((row, key)) if key == self.key => self.rows.push(row)?,
+                Some(row) if self.last_key == self.key => self.rows.push(row)?,
                 Some(next) => {
                     self.ended = true;
                     self.next = Some(next);
                 }
             }
         }
-        self.rows.get(place).map(Some)
+        Ok(true)
     }
 
-    fn pull(&mut self, context: &mut ExecContext<'_>) -> Result<Option<(Row, Vec<u8>)>> {
+    /// The next row of all, with its partition's key in `last_key`.
+    fn pull(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         context.tick()?;
         let Some(row) = self.input.next(context)? else { return Ok(None) };
-        let mut key = Vec::new();
+        self.last_key.clear();
         if let Some(partition) = &self.stage.partition {
             let mut env = Env::new(row.document(), &self.bindings);
             row.describe_key(&mut env);
             let value = partition.evaluate(&env)?;
             check_partition(value.raw_or_null())?;
-            encode_value_with(&mut key, value.raw_or_null(), false, self.stage.collator());
+            let key = &mut self.last_key;
+            encode_value_with(key, value.raw_or_null(), false, self.stage.collator());
         }
-        Ok(Some((row.shared(), key)))
+        Ok(Some(row))
     }
 }
 
@@ -117,6 +130,7 @@ impl SetWindowFields {
                 input,
                 rows: Rows::new(allow_disk_use, STAGE_BYTES_MAX),
                 key: Vec::new(),
+                last_key: Vec::new(),
                 // The first row begins the first partition.
                 ended: true,
                 next: None,
@@ -129,15 +143,13 @@ impl SetWindowFields {
         }
     }
 
-    /// The current row, which may be the first of the next partition.
-    fn current_row(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
-        if self.partition.rows.end() > 0
-            && let Some(row) = self.partition.row(self.current, context)?
-        {
-            return Ok(Some(row));
+    /// Has the current row come, which may be the first of the next partition; whether there is one.
+    fn reach_current(&mut self, context: &mut ExecContext<'_>) -> Result<bool> {
+        if self.partition.rows.end() > 0 && self.partition.reach(self.current, context)? {
+            return Ok(true);
         }
         if !self.partition.advance(context)? {
-            return Ok(None);
+            return Ok(false);
         }
         self.current = 0;
         let sort = self.stage.sort.as_deref();
@@ -145,7 +157,7 @@ impl SetWindowFields {
             Ok(Running::new(function.begin(&self.bindings)?, function.frame().clone(), sort))
         });
         self.running = begun.collect::<Result<_>>()?;
-        self.partition.row(0, context)
+        Ok(true)
     }
 
     /// Refuses what functions hold beyond the bound.
@@ -172,17 +184,26 @@ impl SetWindowFields {
 
 impl Step for SetWindowFields {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
-        let Some(row) = self.current_row(context)? else { return Ok(None) };
+        if !self.reach_current(context)? {
+            return Ok(None);
+        }
         for running in &mut self.running {
-            running.advance(self.current, &row, &mut self.partition, &self.bindings, context)?;
+            running.advance(self.current, &mut self.partition, &self.bindings, context)?;
         }
         self.check_memory()?;
         context.figures.used_disk |= self.partition.rows.has_spilled();
-        let values: Vec<Evaluated<'_>> =
-            self.running.iter_mut().map(Running::value).collect::<Result<_>>()?;
+        let row = self.partition.rows.get(self.current)?;
         let mut env = Env::new(row.document(), &self.bindings);
         row.describe(&mut env);
-        let document = self.stage.projection.with_values(&env, &values)?;
+        let projection = &self.stage.projection;
+        let document = match &mut self.running[..] {
+            // Mostly there is one, which needs no list.
+            [one] => projection.with_values(&env, &[one.value()?])?,
+            all => {
+                let values = all.iter_mut().map(Running::value);
+                projection.with_values(&env, &values.collect::<Result<Vec<Evaluated<'_>>>>()?)?
+            }
+        };
         check_nesting(document.as_raw())?;
         let made = row.with(RowData::Document(document));
         self.current += 1;

@@ -4,6 +4,7 @@
 //! front to back, and what a row's bytes are is remembered by their place in it. It has no name and goes away
 //! with its handle.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -105,14 +106,15 @@ impl Rows {
         }
     }
 
-    pub(super) fn get(&mut self, place: u64) -> Result<Row> {
+    /// The row at a place. One that lies in the file is read from it.
+    pub(super) fn get(&self, place: u64) -> Result<Cow<'_, Row>> {
         let gone = || Error::bug("a row of a partition is asked for that is gone");
         let at = place.checked_sub(self.first).ok_or_else(gone)? as usize;
         if let Some(row) = self.memory.get(at) {
-            return Ok(row.clone());
+            return Ok(Cow::Borrowed(row));
         }
-        match &mut self.disk {
-            Some(disk) => disk.get(at - self.memory.len()),
+        match &self.disk {
+            Some(disk) => disk.get(at - self.memory.len()).map(Cow::Owned),
             None => Err(gone()),
         }
     }
@@ -154,7 +156,7 @@ impl Disk {
         Ok(())
     }
 
-    fn get(&mut self, at: usize) -> Result<Row> {
+    fn get(&self, at: usize) -> Result<Row> {
         let entry = self.entries.get(at).ok_or_else(|| Error::bug("a spilled row is gone"))?;
         let mut bytes = vec![0; entry.len];
         match entry.at.checked_sub(self.written) {

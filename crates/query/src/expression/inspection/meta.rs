@@ -1,7 +1,7 @@
 //! `$meta`: what is known of a document beside its fields.
 //!
-//! Nothing computes distances or highlights, so what depends on them is refused or missing, as it is
-//! in mongod where no stage has made them.
+//! A score is known of documents that a `$text` found, a distance of those that were found by it. Elsewhere asking for them is
+//! refused. What a search service makes is always missing.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use kilim_bson::{RawValue, Value};
 use kilim_error::{Error, Result};
 
 use crate::expression::Arguments::Special;
-use crate::expression::{Call, Env, Evaluated, Expression, Fold, Operator, Scope};
+use crate::expression::{Call, Env, Evaluated, Expression, Fold, FoundBy, Operator, Scope};
 use crate::sort::Sort;
 
 pub(super) const META: Operator =
@@ -38,9 +38,21 @@ const RECORD_ID: &str = "recordId";
 
 /// How well the document matches a `$text`.
 const TEXT_SCORE: &str = "textScore";
+/// How far the document is, where it was found by that, and which of its places.
+const DISTANCE: &str = "geoNearDistance";
+const PLACE: &str = "geoNearPoint";
+
+/// What only documents found in some way have, and what messages call it.
+const OF_FOUND: [(&str, FoundBy, &str); 3] = [
+    (TEXT_SCORE, FoundBy::Text, "text score"),
+    (DISTANCE, FoundBy::Distance, "$geoNear distance"),
+    (PLACE, FoundBy::Distance, "$geoNear point"),
+];
 
 /// What no `$match` can ask for, and what messages call it.
-const BESIDE_DOCUMENTS: [(&str, &str); 6] = [
+const BESIDE_DOCUMENTS: [(&str, &str); 8] = [
+    (DISTANCE, "$geoNear distance"),
+    (PLACE, "$geoNear point"),
     (SORT_KEY, "sort key"),
     (INDEX_KEY, "index key"),
     (RECORD_ID, "record ID"),
@@ -58,7 +70,8 @@ fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
         Some(INDEX_KEY) => {
             Ok(env.key.map_or(Evaluated::Missing, |key| Evaluated::from(RawValue::Document(key))))
         }
-        Some(TEXT_SCORE) => Ok(env.score.map_or(Evaluated::Missing, Evaluated::from)),
+        Some(PLACE) => Ok(env.place.map_or(Evaluated::Missing, Evaluated::from)),
+        Some(TEXT_SCORE | DISTANCE) => Ok(env.score.map_or(Evaluated::Missing, Evaluated::from)),
         Some(RECORD_ID) => Ok(env.record.map_or(Evaluated::Missing, Evaluated::from)),
         _ => Ok(Evaluated::Missing),
     }
@@ -125,15 +138,23 @@ fn unavailable(what: &str) -> Error {
     Error::location(40_218, format!("query requires {what} metadata, but it is not available"))
 }
 
+/// Refuses what documents that were found in this way do not have.
+pub(crate) fn check_available(name: &str, found_by: FoundBy) -> Result<()> {
+    match OF_FOUND.iter().find(|(of_found, by, _)| *of_found == name && *by != found_by) {
+        Some((_, _, what)) => Err(unavailable(what)),
+        None => Ok(()),
+    }
+}
+
 fn parse(operator: &'static Operator, operand: RawValue<'_>, scope: &Scope<'_>) -> Result<Expression> {
     let RawValue::String(name) = operand else {
         return Err(Error::location(17_307, "$meta only supports string arguments"));
     };
     match name {
-        TEXT_SCORE if !scope.has_text_score() => Err(unavailable("text score")),
-        "geoNearDistance" => Err(unavailable("$geoNear distance")),
-        "geoNearPoint" => Err(unavailable("$geoNear point")),
-        _ if [SORT_KEY, INDEX_KEY, RECORD_ID, TEXT_SCORE].contains(&name) || MISSING.contains(&name) => {
+        _ if [SORT_KEY, INDEX_KEY, RECORD_ID, TEXT_SCORE, DISTANCE, PLACE].contains(&name)
+            || MISSING.contains(&name) =>
+        {
+            check_available(name, scope.found_by())?;
             let arguments = vec![Some(Expression::Constant(name.into()))];
             Ok(Expression::Call(Box::new(Call::new(operator, arguments))))
         }

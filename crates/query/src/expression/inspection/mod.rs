@@ -9,6 +9,7 @@ use kilim_bson::RawValue;
 use kilim_error::{Error, ErrorCode, Result};
 
 pub use hashed_key::hashed_key;
+pub(crate) use meta::check_available;
 
 use super::Arguments::{Exactly, Special};
 use super::{Call, Env, Evaluated, Expression, Fold, Operator, Scope};

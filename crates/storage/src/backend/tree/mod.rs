@@ -322,6 +322,11 @@ impl Backend for TreeBackend {
         self.make_checkpoint(exclusively)
     }
 
+    fn stand_still(&self, meanwhile: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _turn = self.turn.lock();
+        meanwhile()
+    }
+
     fn end_by(&self, deadline: Instant) {
         *self.deadline.lock() = Some(deadline);
         self.checkpointed.notify_all();

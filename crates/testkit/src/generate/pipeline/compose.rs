@@ -20,6 +20,8 @@ pub(super) struct Composer<'r> {
     pub clean: bool,
     /// Whether the view may be read: not by itself.
     pub views: bool,
+    /// Most stages are about windows.
+    pub windowed: bool,
 }
 
 impl Composer<'_> {
@@ -220,6 +222,7 @@ mod tests {
             wrong: 0.0,
             clean: true,
             views: true,
+            windowed: false,
         };
         let kinds = [
             Kind::Int,

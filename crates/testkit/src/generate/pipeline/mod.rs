@@ -30,7 +30,17 @@ const QUESTIONS: usize = 16;
 
 pub(super) const VIEW: &str = "view";
 
+/// Pipelines of all kinds.
 pub(super) fn generate(random: &mut StdRng) -> Case {
+    generate_about(random, false)
+}
+
+/// Pipelines most of whose stages are windows, `$densify` and `$fill`.
+pub(super) fn generate_windows(random: &mut StdRng) -> Case {
+    generate_about(random, true)
+}
+
+fn generate_about(random: &mut StdRng, windowed: bool) -> Case {
     let odd = if random.random_bool(0.5) { 0.0 } else { 0.02 };
     let mut actions = Vec::new();
     for collection in COLLECTIONS {
@@ -49,6 +59,7 @@ pub(super) fn generate(random: &mut StdRng) -> Case {
         wrong,
         clean: odd == 0.0 && wrong == 0.0,
         views: false,
+        windowed,
     };
     let view = composer.view();
     composer.views = true;
@@ -56,7 +67,9 @@ pub(super) fn generate(random: &mut StdRng) -> Case {
     for _ in 0..QUESTIONS {
         composer.question(&view, &mut actions);
     }
-    composer.updates(&mut actions);
+    if !windowed {
+        composer.updates(&mut actions);
+    }
     super::one_case(actions)
 }
 
@@ -84,6 +97,10 @@ impl Composer<'_> {
     fn question(&mut self, view: &View, actions: &mut Vec<Action>) {
         self.begin(base());
         match self.up_to(20) {
+            0..3 if self.windowed => {
+                let question = self.aggregate("t", Flow::of_collection());
+                actions.push(question);
+            }
             0..2 => actions.push(self.find()),
             2 => self.merge_or_out(actions),
             3..5 => {

@@ -77,6 +77,12 @@ impl Composer<'_> {
     }
 
     fn stage(&mut self, place: Place, flow: &mut Flow, pipeline: &mut Vec<Document>) {
+        if self.windowed && place != Place::View && self.chance(0.7) {
+            return match self.up_to(4) {
+                0 => self.densify(flow, pipeline),
+                _ => self.window_fields(flow, pipeline),
+            };
+        }
         match self.up_to(if place == Place::View { 9 } else { 38 }) {
             0..3 => pipeline.push(doc! {"$match": self.filter(2)}),
             3..5 => pipeline.push(self.project(flow)),

@@ -13,7 +13,6 @@ mod listeners;
 mod lives;
 mod load;
 mod measurements;
-mod outliers;
 mod patterns;
 mod places;
 mod queues;
@@ -157,9 +156,7 @@ fn main() -> Result<()> {
     let workloads = workload::all().into_iter().chain(streams);
     let workloads: Vec<Workload> = workloads.filter(|w| options.wants(&full_name(w))).collect();
     let contests =
-        [patterns::all(), attributes::all(), outliers::all(), trees::all(), texts::all(), places::all()]
-            .into_iter()
-            .flatten();
+        [patterns::all(), attributes::all(), trees::all(), texts::all(), places::all()].into_iter().flatten();
     let contests: Vec<Contest> = contests.filter(|contest| options.wants(&contest_name(contest))).collect();
     let mut after = Vec::new();
     if !workloads.is_empty() || !contests.is_empty() {

@@ -4,12 +4,11 @@
 //! `$push` with `$slice`, copied fields and `updateMany`. Where they say nothing, about edits and deletes, a
 //! careful application's mirror image of them is run. The truth is computed in this process from the base
 //! documents, so that what is compared does not depend on what is shown. A catalogue of variants, one with attributes, a
-//! tree, two versions of an application and a celebrity come last.
+//! tree and two versions of an application come last.
 
 mod attributes;
 mod by_hand;
 mod catalogue;
-mod celebrity;
 mod clean_up;
 mod report;
 mod shop;
@@ -150,7 +149,6 @@ impl Demo {
         let attributes = attributes::show(&mut client)?;
         let tree = tree::show(&mut client, uri, self.clients)?;
         let versions = versions::show(&mut client, uri)?;
-        let celebrity = celebrity::show(&mut client)?;
         let started = Instant::now();
         shop::declare(&mut client, BY_HAND)?;
         let healed = Truth::of(&mut client, BY_HAND)?;
@@ -165,8 +163,7 @@ impl Demo {
             && catalogue
             && attributes
             && tree
-            && versions
-            && celebrity)
+            && versions)
     }
 
     fn round(&self, workload: &Workload, keeping: Keeping, round: u32) -> Result<String> {

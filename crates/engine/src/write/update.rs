@@ -207,8 +207,12 @@ pub(super) fn apply_update(
             None => Form::Smaller,
         };
         let shaped = door::write(unit, change, &untouched)?;
-        if shaped.is_some() {
-            return Ok(Images { before: before.seen.to_document(), after: shaped });
+        if let Some(shaped) = shaped {
+            let after = match collection.shape.paged() {
+                Some(_) => paged::shown(unit, collection, row, shaped.as_raw())?,
+                None => shaped,
+            };
+            return Ok(Images { before: before.seen.to_document(), after: Some(after) });
         }
     }
     Ok(Images { before: before.seen.to_document(), after: applied.after })

@@ -417,3 +417,13 @@ fn keys_of_a_folded_array_have_the_types_of_its_first_elements() {
         db.check();
     });
 }
+
+#[test]
+fn find_and_modify_shows_an_array_whole_that_it_divides() {
+    everywhere(|db| {
+        famous("whole", &db);
+        let push = doc! {"$push": {"followers": {"$each": names(2..9)}}};
+        let seen = db.run(|unit| crate::support::find_and_modify(unit, "users", doc! {"_id": 2}, push, None));
+        assert_eq!(elements_of(&seen.unwrap().value.unwrap()), list(names(0..9)));
+    });
+}

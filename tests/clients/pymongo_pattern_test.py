@@ -22,6 +22,7 @@ EXISTS = 90000010
 DANGLING = 90000011
 RESTRICT = 90000012
 INDEX_OWNED = 90000013
+COLLECTION_OWNED = 90000014
 VARIANT = 90000030
 
 VARIANTS = {
@@ -687,6 +688,54 @@ def rules_over_documents_that_break_them(db):
     db.items.update_one({"_id": 1}, {"$set": {"title": "t"}})
     true(db, "items", "variants")
     equal(db.command("listPatterns", "items")["cursor"]["firstBatch"][0]["state"], "active")
+
+
+FANS = {"field": "followers", "limit": 20, "pageSize": 50, "flag": "hasOverflow", "count": "followerCount"}
+
+
+@check
+def a_celebrity_is_found_by_every_follower(db):
+    db.users.insert_one({"_id": "celebrity", "followers": [f"f{n}" for n in range(1_000)]})
+    db.users.insert_one({"_id": "somebody", "followers": ["f1"]})
+    declare(db, "users", "fans", outlier=FANS)
+    seen = db.users.find_one({"followers": "f999"})
+    equal((seen["_id"], len(seen["followers"]), seen["hasOverflow"], seen["followerCount"]), ("celebrity", 20, True, 1_000))
+    equal(db.users.count_documents({"followers": {"$size": 1_000}}), 1)
+    equal(db.users.count_documents({"followers": {"$all": ["f1", "f500"]}}), 1)
+    equal(db.users.count_documents({"followers": {"$ne": "f500"}}), 1)
+    equal(db.users.update_one({"_id": "celebrity"}, {"$addToSet": {"followers": "f777"}}).modified_count, 0)
+    equal(db.users.update_one({"_id": "celebrity"}, {"$push": {"followers": "late"}}).modified_count, 1)
+    equal(db.users.update_one({"_id": "celebrity"}, {"$pull": {"followers": "f0"}}).modified_count, 1)
+    page = db.users.find_one({"_id": "celebrity"}, {"followers": {"$slice": [998, 10]}})
+    equal(page["followers"], ["f999", "late"])
+    equal(sum(each["count"] for each in db["users.overflow"].find()) + len(db.users.find_one()["followers"]), 1_000)
+    fails(COLLECTION_OWNED, lambda: db["users.overflow"].delete_many({}))
+    fails(READ_ONLY, lambda: db.users.update_one({}, {"$inc": {"followerCount": 1}}))
+    true(db, "users", "fans")
+    db.command("dropPattern", "users", name="fans")
+    equal(len(db.users.find_one({"_id": "celebrity"})["followers"]), 1_000)
+    equal("users.overflow" in db.list_collection_names(), False)
+
+
+@check
+def followers_come_from_many_clients_at_once(db):
+    db.users.insert_one({"_id": 1, "followers": []})
+    declare(db, "users", "fans", outlier={**FANS, "read": "whole"})
+
+    def follow(first):
+        own = MongoClient(URI, retryWrites=True)
+        for number in range(first, first + 60):
+            own[db.name].users.update_one({"_id": 1}, {"$addToSet": {"followers": number}})
+        own.close()
+
+    clients = [threading.Thread(target=follow, args=(first,)) for first in (0, 30, 60, 90)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    seen = db.users.find_one({"_id": 1})
+    equal((sorted(seen["followers"]), seen["followerCount"]), (list(range(150)), 150))
+    true(db, "users", "fans")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,54 @@ pub(crate) struct Change<'c> {
     pub cause: Cause<'c>,
     /// How an event tells of a document that stays.
     pub form: Form<'c>,
+    /// What `after` has of an array that continues in pages.
+    pub array: ArrayForm,
+    /// What is left of the pages, where `array` says that elements were removed.
+    pub remaining: Option<Remaining<'c>>,
+    /// What indexes over such an array are to forget and to hold.
+    pub elements: Option<Elements<'c>>,
+}
+
+/// What a document has of an array that continues in pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ArrayForm {
+    /// All of it.
+    Whole,
+    /// All of it, to be stored without pages.
+    Folded,
+    /// The inline part. Pages stay as they are.
+    Inline,
+    /// What is left of the inline part.
+    Remaining,
+    /// The inline part, and behind it what is to be appended to the pages.
+    Appended,
+}
+
+/// Elements of a document's array, each list as documents of nothing but the array. They take the place of the document for
+/// indexes over that array.
+#[derive(Clone, Copy)]
+pub(crate) struct Elements<'c> {
+    pub field: &'c str,
+    pub before: &'c [Document],
+    pub after: &'c [Document],
+    /// Elements that stay. A key of one that goes stays too if one of these has it.
+    pub kept: &'c [Document],
+    /// The array has no pages any more. Of equal elements in several pages any may have given its types to a key; from here on
+    /// it is the first again.
+    pub is_folded: bool,
+}
+
+/// What is left of pages that elements were removed from.
+#[derive(Clone, Copy)]
+pub(crate) struct Remaining<'c> {
+    pub removed: &'c [Document],
+    pub kept: &'c [Document],
+    /// Pages that changed, by their numbers.
+    pub pages: &'c [(u32, Document)],
+    /// Behind these pages there are none any more.
+    pub page_count: u32,
+    /// All elements that are left.
+    pub count: u64,
 }
 
 /// How an event tells of a document that was there before and is there after the change.
@@ -78,7 +126,17 @@ impl<'c> Change<'c> {
         document: RawDocument<'c>,
         cause: Cause<'c>,
     ) -> Change<'c> {
-        Change { collection, row: None, before: None, after: Some(document), cause, form: Form::Difference }
+        Change {
+            collection,
+            row: None,
+            before: None,
+            after: Some(document),
+            cause,
+            form: Form::Difference,
+            array: ArrayForm::Whole,
+            remaining: None,
+            elements: None,
+        }
     }
 
     pub(crate) fn update(
@@ -89,7 +147,9 @@ impl<'c> Change<'c> {
         cause: Cause<'c>,
     ) -> Change<'c> {
         let (row, form) = (Some(row.into()), Form::Difference);
-        Change { collection, row, before: Some(before), after: Some(after), cause, form }
+        let (array, remaining, elements) = (ArrayForm::Inline, None, None);
+        let (before, after) = (Some(before), Some(after));
+        Change { collection, row, before, after, cause, form, array, remaining, elements }
     }
 
     pub(crate) fn delete(
@@ -99,7 +159,9 @@ impl<'c> Change<'c> {
         cause: Cause<'c>,
     ) -> Change<'c> {
         let (row, form) = (Some(row.into()), Form::Difference);
-        Change { collection, row, before: Some(before), after: None, cause, form }
+        let (array, remaining, elements) = (ArrayForm::Whole, None, None);
+        let (before, after) = (Some(before), None);
+        Change { collection, row, before, after, cause, form, array, remaining, elements }
     }
 
     /// The document as it is stored before the change.

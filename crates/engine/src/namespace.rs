@@ -60,6 +60,18 @@ impl Namespace {
         Namespace { database: self.database.clone(), collection }
     }
 
+    /// The collection that holds the pages of long arrays of a collection of this name.
+    pub fn of_overflow(&self) -> Namespace {
+        let collection = [&self.collection, ".overflow"].concat();
+        Namespace { database: self.database.clone(), collection }
+    }
+
+    /// The collection whose long arrays continue in a collection of this name.
+    pub fn of_array(&self) -> Option<Namespace> {
+        let collection = self.collection.strip_suffix(".overflow").filter(|name| !name.is_empty())?;
+        Some(Namespace { database: self.database.clone(), collection: collection.to_owned() })
+    }
+
     /// The time-series collection whose buckets are in a collection of this name.
     pub fn of_measurements(&self) -> Option<Namespace> {
         let collection = self.collection.strip_prefix(Namespace::BUCKETS).filter(|name| !name.is_empty())?;

@@ -28,7 +28,7 @@ use crate::server_log::ServerLog;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::top::Top;
-use crate::upkeep::{load, put_versions_in_force};
+use crate::upkeep::{load, put_pages_in_force, put_versions_in_force};
 
 impl Engine {
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>> {
@@ -47,6 +47,7 @@ impl Engine {
         let mut ids = Ids::load(&snapshot)?;
         let patterns = load(&snapshot, &catalog, &mut ids)?;
         put_versions_in_force(&mut catalog, &patterns)?;
+        put_pages_in_force(&mut catalog, &patterns);
         let environment = store.environment().clone();
         let feed = Arc::new(Feed::new(store.waiters().clone()));
         store.tell_of_events(feed.clone());

@@ -38,7 +38,7 @@ use crate::engine::Engine;
 use crate::ids::{IndexId, RecordId};
 use crate::index::{
     BuildProgress, BuildingIndex, Index, IndexSpec, KeySet, Multikey, Phase, PutOff, Sorter, Usage,
-    duplicate_key, index_entry, keys_of,
+    duplicate_key, index_entry, keys_of_row,
 };
 use crate::layout;
 use crate::namespace::Namespace;
@@ -322,10 +322,10 @@ impl<'e> Build<'e> {
         let mut sorter = Sorter::new();
         let mut multikey = Multikey::default();
         let mut keys = KeySet::default();
-        for row in self.records_in(&self.reached).all() {
+        let records = self.records_in(&self.reached);
+        for row in records.all() {
             let (id, image) = row?;
-            keys.clear();
-            let seen = keys_of(&index.spec, image.document(), &mut keys)?;
+            let seen = keys_of_row(&index.spec, records.home(), &self.reached, id, &image, &mut keys)?;
             if !multikey.covers(&seen) {
                 multikey = multikey.union(&seen);
             }
@@ -408,10 +408,10 @@ impl<'e> Build<'e> {
         for record in touched {
             let (mut old, mut new) = (KeySet::default(), KeySet::default());
             if let Some(image) = reached.get(record.into())? {
-                keys_of(&index.spec, image.document(), &mut old)?;
+                keys_of_row(&index.spec, reached.home(), &self.reached, record.into(), &image, &mut old)?;
             }
             if let Some(image) = current.get(record.into())? {
-                keys_of(&index.spec, image.document(), &mut new)?;
+                keys_of_row(&index.spec, current.home(), to, record.into(), &image, &mut new)?;
             }
             for (key, type_bits) in old.iter().filter(|(key, bits)| !new.contains_with_bits(key, bits)) {
                 transaction.delete(Space::Index, &index_entry(index, key, type_bits, record).0);

@@ -47,7 +47,7 @@ use crate::layout;
 use crate::metrics::Counter;
 use crate::namespace::Namespace;
 use crate::plan::{Hint, Node, PlanCache};
-use crate::records::{self, Home, Shape};
+use crate::records::{self, Home, Members, Shape};
 
 /// One collection at one moment.
 #[derive(Debug, Clone)]
@@ -347,7 +347,40 @@ const ID_INDEX: &str = "_id_";
 impl Collection {
     /// Where its records lie.
     pub fn home(&self) -> Home {
-        Home { collection: self.id, shape: self.shape.clone() }
+        let shape = match &self.shape {
+            Shape::Paged(paged, _) => Shape::Paged(paged.clone(), self.members(&paged.paging.field)),
+            shape => shape.clone(),
+        };
+        Home { collection: self.id, shape }
+    }
+
+    /// Refuses a validator that names an array which continues in pages: it would be asked about the inline part.
+    pub(crate) fn check_validator(&self, field: &str) -> Result<()> {
+        match self.validation.as_ref().is_some_and(|validation| validation.mentions(field)) {
+            false => Ok(()),
+            true => Err(Error::user(
+                ErrorCode::PatternFieldConflict,
+                format!(
+                    "the validator of {} names '{field}', which continues in pages: name the field that has the count instead",
+                    self.namespace
+                ),
+            )),
+        }
+    }
+
+    /// The index that says whether a value is an element of an array.
+    fn members(&self, field: &str) -> Option<Members> {
+        let is_of_elements = |index: &&Arc<Index>| {
+            let spec = &index.spec;
+            matches!(&spec.key[..], [part] if part.path.as_str() == field && !part.descending)
+                && spec.has_plain_keys()
+                && !spec.unique
+                && !spec.prepare_unique
+                && !spec.sparse
+                && spec.partial.is_none()
+        };
+        let index = self.indexes.iter().find(is_of_elements)?;
+        Some(Members { index: index.id, since: index.ready_since })
     }
 
     pub fn index_named(&self, name: &str) -> Option<&Arc<Index>> {

@@ -52,6 +52,11 @@ impl Validation {
         Ok(Some(Arc::new(Validation { validator, level, action })))
     }
 
+    /// Whether it names a field of the document itself.
+    pub fn mentions(&self, field: &str) -> bool {
+        self.validator.mentions(field)
+    }
+
     /// Whether nothing is asked of documents.
     pub fn is_off(&self) -> bool {
         self.level == Level::Off

@@ -13,8 +13,10 @@ use crate::engine::Engine;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::operator::ExecContext;
+use crate::patterns::owned_pages;
 use crate::plan::ReadRequest;
 use crate::read;
+use crate::records::Shape;
 use crate::unit::Unit;
 use crate::write::insert;
 
@@ -41,6 +43,9 @@ pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) ->
             ErrorCode::IllegalOperation,
             format!("{namespace} cannot be converted while patterns are declared on it: drop them first"),
         ));
+    }
+    if let Shape::Pages = source.shape {
+        return Err(owned_pages(namespace));
     }
     engine.create_temporary(&temporary, options)?;
     let copied =

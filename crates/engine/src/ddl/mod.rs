@@ -24,6 +24,8 @@ use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+use crate::patterns::owned_pages;
+use crate::records::Shape;
 use crate::unit::Unit;
 use crate::upkeep::{ending_with, put_changes};
 
@@ -63,7 +65,11 @@ impl Engine {
                 break (turn, collection, held);
             }
         };
+        if let Shape::Pages = collection.shape {
+            return Err(owned_pages(namespace));
+        }
         self.leave_patterns(operation, &collection, &[collection.id])?;
+        let pages = self.pages_of(&collection);
         let mut unit = match namespace.holds_definitions() {
             true => Unit::new(self, operation.clone(), Durability::Durable),
             false => self.definitions_unit(operation, &namespace.database)?,
@@ -73,12 +79,15 @@ impl Engine {
         let ended = ending_with(&before, namespace);
         let after = before.without(&ended)?;
         put_changes(&mut unit, &before, &after, &|namespace| self.collection(namespace))?;
-        forget(unit.transaction(), &collection);
-        self.log(unit.transaction(), &SchemaChange::of(&collection, Kind::Drop, Document::new()));
+        for gone in [Some(&collection), pages.as_ref()].into_iter().flatten() {
+            forget(unit.transaction(), gone);
+            self.log(unit.transaction(), &SchemaChange::of(gone, Kind::Drop, Document::new()));
+        }
         unit.settle()?;
         self.publish_patterns(after);
         self.publish(|catalog| {
             catalog.remove(namespace);
+            pages.iter().for_each(|pages| drop(catalog.remove(&pages.namespace)));
         });
         drop(ids);
         ended.iter().for_each(|id| self.kill_jobs_of(*id));
@@ -87,12 +96,19 @@ impl Engine {
         Ok(collection)
     }
 
+    /// The pages of a collection's long arrays. Nobody writes to them but with the collection's documents.
+    pub(super) fn pages_of(&self, collection: &Collection) -> Option<Arc<Collection>> {
+        self.catalog().by_id(collection.shape.paged()?.overflow).cloned()
+    }
+
     /// `dropDatabase`: collections and views go in one commit, so that a crash leaves all of them or none. Patterns go
     /// in a commit before. Collections that are made meanwhile stay: otherwise writers could keep this from ending.
     pub fn drop_database(&self, operation: &Arc<Operation>, name: &str) -> Result<()> {
         // Their patterns say how their records are to be read, so these go together.
-        let has_versions = |collection: &&Arc<Collection>| collection.shape.versions().is_some();
-        for collection in self.catalog().database(name).filter(has_versions) {
+        let is_shaped = |collection: &&Arc<Collection>| {
+            collection.shape.versions().is_some() || collection.shape.paged().is_some()
+        };
+        for collection in self.catalog().database(name).filter(is_shaped) {
             self.drop_collection(operation, &collection.namespace)?;
         }
         loop {

@@ -12,6 +12,8 @@ use crate::engine::Engine;
 use crate::ids::{CollectionId, PatternId};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+use crate::patterns::owned_pages;
+use crate::records::Shape;
 use crate::upkeep::{are_same, ending_with, put_changes};
 
 impl Engine {
@@ -33,6 +35,12 @@ impl Engine {
             let collection = collection.ok_or_else(|| not_found(from))?;
             if from == to {
                 return Err(Error::user(ErrorCode::IllegalOperation, "Can't rename a collection to itself"));
+            }
+            let is_pages = |name: &&Namespace| {
+                self.collection(name).is_some_and(|collection| matches!(collection.shape, Shape::Pages))
+            };
+            if let Some(pages) = [from, to].into_iter().find(is_pages) {
+                return Err(owned_pages(pages));
             }
             if target.is_some() && !drop_target {
                 return Err(Error::user(ErrorCode::NamespaceExists, "target namespace exists"));
@@ -77,6 +85,23 @@ impl Engine {
             let renamed =
                 Arc::new(Collection { namespace: to.clone(), temporary: false, ..(*current).clone() });
             self.catalog().check_aliases_free(&renamed)?;
+            let pages = self.pages_of(&current);
+            let displaced_pages = displaced.as_ref().and_then(|displaced| self.pages_of(displaced));
+            let moved = pages
+                .as_ref()
+                .map(|pages| Arc::new(Collection { namespace: to.of_overflow(), ..(**pages).clone() }));
+            if let Some(moved) = &moved
+                && displaced_pages.is_none()
+                && (self.collection(&moved.namespace).is_some() || self.view(&moved.namespace).is_some())
+            {
+                return Err(Error::user(
+                    ErrorCode::NamespaceExists,
+                    format!(
+                        "the pages of long arrays would lie in {}, which exists already",
+                        moved.namespace
+                    ),
+                ));
+            }
             let before = self.patterns();
             let ended = ending_with(&before, to);
             let mut next = || PatternId(ids.next_index().0);
@@ -86,10 +111,11 @@ impl Engine {
                 false => self.collection(namespace),
             };
             put_changes(&mut unit, &before, &after, &by_then)?;
-            if let Some(displaced) = &displaced {
+            for displaced in displaced.iter().chain(&displaced_pages) {
                 forget(unit.transaction(), displaced);
             }
             save(unit.transaction(), &renamed);
+            moved.iter().for_each(|moved| save(unit.transaction(), moved));
             let dropped = displaced.as_ref().map(|displaced| displaced.uuid);
             self.log_renamed(unit.transaction(), from, &renamed, dropped);
             ids.save(unit.transaction());
@@ -97,6 +123,10 @@ impl Engine {
             self.publish_renamed(after, |catalog| {
                 catalog.remove(from);
                 catalog.insert(renamed);
+                for gone in pages.iter().chain(&displaced_pages) {
+                    catalog.remove(&gone.namespace);
+                }
+                moved.into_iter().for_each(|moved| catalog.insert(moved));
             });
             drop(ids);
             displaced.iter().for_each(|displaced| displaced.end_builds());

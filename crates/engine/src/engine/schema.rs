@@ -343,6 +343,9 @@ impl Engine {
         if let Some(options) = asked.options {
             described.set_options(options(collection.options.as_raw())?)?;
         }
+        if let Some(paged) = collection.shape.paged() {
+            described.check_validator(&paged.paging.field)?;
+        }
         let changed = self.replace_collection(namespace, |collection, transaction| {
             self.log_modified(transaction, collection, asked);
             collection.options = described.options;

@@ -108,6 +108,23 @@ impl KeySet {
         interrupt::copied(end - start)
     }
 
+    /// Takes the keys out that another set has.
+    pub(crate) fn remove(&mut self, other: &KeySet) {
+        let KeySet { bytes, entries, .. } = self;
+        entries.retain(|entry| !other.contains(&bytes[entry.key.clone()]));
+    }
+
+    /// Takes the keys of another set behind its own, unsorted.
+    pub(super) fn append(&mut self, other: &KeySet) {
+        let offset = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        let moved = |entry: &Entry| Entry {
+            key: entry.key.start + offset..entry.key.end + offset,
+            type_bits_end: entry.type_bits_end + offset,
+        };
+        self.entries.extend(other.entries.iter().map(moved));
+    }
+
     pub(super) fn sort(&mut self) -> Result<()> {
         let KeySet { bytes, entries, .. } = self;
         // Stable, so that of equal keys the first element's types stay.

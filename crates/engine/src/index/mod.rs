@@ -6,6 +6,7 @@ mod duplicate;
 mod entry;
 mod keys;
 mod kind;
+mod parts;
 mod sorter;
 mod spec;
 
@@ -19,6 +20,7 @@ pub(crate) use kind::geo;
 pub use kind::{
     BoundSearch, Hashed, IndexKind, KindOptions, Ordered, Text, TwoD, TwoDSphere, Wildcard, hash_of,
 };
+pub(crate) use parts::{keys_of_parts, keys_of_row};
 pub(crate) use sorter::Sorter;
 pub(crate) use spec::PATTERN_PREFIX;
 pub use spec::{Holds, Index, IndexSpec, KeyPart, Multikey, NESTED, Usage};

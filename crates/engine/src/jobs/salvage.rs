@@ -21,10 +21,11 @@ use kilim_storage::{Durability, Environment, Options, Snapshot, Space, Store};
 use crate::catalog::{Catalog, Collection, Ids, Shared};
 use crate::engine::new_uuid;
 use crate::ids::{CollectionId, RecordId};
-use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, index_entry, keys_of};
+use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, index_entry, keys_of_row};
 use crate::namespace::Namespace;
+use crate::patterns::Registry;
 use crate::records::{Home, RecordRemains, Shape};
-use crate::upkeep::{load, put_versions_in_force};
+use crate::upkeep::{load, put_pages_in_force, put_versions_in_force};
 use crate::{layout, records};
 
 /// Where collections go whose names are lost.
@@ -114,7 +115,11 @@ impl Salvage<'_> {
         let mut catalog = Catalog::default();
         collections.values().for_each(|collection| catalog.insert(Arc::new(collection.clone())));
         let patterns = load(&self.store.snapshot(), &catalog, ids);
-        if patterns.is_ok_and(|patterns| put_versions_in_force(&mut catalog, &patterns).is_ok()) {
+        let mut shaped = |patterns: &Registry| {
+            put_pages_in_force(&mut catalog, patterns);
+            put_versions_in_force(&mut catalog, patterns).is_ok()
+        };
+        if patterns.is_ok_and(|patterns| shaped(&patterns)) {
             for collection in collections.values_mut() {
                 if let Some(found) = catalog.get(&collection.namespace) {
                     collection.shape = found.shape.clone();
@@ -188,9 +193,8 @@ impl Salvage<'_> {
             if losers.contains(&record) {
                 continue;
             }
-            for (_, image) in inspected.rows().unwrap_or_default().into_iter().flatten() {
-                keys.clear();
-                let Ok(seen) = keys_of(&index.spec, image.document(), &mut keys) else {
+            for (row, image) in inspected.rows().unwrap_or_default().into_iter().flatten() {
+                let Ok(seen) = keys_of_row(&index.spec, &home, snapshot, row, &image, &mut keys) else {
                     told.notes.push(format!("index {} cannot hold record {}", index.spec.name, record.0));
                     continue;
                 };
@@ -262,15 +266,15 @@ fn losers(snapshot: &Snapshot, collection: &Collection) -> Result<BTreeSet<Recor
     for index in collection.indexes.iter().filter(|index| index.spec.unique) {
         let mut sorter = Sorter::new();
         let mut keys = KeySet::default();
-        for inspected in records::inspect(collection.home(), snapshot) {
+        let home = collection.home();
+        for inspected in records::inspect(home.clone(), snapshot) {
             let inspected = inspected?;
             let record = inspected.record;
             if losers.contains(&record) {
                 continue;
             }
-            for (_, image) in inspected.rows().unwrap_or_default().into_iter().flatten() {
-                keys.clear();
-                if keys_of(&index.spec, image.document(), &mut keys).is_err() {
+            for (row, image) in inspected.rows().unwrap_or_default().into_iter().flatten() {
+                if keys_of_row(&index.spec, &home, snapshot, row, &image, &mut keys).is_err() {
                     continue;
                 }
                 for (key, type_bits) in keys.iter() {

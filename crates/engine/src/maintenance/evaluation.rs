@@ -548,6 +548,9 @@ impl Evaluation {
             after: touched.after.as_ref().map(Document::as_raw),
             cause: touched.by.as_deref().map_or(cause, change::Cause::Pattern),
             form: change::Form::Difference,
+            array: change::ArrayForm::Inline,
+            remaining: None,
+            elements: None,
         }
     }
 

@@ -32,6 +32,7 @@ use crate::operator::ExecContext;
 use crate::patterns::{Pattern, PatternState, Registry};
 use crate::plan::ReadRequest;
 use crate::planner;
+use crate::records::View;
 use crate::unit::Unit;
 
 /// Documents of the statement, and of each fan-out, over which further patterns are evaluated.
@@ -304,7 +305,7 @@ impl Forecast<'_, '_> {
             },
             _ => Filter::True,
         };
-        let request = ReadRequest::new(Arc::new(filter));
+        let request = ReadRequest { array: View::Stored, ..ReadRequest::new(Arc::new(filter)) };
         let plan = crate::read::plan_collection(self.unit, collection, request, &self.snapshot)?;
         let mut executor = planner::execute(plan, self.snapshot.clone());
         let operation = self.unit.operation.clone();

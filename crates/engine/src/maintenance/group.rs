@@ -27,6 +27,7 @@ use crate::layout::group_lock;
 use crate::operator::ExecContext;
 use crate::patterns::Pattern;
 use crate::plan::ReadRequest;
+use crate::records::View;
 use crate::unit::{Unit, pending};
 use crate::{layout, planner};
 
@@ -322,7 +323,7 @@ impl<'g> Group<'g> {
                 },
                 None => Filter::True,
             };
-            let request = ReadRequest::new(Arc::new(filter));
+            let request = ReadRequest { array: View::Stored, ..ReadRequest::new(Arc::new(filter)) };
             let plan = crate::read::plan_collection(unit, &collection, request, &snapshot)?;
             let mut executor = planner::execute(plan, snapshot);
             let operation = unit.operation.clone();

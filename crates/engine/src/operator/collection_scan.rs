@@ -81,9 +81,9 @@ impl Walk {
         let id = layout::record_id_of(&value[..8]).into();
         let Some(image) = records.fetch(id)? else { return Ok(Some(Look::Passed)) };
         let matches = match filter {
-            Some(filter) => filter.matches(image.document())?,
+            Some(filter) => records.matches(filter, id, &image)?,
             None => true,
         };
-        Ok(Some(if matches { Look::Row(id, image) } else { Look::Passed }))
+        Ok(Some(if matches { Look::Row(id, records.shown(id, image)?) } else { Look::Passed }))
     }
 }

@@ -59,7 +59,7 @@ impl CountScan {
             stats.docs_examined += 1;
             context.figures.docs_examined += 1;
             let matches = match self.records.fetch(row)? {
-                Some(image) => self.plan.recheck.matches(image.document())?,
+                Some(image) => self.records.matches(&self.plan.recheck, row, &image)?,
                 None => false,
             };
             if !matches {

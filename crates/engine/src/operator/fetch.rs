@@ -43,10 +43,11 @@ impl Fetch {
             }
         };
         if let Some(filter) = &self.filter
-            && !filter.matches(image.document())?
+            && !self.records.matches(filter, id, &image)?
         {
             return Ok(Worked::NeedTime);
         }
+        let image = self.records.shown(id, image)?;
         Ok(Worked::Row(Row { id, data: RowData::Record(image), key, score, near }))
     }
 }

@@ -63,6 +63,7 @@ impl IdLookup {
                 return Ok(Worked::Eof);
             }
         }
+        let image = self.records.shown(row, image)?;
         Ok(Worked::Row(Row::new(row, RowData::Record(image))))
     }
 }

@@ -11,7 +11,7 @@ use kilim_storage::{Bytes, Direction, Scan, Snapshot, Space};
 use super::key_ranges::{BEHIND, Checker, KeyRanges, Verdict, shorten_target};
 use super::{ExecContext, ReadContext, Row, RowData, Stats, Worked};
 use crate::ids::RecordId;
-use crate::index::{Index, KeySet, decode_entry_key, keys_of};
+use crate::index::{Index, KeySet, decode_entry_key, keys_of_row};
 use crate::layout;
 use crate::plan::{IndexScan, Skipping};
 use crate::records::{Records, RowId};
@@ -103,7 +103,7 @@ impl IndexScanner {
             stats.docs_examined += 1;
             context.figures.docs_examined += 1;
             match self.records.fetch(parts.row)? {
-                Some(image) => self.plan.recheck.matches(image.document())?,
+                Some(image) => self.records.matches(&self.plan.recheck, parts.row, &image)?,
                 None => false,
             }
         } else {
@@ -136,7 +136,8 @@ impl IndexScanner {
             true => {
                 let image = self.records.fetch_stored(parts.row)?;
                 let mut keys = KeySet::default();
-                keys_of(spec, image.document(), &mut keys)?;
+                let (home, snapshot) = (self.records.home(), self.records.snapshot());
+                keys_of_row(spec, home, snapshot, parts.row, &image, &mut keys)?;
                 let short = |key: &[u8]| {
                     let mut short = Vec::new();
                     layout::push_index_key(&mut short, key);

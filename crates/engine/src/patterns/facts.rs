@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use kilim_bson::{Document, RawDocument, Value, doc};
+use kilim_bson::{Document, Path, RawDocument, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::declaration::WhileBuilding;
 use kilim_patterns::{Kind, Role, Rollup, WantedIndex, lies_within, overlap};
@@ -27,7 +27,17 @@ impl Registry {
         if namespace.holds_definitions() {
             return Err(refuse_change(namespace));
         }
+        let is_paged = |of: &Namespace| {
+            let mut own = self.of(&of.database).iter().filter(|one| one.target == *of);
+            own.any(|one| one.kind().paging().is_some() && one.state != PatternState::Unverified)
+        };
+        if namespace.of_array().is_some_and(|of| is_paged(&of)) {
+            return Err(owned_pages(namespace));
+        }
         for pattern in self.of(&namespace.database).iter().filter(|one| one.target == *namespace) {
+            for spec in specs.iter().filter(|_| pattern.state != PatternState::Unverified) {
+                check_over_elements(pattern, spec)?;
+            }
             let paths = pattern.declaration.maintained_paths();
             let maintained = |path: &str| paths.iter().any(|own| overlap(own, path));
             let over =
@@ -262,6 +272,42 @@ pub(crate) fn has_collation(namespace: &Namespace) -> Error {
 }
 
 /// Definitions are changed by commands.
+/// Refuses an index over an array that continues in pages if its keys do not follow from single elements.
+pub(crate) fn check_over_elements(pattern: &Pattern, spec: &IndexSpec) -> Result<()> {
+    let Some(paging) = pattern.kind().paging().filter(|paging| spec.is_over(&paging.field)) else {
+        return Ok(());
+    };
+    let is_below = |path: &Path| {
+        let steps = path.components();
+        *steps[0].name == *paging.field && steps[1..].iter().all(|step| step.index.is_none())
+    };
+    let is_ordered = spec.has_ordered_keys() && spec.key.iter().all(|part| is_below(&part.path));
+    if is_ordered && spec.partial.is_none() && !spec.sparse && spec.expire_after_seconds.is_none() {
+        return Ok(());
+    }
+    Err(pattern.refusal(
+        ErrorCode::PatternFieldConflict,
+        Some(&paging.field),
+        format!(
+            "the index '{}' of {} has keys of '{}', which continues in pages (outlier '{}'): such an index has ascending or \
+             descending parts within '{}' only, and is neither sparse nor partial",
+            spec.name, pattern.target, paging.field, pattern.declaration.name, paging.field
+        ),
+    ))
+}
+
+/// The refusal to change pages other than with their documents.
+pub(crate) fn owned_pages(namespace: &Namespace) -> Error {
+    let of = namespace.collection.strip_suffix(".overflow").unwrap_or(&namespace.collection);
+    Error::user(
+        ErrorCode::CollectionOwnedByPattern,
+        format!(
+            "{namespace} holds the pages of long arrays of {}.{of}: change the documents there",
+            namespace.database
+        ),
+    )
+}
+
 pub(crate) fn refuse_change(namespace: &Namespace) -> Error {
     Error::user(
         ErrorCode::CollectionOwnedByPattern,

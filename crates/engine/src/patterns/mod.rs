@@ -9,7 +9,9 @@ mod registry;
 mod rewriters;
 
 pub use facts::PendingSources;
-pub(crate) use facts::{bare_of, has_collation, refuse_change, serves, spec_of};
+pub(crate) use facts::{
+    bare_of, check_over_elements, has_collation, owned_pages, refuse_change, serves, spec_of,
+};
 pub use job::{Job, JobKind};
 pub(crate) use pending::{Pending, all_of, count_of, in_snapshot};
 pub(crate) use pending_patterns::PendingPatterns;

@@ -48,6 +48,7 @@ pub(crate) use text::{bind_text, check_no_text};
 pub use crate::bounds::{Cut, Endpoint, Interval, IntervalList};
 use crate::ids::RecordId;
 use crate::index::Index;
+use crate::records::View;
 
 /// What a command asks to read.
 #[derive(Debug, Clone)]
@@ -75,6 +76,8 @@ pub struct ReadRequest {
     pub explained: bool,
     /// How patterns put the filter into other words, for explain.
     pub rewritten: Vec<Rewritten>,
+    /// How much of an array that continues in pages is read.
+    pub array: View,
 }
 
 /// A filter that a pattern put into other words.
@@ -156,6 +159,7 @@ impl ReadRequest {
             text_score: false,
             explained: false,
             rewritten: Vec::new(),
+            array: View::Asked,
         }
     }
 }

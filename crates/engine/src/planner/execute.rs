@@ -18,7 +18,8 @@ pub fn execute(mut plan: Plan, snapshot: Snapshot) -> Executor {
         (stats.total_keys_examined(), stats.total_docs_examined())
     });
     let (root, buffered) = started.unwrap_or_else(|| {
-        let records = Records::new(plan.home, &snapshot).through(plan.patches.as_ref());
+        let records =
+            Records::new(plan.home, &snapshot).through(plan.patches.as_ref()).viewed(plan.request.array);
         let source = ReadContext { records, allow_disk_use: plan.request.allow_disk_use };
         (Box::new(Operator::new(&plan.root, &source)), VecDeque::new())
     });

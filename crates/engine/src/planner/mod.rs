@@ -5,6 +5,7 @@
 
 mod execute;
 pub mod explain;
+mod paged;
 mod patched;
 mod trial;
 
@@ -88,6 +89,9 @@ pub fn plan_nothing(request: &ReadRequest) -> Plan {
 
 /// Chooses how to read, among all indexes or those that an index filter allows.
 pub fn plan(input: &PlannerInput<'_>, mut request: ReadRequest, snapshot: &Snapshot) -> Result<Plan> {
+    if let Some(paged) = input.home.shape.paged() {
+        paged::ask(&paged.paging, &mut request);
+    }
     let Some(allowed) = input.cache.filters.allowed(&request, input.indexes) else {
         return plan_among(input, request, snapshot);
     };

@@ -58,7 +58,7 @@ pub(super) fn choose(
     solutions: Vec<Node>,
     snapshot: &Snapshot,
 ) -> Result<Plan> {
-    let records = Records::new(input.home.clone(), snapshot).through(input.patches);
+    let records = Records::new(input.home.clone(), snapshot).through(input.patches).viewed(request.array);
     let source = ReadContext { records, allow_disk_use: request.allow_disk_use };
     let rows_max = request.limit.map_or(TRIAL_ROWS_MAX, |limit| limit.clamp(1, TRIAL_ROWS_MAX));
     let shape = QueryShape::of(&request);

@@ -15,21 +15,26 @@
 
 mod home;
 mod inspect;
+mod pages;
 mod read;
 mod remains;
 mod row;
 mod sample;
 mod scan;
 mod shape;
+mod split;
 mod write;
 
 pub use home::Home;
 pub(crate) use inspect::inspect;
 pub(crate) use kilim_patterns::Sight;
+pub(crate) use pages::{Newest, Source, page_count, page_image, page_owner, page_row, page_walk};
 pub(crate) use read::{Overlay, Records};
 pub(crate) use remains::{RecordRemains, lost_records};
 pub use row::{Image, RowId};
 pub(crate) use sample::SCANNED_SHARE;
 pub(crate) use scan::{Look, RecordScan, ids};
-pub use shape::{Shape, Versioned};
+pub use shape::{Members, Paged, Shape, Versioned};
+pub use split::View;
+pub(crate) use split::{matches, parts, whole, whole_of_pages};
 pub(crate) use write::{lock_key, newest, remove, restate, store, stored_bytes, unchanged_in};

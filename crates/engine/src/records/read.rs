@@ -6,9 +6,11 @@ use std::sync::Arc;
 use kilim_bson::RawDocument;
 use kilim_error::{Result, StorageError};
 use kilim_patterns::Sight;
+use kilim_query::filter::Filter;
 use kilim_storage::{Bytes, Snapshot, Space};
 
-use super::{Home, Image, RowId};
+use super::split::{matches, shown};
+use super::{Home, Image, RowId, View};
 use crate::ids::RecordId;
 
 /// The records of a collection in one snapshot.
@@ -17,6 +19,7 @@ pub(crate) struct Records {
     pub(super) home: Home,
     pub(super) snapshot: Snapshot,
     pub(super) overlay: Option<Arc<dyn Overlay>>,
+    pub(super) view: View,
 }
 
 /// What a job has yet to write into the documents of a collection, in one snapshot.
@@ -28,12 +31,27 @@ pub(crate) trait Overlay: Debug + Send + Sync {
 impl Records {
     /// The records as they are stored.
     pub fn new(home: Home, snapshot: &Snapshot) -> Records {
-        Records { home, snapshot: snapshot.clone(), overlay: None }
+        Records { home, snapshot: snapshot.clone(), overlay: None, view: View::Stored }
     }
 
     /// The records as they are seen through what is pending.
     pub fn through<O: Overlay + 'static>(self, overlay: Option<&Arc<O>>) -> Records {
         Records { overlay: overlay.map(|overlay| overlay.clone() as Arc<dyn Overlay>), ..self }
+    }
+
+    /// The records with as much of long arrays as is asked for.
+    pub fn viewed(self, view: View) -> Records {
+        Records { view, ..self }
+    }
+
+    /// Whether a row matches a filter, all of its array considered.
+    pub fn matches(&self, filter: &Filter, row: RowId, image: &Image) -> Result<bool> {
+        matches(&self.snapshot, &self.home, row, image.document(), filter)
+    }
+
+    /// A row with as much of its array as is asked for.
+    pub fn shown(&self, row: RowId, image: Image) -> Result<Image> {
+        shown(&self.snapshot, &self.home, row, image, self.view)
     }
 
     pub fn home(&self) -> &Home {

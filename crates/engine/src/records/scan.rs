@@ -10,7 +10,8 @@ use kilim_storage::{Direction, Scan, Snapshot, Space};
 use super::home::record_key;
 use super::read::see;
 use super::shape::Rows;
-use super::{Home, Image, Overlay, Records, RowId};
+use super::split::{matches, shown};
+use super::{Home, Image, Overlay, Records, RowId, View};
 use crate::ids::{CollectionId, RecordId};
 use crate::layout;
 
@@ -21,6 +22,8 @@ pub(crate) struct RecordScan {
     /// What is left of the record that was read last.
     rows: Rows,
     overlay: Option<Arc<dyn Overlay>>,
+    snapshot: Snapshot,
+    view: View,
 }
 
 /// What came of a look at one row.
@@ -37,6 +40,8 @@ impl Records {
             scan: open(&self.snapshot, self.home.collection, range, direction),
             rows: Rows::none(),
             overlay: self.overlay.clone(),
+            snapshot: self.snapshot.clone(),
+            view: self.view,
         }
     }
 
@@ -58,11 +63,11 @@ impl RecordScan {
             },
         };
         if let Some(filter) = filter
-            && !filter.matches(image.document())?
+            && !matches(&self.snapshot, &self.home, id, image.document(), filter)?
         {
             return Ok(Some(Look::Passed));
         }
-        Ok(Some(Look::Row(id, image)))
+        Ok(Some(Look::Row(id, shown(&self.snapshot, &self.home, id, image, self.view)?)))
     }
 
     fn next_stored(&mut self) -> Result<Option<(RowId, Image)>> {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use kilim_bson::RawDocument;
 use kilim_error::Result;
-use kilim_patterns::Versions;
+use kilim_patterns::{Paging, Versions};
 use kilim_storage::{Bytes, CommitTime};
 
 use super::{Image, RowId};
-use crate::ids::RecordId;
+use crate::ids::{CollectionId, IndexId, RecordId};
 
 #[derive(Debug, Clone, Default)]
 pub enum Shape {
@@ -21,6 +21,26 @@ pub enum Shape {
     Plain,
     /// A record is one document of any version; its row is that document in the current one.
     Versioned(Arc<Versioned>),
+    /// A record is one document, whose long array may continue in pages.
+    Paged(Arc<Paged>, Option<Members>),
+    /// A record is a page of another collection's document.
+    Pages,
+}
+
+/// How the documents of a collection are divided, and where their pages lie.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Paged {
+    pub paging: Arc<Paging>,
+    /// The collection of the pages.
+    pub overflow: CollectionId,
+}
+
+/// An index over the elements of all documents, by which one is found without reading pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Members {
+    pub index: IndexId,
+    /// States before this commit lack entries.
+    pub since: CommitTime,
 }
 
 /// The versions of a collection's documents.
@@ -52,7 +72,7 @@ impl Shape {
     #[inline]
     fn seen(&self, image: Image) -> Result<Image> {
         match self {
-            Shape::Plain => Ok(image),
+            Shape::Plain | Shape::Paged(..) | Shape::Pages => Ok(image),
             Shape::Versioned(versioned) => versioned.seen(image),
         }
     }
@@ -60,20 +80,30 @@ impl Shape {
     /// The stored bytes of a document, without the commit time.
     pub(super) fn to_stored<'d>(&self, document: RawDocument<'d>) -> Cow<'d, [u8]> {
         match self {
-            Shape::Plain | Shape::Versioned(_) => Cow::Borrowed(document.as_bytes()),
+            Shape::Plain | Shape::Versioned(_) | Shape::Paged(..) | Shape::Pages => {
+                Cow::Borrowed(document.as_bytes())
+            }
         }
     }
 
     /// Whether a record and its row are the same bytes.
     pub(crate) fn is_plain(&self) -> bool {
-        matches!(self, Shape::Plain)
+        !matches!(self, Shape::Versioned(_))
+    }
+
+    /// How long arrays are divided, where they are.
+    pub fn paged(&self) -> Option<&Arc<Paged>> {
+        match self {
+            Shape::Paged(paged, _) => Some(paged),
+            _ => None,
+        }
     }
 
     /// The versions in force.
     pub fn versions(&self) -> Option<&Versions> {
         match self {
-            Shape::Plain => None,
             Shape::Versioned(versioned) => versioned.versions.as_ref(),
+            Shape::Plain | Shape::Paged(..) | Shape::Pages => None,
         }
     }
 
@@ -81,8 +111,8 @@ impl Shape {
     /// and is not among them.
     pub(crate) fn with_versions(&self, versions: Option<Versions>, since: Option<CommitTime>) -> Shape {
         let mut versioned = match self {
-            Shape::Plain => Versioned::default(),
             Shape::Versioned(versioned) => (**versioned).clone(),
+            Shape::Plain | Shape::Paged(..) | Shape::Pages => Versioned::default(),
         };
         if let (Some(old), Some(since)) = (versioned.versions.take(), since) {
             versioned.retired.push((since, old));

@@ -11,7 +11,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Direction, Durability, Snapshot};
 
 use crate::catalog::{Collection, CollectionId, RecordId};
-use crate::change::{Before, Cause, Change};
+use crate::change::{ArrayForm, Before, Cause, Change};
 use crate::engine::Engine;
 use crate::ids::PatternId;
 use crate::maintenance::Use;
@@ -108,9 +108,12 @@ impl Engine {
     fn end_patterns_of(&self, operation: &Arc<Operation>, namespace: &Namespace) -> Result<()> {
         let registry = self.patterns();
         let mut gone = ending_with(&registry, namespace);
-        // Versions say how records are to be read: they end with the records.
-        let is_version =
-            |id: &PatternId| registry.by_id(*id).is_some_and(|it| it.kind().version_step().is_some());
+        // Versions and pages say how records are to be read: they end with the records.
+        let is_version = |id: &PatternId| {
+            registry
+                .by_id(*id)
+                .is_some_and(|it| it.kind().version_step().is_some() || it.kind().paging().is_some())
+        };
         gone.retain(|id| !is_version(id));
         if gone.is_empty() {
             return Ok(());
@@ -343,7 +346,8 @@ fn put(unit: &mut Unit<'_>, collection: &Arc<Collection>, document: RawDocument<
         Some(old) if old.document.as_bytes() == document.as_bytes() => Ok(()),
         Some(old) => {
             let before = Before::of(old.document.as_raw());
-            let change = Change::update(collection, old.record, before, document, Cause::Import);
+            let mut change = Change::update(collection, old.record, before, document, Cause::Import);
+            change.array = ArrayForm::Whole;
             door::write(unit, change, &|_| false).map(drop)
         }
         None => {

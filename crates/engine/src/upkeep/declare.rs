@@ -38,7 +38,9 @@ impl Engine {
                 Ok(registry.clone())
             });
         }
-        self.with_supporting_indexes(operation, &pattern, &pattern.collections(), |engine, registry| {
+        let overflow = self.ensure_pages(&pattern)?;
+        let held: Vec<&Namespace> = pattern.collections().into_iter().chain(&overflow).collect();
+        self.with_supporting_indexes(operation, &pattern, &held, |engine, registry| {
             engine.check_declaration(&pattern)?;
             let empty = engine.is_empty(&pattern.target)?
                 && pattern.source.as_ref().map_or(Ok(true), |source| engine.is_empty(source))?;
@@ -169,6 +171,7 @@ impl Engine {
         }
         self.check_unique(pattern)?;
         self.check_versions(pattern)?;
+        self.check_pages(pattern)?;
         self.check_needs(pattern)
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Durability;
 
+use super::pages::check_no_pages;
 use super::versions::check_no_version;
 use crate::catalog::{Collection, RecordId};
 use crate::change::{Before, Cause, Change};
@@ -29,16 +30,24 @@ impl Engine {
         )?;
         loop {
             self.finish_pending(operation, pattern)?;
-            let (database, held) = (&pattern.target.database, pattern.collections());
+            let (database, overflow) = (&pattern.target.database, pattern.target.of_overflow());
+            let pages = pattern.kind().paging().map(|_| &overflow);
+            let held: Vec<&Namespace> = pattern.collections().into_iter().chain(pages).collect();
             let ended = self.change_patterns(operation, database, &held, |engine, registry| {
                 engine.store.settle(Durability::Relaxed)?;
                 match engine.pending_of(pattern)?.count {
-                    0 => Ok((registry.without(&[pattern.id])?, true)),
+                    0 => {
+                        engine.fold_pages(operation, pattern)?;
+                        Ok((registry.without(&[pattern.id])?, true))
+                    }
                     _ => Ok((registry.clone(), false)),
                 }
             })?;
             if ended {
                 self.kill_jobs_of(pattern.id);
+                if pattern.kind().paging().is_some() && self.collection(&overflow).is_some() {
+                    self.drop_collection(operation, &overflow)?;
+                }
                 return Ok(());
             }
         }
@@ -84,6 +93,10 @@ impl Engine {
                 check_no_version(
                     pattern,
                     "dropped with all patterns: complete it, roll it back, or drop the collection",
+                )?;
+                check_no_pages(
+                    pattern,
+                    "dropped with all patterns: drop it by itself, or drop the collection",
                 )?;
             }
             let held: Vec<&Namespace> = patterns.iter().flat_map(|pattern| pattern.collections()).collect();

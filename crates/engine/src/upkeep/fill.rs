@@ -15,6 +15,7 @@ use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{ErrorCode, Result, StorageError};
 use kilim_storage::{Direction, Snapshot, Space};
 
+use super::pages::repage;
 use super::versions::restate;
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
@@ -255,6 +256,7 @@ impl Engine {
             let how = if *record < filling.kept { Refresh::Resumed } else { Refresh::Missing };
             let is_there = match step {
                 Some(_) => restate(&mut unit, walked, *record)?.is_some(),
+                None if pattern.kind().paging().is_some() => repage(&mut unit, walked, *record)?.is_some(),
                 None => refresh(&mut unit, pattern, walked, *record, how)?,
             };
             if !is_there {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kilim_bson::RawDocument;
 use kilim_error::Result;
 
+use super::pages::check_no_pages;
 use super::states::current;
 use super::states::not_ready;
 use super::versions::check_no_version;
@@ -33,6 +34,7 @@ impl Engine {
                 pattern,
                 "modified but for 'background': complete it or roll it back, then declare another",
             )?;
+            check_no_pages(pattern, "modified: drop it, which folds arrays back, and declare another")?;
         }
         let modified = Pattern {
             counters: pattern.counters.clone(),

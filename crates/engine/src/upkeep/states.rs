@@ -13,6 +13,7 @@ use kilim_storage::Durability;
 use parking_lot::MutexGuard;
 
 use super::definitions::put_changes;
+use super::pages::{check_no_pages, put_pages_in_force};
 use super::versions::{Way, check_no_version};
 use crate::catalog::{Collection, Held};
 use crate::engine::Engine;
@@ -56,7 +57,8 @@ impl Engine {
         for pattern in after.iter().filter(|pattern| !before.iter().any(|old| Arc::ptr_eq(old, pattern))) {
             pattern.counters.has_kept.store(false, Ordering::Relaxed);
         }
-        self.publish_patterns(after);
+        let shaping = after.clone();
+        self.publish_renamed(after, |catalog| put_pages_in_force(catalog, &shaping));
         drop(ids);
         self.resume_pending()?;
         Ok(result)
@@ -173,6 +175,10 @@ impl Engine {
             pattern,
             "paused: killPatternJob stops the conversion of what is stored, and reads go on",
         )?;
+        check_no_pages(
+            pattern,
+            "paused: documents with pages could not be read. dropPattern folds them back",
+        )?;
         if pattern.state == PatternState::Unverified {
             return Err(not_ready(
                 pattern,
@@ -212,7 +218,15 @@ impl Engine {
                 Ok(registry.clone())
             });
         }
-        let held = pattern.collections();
+        if pattern.kind().paging().is_some() && state != PatternState::Building {
+            return Err(not_ready(
+                pattern,
+                "is not in force, so nothing can be checked: repairPattern puts it in force",
+            ));
+        }
+        let overflow = pattern.target.of_overflow();
+        let pages = pattern.kind().paging().map(|_| &overflow);
+        let held: Vec<&Namespace> = pattern.collections().into_iter().chain(pages).collect();
         let change = |engine: &Engine, registry: &Registry| {
             let current = current(registry, pattern)?;
             if current.is_maintained() {
@@ -231,6 +245,7 @@ impl Engine {
         // Its definition was inserted, not declared, so nothing has been checked yet.
         self.check_definition(pattern)?;
         self.ensure_collection(&pattern.target)?;
+        self.ensure_pages(pattern)?;
         self.with_supporting_indexes(operation, pattern, &held, change)
     }
 

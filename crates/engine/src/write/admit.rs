@@ -8,7 +8,8 @@ use super::capped;
 use crate::change::{Cause, Change};
 use crate::limits;
 use crate::namespace::Namespace;
-use crate::patterns::refuse_change;
+use crate::patterns::{owned_pages, refuse_change};
+use crate::records::Shape;
 use crate::unit::Unit;
 
 /// Whether documents of this collection may be changed in this way.
@@ -16,6 +17,9 @@ pub(super) fn check_admitted(unit: &Unit<'_>, change: &Change<'_>) -> Result<()>
     let namespace = &change.collection.namespace;
     if matches!(change.cause, Cause::User | Cause::Import) {
         check_not_blocked(unit, namespace)?;
+    }
+    if matches!(change.collection.shape, Shape::Pages) {
+        return Err(owned_pages(namespace));
     }
     if namespace.holds_definitions() && change.before.is_some() {
         return Err(refuse_change(namespace));

@@ -16,6 +16,7 @@ use super::admit::{check_admitted, check_storable};
 use super::capped::make_room;
 use super::event::tell;
 use super::keys::KeyChanges;
+use super::paged::write_paged;
 use super::store::{new_row, store};
 use super::validity::{check_rules, check_valid};
 use super::versions::{settled, write_as_version};
@@ -37,6 +38,9 @@ pub(crate) fn write(
         return write_as_version(unit, &change, alias);
     }
     check_admitted(unit, &change)?;
+    if change.collection.shape.paged().is_some() {
+        return write_paged(unit, change, untouched);
+    }
     if change.collection.shape.versions().is_some()
         && let Some(document) = settled(unit, &change)?
     {
@@ -49,7 +53,7 @@ pub(crate) fn write(
 }
 
 /// Writes a change that is admitted.
-fn admitted(
+pub(super) fn admitted(
     unit: &mut Unit<'_>,
     change: Change<'_>,
     untouched: &dyn Fn(&Index) -> bool,
@@ -117,6 +121,7 @@ fn put_evaluated(
             let mut change = evaluation.change(at, cause);
             if let Some(asked) = asked.filter(|_| at == 0) {
                 change.form = asked.form_of(change.after);
+                change.elements = asked.elements;
             }
             check_valid(unit, &change)?;
             check_rules(evaluation.patterns(), &change)?;

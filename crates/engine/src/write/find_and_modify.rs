@@ -8,6 +8,7 @@ use kilim_query::sort::Sort;
 
 use super::done::{Kind, answered, of_kind};
 use super::door;
+use super::paged;
 use super::update::{
     Candidates, Images, UpdateRequest, UpsertRace, apply_update, change_record, check_maintained, insert_new,
     matching, new_document,
@@ -109,8 +110,9 @@ fn modify_first(
             &candidates.filter,
             |unit, collection, before, position| match request.modification {
                 Modification::Remove => {
+                    let seen = paged::shown(unit, collection, row, before.seen)?;
                     door::write(unit, Change::delete(collection, row, before, unit.cause), &|_| false)?;
-                    Ok(Images { before: before.seen.to_document(), after: None })
+                    Ok(Images { before: seen, after: None })
                 }
                 Modification::Update { .. } => apply_update(unit, collection, row, before, position, target),
             },

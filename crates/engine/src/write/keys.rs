@@ -5,9 +5,9 @@ use kilim_error::{Error, Result};
 use kilim_storage::{Space, Transaction};
 
 use crate::catalog::Collection;
-use crate::change::Change;
+use crate::change::{Change, Elements};
 use crate::ids::RecordId;
-use crate::index::{Index, KeySet, duplicate_key, index_entry, keys_of};
+use crate::index::{Index, KeySet, duplicate_key, index_entry, keys_of, keys_of_parts};
 use crate::layout;
 use crate::records::RowId;
 use crate::unit::Unit;
@@ -17,10 +17,19 @@ pub(super) enum KeyChanges<'c> {
     /// The keys of a new document, index by index.
     New(Vec<KeySet>),
     /// Old and new keys in the indexes that the change may concern.
-    Changed(Vec<(&'c Index, KeySet, KeySet)>),
+    Changed(Vec<ChangedKeys<'c>>),
     /// A document that is deleted. Its keys are derived index by index while they are removed, so that one set of keys serves
     /// all indexes.
     Removed(RawDocument<'c>),
+}
+
+/// The keys of a document in an index, before and after.
+pub(super) struct ChangedKeys<'c> {
+    index: &'c Index,
+    old: KeySet,
+    new: KeySet,
+    /// Keys that stay are written all the same: the types beside them may be others.
+    renews_types: bool,
 }
 
 impl<'c> KeyChanges<'c> {
@@ -33,10 +42,8 @@ impl<'c> KeyChanges<'c> {
         untouched: &dyn Fn(&Index) -> bool,
     ) -> Result<KeyChanges<'c>> {
         let keys = match (change.stored_before(), change.after) {
-            (None, Some(after)) => claim_new(unit, change.collection, row, after)?,
-            (Some(before), Some(after)) => {
-                claim_changed(unit, change.collection, row, before, after, untouched)?
-            }
+            (None, Some(after)) => claim_new(unit, change, row, after)?,
+            (Some(before), Some(after)) => claim_changed(unit, change, row, before, after, untouched)?,
             (Some(before), None) => KeyChanges::Removed(before),
             (None, None) => return Err(Error::bug("a change of nothing")),
         };
@@ -62,14 +69,14 @@ impl<'c> KeyChanges<'c> {
                 }
             }
             KeyChanges::Changed(changes) => {
-                for (index, old, new) in &changes {
+                for ChangedKeys { index, old, new, renews_types } in &changes {
                     for (key, _) in old.iter().filter(|(key, _)| !new.contains(key)) {
                         delete_entry(transaction, index, key, row.record);
                         deleted += 1;
                     }
                     for (key, type_bits) in new.iter() {
                         // Equal keys may differ in the types of their values: 1 became 1.0.
-                        if !old.contains_with_bits(key, type_bits) {
+                        if *renews_types || !old.contains_with_bits(key, type_bits) {
                             put_entry(transaction, index, key, type_bits, row.record);
                             inserted += 1;
                         }
@@ -79,8 +86,10 @@ impl<'c> KeyChanges<'c> {
             KeyChanges::Removed(before) => {
                 let mut keys = KeySet::default();
                 for index in collection.indexes.iter() {
-                    keys.clear();
-                    keys_of(&index.spec, before, &mut keys)?;
+                    match change.elements.filter(|elements| elements.concern(index)) {
+                        Some(elements) => keys_of_parts(&index.spec, elements.before, &mut keys)?,
+                        None => keys_of(&index.spec, before, &mut keys)?,
+                    };
                     for (key, _) in keys.iter() {
                         delete_entry(transaction, index, key, row.record);
                         deleted += 1;
@@ -94,16 +103,25 @@ impl<'c> KeyChanges<'c> {
     }
 }
 
+impl Elements<'_> {
+    /// Whether an index is over the array.
+    fn concern(&self, index: &Index) -> bool {
+        index.spec.is_over(self.field)
+    }
+}
+
 fn claim_new<'c>(
     unit: &mut Unit<'_>,
-    collection: &Collection,
+    change: &Change<'c>,
     row: RowId,
     document: RawDocument<'_>,
 ) -> Result<KeyChanges<'c>> {
+    let collection = change.collection;
     let mut entries = Vec::with_capacity(collection.indexes.len());
     // Index by index, `_id` first: the error for a duplicate `_id` comes before errors of other indexes.
     for index in collection.indexes.iter() {
-        let keys = new_keys(unit, collection, index, document)?;
+        let elements = change.elements.filter(|elements| elements.concern(index));
+        let keys = new_keys(unit, collection, index, document, elements)?;
         if index.spec.refuses_duplicates() {
             for (key, type_bits) in keys.iter() {
                 claim_key(unit, collection, index, key, type_bits, row.record)?;
@@ -116,26 +134,39 @@ fn claim_new<'c>(
 
 fn claim_changed<'c>(
     unit: &mut Unit<'_>,
-    collection: &'c Collection,
+    change: &Change<'c>,
     row: RowId,
     before: RawDocument<'_>,
     after: RawDocument<'_>,
     untouched: &dyn Fn(&Index) -> bool,
 ) -> Result<KeyChanges<'c>> {
+    let collection = change.collection;
     let mut changes = Vec::new();
     for index in collection.indexes.iter() {
-        if untouched(index) {
+        let elements = change.elements.filter(|elements| elements.concern(index));
+        if elements.is_none() && untouched(index) {
             continue;
         }
         let mut old = KeySet::default();
-        keys_of(&index.spec, before, &mut old)?;
-        let new = new_keys(unit, collection, index, after)?;
+        match elements {
+            Some(elements) => {
+                keys_of_parts(&index.spec, elements.before, &mut old)?;
+                let mut kept = KeySet::default();
+                for part in elements.kept.iter().filter(|_| !elements.before.is_empty()) {
+                    keys_of(&index.spec, part.as_raw(), &mut kept)?;
+                    old.remove(&kept);
+                }
+            }
+            None => drop(keys_of(&index.spec, before, &mut old)?),
+        }
+        let new = new_keys(unit, collection, index, after, elements)?;
         if index.spec.refuses_duplicates() {
             for (key, type_bits) in new.iter().filter(|(key, _)| !old.contains(key)) {
                 claim_key(unit, collection, index, key, type_bits, row.record)?;
             }
         }
-        changes.push((&**index, old, new));
+        let renews_types = elements.is_some_and(|elements| elements.is_folded);
+        changes.push(ChangedKeys { index, old, new, renews_types });
     }
     Ok(KeyChanges::Changed(changes))
 }
@@ -146,9 +177,13 @@ fn new_keys(
     collection: &Collection,
     index: &Index,
     document: RawDocument<'_>,
+    elements: Option<Elements<'_>>,
 ) -> Result<KeySet> {
     let mut keys = KeySet::default();
-    let seen = keys_of(&index.spec, document, &mut keys)?;
+    let seen = match elements {
+        Some(elements) => keys_of_parts(&index.spec, elements.after, &mut keys)?,
+        None => keys_of(&index.spec, document, &mut keys)?,
+    };
     if !index.multikey.covers(&seen) {
         unit.widen_multikey(collection.id, index.id, &seen)?;
     }

@@ -19,6 +19,7 @@ mod keys;
 mod measurements;
 mod merge;
 mod move_node;
+mod paged;
 mod store;
 mod update;
 mod validity;

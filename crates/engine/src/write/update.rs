@@ -13,6 +13,7 @@ use kilim_query::update::{Context, Update, check_id};
 use super::admit::check_not_blocked;
 use super::done::{Kind, answered, of_kind};
 use super::door;
+use super::paged;
 use crate::catalog::{Collection, Still};
 use crate::change::{Before, Cause, Change, Form};
 use crate::ids::CollectionId;
@@ -22,7 +23,7 @@ use crate::namespace::Namespace;
 use crate::operator::{ExecContext, Executor, Measured};
 use crate::patches::see_newest;
 use crate::plan::{Hint, ReadRequest};
-use crate::records::{RowId, Sight};
+use crate::records::{RowId, Sight, View};
 use crate::unit::{Statement, Unit};
 
 pub struct UpdateRequest<'a> {
@@ -190,6 +191,9 @@ pub(super) fn apply_update(
     request: &UpdateRequest<'_>,
 ) -> Result<Images> {
     let context = request.context(unit, position, false);
+    if collection.shape.paged().is_some_and(|paged| paged.paging.has_flag(before.seen)) {
+        return paged::apply(unit, collection, row, before, &context, request);
+    }
     let describes = unit.engine.store.logs();
     let applied = request.update.apply_described(before.seen, &context, describes)?;
     if let Some(after) = &applied.after {
@@ -203,8 +207,12 @@ pub(super) fn apply_update(
             None => Form::Smaller,
         };
         let shaped = door::write(unit, change, &untouched)?;
-        if shaped.is_some() {
-            return Ok(Images { before: before.seen.to_document(), after: shaped });
+        if let Some(shaped) = shaped {
+            let after = match collection.shape.paged() {
+                Some(_) => paged::shown(unit, collection, row, shaped.as_raw())?,
+                None => shaped,
+            };
+            return Ok(Images { before: before.seen.to_document(), after: Some(after) });
         }
     }
     Ok(Images { before: before.seen.to_document(), after: applied.after })
@@ -243,7 +251,8 @@ pub(super) fn change_record<T>(
                 None => seen,
             };
             let before = Before { stored, seen: seen.as_ref().map_or(stored, Document::as_raw) };
-            let Some(position) = filter.matches_with_position(before.seen)? else { return Ok(None) };
+            let matched = paged::matches(unit, &collection, found.row, before.seen, filter)?;
+            let Some(position) = matched else { return Ok(None) };
             change(unit, &collection, before, position).map(Some)
         });
         match result {
@@ -405,7 +414,8 @@ pub(super) fn matching(
 ) -> ReadRequest {
     let (sort, hint, collation) = (sort.cloned(), hint.cloned(), collation.clone());
     let text_score = sort.as_ref().is_some_and(Sort::wants_text_score);
-    ReadRequest { sort, hint, collation, text_score, ..ReadRequest::new(filter.clone()) }
+    let array = View::Stored;
+    ReadRequest { sort, hint, collation, text_score, array, ..ReadRequest::new(filter.clone()) }
 }
 
 impl UpdateOutcome {

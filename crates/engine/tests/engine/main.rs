@@ -24,6 +24,8 @@ mod pattern_history;
 mod pattern_input;
 mod pattern_lifecycle;
 mod pattern_out;
+mod pattern_outlier;
+mod pattern_outlier_history;
 mod pattern_polymorphic;
 mod pattern_refill;
 mod pattern_regression;

@@ -175,3 +175,23 @@ fn a_customer_renamed_while_orders_come() {
     );
     expect_true(&db, "orders", "card");
 }
+
+#[test]
+fn a_filter_for_a_follower_of_a_celebrity() {
+    let db = Db::disk();
+    make(&db, &["users"]);
+    let outlier = doc! {"field": "followers", "limit": 100, "pageSize": 100, "count": "followerCount"};
+    declare(&db, "users", doc! {"name": "fans", "outlier": outlier}).unwrap();
+    let followers = if in_full() { 100_000 } else { 5_000 };
+    let names: Vec<Value> = (0..followers).map(|number| Value::from(format!("f{number}"))).collect();
+    db.insert("users", &[doc! {"_id": "celebrity", "followers": names}]);
+    let found =
+        (0..50).filter(|at| db.count("users", doc! {"followers": format!("f{}", followers / 50 * at)}) == 1);
+    report(
+        "Outlier: a filter for followers of a celebrity, most of them in pages",
+        "misses the celebrity whose follower is in the overflow",
+        &format!("found by {} of 50 followers", found.count()),
+        "found by 50 of 50 followers",
+    );
+    expect_true(&db, "users", "fans");
+}

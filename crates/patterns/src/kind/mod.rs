@@ -7,6 +7,7 @@
 mod attribute;
 mod computed;
 mod extended_reference;
+mod outlier;
 mod polymorphic;
 mod rules;
 mod schema_version;
@@ -27,6 +28,7 @@ use crate::effect::{Change, Due, DueByKey, Effect, Reader, Role, Sight};
 use crate::path::with_value;
 use crate::rollup::Rollup;
 
+pub use self::outlier::{Paging, bytes_of, elements_of, extended_page, page, page_len};
 pub use self::rules::{Breach, Judgement, Rules};
 pub use self::schema_version::{OnError, VersionCheck, VersionStep, Versions};
 pub use self::tree::{Forest, LabelSide, Nodes, Position, Shift, Step, StoredRange, Tree, stored_ranges};
@@ -34,7 +36,7 @@ pub use self::tree::{Forest, LabelSide, Nodes, Position, Shift, Step, StoredRang
 type Parse = fn(RawDocument<'_>) -> Result<Arc<dyn Kind>>;
 
 /// The kinds by the names they are declared with.
-pub(crate) const KINDS: [(&str, Parse); 7] = [
+pub(crate) const KINDS: [(&str, Parse); 8] = [
     ("extendedReference", extended_reference::parse),
     ("computed", computed::parse),
     ("subset", subset::parse),
@@ -42,10 +44,11 @@ pub(crate) const KINDS: [(&str, Parse); 7] = [
     ("attribute", attribute::parse),
     ("tree", tree::parse),
     ("schemaVersion", schema_version::parse),
+    ("outlier", outlier::parse),
 ];
 
 /// Kinds that are declared the same way and not there yet.
-pub(crate) const KINDS_TO_COME: [&str; 2] = ["bucket", "outlier"];
+pub(crate) const KINDS_TO_COME: [&str; 1] = ["bucket"];
 
 /// What a pattern does, and what it needs for it.
 ///
@@ -151,6 +154,11 @@ pub trait Kind: Debug + Send + Sync {
 
     /// The step between two versions that it declares, where it declares one.
     fn version_step(&self) -> Option<&Arc<VersionStep>> {
+        None
+    }
+
+    /// How it divides documents with long arrays, where it does.
+    fn paging(&self) -> Option<&Arc<Paging>> {
         None
     }
 

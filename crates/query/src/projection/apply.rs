@@ -344,7 +344,7 @@ fn mismatch() -> Error {
 
 impl Slice {
     /// How many elements to skip and how many to take of an array of that length.
-    fn range(self, length: usize) -> (usize, usize) {
+    pub fn range(self, length: usize) -> (usize, usize) {
         let from_end = |count: i32| length.saturating_sub(count.unsigned_abs() as usize);
         let take = self.limit.unsigned_abs() as usize;
         match self.skip {

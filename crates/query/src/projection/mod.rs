@@ -12,6 +12,7 @@ mod apply;
 mod explain;
 mod meaning;
 mod parse;
+mod sliced;
 #[cfg(test)]
 mod tests;
 
@@ -66,7 +67,7 @@ enum Node {
 /// `$slice: limit` or `$slice: [skip, limit]`. A negative skip, or a negative limit alone, counts from
 /// the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Slice {
+pub struct Slice {
     skip: Option<i32>,
     limit: i32,
 }

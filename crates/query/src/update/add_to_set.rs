@@ -8,7 +8,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::{COMPARED_MAX, Members, array_of, contains};
 use super::change::Change;
-use super::operator::{Missing, Operator, Site};
+use super::operator::{Append, Missing, Operator, Site};
 use crate::{interrupt, text};
 
 #[derive(Debug)]
@@ -83,5 +83,9 @@ impl Operator for AddToSet {
 
     fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Create(Change::SetOwned(array_of(self.values.iter().map(Value::as_raw)))))
+    }
+
+    fn appends(&self) -> Option<Append> {
+        self.collation.is_none().then_some(Append::New)
     }
 }

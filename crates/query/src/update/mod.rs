@@ -50,6 +50,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use self::array_filter::ArrayFilter;
 use self::delta::Delta;
 pub use self::description::describe_difference;
+pub use self::operator::Append;
 use self::path::{Step, parse_path};
 use self::pipeline::PipelineUpdate;
 pub use self::storage::check_id;
@@ -172,6 +173,33 @@ impl Update {
     /// change all.
     pub fn touched_paths(&self) -> Option<Vec<Path>> {
         Some(self.touched()?.iter().map(|names| Path::parse(&names.join("."))).collect())
+    }
+
+    /// How it appends to the array of a field, where that is all it does to the field.
+    pub fn appends(&self, field: &str) -> Option<Append> {
+        let Kind::Operators { tree, .. } = &self.kind else { return None };
+        match tree.children.iter().find(|(name, _)| **name == *field)? {
+            (_, tree::Node::Leaf(operator)) => operator.appends(),
+            _ => None,
+        }
+    }
+
+    /// The value that a field gets by it, whatever was there.
+    pub fn assigns(&self, field: &str) -> Option<RawValue<'_>> {
+        let Kind::Operators { tree, .. } = &self.kind else { return None };
+        match tree.children.iter().find(|(name, _)| **name == *field)? {
+            (_, tree::Node::Leaf(operator)) => operator.assigns(),
+            _ => None,
+        }
+    }
+
+    /// Whether all it does is to remove elements from the array of a field, each for its own sake.
+    pub fn only_removes_from(&self, field: &str) -> bool {
+        let Kind::Operators { tree, .. } = &self.kind else { return false };
+        match &tree.children[..] {
+            [(name, tree::Node::Leaf(operator))] => **name == *field && operator.removes_elements(),
+            _ => false,
+        }
     }
 
     fn touched(&self) -> Option<&[Box<[Box<str>]>]> {

@@ -20,6 +20,29 @@ pub(super) trait Operator: fmt::Debug + Send + Sync {
 
     /// What to do where the path leads nowhere.
     fn missing<'a>(&'a self, site: &Site<'a, '_>) -> Result<Missing<'a>>;
+
+    /// The value that a path gets by it, whatever was there.
+    fn assigns(&self) -> Option<RawValue<'_>> {
+        None
+    }
+
+    /// Whether all it does to an array is to remove elements, each for its own sake.
+    fn removes_elements(&self) -> bool {
+        false
+    }
+
+    /// Whether all it does to an array is to append elements.
+    fn appends(&self) -> Option<Append> {
+        None
+    }
+}
+
+/// How elements are appended to an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Append {
+    All,
+    /// Only those that the array does not hold yet, compared by the simple collation.
+    New,
 }
 
 /// An operator's wish for a path that is not there.

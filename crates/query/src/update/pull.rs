@@ -28,6 +28,10 @@ impl Operator for Pull {
         pull(value, |element| self.0.matches(element))
     }
 
+    fn removes_elements(&self) -> bool {
+        true
+    }
+
     fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Check)
     }

@@ -45,6 +45,10 @@ impl Operator for PullAll {
         })
     }
 
+    fn removes_elements(&self) -> bool {
+        true
+    }
+
     fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Check)
     }

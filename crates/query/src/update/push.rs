@@ -9,7 +9,7 @@ use kilim_error::{Error, ErrorCode, Result};
 
 use super::array::{array_of, long_of};
 use super::change::Change;
-use super::operator::{Missing, Operator, Site};
+use super::operator::{Append, Missing, Operator, Site};
 use crate::interrupt;
 
 #[derive(Debug, Default)]
@@ -244,5 +244,10 @@ impl Operator for Push {
     fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         let value = self.apply(Vec::new())?.unwrap_or_else(|| array_of(std::iter::empty()));
         Ok(Missing::Create(Change::SetOwned(value)))
+    }
+
+    fn appends(&self) -> Option<Append> {
+        let is_plain = self.position.is_none() && self.sort.is_none() && self.slice.is_none();
+        is_plain.then_some(Append::All)
     }
 }

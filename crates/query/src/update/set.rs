@@ -21,6 +21,10 @@ impl Operator for Set {
         Ok(set(value, self.0.as_raw()))
     }
 
+    fn assigns(&self) -> Option<RawValue<'_>> {
+        Some(self.0.as_raw())
+    }
+
     fn missing<'a>(&'a self, _site: &Site<'a, '_>) -> Result<Missing<'a>> {
         Ok(Missing::Create(Change::Set(self.0.as_raw())))
     }

@@ -74,6 +74,11 @@ impl Validator {
         }
     }
 
+    /// Whether it names a field of the document itself, or may look at whole documents.
+    pub fn mentions(&self, field: &str) -> bool {
+        mentions_field(RawValue::Document(self.written.as_raw()), field)
+    }
+
     /// Why a document does not pass: what `errInfo` holds beside its id.
     pub fn explain(&self, document: RawDocument<'_>, now: Now) -> Explanation {
         explain::explain(self.written.as_raw(), document, &now.variables(&self.collation))
@@ -81,6 +86,22 @@ impl Validator {
 
     pub fn mentions_encryption(&self) -> bool {
         mentions_encryption(&self.filter)
+    }
+}
+
+/// Recursion is bounded by the depth of a document.
+fn mentions_field(value: RawValue<'_>, field: &str) -> bool {
+    let is_named = |name: &str| {
+        let path = name.trim_start_matches("$$CURRENT.").trim_start_matches('$');
+        path.split('.').next() == Some(field) || name.starts_with("$$ROOT") || name == "$$CURRENT"
+    };
+    match value {
+        RawValue::Document(document) => {
+            document.iter().any(|(name, value)| is_named(name) || mentions_field(value, field))
+        }
+        RawValue::Array(array) => array.iter().any(|value| mentions_field(value, field)),
+        RawValue::String(text) => is_named(text),
+        _ => false,
     }
 }
 

@@ -120,7 +120,11 @@ impl GraphLookup {
             Namespace { database: stage.database.to_string(), collection: stage.from.to_string() };
         let source = match reader.collection(&namespace) {
             None => GraphAccess::Pipeline,
-            Some(collection) if reader.patches(collection).is_some() => GraphAccess::Pipeline,
+            Some(collection)
+                if reader.patches(collection).is_some() || collection.shape.paged().is_some() =>
+            {
+                GraphAccess::Pipeline
+            }
             Some(collection) => {
                 match IndexProbe::choose(collection, &stage.connect_to, reader.snapshot(), &stage.collation) {
                     None => GraphAccess::Scan(collection.clone()),

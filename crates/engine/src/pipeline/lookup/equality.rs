@@ -88,7 +88,7 @@ impl EqualityJoin {
         let patches = reader.patches(collection).cloned();
         let access = match IndexProbe::choose(collection, path, snapshot, collation) {
             // Neither keys nor records say all of them.
-            _ if patches.is_some() => Access::Planner,
+            _ if patches.is_some() || collection.shape.paged().is_some() => Access::Planner,
             Some(probe) => {
                 let patience = patience(collection, snapshot, &probe)?;
                 Access::Index { probe: Box::new(probe), probes: 0, patience }

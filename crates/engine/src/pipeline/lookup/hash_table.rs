@@ -41,6 +41,10 @@ pub(in crate::pipeline) struct HashTable {
 impl HashTable {
     /// Whether the collection is known to be too large for a table.
     pub(in crate::pipeline) fn fits(collection: &Collection, snapshot: &Snapshot) -> Result<bool> {
+        // A record of such a collection is not all of its document.
+        if collection.shape.paged().is_some() {
+            return Ok(false);
+        }
         let counter = collection.home().counts(snapshot)?;
         Ok(counter.bytes.saturating_add(counter.count.saturating_mul(ENTRY_BYTES as i64)) < TABLE_BYTES_MAX)
     }

@@ -47,7 +47,9 @@ impl IndexProbe {
         collation: &Option<Collation>,
     ) -> Option<IndexProbe> {
         // A number in a path is a field name or an array position, and keys are made for both.
-        if path.components().iter().any(|component| component.index.is_some()) {
+        if path.components().iter().any(|component| component.index.is_some())
+            || collection.shape.paged().is_some()
+        {
             return None;
         }
         let usable = |index: &&Arc<Index>| {

@@ -24,9 +24,10 @@ use crate::patterns::Pending;
 use crate::patterns::{Job, JobKind, Pattern};
 use crate::plan::ReadRequest;
 use crate::planner;
-use crate::records::{Records, SCANNED_SHARE};
+use crate::records::{Records, SCANNED_SHARE, View};
 use crate::unit::Unit;
 use crate::upkeep::fill::refresh;
+use crate::upkeep::pages::{expected, owners_in, repage};
 
 pub(super) struct Check<'c> {
     pub(super) engine: &'c Engine,
@@ -87,6 +88,7 @@ impl<'c> Check<'c> {
         match (pattern.kind().rollup(), pattern.kind().rules()) {
             (Some(rollup), _) => self.check_groups(rollup, &part)?,
             (None, Some(rules)) => self.check_rules(rules, &part)?,
+            (None, None) if pattern.kind().paging().is_some() => self.check_pages(&part)?,
             (None, None) => self.check_documents(&part)?,
         }
         if let Some(unit) = &mut self.repair {
@@ -132,7 +134,7 @@ impl<'c> Check<'c> {
                 operation.check()?;
                 let Some(image) = records.get(record.into())? else { continue };
                 let wanted = match &part.filter {
-                    Some(filter) => filter.matches(image.document())?,
+                    Some(filter) => records.matches(filter, record.into(), &image)?,
                     None => true,
                 };
                 if wanted {
@@ -143,7 +145,8 @@ impl<'c> Check<'c> {
             return Ok(());
         }
         let unit = Unit::new(self.engine, self.operation.clone(), self.engine.options.durability);
-        let request = ReadRequest::new(part.filter.clone().unwrap_or_else(|| Arc::new(Filter::True)));
+        let filter = part.filter.clone().unwrap_or_else(|| Arc::new(Filter::True));
+        let request = ReadRequest { array: View::Stored, ..ReadRequest::new(filter) };
         let plan =
             crate::read::plan_for(&unit, &collection, request, &self.snapshot, Audience::Verification)?;
         let mut executor = planner::execute(plan, self.snapshot.clone());
@@ -177,6 +180,31 @@ impl<'c> Check<'c> {
                 None => Ok(()),
             }
         })
+    }
+
+    /// Checks whether documents and their pages belong together.
+    fn check_pages(&mut self, part: &Part) -> Result<()> {
+        let pattern = self.pattern;
+        let Some(target) = self.target.clone() else { return Ok(()) };
+        let Some(paged) = target.shape.paged() else { return Ok(()) };
+        self.walk(&pattern.target, part, |check, record, document| {
+            check.found.checked += 1;
+            match expected(&check.snapshot, paged, record.into(), document)? {
+                Some(expected) => check.note_wrong(record, document, &expected),
+                None => Ok(()),
+            }
+        })?;
+        if !part.is_whole() {
+            return Ok(());
+        }
+        let records = self.records_of(&target)?;
+        for owner in owners_in(&self.snapshot, paged, self.operation)? {
+            if !records.has(owner)? {
+                self.found.wrong += 1;
+                self.note(None, "", None, None);
+            }
+        }
+        Ok(())
     }
 
     /// Checks whether documents keep a pattern's rules: as they are, or without what other patterns maintain in them.
@@ -249,6 +277,7 @@ impl<'c> Check<'c> {
 
     pub(super) fn refresh_as(&mut self, namespace: &Namespace, record: RecordId, how: Refresh) -> Result<()> {
         match &mut self.repair {
+            Some(unit) if self.pattern.kind().paging().is_some() => repage(unit, namespace, record).map(drop),
             Some(unit) => refresh(unit, self.pattern, namespace, record, how).map(drop),
             None => Ok(()),
         }

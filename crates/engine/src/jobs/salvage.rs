@@ -194,7 +194,7 @@ impl Salvage<'_> {
                 continue;
             }
             for (row, image) in inspected.rows().unwrap_or_default().into_iter().flatten() {
-                let Ok(seen) = keys_of_row(&index.spec, &home, snapshot, row, &image, &mut keys) else {
+                let Ok(seen) = keys_of_row(&index.spec, home, snapshot, row, &image, &mut keys) else {
                     told.notes.push(format!("index {} cannot hold record {}", index.spec.name, record.0));
                     continue;
                 };

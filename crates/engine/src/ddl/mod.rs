@@ -24,6 +24,7 @@ use crate::engine::Engine;
 use crate::layout;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+use crate::patterns::Pattern;
 use crate::patterns::owned_pages;
 use crate::records::Shape;
 use crate::unit::Unit;
@@ -99,6 +100,16 @@ impl Engine {
     /// The pages of a collection's long arrays. Nobody writes to them but with the collection's documents.
     pub(super) fn pages_of(&self, collection: &Collection) -> Option<Arc<Collection>> {
         self.catalog().by_id(collection.shape.paged()?.overflow).cloned()
+    }
+
+    /// `dropPattern`: its fields stay as plain fields with the right values. The collection of its pages goes, which are empty.
+    pub fn drop_pattern(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
+        self.end_pattern(operation, pattern)?;
+        let overflow = pattern.target.of_overflow();
+        if pattern.kind().paging().is_some() && self.collection(&overflow).is_some() {
+            self.drop_collection(operation, &overflow)?;
+        }
+        Ok(())
     }
 
     /// `dropDatabase`: collections and views go in one commit, so that a crash leaves all of them or none. Patterns go

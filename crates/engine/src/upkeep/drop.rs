@@ -22,8 +22,8 @@ use crate::unit::Unit;
 use crate::write::door;
 
 impl Engine {
-    /// Drops a pattern when nothing of it is pending any more. Its fields stay as plain fields with the right values.
-    pub fn drop_pattern(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
+    /// Ends a pattern when nothing of it is pending any more. Its fields stay as plain fields with the right values.
+    pub(crate) fn end_pattern(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
         check_no_version(
             pattern,
             "dropped: completeVersion keeps the newer version, rollbackVersion the older",
@@ -45,9 +45,6 @@ impl Engine {
             })?;
             if ended {
                 self.kill_jobs_of(pattern.id);
-                if pattern.kind().paging().is_some() && self.collection(&overflow).is_some() {
-                    self.drop_collection(operation, &overflow)?;
-                }
                 return Ok(());
             }
         }

@@ -16,7 +16,7 @@ use kilim_error::{Error, ErrorCode, Result};
 pub use self::paging::{Paging, bytes_of, elements_of, extended_page, page, page_len};
 pub(super) use self::parse::parse;
 use super::{Kind, Readings, WantedIndex};
-use crate::declaration::{Mode, OnUserWrite, Options, WhileBuilding};
+use crate::declaration::{OnUserWrite, Options, WhileBuilding};
 use crate::effect::{Change, Effect, Reader, Role};
 
 const PLACE: &str = "outlier";
@@ -45,16 +45,14 @@ impl Kind for Outlier {
     }
 
     fn check_options(&self, options: &Options) -> Result<()> {
-        let wrong = if options.mode == Mode::Async {
-            "mode: \"async\" is not for outliers, whose pages are written with their document: leave it out"
-        } else if options.while_building == WhileBuilding::Fail {
+        let wrong = if options.while_building == WhileBuilding::Fail {
             "whileBuilding: \"fail\" is not for outliers: an array that is not divided yet is read whole. Leave it out"
         } else if options.touch.is_some() {
             "'touch' is not for outliers: dividing an array changes nothing that it holds. Leave it out"
         } else if options.on_user_write == OnUserWrite::Reject {
             "onUserWrite: \"reject\" is not for outliers: whole documents carry the flag and the count. Leave it out"
         } else {
-            return Ok(());
+            return options.check_never_behind("outliers, whose pages are written with their document");
         };
         Err(Error::user(ErrorCode::BadValue, wrong))
     }

@@ -39,7 +39,7 @@ const PORTION_BYTES_MIN: u64 = 1 << 20;
 
 /// Free blocks inside the file are given back to the file system if they are more than this and more than half of
 /// what is in use, until they are half as many.
-const SLACK_BYTES: u64 = 16 << 20;
+const SLACK_BYTES: u64 = 8 << 20;
 
 /// Shorter holes are not worth a call.
 const HOLE_BLOCKS_MIN: u64 = 16;

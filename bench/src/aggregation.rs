@@ -4,7 +4,7 @@ use kilim_bson::{Document, RawDocument, Value, doc};
 use kilim_testkit::link::{Fault, Link, message, whole};
 
 use crate::data::{DATABASE, create_index, mix};
-use crate::workload::{Operation, Place, Target, Workload, counted, durable, found, random};
+use crate::workload::{Leaves, Operation, Place, Target, Workload, counted, durable, found, random};
 
 const ORDERS: &str = "orders";
 const ORDERS_COUNT: u32 = 100_000;
@@ -20,7 +20,7 @@ pub fn all() -> Vec<Workload> {
         connections: 1,
         operations,
         target: Target::CpuAtMost(cpu),
-        writes: false,
+        leaves: Leaves::Nothing,
         prepare,
         before: |_, _| Ok(()),
         make,
@@ -35,7 +35,7 @@ pub fn all() -> Vec<Workload> {
         row("sort_all", 4, 0.7, sort_all),
         row("moving_average", 4, 0.4, moving_average),
         row("densify_fill", 4, 0.4, densify_fill),
-        Workload { writes: true, ..row("update_pipeline", 1_000, 0.35, update_pipeline) },
+        Workload { leaves: Leaves::Some, ..row("update_pipeline", 1_000, 0.35, update_pipeline) },
     ]
 }
 

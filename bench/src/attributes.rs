@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::data::mix;
 use crate::patterns::{Contest, Entrant, KILIM, MONGOD, declare, index, is_new, load};
-use crate::workload::{Operation, Place, Target, Workload, counted, durable, fresh_ids};
+use crate::workload::{Leaves, Operation, Place, Target, counted, durable, fresh_ids};
 
 const PRODUCTS: i32 = 1_000_000;
 /// Products are made and sent in so many at once.
@@ -20,10 +20,7 @@ const VALUES: u64 = 20;
 pub fn all() -> Vec<Contest> {
     use Target::{CpuAtMost, Told};
     let entrant = |name, server, writes, operations, prepare, make| {
-        let before = |_: &mut Link, _| Ok(());
-        let (connections, target) = (1, Told);
-        let workload = Workload { name, connections, operations, target, writes, prepare, before, make };
-        Entrant { name, server, workload }
+        Entrant::new(name, server, operations, Leaves::of(writes), prepare, make)
     };
     vec![
         Contest {

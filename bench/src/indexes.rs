@@ -8,8 +8,8 @@ use rand::{Rng, SeedableRng};
 
 use crate::data::{DATABASE, create_index, document, fill, scattered};
 use crate::workload::{
-    DOCS_COUNT, MARK, Operation, Place, Target, Workload, counted, document_with_marked_id, durable, found,
-    fresh_ids, random,
+    DOCS_COUNT, Leaves, MARK, Operation, Place, Target, Workload, counted, document_with_marked_id, durable,
+    found, fresh_ids, random,
 };
 
 const ATTRIBUTES: &str = "attributes";
@@ -24,7 +24,7 @@ pub fn all() -> Vec<Workload> {
         connections,
         operations,
         target: Target::CpuAtMost(cpu),
-        writes: false,
+        leaves: Leaves::Nothing,
         prepare: prepare_wildcard,
         before: |_, _| Ok(()),
         make,
@@ -42,12 +42,12 @@ pub fn all() -> Vec<Workload> {
         },
         Workload { prepare: prepare_intersected, ..row("count_intersected", 1, 200, 1.0, count_intersected) },
         Workload {
-            writes: true,
+            leaves: Leaves::Some,
             prepare: prepare_indexed,
             ..row("insert_three_indexes", 1, 1_000, 0.7, insert_indexed)
         },
         Workload {
-            writes: true,
+            leaves: Leaves::Some,
             prepare: prepare_indexed,
             ..row("insert_three_indexes", 16, 6_000, 0.7, insert_indexed)
         },

@@ -10,7 +10,7 @@ use kilim_bson::doc;
 use kilim_testkit::link::{Fault, Link};
 use kilim_testkit::subject::Running;
 
-use crate::workload::{Place, Workload};
+use crate::workload::{Leaves, Place, Workload};
 
 /// A round ends here at the latest, with what it has done until then.
 const ROUND_MAX: Duration = Duration::from_secs(20);
@@ -53,6 +53,7 @@ impl Measure {
 
 pub fn measure(running: &Running, workload: &Workload, turn: usize, operations: usize) -> Result<Measure> {
     (workload.before)(&mut running.connect()?, turn)?;
+    flush(running, workload)?;
     let mut links = Vec::new();
     for _ in 0..workload.connections {
         let mut link = running.connect()?;
@@ -85,11 +86,20 @@ pub fn measure(running: &Running, workload: &Workload, turn: usize, operations: 
         }
         Ok((latencies, began.elapsed(), before))
     })?;
-    if workload.writes {
+    flush(running, workload)?;
+    if workload.leaves != Leaves::Nothing {
         settle(running)?;
     }
     let cpu = running.cpu()? - before;
     Ok(Measure { operations: latencies.len(), elapsed, cpu, latencies })
+}
+
+/// Has everything that was written put into the files proper.
+fn flush(running: &Running, workload: &Workload) -> Result<()> {
+    if workload.leaves == Leaves::Most {
+        running.connect()?.run("admin", doc! {"fsync": 1})?;
+    }
+    Ok(())
 }
 
 fn repeat(

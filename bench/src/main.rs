@@ -13,6 +13,7 @@ mod listeners;
 mod lives;
 mod load;
 mod measurements;
+mod outliers;
 mod patterns;
 mod places;
 mod queues;
@@ -22,6 +23,7 @@ mod texts;
 mod transfer;
 mod trees;
 mod users;
+mod versions;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -155,8 +157,17 @@ fn main() -> Result<()> {
     let streams = streams::all().into_iter().filter(|_| !options.only.is_empty());
     let workloads = workload::all().into_iter().chain(streams);
     let workloads: Vec<Workload> = workloads.filter(|w| options.wants(&full_name(w))).collect();
-    let contests =
-        [patterns::all(), attributes::all(), trees::all(), texts::all(), places::all()].into_iter().flatten();
+    let contests = [
+        patterns::all(),
+        attributes::all(),
+        trees::all(),
+        outliers::all(),
+        versions::all(),
+        texts::all(),
+        places::all(),
+        measurements::contests(),
+    ];
+    let contests = contests.into_iter().flatten();
     let contests: Vec<Contest> = contests.filter(|contest| options.wants(&contest_name(contest))).collect();
     let mut after = Vec::new();
     if !workloads.is_empty() || !contests.is_empty() {

@@ -1,5 +1,5 @@
 //! Time series: measurements that come one by one and in batches, from few series and from many; what is asked of a day of
-//! them; and the disk they take.
+//! them; and the disk they take. The same with a declared `bucket`, against MongoDB's form on the same server.
 
 use std::thread;
 use std::time::Duration;
@@ -12,13 +12,14 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{DATABASE, mix};
-use crate::patterns::is_new;
+use crate::patterns::{Contest, Entrant, KILIM, declare, is_new};
 use crate::report::{Row, bytes, figure};
-use crate::workload::{Operation, Place, Target, Workload, counted, durable, found, fresh_ids};
+use crate::workload::{Leaves, Operation, Place, Target, Workload, counted, durable, found, fresh_ids};
 use crate::{Options, Sides};
 
 const BATCH: usize = 1000;
 const DAY: &str = "measured_day";
+const BUCKETED_DAY: &str = "bucketed_day";
 /// The day that is read: so many series, one measurement every so many seconds.
 const SERIES: i64 = 100;
 const EVERY_SECONDS: i64 = 30;
@@ -32,13 +33,13 @@ pub fn all() -> Vec<Workload> {
         connections: 1,
         operations,
         target,
-        writes: false,
+        leaves: Leaves::Nothing,
         prepare: prepare_day,
         before: |_, _| Ok(()),
         make,
     };
     let write_row = |name, operations, prepare, make| Workload {
-        writes: true,
+        leaves: Leaves::Some,
         prepare,
         ..row(name, operations, CpuAtMost(0.33), make)
     };
@@ -66,6 +67,88 @@ pub fn all() -> Vec<Workload> {
         row("series_range", 300, CpuAtMost(0.4), range),
         row("series_last", 4, CpuAtMost(0.4), last),
     ]
+}
+
+/// A declared `bucket` against a time-series collection, both on Kilim.
+pub fn contests() -> Vec<Contest> {
+    use Target::{CpuAtMost, Told};
+    let side = |name, operations, writes, prepare, make| {
+        let before = |_: &mut Link, _| Ok(());
+        let workload = Workload {
+            name,
+            connections: 1,
+            operations,
+            target: Told,
+            leaves: Leaves::of(writes),
+            prepare,
+            before,
+            make,
+        };
+        Entrant { name, server: KILIM, workload }
+    };
+    type Prepare = fn(&mut Link) -> Result<(), Fault>;
+    type Make = fn(Place) -> Operation;
+    let contest = |name, operations, writes, bucket: (Prepare, Make), series: (Prepare, Make)| Contest {
+        name,
+        entrants: vec![
+            side("bucket", operations, writes, bucket.0, bucket.1),
+            side("series", operations, writes, series.0, series.1),
+        ],
+        claims: vec![(1, CpuAtMost(1.3))],
+    };
+    vec![
+        contest(
+            "bucket_insert",
+            2_000,
+            true,
+            (|link| bucketed(link, "few_bucketed"), |place| single(place, "few_bucketed", 100)),
+            (|link| create(link, "few_native"), |place| single(place, "few_native", 100)),
+        ),
+        contest(
+            "bucket_batch",
+            20,
+            true,
+            (|link| bucketed(link, "batched_bucketed"), |place| batch(place, "batched_bucketed", 100)),
+            (|link| create(link, "batched_native"), |place| batch(place, "batched_native", 100)),
+        ),
+        contest(
+            "bucket_range",
+            300,
+            false,
+            (prepare_bucketed_day, |place| range_of(place, BUCKETED_DAY)),
+            (prepare_day, range),
+        ),
+        contest(
+            "bucket_hourly",
+            4,
+            false,
+            (prepare_bucketed_day, |_| hourly_of(BUCKETED_DAY)),
+            (prepare_day, hourly),
+        ),
+    ]
+}
+
+fn bucketed(link: &mut Link, collection: &str) -> Result<(), Fault> {
+    match is_new(link, DATABASE, collection)? {
+        true => {
+            let bucket = doc! {"timeField": "t", "metaField": "sensor"};
+            declare(link, DATABASE, doc! {"createPattern": collection, "name": "b", "bucket": bucket})
+        }
+        false => Ok(()),
+    }
+}
+
+/// Loads the day into buckets and waits until they are packed.
+fn prepare_bucketed_day(link: &mut Link) -> Result<(), Fault> {
+    if !is_new(link, DATABASE, BUCKETED_DAY)? {
+        return Ok(());
+    }
+    bucketed(link, BUCKETED_DAY)?;
+    load_day(link, BUCKETED_DAY)?;
+    let index = doc! {"key": {"sensor.id": 1, "t": 1}, "name": "sensor_t"};
+    link.run(DATABASE, doc! {"createIndexes": BUCKETED_DAY, "indexes": [index]})?;
+    thread::sleep(Duration::from_secs(20));
+    Ok(())
 }
 
 fn create(link: &mut Link, collection: &str) -> Result<(), Fault> {
@@ -151,8 +234,8 @@ fn load_day(link: &mut Link, collection: &str) -> Result<(), Fault> {
     }
 }
 
-fn pipeline(stages: Vec<Document>, expected: usize) -> Operation {
-    let mut command = doc! {"aggregate": DAY, "pipeline": stages, "cursor": {"batchSize": 100_000}};
+fn pipeline(collection: &str, stages: Vec<Document>, expected: usize) -> Operation {
+    let mut command = doc! {"aggregate": collection, "pipeline": stages, "cursor": {"batchSize": 100_000}};
     command.push("$db", DATABASE);
     let message = message(&command);
     Box::new(move |link| found(link.exchange(&message)?, expected))
@@ -160,19 +243,27 @@ fn pipeline(stages: Vec<Document>, expected: usize) -> Operation {
 
 /// The mean temperature of every hour of the day.
 fn hourly(_: Place) -> Operation {
+    hourly_of(DAY)
+}
+
+fn hourly_of(collection: &str) -> Operation {
     let hour = doc! {"$dateTrunc": {"date": "$t", "unit": "hour"}};
     let group = doc! {"_id": hour, "mean": {"$avg": "$temperature"}, "most": {"$max": "$humidity"}};
-    pipeline(vec![doc! {"$group": group}], 24)
+    pipeline(collection, vec![doc! {"$group": group}], 24)
 }
 
 /// Half an hour of one sensor.
 fn range(place: Place) -> Operation {
+    range_of(place, DAY)
+}
+
+fn range_of(place: Place, collection: &'static str) -> Operation {
     let mut dice = StdRng::seed_from_u64(place.turn as u64);
     Box::new(move |link| {
         let sensor = dice.random_range(0..SERIES);
         let from = BEGIN + dice.random_range(0..DAY_SECONDS / EVERY_SECONDS - 60) * EVERY_SECONDS * 1000;
         let times = doc! {"$gte": Value::DateTime(from), "$lt": Value::DateTime(from + 1_800_000)};
-        let mut find = doc! {"find": DAY, "batchSize": 1000};
+        let mut find = doc! {"find": collection, "batchSize": 1000};
         find.push("filter", doc! {"sensor.id": sensor, "t": times});
         find.push("$db", DATABASE);
         found(link.exchange(&message(&find))?, 60)
@@ -182,7 +273,7 @@ fn range(place: Place) -> Operation {
 /// The last measurement of each sensor.
 fn last(_: Place) -> Operation {
     let first = doc! {"_id": "$sensor.id", "t": {"$first": "$t"}, "temperature": {"$first": "$temperature"}};
-    pipeline(vec![doc! {"$sort": {"sensor.id": 1, "t": -1}}, doc! {"$group": first}], SERIES as usize)
+    pipeline(DAY, vec![doc! {"$sort": {"sensor.id": 1, "t": -1}}, doc! {"$group": first}], SERIES as usize)
 }
 
 /// The disk that a day takes. mongod compresses what it closes and writes a checkpoint once a minute, so both get a quiet

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::mix;
-use crate::workload::{Operation, Place, Target, Workload, counted, durable, found, fresh_ids};
+use crate::workload::{Leaves, Operation, Place, Target, Workload, counted, durable, found, fresh_ids};
 
 /// The servers, as they stand in the list of those that run.
 pub const KILIM: usize = 0;
@@ -21,6 +21,23 @@ pub struct Entrant {
     pub name: &'static str,
     pub server: usize,
     pub workload: Workload,
+}
+
+impl Entrant {
+    /// By one connection, with nothing before a round. What it is to reach, the contest says.
+    pub fn new(
+        name: &'static str,
+        server: usize,
+        operations: usize,
+        leaves: Leaves,
+        prepare: fn(&mut Link) -> Result<(), Fault>,
+        make: fn(Place) -> Operation,
+    ) -> Entrant {
+        let (connections, target) = (1, Target::Told);
+        let before = |_: &mut Link, _| Ok(());
+        let workload = Workload { name, connections, operations, target, leaves, prepare, before, make };
+        Entrant { name, server, workload }
+    }
 }
 
 pub struct Contest {
@@ -47,11 +64,11 @@ pub fn all() -> Vec<Contest> {
         let before = |_: &mut Link, _| Ok(());
         let target = Told;
         let workload =
-            Workload { name, connections, operations, target, writes: true, prepare, before, make };
+            Workload { name, connections, operations, target, leaves: Leaves::Some, prepare, before, make };
         Entrant { name, server, workload }
     };
     let read = |mut entrant: Entrant| {
-        entrant.workload.writes = false;
+        entrant.workload.leaves = Leaves::Nothing;
         entrant
     };
     let inserts = |name, connections, operations, claims| Contest {

@@ -10,7 +10,8 @@ use rand::{Rng, SeedableRng};
 
 use crate::data::{DATABASE, DOCS, create_index, fill};
 use crate::workload::{
-    DOCS_COUNT, MARK, Operation, Place, Target, Workload, counted, document_with_marked_id, durable, found,
+    DOCS_COUNT, Leaves, MARK, Operation, Place, Target, Workload, counted, document_with_marked_id, durable,
+    found,
 };
 
 /// Documents in a queue at any time.
@@ -29,7 +30,7 @@ pub fn all() -> Vec<Workload> {
         connections: 1,
         operations,
         target: CpuAtMost(0.4),
-        writes: false,
+        leaves: Leaves::Nothing,
         prepare: prepare_ranges,
         before: |_, _| Ok(()),
         make,
@@ -61,7 +62,7 @@ fn queue(
 ) -> Workload {
     let before = |_: &mut Link, _| Ok(());
     let target = Target::CpuAtMost(0.5);
-    Workload { name, connections: 1, operations: 2_000, target, writes: true, prepare, before, make }
+    Workload { name, connections: 1, operations: 2_000, target, leaves: Leaves::Some, prepare, before, make }
 }
 
 /// A queue whose documents are let pass by the caller, and that is taken from by a field.

@@ -7,7 +7,9 @@ use kilim_bson::{Document, RawValue, doc};
 use kilim_testkit::link::{Fault, Link, Template};
 
 use crate::data::DATABASE;
-use crate::workload::{Operation, Place, Target, Workload, counted, document_with_marked_id, durable};
+use crate::workload::{
+    Leaves, Operation, Place, Target, Workload, counted, document_with_marked_id, durable,
+};
 
 const WATCHED: &str = "watched";
 /// Operations of one turn, warm-up included, at most.
@@ -19,7 +21,7 @@ pub fn all() -> Vec<Workload> {
         connections: 1,
         operations,
         target: Target::CpuAtMost(0.33),
-        writes: true,
+        leaves: Leaves::Some,
         prepare: |link: &mut Link| link.run(DATABASE, doc! {"insert": WATCHED, "documents": [{}]}).map(drop),
         before: |_: &mut Link, _| Ok(()),
         make,

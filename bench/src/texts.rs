@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::data::mix;
 use crate::patterns::{Contest, Entrant, KILIM, MONGOD, is_new, load};
-use crate::workload::{Operation, Place, Target, Workload, counted, durable, fresh_ids};
+use crate::workload::{Leaves, Operation, Place, Target, counted, durable, fresh_ids};
 
 const ARTICLES: i32 = 100_000;
 /// Articles are made and sent in so many at once.
@@ -18,14 +18,10 @@ const VOCABULARY: u64 = 20_000;
 const DATABASE: &str = "texts";
 
 pub fn all() -> Vec<Contest> {
-    use Target::{CpuAtMost, Told};
+    use Target::CpuAtMost;
     let contest = |name, writes, operations, prepare, make, target| {
-        let entrant = |name, server| {
-            let before = |_: &mut Link, _| Ok(());
-            let (connections, target) = (1, Told);
-            let workload = Workload { name, connections, operations, target, writes, prepare, before, make };
-            Entrant { name, server, workload }
-        };
+        let entrant =
+            |name, server| Entrant::new(name, server, operations, Leaves::of(writes), prepare, make);
         let entrants = vec![entrant("kilim", KILIM), entrant("mongod", MONGOD)];
         Contest { name, entrants, claims: vec![(1, target)] }
     };

@@ -15,7 +15,7 @@ use kilim_testkit::subject::{Kind, Running};
 
 use crate::patterns::{Contest, Entrant, KILIM, MONGOD};
 use crate::report::Row;
-use crate::workload::{Operation, Place, Target, Workload, find_id, prepare_docs};
+use crate::workload::{Leaves, Operation, Place, Target, Workload, find_id, prepare_docs};
 use crate::{Options, Sides, run_contest};
 
 const USER: &str = "bench";
@@ -24,8 +24,10 @@ const PASSWORD: &str = "secret";
 pub fn run(sides: &Sides, options: &Options) -> Result<Vec<Row>> {
     let named = |name: &str| options.only.iter().any(|only| only == name);
     let mut rows = Vec::new();
-    let guarded: Vec<Contest> =
-        [login(), find_encrypted()].into_iter().filter(|contest| named(contest.name)).collect();
+    let guarded: Vec<Contest> = [login(), find_encrypted(1), find_encrypted(16)]
+        .into_iter()
+        .filter(|contest| named(contest.name))
+        .collect();
     if !guarded.is_empty() {
         let place = tempfile::Builder::new().prefix("kilim-users-").tempdir_in(&options.data)?;
         let running = [start(sides, KILIM, place.path())?, start(sides, MONGOD, place.path())?];
@@ -60,7 +62,16 @@ fn entrant(
     Entrant {
         name,
         server,
-        workload: Workload { name, connections, operations, target, writes, prepare, before, make },
+        workload: Workload {
+            name,
+            connections,
+            operations,
+            target,
+            leaves: Leaves::of(writes),
+            prepare,
+            before,
+            make,
+        },
     }
 }
 
@@ -70,10 +81,13 @@ fn login() -> Contest {
     contest("login", vec![side("kilim", KILIM), side("mongod", MONGOD)], Target::CpuAtMost(1.0))
 }
 
-/// One document by `_id`, over an encrypted connection of a user.
-fn find_encrypted() -> Contest {
+/// One document by `_id`, over encrypted connections of a user.
+fn find_encrypted(connections: usize) -> Contest {
     let side = |name, server| {
-        entrant(name, server, 10_000, prepare_as_user, |place| over(place, "&tls=true&tlsInsecure=true"))
+        let read = |place| over(place, "&tls=true&tlsInsecure=true");
+        let mut side = entrant(name, server, 10_000, prepare_as_user, read);
+        side.workload.connections = connections;
+        side
     };
     contest("find_id_tls", vec![side("kilim", KILIM), side("mongod", MONGOD)], Target::CpuAtMost(0.3))
 }

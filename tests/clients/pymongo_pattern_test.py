@@ -738,5 +738,30 @@ def followers_come_from_many_clients_at_once(db):
     true(db, "users", "fans")
 
 
+@check
+def readings_are_single_documents_and_buckets_tell_of_them(db):
+    declare(db, "readings", "b", bucket={"timeField": "ts", "metaField": "s", "maxCount": 60, "stats": {"t": ["min", "avg"]}})
+    db.readings.insert_many({"_id": n, "s": n % 2, "ts": day(1), "t": n} for n in range(200))
+    # Full buckets are packed within seconds; what is read stays the same.
+    until = time.monotonic() + 20
+    while db["readings.buckets"].count_documents({"sealed": True}) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    equal(db["readings.buckets"].count_documents({"sealed": True}) >= 2, True)
+    equal([row["_id"] for row in db.readings.find().sort("_id")], list(range(200)))
+    with db.readings.watch() as stream:
+        equal(db.readings.update_one({"_id": 0}, {"$set": {"t": 50}}).modified_count, 1)
+        equal(db.readings.delete_one({"_id": 2}).deleted_count, 1)
+        equal([next(stream)["operationType"] for _ in range(2)], ["update", "delete"])
+    told = {"$group": {"_id": "$meta", "n": {"$sum": "$count"}, "min": {"$min": "$stats.t.min"}}}
+    equal(list(db["readings.buckets"].aggregate([told, {"$sort": {"_id": 1}}])),
+          [{"_id": 0, "n": 99, "min": 4}, {"_id": 1, "n": 100, "min": 1}])
+    fails(COLLECTION_OWNED, lambda: db["readings.buckets"].delete_many({}))
+    equal("readings.buckets" in db.list_collection_names(), False)
+    true(db, "readings", "b")
+    equal(db.command("validate", "readings")["valid"], True)
+    db.command("dropPattern", "readings", name="b")
+    equal(db.readings.count_documents({}), 199)
+
+
 if __name__ == "__main__":
     main("pymongo_pattern")

@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: one server under mixed load, patterns, schema changes, held snapshots and hostile clients, for as
 //! long as one likes; fails if it grows, or if what it stores is not true in the end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -22,8 +22,13 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
     let seed = arguments.value("--seed")?.unwrap_or(1);
     let kill_every = arguments.value("--kill-every")?.map(Duration::from_secs);
     let release = arguments.flag("--release");
+    let given: Option<PathBuf> = arguments.value("--kilim")?;
     arguments.finish()?;
-    let binary = if release { workspace::build_release()? } else { workspace::build_kilim()? };
+    let binary = match given {
+        Some(binary) => binary,
+        None if release => workspace::build_release()?,
+        None => workspace::build_kilim()?,
+    };
     let began = Instant::now();
     let report = soak(&binary, &Plan { time: Duration::from_secs(seconds), seed, kill_every })?;
     println!("{}\n{} in {:.0} s", report.samples, summary(&report), began.elapsed().as_secs_f64());

@@ -58,8 +58,14 @@ impl Document {
     /// A name ends at its first zero byte, as it would for whoever reads the document: what follows would be read as
     /// the value.
     pub fn push<'v>(&mut self, name: &str, value: impl Into<ValueRef<'v>>) {
-        let name = name.split('\0').next().unwrap_or_default();
-        let mut writer = Writer::resume(Document { bytes: std::mem::take(&mut self.bytes) });
+        let name = match memchr::memchr(0, name.as_bytes()) {
+            Some(end) => &name[..end],
+            None => name,
+        };
+        let mut bytes = std::mem::take(&mut self.bytes);
+        // For a name and a number at once: documents are mostly made field by field.
+        bytes.reserve(name.len() + 48);
+        let mut writer = Writer::resume(Document { bytes });
         match value.into() {
             ValueRef::Owned(value) => writer.append(name, value.as_raw()),
             ValueRef::Raw(value) => writer.append(name, value),
@@ -237,6 +243,13 @@ impl Writer {
     pub fn append(&mut self, name: &str, value: RawValue<'_>) {
         self.header(value.element_type() as u8, name);
         self.value(value);
+    }
+
+    /// Copies an element under another name.
+    #[inline]
+    pub fn append_renamed(&mut self, name: &str, element: &crate::RawElement<'_>) {
+        self.header(element.element_type() as u8, name);
+        self.bytes.extend_from_slice(element.value_bytes());
     }
 
     /// Appends an array element: the name is its index.

@@ -33,7 +33,7 @@ pub use document::{Array, ArrayBuilder, Document, ValueRef, Writer};
 pub use json::{JsonFormat, parse_extended_json, to_extended_json, value_to_extended_json};
 pub use object_id::ObjectId;
 pub use path::{Component, Path, parse_index};
-pub use raw::{ElementType, RawArray, RawDocument, RawElement, RawIter, RawValue};
+pub use raw::{ElementType, RawArray, RawDocument, RawElement, RawIter, RawValue, Reading};
 pub use sort_key::{
     CorruptKey, KeyDecoder, KeyEncoder, bracket, component_length, decode_key, encode_value,
     encode_value_with,

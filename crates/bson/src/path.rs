@@ -43,11 +43,13 @@ impl Path {
 
 /// The number that an array index name stands for: `"0"` and `"12"`, but not `"01"` nor `"-1"`.
 pub fn parse_index(name: &str) -> Option<usize> {
-    let digits = !name.is_empty() && name.len() <= 10 && name.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits || (name.len() > 1 && name.starts_with('0')) {
+    if name.is_empty() || name.len() > 10 || (name.len() > 1 && name.starts_with('0')) {
         return None;
     }
-    name.parse().ok()
+    let index = name
+        .bytes()
+        .try_fold(0u64, |index, byte| byte.is_ascii_digit().then(|| index * 10 + u64::from(byte - b'0')));
+    usize::try_from(index?).ok()
 }
 
 impl fmt::Display for Path {

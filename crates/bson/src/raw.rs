@@ -131,6 +131,13 @@ pub enum RawValue<'a> {
 }
 
 impl<'a> RawValue<'a> {
+    /// # Safety
+    /// `bytes` must be those of one value of that type in a document that has passed validation, whole.
+    #[inline]
+    pub unsafe fn from_validated(kind: ElementType, bytes: &'a [u8]) -> RawValue<'a> {
+        read_value(kind, bytes)
+    }
+
     pub fn element_type(self) -> ElementType {
         match self {
             RawValue::Double(_) => ElementType::Double,
@@ -328,7 +335,7 @@ impl<'a> IntoIterator for RawDocument<'a> {
 /// Where an element's value lies, before it is read: skipping costs no decoding.
 #[derive(Clone, Copy)]
 struct Slot {
-    kind: ElementType,
+    kind: u8,
     start: usize,
     end: usize,
 }
@@ -340,12 +347,12 @@ pub struct RawIter<'a> {
 }
 
 impl<'a> RawIter<'a> {
+    #[inline(always)]
     fn next_slot(&mut self) -> Option<(&'a [u8], Slot)> {
         let kind = self.bytes[self.at];
         if kind == 0 {
             return None;
         }
-        let kind = ElementType::from_byte(kind).expect("validated bytes hold known types only");
         let name_start = self.at + 1;
         let name_end = find_zero(self.bytes, name_start);
         let start = name_end + 1;
@@ -360,7 +367,19 @@ impl<'a> RawIter<'a> {
         let from = self.at;
         let (name, slot) = self.next_slot()?;
         let bytes = &self.bytes[from..slot.end];
-        Some(RawElement { name: text(name), bytes, kind: slot.kind, value_at: slot.start - from })
+        Some(RawElement { name: text(name), bytes, kind: slot.element_type(), value_at: slot.start - from })
+    }
+
+    /// The next element, if it is one that is asked for; otherwise it stays the next.
+    #[inline]
+    pub fn next_if(&mut self, wanted: impl FnOnce(&RawElement<'a>) -> bool) -> Option<RawElement<'a>> {
+        let from = self.at;
+        let element = self.next_element()?;
+        if wanted(&element) {
+            return Some(element);
+        }
+        self.at = from;
+        None
     }
 
     /// The next element with the bytes it occupies, type byte and name included, for copying whole.
@@ -386,8 +405,38 @@ impl<'a> RawElement<'a> {
         read_value(self.kind, &self.bytes[self.value_at..])
     }
 
+    /// The bytes of its value alone.
+    pub fn value_bytes(&self) -> &'a [u8] {
+        &self.bytes[self.value_at..]
+    }
+
     pub fn element_type(&self) -> ElementType {
         self.kind
+    }
+}
+
+/// Reads a document that it owns, from the first element to the last, and can wait in between.
+pub struct Reading {
+    document: crate::Document,
+    at: usize,
+}
+
+impl Reading {
+    pub fn of(document: crate::Document) -> Reading {
+        Reading { document, at: 4 }
+    }
+
+    /// Reads on. What is left of the elements when `read` returns is for the next time.
+    #[inline]
+    pub fn on<R>(&mut self, read: impl FnOnce(&mut RawIter<'_>) -> R) -> R {
+        let bytes = self.document.as_bytes();
+        let mut rest = RawIter { bytes, at: self.at };
+        let result = read(&mut rest);
+        // A place in other bytes means nothing in these.
+        if std::ptr::eq(rest.bytes, bytes) {
+            self.at = rest.at;
+        }
+        result
     }
 }
 
@@ -402,7 +451,11 @@ impl<'a> Iterator for RawIter<'a> {
 
 impl Slot {
     fn read<'a>(self, bytes: &'a [u8]) -> RawValue<'a> {
-        read_value(self.kind, &bytes[self.start..self.end])
+        read_value(self.element_type(), &bytes[self.start..self.end])
+    }
+
+    fn element_type(self) -> ElementType {
+        ElementType::from_byte(self.kind).expect("validated bytes hold known types only")
     }
 }
 
@@ -422,11 +475,12 @@ pub(crate) fn mark_zero(word: u64) -> u64 {
 /// The place of the zero that ends a name.
 #[inline]
 fn find_zero(bytes: &[u8], start: usize) -> usize {
-    // Most names are shorter than a word: one test finds their end without a call.
-    if let Some(word) = bytes[start..].first_chunk() {
+    // Most names are shorter than a word, nearly all than two: a test or two find their end without a call.
+    for from in [start, start + 8] {
+        let Some(word) = bytes.get(from..).and_then(<[u8]>::first_chunk) else { break };
         let mark = mark_zero(u64::from_le_bytes(*word));
         if mark != 0 {
-            return start + mark.trailing_zeros() as usize / 8;
+            return from + mark.trailing_zeros() as usize / 8;
         }
     }
     start + memchr::memchr(0, &bytes[start..]).expect("validated names end in a zero byte")
@@ -477,17 +531,21 @@ const PREFIXED: u8 = 0x80;
 /// Two texts, each up to its zero byte.
 const TEXTS: u8 = 0xFF;
 
-#[inline]
-fn value_length(kind: ElementType, bytes: &[u8]) -> usize {
-    match LENGTHS[kind as usize] {
-        TEXTS => {
-            let zero = |from| memchr::memchr(0, &bytes[from..]).expect("validated texts end in a zero byte");
-            let pattern = zero(0) + 1;
-            pattern + zero(pattern) + 1
-        }
+#[inline(always)]
+fn value_length(kind: u8, bytes: &[u8]) -> usize {
+    match LENGTHS[usize::from(kind)] {
+        TEXTS => texts_length(bytes),
         prefixed @ PREFIXED.. => usize::from(prefixed - PREFIXED) + length(bytes),
         fixed => usize::from(fixed),
     }
+}
+
+/// Of two texts that each end in a zero.
+#[cold]
+fn texts_length(bytes: &[u8]) -> usize {
+    let zero = |from| memchr::memchr(0, &bytes[from..]).expect("validated texts end in a zero byte");
+    let pattern = zero(0) + 1;
+    pattern + zero(pattern) + 1
 }
 
 /// A length-prefixed string without its final zero.

@@ -11,7 +11,7 @@ use crate::command::aggregate::DATABASE_CURSOR;
 use crate::command::build_info::host;
 use crate::command::kill_sessions::digest_of;
 use crate::command::update::now_ms;
-use crate::command::{coll_stats, current_op};
+use crate::command::{coll_stats, current_op, time_series};
 
 /// Answers a stage that reads no documents.
 pub fn tell(engine: &Engine, namespace: &Namespace, stage: &Stage) -> Result<Vec<Document>> {
@@ -99,28 +99,38 @@ fn latency(histogram: &Histogram, with_buckets: bool) -> Value {
     Value::Document(document)
 }
 
+/// The indexes of a collection; those of a time-series collection as they are over measurements.
 fn indexes(engine: &Engine, namespace: &Namespace) -> Vec<Document> {
-    let Some(collection) = engine.collection(namespace) else { return Vec::new() };
+    let view = engine.view(namespace);
+    let Some(collection) = engine.collection(view.as_ref().map_or(namespace, |view| &view.on)) else {
+        return Vec::new();
+    };
+    let series = view.as_ref().and_then(|view| view.time_series.as_deref());
+    let shown = |spec: Document| match series {
+        Some(series) => time_series::index_of_measurements(series, spec),
+        None => Some(spec),
+    };
     let tell = |index: &kilim_engine::index::Index| {
-        doc! {
+        let spec = shown(index.spec.to_document())?;
+        Some(doc! {
             "name": &index.spec.name,
-            "key": index.spec.key_document.clone(),
+            "key": spec.get("key").map(RawValue::to_value),
             "host": host(engine),
             "accesses": {
                 "ops": index.usage.uses() as i64,
                 "since": Value::DateTime(now_ms() - index.usage.age().as_millis() as i64),
             },
-            "spec": index.spec.to_document(),
-        }
+            "spec": spec,
+        })
     };
-    let building = collection.building.iter().map(|building| {
-        let mut told = tell(&building.index);
+    let building = collection.building.iter().filter_map(|building| {
+        let mut told = tell(&building.index)?;
         told.push("building", true);
-        told
+        Some(told)
     });
     // The order of a clustered collection is no index of it.
     let own = collection.indexes.iter().skip(usize::from(collection.clustered));
-    own.map(|index| tell(index)).chain(building).collect()
+    own.filter_map(|index| tell(index)).chain(building).collect()
 }
 
 /// The patterns of a collection, or of the whole database.

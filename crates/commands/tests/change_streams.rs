@@ -543,6 +543,66 @@ fn images_are_kept_where_they_are_asked_for() {
     engine.close().unwrap();
 }
 
+/// A small document that one stream has looked up is shown to the next as it was then; a large one is not kept, and is looked up
+/// again.
+#[test]
+fn a_document_that_was_looked_up_is_kept_for_other_streams_if_it_is_small() {
+    let engine = engine();
+    for (collection, bytes, later) in [("small", 10, 1), ("large", 100_000, 2)] {
+        let text = "x".repeat(bytes);
+        let document = doc! {"_id": 1, "n": 0, "text": text};
+        done(&engine, &doc! {"insert": collection, "documents": [document], "$db": "test"});
+        let open = || Watch::open(&engine, collection, doc! {"fullDocument": "updateLookup"});
+        let (mut first, mut second) = (open(), open());
+        let increment = || {
+            let update = doc! {"q": {"_id": 1}, "u": {"$inc": {"n": 1}}};
+            done(&engine, &doc! {"update": collection, "updates": [update], "$db": "test"});
+        };
+        let shown = |events: Vec<Document>| {
+            let image = events[0].get("fullDocument").and_then(RawValue::as_document);
+            match image.and_then(|image| image.get("n")) {
+                Some(RawValue::Int32(n)) => n,
+                other => panic!("{other:?}"),
+            }
+        };
+        increment();
+        assert_eq!(shown(first.events()), 1);
+        increment();
+        assert_eq!(shown(second.events()), later, "{collection}");
+    }
+    engine.close().unwrap();
+}
+
+/// Streams that ask for nothing special share what is made of an event; others show the same of it and more.
+#[test]
+fn streams_of_every_kind_show_one_event() {
+    let engine = engine();
+    let mut plain: Vec<Watch<'_>> = (0..3).map(|_| Watch::open(&engine, "c", doc! {})).collect();
+    let mut expanded = Watch::open(&engine, "c", doc! {"showExpandedEvents": true});
+    let mut of_database = Watch::open(&engine, 1, doc! {});
+    done(&engine, &doc! {"insert": "c", "documents": [{"_id": 1, "a": 1}, {"_id": 2}], "$db": "test"});
+    done(
+        &engine,
+        &doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"a": 2}}}], "$db": "test"},
+    );
+    let events = of_database.events();
+    assert_eq!(types(&events), ["insert", "insert", "update"]);
+    for stream in &mut plain {
+        assert_eq!(stream.events(), events);
+    }
+    let more = expanded.events();
+    let more: Vec<&Document> = more.iter().filter(|event| text(event, "operationType") != "create").collect();
+    assert_eq!(more.len(), events.len());
+    for (event, expanded) in events.iter().zip(more) {
+        assert!(event.get("collectionUUID").is_none() && expanded.get("collectionUUID").is_some());
+        for name in ["_id", "operationType", "clusterTime", "fullDocument", "documentKey"] {
+            let field = |event: &Document| event.get(name).map(|value| format!("{value:?}"));
+            assert_eq!(field(event), field(expanded), "{name}");
+        }
+    }
+    engine.close().unwrap();
+}
+
 #[test]
 fn without_the_log_a_stream_is_refused_and_an_old_token_is_told_so() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,11 @@
 //! Fail points: commands fail on request, so that drivers' retries can be tested. Only with `--test-commands`.
+//!
+//! And moments: between two steps of a schema change, a test may do what another client would have to do just then.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kilim_bson::Document;
 use parking_lot::Mutex;
@@ -125,5 +130,54 @@ impl FailPoints {
         }
         set.fired += 1;
         Some(set.consequence.clone())
+    }
+}
+
+/// Moments at which other clients could get in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// A declaration has chosen names for its indexes, and is about to build them.
+    IndexesNamed,
+    /// It has built them, and is about to put its pattern in force.
+    IndexesBuilt,
+    /// A filling has found the records of its next batch, and is about to visit them.
+    BatchFound,
+    /// A filling has ended, and the pattern is about to be checked.
+    Filled,
+    /// A rename has looked at its collections, and is about to hold them.
+    RenameLooked,
+    /// A rename has deleted the documents of its target.
+    RenameEmptied,
+}
+
+/// What a test does at moments.
+type Visitor = Arc<dyn Fn(Moment) + Send + Sync>;
+
+/// Moments that a test may step into. Nobody does in a server.
+#[derive(Default)]
+pub struct Moments {
+    is_watched: AtomicBool,
+    visitor: Mutex<Option<Visitor>>,
+}
+
+impl Moments {
+    /// From here on `visitor` is called at every moment, by the thread that comes to it.
+    pub fn watch(&self, visitor: impl Fn(Moment) + Send + Sync + 'static) {
+        *self.visitor.lock() = Some(Arc::new(visitor));
+        self.is_watched.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pass(&self, moment: Moment) {
+        if self.is_watched.load(Ordering::Relaxed) {
+            // Not held meanwhile: what it does comes to moments too.
+            let visitor = self.visitor.lock().clone();
+            visitor.iter().for_each(|visitor| visitor(moment));
+        }
+    }
+}
+
+impl fmt::Debug for Moments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Moments").field("is_watched", &self.is_watched).finish_non_exhaustive()
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! Invariant: a topic holds every event of its scope later than `after`, up to the feed's `newest`.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,11 +18,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use kilim_bson::Document;
-use kilim_error::Result;
+use kilim_error::{Error, Result};
 use kilim_storage::{Bytes, CommitTime, LogListener, LogPosition, Waiters};
 use parking_lot::Mutex;
 
-use crate::change_log::{Kind, Record};
+use crate::change_log::{Kind, Record, Token};
 use crate::limits;
 use crate::namespace::Namespace;
 
@@ -49,20 +50,52 @@ pub(crate) struct Entry {
     pub bytes: Bytes,
     /// The document as it was when the first stream asked for it.
     found: OnceLock<Option<Document>>,
+    /// What streams show of it that ask for nothing special.
+    shown: OnceLock<Shown>,
+}
+
+/// What an event has beside what its record has, about: a token, names, times.
+const SHOWN_BESIDE_BYTES: usize = 512;
+
+/// An event as streams show it, with its token.
+#[derive(Clone)]
+pub(crate) struct Shown {
+    pub token: Token,
+    pub event: Document,
 }
 
 impl Entry {
     pub(crate) fn new(position: LogPosition, bytes: Bytes) -> Entry {
-        Entry { position, bytes, found: OnceLock::new() }
+        Entry { position, bytes, found: OnceLock::new(), shown: OnceLock::new() }
     }
 
-    /// The document of the event as it is, or was when another stream asked.
-    pub(crate) fn found(&self, find: impl FnOnce() -> Result<Option<Document>>) -> Result<Option<&Document>> {
+    /// The event as it is shown to streams that ask for nothing special, made for the first of them.
+    pub(crate) fn shown(&self, make: impl FnOnce() -> Result<Shown>) -> Result<Shown> {
+        if self.shown.get().is_none() {
+            let _ = self.shown.set(make()?);
+        }
+        self.shown.get().cloned().ok_or_else(|| Error::bug("an event that was made is gone"))
+    }
+
+    /// The document of the event as it is, or was when another stream asked. A large one is looked up for each stream, since
+    /// what is held counts only the event.
+    pub(crate) fn found(
+        &self,
+        find: impl FnOnce() -> Result<Option<Document>>,
+    ) -> Result<Option<Cow<'_, Document>>> {
         if self.found.get().is_none() {
             let found = find()?;
+            if found.as_ref().is_some_and(|found| found.as_bytes().len() > limits::FEED_IMAGE_BYTES_MAX) {
+                return Ok(found.map(Cow::Owned));
+            }
             let _ = self.found.set(found);
         }
-        Ok(self.found.get().and_then(Option::as_ref))
+        Ok(self.found.get().and_then(Option::as_ref).map(Cow::Borrowed))
+    }
+
+    /// What it holds, with the event that is made of it.
+    fn bytes_held(&self) -> usize {
+        2 * self.bytes.len() + size_of::<Entry>() + SHOWN_BESIDE_BYTES
     }
 }
 
@@ -304,7 +337,7 @@ impl Topics {
 
 impl Held {
     fn take(&mut self, entry: &Arc<Entry>, all: &AtomicUsize) {
-        let bytes = entry.bytes.len() + size_of::<Entry>();
+        let bytes = entry.bytes_held();
         self.newest = entry.position.time;
         self.entries.push_back(entry.clone());
         self.bytes += bytes;
@@ -319,7 +352,7 @@ impl Held {
     /// Lets go of the oldest event.
     fn let_go(&mut self, all: &AtomicUsize) {
         if let Some(entry) = self.entries.pop_front() {
-            let bytes = entry.bytes.len() + size_of::<Entry>();
+            let bytes = entry.bytes_held();
             self.bytes -= bytes;
             all.fetch_sub(bytes, Ordering::Relaxed);
             self.after = self.after.max(entry.position.time);
@@ -450,7 +483,7 @@ mod tests {
     fn what_is_held_is_bounded() {
         let feed = feed();
         let stream = feed.subscribe(of_collection("a"));
-        let large = Bytes::from([&*record("d", "a"), &vec![0; limits::TOPIC_BYTES_MAX / 4]].concat());
+        let large = Bytes::from([&*record("d", "a"), &vec![0; limits::TOPIC_BYTES_MAX / 8]].concat());
         let last = tell(&feed, 10, &vec![large; 9]);
         assert_eq!(times(stream.held(FIRST, last, 99)), None);
         assert_eq!(times(stream.held(LogPosition { time: 17, index: 0 }, last, 99)), Some(vec![17, 18, 19]));

@@ -1,7 +1,7 @@
 //! What the bytes in the store mean. Everything here is on disk: a change is a format change.
 //!
 //! ```text
-//! records   collection id u32, record id u64          → commit time u64 LE, BSON
+//! records   collection id u32, record id u64          → commit time u64 LE, BSON (from 2^63 on: buckets, `records/buckets`)
 //! index     index id u32, key                         → record id u64, type bits     (_id, unique)
 //! index     index id u32, key, record id u64          → type bits                    (others)
 //! meta      'c' collection id u32                     → the collection's catalog document
@@ -65,19 +65,26 @@ pub fn is_long_key(key: &[u8]) -> bool {
 
 /// The entry of a unique index: its key in the store.
 pub fn unique_entry(index: IndexId, key: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(4 + key.len().min(KEY_BYTES_MAX + 17));
-    out.extend_from_slice(&index_prefix(index));
-    push_index_key(&mut out, key);
+    let mut out = Vec::new();
+    push_entry(&mut out, index, key, None);
     out
 }
 
 /// The entry of an ordinary index: the record id makes it unique.
 pub fn plain_entry(index: IndexId, key: &[u8], record: RecordId) -> Vec<u8> {
-    let mut out = Vec::with_capacity(12 + key.len().min(KEY_BYTES_MAX + 17));
-    out.extend_from_slice(&index_prefix(index));
-    push_index_key(&mut out, key);
-    out.extend_from_slice(&record.0.to_be_bytes());
+    let mut out = Vec::new();
+    push_entry(&mut out, index, key, Some(record));
     out
+}
+
+/// Appends an entry; with its record where the index is an ordinary one.
+pub fn push_entry(out: &mut Vec<u8>, index: IndexId, key: &[u8], record: Option<RecordId>) {
+    out.reserve(12 + key.len().min(KEY_BYTES_MAX + 17));
+    out.extend_from_slice(&index_prefix(index));
+    push_index_key(out, key);
+    if let Some(record) = record {
+        out.extend_from_slice(&record.0.to_be_bytes());
+    }
 }
 
 pub fn collection_meta_key(collection: CollectionId) -> [u8; 5] {

@@ -67,10 +67,21 @@ pub const STREAM_BYTES_ON_THE_WAY: usize = 8 * 1024 * 1024;
 /// forgotten, and the next measurement of each goes into a new bucket. About 100 bytes each.
 pub const OPEN_BUCKETS_MAX: usize = 100_000;
 
+/// Buckets of one collection (the pattern `bucket`) that are kept in memory as they were read, so that their measurements are
+/// taken out without reading them again. A scan in the order of insertion visits as many buckets in turn as there are metas.
+pub const BUCKET_CACHE_BYTES: usize = 32 * 1024 * 1024;
+
+/// Open measurements of one collection whose places are known to whoever seals them. When there are more, all are forgotten,
+/// and found again by a pass over the collection. About 16 bytes each.
+pub const OPEN_ROWS_MAX: usize = 1_000_000;
+
 /// Events that are held in memory for change streams of one scope, and for all of them. A stream that has fallen further
 /// behind reads the change log, which is slower by little.
 pub const TOPIC_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const FEED_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// A document that streams look up is kept with its event for other streams up to this size.
+pub const FEED_IMAGE_BYTES_MAX: usize = 8 * 1024;
 
 /// Events are held no longer than this: streams that keep up have taken them by then.
 pub const FEED_AGE: Duration = Duration::from_secs(5);

@@ -60,6 +60,12 @@ impl Namespace {
         Namespace { database: self.database.clone(), collection }
     }
 
+    /// The view that shows the buckets of a collection of this name, which the pattern `bucket` packs.
+    pub fn of_packed(&self) -> Namespace {
+        let collection = [&self.collection, ".buckets"].concat();
+        Namespace { database: self.database.clone(), collection }
+    }
+
     /// The collection that holds the pages of long arrays of a collection of this name.
     pub fn of_overflow(&self) -> Namespace {
         let collection = [&self.collection, ".overflow"].concat();

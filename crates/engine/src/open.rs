@@ -14,21 +14,21 @@ use crate::catalog::{Catalog, Ids};
 use crate::connections::Connections;
 use crate::cursor::Cursors;
 use crate::engine::{Engine, EngineOptions};
-use crate::fail_point::FailPoints;
+use crate::fail_point::{FailPoints, Moments};
 use crate::feed::Feed;
 use crate::fsync_lock::FsyncLock;
 use crate::history::History;
 use crate::ids::SessionId;
 use crate::metrics::Metrics;
 use crate::operation::Operations;
-use crate::passes::{Expiry, PageScrub, Scrubbing};
+use crate::passes::{Expiry, PageScrub, Scrubbing, Sealing};
 use crate::patterns::PendingPatterns;
 use crate::profile::Profiler;
 use crate::server_log::ServerLog;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::top::Top;
-use crate::upkeep::{load, put_pages_in_force, put_versions_in_force};
+use crate::upkeep::{load, put_buckets_in_force, put_pages_in_force, put_versions_in_force};
 
 impl Engine {
     pub fn open(options: EngineOptions) -> Result<Arc<Engine>> {
@@ -48,6 +48,7 @@ impl Engine {
         let patterns = load(&snapshot, &catalog, &mut ids)?;
         put_versions_in_force(&mut catalog, &patterns)?;
         put_pages_in_force(&mut catalog, &patterns);
+        put_buckets_in_force(&mut catalog, &patterns);
         let environment = store.environment().clone();
         let feed = Arc::new(Feed::new(store.waiters().clone()));
         store.tell_of_events(feed.clone());
@@ -64,9 +65,11 @@ impl Engine {
             profiler: Profiler::new(environment.clone()),
             top: Top::default(),
             fail_points: FailPoints::default(),
+            moments: Moments::default(),
             history: History::new(environment.clone()),
             expiry: Expiry::new(environment.now()),
             scrubbing: Scrubbing::default(),
+            sealing: Sealing::default(),
             page_scrub: PageScrub::default(),
             backups: Backups::new(environment.clone()),
             fsync_lock: FsyncLock::default(),
@@ -118,6 +121,7 @@ impl Engine {
         self.expire_if_due(now);
         self.note_suspects();
         self.scrub_if_due();
+        self.seal_if_due();
         self.scrub_pages_if_due(now);
         self.feed.forget_old(self.store.now());
         if let Err(error) = self.store.trim_log() {

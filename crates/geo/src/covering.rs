@@ -154,13 +154,13 @@ impl Region for Ring {
 }
 
 /// Ranges of cell ids, both ends included, in which an index has the keys of what may meet some cells: all that is within a
-/// cell, and the cells that it is within, up to the coarsest that the index holds. In order, none overlapping.
-pub fn key_ranges(cells: &CellUnion, coarsest: u8) -> Vec<(CellID, CellID)> {
+/// cell, and the cells that it is within, of the levels that the index holds. In order, none overlapping.
+pub fn key_ranges(cells: &CellUnion, levels: Levels) -> Vec<(CellID, CellID)> {
     let mut ranges: Vec<(CellID, CellID)> =
         cells.0.iter().map(|cell| (cell.range_min(), cell.range_max())).collect();
     for cell in &cells.0 {
-        let mut level = cell.level();
-        while level > u64::from(coarsest) {
+        let mut level = cell.level().min(u64::from(levels.finest) + 1);
+        while level > u64::from(levels.coarsest) {
             level -= 1;
             let parent = cell.parent(level);
             ranges.push((parent, parent));

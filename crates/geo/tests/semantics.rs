@@ -94,7 +94,7 @@ proptest! {
         let corner = inner.loops()[0].vertices()[0];
         let (lng, lat) = (corner.0.y.atan2(corner.0.x).to_degrees(), corner.0.z.asin().to_degrees());
         let place = geometry(&point(lng + right * 5.0, (lat + up * 5.0).min(90.0)));
-        let ranges = key_ranges(&query_cells(&shape).expect("cells"), LEVELS.coarsest);
+        let ranges = key_ranges(&query_cells(&shape).expect("cells"), LEVELS);
         if shape.contains(&place) {
             prop_assert!(finds(&ranges, &document_cells(&place, LEVELS)));
         }
@@ -104,7 +104,7 @@ proptest! {
     fn the_cells_of_a_query_find_every_polygon_that_it_meets(one in triangle(), other in triangle()) {
         let shape = shape(&one);
         let stored = geometry(&other);
-        let ranges = key_ranges(&query_cells(&shape).expect("cells"), LEVELS.coarsest);
+        let ranges = key_ranges(&query_cells(&shape).expect("cells"), LEVELS);
         if shape.intersects(&stored) {
             prop_assert!(finds(&ranges, &document_cells(&stored, LEVELS)));
         }
@@ -119,7 +119,7 @@ proptest! {
         let centre = Pair { x, y }.on_sphere().expect("on earth");
         let place = Pair { x: to_x, y: to_y }.on_sphere().expect("on earth");
         let distance = angle(&centre, &place);
-        let ranges = key_ranges(&ring_cells(&centre, distance * 0.9, distance * 1.1 + 1e-9), LEVELS.coarsest);
+        let ranges = key_ranges(&ring_cells(&centre, distance * 0.9, distance * 1.1 + 1e-9), LEVELS);
         prop_assert!(finds(&ranges, &[CellID::from(&place)]));
     }
 }

@@ -37,14 +37,15 @@ impl Declaration {
 
     /// A path that it reads and the other maintains. Where the other makes documents of the collection that this one
     /// reads, or removes them, that is their `_id`: which documents there are is read with every path. So is it where
-    /// both have one target and the other makes its documents.
+    /// both have one target and the other makes its documents, or removes some that mean something for others to this one.
     pub fn reads_from(&self, other: &Declaration) -> Option<Box<str>> {
         if self.target == other.target && self.name == other.name {
             return self.reads_itself();
         }
         let is_source = self.source() == Some(&*other.target);
         let is_made = self.target == other.target && other.kind.makes_documents();
-        if is_source && other.kind.comes_and_goes() || is_made {
+        let is_related = self.target == other.target && self.kind.relates_targets();
+        if (is_source || is_related) && other.kind.comes_and_goes() || is_made {
             return Some("_id".into());
         }
         let mut maintained = other.kind.written_paths();

@@ -23,9 +23,9 @@ pub use effect::{Cause, Change, Copied, Due, DueByKey, Effect, Reader, Role, Sig
 pub use exact_sum::ExactSum;
 pub use graph::{check_claims, in_order};
 pub use kind::{
-    Breach, Forest, Judgement, Kind, LabelSide, Nodes, OnError, Paging, Position, Rules, Served, Shift, Step,
-    StoredRange, Title, Tree, VersionCheck, VersionStep, Versions, WantedIndex, bytes_of, elements_of,
-    extended_page, page, page_len, stored_ranges,
+    Breach, Bucketing, Forest, Judgement, Kind, LabelSide, Nodes, OnError, Packed, Paging, Place, Position,
+    Rules, Served, Shift, Step, StoredRange, Title, Tree, VersionCheck, VersionStep, Versions, WantedIndex,
+    bytes_of, elements_of, extended_page, page, page_len, stored_ranges,
 };
 pub use path::{has_value, lies_within, overlap, with_value};
 pub use rollup::{Gathering, GroupState, Outcome, Refill, Rollup, Row, Walk, WhenNotMatched};

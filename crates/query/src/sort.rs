@@ -6,6 +6,8 @@
 //!
 //! Invariant: keys compare by their bytes as documents compare by the sort.
 
+use std::sync::Arc;
+
 use kilim_bson::{
     Array, Collator, Component, KeyDecoder, KeyEncoder, Path, RawArray, RawDocument, RawValue, Value, Writer,
     encode_value_with,
@@ -31,11 +33,43 @@ pub struct Sort {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortPart {
-    /// For a score a name that no field has.
+    /// For a score and for a pair a name that no field has.
     pub path: Path,
     pub descending: bool,
     /// By what is known of documents beside their fields, the greatest first.
     pub score: Option<Score>,
+    /// By a value that is stored in an array of names and values.
+    pub pair: Option<Arc<Pair>>,
+}
+
+/// A value that users know by a path, in documents that have it in an array of names and values: `[{k: name, v: value}]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// As users name it. Documents without the array may have it there.
+    pub path: Path,
+    /// The names of the documents that lead to the array, and its own.
+    pub array: Path,
+    pub name: Box<str>,
+    /// From the element to the value: `v`, and the path within it.
+    pub value: Path,
+}
+
+impl Pair {
+    /// The value, up to the first array, with what is left of the path there.
+    fn find<'a>(&self, document: RawDocument<'a>) -> (Option<RawValue<'a>>, &[Component]) {
+        let array = match value_or_array_at(document, self.array.components()) {
+            (Some(RawValue::Array(array)), []) => Some(array),
+            _ => None,
+        };
+        let is_named = |element: &RawDocument<'a>| {
+            element.get("k").and_then(RawValue::as_str).is_some_and(|name| *name == *self.name)
+        };
+        let element = array.and_then(|array| array.iter().filter_map(RawValue::as_document).find(is_named));
+        match element {
+            Some(element) => value_or_array_at(element, self.value.components()),
+            None => value_or_array_at(document, self.path.components()),
+        }
+    }
 }
 
 /// What documents have beside their fields to be sorted by.
@@ -58,11 +92,28 @@ impl Score {
 }
 
 impl SortPart {
+    /// The path that users know.
+    pub fn user_path(&self) -> &str {
+        self.pair.as_ref().map_or(self.path.as_str(), |pair| pair.path.as_str())
+    }
+
+    /// The value by which a document is sorted, null where it is missing; nothing if an array is met.
+    fn scalar_of<'a>(&self, document: RawDocument<'a>) -> Option<RawValue<'a>> {
+        let found = match &self.pair {
+            None => return scalar_at(document, self.path.components()),
+            Some(pair) => pair.find(document).0,
+        };
+        match found {
+            Some(RawValue::Array(_)) => None,
+            found => Some(found.unwrap_or(RawValue::Null)),
+        }
+    }
+
     /// As explain shows it.
     pub fn append_to(&self, out: &mut Writer) {
         let direction = if self.descending { -1 } else { 1 };
         match self.score {
-            None => out.append(self.path.as_str(), RawValue::Int32(direction)),
+            None => out.append(self.user_path(), RawValue::Int32(direction)),
             Some(score) => {
                 out.open_document(self.path.as_str());
                 out.append("$meta", RawValue::String(score.name()));
@@ -92,7 +143,7 @@ impl Sort {
             }
             let descending = direction.is_number() && number::to_f64(direction) < 0.0;
             return Ok(Sort {
-                parts: vec![SortPart { path: Path::parse("$natural"), descending, score: None }],
+                parts: vec![SortPart { path: Path::parse("$natural"), descending, score: None, pair: None }],
                 natural: true,
                 collation: None,
             });
@@ -102,9 +153,12 @@ impl Sort {
             let scores = parts.iter().filter(|part| part.score.is_some()).count();
             let score = value.as_document().map(|meta| score_of(meta, found_by)).transpose()?.flatten();
             parts.push(match score {
-                Some(_) => {
-                    SortPart { path: Path::parse(&format!("$computed{scores}")), descending: true, score }
-                }
+                Some(_) => SortPart {
+                    path: Path::parse(&format!("$computed{scores}")),
+                    descending: true,
+                    score,
+                    pair: None,
+                },
                 None => parse_part(name, value)?,
             });
         }
@@ -126,6 +180,11 @@ impl Sort {
     /// The fields in order of weight; for a natural sort the one pseudo-field `$natural`.
     pub fn parts(&self) -> &[SortPart] {
         &self.parts
+    }
+
+    /// The sort by its first fields alone.
+    pub fn leading(&self, parts: usize) -> Sort {
+        Sort { parts: self.parts[..parts].to_vec(), ..self.clone() }
     }
 
     /// Whether it is the order of insertion, or its reverse. Documents have no key for it.
@@ -172,7 +231,7 @@ impl Sort {
         for part in &self.parts {
             let value = match part.score {
                 Some(_) => Some(score_value(score)),
-                None => scalar_at(document, part.path.components()),
+                None => part.scalar_of(document),
             };
             match value {
                 Some(value) => encode_value_with(out, value, part.descending, self.collator()),
@@ -192,7 +251,7 @@ impl Sort {
         if self.parts.iter().any(|part| part.score.is_some()) {
             return false;
         }
-        match scalar_at(document, first.path.components()) {
+        match first.scalar_of(document) {
             Some(value) => {
                 encode_value_with(out, value, first.descending, self.collator());
                 true
@@ -206,7 +265,7 @@ impl Sort {
     pub fn values_of(&self, document: RawDocument<'_>) -> Result<Array> {
         let mut smallest =
             Smallest { sort: self, key: None, candidate: Vec::new(), values: Some(Array::new()) };
-        smallest.expand(document, self.columns(None))?;
+        smallest.expand(document, self.columns(document, None))?;
         let values = smallest.values.unwrap_or_default();
         match self.collator() {
             None => Ok(values),
@@ -214,12 +273,38 @@ impl Sort {
         }
     }
 
-    fn columns<'a>(&self, score: Option<f64>) -> Vec<Column<'a, '_>> {
-        let columns = self.parts.iter().map(|part| match part.score {
-            Some(_) => Column { rest: &[], value: score_value(score), addressed: None },
-            None => Column { rest: part.path.components(), value: RawValue::Null, addressed: None },
+    fn columns<'a>(&self, document: RawDocument<'a>, score: Option<f64>) -> Vec<Column<'a, '_>> {
+        let columns = self.parts.iter().map(|part| match (part.score, &part.pair) {
+            (Some(_), _) => Column { rest: &[], value: score_value(score), addressed: None },
+            (None, None) => Column { rest: part.path.components(), value: RawValue::Null, addressed: None },
+            (None, Some(pair)) => {
+                let (value, rest) = pair.find(document);
+                let addressed = Addressed {
+                    array: RawArray::from_document(RawDocument::empty()),
+                    value,
+                    rest,
+                    nested: false,
+                };
+                Column { rest: part.path.components(), value: RawValue::Null, addressed: Some(addressed) }
+            }
         });
         columns.collect()
+    }
+
+    /// The sort with some of its paths as pairs, where `pair_of` knows one.
+    pub fn with_pairs(&self, pair_of: impl Fn(&str) -> Option<Pair>) -> Option<Sort> {
+        let mut is_changed = false;
+        let part = |part: &SortPart| match pair_of(part.path.as_str()) {
+            Some(pair) if part.score.is_none() && part.pair.is_none() => {
+                is_changed = true;
+                // No field has this name, and no index is over it.
+                let path = Path::parse(&format!("\0{}", pair.path.as_str()));
+                SortPart { path, pair: Some(Arc::new(pair)), ..part.clone() }
+            }
+            _ => part.clone(),
+        };
+        let parts = self.parts.iter().map(part).collect();
+        is_changed.then(|| Sort { parts, ..self.clone() })
     }
 
     fn key_through_arrays(
@@ -229,7 +314,7 @@ impl Sort {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let mut smallest = Smallest { sort: self, key: None, candidate: Vec::new(), values: None };
-        smallest.expand(document, self.columns(score))?;
+        smallest.expand(document, self.columns(document, score))?;
         out.extend_from_slice(&smallest.key.unwrap_or_default());
         Ok(())
     }
@@ -271,7 +356,7 @@ fn parse_part(name: &str, value: RawValue<'_>) -> Result<SortPart> {
         }
     };
     check_field_path(name)?;
-    Ok(SortPart { path: Path::parse(name), descending, score: None })
+    Ok(SortPart { path: Path::parse(name), descending, score: None, pair: None })
 }
 
 /// A score as a value; a document may come without one where `$text` is one of several alternatives.

@@ -120,7 +120,8 @@ impl Life {
                     let new: Rows = (0..1 + input.byte() % 40)
                         .map(|number| ((Space::Index, key_of(prefix, number)), value(input)))
                         .collect();
-                    let mut feed = new.iter().map(|((_, key), value)| Ok((key.clone(), value.to_vec())));
+                    let mut feed =
+                        new.iter().map(|((_, key), value)| Ok((key.as_slice().into(), value.clone())));
                     store.ingest(Space::Index, &mut feed, &mut |step| step()).expect("a load succeeds");
                     life.loaded.extend(new);
                     life.keep_only(time);

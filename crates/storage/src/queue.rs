@@ -299,7 +299,8 @@ impl CommitQueue {
             match &*stage {
                 Stage::Done(result) => return result.clone().map_err(Into::into),
                 Stage::Leads => {}
-                _ if state.leading || state.claims > 0 => {
+                // One that has left the queue is about to be told how it ended: there is nothing to lead for it.
+                _ if state.leading || state.claims > 0 || !state.has_queued(member) => {
                     // Set under the queue's lock, so that a leader who hands over sees it.
                     *stage = Stage::Waiting;
                     drop(state);
@@ -321,9 +322,6 @@ impl CommitQueue {
         let members = state.take_batch();
         state.under_way = members.last().cloned();
         drop(state);
-        if members.is_empty() {
-            return self.hand_over(shared, self.state.lock());
-        }
         // What others have written, too: it is nobody's that leads. A panic must not keep the lead for ever.
         let applied =
             kilim_memory::shared(|| std::panic::catch_unwind(AssertUnwindSafe(|| apply(shared, &members))));
@@ -432,6 +430,11 @@ impl State {
             self.counters.insert(key.clone(), *counter);
         }
         Ok(absolute)
+    }
+
+    /// Whether no leader has taken the member; the queue is in order of commit times.
+    fn has_queued(&self, member: &Member) -> bool {
+        self.queued.front().is_some_and(|first| first.commit_time <= member.commit_time)
     }
 
     fn take_batch(&mut self) -> Vec<Arc<Member>> {

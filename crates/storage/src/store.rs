@@ -269,15 +269,20 @@ impl Store {
     /// Loads ascending keys that do not exist yet, faster than commits can. Durable on return, and in every
     /// snapshot taken after it.
     pub fn ingest(&self, space: Space, sorted: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
+        self.ingest_shared(space, sorted.map(|(key, value)| (key.into(), value.into())))
+    }
+
+    /// The same of rows that may share memory with others.
+    pub fn ingest_shared(&self, space: Space, sorted: impl Iterator<Item = (Bytes, Bytes)>) -> Result<()> {
         let shared = self.shared();
         shared.queue.check_healthy()?;
         shared.free_space.check()?;
-        let mut last: Vec<u8> = Vec::new();
+        let mut last = Bytes::default();
         let mut rows = sorted.enumerate().map(|(at, (key, value))| {
             if key <= last {
                 return Err(Error::bug("the keys of a bulk load must ascend"));
             }
-            last.clone_from(&key);
+            last = key.clone();
             // A load can be larger than the reserve.
             if at % 1024 == 0 {
                 shared.free_space.check()?;

@@ -164,17 +164,21 @@ impl Transaction {
 
     /// Writes a key. A `Records` value begins with 8 zero bytes, where the commit puts its time.
     pub fn put(&mut self, space: Space, key: impl Into<Bytes>, value: impl Into<Bytes>) {
-        let (key, value) = (key.into(), value.into());
+        self.set(space, key.into(), Some(value.into()));
+    }
+
+    /// Writes a key, or deletes it.
+    pub fn set(&mut self, space: Space, key: Bytes, value: Option<Bytes>) {
         debug_assert!(
             space != Space::Meta || key.first() != Some(&format::OWN),
             "a key of the storage crate"
         );
-        self.overlay.set(Write { space, key, value: Some(value) });
+        self.overlay.set(Write { space, key, value });
     }
 
     /// Deletes a key, if it is there.
     pub fn delete(&mut self, space: Space, key: &[u8]) {
-        self.overlay.set(Write { space, key: Bytes::from(key), value: None });
+        self.set(space, Bytes::from(key), None);
     }
 
     /// Adds to a counter. Deltas of concurrent transactions never conflict.

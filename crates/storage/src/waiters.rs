@@ -1,23 +1,41 @@
 //! Threads that wait for something to happen: the next commit, for instance.
 //!
-//! They sleep on one condition variable, so that any number of them costs nothing until it happens. Whoever makes it happen
-//! looks at a counter to know whether anybody waits.
+//! They sleep on condition variables, so that any number of them costs nothing until it happens. Whoever makes it happen
+//! looks at a counter to know whether anybody waits. They are divided among shards, so that those who are woken and those who go to
+//! sleep again meantime do not all queue for one lock.
 //!
 //! Those who wait for different things wait in groups. Waking a group wakes nobody else; waking what the groups belong to
 //! wakes all of them, since every wait can be ended.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
+const SHARDS: usize = 16;
+
 #[derive(Debug, Default)]
 pub struct Waiters {
     waiting: AtomicUsize,
+    shards: [Shard; SHARDS],
+    groups: Mutex<Vec<Weak<Waiters>>>,
+}
+
+/// Where some of them sleep.
+#[derive(Debug, Default)]
+struct Shard {
+    waiting: AtomicUsize,
     lock: Mutex<()>,
     wake: Condvar,
-    groups: Mutex<Vec<Weak<Waiters>>>,
+}
+
+/// The shard of this thread. Threads take turns.
+fn own_shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static OWN: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS));
+    OWN.get()
 }
 
 impl Waiters {
@@ -40,9 +58,11 @@ impl Waiters {
         // it waits for, so one of the two sees the other.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            // A waiter that has just looked sleeps by the time that the lock is free.
-            drop(self.lock.lock());
-            self.wake.notify_all();
+            for shard in self.shards.iter().filter(|shard| shard.waiting.load(Ordering::Relaxed) > 0) {
+                // A waiter that has just looked sleeps by the time that the lock is free.
+                drop(shard.lock.lock());
+                shard.wake.notify_all();
+            }
         }
         // With no lock held: a waiter may hold others while it looks whether its wait is over.
         let groups: Vec<Arc<Waiters>> = self.groups.lock().iter().filter_map(Weak::upgrade).collect();
@@ -52,11 +72,14 @@ impl Waiters {
     /// Waits until a condition holds or a time has come. The condition is looked at once, and again whenever somebody calls
     /// [`Waiters::wake`], as a commit does for those who wait for one.
     pub fn wait(&self, until: Instant, is_over: &dyn Fn() -> bool) {
+        let shard = &self.shards[own_shard()];
+        shard.waiting.fetch_add(1, Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let mut lock = self.lock.lock();
-        while !is_over() && !self.wake.wait_until(&mut lock, until).timed_out() {}
+        let mut lock = shard.lock.lock();
+        while !is_over() && !shard.wake.wait_until(&mut lock, until).timed_out() {}
         drop(lock);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        shard.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -71,11 +71,6 @@ pub(crate) fn is_delimiter(character: char) -> bool {
     }
 }
 
-/// The same of version 1 and 2, for which characters beyond ASCII are letters.
-pub(crate) fn is_ascii_delimiter(character: char) -> bool {
-    character.is_ascii() && is_delimiter(character)
-}
-
 /// Appends a text in lower case.
 pub(crate) fn push_lower(out: &mut String, text: &str, turkish: bool) {
     for character in text.chars() {

@@ -3,18 +3,13 @@
 //! A term counts for more the more often it comes, each time half as much as before; for more where the text is short; and
 //! for a tenth more where it is the whole text. The order of the operations is mongod's, so that sums agree to the last bit.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use foldhash::fast::FixedState;
-
-use crate::{Language, Sensitivity, Terms, Version};
+use crate::{Language, Terms, Version};
 
 /// The scores of the terms of one document. Terms are known by numbers that stay from document to document.
 #[derive(Default)]
 pub struct Scores {
-    numbers: HashMap<Arc<str>, u32, FixedState>,
-    /// By number.
+    terms: Terms,
+    /// By number of the term.
     entries: Vec<Entry>,
     /// The terms of the document, in the order in which they were met.
     met: Vec<u32>,
@@ -22,54 +17,36 @@ pub struct Scores {
     in_text: Vec<u32>,
 }
 
+#[derive(Clone, Default)]
 struct Entry {
-    term: Arc<str>,
-    /// The document has the term.
-    is_met: bool,
     score: f64,
-    /// In the text at hand.
-    count: u32,
     frequency: f64,
     step: f64,
+    /// In the text at hand.
+    count: u32,
+    /// The document has the term.
+    is_met: bool,
 }
-
-/// Terms of earlier documents are forgotten beyond this number.
-const KEPT: usize = 16 * 1024;
 
 impl Scores {
     pub fn clear(&mut self) {
-        if self.entries.len() > KEPT {
-            *self = Scores::default();
-        }
         for number in self.met.drain(..) {
-            let entry = &mut self.entries[number as usize];
-            (entry.is_met, entry.score) = (false, 0.0);
+            self.entries[number as usize] = Entry::default();
+        }
+        if self.terms.forget_many() {
+            self.entries = Vec::new();
         }
     }
 
     /// Adds the terms of a text.
-    pub fn add(&mut self, text: &str, weight: f64, language: Language, version: Version, words: &mut Terms) {
-        let Scores { numbers, entries, met, in_text } = self;
+    pub fn add(&mut self, text: &str, weight: f64, language: Language, version: Version) {
+        let Scores { terms, entries, met, in_text } = self;
         in_text.clear();
         let mut tokens = 0u32;
-        words.each(text, language, version, Sensitivity::default(), |term| {
-            let number = match numbers.get(term) {
-                Some(&number) => number,
-                None => {
-                    let number = entries.len() as u32;
-                    let term: Arc<str> = term.into();
-                    numbers.insert(term.clone(), number);
-                    entries.push(Entry {
-                        term,
-                        is_met: false,
-                        score: 0.0,
-                        count: 0,
-                        frequency: 0.0,
-                        step: 0.0,
-                    });
-                    number
-                }
-            };
+        terms.each_number(text, language, version, |number| {
+            if number as usize >= entries.len() {
+                entries.resize(number as usize + 1, Entry::default());
+            }
             let entry = &mut entries[number as usize];
             if entry.count == 0 {
                 in_text.push(number);
@@ -79,13 +56,13 @@ impl Scores {
             entry.count += 1;
             entry.frequency += 1.0 / entry.step;
             tokens += 1;
-            true
         });
         let tokens = f64::from(tokens);
         for &number in &*in_text {
             let entry = &mut entries[number as usize];
+            let term = terms.term(number);
             let part = (0.5 * f64::from(entry.count) / tokens) + 0.5;
-            let whole = text.len() == entry.term.len() && text.eq_ignore_ascii_case(&entry.term);
+            let whole = text.len() == term.len() && text.eq_ignore_ascii_case(term);
             let adjustment = if whole { 1.0 + 0.1 } else { 1.0 };
             entry.score += weight * entry.frequency * part * adjustment;
             (entry.count, entry.frequency) = (0, 0.0);
@@ -98,7 +75,7 @@ impl Scores {
 
     /// The score of a term; `None` where the document does not have it.
     pub fn get(&self, term: &str) -> Option<f64> {
-        let entry = &self.entries[*self.numbers.get(term)? as usize];
+        let entry = self.entries.get(self.terms.number(term)? as usize)?;
         entry.is_met.then_some(entry.score)
     }
 
@@ -113,10 +90,7 @@ impl Scores {
 
     /// Terms and their scores, in the order in which they were met.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.met.iter().map(|&number| {
-            let entry = &self.entries[number as usize];
-            (&*entry.term, entry.score)
-        })
+        self.met.iter().map(|&number| (self.terms.term(number), self.entries[number as usize].score))
     }
 }
 
@@ -128,12 +102,12 @@ mod tests {
     fn scores_are_mongods() {
         let language = Language::parse("english", Version::Three).expect("a language");
         let mut scores = Scores::default();
-        scores.add("quick quick quick fox", 1.0, language, Version::Three, &mut Terms::default());
+        scores.add("quick quick quick fox", 1.0, language, Version::Three);
         assert_eq!(scores.get("quick"), Some(1.75 * 0.875));
         assert_eq!(scores.get("fox"), Some(0.625));
         scores.clear();
         assert_eq!(scores.get("quick"), None);
-        scores.add("Fox", 3.0, language, Version::Three, &mut Terms::default());
+        scores.add("Fox", 3.0, language, Version::Three);
         assert_eq!(scores.get("fox"), Some(3.3000000000000003));
         assert_eq!(scores.iter().count(), 1);
     }

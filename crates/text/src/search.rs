@@ -84,20 +84,23 @@ impl Search {
         has_term && self.phrases.iter().all(has) && !self.negated_phrases.iter().any(has)
     }
 
-    /// Whether the phrase stands in a text. The text's language folds the letters of both.
+    /// Whether the phrase stands in a text. The text's language folds the letters of both. In Turkish, where a small letter i
+    /// has two capitals, case never counts.
     fn contains(&self, text: &str, phrase: &str, turkish: bool) -> bool {
-        if self.sensitivity.case && (self.sensitivity.diacritics || self.version != Some(Version::Three)) {
+        let is_third = self.version == Some(Version::Three);
+        let case = self.sensitivity.case && !(turkish && is_third);
+        if case && (self.sensitivity.diacritics || !is_third) {
             return text.contains(phrase);
         }
-        self.folded(text, turkish).contains(&self.folded(phrase, turkish))
+        self.folded(text, case, turkish).contains(&self.folded(phrase, case, turkish))
     }
 
-    fn folded(&self, text: &str, turkish: bool) -> String {
+    fn folded(&self, text: &str, case: bool, turkish: bool) -> String {
         if self.version != Some(Version::Three) {
             return text.to_ascii_lowercase();
         }
         let mut lower = String::with_capacity(text.len());
-        match self.sensitivity.case {
+        match case {
             true => lower.push_str(text),
             false => characters::push_lower(&mut lower, text, turkish),
         }

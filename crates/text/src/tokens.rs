@@ -1,35 +1,43 @@
 //! From a text to its terms.
 //!
 //! A word ends at a delimiter. It is put into lower case, left out if it is a stop word, stemmed, and stripped of its
-//! diacritics, in this order. Words of texts come again and again, so the terms of recent words are remembered.
+//! diacritics, in this order. Words of texts come again and again, so the terms of words are remembered, and are known by
+//! numbers.
 
-use std::hash::BuildHasher;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
-use foldhash::fast::FixedState;
+use foldhash::fast::RandomState;
 
 use crate::search::Sensitivity;
 use crate::{Language, Version, characters, stem, stop_words};
 
-/// Words whose terms are remembered: the more frequent half of the words of a text, for a quarter of a megabyte.
-const REMEMBERED: usize = 4096;
+/// Words and terms that are remembered: those that come often in a language, for some megabytes. Beyond that all are
+/// forgotten, and those that come often are soon known again.
+const REMEMBERED: usize = 32 * 1024;
+/// The same for their bytes.
+const REMEMBERED_BYTES: usize = 2 << 20;
 /// Longer words are rare.
-const REMEMBERED_BYTES_MAX: usize = 32;
+const WORD_BYTES_MAX: usize = 32;
+
+/// In place of a term's number: a stop word.
+const STOP: u32 = u32::MAX;
+
+type Numbers = HashMap<Box<str>, u32, RandomState>;
 
 /// Makes terms of texts. Its buffers and what it remembers are kept from text to text.
+#[derive(Default)]
 pub struct Terms {
     lower: String,
     stemmed: String,
     term: String,
-    recent: Vec<Option<Recent>>,
-    hasher: FixedState,
-}
-
-/// A word and its term, under given rules.
-struct Recent {
-    rules: Rules,
-    word: Box<str>,
-    /// None for a stop word.
-    term: Option<Box<str>>,
+    /// Words by the rules that decide on their terms, with the numbers of these.
+    words: Vec<(Rules, Numbers)>,
+    words_count: usize,
+    /// By number.
+    terms: Vec<Box<str>>,
+    numbers: Numbers,
+    bytes: usize,
 }
 
 /// What decides on the term of a word.
@@ -42,18 +50,6 @@ struct Rules {
     keeps_stop_words: bool,
 }
 
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms {
-            lower: String::new(),
-            stemmed: String::new(),
-            term: String::new(),
-            recent: Vec::new(),
-            hasher: FixedState::with_seed(0),
-        }
-    }
-}
-
 impl Terms {
     /// Gives each term of a text to `take`, one for each word that is no stop word, until that says to stop.
     pub fn each(
@@ -62,9 +58,11 @@ impl Terms {
         language: Language,
         version: Version,
         sensitivity: Sensitivity,
-        take: impl FnMut(&str) -> bool,
+        mut take: impl FnMut(&str) -> bool,
     ) {
-        self.run(text, Rules { language, version, sensitivity, keeps_stop_words: false }, take);
+        self.forget_many();
+        let rules = Rules { language, version, sensitivity, keeps_stop_words: false };
+        self.run(text, rules, |terms, number| take(terms.term(number)));
     }
 
     /// Gives the term of each word of a text to `take`, stop words included, until that says to stop.
@@ -74,34 +72,83 @@ impl Terms {
         language: Language,
         version: Version,
         sensitivity: Sensitivity,
-        take: impl FnMut(&str) -> bool,
+        mut take: impl FnMut(&str) -> bool,
     ) {
-        self.run(text, Rules { language, version, sensitivity, keeps_stop_words: true }, take);
+        self.forget_many();
+        let rules = Rules { language, version, sensitivity, keeps_stop_words: true };
+        self.run(text, rules, |terms, number| take(terms.term(number)));
     }
 
-    fn run(&mut self, text: &str, rules: Rules, mut take: impl FnMut(&str) -> bool) {
-        if self.recent.is_empty() {
-            self.recent.resize_with(REMEMBERED, || None);
+    /// Gives the number of each term of a text to `take`. Numbers stay until [`Terms::forget_many`] has forgotten them.
+    pub(crate) fn each_number(
+        &mut self,
+        text: &str,
+        language: Language,
+        version: Version,
+        mut take: impl FnMut(u32),
+    ) {
+        let sensitivity = Sensitivity::default();
+        let rules = Rules { language, version, sensitivity, keeps_stop_words: false };
+        self.run(text, rules, |_, number| {
+            take(number);
+            true
+        });
+    }
+
+    pub(crate) fn term(&self, number: u32) -> &str {
+        &self.terms[number as usize]
+    }
+
+    /// The number of a term that was met.
+    pub(crate) fn number(&self, term: &str) -> Option<u32> {
+        self.numbers.get(term).copied()
+    }
+
+    /// Forgets everything where that is much; whether it did.
+    pub fn forget_many(&mut self) -> bool {
+        let many = self.words_count.max(self.terms.len()) > REMEMBERED || self.bytes > REMEMBERED_BYTES;
+        if many {
+            *self = Terms::default();
         }
-        for word in words(text, rules) {
-            if word.len() > REMEMBERED_BYTES_MAX {
-                if self.make(word, rules) && !take(&self.term) {
-                    return;
+        many
+    }
+
+    fn run(&mut self, text: &str, rules: Rules, mut take: impl FnMut(&Terms, u32) -> bool) {
+        let known = self.words.iter().position(|(known, _)| *known == rules);
+        let place = known.unwrap_or_else(|| {
+            self.words.push((rules, Numbers::default()));
+            self.words.len() - 1
+        });
+        each_word(text, rules, |word| {
+            let number = match self.words[place].1.get(word) {
+                Some(&number) => number,
+                None => self.learn(place, word),
+            };
+            number == STOP || take(self, number)
+        });
+    }
+
+    /// The number of the term of a word that is new.
+    fn learn(&mut self, place: usize, word: &str) -> u32 {
+        let number = match self.make(word, self.words[place].0) {
+            false => STOP,
+            true => match self.numbers.get(self.term.as_str()) {
+                Some(&number) => number,
+                None => {
+                    let number = self.terms.len() as u32;
+                    self.terms.push(self.term.as_str().into());
+                    self.numbers.insert(self.term.as_str().into(), number);
+                    self.bytes += 2 * self.term.len();
+                    number
                 }
-                continue;
-            }
-            let place = self.hasher.hash_one(word) as usize % REMEMBERED;
-            let known = self.recent[place].as_ref();
-            if !known.is_some_and(|recent| *recent.word == *word && recent.rules == rules) {
-                let term = self.make(word, rules).then(|| Box::from(self.term.as_str()));
-                self.recent[place] = Some(Recent { rules, word: word.into(), term });
-            }
-            if let Some(Recent { term: Some(term), .. }) = &self.recent[place]
-                && !take(term)
-            {
-                return;
-            }
+            },
+        };
+        if word.len() <= WORD_BYTES_MAX {
+            self.words[place].1.insert(word.into(), number);
+            self.words_count += 1;
+            self.bytes += word.len();
         }
+        number
     }
 
     /// Makes the term of a word; whether it has one.
@@ -139,18 +186,37 @@ impl Terms {
     }
 }
 
-/// The words of a text as they stand there.
-fn words(text: &str, rules: Rules) -> impl Iterator<Item = &str> {
-    let apostrophe = !rules.language.keeps_apostrophe();
-    let delimits: fn(char) -> bool = match rules.version {
-        Version::One | Version::Two => characters::is_ascii_delimiter,
-        Version::Three => characters::is_delimiter,
-    };
-    text.split(move |character| match character {
-        '\'' => apostrophe,
-        character => delimits(character),
-    })
-    .filter(|word| !word.is_empty())
+/// Which ASCII characters end words.
+static ASCII_DELIMITERS: LazyLock<[bool; 128]> =
+    LazyLock::new(|| std::array::from_fn(|byte| characters::is_delimiter(char::from(byte as u8))));
+
+/// Gives the words of a text as they stand there to `take`, until that says to stop.
+fn each_word(text: &str, rules: Rules, mut take: impl FnMut(&str) -> bool) {
+    let mut ascii = *ASCII_DELIMITERS;
+    ascii[usize::from(b'\'')] = !rules.language.keeps_apostrophe();
+    let mut start = 0;
+    let mut at = 0;
+    while let Some(&byte) = text.as_bytes().get(at) {
+        let (delimits, length) = match ascii.get(usize::from(byte)) {
+            Some(&delimits) => (delimits, 1),
+            None => {
+                let character = text[at..].chars().next().unwrap_or_default();
+                // To the earlier versions, all characters beyond ASCII are letters.
+                let delimits = rules.version == Version::Three && characters::is_delimiter(character);
+                (delimits, character.len_utf8())
+            }
+        };
+        if delimits {
+            if start < at && !take(&text[start..at]) {
+                return;
+            }
+            start = at + length;
+        }
+        at += length;
+    }
+    if start < text.len() {
+        take(&text[start..]);
+    }
 }
 
 #[cfg(test)]
@@ -182,6 +248,100 @@ mod tests {
         assert_eq!(terms("Ünïcode FOXES", "english", Version::Two).join(" "), "Ünïcode fox");
         assert_eq!(terms("l'avion the", "en", Version::One).join(" "), "l avion the");
         assert_eq!(terms("l'avion the", "english", Version::One).join(" "), "l'avion");
+    }
+
+    /// The words of a text, character by character.
+    fn plain_words(text: &str, rules: Rules) -> Vec<&str> {
+        let delimits = |character: char| match (character, rules.version) {
+            ('\'', _) => !rules.language.keeps_apostrophe(),
+            (character, Version::Three) => characters::is_delimiter(character),
+            (character, _) => character.is_ascii() && characters::is_delimiter(character),
+        };
+        text.split(delimits).filter(|word| !word.is_empty()).collect()
+    }
+
+    #[test]
+    fn words_are_those_between_delimiters() {
+        // Every character but the rare ones, each with others around it, and all texts of some that are telling.
+        let mut texts: Vec<String> =
+            (0..0x3100).filter_map(char::from_u32).map(|each| format!("a{each}b")).collect();
+        let telling = ["", "a", "'", " ", "é", "—", "日", "\u{10ffff}"];
+        for one in telling {
+            for two in telling {
+                texts.extend(telling.map(|three| format!("{one}{two}{three}{two}")));
+            }
+        }
+        for (language, version) in [
+            ("english", Version::Three),
+            ("french", Version::Three),
+            ("none", Version::Two),
+            ("fr", Version::One),
+        ] {
+            let language = Language::parse(language, version).expect("a language");
+            let sensitivity = Sensitivity::default();
+            let rules = Rules { language, version, sensitivity, keeps_stop_words: false };
+            for text in &texts {
+                let mut words = Vec::new();
+                each_word(text, rules, |word| {
+                    words.push(word.to_owned());
+                    true
+                });
+                assert_eq!(words, plain_words(text, rules), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_what_would_be_made() {
+        let texts = ["Running runs the RUNNING", "the der running", "läuft laufen der", "l'avion don't"];
+        let mut remembering = Terms::default();
+        for _ in 0..2 {
+            for (language, sensitive) in
+                [("english", false), ("german", false), ("french", true), ("none", true)]
+            {
+                let language = Language::parse(language, Version::Three).expect("a language");
+                let sensitivity = Sensitivity { case: sensitive, diacritics: sensitive };
+                for text in texts {
+                    for stop_words in [false, true] {
+                        let of = |terms: &mut Terms| {
+                            let mut found = Vec::new();
+                            let take = |term: &str| {
+                                found.push(term.to_owned());
+                                true
+                            };
+                            match stop_words {
+                                false => terms.each(text, language, Version::Three, sensitivity, take),
+                                true => terms.each_with_stop_words(
+                                    text,
+                                    language,
+                                    Version::Three,
+                                    sensitivity,
+                                    take,
+                                ),
+                            }
+                            found
+                        };
+                        assert_eq!(of(&mut remembering), of(&mut Terms::default()), "{text}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn much_is_forgotten() {
+        let language = Language::parse("none", Version::Three).expect("a language");
+        let mut terms = Terms::default();
+        for number in 0..3 * REMEMBERED {
+            let word = format!("w{number}");
+            terms.each(&word, language, Version::Three, Sensitivity::default(), |term| {
+                assert_eq!(term, word);
+                true
+            });
+            assert!(terms.terms.len() <= REMEMBERED + 1);
+        }
+        terms.each(&"x".repeat(REMEMBERED_BYTES), language, Version::Three, Sensitivity::default(), |_| true);
+        assert!(terms.forget_many());
     }
 
     #[test]

@@ -4,13 +4,15 @@
 //! `$push` with `$slice`, copied fields and `updateMany`. Where they say nothing, about edits and deletes, a
 //! careful application's mirror image of them is run. The truth is computed in this process from the base
 //! documents, so that what is compared does not depend on what is shown. A catalogue of variants, one with attributes, a
-//! tree and two versions of an application come last.
+//! tree, a celebrity, two versions of an application and the readings of a sensor come last.
 
 mod attributes;
 mod by_hand;
 mod catalogue;
+mod celebrity;
 mod clean_up;
 mod report;
+mod sensors;
 mod shop;
 mod tree;
 mod truth;
@@ -148,7 +150,9 @@ impl Demo {
         let catalogue = catalogue::show(&mut client)?;
         let attributes = attributes::show(&mut client)?;
         let tree = tree::show(&mut client, uri, self.clients)?;
+        let celebrity = celebrity::show(&mut client)?;
         let versions = versions::show(&mut client, uri)?;
+        let sensors = sensors::show(&mut client)?;
         let started = Instant::now();
         shop::declare(&mut client, BY_HAND)?;
         let healed = Truth::of(&mut client, BY_HAND)?;
@@ -163,7 +167,9 @@ impl Demo {
             && catalogue
             && attributes
             && tree
-            && versions)
+            && celebrity
+            && versions
+            && sensors)
     }
 
     fn round(&self, workload: &Workload, keeping: Keeping, round: u32) -> Result<String> {

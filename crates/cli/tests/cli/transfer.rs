@@ -140,12 +140,27 @@ fn one_index_that_is_refused_leaves_the_others() {
 #[test]
 fn a_time_series_collection_comes_back_with_its_buckets() {
     let mut place = Place::open();
-    place.ask(doc! {"create": "m", "timeseries": {"timeField": "t", "metaField": "k"}});
+    let seconds = doc! {"bucketMaxSpanSeconds": 7200, "bucketRoundingSeconds": 7200};
+    let mut series = doc! {"timeField": "t", "metaField": "k"};
+    seconds.iter().for_each(|(name, value)| series.push(name, value));
+    place.ask(doc! {"create": "m", "timeseries": series});
+    let index = doc! {"key": {"k": 1, "v": -1}, "name": "i", "partialFilterExpression": {"v": {"$gt": 10}}};
+    place.ask(doc! {"createIndexes": "m", "indexes": [index]});
     let at = |hour: i64| Value::DateTime(1_700_000_000_000 + hour * 3_600_000);
     let measurements: Vec<Value> = (0..50)
-        .map(|number| Value::Document(doc! {"t": at(number / 5), "k": number % 5, "_id": number}))
+        .map(|number| {
+            Value::Document(doc! {"t": at(number / 5), "k": number % 5, "_id": number, "v": number})
+        })
         .collect();
     place.ask(doc! {"insert": "m", "documents": measurements});
+    let told = |place: &mut Place| {
+        let asked = [doc! {"listIndexes": "m"}, doc! {"listCollections": 1, "filter": {"name": "m"}}];
+        asked.map(|command| {
+            let reply = place.ask(command);
+            reply.get("cursor").and_then(RawValue::as_document).map(|cursor| cursor.to_document())
+        })
+    };
+    let before = told(&mut place);
     let dump = place.path("series");
     let (code, shown, message) = place.kilim(&["dump", "--out", &dump]);
     assert_eq!(code, Some(0), "{shown}{message}");
@@ -153,6 +168,7 @@ fn a_time_series_collection_comes_back_with_its_buckets() {
     let (code, shown, message) = place.kilim(&["restore", &dump]);
     assert_eq!(code, Some(0), "{shown}{message}");
     assert_eq!(place.count("m"), 50);
+    assert_eq!(told(&mut place), before);
 }
 
 #[test]

@@ -12,9 +12,11 @@ use kilim_engine::write::{self, Circumstances};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Bindings, Scope, Variables};
 use kilim_query::stage::{self, Context, Owner, Pipeline, Stage};
+use kilim_query::time_series::TimeSeries;
 
 use super::change_stream;
 use super::find::{check_hint_not_null, parse_hint};
+use super::time_series;
 use super::update::now_ms;
 use super::write_reply::required;
 use super::{current_op, explain};
@@ -234,7 +236,10 @@ fn write(call: &mut Call<'_, '_>, prepared: &Prepared, writer: &Stage, variables
             let circumstances = Circumstances { now_ms: now_ms(), variables, collation };
             write::merge(&mut call.unit, stage, &mut *step, &circumstances)
         }
-        Stage::Out(stage) => ddl::out(&mut call.unit, stage, &mut *step),
+        Stage::Out(stage) => match parse_time_series(stage)? {
+            Some(series) => ddl::out_measurements(&mut call.unit, stage, series, &mut *step),
+            None => ddl::out(&mut call.unit, stage, &mut *step),
+        },
         _ => Err(Error::bug("a stage that does not write was taken for one that does")),
     };
     written.map_err(|error| match error.code() {
@@ -242,6 +247,16 @@ fn write(call: &mut Call<'_, '_>, prepared: &Prepared, writer: &Stage, variables
         ErrorCode::CommandNotSupportedOnView => error.during("PlanExecutor error during aggregation"),
         _ => executing(error),
     })
+}
+
+/// What `$out` says of a target that is a time-series collection.
+fn parse_time_series(stage: &stage::Out) -> Result<Option<TimeSeries>> {
+    const PATH: &str = "$out.timeseries";
+    let Some(options) = &stage.time_series else { return Ok(None) };
+    let namespace = Namespace::parse(&stage.database, &stage.collection)?;
+    let value = RawValue::Document(options.as_raw());
+    let argument = Argument { command: "$out", name: "timeseries", value };
+    time_series::parse_at(PATH, &namespace, &argument).map(Some)
 }
 
 fn open(call: &mut Call<'_, '_>, prepared: &Prepared) -> Result<Box<dyn Step>> {

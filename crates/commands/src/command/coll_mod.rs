@@ -10,7 +10,7 @@ use kilim_engine::{Modification, Namespace};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 use kilim_query::text::document as shell_text;
-use kilim_query::time_series::{Granularity, TimeSeries};
+use kilim_query::time_series::{Bucketing, TimeSeries};
 
 use super::collection_options::{CollectionOptions, Expires};
 use super::expiry::seconds_of_clustered;
@@ -29,7 +29,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     call.expect(NAME, &namespace)?;
     call.describe("command");
     let (mut index, mut on, mut pipeline) = (None, None, None);
-    let mut granularity = None;
+    let mut bucketing = None;
     let mut conversion = Conversion::Real;
     let mut options = CollectionOptions::default();
     check_not_null(NAME, call.body, &["expireAfterSeconds"], EXPIRES_TYPES)?;
@@ -43,7 +43,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "pipeline" => pipeline = Some(create::stages(&argument)?),
             _ if options.take(&argument)? => {}
             "expireAfterSeconds" => options.expires = Some(parse_expires(&argument)?),
-            "timeseries" => granularity = Some(parse_granularity(&argument)?),
+            "timeseries" => bucketing = Some(parse_bucketing(&argument)?),
             _ => return Err(argument.unknown()),
         }
     }
@@ -54,18 +54,20 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             let option = if pipeline.is_some() { "pipeline" } else { "viewOn" };
             return Err(invalid(format!("option only supported on a view: {option}")));
         }
-        if index.is_some() || conversion == Conversion::DryRun {
-            return Err(Error::user(
-                ErrorCode::NotImplemented,
-                "collMod: option 'index' is not supported by Kilim on time-series collections",
-            ));
+        if conversion == Conversion::DryRun {
+            return Err(invalid("dry run mode requires an index modification with unique: true."));
         }
         if let Some(option) = options.first_given().filter(|option| *option != "expireAfterSeconds") {
             return Err(invalid(format!("option not supported on a time-series collection: {option}")));
         }
-        return modify_time_series(call, &view, &options, granularity.flatten());
+        let changes = match index {
+            Some(index) => modify_index_of_measurements(call, &view, index)?,
+            None => Document::new(),
+        };
+        modify_time_series(call, &view, &options, bucketing.flatten())?;
+        return Ok(changes);
     }
-    if granularity.is_some() {
+    if bucketing.is_some() {
         return Err(invalid("option only supported on a time-series collection: isTimeseriesNamespace"));
     }
     if let Some(view) = call.engine.view(&namespace) {
@@ -106,16 +108,29 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     modify(call, &namespace, change, &options)
 }
 
-/// What `timeseries` says of the granularity.
-fn parse_granularity(argument: &Argument<'_>) -> Result<Option<Granularity>> {
-    let mut granularity = None;
+/// Changes an index over measurements.
+fn modify_index_of_measurements(
+    call: &Call<'_, '_>,
+    view: &View,
+    index: RawDocument<'_>,
+) -> Result<Document> {
+    let (Some(series), Some(buckets)) = (&view.time_series, call.engine.collection(&view.on)) else {
+        return Err(Error::user(ErrorCode::NamespaceNotFound, "ns does not exist"));
+    };
+    let index = time_series::index_change_of_buckets(series, index)?;
+    let change = find_index(call, &view.on, &buckets, index.as_raw(), Conversion::Real)?;
+    modify(call, &view.on, Some(change), &CollectionOptions::default())
+}
+
+/// What `timeseries` says of buckets.
+fn parse_bucketing(argument: &Argument<'_>) -> Result<Option<Bucketing>> {
+    let mut asked = time_series::AskedBucketing::default();
     for field in nested("collMod.timeseries", argument.document()?) {
-        match field.name {
-            "granularity" => granularity = Some(time_series::parse_granularity(&field)?),
-            _ => return Err(field.unknown()),
+        if !asked.take(&field)? {
+            return Err(field.unknown());
         }
     }
-    Ok(granularity)
+    asked.bucketing()
 }
 
 /// Lets buckets span more time, or changes when they expire. They cannot span less: those that are there span as much as
@@ -124,19 +139,24 @@ fn modify_time_series(
     call: &Call<'_, '_>,
     view: &View,
     options: &CollectionOptions<'_>,
-    granularity: Option<Granularity>,
+    bucketing: Option<Bucketing>,
 ) -> Result<Document> {
     let make_options = |old: RawDocument<'_>| {
         let changed = options.over(old);
         let series = old.get("timeseries").and_then(RawValue::as_document).and_then(TimeSeries::decode);
-        let (Some(granularity), Some(series)) = (granularity, series) else { return Ok(changed) };
-        if granularity < series.granularity {
-            return Err(invalid(
-                "Invalid transition for timeseries.granularity. Can only transition from 'seconds' to 'minutes' or \
-                 'minutes' to 'hours'.",
-            ));
+        let (Some(bucketing), Some(series)) = (bucketing, series) else { return Ok(changed) };
+        if !bucketing.widens(series.bucketing) {
+            return Err(invalid(match (bucketing, series.bucketing) {
+                (Bucketing::By(_), Bucketing::By(_)) => {
+                    "Invalid transition for timeseries.granularity. Can only transition from 'seconds' to 'minutes' or \
+                     'minutes' to 'hours'."
+                }
+                _ => {
+                    "Invalid transition for timeseries: bucketMaxSpanSeconds and bucketRoundingSeconds cannot be decreased"
+                }
+            }));
         }
-        let series = TimeSeries { granularity, ..series };
+        let series = TimeSeries { bucketing, ..series };
         let fields = changed.iter().map(|(name, value)| match name {
             "timeseries" => (name, Value::Document(series.to_document())),
             _ => (name, value.to_value()),

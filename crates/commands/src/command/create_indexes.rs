@@ -98,13 +98,22 @@ fn parse(
     }
     let default = collection.and_then(|collection| collection.collation.clone());
     let parse_one = |document: RawDocument<'_>| {
-        let of_buckets = series.map(|series| time_series::index_of_buckets(series, document)).transpose()?;
-        let document = of_buckets.as_ref().map_or(document, Document::as_raw);
+        let given = document;
+        let of_buckets =
+            series.map(|series| time_series::index_of_buckets(series, given, &default)).transpose()?;
+        let document = of_buckets.as_ref().map_or(given, |(document, _)| document.as_raw());
         if let Some(value) = document.get("clustered") {
             return parse_clustered(document, value, collection, lenient, &default);
         }
-        let spec = parse_spec(document, lenient, &default)?;
+        let mut spec = parse_spec(document, lenient, &default)?;
         check_not_clustered(&spec, document, collection)?;
+        if let Some((_, Some(filter))) = &of_buckets {
+            spec.partial = Some((filter.to_document(), filter.clone()));
+        }
+        if let Some(series) = collection.and_then(|collection| collection.time_series.as_deref()) {
+            let in_measurements = of_buckets.is_some().then_some(given);
+            time_series::mark_over_measurements(series, &mut spec, in_measurements)?;
+        }
         Ok(spec)
     };
     documents.into_iter().map(parse_one).collect()
@@ -527,7 +536,7 @@ fn parse_partial(filter: RawDocument<'_>, collation: &Option<Collation>) -> Resu
     Ok(parsed)
 }
 
-fn check_partial(filter: &Filter, depth: usize) -> Result<()> {
+pub(super) fn check_partial(filter: &Filter, depth: usize) -> Result<()> {
     use kilim_query::filter::Predicate;
     let refuse = || {
         Err(cannot_create(

@@ -1,4 +1,5 @@
-//! `fsync`: whatever was acknowledged is on disk when it answers. With `lock` nothing is written until `fsyncUnlock`.
+//! `fsync`: whatever was acknowledged is on disk when it answers, merged into the trees, so that a start has nothing to do
+//! again. With `lock` nothing is written until `fsyncUnlock`.
 
 use kilim_bson::{Document, doc};
 use kilim_error::Result;
@@ -30,6 +31,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     // While it is locked, all of it is there.
     if call.engine.fsync_lock.count() == 0 {
         call.engine.store.sync()?;
+        call.engine.store.checkpoint()?;
     }
     Ok(doc! {"numFiles": 1})
 }

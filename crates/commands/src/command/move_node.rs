@@ -18,12 +18,17 @@ const NAME: &str = "moveNode";
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let namespace = call.namespace()?;
     call.describe("command");
-    let (mut id, mut to, mut position, mut name) = (None, None, Position::Last, None);
+    // Null is an `_id` like another, and a parent that is none: not the same as no argument.
+    let given = |name: &str| {
+        let mut fields = call.body.iter().skip(1);
+        fields.find(|(field, _)| *field == name).map(|(_, value)| value.to_value())
+    };
+    // Some drivers send `_id` first, where a command's name belongs.
+    let (id, to) = (given("_id").or_else(|| given("node")), given("to"));
+    let (mut position, mut name) = (Position::Last, None);
     for argument in arguments(NAME, call.body) {
         match argument.name {
-            // Some drivers send `_id` first, where a command's name belongs.
-            "_id" | "node" => id = Some(argument.value.to_value()),
-            "to" => to = Some(argument.value.to_value()),
+            "_id" | "node" | "to" => {}
             "position" => position = parse_position(&argument)?,
             "name" => name = Some(argument.string()?),
             _ => return Err(argument.unknown()),

@@ -3,19 +3,22 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
+use kilim_bson::{Document, Path, RawDocument, RawValue, Value, doc};
+use kilim_collation::Collation;
 use kilim_engine::Namespace;
 use kilim_engine::catalog::View;
+use kilim_engine::index::{IndexSpec, OverMeasurements, Wildcard};
 use kilim_engine::write::{self, UpdateOutcome, UpdateRequest};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::{Scope, Variables};
+use kilim_query::expression::{Dependencies, Scope, Variables};
 use kilim_query::filter::Filter;
 use kilim_query::stage::on_buckets;
 use kilim_query::text::document as shell_text;
-use kilim_query::time_series::{Granularity, TimeSeries};
+use kilim_query::time_series::{Bucketing, Granularity, OnBounds, TimeSeries};
 use kilim_query::update::Update;
 
 use super::coll_stats::number;
+use super::create_indexes::check_partial;
 use super::update::{Statement, now_ms};
 use super::write_reply::required;
 use crate::argument::{Argument, nested};
@@ -33,18 +36,22 @@ pub fn of_either(call: &Call<'_, '_>, namespace: &Namespace) -> Option<Arc<View>
 
 /// The option `timeseries` of `create`.
 pub fn parse(namespace: &Namespace, argument: &Argument<'_>) -> Result<TimeSeries> {
-    const PATH: &str = "create.timeseries";
-    let (mut time, mut meta, mut granularity, mut span) = (None, None, Granularity::Seconds, None);
-    for field in nested(PATH, argument.document()?) {
+    parse_at("create.timeseries", namespace, argument)
+}
+
+/// The option `timeseries` of a command or a stage; `path` is where it stands.
+pub fn parse_at(path: &'static str, namespace: &Namespace, argument: &Argument<'_>) -> Result<TimeSeries> {
+    let (mut time, mut meta) = (None, None);
+    let mut asked = AskedBucketing::default();
+    for field in nested(path, argument.document()?) {
         match field.name {
             "timeField" => time = Some(field.string()?),
             "metaField" => meta = Some(field.string()?),
-            "granularity" => granularity = parse_granularity(&field)?,
-            "bucketMaxSpanSeconds" => span = Some(field.integer()?),
+            _ if asked.take(&field)? => {}
             _ => return Err(field.unknown()),
         }
     }
-    let time = required(time, PATH, "timeField")?;
+    let time = required(time, path, "timeField")?;
     for (name, field) in [("timeField", Some(time)), ("metaField", meta)] {
         if field.is_some_and(|field| field.contains('.')) {
             return Err(invalid(format!(
@@ -58,20 +65,83 @@ pub fn parse(namespace: &Namespace, argument: &Argument<'_>) -> Result<TimeSerie
     if meta == Some(time) {
         return Err(invalid("'metaField' cannot be the same as 'timeField'"));
     }
-    let usual = granularity.span_seconds();
-    if span.is_some_and(|span| span != i64::from(usual)) {
-        return Err(Error::location(
-            5_510_500,
-            format!(
-                "Timeseries 'bucketMaxSpanSeconds' is not configurable to a value other than the default of {usual} for \
-                 the provided granularity"
-            ),
-        ));
-    }
-    Ok(TimeSeries { time_field: time.into(), meta_field: meta.map(Box::from), granularity })
+    let bucketing = asked.bucketing()?.unwrap_or(Bucketing::By(Granularity::Seconds));
+    Ok(TimeSeries { time_field: time.into(), meta_field: meta.map(Box::from), bucketing })
 }
 
-pub fn parse_granularity(field: &Argument<'_>) -> Result<Granularity> {
+/// What `create` and `collMod` say of buckets.
+#[derive(Default)]
+pub struct AskedBucketing {
+    granularity: Option<Granularity>,
+    span: Option<i64>,
+    rounding: Option<i64>,
+}
+
+impl AskedBucketing {
+    /// Whether the field is one of these.
+    pub fn take(&mut self, field: &Argument<'_>) -> Result<bool> {
+        match field.name {
+            "granularity" => self.granularity = Some(parse_granularity(field)?),
+            "bucketMaxSpanSeconds" => self.span = Some(seconds(field)?),
+            "bucketRoundingSeconds" => self.rounding = Some(seconds(field)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Either a granularity, with which the seconds may be given if they are its own, or both numbers of seconds, which are
+    /// equal. None where nothing is said.
+    pub fn bucketing(&self) -> Result<Option<Bucketing>> {
+        match (self.granularity, self.span, self.rounding) {
+            (None, None, None) => Ok(None),
+            (None, Some(span), Some(rounding)) if span == rounding => {
+                Ok(Some(Bucketing::Seconds(span as i32)))
+            }
+            (None, Some(_), Some(_)) => {
+                Err(invalid("Timeseries 'bucketRoundingSeconds' needs to be equal to 'bucketMaxSpanSeconds'"))
+            }
+            (None, None, Some(_)) => Err(invalid(
+                "Timeseries 'bucketMaxSpanSeconds' and 'bucketRoundingSeconds' need to be set alongside each other",
+            )),
+            (granularity, span, rounding) => {
+                let granularity = granularity.unwrap_or(Granularity::Seconds);
+                let unusual = |name: &str, usual: i32| {
+                    format!(
+                        "Timeseries '{name}' is not configurable to a value other than the default of {usual} for the \
+                         provided granularity"
+                    )
+                };
+                let (usual_span, usual_rounding) =
+                    (granularity.span_seconds(), granularity.rounding_seconds());
+                if span.is_some_and(|span| span != i64::from(usual_span)) {
+                    return Err(Error::location(5_510_500, unusual("bucketMaxSpanSeconds", usual_span)));
+                }
+                if rounding.is_some_and(|rounding| rounding != i64::from(usual_rounding)) {
+                    return Err(invalid(unusual("bucketRoundingSeconds", usual_rounding)));
+                }
+                Ok(Some(Bucketing::By(granularity)))
+            }
+        }
+    }
+}
+
+/// How much time buckets may span at all.
+fn seconds(field: &Argument<'_>) -> Result<i64> {
+    let most = i64::from(Bucketing::SECONDS_MAX);
+    let seconds = field.integer()?;
+    let bound = match seconds {
+        ..1 => ">= 1".to_owned(),
+        seconds if seconds > most => format!("<= {most}"),
+        seconds => return Ok(seconds),
+    };
+    let name = field.name;
+    Err(Error::location(
+        51024,
+        format!("BSON field '{name}' value must be {bound}, actual value '{seconds}'"),
+    ))
+}
+
+fn parse_granularity(field: &Argument<'_>) -> Result<Granularity> {
     let name = field.string()?;
     Granularity::named(name).ok_or_else(|| {
         Error::user(
@@ -84,8 +154,13 @@ pub fn parse_granularity(field: &Argument<'_>) -> Result<Granularity> {
     })
 }
 
-/// The specification of an index over measurements as one over their buckets.
-pub fn index_of_buckets(series: &TimeSeries, spec: RawDocument<'_>) -> Result<Document> {
+/// The specification of an index over measurements as one over their buckets, and apart from it the filter of a partial one.
+/// `default` is the collection's collation.
+pub fn index_of_buckets(
+    series: &TimeSeries,
+    spec: RawDocument<'_>,
+    default: &Option<Collation>,
+) -> Result<(Document, Option<Filter>)> {
     let is_set = |name| match spec.get(name) {
         Some(RawValue::Bool(value)) => value,
         Some(value) => !matches!(value, RawValue::Int32(0) | RawValue::Null),
@@ -105,46 +180,155 @@ pub fn index_of_buckets(series: &TimeSeries, spec: RawDocument<'_>) -> Result<Do
     if is_set("sparse") && key.iter().any(|(name, _)| series.path_in_bucket(name).is_none()) {
         return Err(invalid("Sparse indexes are not supported on time-series measurements"));
     }
-    if spec.get("partialFilterExpression").is_some() {
+    let key = key_of_buckets(series, key)?;
+    let partial = match spec.get("partialFilterExpression") {
+        Some(RawValue::Document(filter)) => Some(partial_of_buckets(series, filter, spec, default)?),
+        _ => None,
+    };
+    if is_set("sparse") && partial.is_some() {
         return Err(Error::user(
-            ErrorCode::NotImplemented,
-            "partial indexes of time-series collections are not supported by Kilim",
+            ErrorCode::CannotCreateIndex,
+            "cannot mix \"partialFilterExpression\" and \"sparse\" options",
         ));
     }
-    let key = key_of_buckets(series, key)?;
-    let given = spec.iter().map(|(name, value)| match name {
+    let others = spec.iter().filter(|(name, _)| partial.is_none() || *name != "partialFilterExpression");
+    let given = others.map(|(name, value)| match name {
         "key" => (name, Value::Document(key.clone())),
         _ => (name, value.to_value()),
     });
-    Ok(given.collect())
+    Ok((given.collect(), partial))
+}
+
+/// The filter of a partial index over measurements as one over their buckets.
+fn partial_of_buckets(
+    series: &TimeSeries,
+    filter: RawDocument<'_>,
+    spec: RawDocument<'_>,
+    default: &Option<Collation>,
+) -> Result<Filter> {
+    let collation = match spec.get("collation") {
+        Some(RawValue::Document(given)) => Collation::parse(given)?,
+        _ => default.clone(),
+    };
+    let variables = Variables::default().under(collation);
+    let parsed = Filter::parse_in(filter, &Scope::new(&variables))?;
+    let mut named = Dependencies::default();
+    parsed.dependencies(&mut named);
+    let measured: Vec<Path> = named.fields.iter().map(|path| Path::parse(path)).collect();
+    let bounds = OnBounds { span_millis: None, ..series.on_bounds(&measured, default) };
+    let of_buckets = bounds.complete(&parsed).map_err(|path| {
+        Error::location(
+            5_916_301,
+            format!(
+                "the partialFilterExpression of a time-series collection asks of '{path}' what the bounds of buckets do not \
+                 tell: numbers, texts, dates, ObjectIds and booleans can be compared, and $exists asked"
+            ),
+        )
+    })?;
+    // Of the meta no more can be asked than of other documents.
+    check_partial(&parsed, 0)
+        .map_err(|error| error.during(&format!("Error in specification {}", shell_text(spec))))?;
+    Ok(of_buckets)
 }
 
 /// The key of an index over measurements as one over their buckets.
 pub fn key_of_buckets(series: &TimeSeries, key: RawDocument<'_>) -> Result<Document> {
-    series.key_in_buckets(key).map_err(|name| match key.get(name) {
-        Some(kind) if !kind.is_number() && !matches!(kind, RawValue::String("2dsphere")) => Error::user(
+    let is_wildcard = |name: &str| Wildcard::is_wildcard(name) && series.path_in_bucket(name).is_none();
+    if key.iter().any(|(name, _)| is_wildcard(name)) {
+        return Err(Error::user(
             ErrorCode::CannotCreateIndex,
-            format!(
-                "BadValue: Invalid index spec for time-series collection: {}. Indexes on measurement fields must be \
-                 ascending or descending (numbers only), or '2dsphere': {name}",
-                shell_text(key)
-            ),
-        ),
-        _ => Error::user(
+            "Wildcard indexes are not supported on time-series measurements",
+        ));
+    }
+    series.key_in_buckets(key).map_err(|name| match key.get(name) {
+        Some(RawValue::String("2dsphere")) if *name != *series.time_field => Error::user(
             ErrorCode::NotImplemented,
-            format!(
-                "indexes of time-series collections over '{name}', which is neither the timeField nor in the metaField, \
-                 are not supported by Kilim"
-            ),
+            format!("2dsphere indexes over '{name}', a field of measurements, are not supported by Kilim"),
         ),
+        _ => {
+            let which = match *name == *series.time_field {
+                true => "the time field must be ascending or descending (numbers only)",
+                false => "measurement fields must be ascending or descending (numbers only), or '2dsphere'",
+            };
+            let key = shell_text(key);
+            Error::user(
+                ErrorCode::CannotCreateIndex,
+                format!(
+                    "BadValue: Invalid index spec for time-series collection: {key}. Indexes on {which}: {name}"
+                ),
+            )
+        }
     })
+}
+
+/// What `collMod` asks of an index over measurements, in the names of buckets.
+pub fn index_change_of_buckets(series: &TimeSeries, index: RawDocument<'_>) -> Result<Document> {
+    if index.get("expireAfterSeconds").is_some() {
+        return Err(invalid(
+            "TTL indexes are not supported for time-series collections. Please refer to the documentation and use the \
+             top-level 'expireAfterSeconds' option instead",
+        ));
+    }
+    if let Some(option) = ["unique", "prepareUnique"].into_iter().find(|name| index.get(name).is_some()) {
+        return Err(invalid(format!(
+            "collMod: '{option}' of an index is not supported on time-series collections"
+        )));
+    }
+    let fields = index.iter().map(|(name, value)| match (name, value) {
+        ("keyPattern", RawValue::Document(key)) => Ok((name, Value::Document(key_of_buckets(series, key)?))),
+        _ => Ok((name, value.to_value())),
+    });
+    fields.collect::<Result<Document>>()
+}
+
+/// Says of an index over buckets what it is over measurements, where it is over measured values. `given` is the specification in
+/// the names of measurements, where a user gave it in these.
+pub fn mark_over_measurements(
+    series: &TimeSeries,
+    spec: &mut IndexSpec,
+    given: Option<RawDocument<'_>>,
+) -> Result<()> {
+    let filter = spec.partial.as_ref().map(|(_, filter)| filter);
+    let over = OverMeasurements::new(Document::new(), &spec.key, filter);
+    let is_measured = over.paths().iter().any(|path| series.is_measured(path.as_str()));
+    let has_other_filter = given.is_some() && filter.is_some();
+    if !is_measured && !has_other_filter {
+        return Ok(());
+    }
+    let original = match given {
+        Some(given) => given.to_document(),
+        None => index_of_measurements(series, spec.to_document()).ok_or_else(|| {
+            Error::user(
+                ErrorCode::NotImplemented,
+                "an index over the bounds of buckets that is none over their measurements is not supported by Kilim",
+            )
+        })?,
+    };
+    let mut shown = doc! {};
+    for name in ["key", "name"] {
+        original.get(name).into_iter().for_each(|value| shown.push(name, value));
+    }
+    let others = original.iter().filter(|(name, _)| !matches!(*name, "v" | "key" | "name" | "collation"));
+    others.for_each(|(name, value)| shown.push(name, value));
+    shown.push("v", 2);
+    if let (Some(_), Some(collation)) = (original.get("collation"), &spec.collation) {
+        shown.push("collation", collation.to_document());
+    }
+    spec.measurements = Some(OverMeasurements::new(shown, &spec.key, filter));
+    Ok(())
 }
 
 /// The specification of an index over buckets as users gave it; none where it is none of theirs.
 pub fn index_of_measurements(series: &TimeSeries, spec: Document) -> Option<Document> {
-    let key = series.key_of_measurements(spec.get("key")?.as_document()?)?;
-    let shown = spec.iter().map(|(name, value)| match name {
+    let original = spec.get("originalSpec").and_then(RawValue::as_document);
+    let key = match original {
+        Some(original) => original.get("key")?.as_document()?.to_document(),
+        None => series.key_of_measurements(spec.get("key")?.as_document()?)?,
+    };
+    let filter = original.and_then(|original| original.get("partialFilterExpression"));
+    let shown = spec.iter().filter(|(name, _)| *name != "originalSpec").map(|(name, value)| match name {
         "key" => (name, Value::Document(key.clone())),
+        "partialFilterExpression" => (name, filter.unwrap_or(value).to_value()),
         _ => (name, value.to_value()),
     });
     Some(shown.collect())

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_storage::{Durability, Snapshot, Space, Store, Transaction};
+use kilim_storage::{Bytes, Durability, Snapshot, Space, Store, Transaction};
 use parking_lot::Mutex;
 
 pub use convert::{Conversion, Violations};
@@ -37,7 +37,7 @@ use crate::change_log::Kind;
 use crate::engine::Engine;
 use crate::ids::{IndexId, RecordId};
 use crate::index::{
-    BuildProgress, BuildingIndex, Index, IndexSpec, KeySet, Multikey, Phase, PutOff, Sorter, Usage,
+    BuildProgress, BuildingIndex, Index, IndexSpec, KeySet, Multikey, OneEntry, Phase, PutOff, Sorter, Usage,
     duplicate_key, index_entry, keys_of_row,
 };
 use crate::layout;
@@ -321,7 +321,7 @@ impl<'e> Build<'e> {
         let (mut told, mut number) = (self.engine.environment().now(), 0u64);
         let mut sorter = Sorter::new();
         let mut multikey = Multikey::default();
-        let mut keys = KeySet::default();
+        let (mut keys, mut entry) = (KeySet::default(), OneEntry::default());
         let records = self.records_in(&self.reached);
         for row in records.all() {
             let (id, image) = row?;
@@ -330,8 +330,8 @@ impl<'e> Build<'e> {
                 multikey = multikey.union(&seen);
             }
             for (key, type_bits) in keys.iter() {
-                let (entry, value) = index_entry(index, key, type_bits, id.record);
-                sorter.push(entry, value)?;
+                entry.set(index, key, type_bits, id.record);
+                sorter.push(&entry.key, &entry.value)?;
                 number += 1;
                 if number.is_multiple_of(1024) {
                     self.check()?;
@@ -347,7 +347,7 @@ impl<'e> Build<'e> {
         let mut merge = sorter.finish()?;
         let mut following = merge.next_entry()?;
         let mut put_off = 0;
-        let mut next = || -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let mut next = || -> Result<Option<(Bytes, Bytes)>> {
             while let Some((entry, value)) = following.take() {
                 if self.progress.step().is_multiple_of(1024) {
                     self.check()?;
@@ -380,7 +380,7 @@ impl<'e> Build<'e> {
                 None
             })
         });
-        self.engine.store.ingest(Space::Index, sorted)?;
+        self.engine.store.ingest_shared(Space::Index, sorted)?;
         match failure {
             Some(error) => Err(error),
             None => Ok(multikey),

@@ -12,6 +12,7 @@ mod alias;
 mod capped;
 mod moves;
 mod open_buckets;
+mod open_rows;
 mod stored;
 mod time_series;
 mod validation;
@@ -20,7 +21,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use crate::ids::{CollectionId, RecordId};
 pub use alias::Alias;
@@ -33,6 +34,7 @@ use kilim_query::time_series::TimeSeries;
 use kilim_storage::{CommitTime, Direction, Snapshot};
 pub(crate) use moves::{Moves, Moving, Still};
 pub(crate) use open_buckets::{Open, OpenBuckets, TIERS, Tiers};
+pub(crate) use open_rows::{LEAST, OpenRows, Waiting, Which};
 use parking_lot::{ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 pub use stored::Ids;
 pub(crate) use stored::{forget, save};
@@ -91,6 +93,10 @@ pub struct Shared {
     /// version in which documents are seen holds it whole, so that no statement sees two.
     pub statements: Arc<RwLock<()>>,
     pub next_record: AtomicU64,
+    /// The number that the next bucket of the pattern `bucket` gets.
+    pub(crate) next_bucket: AtomicU64,
+    /// Measurements that wait to be sealed.
+    pub(crate) open_rows: OpenRows,
     oldest: Mutex<Oldest>,
     pub plan_cache: PlanCache,
     pub scans: Scans,
@@ -133,6 +139,8 @@ pub struct Catalog {
     views: BTreeMap<Namespace, Arc<View>>,
     /// Older versions of collections, under names of their own.
     aliases: BTreeMap<Namespace, Arc<Collection>>,
+    /// Views of the buckets of collections. They follow from patterns and are listed nowhere.
+    buckets: BTreeMap<Namespace, Arc<View>>,
 }
 
 impl Catalog {
@@ -172,7 +180,7 @@ impl Catalog {
     }
 
     pub fn view(&self, namespace: &Namespace) -> Option<&Arc<View>> {
-        self.views.get(namespace)
+        self.views.get(namespace).or_else(|| self.buckets.get(namespace))
     }
 
     pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
@@ -219,6 +227,11 @@ impl Catalog {
         if let Some(view) = View::of_buckets(&collection) {
             self.insert_view(Arc::new(view));
         }
+        let buckets = collection.namespace.of_packed();
+        match View::of_packed(&collection) {
+            Some(view) => drop(self.buckets.insert(buckets, Arc::new(view))),
+            None => drop(self.buckets.remove(&buckets)),
+        }
         let aliases = collection.aliases().into_iter();
         self.aliases.extend(aliases.map(|alias| (alias.namespace.clone(), Arc::new(alias))));
         self.collections.insert(collection.namespace.clone(), collection);
@@ -227,6 +240,7 @@ impl Catalog {
     pub fn remove(&mut self, namespace: &Namespace) -> Option<Arc<Collection>> {
         let removed = self.collections.remove(namespace)?;
         self.forget_aliases(removed.id);
+        self.buckets.remove(&namespace.of_packed());
         if removed.time_series.is_some() {
             removed.namespace.of_measurements().and_then(|namespace| self.remove_view(&namespace));
         }
@@ -251,6 +265,9 @@ impl Catalog {
             let last_record = last_record_id(snapshot, id)?;
             let collection = Collection::decode(id, document, last_record)
                 .ok_or_else(|| corrupt("a collection's entry lacks a field"))?;
+            // Where the end cannot be read, no number that may have been given out is given out again.
+            let last_bucket = records::last_bucket(snapshot, id).unwrap_or(BUCKET_UNKNOWN);
+            collection.shared.next_bucket.store(last_bucket + 1, Ordering::Relaxed);
             catalog.insert(Arc::new(collection));
         }
         for entry in layout::entries_of(snapshot, layout::VIEW_TAG) {
@@ -312,6 +329,7 @@ fn corrupt(what: &str) -> Error {
 /// Stands for the last record's id of a collection where it cannot be read: more than any that was ever given out, so
 /// that no record is overwritten.
 const RECORD_ID_UNKNOWN: u64 = 1 << 62;
+const BUCKET_UNKNOWN: u64 = 1 << 38;
 
 fn last_record_id(snapshot: &Snapshot, id: CollectionId) -> Result<u64> {
     match records::ids(snapshot, id, .., Direction::Backward).next() {
@@ -332,6 +350,8 @@ impl Shared {
             lock: Arc::new(RwLock::new(())),
             statements: Arc::new(RwLock::new(())),
             next_record: AtomicU64::new(last_record + 1),
+            next_bucket: AtomicU64::new(1),
+            open_rows: OpenRows::default(),
             oldest: Mutex::default(),
             plan_cache: PlanCache::default(),
             scans: Scans::default(),
@@ -354,14 +374,25 @@ impl Collection {
         Home { collection: self.id, shape }
     }
 
-    /// Refuses a validator that names an array which continues in pages: it would be asked about the inline part.
+    /// What is asked of its documents as they are stored: where an array continues in pages, its count is asked for its size.
+    pub(crate) fn validation(&self) -> Result<Option<Arc<Validation>>> {
+        match (&self.validation, self.shape.paged()) {
+            (Some(validation), Some(paged)) => {
+                validation.counting(&paged.paging.field, &paged.paging.count).map(Some)
+            }
+            (validation, _) => Ok(validation.clone()),
+        }
+    }
+
+    /// Refuses a validator that asks more of an array which continues in pages than its size: it would be asked about the
+    /// inline part.
     pub(crate) fn check_validator(&self, field: &str) -> Result<()> {
-        match self.validation.as_ref().is_some_and(|validation| validation.mentions(field)) {
+        match self.validation.as_ref().is_some_and(|validation| validation.mentions_beyond_size(field)) {
             false => Ok(()),
             true => Err(Error::user(
                 ErrorCode::PatternFieldConflict,
                 format!(
-                    "the validator of {} names '{field}', which continues in pages: name the field that has the count instead",
+                    "the validator of {} names '{field}', which continues in pages: ask for its $size, or name the field that has the count",
                     self.namespace
                 ),
             )),

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Array, Document, RawDocument, RawValue, Value, doc};
+use kilim_bson::{Array, Document, Path, RawDocument, RawValue, Value, doc};
 use kilim_query::time_series::{META, TimeSeries};
+use kilim_storage::Snapshot;
 
 use super::{Collection, View};
 
@@ -75,6 +76,14 @@ pub(super) fn shown_options(buckets: RawDocument<'_>) -> Document {
 }
 
 impl Collection {
+    /// Paths in measurements whose bounds tell of all values between them, in every bucket that a snapshot has: those that
+    /// indexes are over.
+    pub(crate) fn measured_paths(&self, snapshot: &Snapshot) -> Vec<Path> {
+        let ready = self.indexes.iter().filter(|index| index.ready_since <= snapshot.commit_time());
+        let over = ready.filter_map(|index| index.spec.measurements.as_ref());
+        over.flat_map(|over| over.paths().iter().cloned()).collect()
+    }
+
     /// The options of the time-series collection that it holds the buckets of.
     pub fn measurement_options(&self) -> Document {
         shown_options(self.options.as_raw())

@@ -1,6 +1,6 @@
 //! What a collection's options ask of its documents: `validator`, `validationLevel` and `validationAction`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kilim_bson::{RawDocument, RawValue};
 use kilim_error::Result;
@@ -13,6 +13,16 @@ pub struct Validation {
     validator: Validator,
     level: Level,
     action: Action,
+    /// What it asks where an array continues in pages, and another field has its size. Made when it is first wanted.
+    counting: OnceLock<Counting>,
+}
+
+/// A validator that asks a field for the size of an array.
+#[derive(Debug)]
+struct Counting {
+    array: Box<str>,
+    count: Box<str>,
+    validation: Arc<Validation>,
 }
 
 /// `validationLevel`: which documents are looked at.
@@ -49,12 +59,27 @@ impl Validation {
         if (level == Level::Moderate || action == Action::Warn) && validator.mentions_encryption() {
             return Err(no_encryption_here());
         }
-        Ok(Some(Arc::new(Validation { validator, level, action })))
+        Ok(Some(Arc::new(Validation { validator, level, action, counting: OnceLock::new() })))
     }
 
-    /// Whether it names a field of the document itself.
-    pub fn mentions(&self, field: &str) -> bool {
-        self.validator.mentions(field)
+    /// Whether it names a field of the document itself otherwise than for its size.
+    pub fn mentions_beyond_size(&self, field: &str) -> bool {
+        self.validator.mentions_beyond_size(field)
+    }
+
+    /// What it asks of documents in which `count` has the size of `array`.
+    pub fn counting(self: &Arc<Validation>, array: &str, count: &str) -> Result<Arc<Validation>> {
+        let made = |counting: &Counting| *counting.array == *array && *counting.count == *count;
+        if let Some(known) = self.counting.get().filter(|known| made(known)) {
+            return Ok(known.validation.clone());
+        }
+        let validator = self.validator.with_size_from(array, count)?;
+        let (level, action) = (self.level, self.action);
+        let validation = Arc::new(Validation { validator, level, action, counting: OnceLock::new() });
+        let counting = Counting { array: array.into(), count: count.into(), validation: validation.clone() };
+        // Of two that are made at once, either will do.
+        let _ = self.counting.set(counting);
+        Ok(validation)
     }
 
     /// Whether nothing is asked of documents.

@@ -15,7 +15,7 @@ use kilim_query::names;
 use kilim_query::stage::{self, Context, Flow, Owner, Pipeline, Stage};
 use kilim_query::time_series::TimeSeries;
 
-use super::Catalog;
+use super::{Catalog, Collection};
 use crate::index::collation_of;
 use crate::namespace::Namespace;
 
@@ -35,6 +35,8 @@ pub struct View {
     pub pipeline: Array,
     /// How texts compare in what it reads, and for whoever reads it.
     pub collation: Option<Collation>,
+    /// It shows the buckets of a collection that a pattern packs.
+    pub shows_packed: bool,
     /// What it shows, where it is a time-series collection: the measurements of buckets.
     pub time_series: Option<Arc<TimeSeries>>,
     /// That of its database's `system.views`, which tokens of its events carry. Views of earlier versions have none.
@@ -59,6 +61,7 @@ impl View {
             on,
             pipeline,
             collation,
+            shows_packed: false,
             time_series: None,
             uuid: None,
             reads: Vec::new(),
@@ -141,7 +144,16 @@ impl View {
         // parses the pipeline again and fails.
         let view = checked.unwrap_or_else(|_| {
             let on = Namespace { database: namespace.database.clone(), collection: on.to_owned() };
-            View { reads: vec![on.clone()], namespace, on, pipeline, collation, time_series: None, uuid }
+            View {
+                reads: vec![on.clone()],
+                namespace,
+                on,
+                pipeline,
+                collation,
+                shows_packed: false,
+                time_series: None,
+                uuid,
+            }
         });
         Some(View { uuid, ..view })
     }
@@ -243,9 +255,29 @@ fn check_stages(view: &Namespace, stages: RawArray<'_>) -> Result<()> {
 }
 
 impl View {
+    /// The buckets of a collection whose measurements are packed.
+    pub(super) fn of_packed(collection: &Collection) -> Option<View> {
+        collection.shape.bucketing()?;
+        let stage: Value = doc! {"$_internalPackedBuckets": {}}.into();
+        let pipeline: Array = [stage].into_iter().collect();
+        let on = &collection.namespace.collection;
+        let view =
+            View::new(collection.namespace.of_packed(), on, pipeline, collection.collation.clone()).ok()?;
+        Some(View { shows_packed: true, ..view })
+    }
+
     /// The refusal of what only a collection can do.
     pub fn is_no_collection(&self) -> Error {
         let namespace = &self.namespace;
+        if self.shows_packed {
+            return Error::user(
+                ErrorCode::CollectionOwnedByPattern,
+                format!(
+                    "{namespace} shows the buckets of {}, which a pattern packs: change the measurements there",
+                    self.on
+                ),
+            );
+        }
         let message = match self.time_series {
             Some(_) => format!("Namespace {namespace} is a timeseries collection"),
             None => format!("Namespace {namespace} is a view, not a collection"),

@@ -5,7 +5,7 @@
 //! read the time out of them, so that part is exact. Numbers that are no integers of 64 bits stand in the last part as
 //! bytes of their own; nobody but Kilim reads that part, and it only has to be the same each time.
 
-use kilim_bson::{Document, RawDocument, RawValue, doc};
+use kilim_bson::{Document, RawDocument, RawValue, Writer, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::LogPosition;
 
@@ -63,9 +63,9 @@ impl Token {
             bytes.extend_from_slice(uuid);
         }
         if let Some(id) = record.id() {
-            let mut key = Document::new();
-            key.push("_id", id);
-            value(&mut bytes, RawValue::Document(key.as_raw()));
+            let mut key = Writer::with_capacity(64);
+            key.append("_id", id);
+            value(&mut bytes, RawValue::Document(key.finish().as_raw()));
         } else if record.kind.is_described() {
             let about = record.details().and_then(|details| details.get("operationDescription"));
             let mut about_it = doc! {"operationType": record.kind.name()};
@@ -86,13 +86,17 @@ impl Token {
     }
 
     pub fn to_document(&self) -> Document {
-        doc! {"_data": self.text()}
+        let mut document = Writer::with_capacity(2 * self.bytes.len() + 32);
+        document.append("_data", RawValue::String(&self.text()));
+        document.finish()
     }
 
     fn text(&self) -> String {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-        let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)]));
-        self.bytes.iter().flat_map(digits).collect()
+        let digits = |byte: &u8| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        let mut text = Vec::with_capacity(2 * self.bytes.len());
+        self.bytes.iter().for_each(|byte| text.extend_from_slice(&digits(byte)));
+        String::from_utf8(text).unwrap_or_default()
     }
 
     /// This token, which a client sent, if it names the event of that one, or a fragment of it. What it has behind its end

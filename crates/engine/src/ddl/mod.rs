@@ -16,7 +16,7 @@ use kilim_error::Result;
 use kilim_storage::{Durability, Space};
 
 pub use capped::{clone_as_capped, convert as convert_to_capped};
-pub use out::out;
+pub use out::{out, out_measurements};
 
 use crate::catalog::{Collection, forget};
 use crate::change_log::{Kind, SchemaChange};
@@ -117,7 +117,8 @@ impl Engine {
     pub fn drop_database(&self, operation: &Arc<Operation>, name: &str) -> Result<()> {
         // Their patterns say how their records are to be read, so these go together.
         let is_shaped = |collection: &&Arc<Collection>| {
-            collection.shape.versions().is_some() || collection.shape.paged().is_some()
+            let shape = &collection.shape;
+            shape.versions().is_some() || shape.paged().is_some() || shape.bucketing().is_some()
         };
         for collection in self.catalog().database(name).filter(is_shaped) {
             self.drop_collection(operation, &collection.namespace)?;

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use kilim_bson::RawDocument;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage;
+use kilim_query::time_series::TimeSeries;
 
-use crate::catalog::Collection;
+use crate::catalog::{Collection, bucket_options};
 use crate::cursor::check_size;
 use crate::engine::{Engine, new_uuid};
 use crate::index::IndexSpec;
@@ -22,7 +23,7 @@ use crate::operation::Operation;
 use crate::operator::{ExecContext, Row};
 use crate::pipeline::Step;
 use crate::unit::Unit;
-use crate::write::insert;
+use crate::write::{insert, insert_measurements};
 
 /// What the collection in the making is called.
 const TEMPORARY: &str = "tmp.agg_out.";
@@ -70,12 +71,77 @@ pub fn out(unit: &mut Unit<'_>, stage: &stage::Out, input: &mut dyn Step) -> Res
     written
 }
 
+/// The same for a target that is a time-series collection: it is made, or its measurements are replaced.
+pub fn out_measurements(
+    unit: &mut Unit<'_>,
+    stage: &stage::Out,
+    series: TimeSeries,
+    input: &mut dyn Step,
+) -> Result<()> {
+    let target = Namespace { database: stage.database.to_string(), collection: stage.collection.to_string() };
+    let engine = unit.engine;
+    target.check_creatable().map_err(|error| {
+        Error::user(ErrorCode::IllegalOperation, format!("error with target namespace: {error}"))
+    })?;
+    let buckets = target.of_buckets();
+    let existing = engine.collection(&buckets);
+    check_series(engine, &target, existing.as_deref(), &series)?;
+    let measurements = Namespace {
+        database: target.database.clone(),
+        collection: format!("{TEMPORARY}{}", uuid_text(&new_uuid(engine.environment()))),
+    };
+    let temporary = measurements.of_buckets();
+    let operation = unit.operation.clone();
+    let options = match &existing {
+        Some(existing) => existing.options.clone(),
+        None => bucket_options(&series, RawDocument::empty()),
+    };
+    engine.create_temporary(&temporary, options)?;
+    let written = write(unit, &temporary, existing.as_deref(), input).and_then(|()| {
+        check_unchanged(engine, &buckets, existing.as_deref())?;
+        engine.rename_collection(&operation, &temporary, &buckets, true)
+    });
+    if written.is_err() {
+        let _ = unit.settle();
+        let _ = drop_quietly(engine, &operation, &temporary);
+    }
+    written
+}
+
+/// Refuses a target that is no time-series collection, or another one.
+fn check_series(
+    engine: &Engine,
+    target: &Namespace,
+    existing: Option<&Collection>,
+    series: &TimeSeries,
+) -> Result<()> {
+    let Some(existing) = existing.and_then(|existing| existing.time_series.as_deref()) else {
+        return match engine.collection(target).is_some() || engine.view(target).is_some() {
+            true => Err(Error::user(
+                ErrorCode::InvalidOptions,
+                format!(
+                    "{target} is no time-series collection, and $out with 'timeseries' does not make it one"
+                ),
+            )),
+            false => Ok(()),
+        };
+    };
+    match existing == series {
+        true => Ok(()),
+        false => Err(Error::user(
+            ErrorCode::InvalidOptions,
+            format!("the time-series collection {target} has other options than those of $out"),
+        )),
+    }
+}
+
 fn write(
     unit: &mut Unit<'_>,
     temporary: &Namespace,
     model: Option<&Collection>,
     input: &mut dyn Step,
 ) -> Result<()> {
+    let view = temporary.of_measurements().and_then(|measurements| unit.engine.view(&measurements));
     let specs = secondary(model);
     let operation = unit.operation.clone();
     if !specs.is_empty() {
@@ -98,7 +164,10 @@ fn write(
             return unit.settle();
         }
         let documents: Vec<RawDocument<'_>> = rows.iter().map(Row::document).collect();
-        let outcome = insert(unit, temporary, &documents, true, |_| 0)?;
+        let outcome = match &view {
+            Some(view) => insert_measurements(unit, view, &documents, true, |_| 0)?,
+            None => insert(unit, temporary, &documents, true, |_| 0)?,
+        };
         if let Some((_, error)) = outcome.errors.into_iter().next() {
             return Err(error);
         }

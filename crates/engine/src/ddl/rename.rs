@@ -6,9 +6,10 @@ use kilim_bson::{Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Transaction;
 
-use crate::catalog::{Collection, forget, not_found, save};
+use crate::catalog::{Collection, View, forget, not_found, save};
 use crate::change_log::{Kind, SchemaChange};
 use crate::engine::Engine;
+use crate::fail_point::Moment;
 use crate::ids::{CollectionId, PatternId};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
@@ -52,6 +53,7 @@ impl Engine {
             let related = self.related_collections([from, to]);
             let concerned = || self.existing(related.iter().chain([from, to]));
             let all = concerned();
+            self.moments.pass(Moment::RenameLooked);
             let _held = self.hold_together(operation, &all)?;
             if self.needs_turn(&turn, &from.database) {
                 continue;
@@ -77,6 +79,7 @@ impl Engine {
             if let Some(target) = self.collection(to) {
                 self.leave_patterns(operation, &target, &held)?;
             }
+            self.moments.pass(Moment::RenameEmptied);
             let mut unit = self.definitions_unit(operation, &from.database)?;
             let mut ids = self.ids.lock();
             let (Some(current), true) = (self.collection(from), is_as_seen()) else { continue };
@@ -85,6 +88,7 @@ impl Engine {
             let renamed =
                 Arc::new(Collection { namespace: to.clone(), temporary: false, ..(*current).clone() });
             self.catalog().check_aliases_free(&renamed)?;
+            self.check_name_of_measurements_free(to)?;
             let pages = self.pages_of(&current);
             let displaced_pages = displaced.as_ref().and_then(|displaced| self.pages_of(displaced));
             let moved = pages
@@ -100,6 +104,15 @@ impl Engine {
                         "the pages of long arrays would lie in {}, which exists already",
                         moved.namespace
                     ),
+                ));
+            }
+            let buckets = to.of_packed();
+            let is_taken = self.catalog().documents(&buckets).is_some()
+                || self.view(&buckets).is_some_and(|view| !view.shows_packed);
+            if current.shape.bucketing().is_some() && is_taken {
+                return Err(Error::user(
+                    ErrorCode::NamespaceExists,
+                    format!("buckets would be shown as {buckets}, which exists already"),
                 ));
             }
             let before = self.patterns();
@@ -142,10 +155,23 @@ impl Engine {
         }
     }
 
+    /// Refuses a collection of buckets where another collection or view has the name of its measurements.
+    fn check_name_of_measurements_free(&self, buckets: &Namespace) -> Result<()> {
+        let Some(name) = buckets.of_measurements() else { return Ok(()) };
+        let is_other = |view: Arc<View>| view.time_series.is_none();
+        match self.collection(&name).is_some() || self.view(&name).is_some_and(is_other) {
+            true => Err(Error::user(ErrorCode::NamespaceExists, format!("{name} exists already"))),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses names that no rename can begin or end with, whatever collections there are.
     fn check_names_of_rename(&self, from: &Namespace, to: &Namespace) -> Result<()> {
         to.check_creatable()?;
-        if from.of_measurements().is_some() || to.of_measurements().is_some() {
+        // What a stage has put together for a time-series collection takes its place.
+        let takes_place =
+            to.of_measurements().is_some() && self.collection(from).is_some_and(|made| made.temporary);
+        if (from.of_measurements().is_some() || to.of_measurements().is_some()) && !takes_place {
             return Err(Error::user(
                 ErrorCode::IllegalOperation,
                 "Renaming system.buckets collections is not allowed",

@@ -43,8 +43,9 @@ impl Engine {
         view.check_on()?;
         let _ids = self.ids.lock();
         let catalog = self.catalog();
-        if catalog.view(&view.namespace).is_none() {
-            return Err(not_found(&view.namespace));
+        let Some(now) = catalog.view(&view.namespace) else { return Err(not_found(&view.namespace)) };
+        if now.shows_packed {
+            return Err(now.is_no_collection());
         }
         self.put_view(&catalog, view, Kind::Modify)
     }
@@ -68,6 +69,9 @@ impl Engine {
         let _ids = self.ids.lock();
         let catalog = self.catalog();
         let Some(view) = catalog.view(namespace) else { return Ok(false) };
+        if view.shows_packed {
+            return Err(view.is_no_collection());
+        }
         let mut transaction = self.store.begin();
         transaction.delete(Space::Meta, &layout::view_meta_key(namespace));
         let dropped = SchemaChange::of_view(view, Kind::Drop, Document::new());

@@ -22,7 +22,7 @@ pub use schema::{Modification, new_uuid};
 use crate::catalog::{Catalog, Collection, Ids, View};
 use crate::connections::Connections;
 use crate::cursor::Cursors;
-use crate::fail_point::FailPoints;
+use crate::fail_point::{FailPoints, Moments};
 use crate::feed::Feed;
 use crate::fsync_lock::FsyncLock;
 use crate::history::History;
@@ -32,7 +32,7 @@ use crate::layout;
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::operation::{Operation, Operations};
-use crate::passes::{Expiry, PageScrub, Scrubbing};
+use crate::passes::{Expiry, PageScrub, Scrubbing, Sealing};
 use crate::patterns::{Job, JobKind, Pattern, PatternState, PendingPatterns, Registry};
 use crate::profile::Profiler;
 use crate::server_log::ServerLog;
@@ -70,9 +70,12 @@ pub struct Engine {
     /// How collections are used.
     pub top: Top,
     pub fail_points: FailPoints,
+    /// Where a test may step in between.
+    pub moments: Moments,
     pub history: History,
     pub expiry: Expiry,
     pub scrubbing: Scrubbing,
+    pub sealing: Sealing,
     pub page_scrub: PageScrub,
     pub backups: Backups,
     /// Who keeps everybody from writing.

@@ -6,7 +6,7 @@ use kilim_error::Result;
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::filter::Filter;
 
-use super::{Holds, IndexKind, IndexSpec, KeyPart};
+use super::{Holds, IndexKind, IndexSpec, KeyPart, OverMeasurements};
 
 /// The collation among the options of a collection, a view or an index.
 pub(crate) fn collation_of(options: RawDocument<'_>) -> Result<Option<Collation>> {
@@ -36,6 +36,7 @@ impl IndexSpec {
             expire_after_seconds: None,
             partial: None,
             collation: None,
+            measurements: None,
         }
     }
 
@@ -68,6 +69,9 @@ impl IndexSpec {
         if let Some(collation) = &self.collation {
             writer.append("collation", RawValue::Document(collation.to_document().as_raw()));
         }
+        if let Some(over) = &self.measurements {
+            writer.append("originalSpec", RawValue::Document(over.spec.as_raw()));
+        }
         writer.finish()
     }
 
@@ -85,8 +89,14 @@ impl IndexSpec {
             }
             None => None,
         };
+        let key = KeyPart::all_of(key_document.as_raw());
+        let original = document.get("originalSpec").and_then(RawValue::as_document);
+        let filter = partial.as_ref().map(|(_, filter)| filter);
+        let measurements =
+            original.map(|original| OverMeasurements::new(original.to_document(), &key, filter));
         Some(IndexSpec {
-            key: KeyPart::all_of(key_document.as_raw()),
+            measurements,
+            key,
             unique: flag("unique") || name == "_id_",
             prepare_unique: flag("prepareUnique"),
             sparse: flag("sparse"),

@@ -8,6 +8,7 @@ use kilim_bson::{Collator, KeyDecoder, KeyEncoder, Path, RawDocument, RawValue, 
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt;
 
+use super::sorter::word_at;
 use super::{IndexSpec, Multikey};
 use crate::layout;
 
@@ -22,6 +23,8 @@ pub struct KeySet {
 
 /// Where a key and its type bits lie.
 struct Entry {
+    /// The key's first bytes, which mostly tell it from others.
+    beginning: u64,
     key: Range<usize>,
     type_bits_end: usize,
 }
@@ -103,7 +106,8 @@ impl KeySet {
         self.bytes.extend_from_slice(self.encoder.key());
         let end = self.bytes.len();
         self.bytes.extend_from_slice(self.encoder.type_bits());
-        self.entries.push(Entry { key: start..end, type_bits_end: self.bytes.len() });
+        let beginning = word_at(&self.bytes[start..end], 0);
+        self.entries.push(Entry { beginning, key: start..end, type_bits_end: self.bytes.len() });
         // A document can have a million keys.
         interrupt::copied(end - start)
     }
@@ -119,6 +123,7 @@ impl KeySet {
         let offset = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
         let moved = |entry: &Entry| Entry {
+            beginning: entry.beginning,
             key: entry.key.start + offset..entry.key.end + offset,
             type_bits_end: entry.type_bits_end + offset,
         };
@@ -128,8 +133,13 @@ impl KeySet {
     pub(super) fn sort(&mut self) -> Result<()> {
         let KeySet { bytes, entries, .. } = self;
         // Stable, so that of equal keys the first element's types stay.
-        interrupt::sort(entries, |left, right| bytes[left.key.clone()].cmp(&bytes[right.key.clone()]))?;
-        entries.dedup_by(|later, earlier| bytes[later.key.clone()] == bytes[earlier.key.clone()]);
+        interrupt::sort(entries, |left, right| {
+            let by_key = || bytes[left.key.clone()].cmp(&bytes[right.key.clone()]);
+            left.beginning.cmp(&right.beginning).then_with(by_key)
+        })?;
+        entries.dedup_by(|later, earlier| {
+            later.beginning == earlier.beginning && bytes[later.key.clone()] == bytes[earlier.key.clone()]
+        });
         Ok(())
     }
 }
@@ -146,6 +156,10 @@ pub(super) struct Around<'a> {
 /// arrays.
 pub fn keys_of(spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) -> Result<Multikey> {
     out.clear();
+    // Also of a bucket that its filter leaves out: what it asks of bounds is true of buckets of one type only.
+    if let Some(over) = &spec.measurements {
+        over.check(document)?;
+    }
     if let Some((_, filter)) = &spec.partial
         && !filter.matches(document)?
     {
@@ -269,6 +283,7 @@ mod tests {
             partial: None,
             kind: IndexKind::Ordered(Ordered),
             collation: None,
+            measurements: None,
         }
     }
 

@@ -6,6 +6,7 @@ mod duplicate;
 mod entry;
 mod keys;
 mod kind;
+mod measurements;
 mod parts;
 mod sorter;
 mod spec;
@@ -14,12 +15,13 @@ pub(crate) use building::PutOff;
 pub use building::{BuildProgress, BuildingIndex, Phase};
 pub(crate) use document::collation_of;
 pub(crate) use duplicate::duplicate_key;
-pub(crate) use entry::index_entry;
+pub(crate) use entry::{Entries, OneEntry, index_entry};
 pub use keys::{KeySet, decode_entry_key, keys_of};
 pub(crate) use kind::geo;
 pub use kind::{
     BoundSearch, Hashed, IndexKind, KindOptions, Ordered, Text, TwoD, TwoDSphere, Wildcard, hash_of,
 };
+pub use measurements::OverMeasurements;
 pub(crate) use parts::{keys_of_parts, keys_of_row};
 pub(crate) use sorter::Sorter;
 pub(crate) use spec::PATTERN_PREFIX;

@@ -9,7 +9,7 @@ use kilim_bson::{Collator, Document, Path, RawDocument, compare_documents};
 use kilim_collation::Collation;
 use kilim_query::filter::Filter;
 
-use super::IndexKind;
+use super::{IndexKind, OverMeasurements};
 use crate::ids::IndexId;
 use crate::limits::ARRAY_PATHS_MAX;
 
@@ -59,6 +59,8 @@ pub struct IndexSpec {
     pub kind: IndexKind,
     /// How its texts compare: their keys are the collation's. `None` is the simple collation.
     pub collation: Option<Collation>,
+    /// What it is over measurements, where it is over the bounds of their buckets.
+    pub measurements: Option<OverMeasurements>,
 }
 
 /// For each key part, which components of its path met an array in some document, one bit each.

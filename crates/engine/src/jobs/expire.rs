@@ -58,6 +58,12 @@ impl Engine {
                 let passed = passed(Path::parse(&path), before(seconds));
                 removed += self.remove_passed(operation, collection, passed, None)?;
             }
+            if let Some(bucketing) = collection.shape.bucketing()
+                && let Some(seconds) = bucketing.expire_after_seconds
+            {
+                let passed = passed(Path::parse(&bucketing.field), before(seconds));
+                removed += self.remove_passed(operation, collection, passed, None)?;
+            }
             for index in collection.indexes.iter() {
                 if let Some(seconds) = index.spec.expire_after_seconds {
                     removed += self.expire_by(operation, collection, index, before(i64::from(seconds)))?;

@@ -16,7 +16,7 @@ use kilim_bson::{Document, RawDocument};
 use kilim_error::Result;
 use kilim_storage::rebuild::{self, Filling};
 use kilim_storage::salvage::Remains;
-use kilim_storage::{Durability, Environment, Options, Snapshot, Space, Store};
+use kilim_storage::{Bytes, Durability, Environment, Options, Snapshot, Space, Store};
 
 use crate::catalog::{Catalog, Collection, Ids, Shared};
 use crate::engine::new_uuid;
@@ -25,7 +25,7 @@ use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, index_entr
 use crate::namespace::Namespace;
 use crate::patterns::Registry;
 use crate::records::{Home, RecordRemains, Shape};
-use crate::upkeep::{load, put_pages_in_force, put_versions_in_force};
+use crate::upkeep::{load, put_buckets_in_force, put_pages_in_force, put_versions_in_force};
 use crate::{layout, records};
 
 /// Where collections go whose names are lost.
@@ -117,6 +117,7 @@ impl Salvage<'_> {
         let patterns = load(&self.store.snapshot(), &catalog, ids);
         let mut shaped = |patterns: &Registry| {
             put_pages_in_force(&mut catalog, patterns);
+            put_buckets_in_force(&mut catalog, patterns);
             put_versions_in_force(&mut catalog, patterns).is_ok()
         };
         if patterns.is_ok_and(|patterns| shaped(&patterns)) {
@@ -154,6 +155,11 @@ impl Salvage<'_> {
         (told.records, senseless) = RecordRemains(self.remains).take_over(id.0, self.filling)?;
         if senseless > 0 {
             told.losses.push(format!("{senseless} records are not valid BSON"));
+        }
+        let (lost, packed) = records::unpack_remains(self.store, id)?;
+        told.records -= lost + packed;
+        if lost > 0 {
+            told.losses.push(format!("{lost} measurements lay in buckets that cannot be read"));
         }
         let snapshot = self.store.snapshot();
         let losers = losers(&snapshot, collection)?;
@@ -203,12 +209,16 @@ impl Salvage<'_> {
                 }
                 for (key, type_bits) in keys.iter() {
                     let (entry, value) = index_entry(index, key, type_bits, record);
-                    sorter.push(entry, value)?;
+                    sorter.push(&entry, &value)?;
                 }
             }
         }
         let mut merge = sorter.finish()?;
-        self.filling.load(Space::Index, std::iter::from_fn(|| merge.next_entry().transpose()))?;
+        self.filling.load(
+            Space::Index,
+            std::iter::from_fn(|| merge.next_entry().transpose())
+                .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec()))),
+        )?;
         Ok(())
     }
 
@@ -280,12 +290,12 @@ fn losers(snapshot: &Snapshot, collection: &Collection) -> Result<BTreeSet<Recor
                 for (key, type_bits) in keys.iter() {
                     let mut age = image.commit_time().to_be_bytes().to_vec();
                     age.extend_from_slice(&record.0.to_be_bytes());
-                    sorter.push(index_entry(index, key, type_bits, record).0, age)?;
+                    sorter.push(&index_entry(index, key, type_bits, record).0, &age)?;
                 }
             }
         }
         let mut merge = sorter.finish()?;
-        let mut last: Option<(Vec<u8>, Vec<u8>)> = None;
+        let mut last: Option<(Bytes, Bytes)> = None;
         while let Some((entry, age)) = merge.next_entry()? {
             // Of equal entries the youngest comes last.
             if let Some((before, older)) = &last

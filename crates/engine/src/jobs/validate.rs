@@ -18,7 +18,8 @@ use crate::engine::Engine;
 use crate::index::{Index, KeySet, index_entry, keys_of_row};
 use crate::layout;
 use crate::operation::Operation;
-use crate::records::{Home, Image, RowId, inspect};
+use crate::records::{Home, Image, RowId, Shape, buckets, inspect};
+use crate::upkeep::faults_of;
 
 #[derive(Debug, Default)]
 pub struct Validated {
@@ -75,6 +76,8 @@ pub fn validate(
     let mut expected = vec![Some(0); indexes.len()];
     let mut keys = KeySet::default();
     let home = collection.home();
+    let mut sealed = 0;
+    let validation = collection.validation()?;
     for inspected in inspect(home.clone(), snapshot) {
         let Some(inspected) = found.unless_damaged(inspected)? else {
             expected.fill(None);
@@ -99,9 +102,10 @@ pub fn validate(
             continue;
         };
         found.bytes += inspected.bytes();
+        sealed += u64::from(inspected.is_sealed());
         for (row, image) in rows {
             let document = image.document();
-            if let Some(validation) = &collection.validation
+            if let Some(validation) = &validation
                 && !validation.is_off()
                 && !complies(engine, collection, validation, document)?
             {
@@ -121,6 +125,9 @@ pub fn validate(
     }
     for (index, expected) in indexes.iter().zip(expected) {
         found.check_entries_in(index, expected, snapshot, operation)?;
+    }
+    if let Shape::Bucketed(_) = home.shape {
+        found.check_buckets(collection, &home, snapshot, operation, sealed)?;
     }
     found.check_compliance(collection);
     found.check_counts(collection, snapshot)?;
@@ -191,6 +198,31 @@ impl Validated {
             self.note(format!("index {} has {count} entries, {expected} expected", index.spec.name));
         }
         self.entries.push(count);
+        Ok(())
+    }
+
+    /// Whether buckets are true, and hold as many measurements as say that they lie in one.
+    fn check_buckets(
+        &mut self,
+        collection: &Collection,
+        home: &Home,
+        snapshot: &Snapshot,
+        operation: &Operation,
+        sealed: u64,
+    ) -> Result<()> {
+        let bucketing = collection.shape.bucketing().map(|bucketing| &**bucketing);
+        let mut in_use = 0;
+        for bucket in buckets(home, snapshot, None) {
+            operation.check()?;
+            let Some(bucket) = self.unless_damaged(bucket)? else { return Ok(()) };
+            in_use += bucket.live().len() as u64;
+            for fault in faults_of(bucketing, home, snapshot, &bucket)? {
+                self.note(format!("bucket {}: {fault}", bucket.number));
+            }
+        }
+        if in_use != sealed && !self.damaged && self.invalid_records == 0 {
+            self.note(format!("{sealed} records say that they lie in buckets, which have {in_use} in use"));
+        }
         Ok(())
     }
 

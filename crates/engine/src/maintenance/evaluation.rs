@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use kilim_bson::{Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, Result};
 use kilim_patterns::declaration::OnUserWrite;
@@ -68,10 +69,27 @@ impl Touched {
 
     /// Whether the field that a path leads into has the same bytes before and after.
     fn keeps_field(&self, path: &str) -> bool {
-        let name = path.split('.').next().unwrap_or(path);
+        let name = first_name(path);
         match (self.on(Side::Before), self.on(Side::After)) {
             (Some(before), Some(after)) => element(before, name) == element(after, name),
             _ => false,
+        }
+    }
+
+    /// The fields whose bytes differ. None where the images do not have the same fields in the same order.
+    fn changed_fields(&self) -> Option<Vec<Box<str>>> {
+        let (mut before, mut after) = (self.on(Side::Before)?.iter(), self.on(Side::After)?.iter());
+        let mut changed = Vec::new();
+        loop {
+            match (before.next_with_bytes(), after.next_with_bytes()) {
+                (None, None) => return Some(changed),
+                (Some((name, _, old)), Some((same, _, new))) if name == same => {
+                    if old != new {
+                        changed.push(name.into());
+                    }
+                }
+                _ => return None,
+            }
         }
     }
 
@@ -90,7 +108,7 @@ pub(crate) struct Evaluation {
     patterns: Arc<[Arc<Pattern>]>,
     pub(crate) touched: Vec<Touched>,
     /// The index in `touched` of each record.
-    by_record: HashMap<(CollectionId, RecordId), usize>,
+    by_record: HashMap<(CollectionId, RecordId), usize, RandomState>,
     pub(crate) groups: Groups,
     /// What is pending because of this change. A job writes it.
     pub(crate) new_pending: NewPending,
@@ -103,6 +121,9 @@ pub(crate) struct Evaluation {
     /// The paths that maintenance may write in the collection of the document that was stored last. The documents of a
     /// fan-out follow each other in one collection, so the paths are computed once for them.
     written: Option<(CollectionId, Vec<Box<str>>)>,
+    /// The fields that a pattern changes in the document that was made ready last, where both images have the same fields
+    /// in the same order: a count that grew by one, most often.
+    changed: Option<Vec<Box<str>>>,
     /// At a transaction's commit: the rows that its statements deferred, for the groups that are not changed yet.
     pub(crate) deferred: DeferredDeltas,
     /// At a transaction's commit: the steps that its statements deferred, in their order.
@@ -224,13 +245,14 @@ impl Evaluation {
         Evaluation {
             patterns,
             touched: Vec::new(),
-            by_record: HashMap::new(),
+            by_record: HashMap::default(),
             groups: Groups::default(),
             new_pending: NewPending::default(),
             stored: None,
             defers: false,
             resumes: false,
             written: None,
+            changed: None,
             deferred: DeferredDeltas::default(),
             deferred_steps: Vec::new(),
             notes: Vec::new(),
@@ -527,6 +549,7 @@ impl Evaluation {
                 touched.after = Some(with_value(after.as_raw(), path.as_str(), Some(now)));
             }
         }
+        self.changed = touched.by.as_ref().and_then(|_| touched.changed_fields());
         let id = touched.collection.id;
         if self.written.as_ref().is_none_or(|(known, _)| *known != id) && touched.before.is_some() {
             self.written = Some((id, paths_written(&self.patterns, &touched.collection.namespace)));
@@ -558,6 +581,10 @@ impl Evaluation {
     /// the index depends on.
     pub(crate) fn passes_by(&self, at: usize, index: &Index, untouched: &dyn Fn(&Index) -> bool) -> bool {
         let touched = &self.touched[at];
+        if let Some(changed) = &self.changed {
+            let is_changed = |path: &str| changed.iter().any(|name| **name == *first_name(path));
+            return index.spec.partial.is_none() && !index.spec.depends_on(|path| is_changed(path.as_str()));
+        }
         let paths = self.written.iter().flat_map(|(_, paths)| paths);
         // A node of a tree that counts one more keeps its path: comparing two fields costs less than making their keys.
         let is_same = |path: &str| touched.by.is_some() && touched.keeps_field(path);
@@ -594,6 +621,11 @@ pub(super) fn note_replaced(pattern: &Pattern) -> Result<()> {
     }
     pattern.counters.user_writes_replaced.add(1);
     Ok(())
+}
+
+/// The field that a path leads into.
+fn first_name(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
 }
 
 /// The bytes of a document's element: its type, its name and its value.

@@ -106,7 +106,7 @@ pub fn maintained_among(registry: &Registry, namespace: &Namespace, read: &ReadR
     let mut needed = Dependencies::default();
     read.filter.dependencies(&mut needed);
     for part in read.sort.iter().flat_map(|sort| sort.parts()) {
-        needed.field(part.path.as_str());
+        needed.field(part.user_path());
     }
     let mut told = Vec::new();
     for pattern in registry.of(&namespace.database).iter().filter(|one| one.target == *namespace) {

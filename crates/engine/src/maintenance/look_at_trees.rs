@@ -27,6 +27,9 @@ pub(crate) struct TreeLook<'l> {
     pub shifts: &'l [Shift],
 }
 
+/// A label takes no more in a key.
+const LABEL_KEY_BYTES: usize = 16;
+
 /// The labels of a tree that a job has yet to write, in one snapshot.
 pub(crate) fn shifts_in(snapshot: &Snapshot, pattern: &Pattern) -> Result<Vec<Shift>> {
     if pattern.kind().tree().and_then(Tree::label_paths).is_none() {
@@ -54,14 +57,35 @@ impl TreeLook<'_> {
         let mut bytes = Vec::new();
         encode_value(&mut bytes, id, false);
         let index = self.index_over(&[self.tree.parent_path()]);
-        let Some(index) = index.filter(|_| bytes.len() <= layout::KEY_BYTES_MAX) else {
+        let is_told = |index: &&Arc<Index>| bytes.len() <= layout::KEY_BYTES_MAX && tells(index, id);
+        let Some(index) = index.filter(is_told) else {
             return self.all(|document| {
                 let parent = self.tree.parent_of(document.as_raw()).unwrap_or(RawValue::Null);
                 compare(parent, id).is_eq()
             });
         };
+        self.with_key(index, &bytes)
+    }
+
+    /// The documents that may name this parent and have this order key.
+    pub fn children_at(&self, id: RawValue<'_>, order: i64) -> Result<Vec<Stored>> {
+        let mut bytes = Vec::new();
+        encode_value(&mut bytes, id, false);
+        encode_value(&mut bytes, RawValue::Int64(order), false);
+        let path = self.tree.order_path().unwrap_or_default();
+        let index = self.index_over(&[self.tree.parent_path(), path]);
+        let is_told = |index: &&Arc<Index>| bytes.len() <= layout::KEY_BYTES_MAX && tells(index, id);
+        match index.filter(is_told) {
+            Some(index) => self.with_key(index, &bytes),
+            // A tree that was declared by an older program.
+            None => self.children(id),
+        }
+    }
+
+    /// The documents whose keys in an index begin with these bytes.
+    fn with_key(&self, index: &Index, bytes: &[u8]) -> Result<Vec<Stored>> {
         let mut lower = layout::index_prefix(index.id).to_vec();
-        lower.extend_from_slice(&bytes);
+        lower.extend_from_slice(bytes);
         let mut upper = lower.clone();
         upper.push(BEHIND);
         let mut found = Vec::new();
@@ -93,7 +117,7 @@ impl TreeLook<'_> {
             LabelSide::Above => label > from,
         };
         for (end, path) in paths.into_iter().enumerate() {
-            let Some(index) = self.label_index(path) else {
+            let Some(index) = self.label_index(scope, path) else {
                 for (record, document) in self.all(|document| self.is_in(scope, document))? {
                     let labels = self.tree.labels(document.as_raw()).filter(|_| counts(record));
                     labels.into_iter().flatten().filter(|label| lies_there(*label)).for_each(&mut offer);
@@ -106,7 +130,8 @@ impl TreeLook<'_> {
             };
             for range in stored_ranges(self.shifts, scope, from, to) {
                 self.scan_labels(index, scope, range, direction, |(record, document)| {
-                    let labels = self.tree.labels(document.as_raw()).filter(|_| counts(record));
+                    let is_own = counts(record) && self.is_in(scope, &document);
+                    let labels = self.tree.labels(document.as_raw()).filter(|_| is_own);
                     match labels.map(|labels| labels[end]).filter(|label| lies_there(*label)) {
                         Some(label) => {
                             offer(label);
@@ -145,12 +170,12 @@ impl TreeLook<'_> {
         let inside = |document: &Document| self.tree.labels(document.as_raw()).is_some_and(&is_wanted);
         let mut found: Vec<Stored> = Vec::new();
         for path in paths {
-            let Some(index) = self.label_index(path) else {
+            let Some(index) = self.label_index(scope, path) else {
                 return self.all(|document| inside(document) && self.is_in(scope, document));
             };
             for range in ranges {
                 self.scan_labels(index, scope, *range, Direction::Forward, |stored| {
-                    if inside(&stored.1) {
+                    if inside(&stored.1) && self.is_in(scope, &stored.1) {
                         found.push(stored);
                     }
                     false
@@ -233,9 +258,18 @@ impl TreeLook<'_> {
         bound
     }
 
-    fn label_index(&self, path: &str) -> Option<&Arc<Index>> {
+    /// The index over the labels of a scope. None where its keys do not tell that scope: an array is there by its elements, and
+    /// of a very long value there is a part.
+    fn label_index(&self, scope: RawValue<'_>, path: &str) -> Option<&Arc<Index>> {
+        if self.tree.scope_path().is_some() {
+            let mut bytes = Vec::new();
+            encode_value(&mut bytes, scope, false);
+            if matches!(scope, RawValue::Array(_)) || bytes.len() + LABEL_KEY_BYTES > layout::KEY_BYTES_MAX {
+                return None;
+            }
+        }
         let paths: Vec<&str> = self.tree.scope_path().into_iter().chain([path]).collect();
-        self.index_over(&paths)
+        self.index_over(&paths).filter(|index| self.tree.scope_path().is_none() || tells(index, scope))
     }
 
     /// An index whose keys begin with these paths and has one for every document.
@@ -251,4 +285,10 @@ impl TreeLook<'_> {
                 && index.ready_since <= self.snapshot.commit_time()
         })
     }
+}
+
+/// Whether an index has a key for every document with this value, which is no array. A document whose path leads through an array
+/// has none for a tree, and another one in the index.
+fn tells(index: &Index, value: RawValue<'_>) -> bool {
+    !matches!(value, RawValue::Null | RawValue::Undefined) || !index.multikey.is_multikey()
 }

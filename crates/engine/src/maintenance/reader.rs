@@ -103,6 +103,11 @@ impl Nodes for SnapshotReader<'_> {
         Ok(look.children(id)?.into_iter().map(|(_, document)| document).collect())
     }
 
+    fn children_at(&mut self, id: RawValue<'_>, order: i64) -> Result<Vec<Document>> {
+        let Some(look) = self.look() else { return Ok(Vec::new()) };
+        Ok(look.children_at(id, order)?.into_iter().map(|(_, document)| document).collect())
+    }
+
     fn next_label(&mut self, scope: RawValue<'_>, from: i64, side: LabelSide) -> Result<Option<i64>> {
         self.look().map_or(Ok(None), |look| look.next_label(scope, from, side, |_| true))
     }

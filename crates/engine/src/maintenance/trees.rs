@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use kilim_bson::{Document, RawDocument, RawValue, Value, compare};
 use kilim_error::{Error, Result};
 use kilim_patterns::{Copied, Due, Forest, LabelSide, Nodes, Position, Shift, Step, Tree, key_bytes};
@@ -75,23 +76,24 @@ pub(crate) struct Plant {
 /// A tree with what steps make of it, before anything is stored.
 pub(crate) struct Grown<G> {
     ground: G,
-    pub plants: HashMap<Vec<u8>, Plant>,
-    by_record: HashMap<RecordId, Vec<u8>>,
+    pub plants: HashMap<Vec<u8>, Plant, RandomState>,
+    by_record: HashMap<RecordId, Vec<u8>, RandomState>,
     /// Nodes whose parents are not those by which the ground finds them, and those with labels of their own.
-    changed: HashSet<Vec<u8>>,
+    changed: HashSet<Vec<u8>, RandomState>,
     pub notes: Notes,
     /// How many nodes below one that moves are written with it; none if all are.
     pub most: Option<usize>,
     /// Nodes below which all is left to a job, how many that are, and how far their labels moved.
     pub left: Vec<(Value, u64, Option<Shift>)>,
     /// The scopes whose labels are all written.
-    settled: HashSet<Vec<u8>>,
+    settled: HashSet<Vec<u8>, RandomState>,
 }
 
 impl<G: Ground> Grown<G> {
     pub fn new(ground: G) -> Grown<G> {
-        let (plants, by_record) = (HashMap::new(), HashMap::new());
-        let (changed, notes, left, settled) = (HashSet::new(), Notes::new(), Vec::new(), HashSet::new());
+        let (plants, by_record) = (HashMap::default(), HashMap::default());
+        let (changed, notes, left, settled) =
+            (HashSet::default(), Notes::new(), Vec::new(), HashSet::default());
         Grown { ground, plants, by_record, changed, notes, most: None, left, settled }
     }
 
@@ -148,6 +150,18 @@ impl<G: Ground> Grown<G> {
         known
     }
 
+    /// Documents that were found, and those that have become children of a node.
+    fn with_changed(&mut self, found: Vec<Stored>, parent: RawValue<'_>) -> Vec<Document> {
+        let mut children = self.take_up(found);
+        let tree = self.ground.tree();
+        let own = |document: &&Document| {
+            let own = tree.parent_of(document.as_raw()).unwrap_or(RawValue::Null);
+            compare(own, parent).is_eq()
+        };
+        children.extend(self.changed_documents().filter(own).cloned());
+        children
+    }
+
     /// The documents that are not what the ground has.
     fn changed_documents(&self) -> impl Iterator<Item = &Document> {
         self.changed.iter().filter_map(|key| self.plants[key].document.as_ref())
@@ -180,14 +194,12 @@ impl<G: Ground> Nodes for Grown<G> {
 
     fn children(&mut self, id: RawValue<'_>) -> Result<Vec<Document>> {
         let found = self.ground.look(|look| look.children(id))?;
-        let mut children = self.take_up(found);
-        let tree = self.ground.tree();
-        let own = |document: &&Document| {
-            let parent = tree.parent_of(document.as_raw()).unwrap_or(RawValue::Null);
-            compare(parent, id).is_eq()
-        };
-        children.extend(self.changed_documents().filter(own).cloned());
-        Ok(children)
+        Ok(self.with_changed(found, id))
+    }
+
+    fn children_at(&mut self, id: RawValue<'_>, order: i64) -> Result<Vec<Document>> {
+        let found = self.ground.look(|look| look.children_at(id, order))?;
+        Ok(self.with_changed(found, id))
     }
 
     fn visit_children(&mut self, id: RawValue<'_>, visit: &mut dyn FnMut(RawDocument<'_>)) -> Result<()> {
@@ -520,7 +532,7 @@ pub(crate) fn replant(
             },
         }
     };
-    let own: HashMap<Vec<u8>, &Planted> =
+    let own: HashMap<Vec<u8>, &Planted, RandomState> =
         steps.iter().map(|planted| (key_bytes(planted.step.id.as_raw()), planted)).collect();
     let mut changed: Vec<(Vec<u8>, Plant)> =
         plants.into_iter().filter(|(_, plant)| plant.original.is_some()).collect();
@@ -550,7 +562,7 @@ pub(crate) fn replant(
 
 /// What steps make of a tree.
 struct Growth {
-    plants: HashMap<Vec<u8>, Plant>,
+    plants: HashMap<Vec<u8>, Plant, RandomState>,
     notes: Notes,
     left: Vec<Left>,
     /// Another node below which labels move already, in the scope of those that are to move.

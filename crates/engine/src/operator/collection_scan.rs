@@ -7,11 +7,11 @@ use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Scan, Space};
 
-use super::{ExecContext, ReadContext, Row, RowData, Stats, Worked};
+use super::{ExecContext, ReadContext, Row, RowData, Shown, Stats, Viewer, Worked};
 use crate::ids::RecordId;
 use crate::index::Index;
 use crate::layout;
-use crate::records::{Look, RecordScan, Records};
+use crate::records::{BucketScan, Look, RecordScan, Records, Seen, Shape};
 
 pub(super) struct CollectionScan {
     walk: Walk,
@@ -19,8 +19,19 @@ pub(super) struct CollectionScan {
     begun: bool,
 }
 
+/// In which order records are wanted.
+pub(super) enum Order<'i> {
+    Insertion,
+    /// As they lie. For all collections but large ones with buckets that is the order of insertion.
+    Any,
+    By(&'i Index),
+}
+
 enum Walk {
     Records(RecordScan),
+    /// A collection with buckets that is yet to be looked at.
+    Unopened(Records, RecordId),
+    Buckets(Box<BucketScan>),
     /// The entries of `_id`'s index, and what they point to.
     Entries(Scan, Records),
     Ended,
@@ -31,20 +42,23 @@ impl CollectionScan {
         from: RecordId,
         filter: Option<Arc<Filter>>,
         backward: bool,
-        order: Option<&Index>,
+        order: Order<'_>,
         source: &ReadContext,
     ) -> CollectionScan {
         let direction = if backward { Direction::Backward } else { Direction::Forward };
         let nothing = matches!(filter.as_deref(), Some(Filter::False));
         let walk = match order {
             _ if nothing => Walk::Ended,
-            Some(index) => {
+            Order::By(index) => {
                 let (lower, upper) = (layout::index_prefix(index.id), (index.id.0 + 1).to_be_bytes());
                 let (lower, upper) = (Bound::Included(&lower[..]), Bound::Excluded(&upper[..]));
                 let entries = source.records.snapshot().scan(Space::Index, lower, upper, direction);
                 Walk::Entries(entries, source.records.clone())
             }
-            None => Walk::Records(source.records.scan(from.., direction)),
+            Order::Any if matches!(source.records.home().shape, Shape::Bucketed(_)) => {
+                Walk::Unopened(source.records.clone(), from)
+            }
+            Order::Any | Order::Insertion => Walk::Records(source.records.scan(from.., direction)),
         };
         CollectionScan { walk, filter, begun: false }
     }
@@ -69,10 +83,64 @@ impl CollectionScan {
     }
 }
 
+impl CollectionScan {
+    /// Shows all rows that are left, those that lie in buckets as the values of fields of these names. False where rows are
+    /// to be read one by one: nothing was shown then.
+    pub(super) fn show(
+        &mut self,
+        stats: &mut Stats,
+        names: &[Box<str>],
+        viewer: &mut dyn Viewer,
+        context: &mut ExecContext<'_>,
+    ) -> Result<bool> {
+        self.walk.open()?;
+        let (None, Walk::Buckets(scan)) = (&self.filter, &mut self.walk) else { return Ok(false) };
+        if !viewer.takes_fields(names) {
+            return Ok(false);
+        }
+        self.begun = true;
+        scan.each(names, &mut |seen| {
+            context.tick()?;
+            stats.works += 1;
+            stats.docs_examined += 1;
+            context.figures.docs_examined += 1;
+            match seen {
+                Seen::Passed => stats.need_time += 1,
+                Seen::Row(id, image) => {
+                    stats.advanced += 1;
+                    viewer.see(Shown::Row(&Row::new(id, RowData::Record(image))), context)?;
+                }
+                Seen::Fields(values) => {
+                    stats.advanced += 1;
+                    viewer.see(Shown::Fields(values), context)?;
+                }
+            }
+            Ok(())
+        })?;
+        self.walk = Walk::Ended;
+        stats.is_eof = true;
+        Ok(true)
+    }
+}
+
 impl Walk {
+    /// Looks how a collection with buckets is read.
+    fn open(&mut self) -> Result<()> {
+        if let Walk::Unopened(records, from) = self {
+            *self = match records.by_bucket()? {
+                Some(scan) => Walk::Buckets(Box::new(scan)),
+                None => Walk::Records(records.scan(*from.., Direction::Forward)),
+            };
+        }
+        Ok(())
+    }
+
     fn next(&mut self, filter: Option<&Filter>) -> Result<Option<Look>> {
+        self.open()?;
         let (entries, records) = match self {
             Walk::Records(scan) => return scan.next_matching(filter),
+            Walk::Buckets(scan) => return scan.next_matching(filter),
+            Walk::Unopened(..) => return Ok(Some(Look::Passed)),
             Walk::Entries(entries, records) => (entries, records),
             Walk::Ended => return Ok(None),
         };

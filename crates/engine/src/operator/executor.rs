@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kilim_error::Result;
 
-use super::{ExecContext, Operator, Row};
+use super::{ExecContext, Operator, Row, Shown, Viewer};
 use crate::plan::{Followed, Node, StatsTree};
 
 /// Owns all it needs, so it can wait in a cursor. Rows come in the plan's order.
@@ -30,8 +30,7 @@ impl Executor {
         Executor { root, plan, buffered, tried }
     }
 
-    /// The next row; its document is projected if the request asked for it.
-    pub fn next_document(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+    fn note_plan(&mut self, context: &mut ExecContext<'_>) {
         if context.figures.plan.is_none() {
             context.figures.plan = Some(self.plan.clone());
         }
@@ -39,6 +38,28 @@ impl Executor {
             context.figures.keys_examined += keys;
             context.figures.docs_examined += documents;
         }
+    }
+
+    /// Shows all rows that are left to somebody who looks at fields of these names only.
+    pub(crate) fn show(
+        &mut self,
+        names: &[Box<str>],
+        viewer: &mut dyn Viewer,
+        context: &mut ExecContext<'_>,
+    ) -> Result<()> {
+        self.note_plan(context);
+        while let Some(row) = self.buffered.pop_front() {
+            viewer.see(Shown::Row(&row), context)?;
+        }
+        match self.root.is_eof() {
+            true => Ok(()),
+            false => self.root.show(names, viewer, context),
+        }
+    }
+
+    /// The next row; its document is projected if the request asked for it.
+    pub fn next_document(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        self.note_plan(context);
         if let Some(row) = self.buffered.pop_front() {
             return Ok(Some(row));
         }

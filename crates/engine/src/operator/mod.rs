@@ -4,6 +4,7 @@
 //! between two checks for interruption, lets candidates be tried in turns, and gives explain true counts.
 //! Operators own what they read from, so an [`Executor`] can wait in a cursor between two getMores.
 
+mod bounded;
 mod collection_scan;
 mod count;
 mod count_scan;
@@ -29,12 +30,13 @@ mod window;
 use kilim_error::Result;
 use kilim_query::interrupt;
 
+pub(crate) use bounded::Bounded;
 pub use executor::Executor;
 pub(crate) use index_scan::STEPS_PER_SEEK;
 pub use near::Measured;
 pub use row::{Row, RowData};
 pub(crate) use sort_buffer::SortBuffer;
-pub use step::Step;
+pub use step::{Shown, Step, Viewer};
 
 use crate::figures::Figures;
 use crate::ids::RecordId;
@@ -122,8 +124,12 @@ impl Operator {
                 Kind::RecordCount(count::RecordCount::new(*skip, *limit, source))
             }
             Node::IdLookup { index, id } => Kind::IdLookup(id_lookup::IdLookup::new(index, id, source)),
-            Node::CollectionScan { from, filter, backward, ordered_by } => {
-                let order = ordered_by.as_deref();
+            Node::CollectionScan { from, filter, backward, is_natural, ordered_by } => {
+                let order = match ordered_by {
+                    Some(index) => collection_scan::Order::By(index),
+                    None if *is_natural || *backward => collection_scan::Order::Insertion,
+                    None => collection_scan::Order::Any,
+                };
                 Kind::CollectionScan(collection_scan::CollectionScan::new(
                     *from,
                     filter.clone(),
@@ -247,6 +253,34 @@ impl Operator {
                 Worked::Row(row) => return Ok(Some(row)),
                 Worked::NeedTime => {}
                 Worked::Eof => return Ok(None),
+            }
+        }
+    }
+
+    /// Shows all rows that are left. Names: the fields that are looked at.
+    fn show(
+        &mut self,
+        names: &[Box<str>],
+        viewer: &mut dyn Viewer,
+        context: &mut ExecContext<'_>,
+    ) -> Result<()> {
+        if let Kind::CollectionScan(scan) = &mut self.kind
+            && scan.show(&mut self.stats, names, viewer, context)?
+        {
+            return Ok(());
+        }
+        match &mut self.kind {
+            Kind::Subplan(input) => {
+                input.show(names, viewer, context)?;
+                let Stats { works, advanced, need_time, is_eof, .. } = input.stats;
+                self.stats = Stats { works, advanced, need_time, is_eof, ..self.stats.clone() };
+                Ok(())
+            }
+            _ => {
+                while let Some(row) = self.next(context)? {
+                    viewer.see(Shown::Row(&row), context)?;
+                }
+                Ok(())
             }
         }
     }

@@ -3,30 +3,36 @@
 //! The index is read in rings around the point, from the inside to the outside. A ring is covered by cells, whose keys are
 //! read as an index scan reads them; each document found is measured. When a ring has been read, everything up to its outer
 //! edge is known and given in order. What lies farther waits for its ring. A ring that gave little is followed by one that is
-//! much larger.
+//! much larger. How large the first one is follows from the keys next to the point's own, where these say something.
 //!
 //! Invariant: no document is given before one that is nearer.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
-use kilim_bson::{RawDocument, RawValue, Value};
+use kilim_bson::{KeyDecoder, RawDocument, RawValue, Value, encode_value};
 use kilim_error::{Error, Result};
 use kilim_geo::covering::{key_ranges, ring_cells};
 use kilim_geo::planar::cap_rectangles;
-use kilim_geo::{EARTH_RADIUS_METRES, Pair, Point, angle, parse};
+use kilim_geo::{CellID, EARTH_RADIUS_METRES, Pair, Point, angle, parse};
 use kilim_query::filter::{DistanceUnit, Near};
+use kilim_storage::{Direction, Space};
 
-use super::index_scan::IndexScanner;
+use super::index_scan::{Entry, IndexScanner, corrupt};
+use super::key_ranges::BEHIND;
 use super::{ExecContext, ReadContext, Row, RowData, Stats, Worked};
 use crate::bounds::IntervalList;
 use crate::index::{IndexKind, geo};
+use crate::layout;
 use crate::plan::{IndexScan, NearScan};
 use crate::records::{Image, Records, RowId};
 
-/// The first ring, as a part of the radius of all: about ten metres.
+/// The first ring where neighbours say nothing, as a part of the radius of all: about ten metres.
 const FIRST_RING: f64 = 1.5e-6;
+/// So many keys are looked at on either side of the point's own.
+const NEIGHBOURS: usize = 12;
 /// How much larger each ring is, and a ring after one in which nothing was.
 const GROWTH: f64 = 2.0;
 const GROWTH_IF_EMPTY: f64 = 5.0;
@@ -156,7 +162,7 @@ impl NearScanner {
         let width = self.outer - self.inner;
         let first = FIRST_RING / std::f64::consts::PI * self.whole();
         let wider = match self.in_ring {
-            _ if self.complete < 0.0 => first,
+            _ if self.complete < 0.0 => self.reach_of_neighbours()?.unwrap_or(first).max(first),
             0 => (width * GROWTH_IF_EMPTY).max(first),
             rows if rows > ROWS_PER_RING => width,
             _ => width * GROWTH,
@@ -188,6 +194,45 @@ impl NearScanner {
         Ok(())
     }
 
+    /// How far the nearer half of the keys next to the point's own lie from it: as many documents at least are within that.
+    /// Keys that are near each other belong to places that are, though not the other way round.
+    fn reach_of_neighbours(&self) -> Result<Option<f64>> {
+        let (IndexKind::TwoDSphere(_), Some(centre), 0) =
+            (&self.plan.index.spec.kind, &self.centre, self.plan.part)
+        else {
+            return Ok(None);
+        };
+        let index = &self.plan.index;
+        let (descending, prefix) = (index.spec.key[0].descending, layout::index_prefix(index.id));
+        let mut own = prefix.to_vec();
+        encode_value(&mut own, RawValue::Int64(CellID::from(centre).0 as i64), descending);
+        let last = [&prefix[..], &[BEHIND]].concat();
+        let mut distances = Vec::with_capacity(2 * NEIGHBOURS);
+        for (lower, upper, direction) in
+            [(&own[..], &last[..], Direction::Forward), (&prefix[..], &own[..], Direction::Backward)]
+        {
+            let (lower, upper) = (Bound::Included(lower), Bound::Excluded(upper));
+            let entries = self.records.snapshot().scan(Space::Index, lower, upper, direction);
+            for entry in entries.take(NEIGHBOURS) {
+                let (entry, value) = entry?;
+                let parts = Entry::split(index, &entry, &value)?;
+                let decoded = KeyDecoder::new(parts.key, parts.type_bits)
+                    .and_then(|mut decoder| decoder.next(descending))
+                    .map_err(|_| corrupt(index))?;
+                // Version 1 holds nulls too.
+                if let Value::Int64(cell) = decoded {
+                    distances.push(angle(&Point::from(CellID(cell as u64)), centre));
+                }
+            }
+        }
+        if distances.len() < NEIGHBOURS {
+            // That is all there is.
+            return Ok(Some(std::f64::consts::PI));
+        }
+        distances.sort_unstable_by(f64::total_cmp);
+        Ok(distances.get(NEIGHBOURS - 1).map(|reach| (reach - self.min).max(0.0)))
+    }
+
     /// The largest distance there is.
     fn whole(&self) -> f64 {
         match &self.plan.index.spec.kind {
@@ -203,7 +248,7 @@ impl NearScanner {
             (IndexKind::TwoDSphere(kind), Some(centre)) => {
                 let outer = self.outer * (1.0 + RING_MARGIN) + 1e-12;
                 let cells = ring_cells(centre, inner, outer);
-                Ok(geo::cell_bounds(&key_ranges(&cells, kind.levels().coarsest)))
+                Ok(geo::cell_bounds(&key_ranges(&cells, kind.levels())))
             }
             (IndexKind::TwoD(kind), Some(_)) => {
                 let rectangles = cap_rectangles(at, self.outer);

@@ -21,6 +21,25 @@ pub struct PendingSources {
     pub age_millis: u64,
 }
 
+impl Pattern {
+    /// Whether documents expire by a field that is not stored where the index looks for it.
+    pub(crate) fn hides_expiry(&self, spec: &IndexSpec) -> bool {
+        spec.expire_after_seconds.is_some()
+            && spec.key.iter().any(|part| self.kind().sorts_by(part.path.as_str()).is_some())
+    }
+
+    pub(crate) fn hidden_expiry(&self, index: &str) -> Error {
+        Error::user(
+            ErrorCode::PatternFieldConflict,
+            format!(
+                "documents of {} would expire by the index '{index}', which is over a field that {} '{}' stores in another form: \
+                 drop the index, or let them expire by another field",
+                self.target, self.declaration.kind_name, self.declaration.name
+            ),
+        )
+    }
+}
+
 impl Registry {
     /// Refuses a unique index over what a pattern maintains: maintenance cannot fail for a user's write.
     pub(crate) fn check_new_indexes(&self, namespace: &Namespace, specs: &[IndexSpec]) -> Result<()> {
@@ -37,6 +56,9 @@ impl Registry {
         for pattern in self.of(&namespace.database).iter().filter(|one| one.target == *namespace) {
             for spec in specs.iter().filter(|_| pattern.state != PatternState::Unverified) {
                 check_over_elements(pattern, spec)?;
+            }
+            if let Some(spec) = specs.iter().find(|spec| pattern.hides_expiry(spec)) {
+                return Err(pattern.hidden_expiry(&spec.name));
             }
             let paths = pattern.declaration.maintained_paths();
             let maintained = |path: &str| paths.iter().any(|own| overlap(own, path));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use kilim_error::{Error, ErrorCode, Result};
+use kilim_error::Result;
 use kilim_patterns::{Served, overlap};
 use kilim_query::expression::Dependencies;
 
@@ -44,15 +44,9 @@ impl Rewriters {
     pub(crate) fn mean(&self, request: &mut ReadRequest) -> Result<()> {
         for Rewriter { pattern, is_filled } in &self.0 {
             let kind = pattern.kind();
-            let sorted = request.sort.iter().flat_map(|sort| sort.parts());
-            if let Some(part) = sorted.map(|part| part.path.as_str()).find(|path| !kind.sorts_by(path)) {
-                return Err(Error::user(
-                    ErrorCode::BadValue,
-                    format!(
-                        "'{part}' of {} cannot be sorted by: {} '{}' stores it in another form. Declare another 'store'",
-                        pattern.target, pattern.declaration.kind_name, pattern.declaration.name
-                    ),
-                ));
+            let sort = request.sort.as_ref().and_then(|sort| sort.with_pairs(|path| kind.sorts_by(path)));
+            if sort.is_some() {
+                request.sort = sort;
             }
             if let Some(meant) = kind.meaning(&request.filter, *is_filled)? {
                 request.rewritten.push(Rewritten::of(

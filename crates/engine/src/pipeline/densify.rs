@@ -185,7 +185,11 @@ impl Densify {
         self.stage.check_makes()?;
         let partition = &mut self.partitions[number];
         partition.next = self.stage.step.after(&partition.next)?;
-        made(document)
+        match self.stage.field.names() {
+            // What stands beside its place is as deep as in the document that it is of.
+            [_] => Ok(Row::of(document)),
+            _ => made(document),
+        }
     }
 
     /// What is missing at the ends of partitions.

@@ -123,7 +123,11 @@ impl Prepared {
         stages: &[Stage],
         context: &mut ExecContext<'_>,
     ) -> Result<(Box<dyn Step>, u64)> {
-        let opening = Opening { reader: &self.reader, bindings: Bindings::none() };
+        let opening = Opening {
+            reader: &self.reader,
+            collection: self.collection.as_ref(),
+            bindings: Bindings::none(),
+        };
         let mut last = counted(first, stages, &opening)?;
         let begun = Instant::now();
         while last.next(context)?.is_some() {}
@@ -255,6 +259,10 @@ impl Step for Counted {
 
     fn input(&self) -> Option<&dyn Step> {
         self.step.input()
+    }
+
+    fn horizon(&self) -> Option<&[u8]> {
+        self.step.horizon()
     }
 
     fn report(&self, out: &mut Writer) {

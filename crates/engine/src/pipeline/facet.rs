@@ -53,7 +53,7 @@ impl Facet {
     }
 
     fn run(&mut self, context: &mut ExecContext<'_>) -> Result<Document> {
-        let opening = Opening { reader: &self.reader, bindings: &self.bindings };
+        let opening = Opening { reader: &self.reader, collection: None, bindings: &self.bindings };
         let mut out = Writer::new();
         if self.told.is_none() && self.stage.facets.iter().all(|(_, pipeline)| can_wait(pipeline)) {
             let facets = self.stage.facets.iter();

@@ -1,7 +1,8 @@
 //! Running pipelines: a [`Step`] is what runs for a stage.
 //!
 //! Steps pull rows from each other, one at a time. Rows flow as raw bytes; a step that keeps a document
-//! as it is passes the row on. The head of a pipeline is absorbed into a read of its collection, so that
+//! as it is passes the row on. A step that only looks at rows, as `$group` does, is shown them instead
+//! (`Step::show`): they need not be made for it, and it may take them as the values of the fields that it reads. The head of a pipeline is absorbed into a read of its collection, so that
 //! indexes do what they can (`absorb`); each stage behind becomes a step (`step`), and there is one file
 //! for each kind.
 //!
@@ -22,6 +23,7 @@ mod group;
 mod limit;
 mod lookup;
 mod r#match;
+mod packed_buckets;
 mod redact;
 mod sample;
 mod scan;
@@ -60,6 +62,7 @@ use crate::patches::{Audience, Patches};
 use crate::patterns::{Pattern, Rewriters};
 use crate::plan::{Hint, Keys, ReadRequest, check_no_text};
 use crate::planner::{self, Plan, PlannerInput};
+use crate::records::Shape;
 use crate::unit::Unit;
 
 /// What a pipeline and its sub-pipelines read from: one snapshot, and the collections that go with it.
@@ -218,6 +221,13 @@ impl Reader {
         if let Some(Stage::CollStats(_)) = stages.first() {
             return Ok(namespace.clone());
         }
+        // The indexes over buckets are told as those over measurements.
+        if let Some(Stage::IndexStats(_)) = stages.first()
+            && let Some(Target::View { pipeline, .. }) = self.0.targets.get(namespace)
+            && let [Stage::UnpackBucket(_)] = &pipeline.stages[..]
+        {
+            return Ok(namespace.clone());
+        }
         let mut namespace = namespace;
         for _ in 0..DEPTH_MAX {
             match self.0.targets.get(namespace) {
@@ -290,9 +300,19 @@ impl Reader {
             self.engine()?.check_pipeline(&namespace, &stages)?;
         }
         // Only a view can bring another before it.
-        if stages.iter().skip(1).any(|stage| matches!(stage, Stage::GeoNear(_))) {
-            return Err(Error::location(40602, "$geoNear is only valid as the first stage in a pipeline"));
+        let late = stages.iter().skip(1).find_map(|stage| match stage {
+            Stage::GeoNear(_) => Some("$geoNear"),
+            Stage::Tree(_) => Some("$tree"),
+            _ => None,
+        });
+        if let Some(name) = late {
+            return Err(Error::location(
+                40602,
+                format!("{name} is only valid as the first stage in a pipeline"),
+            ));
         }
+        let buckets = self.collection(&namespace).filter(|found| found.time_series.is_some());
+        unpack_bucket::read_by_bounds(&mut stages, buckets.map(|found| &**found), &self.0.snapshot);
         let absorb::Absorbed { request, count, shown } = match stages.first() {
             // It reads by itself, and puts down what the read measured.
             Some(Stage::GeoNear(stage)) => {
@@ -306,7 +326,11 @@ impl Reader {
         stages.drain(..count);
         unpack_bucket::narrow(&mut stages);
         unwind::narrow(&mut stages);
+        set_window_fields::narrow(&mut stages);
         let narrowing = narrowing(&stages);
+        let has_columns = |collection: &&Arc<Collection>| matches!(collection.shape, Shape::Bucketed(_));
+        let wanted = self.collection(&namespace).filter(has_columns);
+        let wanted = wanted.and_then(|_| unpack_bucket::wanted(&stages));
         if outermost {
             lookup::mark_appended(&mut stages, self);
         }
@@ -325,6 +349,7 @@ impl Reader {
             shown,
             stages,
             narrowing,
+            wanted,
             failed,
         })
     }
@@ -345,6 +370,8 @@ pub struct Prepared {
     stages: Vec<Stage>,
     /// Before which stage records are cut down to what is read of them.
     narrowing: Option<(usize, Arc<Projection>)>,
+    /// The fields that stages read, if these are not all and records are packed by fields.
+    wanted: Option<Arc<[Box<str>]>>,
     /// Why it cannot run.
     failed: Option<Error>,
 }
@@ -374,7 +401,7 @@ impl Prepared {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let opening = Opening { reader: &self.reader, bindings };
+        let opening = Opening { reader: &self.reader, collection: self.collection.as_ref(), bindings };
         let mut stages = &self.stages[..];
         let mut step = match stages.first().map(|first| self.source(first, bindings)).transpose()?.flatten() {
             Some(step) => {
@@ -403,7 +430,7 @@ impl Prepared {
 /// The first stage that holds on to rows, if they come to it as they were read, and what is read of them from there.
 fn narrowing(stages: &[Stage]) -> Option<(usize, Arc<Projection>)> {
     let at = stages.iter().position(|stage| !stage.flow().passes_as_is())?;
-    let holds = stages[at].flow() == Flow::Holds;
+    let holds = stages[at].flow() == Flow::Holds && !set_window_fields::takes_as_read(&stages[at]);
     let (projection, _) = absorb::narrowed(&stages[at..]).filter(|_| holds)?;
     Some((at, Arc::new(projection)))
 }
@@ -462,7 +489,7 @@ impl Prepared {
         let executor = planner::execute(plan, self.reader.snapshot().clone());
         match self.counted() {
             Some(group) => Box::new(counting::Counting::new(group, executor)),
-            None => Box::new(scan::Scan::new(executor)),
+            None => Box::new(scan::Scan::new(executor, self.wanted.clone())),
         }
     }
 
@@ -470,6 +497,9 @@ impl Prepared {
     fn source(&self, stage: &Stage, bindings: &Bindings) -> Result<Option<Box<dyn Step>>> {
         Ok(Some(match stage {
             Stage::Documents(stage) => Box::new(documents::Evaluating::new(stage, bindings)),
+            Stage::PackedBuckets(_) => {
+                Box::new(packed_buckets::PackedBuckets::new(&self.namespace, &self.reader))
+            }
             Stage::Tree(stage) => Box::new(tree::Tree::new(stage, &self.namespace, &self.reader)),
             stage if stage.flow() == Flow::Source => {
                 Box::new(telling::Telling::new(stage, &self.namespace, &self.reader))
@@ -482,6 +512,8 @@ impl Prepared {
 /// What steps are made with.
 pub(crate) struct Opening<'a> {
     pub reader: &'a Reader,
+    /// What is read first, where the pipeline begins with a read.
+    pub collection: Option<&'a Arc<Collection>>,
     /// The variables of the pipelines around; a step that evaluates expressions keeps a clone.
     pub bindings: &'a Bindings,
 }
@@ -501,7 +533,7 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         Stage::ReplaceRoot(stage) => Box::new(transform::Transform::replace_root(stage, input, opening)),
         Stage::Redact(stage) => Box::new(redact::Redact::new(stage, input, opening)),
         Stage::Unwind(stage) => Box::new(unwind::Unwind::new(stage, input)),
-        Stage::UnpackBucket(stage) => Box::new(unpack_bucket::UnpackBucket::new(stage, input)),
+        Stage::UnpackBucket(stage) => Box::new(unpack_bucket::UnpackBucket::new(stage, input, opening)),
         Stage::Sort(stage) => Box::new(sort::Sort::new(stage, input, opening)),
         Stage::Limit(stage) => Box::new(limit::Limit::new(*stage, input)),
         Stage::Skip(stage) => Box::new(skip::Skip::new(*stage, input)),
@@ -521,6 +553,7 @@ fn step(stage: &Stage, input: Box<dyn Step>, opening: &Opening<'_>) -> Result<Bo
         Stage::Documents(_)
         | Stage::CollStats(_)
         | Stage::IndexStats(_)
+        | Stage::PackedBuckets(_)
         | Stage::PatternStats(_)
         | Stage::Tree(_)
         | Stage::PlanCacheStats(_)

@@ -133,14 +133,23 @@ impl Read<'_, '_> {
         self.matching(doc! {"_id": {"$in": ids}})
     }
 
-    /// A filter that leaves only nodes of the same tree as this one.
-    fn within(&self, node: &Document, mut filter: Document) -> Document {
-        if let Some(tree) = self.pattern.kind().tree()
-            && let Some(path) = tree.scope_path()
-        {
-            filter.push(path, doc! {"$eq": tree.scope_of(node.as_raw())});
+    /// The nodes of the same tree as this one that match a filter, by a sort if there is one.
+    fn matching_within(
+        &mut self,
+        node: &Document,
+        mut filter: Document,
+        sort: Option<Document>,
+    ) -> Result<Vec<Document>> {
+        let Some(tree) = self.pattern.kind().tree() else { return Ok(Vec::new()) };
+        let scope = tree.scope_of(node.as_raw());
+        if let Some(path) = tree.scope_path() {
+            filter.push(path, doc! {"$eq": scope.clone()});
         }
-        filter
+        let stages = [Some(doc! {"$match": filter}), sort.map(|sort| doc! {"$sort": sort})];
+        let mut found = self.run(stages.into_iter().flatten().map(Value::Document).collect())?;
+        // An array is a scope of its own, and matches what is in it.
+        found.retain(|other| compare(tree.scope_of(other.as_raw()).as_raw(), scope.as_raw()).is_eq());
+        Ok(found)
     }
 
     fn is_filled(&self) -> bool {
@@ -157,30 +166,29 @@ impl Read<'_, '_> {
         if let Some(([left, right], [left_path, _])) = labels {
             let mut range = Document::new();
             range.push(left_path, doc! {"$gt": left, "$lt": right});
-            let filter = self.within(node, range);
             let mut sort = Document::new();
             sort.push(left_path, 1);
-            let found = self.run(array![doc! {"$match": filter}, doc! {"$sort": sort}])?;
+            let found = self.matching_within(node, range, Some(sort))?;
             return Ok(if levels == usize::MAX { found } else { self.arranged(found, &id, levels) });
         }
         if let Some(path) = tree.ancestors_path().filter(|_| is_filled) {
             let mut filter = Document::new();
             filter.push(path, doc! {"$eq": id.clone()});
-            let filter = self.within(node, filter);
-            let found = self.matching(filter)?;
+            let found = self.matching_within(node, filter, None)?;
             return Ok(self.arranged(found, &id, levels));
         }
-        // Level by level.
-        let (mut all, mut level, mut depth) = (Vec::new(), vec![id.clone()], 0);
+        // Level by level. Whoever names null names no parent, also where a node has it as its `_id`.
+        let is_named = |id: &Value| !matches!(id, Value::Null);
+        let mut level: Vec<Value> = Some(id.clone()).into_iter().filter(is_named).collect();
+        let (mut all, mut depth) = (Vec::new(), 0);
         while !level.is_empty() && depth < levels && depth <= tree.max_depth() {
             let mut next = Vec::new();
             for ids in level.chunks(ASKED_AT_ONCE) {
                 let mut filter = Document::new();
                 filter.push(tree.parent_path(), doc! {"$in": ids.iter().cloned().collect::<Array>()});
-                let filter = self.within(node, filter);
-                next.extend(self.matching(filter)?);
+                next.extend(self.matching_within(node, filter, None)?);
             }
-            level = next.iter().map(id_of).collect();
+            level = next.iter().map(id_of).filter(is_named).collect();
             all.extend(next);
             depth += 1;
         }
@@ -220,7 +228,11 @@ impl Read<'_, '_> {
     }
 
     fn children(&mut self, node: &Document) -> Result<Vec<Document>> {
-        self.children_named(node, id_of(node))
+        match id_of(node) {
+            // Whoever names null names no parent.
+            Value::Null => Ok(Vec::new()),
+            id => self.children_named(node, id),
+        }
     }
 
     /// The nodes of the same tree that name this parent.
@@ -228,8 +240,7 @@ impl Read<'_, '_> {
         let Some(tree) = self.pattern.kind().tree() else { return Ok(Vec::new()) };
         let mut filter = Document::new();
         filter.push(tree.parent_path(), doc! {"$eq": parent.clone()});
-        let filter = self.within(node, filter);
-        let mut found = self.matching(filter)?;
+        let mut found = self.matching_within(node, filter, None)?;
         // An array that has the parent in it is no parent.
         found.retain(|child| {
             let own = tree.parent_of(child.as_raw()).unwrap_or(RawValue::Null);

@@ -53,6 +53,8 @@ fn predicate_implies(predicate: &Predicate, condition: &Predicate, texts: Texts<
         (Predicate::Not(negated), Predicate::Exists) => {
             matches!(&**negated, Predicate::Compare(Comparison::Eq, value) if matches!(value.as_raw(), RawValue::Null))
         }
+        // What satisfies the one does not satisfy the other, so what does not satisfy the other does not satisfy the one.
+        (Predicate::Not(ours), Predicate::Not(theirs)) => predicate_implies(theirs, ours, texts),
         (Predicate::Type(ours), Predicate::Type(theirs)) => ours.types().all(|kind| theirs.contains(kind)),
         (
             Predicate::Compare(..) | Predicate::In(_),
@@ -123,5 +125,7 @@ mod tests {
         check(doc! {"a": 1, "b": 1}, doc! {"a": 1, "b": {"$gt": 0}}, true);
         check(doc! {"b": {"$type": "int"}}, doc! {"b": {"$type": "number"}}, true);
         check(doc! {}, doc! {"b": {"$gt": 3}}, false);
+        check(doc! {"b": {"$not": {"$gt": 3}}}, doc! {"b": {"$not": {"$gt": 5}}}, true);
+        check(doc! {"b": {"$not": {"$gt": 5}}}, doc! {"b": {"$not": {"$gt": 3}}}, false);
     }
 }

@@ -30,6 +30,8 @@ pub enum Node {
         from: RecordId,
         filter: Option<Arc<Filter>>,
         backward: bool,
+        /// The order of insertion was asked for.
+        is_natural: bool,
         /// The index whose order is the collection's own, where that is not insertion.
         ordered_by: Option<Arc<Index>>,
     },

@@ -675,7 +675,9 @@ fn project(request: &ReadRequest, input: Node) -> Node {
 fn collection_scan(input: &Known<'_>, request: &ReadRequest, backward: bool) -> Node {
     let filter = (!request.filter.is_trivial()).then(|| request.filter.clone());
     let ordered_by = input.indexes.first().filter(|_| input.clustered).cloned();
-    around(request, Node::CollectionScan { from: input.oldest, filter, backward, ordered_by })
+    let is_natural = matches!(request.hint, Some(Hint::Natural { .. }))
+        || request.sort.as_ref().is_some_and(|sort| sort.is_natural());
+    around(request, Node::CollectionScan { from: input.oldest, filter, backward, is_natural, ordered_by })
 }
 
 /// By the indexes of a filter's branches, which together find all candidates, and the filter again on what is seen of

@@ -11,7 +11,7 @@ use crate::records::View;
 pub(super) fn ask(paging: &Paging, request: &mut ReadRequest) {
     let field = &*paging.field;
     let sorts =
-        (request.sort.iter()).any(|sort| sort.parts().iter().any(|part| overlap(part.path.as_str(), field)));
+        (request.sort.iter()).any(|sort| sort.parts().iter().any(|part| overlap(part.user_path(), field)));
     if sorts {
         request.array = View::Whole;
         return;

@@ -113,7 +113,7 @@ pub(super) fn choose(
 fn shown(request: &ReadRequest) -> Document {
     let mut sort = Document::new();
     for part in request.sort.iter().flat_map(|sort| sort.parts()) {
-        sort.push(part.path.as_str(), if part.descending { -1 } else { 1 });
+        sort.push(part.user_path(), if part.descending { -1 } else { 1 });
     }
     doc! {"query": request.filter.to_document(), "sort": sort, "projection": {}}
 }

@@ -77,7 +77,7 @@ fn request_names(request: &ReadRequest, path: &str) -> bool {
     let sorts = request
         .sort
         .as_ref()
-        .is_some_and(|sort| sort.parts().iter().any(|part| overlap(part.path.as_str(), path)));
+        .is_some_and(|sort| sort.parts().iter().any(|part| overlap(part.user_path(), path)));
     sorts || names(&needed, path)
 }
 

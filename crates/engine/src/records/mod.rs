@@ -13,6 +13,8 @@
 //!
 //! Invariant: nothing outside this module names the records' keyspace. `cargo xtask check` looks for it.
 
+mod buckets;
+mod by_bucket;
 mod home;
 mod inspect;
 mod pages;
@@ -25,6 +27,12 @@ mod shape;
 mod split;
 mod write;
 
+pub use buckets::Bucketed;
+pub(crate) use buckets::{
+    Buckets, FoundBucket, Opened, buckets, last_bucket, leave_bucket, mend_hole, open_row, remove_bucket,
+    seal, slips, unpack_remains, unseal, unseal_from, wrong_holes,
+};
+pub(crate) use by_bucket::{BucketScan, Seen};
 pub use home::Home;
 pub(crate) use inspect::inspect;
 pub(crate) use kilim_patterns::Sight;

@@ -9,6 +9,7 @@ use kilim_patterns::Sight;
 use kilim_query::filter::Filter;
 use kilim_storage::{Bytes, Snapshot, Space};
 
+use super::pages::Source;
 use super::split::{matches, shown};
 use super::{Home, Image, RowId, View};
 use crate::ids::RecordId;
@@ -65,7 +66,7 @@ impl Records {
     /// A row, or none where there is no such row or it is not there any more.
     pub fn get(&self, row: RowId) -> Result<Option<Image>> {
         match self.stored(row.record)? {
-            Some(stored) => self.see(self.home.row(row, stored)?),
+            Some(stored) => self.see(self.home.row(row, stored, &self.snapshot)?),
             None => Ok(None),
         }
     }
@@ -78,7 +79,7 @@ impl Records {
     /// The row that an index entry of the same snapshot points to, as it is stored.
     pub fn fetch_stored(&self, row: RowId) -> Result<Image> {
         let found = match self.stored(row.record)? {
-            Some(stored) => self.home.row(row, stored)?,
+            Some(stored) => self.home.row(row, stored, &self.snapshot)?,
             None => None,
         };
         found.ok_or_else(|| {
@@ -118,9 +119,9 @@ pub(super) fn see(overlay: &dyn Overlay, image: Image) -> Result<Option<Image>> 
 
 impl Home {
     /// One row of a record that the store has.
-    pub(super) fn row(&self, row: RowId, stored: Bytes) -> Result<Option<Image>> {
+    pub(super) fn row<S: Source>(&self, row: RowId, stored: Bytes, source: &S) -> Result<Option<Image>> {
         // SAFETY: the bytes come from the store, where only this module puts records.
-        let mut rows = unsafe { self.shape.rows(row.record, stored)? };
+        let mut rows = unsafe { self.rows(row.record, stored, source)? };
         Ok(rows.find(|(id, _)| *id == row).map(|(_, image)| image))
     }
 }

@@ -7,6 +7,7 @@ use kilim_error::Result;
 use kilim_query::filter::Filter;
 use kilim_storage::{Direction, Scan, Snapshot, Space};
 
+use super::buckets::FIRST_BUCKET;
 use super::home::record_key;
 use super::read::see;
 use super::shape::Rows;
@@ -77,7 +78,7 @@ impl RecordScan {
             }
             let Some((key, stored)) = self.scan.next().transpose()? else { return Ok(None) };
             // SAFETY: the bytes come from the store, where only this module puts records.
-            self.rows = unsafe { self.home.shape.rows(layout::record_id_of(&key), stored)? };
+            self.rows = unsafe { self.home.rows(layout::record_id_of(&key), stored, &self.snapshot)? };
         }
     }
 }
@@ -107,6 +108,12 @@ pub(crate) fn ids<R: RangeBounds<RecordId>>(
     open(snapshot, collection, range, direction).map(|entry| Ok(layout::record_id_of(&entry?.0)))
 }
 
+/// All records, buckets among them.
+pub(super) fn open_all(snapshot: &Snapshot, collection: CollectionId, direction: Direction) -> Scan {
+    open(snapshot, collection, ..=RecordId(u64::MAX), direction)
+}
+
+/// A range of records. Without an end, it ends before the first bucket.
 pub(super) fn open(
     snapshot: &Snapshot,
     collection: CollectionId,
@@ -114,7 +121,7 @@ pub(super) fn open(
     direction: Direction,
 ) -> Scan {
     let first = record_key(collection, RecordId(0));
-    let last = record_key(collection, RecordId(u64::MAX));
+    let last = record_key(collection, RecordId(FIRST_BUCKET - 1));
     let key = |bound: Bound<&RecordId>| bound.map(|record| record_key(collection, *record));
     let (start, end) = (key(range.start_bound()), key(range.end_bound()));
     let lower = match &start {

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use kilim_bson::RawDocument;
 use kilim_error::Result;
-use kilim_patterns::{Paging, Versions};
+use kilim_patterns::{Bucketing, Paging, Versions};
 use kilim_storage::{Bytes, CommitTime};
 
-use super::{Image, RowId};
+use super::buckets::{Bucketed, Slip};
+use super::pages::Source;
+use super::{Home, Image, RowId};
 use crate::ids::{CollectionId, IndexId, RecordId};
 
 #[derive(Debug, Clone, Default)]
@@ -25,6 +27,8 @@ pub enum Shape {
     Paged(Arc<Paged>, Option<Members>),
     /// A record is a page of another collection's document.
     Pages,
+    /// A record is one document, or says in which bucket that lies.
+    Bucketed(Arc<Bucketed>),
 }
 
 /// How the documents of a collection are divided, and where their pages lie.
@@ -56,23 +60,30 @@ pub struct Versioned {
 /// The rows of one record, in the order of their positions.
 pub(crate) struct Rows(Option<(RowId, Image)>);
 
-impl Shape {
-    /// The rows of a record as it is stored.
+impl Home {
+    /// The rows of a record as it is stored in a state.
     ///
     /// # Safety
     ///
     /// The bytes are what the store has for a record that was written in this shape.
     #[inline]
-    pub(super) unsafe fn rows(&self, record: RecordId, stored: Bytes) -> Result<Rows> {
+    pub(super) unsafe fn rows<S: Source>(&self, record: RecordId, stored: Bytes, source: &S) -> Result<Rows> {
+        if let Shape::Bucketed(bucketed) = &self.shape
+            && let Some(slip) = Slip::of(&stored)
+        {
+            return Ok(Rows(Some((record.into(), self.sealed_row(bucketed, slip, &stored, source)?))));
+        }
         // SAFETY: the write door stores documents that have passed validation, as this function's caller says.
         let image = unsafe { Image::from_bytes(stored) };
-        Ok(Rows(Some((record.into(), self.seen(image)?))))
+        Ok(Rows(Some((record.into(), self.shape.seen(image)?))))
     }
+}
 
+impl Shape {
     #[inline]
     fn seen(&self, image: Image) -> Result<Image> {
         match self {
-            Shape::Plain | Shape::Paged(..) | Shape::Pages => Ok(image),
+            Shape::Plain | Shape::Paged(..) | Shape::Pages | Shape::Bucketed(_) => Ok(image),
             Shape::Versioned(versioned) => versioned.seen(image),
         }
     }
@@ -80,14 +91,14 @@ impl Shape {
     /// The stored bytes of a document, without the commit time.
     pub(super) fn to_stored<'d>(&self, document: RawDocument<'d>) -> Cow<'d, [u8]> {
         match self {
-            Shape::Plain | Shape::Versioned(_) | Shape::Paged(..) | Shape::Pages => {
+            Shape::Plain | Shape::Versioned(_) | Shape::Paged(..) | Shape::Pages | Shape::Bucketed(_) => {
                 Cow::Borrowed(document.as_bytes())
             }
         }
     }
 
-    /// Whether a record and its row are the same bytes.
-    pub(crate) fn is_plain(&self) -> bool {
+    /// Whether a record counts for as many bytes as its row has.
+    pub(crate) fn counts_rows(&self) -> bool {
         !matches!(self, Shape::Versioned(_))
     }
 
@@ -99,11 +110,19 @@ impl Shape {
         }
     }
 
+    /// How measurements are packed, where they are.
+    pub fn bucketing(&self) -> Option<&Arc<Bucketing>> {
+        match self {
+            Shape::Bucketed(bucketed) => bucketed.bucketing.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The versions in force.
     pub fn versions(&self) -> Option<&Versions> {
         match self {
             Shape::Versioned(versioned) => versioned.versions.as_ref(),
-            Shape::Plain | Shape::Paged(..) | Shape::Pages => None,
+            _ => None,
         }
     }
 
@@ -112,7 +131,7 @@ impl Shape {
     pub(crate) fn with_versions(&self, versions: Option<Versions>, since: Option<CommitTime>) -> Shape {
         let mut versioned = match self {
             Shape::Versioned(versioned) => (**versioned).clone(),
-            Shape::Plain | Shape::Paged(..) | Shape::Pages => Versioned::default(),
+            _ => Versioned::default(),
         };
         if let (Some(old), Some(since)) = (versioned.versions.take(), since) {
             versioned.retired.push((since, old));
@@ -150,6 +169,11 @@ impl Versioned {
 impl Rows {
     pub(super) fn none() -> Rows {
         Rows(None)
+    }
+
+    /// The next row, without taking it.
+    pub(super) fn first(&self) -> Option<&Image> {
+        self.0.as_ref().map(|(_, image)| image)
     }
 }
 

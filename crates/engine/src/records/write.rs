@@ -4,7 +4,8 @@ use kilim_bson::RawDocument;
 use kilim_error::Result;
 use kilim_storage::{Bytes, Space, Transaction};
 
-use super::{Home, Image, RowId};
+use super::{Home, Image, Newest, RowId};
+use crate::ids::RecordId;
 use crate::layout::{self, STAMP_BYTES};
 
 /// What a writer of a row holds: a key of the store.
@@ -15,7 +16,7 @@ pub(crate) fn lock_key(home: &Home, row: RowId) -> (Space, [u8; 12]) {
 /// A row as of the newest commit; none where it is gone. The caller holds it.
 pub(crate) fn newest(transaction: &Transaction, home: &Home, row: RowId) -> Result<Option<Image>> {
     match transaction.latest(Space::Records, &home.key(row.record))? {
-        Some(stored) => home.row(row, stored),
+        Some(stored) => home.row(row, stored, &Newest { transaction, in_snapshot: false }),
         None => Ok(None),
     }
 }
@@ -25,7 +26,7 @@ pub(crate) fn unchanged_in(transaction: &Transaction, home: &Home, row: RowId) -
     let key = home.key(row.record);
     transaction.check_unchanged(Space::Records, &key)?;
     match transaction.get(Space::Records, &key)? {
-        Some(stored) => home.row(row, stored),
+        Some(stored) => home.row(row, stored, &Newest { transaction, in_snapshot: true }),
         None => Ok(None),
     }
 }
@@ -72,6 +73,17 @@ fn put(transaction: &mut Transaction, home: &Home, row: RowId, document: RawDocu
     transaction.put(Space::Records, home.key(row.record), value);
 }
 
+/// Writes a record as it is given; it is not counted.
+pub(super) fn put_document(
+    transaction: &mut Transaction,
+    home: &Home,
+    record: RecordId,
+    document: RawDocument<'_>,
+) {
+    let value = Bytes::fused(&[0; STAMP_BYTES], document.as_bytes());
+    transaction.put(Space::Records, home.key(record), value);
+}
+
 /// Takes a row away; it is not counted.
 pub(crate) fn remove(transaction: &mut Transaction, home: &Home, row: RowId) {
     transaction.delete(Space::Records, &home.key(row.record));
@@ -83,7 +95,9 @@ pub(crate) fn restate(transaction: &mut Transaction, home: &Home, row: RowId) ->
     let key = home.key(row.record);
     let Some(stored) = transaction.latest(Space::Records, &key)? else { return Ok(false) };
     let bytes = stored.len();
-    let Some(image) = home.row(row, stored.clone())? else { return Ok(false) };
+    let Some(image) = home.row(row, stored.clone(), &Newest { transaction, in_snapshot: false })? else {
+        return Ok(false);
+    };
     let document = image.document();
     if document.as_bytes() == &stored[STAMP_BYTES..] {
         return Ok(false);

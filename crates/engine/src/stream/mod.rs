@@ -17,7 +17,7 @@ use kilim_query::text;
 use kilim_storage::LogPosition;
 
 use crate::change_log::{Kind, Record, Token};
-use crate::feed::{Entry, Subscription};
+use crate::feed::{Entry, Shown, Subscription};
 use crate::namespace::Namespace;
 
 pub use crate::feed::Scope;
@@ -214,23 +214,42 @@ impl Stream {
         if self.ended || !self.subscription.scope().covers(&record) {
             return Ok(0);
         }
-        let mut token = Token::of(&record, position, false);
         let mut bytes = 0;
-        if (!record.is_expanded() || self.options.show_expanded_events)
-            && let Some(event) = self.event(entry, &record, &token, lookup)?
-        {
-            check_token(event.as_raw(), &token)?;
-            let made;
-            (made, token) = match self.options.splits {
-                true => split::fragments(event, token, fragments_seen)?,
-                false => (vec![event], token),
-            };
-            bytes = made.iter().map(|event| event.as_bytes().len()).sum();
-            self.ready.extend(made);
+        if record.is_expanded() && !self.options.show_expanded_events {
+            self.token = Token::of(&record, position, false);
+        } else if self.is_plain() {
+            let shown = entry.shown(|| {
+                let token = Token::of(&record, position, false);
+                let event = self.whole_event(entry, &record, &token, None)?;
+                Ok(Shown { token, event })
+            })?;
+            bytes = shown.event.as_bytes().len();
+            self.ready.push_back(shown.event);
+            self.token = shown.token;
+        } else {
+            let mut token = Token::of(&record, position, false);
+            if let Some(event) = self.event(entry, &record, &token, lookup)? {
+                check_token(event.as_raw(), &token)?;
+                let made;
+                (made, token) = match self.options.splits {
+                    true => split::fragments(event, token, fragments_seen)?,
+                    false => (vec![event], token),
+                };
+                bytes = made.iter().map(|event| event.as_bytes().len()).sum();
+                self.ready.extend(made);
+            }
+            self.token = token;
         }
-        self.token = token;
         self.end_by(position, &record)?;
         Ok(bytes)
+    }
+
+    /// Whether it shows events as any other stream without stages and options does.
+    fn is_plain(&self) -> bool {
+        let StreamOptions { full_document, before_change, show_expanded_events, splits } = self.options;
+        self.stages.is_empty()
+            && (full_document, before_change) == (Image::Off, Image::Off)
+            && !(show_expanded_events || splits)
     }
 
     /// Ends the stream behind an event that ends streams of its scope, with an invalidation.
@@ -354,6 +373,7 @@ impl Stream {
         lookup: Option<&Lookup<'_>>,
     ) -> Result<()> {
         let is_shown = |_: &RawDocument<'_>| record.wall_millis >= self.images_from;
+        let found;
         let image = match self.options.full_document {
             Image::Off => return Ok(()),
             Image::Lookup => {
@@ -362,7 +382,8 @@ impl Stream {
                     database: record.database.to_owned(),
                     collection: record.collection.to_owned(),
                 };
-                entry.found(|| lookup(&namespace, id))?.map(Document::as_raw)
+                found = entry.found(|| lookup(&namespace, id))?;
+                found.as_deref().map(Document::as_raw)
             }
             Image::WhenAvailable => record.after().filter(is_shown),
             Image::Required => Some(record.after().filter(is_shown).ok_or_else(|| {

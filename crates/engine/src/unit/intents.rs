@@ -27,6 +27,25 @@ impl Unit<'_> {
         }
     }
 
+    /// Takes the intent on a row's record, whatever it holds.
+    pub(crate) fn lock_record_unread(&mut self, collection: &Collection, row: RowId) -> Result<()> {
+        let (space, key) = records::lock_key(&collection.home(), row);
+        self.lock(space, &key)
+    }
+
+    /// Takes the intent on a row's record if nobody else holds it. Says whether it has it.
+    pub(crate) fn try_lock(&mut self, collection: &Collection, row: RowId) -> Result<bool> {
+        let (space, key) = records::lock_key(&collection.home(), row);
+        match self.acquire(Hold::Alone, space, &key, None) {
+            Ok(()) => {
+                self.note_read_unpublished();
+                Ok(true)
+            }
+            Err(Error::Conflict(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Takes the intent on a unique key. Gives the record that has the key, if one has it.
     pub(crate) fn lock_unique(&mut self, entry: &[u8]) -> Result<Option<RecordId>> {
         self.lock(Space::Index, entry)?;

@@ -230,10 +230,10 @@ impl<'e> Unit<'e> {
         &self.retried
     }
 
-    /// Remembers a statement's answer. It is stored with the batch of the statement's writes.
-    pub(crate) fn record_statement(&mut self, statement: i32, result: Document) {
+    /// Remembers a statement's answer, where it may be sent again. It is stored with the batch of the statement's writes.
+    pub(crate) fn record_statement(&mut self, statement: i32, result: impl FnOnce() -> Document) {
         if let Some(retry) = &mut self.retry {
-            retry.record(statement, result);
+            retry.record(statement, result());
             self.unrecorded = true;
         }
     }

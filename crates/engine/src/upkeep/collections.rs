@@ -108,11 +108,11 @@ impl Engine {
     fn end_patterns_of(&self, operation: &Arc<Operation>, namespace: &Namespace) -> Result<()> {
         let registry = self.patterns();
         let mut gone = ending_with(&registry, namespace);
-        // Versions and pages say how records are to be read: they end with the records.
+        // Versions, pages and buckets say how records are to be read: they end with the records.
         let is_version = |id: &PatternId| {
-            registry
-                .by_id(*id)
-                .is_some_and(|it| it.kind().version_step().is_some() || it.kind().paging().is_some())
+            registry.by_id(*id).map(|it| it.kind()).is_some_and(|it| {
+                it.version_step().is_some() || it.paging().is_some() || it.bucketing().is_some()
+            })
         };
         gone.retain(|id| !is_version(id));
         if gone.is_empty() {
@@ -265,20 +265,15 @@ impl Engine {
     ) -> Result<()> {
         let in_new = |id: RawValue<'_>| find_by_unique(snapshot, new, "_id", id);
         let operation = unit.operation.clone();
-        self.walk_records(&operation, collection.id, |record| {
-            change(unit, |unit| {
-                let Some(before) = read_newest(unit, collection, record, Use::Write)? else { return Ok(()) };
-                match before.get("_id").map(in_new).transpose()?.flatten() {
-                    Some(_) => Ok(()),
-                    None => delete(unit, collection, record, &before, Cause::Import),
-                }
-            })
-        })?;
+        let mut removal = Removal { collection, in_new: &in_new, refused: Vec::new() };
+        self.walk_records(&operation, collection.id, |record| removal.try_remove(unit, record))?;
+        removal.try_again(unit)?;
         for row in Records::new(new.home(), snapshot).all() {
             let (_, image) = row?;
             change(unit, |unit| put(unit, collection, image.document()))?;
         }
-        Ok(())
+        removal.try_again(unit)?;
+        removal.refused.pop().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Visits the records of a collection that the caller holds exclusively, a batch at a time.
@@ -328,6 +323,47 @@ fn restricting(patterns: &[Arc<Pattern>]) -> impl Iterator<Item = &Arc<Pattern>>
 }
 
 /// Changes one document, and tries again after conflicts.
+/// The removal of documents that are not among the new ones. A tree refuses to let a node go before its children, which may go
+/// later in the same commit or be put below another.
+struct Removal<'r> {
+    collection: &'r Arc<Collection>,
+    in_new: &'r dyn Fn(RawValue<'_>) -> Result<Option<Document>>,
+    refused: Vec<(RecordId, Error)>,
+}
+
+impl Removal<'_> {
+    fn try_remove(&mut self, unit: &mut Unit<'_>, record: RecordId) -> Result<()> {
+        let removed = change(unit, |unit| {
+            let Some(before) = read_newest(unit, self.collection, record, Use::Write)? else { return Ok(()) };
+            match before.get("_id").map(self.in_new).transpose()?.flatten() {
+                Some(_) => Ok(()),
+                None => delete(unit, self.collection, record, &before, Cause::Import),
+            }
+        });
+        match removed {
+            Err(error) if error.code() == ErrorCode::TreeNotEmpty => {
+                self.refused.push((record, error));
+                Ok(())
+            }
+            removed => removed,
+        }
+    }
+
+    /// Tries those again that were refused, as long as some of them go.
+    fn try_again(&mut self, unit: &mut Unit<'_>) -> Result<()> {
+        loop {
+            let refused = std::mem::take(&mut self.refused);
+            let before = refused.len();
+            for (record, _) in refused {
+                self.try_remove(unit, record)?;
+            }
+            if self.refused.is_empty() || self.refused.len() == before {
+                return Ok(());
+            }
+        }
+    }
+}
+
 fn change(unit: &mut Unit<'_>, mut attempt: impl FnMut(&mut Unit<'_>) -> Result<()>) -> Result<()> {
     loop {
         unit.operation.check()?;

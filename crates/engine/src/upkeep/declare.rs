@@ -12,6 +12,7 @@ use kilim_storage::Durability;
 use super::versions::Way;
 use crate::catalog::{Collection, not_found};
 use crate::engine::Engine;
+use crate::fail_point::Moment;
 use crate::ids::{IndexId, PatternId};
 use crate::index::{Index, PATTERN_PREFIX};
 use crate::maintenance::unique_index;
@@ -44,7 +45,12 @@ impl Engine {
             engine.check_declaration(&pattern)?;
             let empty = engine.is_empty(&pattern.target)?
                 && pattern.source.as_ref().map_or(Ok(true), |source| engine.is_empty(source))?;
-            let state = if empty { PatternState::Active } else { PatternState::Building };
+            // A measurement that is not packed is as true as one that is.
+            let state = if empty || pattern.kind().bucketing().is_some() {
+                PatternState::Active
+            } else {
+                PatternState::Building
+            };
             let pattern = Arc::new(Pattern { state, ..pattern.clone() });
             Ok((registry.with(vec![pattern.clone()])?, pattern))
         })
@@ -61,6 +67,7 @@ impl Engine {
     ) -> Result<Arc<Pattern>> {
         loop {
             self.build_supporting_indexes(operation, pattern)?;
+            self.moments.pass(Moment::IndexesBuilt);
             let database = &pattern.target.database;
             let changed = self.change_patterns(operation, database, held, |engine, registry| {
                 let (changed, pattern_in_force) = change(engine, registry)?;
@@ -149,6 +156,9 @@ impl Engine {
             ));
         }
         if let Some(target) = &target {
+            if let Some(index) = target.indexes.iter().find(|index| pattern.hides_expiry(&index.spec)) {
+                return Err(pattern.hidden_expiry(&index.spec.name));
+            }
             let maintained = declaration.maintained_paths();
             let over = |index: &&Arc<Index>| {
                 index.spec.unique
@@ -172,6 +182,7 @@ impl Engine {
         self.check_unique(pattern)?;
         self.check_versions(pattern)?;
         self.check_pages(pattern)?;
+        self.check_buckets(pattern)?;
         self.check_needs(pattern)
     }
 
@@ -281,6 +292,7 @@ impl Engine {
             if specs.is_empty() {
                 return Ok(());
             }
+            self.moments.pass(Moment::IndexesNamed);
             // All of them or none: one may meet documents that it has to refuse.
             match self.build_indexes(operation, namespace, specs) {
                 // The names and keys were free in the collection that was looked at. Another one has its name now, or

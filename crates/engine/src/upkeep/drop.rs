@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Durability;
 
+use super::buckets::check_no_buckets;
 use super::pages::check_no_pages;
 use super::versions::check_no_version;
 use crate::catalog::{Collection, RecordId};
@@ -38,6 +39,7 @@ impl Engine {
                 match engine.pending_of(pattern)?.count {
                     0 => {
                         engine.fold_pages(operation, pattern)?;
+                        engine.unpack_buckets(operation, pattern)?;
                         Ok((registry.without(&[pattern.id])?, true))
                     }
                     _ => Ok((registry.clone(), false)),
@@ -91,10 +93,9 @@ impl Engine {
                     pattern,
                     "dropped with all patterns: complete it, roll it back, or drop the collection",
                 )?;
-                check_no_pages(
-                    pattern,
-                    "dropped with all patterns: drop it by itself, or drop the collection",
-                )?;
+                let by_itself = "dropped with all patterns: drop it by itself, or drop the collection";
+                check_no_pages(pattern, by_itself)?;
+                check_no_buckets(pattern, by_itself)?;
             }
             let held: Vec<&Namespace> = patterns.iter().flat_map(|pattern| pattern.collections()).collect();
             let ids: Vec<PatternId> = patterns.iter().map(|pattern| pattern.id).collect();

@@ -15,10 +15,12 @@ use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{ErrorCode, Result, StorageError};
 use kilim_storage::{Direction, Snapshot, Space};
 
+use super::buckets::rebucket;
 use super::pages::repage;
 use super::versions::restate;
 use crate::catalog::{Collection, CollectionId, RecordId};
 use crate::engine::Engine;
+use crate::fail_point::Moment;
 use crate::ids::PatternId;
 use crate::maintenance::{Refresh, is_noted, note_all, refresh_document, refresh_groups};
 use crate::namespace::Namespace;
@@ -201,6 +203,7 @@ impl Engine {
                 return Ok(());
             }
             let Some(pattern) = self.patterns().by_id(id).cloned() else { return Ok(()) };
+            self.moments.pass(Moment::Filled);
             let (_, state) = self.check_filled(operation, &pattern, 0)?;
             // Otherwise the check may have seen another collection under the old name.
             if self.is_unchanged(&pattern) {
@@ -251,12 +254,16 @@ impl Engine {
         let records = filling.records(&snapshot, most)?;
         drop(snapshot);
         let Some(last) = records.last() else { return Ok(Batch::Last) };
+        self.moments.pass(Moment::BatchFound);
         let mut unit = Unit::new(self, operation.clone(), self.options.durability);
         for record in &records {
             let how = if *record < filling.kept { Refresh::Resumed } else { Refresh::Missing };
             let is_there = match step {
                 Some(_) => restate(&mut unit, walked, *record)?.is_some(),
                 None if pattern.kind().paging().is_some() => repage(&mut unit, walked, *record)?.is_some(),
+                None if pattern.kind().bucketing().is_some() => {
+                    rebucket(&mut unit, walked, *record)?.is_some()
+                }
                 None => refresh(&mut unit, pattern, walked, *record, how)?,
             };
             if !is_there {

@@ -4,6 +4,7 @@
 //! All of it goes through the door, like writes of users. Lower layers reach it by the trait [`crate::engine::Upkeep`]: when
 //! a write makes something pending, and when a document is inserted among the definitions.
 
+mod buckets;
 mod catch_up;
 mod chain;
 mod collections;
@@ -23,6 +24,7 @@ mod stats;
 mod verify;
 mod versions;
 
+pub(crate) use buckets::{faults_of, put_buckets_in_force};
 pub(crate) use collections::ending_with;
 pub(crate) use definitions::{load, put_changes};
 pub use estimate::{Estimate, FanOutSizes};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kilim_bson::RawDocument;
 use kilim_error::Result;
 
+use super::buckets::check_no_buckets;
 use super::pages::check_no_pages;
 use super::states::current;
 use super::states::not_ready;
@@ -35,6 +36,11 @@ impl Engine {
                 "modified but for 'background': complete it or roll it back, then declare another",
             )?;
             check_no_pages(pattern, "modified: drop it, which folds arrays back, and declare another")?;
+        }
+        if let (Some(now), Some(then)) = (pattern.kind().bucketing(), declaration.kind.bucketing())
+            && now.unique != then.unique
+        {
+            check_no_buckets(pattern, "given another 'unique': drop it, and declare another")?;
         }
         let modified = Pattern {
             counters: pattern.counters.clone(),

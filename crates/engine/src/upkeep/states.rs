@@ -12,6 +12,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Durability;
 use parking_lot::MutexGuard;
 
+use super::buckets::put_buckets_in_force;
 use super::definitions::put_changes;
 use super::pages::{check_no_pages, put_pages_in_force};
 use super::versions::{Way, check_no_version};
@@ -58,7 +59,10 @@ impl Engine {
             pattern.counters.has_kept.store(false, Ordering::Relaxed);
         }
         let shaping = after.clone();
-        self.publish_renamed(after, |catalog| put_pages_in_force(catalog, &shaping));
+        self.publish_renamed(after, |catalog| {
+            put_pages_in_force(catalog, &shaping);
+            put_buckets_in_force(catalog, &shaping);
+        });
         drop(ids);
         self.resume_pending()?;
         Ok(result)
@@ -218,7 +222,8 @@ impl Engine {
                 Ok(registry.clone())
             });
         }
-        if pattern.kind().paging().is_some() && state != PatternState::Building {
+        let has_shape = pattern.kind().paging().is_some() || pattern.kind().bucketing().is_some();
+        if has_shape && state != PatternState::Building {
             return Err(not_ready(
                 pattern,
                 "is not in force, so nothing can be checked: repairPattern puts it in force",

@@ -58,7 +58,7 @@ pub(crate) fn delete_those_that_can(
         }
         removed += 1;
         if request.one {
-            unit.record_statement(request.statement, deleted());
+            unit.record_statement(request.statement, deleted);
         }
         if request.one {
             unit.written()?;

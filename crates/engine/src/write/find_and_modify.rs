@@ -81,7 +81,7 @@ pub fn find_and_modify(
     };
     modified.removes = request.modification == Modification::Remove;
     if modified.matched || modified.upserted.is_some() {
-        unit.record_statement(request.target.statement, modified.encode(request.modification));
+        unit.record_statement(request.target.statement, || modified.encode(request.modification));
         unit.written()?;
     }
     Ok(modified)

@@ -82,7 +82,7 @@ fn insert_one(
             Err(error) => return Err(error),
         }
     };
-    unit.record_statement(statement, inserted());
+    unit.record_statement(statement, inserted);
     match capped {
         false => unit.streamed(),
         // Each insert into a capped collection reads the oldest records from what is published, so it waits for the batch

@@ -2,12 +2,11 @@
 
 use kilim_bson::RawDocument;
 use kilim_error::{Error, Result};
-use kilim_storage::{Space, Transaction};
 
 use crate::catalog::Collection;
 use crate::change::{Change, Elements};
 use crate::ids::RecordId;
-use crate::index::{Index, KeySet, duplicate_key, index_entry, keys_of, keys_of_parts};
+use crate::index::{Entries, Index, KeySet, duplicate_key, keys_of, keys_of_parts};
 use crate::layout;
 use crate::records::RowId;
 use crate::unit::Unit;
@@ -59,11 +58,12 @@ impl<'c> KeyChanges<'c> {
         let collection = change.collection;
         let transaction = unit.transaction();
         let (mut inserted, mut deleted) = (0, 0);
+        let mut entries = Entries::default();
         match self {
             KeyChanges::New(new) => {
                 for (index, keys) in collection.indexes.iter().zip(&new) {
                     for (key, type_bits) in keys.iter() {
-                        put_entry(transaction, index, key, type_bits, row.record);
+                        entries.put(transaction, index, key, type_bits, row.record);
                         inserted += 1;
                     }
                 }
@@ -71,13 +71,13 @@ impl<'c> KeyChanges<'c> {
             KeyChanges::Changed(changes) => {
                 for ChangedKeys { index, old, new, renews_types } in &changes {
                     for (key, _) in old.iter().filter(|(key, _)| !new.contains(key)) {
-                        delete_entry(transaction, index, key, row.record);
+                        entries.delete(transaction, index, key, row.record);
                         deleted += 1;
                     }
                     for (key, type_bits) in new.iter() {
                         // Equal keys may differ in the types of their values: 1 became 1.0.
                         if *renews_types || !old.contains_with_bits(key, type_bits) {
-                            put_entry(transaction, index, key, type_bits, row.record);
+                            entries.put(transaction, index, key, type_bits, row.record);
                             inserted += 1;
                         }
                     }
@@ -91,12 +91,13 @@ impl<'c> KeyChanges<'c> {
                         None => keys_of(&index.spec, before, &mut keys)?,
                     };
                     for (key, _) in keys.iter() {
-                        delete_entry(transaction, index, key, row.record);
+                        entries.delete(transaction, index, key, row.record);
                         deleted += 1;
                     }
                 }
             }
         }
+        entries.write(transaction);
         unit.figures.keys_inserted += inserted;
         unit.figures.keys_deleted += deleted;
         Ok(())
@@ -209,17 +210,5 @@ fn claim_key(
     match unit.lock_unique(&entry)? {
         Some(holder) if holder != record => Err(duplicate_key(&collection.namespace, index, key, type_bits)),
         _ => Ok(()),
-    }
-}
-
-fn put_entry(transaction: &mut Transaction, index: &Index, key: &[u8], type_bits: &[u8], record: RecordId) {
-    let (entry, value) = index_entry(index, key, type_bits, record);
-    transaction.put(Space::Index, entry, value);
-}
-
-fn delete_entry(transaction: &mut Transaction, index: &Index, key: &[u8], record: RecordId) {
-    match index.spec.unique {
-        true => transaction.delete(Space::Index, &layout::unique_entry(index.id, key)),
-        false => transaction.delete(Space::Index, &layout::plain_entry(index.id, key, record)),
     }
 }

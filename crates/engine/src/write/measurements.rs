@@ -34,7 +34,12 @@ pub fn delete_measurements(unit: &mut Unit<'_>, view: &View, request: &DeleteReq
         return Ok(done.as_delete());
     }
     unit.writes_measurements = true;
-    let weaker = Arc::new(weaker_on_buckets(series, &request.filter));
+    let measured = match unit.collection(&view.on)? {
+        Some(collection) => collection.measured_paths(&unit.snapshot()),
+        None => Vec::new(),
+    };
+    let bounds = series.on_bounds(&measured, &view.collation);
+    let weaker = Arc::new(weaker_on_buckets(&request.filter, &bounds));
     let read = matching(&weaker, None, request.hint.as_ref(), &request.collation);
     let Some(mut candidates) = Candidates::find(unit, &view.on, read)? else { return Ok(0) };
     let mut removed = 0;
@@ -56,7 +61,7 @@ pub fn delete_measurements(unit: &mut Unit<'_>, view: &View, request: &DeleteReq
         let gone = done.unwrap_or(0);
         removed += gone;
         if gone > 0 && request.one {
-            unit.record_statement(request.statement, super::done::deleted());
+            unit.record_statement(request.statement, super::done::deleted);
             unit.written()?;
             break;
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Path, Value};
-use kilim_error::{Error, Result};
+use kilim_bson::{Document, Path, RawDocument, RawValue, Value};
+use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Position, with_value};
 use kilim_query::filter::{Comparison, Filter, Predicate};
 
@@ -46,7 +46,10 @@ pub fn move_node(
     let row = found.row;
     let moved = change_record(unit, namespace, found, &filter, |unit, collection, before, _| {
         let after = match &request.to {
-            Some(to) => with_value(before.seen, tree.parent_path(), Some(to.as_raw())),
+            Some(to) => {
+                check_way(before.seen, tree.parent_path())?;
+                with_value(before.seen, tree.parent_path(), Some(to.as_raw()))
+            }
             None => before.seen.to_document(),
         };
         unit.position = Some((request.pattern.id, request.position.clone()));
@@ -57,8 +60,25 @@ pub fn move_node(
     })?;
     if moved.is_some() {
         (outcome.matched, outcome.modified) = (1, 1);
-        unit.record_statement(request.statement, outcome.encode());
+        unit.record_statement(request.statement, || outcome.encode());
         unit.written()?;
     }
     Ok(outcome)
+}
+
+/// Refuses where the path of the parent leads through something that is no document, as `$set` does.
+fn check_way(document: RawDocument<'_>, path: &str) -> Result<()> {
+    let Some((first, rest)) = path.split_once('.') else { return Ok(()) };
+    match document.get(first) {
+        None => Ok(()),
+        Some(RawValue::Document(nested)) => check_way(nested, rest),
+        Some(value) => {
+            let mut element = Document::new();
+            element.push(first, value);
+            let (name, _) = rest.split_once('.').unwrap_or((rest, ""));
+            let element = kilim_query::text::document(element.as_raw());
+            let message = format!("Cannot create field '{name}' in element {element}");
+            Err(Error::user(ErrorCode::PathNotViable, message))
+        }
+    }
 }

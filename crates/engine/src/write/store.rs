@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use kilim_error::Result;
+use kilim_patterns::Bucketing;
 
 use crate::catalog::Collection;
 use crate::change::Change;
@@ -19,13 +20,34 @@ pub(super) fn new_row(collection: &Collection) -> RowId {
 pub(super) fn store(unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) -> Result<()> {
     let home = change.collection.home();
     let before = match change.stored_before() {
-        Some(before) if home.shape.is_plain() => Some(before.as_bytes().len()),
+        Some(before) if home.shape.counts_rows() => Some(before.as_bytes().len()),
         Some(_) => {
             let in_snapshot = unit.is_transaction();
             Some(records::stored_bytes(unit.transaction(), &home, row, in_snapshot)?)
         }
         None => None,
     };
+    let left = match before {
+        Some(_) => records::leave_bucket(unit.transaction(), &home, row)?,
+        None => None,
+    };
     records::store(unit.transaction(), &home, row, before, change.after);
+    if let Some(bucketing) = home.shape.bucketing() {
+        note_open(change, row, bucketing, left);
+    }
     Ok(())
+}
+
+/// Tells whoever seals measurements of one that is open from here on. `left`: the bucket that it lay in before.
+fn note_open(change: &Change<'_>, row: RowId, bucketing: &Bucketing, left: Option<u64>) {
+    let open_rows = &change.collection.shared.open_rows;
+    left.into_iter().for_each(|bucket| open_rows.note_worn(bucket));
+    let Some(after) = change.after else { return };
+    let place = bucketing.place(after);
+    // An open measurement that stays where it belongs is known already.
+    let is_known =
+        left.is_none() && change.stored_before().is_some_and(|before| bucketing.place(before) == place);
+    if !is_known {
+        open_rows.note(place, row.record, after.as_bytes().len());
+    }
 }

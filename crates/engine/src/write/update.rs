@@ -168,7 +168,7 @@ fn update_matching(
             outcome.modified += 1;
         }
         if !request.multi {
-            unit.record_statement(request.statement, outcome.encode());
+            unit.record_statement(request.statement, || outcome.encode());
         }
         if request.multi && images.after.is_some() {
             unit.streamed()?;
@@ -273,7 +273,7 @@ pub(super) fn upsert(
         document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
     insert_new(unit, namespace, document.as_raw())?;
     let outcome = UpdateOutcome { upserted: Some(id.clone()), ..UpdateOutcome::default() };
-    unit.record_statement(request.statement, outcome.encode());
+    unit.record_statement(request.statement, || outcome.encode());
     unit.written()?;
     Ok(id)
 }

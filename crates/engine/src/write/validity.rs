@@ -16,9 +16,8 @@ use crate::unit::Unit;
 
 /// Refuses a document that does not pass its collection's validator, or logs it (`validationAction: "warn"`).
 pub(crate) fn check_valid(unit: &Unit<'_>, change: &Change<'_>) -> Result<()> {
-    let (Some(validation), Some(after)) = (&change.collection.validation, change.after) else {
-        return Ok(());
-    };
+    let Some(after) = change.after else { return Ok(()) };
+    let Some(validation) = change.collection.validation()? else { return Ok(()) };
     if unit.bypass_validation || matches!(change.cause, Cause::Pattern(_)) {
         return Ok(());
     }

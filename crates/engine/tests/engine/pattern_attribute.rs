@@ -1,13 +1,15 @@
 //! Attributes: a collection under the pattern answers as a plain one that had the same commands.
 
 use kilim_bson::{Document, RawValue, Value, array, doc};
+use kilim_engine::index::IndexSpec;
 use kilim_engine::patterns::PatternState;
+use kilim_error::ErrorCode;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::pattern::{declare, make, wait_until_active};
 use crate::pattern_regression::expect_true;
-use crate::support::{Db, eventually, everywhere, ids, ns, numbered};
+use crate::support::{Db, eventually, everywhere, ids, ns, numbered, spec};
 
 const STORES: [&str; 3] = ["flat", "kv", "both"];
 
@@ -192,4 +194,18 @@ fn an_open_transaction_reads_documents_of_the_form_that_it_sees() {
     assert_eq!(db.count("products", doc! {"specs.color": "red"}), 1);
     assert_eq!(db.find_by("products", doc! {"specs.color": "red"}, "kilim_specs_1").len(), 1);
     db.check();
+}
+
+/// Documents have no such field, so nothing would expire.
+#[test]
+fn documents_do_not_expire_by_an_attribute_that_is_stored_as_a_pair() {
+    let db = Db::memory();
+    make(&db, &["products", "others"]);
+    let expiring = || IndexSpec { expire_after_seconds: Some(60), ..spec(doc! {"specs.until": 1}) };
+    declare(&db, "products", specs("kv")).unwrap();
+    let refused = db.build("products", vec![expiring()]).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::PatternFieldConflict, "{refused}");
+    db.build("others", vec![expiring()]).unwrap();
+    assert_eq!(declare(&db, "others", specs("kv")).unwrap_err().code(), ErrorCode::PatternFieldConflict);
+    declare(&db, "others", specs("flat")).unwrap();
 }

@@ -338,7 +338,11 @@ fn a_source_collection_made_while_a_transaction_inserts_a_holder_reaches_it() {
 
 #[test]
 fn collections_that_copy_from_each_other_are_dropped_renamed_and_declared_at_once() {
-    let db = Db::memory();
+    drop_rename_and_declare_at_once(&Db::memory());
+    drop_rename_and_declare_at_once(&Db::small_disk());
+}
+
+fn drop_rename_and_declare_at_once(db: &Db) {
     let copy = |from: &str, as_path: &str, field: &str| {
         let mut fields = Document::new();
         fields.push(field, 1);
@@ -375,11 +379,11 @@ fn collections_that_copy_from_each_other_are_dropped_renamed_and_declared_at_onc
         scope.spawn(|| work(&|| insert("b")));
         scope.spawn(|| work(&|| db.drop_collection("a")));
         scope.spawn(|| work(&|| db.drop_collection("b")));
-        scope.spawn(|| work(&|| declare(&db, "a", copy("b", "fromB", "v")).map(drop)));
-        scope.spawn(|| work(&|| declare(&db, "b", copy("a", "fromA", "w")).map(drop)));
+        scope.spawn(|| work(&|| declare(db, "a", copy("b", "fromB", "v")).map(drop)));
+        scope.spawn(|| work(&|| declare(db, "b", copy("a", "fromA", "w")).map(drop)));
         scope.spawn(|| work(&|| db.rename("a", "c", true).and_then(|()| db.rename("c", "a", true))));
     });
-    wait_for_jobs(&db, &MemoryDisk::default());
+    wait_for_jobs(db, &MemoryDisk::default());
     let operation = Arc::clone(&db.engine.operations.start(1));
     for pattern in db.engine.patterns().iter() {
         let found = db.engine.verify_pattern(&operation, pattern, None, 3).unwrap();

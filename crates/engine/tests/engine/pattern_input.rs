@@ -137,10 +137,18 @@ fn an_attribute_with_very_many_values_is_found_by_each() {
     db.check();
 }
 
-/// A tree, sums of what is in it and a copy of it: dropped, renamed, made and declared under their writers.
 #[test]
 fn a_tree_is_dropped_renamed_and_declared_under_its_writers() {
-    let db = Db::memory();
+    drop_rename_and_declare_under_writers(&Db::memory());
+}
+
+#[test]
+fn a_tree_on_disk_is_dropped_renamed_and_declared_under_its_writers() {
+    drop_rename_and_declare_under_writers(&Db::small_disk());
+}
+
+/// A tree, sums of what is in it and a copy of it: dropped, renamed, made and declared under their writers.
+fn drop_rename_and_declare_under_writers(db: &Db) {
     let end = Instant::now() + Duration::from_secs(2);
     let work = |work: &(dyn Fn(i32) -> Result<()> + Sync)| {
         let mut turn = 0;
@@ -172,7 +180,7 @@ fn a_tree_is_dropped_renamed_and_declared_under_its_writers() {
     }};
     thread::scope(|scope| {
         for writer in 0..2 {
-            let (db, work) = (&db, &work);
+            let work = &work;
             scope.spawn(move || {
                 work(&|turn| {
                     // Parents have smaller ids: while no tree is declared, nobody would refuse a circle.
@@ -185,9 +193,9 @@ fn a_tree_is_dropped_renamed_and_declared_under_its_writers() {
         }
         scope.spawn(|| work(&|turn| db.delete("nodes", doc! {"_id": turn % 20}).map(drop)));
         scope.spawn(|| work(&|turn| db.try_insert("holders", doc! {"node": turn % 20})));
-        scope.spawn(|| work(&|_| declare(&db, "nodes", late.clone()).map(drop)));
-        scope.spawn(|| work(&|_| declare(&db, "sums", sums.clone()).map(drop)));
-        scope.spawn(|| work(&|_| declare(&db, "holders", copies.clone()).map(drop)));
+        scope.spawn(|| work(&|_| declare(db, "nodes", late.clone()).map(drop)));
+        scope.spawn(|| work(&|_| declare(db, "sums", sums.clone()).map(drop)));
+        scope.spawn(|| work(&|_| declare(db, "holders", copies.clone()).map(drop)));
         scope.spawn(|| {
             work(&|turn| {
                 thread::sleep(Duration::from_millis(20));

@@ -13,7 +13,7 @@ use crate::support::{Db, numbered};
 /// Runs a pipeline and puts what it gives in the place of a collection.
 fn replace(db: &Db, target: &str, source: &str, pipeline: Vec<Document>) -> Result<()> {
     let mut step = open(db, source, pipeline, true)?;
-    let stage = stage::Out { database: "test".into(), collection: target.into() };
+    let stage = stage::Out { database: "test".into(), collection: target.into(), time_series: None };
     db.run(|unit| out(unit, &stage, &mut *step))
 }
 
@@ -82,4 +82,26 @@ fn what_there_is_no_room_to_leave_is_written_with_the_commit() {
         assert_eq!(db.count("orders", doc! {"_id": id, "customer.name": format!("new c{id}")}), 1);
     }
     expect_whole(&db, "orders", "card");
+}
+
+/// A node goes before its children where these go too, or come to be below another.
+#[test]
+fn a_tree_that_restricts_is_replaced_whatever_the_order() {
+    let db = Db::memory();
+    make(&db, &["nodes", "new"]);
+    let tree = doc! {"parent": "parent", "ancestors": "ancestors", "nestedSets": ["lft", "rgt"], "childCount": "children"};
+    declare(&db, "nodes", doc! {"name": "tree", "tree": tree}).unwrap();
+    db.insert("nodes", &numbered(0..6, |id| doc! {"parent": id - 1}));
+    db.insert("new", &[doc! {"_id": 3, "parent": 9}, doc! {"_id": 9}, doc! {"_id": 4, "parent": 3}]);
+    replace(&db, "nodes", "new", vec![]).unwrap();
+    let mut ids = crate::support::ids(&db.find("nodes", doc! {}));
+    ids.sort_unstable();
+    assert_eq!(ids, [3, 4, 9]);
+    assert_eq!(db.count("nodes", doc! {"ancestors": [9, 3]}), 1);
+    expect_whole(&db, "nodes", "tree");
+    // One that a new node names as its parent does not go.
+    db.delete("new", doc! {"_id": 9}).unwrap();
+    assert_eq!(replace(&db, "nodes", "new", vec![]).unwrap_err().code(), ErrorCode::TreeNotEmpty);
+    assert_eq!(db.count("nodes", doc! {}), 3);
+    expect_whole(&db, "nodes", "tree");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use kilim_bson::{Document, RawDocument, RawValue, array, doc};
+use kilim_bson::{Document, RawDocument, RawValue, Value, array, doc};
 use kilim_engine::patterns::PatternState;
 use kilim_engine::upkeep::Verification;
 use kilim_error::{Error, ErrorCode, Result};
@@ -403,4 +403,21 @@ fn many_documents_are_updated_as_far_as_they_keep_the_rules() {
         update_with(unit, "items", doc! {"type": "dvd"}, doc! {"$inc": {"minutes": 1}}, Updating::Many)
     });
     assert_eq!(done.unwrap().modified, 11);
+}
+
+/// An index over the discriminator would hold such a document for a variant that it is not of.
+#[test]
+fn a_discriminator_within_an_array_names_no_variant() {
+    let db = Db::memory();
+    make(&db, &["items"]);
+    let variants = doc! {"book": {"indexes": [{"key": {"isbn": 1}, "unique": true}]}};
+    let spec = doc! {"discriminator": "meta.type", "unknown": "allow", "variants": variants};
+    declare(&db, "items", doc! {"name": "variants", "polymorphic": spec}).unwrap();
+    let of = |id: i32, meta: Value| doc! {"_id": id, "isbn": "a", "meta": meta};
+    db.insert("items", &[of(1, doc! {"type": "book"}.into()), of(2, doc! {"type": "toy"}.into())]);
+    db.insert("items", &[of(3, array![1, "book"].into()), of(4, array![doc! {"kind": "book"}].into())]);
+    let told = refused(db.try_insert("items", of(5, array![doc! {"type": "book"}].into())));
+    assert_eq!(told.get("path").and_then(RawValue::as_str), Some("meta.type"));
+    refused(db.update("items", doc! {"_id": 2}, doc! {"$set": {"meta": [{"type": "toy"}]}}));
+    assert_eq!(verify(&db, "items", "variants").wrong, 0);
 }

@@ -1,5 +1,6 @@
 //! Trees: what is derived from parents, kept by every write.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawValue, Value, array, doc};
@@ -416,4 +417,156 @@ fn ids_of_all_types_are_ids() {
         assert_eq!(number(&one(&db, "nodes", doc! {"_id": "g"}), "depth"), 0);
         expect_true(&db, "nodes", "tree");
     });
+}
+
+/// Null names no parent, also where a node has it as its `_id`.
+#[test]
+fn a_node_whose_id_is_null_has_nobody_below_it() {
+    for on_delete in ["restrict", "cascade", "reparent"] {
+        everywhere(|db| {
+            make(&db, &["nodes"]);
+            declare(&db, "nodes", everything(doc! {"onDelete": on_delete})).unwrap();
+            db.insert(
+                "nodes",
+                &[doc! {"_id": 1}, doc! {"_id": 2, "parent": null}, doc! {"_id": 3, "parent": 1}],
+            );
+            db.insert("nodes", &[doc! {"_id": null}, doc! {"_id": 4}]);
+            let null = one(&db, "nodes", doc! {"_id": null});
+            assert_eq!([number(&null, "children"), number(&null, "descendants")], [0, 0]);
+            expect_true(&db, "nodes", "tree");
+            db.update("nodes", doc! {"_id": null}, doc! {"$set": {"parent": 3}}).unwrap();
+            db.update("nodes", doc! {"_id": 4}, doc! {"$set": {"parent": null}}).unwrap();
+            expect_true(&db, "nodes", "tree");
+            assert_eq!(number(&one(&db, "nodes", doc! {"_id": 1}), "descendants"), 2);
+            move_in(&db, "nodes", Value::Null, Some(Value::Null), Position::First).unwrap();
+            expect_true(&db, "nodes", "tree");
+            assert_eq!(db.delete("nodes", doc! {"_id": null}).unwrap(), 1);
+            assert_eq!(db.count("nodes", doc! {}), 4);
+            expect_true(&db, "nodes", "tree");
+        });
+    }
+}
+
+#[test]
+fn a_move_puts_nothing_in_the_place_of_what_a_user_wrote() {
+    let db = Db::memory();
+    make(&db, &["nodes"]);
+    let spec = doc! {"parent": "meta.parent", "depth": "depth", "order": "order"};
+    declare(&db, "nodes", doc! {"name": "tree", "tree": spec}).unwrap();
+    db.insert("nodes", &[doc! {"_id": 1}, doc! {"_id": 2, "meta": 5}, doc! {"_id": 3, "meta": {"own": 1}}]);
+    let to = |id: i32| move_in(&db, "nodes", id.into(), Some(Value::Int32(1)), Position::Last);
+    refused(to(2), ErrorCode::PathNotViable);
+    assert_eq!(number(&one(&db, "nodes", doc! {"_id": 2}), "meta"), 5);
+    to(3).unwrap();
+    assert_eq!(db.count("nodes", doc! {"meta": {"own": 1, "parent": 1}, "depth": 1}), 1);
+    expect_true(&db, "nodes", "tree");
+}
+
+/// An index has an array by its elements, and of a very long value a part.
+#[test]
+fn scopes_that_an_index_does_not_tell_apart_are_kept_apart() {
+    everywhere(|db| {
+        make(&db, &["nodes"]);
+        declare(&db, "nodes", everything(doc! {"scope": "shop"})).unwrap();
+        let long = |end: &str| Value::from(format!("{}{end}", "x".repeat(9000)));
+        let scopes: [Value; 7] = [
+            1.into(),
+            array![1].into(),
+            array![1, 2].into(),
+            array![array![1]].into(),
+            doc! {"a": 1}.into(),
+            long("a"),
+            long("b"),
+        ];
+        for round in 0..4 {
+            for (at, scope) in scopes.iter().enumerate() {
+                let (id, parent) = (at as i32 * 100 + round, at as i32 * 100 + round / 2);
+                let mut node = doc! {"_id": id, "shop": scope.clone()};
+                if id != parent {
+                    node.push("parent", parent);
+                }
+                db.insert("nodes", &[node]);
+            }
+        }
+        for at in 0..scopes.len() as i32 {
+            assert_eq!(number(&one(&db, "nodes", doc! {"_id": at * 100}), "descendants"), 3, "{at}");
+        }
+        expect_true(&db, "nodes", "tree");
+        db.update("nodes", doc! {"_id": 103}, doc! {"$set": {"parent": 100, "shop": array![1]}}).unwrap();
+        db.update("nodes", doc! {"_id": 3}, doc! {"$set": {"parent": 100, "shop": array![1]}}).unwrap();
+        expect_true(&db, "nodes", "tree");
+    });
+}
+
+/// Such a path leads to nothing in a tree, and to the elements in an index.
+#[test]
+fn scopes_and_parents_within_arrays_are_none() {
+    everywhere(|db| {
+        make(&db, &["nodes", "ordered"]);
+        let spec = doc! {"parent": "in.parent", "scope": "in.shop", "nestedSets": ["lft", "rgt"]};
+        declare(&db, "nodes", doc! {"name": "tree", "tree": spec}).unwrap();
+        let ordered = doc! {"parent": "in.parent", "order": "order"};
+        declare(&db, "ordered", doc! {"name": "tree", "tree": ordered}).unwrap();
+        for at in ["nodes", "ordered"] {
+            let within = || array![doc! {"parent": 1, "shop": 1}];
+            db.insert(
+                at,
+                &[doc! {"_id": 1, "in": {"shop": 1}}, doc! {"_id": 2, "in": within()}, doc! {"_id": 3}],
+            );
+            db.insert(
+                at,
+                &[doc! {"_id": 4, "in": within()}, doc! {"_id": 5, "in": {"shop": 1, "parent": 1}}],
+            );
+            move_in(&db, at, 4.into(), None, Position::First).unwrap();
+            move_in(&db, at, 3.into(), None, Position::Before(2.into())).unwrap();
+            expect_true(&db, at, "tree");
+        }
+        let orders: HashSet<i64> =
+            db.find("ordered", doc! {}).iter().map(|node| number(node, "order")).collect();
+        assert!(orders.len() >= 4, "of four roots and a child: {orders:?}");
+        db.check();
+    });
+}
+
+/// Whichever pattern was declared first, the tree follows what the other deletes.
+#[test]
+fn a_tree_follows_what_another_pattern_deletes() {
+    for (tree_first, on_delete) in
+        [(true, "cascade"), (false, "cascade"), (true, "reparent"), (false, "reparent"), (true, "restrict")]
+    {
+        everywhere(|db| {
+            make(&db, &["makers", "nodes"]);
+            let maker = doc! {"name": "maker", "extendedReference": {
+                "from": "makers", "localField": "by", "as": "maker", "fields": {"name": 1}, "onSourceDelete": "cascade",
+            }};
+            let mut declarations = vec![everything(doc! {"onDelete": on_delete}), maker];
+            if !tree_first {
+                declarations.reverse();
+            }
+            for declaration in declarations {
+                declare(&db, "nodes", declaration).unwrap();
+            }
+            db.insert("makers", &[doc! {"_id": 1, "name": "a"}, doc! {"_id": 2, "name": "b"}]);
+            let nodes = numbered(24..28, |id| doc! {"parent": id - 1, "by": id % 2 + 1});
+            db.insert("nodes", &nodes);
+            let deleted = db.delete("makers", doc! {"_id": 1});
+            let left = match on_delete {
+                "cascade" => 0,
+                "reparent" => 2,
+                _ => {
+                    refused(deleted, ErrorCode::TreeNotEmpty);
+                    4
+                }
+            };
+            assert_eq!(db.count("nodes", doc! {}), left, "{on_delete} {tree_first}");
+            expect_true(&db, "nodes", "tree");
+            expect_true(&db, "nodes", "maker");
+            db.check();
+        });
+    }
+    let db = Db::memory();
+    make(&db, &["nodes"]);
+    declare(&db, "nodes", everything(doc! {"onDelete": "cascade"})).unwrap();
+    let other = doc! {"name": "other", "tree": {"parent": "boss", "depth": "rank", "onDelete": "cascade"}};
+    refused(declare(&db, "nodes", other).map(drop), ErrorCode::PatternCycle);
 }

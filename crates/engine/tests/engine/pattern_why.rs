@@ -195,3 +195,24 @@ fn a_filter_for_a_follower_of_a_celebrity() {
     );
     expect_true(&db, "users", "fans");
 }
+
+#[test]
+fn a_hundred_readings_of_a_device_in_buckets_of_sixty() {
+    let db = Db::disk();
+    make(&db, &["readings"]);
+    let bucket = doc! {"timeField": "at", "metaField": "device", "maxCount": 60};
+    declare(&db, "readings", doc! {"name": "hours", "bucket": bucket}).unwrap();
+    let reading = |at: i64| doc! {"device": 1, "at": Value::DateTime(at * 1000), "temp": at};
+    let refused = (0..100).filter(|at| db.try_insert("readings", reading(*at)).is_err()).count();
+    let operation = std::sync::Arc::clone(&db.engine.operations.start(1));
+    db.engine.seal_all(&operation, &crate::support::ns("readings")).unwrap();
+    let buckets = crate::pipeline::run(&db, "readings.buckets", Vec::new());
+    let counts: Vec<i64> = buckets.iter().map(|bucket| number(bucket, "count")).collect();
+    report(
+        "Bucket: a hundred readings of a device in an hour, sixty to a bucket",
+        "readings 61 to 100 rejected with E11000",
+        &format!("{refused} of 100 refused, {} kept, {counts:?}", db.count("readings", doc! {})),
+        "0 of 100 refused, 100 kept, [60, 40]",
+    );
+    expect_true(&db, "readings", "hours");
+}

@@ -50,7 +50,7 @@ fn open_in(
     prepared.open(Bindings::none(), &mut ExecContext::new(&|| Ok(())))
 }
 
-fn drain(mut step: Box<dyn Step>) -> Result<Vec<Document>> {
+pub fn drain(mut step: Box<dyn Step>) -> Result<Vec<Document>> {
     let mut context = ExecContext::new(&|| Ok(()));
     let mut documents = Vec::new();
     while let Some(row) = step.next(&mut context)? {

@@ -89,6 +89,20 @@ impl Db {
         Db { engine: Engine::over(store, Db::options(None)).unwrap(), directory: None }
     }
 
+    /// Another handle of a database, for as long as the first one is there.
+    pub fn of(engine: Arc<Engine>) -> Db {
+        Db { engine, directory: None }
+    }
+
+    /// On disk, with the smallest cache and a checkpoint after every few writes.
+    pub fn small_disk() -> Db {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = Db::options(Some(&directory));
+        options.storage.cache_bytes = 1 << 16;
+        options.storage.checkpoint_bytes = Some(16 << 10);
+        Db { engine: Engine::open(options).unwrap(), directory: Some(directory) }
+    }
+
     fn open(directory: Option<&TempDir>) -> Arc<Engine> {
         Engine::open(Db::options(directory)).unwrap()
     }

@@ -3,14 +3,16 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
-use kilim_bson::{Document, Value, doc};
+use kilim_bson::{Document, ObjectId, Value, doc};
 use kilim_engine::catalog::bucket_options;
+use kilim_engine::index::{IndexSpec, OverMeasurements};
 use kilim_engine::write::{self, DeleteRequest};
-use kilim_error::Result;
-use kilim_query::time_series::{Granularity, Rows, TimeSeries};
+use kilim_error::{ErrorCode, Result};
+use kilim_query::time_series::{Bucketing, Granularity, Rows, TimeSeries};
 
 use crate::pattern_crash::at_every_commit;
-use crate::support::{Db, filter, ns, number};
+use crate::pipeline;
+use crate::support::{Db, everywhere, filter, ns, number, spec};
 
 const BEGIN: i64 = 1_700_000_040_000;
 
@@ -18,7 +20,7 @@ fn create(db: &Db, options: Document) {
     let series = TimeSeries {
         time_field: "t".into(),
         meta_field: Some("k".into()),
-        granularity: Granularity::Seconds,
+        bucketing: Bucketing::By(Granularity::Seconds),
     };
     db.engine.create_time_series(&ns("m"), bucket_options(&series, options.as_raw())).unwrap();
 }
@@ -176,4 +178,153 @@ fn a_retried_statement_inserts_nothing_twice() {
         }
     }
     assert_eq!(stored(&db).0, (0..60).collect::<Vec<i64>>());
+}
+
+/// An index over a measured field, as commands make it.
+fn over(path: &str) -> IndexSpec {
+    let (min, max) = (format!("control.min.{path}"), format!("control.max.{path}"));
+    let key: Document =
+        [(min.as_str(), Value::Int32(1)), (max.as_str(), Value::Int32(1))].into_iter().collect();
+    let mut spec = spec(key);
+    let given: Document = [(path, Value::Int32(1))].into_iter().collect();
+    spec.measurements = Some(OverMeasurements::new(doc! {"key": given}, &spec.key, None));
+    spec
+}
+
+#[test]
+fn buckets_under_an_index_expire_and_lose_measurements_with_their_keys() {
+    everywhere(|db| {
+        let db = &db;
+        create(db, doc! {"expireAfterSeconds": 60i64});
+        db.build("system.buckets.m", vec![over("v")]).unwrap();
+        for id in 0..150 {
+            insert(db, &[reading(id)]).unwrap();
+        }
+        let late = 4_000_000_000_000;
+        let in_future = |id: i64| doc! {"t": Value::DateTime(late + id), "k": 1, "_id": id, "v": id % 7};
+        insert(db, &(200..230).map(in_future).collect::<Vec<_>>()).unwrap();
+        db.check();
+        assert_eq!(delete(db, doc! {"v": 6}), 25);
+        assert_eq!(delete(db, doc! {"v": {"$gt": 6}}), 0);
+        db.check();
+        let operation = db.engine.operations.start(1);
+        db.engine.expire(&operation).unwrap();
+        let (ids, _) = stored(db);
+        assert_eq!(ids, (200..230).filter(|id| id % 7 != 6).collect::<Vec<i64>>());
+        db.check();
+    });
+}
+
+#[test]
+fn a_bucket_of_which_bounds_do_not_tell_goes_under_no_index() {
+    everywhere(|db| {
+        let db = &db;
+        create(db, doc! {});
+        let bucket = |values: [Value; 2], min: Value, max: Value, number: u8| {
+            let mut id = [number; 12];
+            id[..4].copy_from_slice(&((BEGIN / 1000) as u32).to_be_bytes());
+            let bound = |value: Value| {
+                doc! {"t": Value::DateTime(BEGIN), "v": value}
+            };
+            let [first, second] = values;
+            let mut column = Document::new();
+            column.push("0", first);
+            column.push("1", second);
+            let mut times = Document::new();
+            times.push("0", Value::DateTime(BEGIN));
+            times.push("1", Value::DateTime(BEGIN));
+            let mut bucket = doc! {"_id": Value::ObjectId(ObjectId::from_bytes(id))};
+            bucket.push("control", doc! {"version": 1, "min": bound(min), "max": bound(max)});
+            bucket.push("meta", 1);
+            bucket.push("data", doc! {"t": times, "v": column});
+            bucket
+        };
+        // As Kilim bounds them.
+        let mixed =
+            |number| bucket([Value::Int32(1), Value::from("a")], Value::MinKey, Value::MaxKey, number);
+        db.insert("system.buckets.m", &[mixed(1)]);
+        let refused = db.build("system.buckets.m", vec![over("v")]).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::CannotBuildIndexKeys);
+        let refused = db.build("system.buckets.m", vec![over("v.x")]).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::CannotBuildIndexKeys);
+        assert_eq!(delete(db, doc! {"v": "a"}), 1);
+        db.build("system.buckets.m", vec![over("v"), over("v.x")]).unwrap();
+        let refused = db.try_insert("system.buckets.m", mixed(2)).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::CannotBuildIndexKeys);
+        db.check();
+    });
+}
+
+/// A `$group` reads measurements where they lie in columns. A `$limit` before it has them made as documents.
+#[test]
+fn groups_of_columns_are_groups_of_documents() {
+    let db = Db::memory();
+    create(&db, doc! {});
+    for id in 0..700i64 {
+        let chance = |count: i64| (id * 7919 + id / 13) % count;
+        let mut reading = doc! {"t": Value::DateTime(BEGIN + id * 37_000), "_id": id};
+        match chance(7) {
+            0 => {}
+            1 => reading.push("k", Value::Null),
+            2 => reading.push("k", [Value::Int32(1), Value::Document(doc! {"id": 5})].to_vec()),
+            kind => reading.push("k", doc! {"id": (kind % 3), "site": (if kind < 5 { "a" } else { "b" })}),
+        }
+        match chance(11) {
+            0 => {}
+            1 => reading.push("v", Value::Null),
+            2 => reading.push("v", "text"),
+            3 => reading.push("v", vec![Value::Int32(3), Value::Int32(1)]),
+            4 => reading.push("v", doc! {"w": id}),
+            5 => reading.push("v", Value::Int64(id)),
+            _ => reading.push("v", (id % 40) as f64 / 10.0),
+        }
+        if chance(3) > 0 {
+            reading.push("n", (chance(50)) as i32);
+        }
+        insert(&db, &[reading]).unwrap();
+    }
+    let hour = doc! {"$dateTrunc": {"date": "$t", "unit": "hour"}};
+    let sums =
+        doc! {"mean": {"$avg": "$v"}, "most": {"$max": "$v"}, "all": {"$push": "$n"}, "c": {"$sum": 1}};
+    let group = |id: Value| {
+        let mut group = doc! {"_id": id};
+        sums.iter().for_each(|(name, accumulator)| group.push(name, accumulator));
+        doc! {"$group": group}
+    };
+    let local =
+        doc! {"$dateTrunc": {"date": "$t", "unit": "day", "timezone": "Europe/Berlin", "binSize": "$n"}};
+    let pipelines = [
+        vec![group(Value::Document(hour.clone()))],
+        vec![group(Value::from("$k"))],
+        vec![group(Value::from("$k.id"))],
+        vec![group(Value::Null)],
+        vec![doc! {"$group": {"_id": {"h": hour, "site": "$k.site"}, "last": {"$last": "$$ROOT.v.w"}}}],
+        vec![
+            doc! {"$group": {"_id": {"$type": "$v"}, "x": {"$addToSet": "$k.id"}, "whole": {"$last": "$$ROOT"}}},
+        ],
+        vec![doc! {"$group": {"_id": "$n", "x": {"$top": {"output": "$v", "sortBy": {"_id": -1}}}}}],
+        vec![
+            doc! {"$group": {"_id": {"$cond": ["$n", local, "$nothing"]}, "x": {"$firstN": {"n": 2, "input": "$_id"}}}},
+        ],
+        vec![doc! {"$match": {"n": {"$gt": 20}}}, group(Value::from("$k.site"))],
+        vec![doc! {"$match": {"k.id": 1, "v": {"$exists": true}}}, group(Value::from("$v"))],
+        vec![doc! {"$set": {"v": {"$ifNull": ["$v", "$n"]}}}, group(Value::from("$k.site"))],
+        vec![doc! {"$group": {"_id": null, "n": {"$sum": 2}}}],
+        vec![doc! {"$count": "n"}],
+    ];
+    for pipeline in pipelines {
+        let mut made = vec![doc! {"$limit": 1_000_000}];
+        made.extend(pipeline.iter().cloned());
+        let expected = pipeline::run(&db, "m", made);
+        assert!(!expected.is_empty());
+        assert_eq!(pipeline::run(&db, "m", pipeline.clone()), expected, "{pipeline:?}");
+    }
+    // Whatever fails, fails with the same words.
+    for id in [doc! {"$dateTrunc": {"date": "$v", "unit": "hour"}}, doc! {"$add": ["$v", 1]}] {
+        let group = vec![doc! {"$group": {"_id": id}}];
+        let limited = vec![doc! {"$limit": 1_000_000}, group[0].clone()];
+        let failed =
+            |list| pipeline::open(&db, "m", list, true).and_then(pipeline::drain).expect_err("fails");
+        assert_eq!(failed(group).to_string(), failed(limited).to_string());
+    }
 }

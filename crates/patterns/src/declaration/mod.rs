@@ -11,7 +11,7 @@ use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::argument;
-use crate::kind::{KINDS, KINDS_TO_COME, Kind};
+use crate::kind::{KINDS, Kind};
 
 pub use options::{Backfill, Mode, OnUserWrite, Options, Scrub, WhenBehind, WhileBuilding};
 
@@ -34,8 +34,22 @@ impl Declaration {
     /// Parses the fields of `createPattern` behind the target's name.
     pub fn parse(target: &str, fields: RawDocument<'_>) -> Result<Declaration> {
         let made = Declaration::restore(target, fields)?;
-        made.kind.check_options(&made.options)?;
+        made.check()?;
         Ok(made)
+    }
+
+    /// Refuses options that are not for the kind, and paths that no document can have.
+    fn check(&self) -> Result<()> {
+        self.kind.check_options(&self.options)?;
+        let touched = self.options.touch.iter().map(|path| path.to_string());
+        let mut paths = self.maintained_paths().into_iter().map(String::from).chain(touched);
+        match paths.find(|path| path.contains('\0')) {
+            None => Ok(()),
+            Some(path) => {
+                let message = format!("{path:?} cannot be the path of a field: it contains a null byte");
+                Err(Error::user(ErrorCode::BadValue, message))
+            }
+        }
     }
 
     /// The declaration that a definition in force has. It may have an option that is refused for its kind by now: the database
@@ -53,11 +67,6 @@ impl Declaration {
                 if kind.replace((*kind_name, spec.to_document(), parse(spec)?)).is_some() {
                     return Err(one_kind());
                 }
-            } else if KINDS_TO_COME.contains(&field) {
-                return Err(Error::user(
-                    ErrorCode::NotImplemented,
-                    format!("patterns of the kind '{field}' are not supported by Kilim yet"),
-                ));
             } else if !options.set(field, value)? {
                 return Err(argument::unknown("createPattern", field));
             }
@@ -76,7 +85,7 @@ impl Declaration {
         for (field, value) in changes {
             if field == self.kind_name {
                 spec = merged(&spec, argument::document(PLACE, field, value)?);
-            } else if KINDS.iter().any(|(known, _)| *known == field) || KINDS_TO_COME.contains(&field) {
+            } else if KINDS.iter().any(|(known, _)| *known == field) {
                 let message = format!(
                     "'{}' is a pattern of the kind '{}' and cannot become '{field}': dropPattern, which keeps its \
                      fields, then createPattern",
@@ -88,7 +97,7 @@ impl Declaration {
             }
         }
         let made = Declaration { options, ..self.respecified(spec)? };
-        made.kind.check_options(&made.options)?;
+        made.check()?;
         Ok(made)
     }
 

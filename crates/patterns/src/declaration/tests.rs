@@ -44,7 +44,7 @@ fn what_is_unknown_or_missing_is_an_error() {
         (doc! {"name": "a", "extendedReference": card(), "mode": "later"}, ErrorCode::BadValue.0),
         (doc! {"name": "a", "extendedReference": card(), "maxSync": -1}, ErrorCode::BadValue.0),
         (doc! {"name": "a", "extendedReference": card(), "maxSync": "x"}, ErrorCode::TypeMismatch.0),
-        (doc! {"name": "a", "bucket": {"metaField": "p"}}, ErrorCode::NotImplemented.0),
+        (doc! {"name": "a", "bucket": {"metaField": "p"}}, 40414),
         (doc! {"name": "a", "computed": {"from": "x"}}, 40414),
         (doc! {"name": "a", "computed": {"from": "x", "pipeline": []}}, ErrorCode::PatternBadExpression.0),
         (doc! {"name": "a", "subset": {"from": "x"}}, 40414),

@@ -5,6 +5,7 @@
 //! document that is written.
 
 mod attribute;
+mod bucket;
 mod computed;
 mod extended_reference;
 mod outlier;
@@ -22,12 +23,14 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue, Value};
 use kilim_error::{Error, Result};
 use kilim_query::filter::Filter;
+use kilim_query::sort::Pair;
 
 use crate::declaration::Options;
 use crate::effect::{Change, Due, DueByKey, Effect, Reader, Role, Sight};
 use crate::path::with_value;
 use crate::rollup::Rollup;
 
+pub use self::bucket::{Bucketing, Packed, Place};
 pub use self::outlier::{Paging, bytes_of, elements_of, extended_page, page, page_len};
 pub use self::rules::{Breach, Judgement, Rules};
 pub use self::schema_version::{OnError, VersionCheck, VersionStep, Versions};
@@ -36,7 +39,7 @@ pub use self::tree::{Forest, LabelSide, Nodes, Position, Shift, Step, StoredRang
 type Parse = fn(RawDocument<'_>) -> Result<Arc<dyn Kind>>;
 
 /// The kinds by the names they are declared with.
-pub(crate) const KINDS: [(&str, Parse); 8] = [
+pub(crate) const KINDS: [(&str, Parse); 9] = [
     ("extendedReference", extended_reference::parse),
     ("computed", computed::parse),
     ("subset", subset::parse),
@@ -45,10 +48,8 @@ pub(crate) const KINDS: [(&str, Parse); 8] = [
     ("tree", tree::parse),
     ("schemaVersion", schema_version::parse),
     ("outlier", outlier::parse),
+    ("bucket", bucket::parse),
 ];
-
-/// Kinds that are declared the same way and not there yet.
-pub(crate) const KINDS_TO_COME: [&str; 1] = ["bucket"];
 
 /// What a pattern does, and what it needs for it.
 ///
@@ -162,6 +163,11 @@ pub trait Kind: Debug + Send + Sync {
         None
     }
 
+    /// How it packs many documents into one record, where it does.
+    fn bucketing(&self) -> Option<&Arc<Bucketing>> {
+        None
+    }
+
     /// What it asks of the documents that users write, where it asks anything.
     fn rules(&self) -> Option<&dyn Rules> {
         None
@@ -169,6 +175,11 @@ pub trait Kind: Debug + Send + Sync {
 
     /// Whether targets are made or removed by it.
     fn comes_and_goes(&self) -> bool {
+        false
+    }
+
+    /// Whether a document that comes or goes means something for others of its target.
+    fn relates_targets(&self) -> bool {
         false
     }
 
@@ -223,9 +234,9 @@ pub trait Kind: Debug + Send + Sync {
         None
     }
 
-    /// Whether documents as they are stored have what a user would sort by this path.
-    fn sorts_by(&self, _path: &str) -> bool {
-        true
+    /// Where documents as they are stored have what a user sorts by this path; none where it is at that path.
+    fn sorts_by(&self, _path: &str) -> Option<Pair> {
+        None
     }
 
     /// What `explain` tells of it beside what it tells of every pattern.

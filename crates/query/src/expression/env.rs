@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kilim_bson::{RawDocument, RawValue, Value};
 use kilim_error::Result;
 
-use super::Evaluated;
 use super::memory::{check_bytes, payload};
+use super::{Evaluated, FieldPath};
 use crate::interrupt;
 
 /// Names a variable that an expression binds: how many are bound around it.
@@ -66,10 +66,28 @@ impl Bindings {
     }
 }
 
+/// A row that is no document: some fields by their names. Whoever shows one knows that expressions read no others, and not
+/// the document as a whole.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a> {
+    pub names: &'a [Box<str>],
+    /// In the places of the names.
+    pub values: &'a [Option<RawValue<'a>>],
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn get(&self, name: &str) -> Option<RawValue<'a>> {
+        let place = self.names.iter().position(|each| **each == *name)?;
+        self.values[place]
+    }
+}
+
 /// What an evaluation sees.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
     pub root: RawDocument<'a>,
+    /// What stands in the place of the document, which is empty then.
+    pub(super) fields: Option<Fields<'a>>,
     /// The record that the document was read from, for `$meta`.
     pub record: Option<i64>,
     /// The key of the index by which it was found.
@@ -84,7 +102,21 @@ pub struct Env<'a> {
 
 impl<'a> Env<'a> {
     pub fn new(root: RawDocument<'a>, bindings: &'a Bindings) -> Env<'a> {
-        Env { root, record: None, key: None, score: None, place: None, frame: None, bindings }
+        Env { root, fields: None, record: None, key: None, score: None, place: None, frame: None, bindings }
+    }
+
+    /// Of a row that is no document.
+    pub fn of_fields(fields: Fields<'a>, bindings: &'a Bindings) -> Env<'a> {
+        Env { fields: Some(fields), ..Env::new(RawDocument::empty(), bindings) }
+    }
+
+    /// What a path leads to from the document.
+    #[inline]
+    pub(super) fn field(&self, path: &FieldPath) -> Evaluated<'a> {
+        match &self.fields {
+            None => path.evaluate(self.root),
+            Some(fields) => path.evaluate_fields(fields),
+        }
     }
 
     /// A variable within this environment; [`Env::with`] shows it to expressions.

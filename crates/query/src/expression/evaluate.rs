@@ -4,14 +4,15 @@ use kilim_bson::{Array, RawDocument, RawValue, Writer};
 use kilim_error::Result;
 
 use super::memory::{check_bytes, counted};
-use super::{Base, Env, Evaluated, Expression};
+use super::{Base, Env, Evaluated, Expression, Variable};
 
 impl Expression {
     pub fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Evaluated<'a>> {
         Ok(match self {
             Expression::Constant(value) => Evaluated::Raw(value.as_raw()),
             Expression::Missing => Evaluated::Missing,
-            Expression::Field(path) => path.evaluate(env.root),
+            Expression::Field(path) => env.field(path),
+            Expression::Variable(Variable { base: Base::Root, path: Some(path), .. }) => env.field(path),
             Expression::Variable(variable) => {
                 let value = match variable.base {
                     Base::Root => Evaluated::Raw(RawValue::Document(env.root)),

@@ -51,7 +51,13 @@ impl<'a> Evaluated<'a> {
 
     /// Independent of everything it was computed from.
     pub fn into_owned(self) -> Evaluated<'static> {
-        self.into_value().map_or(Evaluated::Missing, Evaluated::Owned)
+        match self {
+            Evaluated::Raw(RawValue::Int32(value)) => Evaluated::Raw(RawValue::Int32(value)),
+            Evaluated::Raw(RawValue::Int64(value)) => Evaluated::Raw(RawValue::Int64(value)),
+            Evaluated::Raw(RawValue::Double(value)) => Evaluated::Raw(RawValue::Double(value)),
+            Evaluated::Raw(RawValue::DateTime(value)) => Evaluated::Raw(RawValue::DateTime(value)),
+            other => other.into_value().map_or(Evaluated::Missing, Evaluated::Owned),
+        }
     }
 
     /// MongoDB's truth: false are false, zeros, null, undefined and nothing.

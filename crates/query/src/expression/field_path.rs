@@ -4,7 +4,7 @@
 use kilim_bson::{ArrayBuilder, RawArray, RawDocument, RawValue, Value};
 use kilim_error::Result;
 
-use super::Evaluated;
+use super::{Evaluated, Fields};
 use crate::path::check_field_path;
 
 /// A checked path of at least one name.
@@ -30,6 +30,17 @@ impl FieldPath {
 
     pub fn evaluate<'a>(&self, document: RawDocument<'a>) -> Evaluated<'a> {
         walk(document, &self.names)
+    }
+
+    /// From a row that is no document.
+    pub(super) fn evaluate_fields<'a>(&self, fields: &Fields<'a>) -> Evaluated<'a> {
+        let Some((first, rest)) = self.names.split_first() else { return Evaluated::Missing };
+        match fields.get(first) {
+            Some(value) if rest.is_empty() => Evaluated::Raw(value),
+            Some(RawValue::Document(nested)) => walk(nested, rest),
+            Some(RawValue::Array(array)) => Evaluated::from(walk_array(array, rest)),
+            _ => Evaluated::Missing,
+        }
     }
 
     /// From a variable's value, which need not be a document.

@@ -46,7 +46,7 @@ pub(crate) use arithmetic::Pair;
 pub use arithmetic::{DoubleDouble, Number, Summation};
 pub use call::Call;
 pub use dependencies::Dependencies;
-pub use env::{Bindings, Env, Frame, Slot};
+pub use env::{Bindings, Env, Fields, Frame, Slot};
 pub use evaluate::Place;
 pub use evaluated::Evaluated;
 pub use field_path::FieldPath;

@@ -56,6 +56,12 @@ fn code(kind: ElementType) -> i32 {
 }
 
 impl TypeSet {
+    /// `"number"`.
+    pub fn numbers() -> TypeSet {
+        let bits = NUMBERS.into_iter().map(bit).fold(0, |bits, bit| bits | bit);
+        TypeSet { bits, number: true }
+    }
+
     pub fn contains(self, kind: ElementType) -> bool {
         self.bits & bit(kind) != 0
     }

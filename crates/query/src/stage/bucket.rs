@@ -71,10 +71,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         }
     }
     out.push(Stage::Group(Arc::new(Group { id, fields, collation: scope.collation().clone() })));
-    out.push(Stage::Sort(SortBy {
-        sort: Arc::new(Sort::parse_in(doc! {"_id": 1}.as_raw(), scope)?),
-        limit: None,
-    }));
+    out.push(Stage::Sort(SortBy::new(Arc::new(Sort::parse_in(doc! {"_id": 1}.as_raw(), scope)?))));
     Ok(())
 }
 

@@ -88,7 +88,7 @@ pub(super) fn parse(
     let collation = context.scope.collation().clone();
     let stage = Densify { field, partition_by, step, bounds, collation };
     let sort = Arc::new(Sort::parse_in(stage.order().as_raw(), context.scope)?);
-    out.push(Stage::Sort(SortBy { sort, limit: None }));
+    out.push(Stage::Sort(SortBy::new(sort)));
     out.push(Stage::Densify(Arc::new(stage)));
     Ok(())
 }

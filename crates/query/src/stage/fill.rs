@@ -53,7 +53,6 @@ pub(super) fn parse(
         ));
     }
     let outputs = parse_output(name, output)?;
-    let sort = sort.map(|by| Sort::parse_in(by, context.scope)).transpose()?;
     let partition = partition.or(partition_fields.map(Value::Document));
     push_windows(&outputs, partition, sort, context, out)?;
     push_values(&outputs, context, out)
@@ -112,10 +111,15 @@ fn parse_output<'a>(name: &str, output: RawDocument<'a>) -> Result<Vec<(&'a str,
 fn push_windows(
     outputs: &[(&str, With<'_>)],
     partition: Option<Value>,
-    sort: Option<Sort>,
+    sort: Option<RawDocument<'_>>,
     context: &Context<'_>,
     out: &mut Vec<Stage>,
 ) -> Result<()> {
+    // Where no field needs an order, nobody looks at it.
+    if !outputs.iter().any(|(_, with)| matches!(with, With::Method(_))) {
+        return Ok(());
+    }
+    let sort = sort.map(|by| Sort::parse_in(by, context.scope)).transpose()?;
     let mut fields = Vec::new();
     for (field, with) in outputs {
         let With::Method(method) = with else { continue };
@@ -125,9 +129,6 @@ fn push_windows(
         let function = Value::Document(function);
         let function = WindowFunction::parse(field, function.as_raw(), sort.as_ref(), context.scope)?;
         fields.push(((*field).into(), function));
-    }
-    if fields.is_empty() {
-        return Ok(());
     }
     let partition = partition.map(|it| Expression::parse(it.as_raw(), context.scope)).transpose()?;
     SetWindowFields::push(partition, sort, fields, context, out)

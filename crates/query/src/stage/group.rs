@@ -176,6 +176,18 @@ impl Group {
         Some(writer.finish())
     }
 
+    /// Whether it reads fields of its documents, and nothing else of them or about them.
+    pub fn reads_fields_only(&self) -> bool {
+        let mut needed = Dependencies::default();
+        self.dependencies(&mut needed);
+        let accumulators = self.fields.iter().map(|(_, accumulator)| accumulator);
+        let mut expressions =
+            accumulators.clone().flat_map(Accumulator::expressions).chain(std::iter::once(&self.id));
+        !needed.whole_document
+            && !accumulators.clone().any(Accumulator::is_sorted)
+            && !expressions.any(Expression::asks_beside_document)
+    }
+
     /// Whether [`Group::of_count`] has an answer.
     pub fn needs_only_count(&self) -> bool {
         self.of_count(1).is_some()

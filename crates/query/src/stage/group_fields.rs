@@ -25,6 +25,8 @@ pub struct GroupFields {
     inputs: Vec<Read>,
     /// The key is a document of several fields, each of which may be missing.
     compound: bool,
+    /// The key is the same for all documents.
+    pub constant: bool,
 }
 
 #[derive(Debug)]
@@ -36,39 +38,59 @@ enum Read {
     Evaluate,
 }
 
-/// The values of one document's fields.
-pub struct Fetched<'a>([Option<RawValue<'a>>; FIELDS_MAX]);
+/// The values of one document's fields, in the places of their names.
+pub type Fetched<'a> = [Option<RawValue<'a>>; FIELDS_MAX];
 
 impl GroupFields {
     pub fn of(group: &Group) -> GroupFields {
-        let mut names = Vec::new();
+        let mut names: Vec<Box<str>> = Vec::new();
+        let mut reads = GroupFields::placed(group, |name| {
+            let at = names.iter().position(|known| **known == *name);
+            if at.is_none() && names.len() < FIELDS_MAX {
+                names.push(name.into());
+                return Some(names.len() - 1);
+            }
+            at
+        });
+        reads.names = names;
+        reads
+    }
+
+    /// How they are read of rows that are no documents but the values of these fields.
+    pub fn over(group: &Group, names: &[Box<str>]) -> GroupFields {
+        GroupFields::placed(group, |name| names.iter().position(|known| **known == *name))
+    }
+
+    fn placed(group: &Group, mut place: impl FnMut(&str) -> Option<usize>) -> GroupFields {
         let compound = group.id_fields();
+        let mut read = |expression| Read::of(expression, &mut place);
         let key = match compound {
-            Some(fields) => fields.iter().map(|(_, expression)| Read::of(expression, &mut names)).collect(),
-            None => vec![Read::of(group.single_id(), &mut names)],
+            Some(fields) => fields.iter().map(|(_, expression)| read(expression)).collect(),
+            None => vec![read(group.single_id())],
         };
         let inputs = group.fields.iter().map(|(_, accumulator)| match accumulator.is_sorted() {
             true => Read::Evaluate,
-            false => Read::of(&accumulator.input, &mut names),
+            false => read(&accumulator.input),
         });
         let inputs = inputs.collect();
-        GroupFields { key, inputs, compound: compound.is_some(), names }
+        let constant = compound.is_none() && group.single_id().as_constant().is_some();
+        GroupFields { key, inputs, compound: compound.is_some(), constant, names: Vec::new() }
     }
 
     #[inline]
     pub fn fetch<'a>(&self, document: RawDocument<'a>) -> Fetched<'a> {
         let mut places = [None; FIELDS_MAX];
         document.get_each(&self.names, &mut places);
-        Fetched(places)
+        places
     }
 
     /// As [`Group::key_of`].
     #[inline]
-    pub fn key_of(
+    pub fn key_of<'a>(
         &self,
-        group: &Group,
-        env: &Env<'_>,
-        fetched: &Fetched<'_>,
+        group: &'a Group,
+        env: &Env<'a>,
+        fetched: &[Option<RawValue<'a>>],
         key: &mut Vec<u8>,
     ) -> Result<()> {
         if !self.compound {
@@ -87,12 +109,12 @@ impl GroupFields {
 
     /// Takes the document into the states of its group; how many bytes they grew.
     #[inline]
-    pub fn accumulate(
+    pub fn accumulate<'a>(
         &self,
-        group: &Group,
+        group: &'a Group,
         states: &mut [State],
-        env: &Env<'_>,
-        fetched: &Fetched<'_>,
+        env: &Env<'a>,
+        fetched: &[Option<RawValue<'a>>],
     ) -> Result<isize> {
         let mut grown = 0;
         for ((read, (_, accumulator)), state) in self.inputs.iter().zip(&group.fields).zip(states) {
@@ -106,25 +128,22 @@ impl GroupFields {
 }
 
 impl Read {
-    fn of(expression: &Expression, names: &mut Vec<Box<str>>) -> Read {
+    fn of(expression: &Expression, place: impl FnOnce(&str) -> Option<usize>) -> Read {
         let Some([first, rest @ ..]) = expression.as_field().map(FieldPath::names) else {
             return Read::Evaluate;
         };
-        let at = names.iter().position(|name| name == first).unwrap_or(names.len());
-        if at >= FIELDS_MAX {
-            return Read::Evaluate;
-        }
-        let read = match rest {
-            [] => Read::Field(at),
+        let rest = match rest {
+            [] => None,
             rest => match FieldPath::parse(&rest.join(".")) {
-                Ok(rest) => Read::Path(at, rest),
+                Ok(rest) => Some(rest),
                 Err(_) => return Read::Evaluate,
             },
         };
-        if at == names.len() {
-            names.push(first.clone());
+        match (place(first), rest) {
+            (None, _) => Read::Evaluate,
+            (Some(at), None) => Read::Field(at),
+            (Some(at), Some(rest)) => Read::Path(at, rest),
         }
-        read
     }
 
     #[inline]
@@ -132,11 +151,11 @@ impl Read {
         &self,
         expression: &'a Expression,
         env: &Env<'a>,
-        fetched: &Fetched<'a>,
+        fetched: &[Option<RawValue<'a>>],
     ) -> Result<Evaluated<'a>> {
         Ok(match self {
-            Read::Field(at) => fetched.0[*at].into(),
-            Read::Path(at, rest) => rest.evaluate_in(fetched.0[*at].into()),
+            Read::Field(at) => fetched[*at].into(),
+            Read::Path(at, rest) => rest.evaluate_in(fetched[*at].into()),
             Read::Evaluate => return expression.evaluate(env),
         })
     }
@@ -148,7 +167,7 @@ mod tests {
 
     use super::super::{Context, Owner, Pipeline, Stage};
     use super::*;
-    use crate::expression::{Bindings, Scope, Variables};
+    use crate::expression::{Bindings, Fields, Scope, Variables};
 
     #[test]
     fn fetched_fields_give_what_expressions_give() {
@@ -161,11 +180,15 @@ mod tests {
             doc! {"b": 5},
             doc! {},
         ];
+        let mut taken_apart = 0;
         for spec in [
             doc! {"_id": "$a", "n": {"$push": "$b.c"}, "m": {"$push": "$f"}},
             doc! {"_id": {"a": "$a", "e": "$b.d.e"}, "n": {"$push": "$$ROOT.b"}, "m": {"$first": "$$ROOT"}},
             doc! {"_id": {"one": "$b.c"}, "n": {"$top": {"output": "$a", "sortBy": {"f": 1}}}},
             doc! {"_id": ["$a", "$f"], "n": {"$sum": {"$add": ["$a", 1]}}},
+            doc! {"_id": {"$concat": ["$f", "!"]}, "n": {"$push": {"$ifNull": ["$$ROOT.b.c", "$$CURRENT.a"]}}},
+            doc! {"_id": "$f", "n": {"$push": {"$map": {"input": ["$b", "$a"], "in": ["$$this.c", "$b.c"]}}}},
+            doc! {"_id": "$missing.too", "n": {"$firstN": {"n": 2, "input": "$b.d.e"}}},
         ] {
             let pipeline = array![doc! {"$group": spec.clone()}];
             let pipeline = Pipeline::parse(pipeline.as_raw(), &context).expect("a pipeline");
@@ -192,8 +215,27 @@ mod tests {
                     accumulator.accumulate(state, &env).expect("taken");
                 }
                 reads.accumulate(group, &mut quick, &env, &fetched).expect("taken");
-                assert_eq!(finish(quick), finish(plain), "{spec:?} of {document:?}");
+                let expected = finish(plain);
+                assert_eq!(finish(quick), expected, "{spec:?} of {document:?}");
+                // The same document, taken apart.
+                if !group.reads_fields_only() {
+                    continue;
+                }
+                let names: Vec<Box<str>> = ["x", "f", "a", "missing", "b"].map(Into::into).into();
+                let values: Vec<_> = names.iter().map(|name| document.get(name)).collect();
+                let over = GroupFields::over(group, &names);
+                let fields = Fields { names: &names, values: &values };
+                let env = Env::of_fields(fields, Bindings::none());
+                let (mut plain, mut apart) = (Vec::new(), Vec::new());
+                group.key_of(&Env::new(document.as_raw(), Bindings::none()), &mut plain).expect("a key");
+                over.key_of(group, &env, &values, &mut apart).expect("a key");
+                assert_eq!(apart, plain, "{spec:?} of {document:?}");
+                let mut states = begin();
+                over.accumulate(group, &mut states, &env, &values).expect("taken");
+                assert_eq!(finish(states), expected, "{spec:?} of {document:?}");
+                taken_apart += 1;
             }
         }
+        assert_eq!(taken_apart, 5 * documents.len(), "all but the whole document and the sorted one");
     }
 }

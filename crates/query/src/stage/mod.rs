@@ -33,6 +33,7 @@ mod merge;
 mod nesting;
 mod optimise;
 mod out;
+mod packed_buckets;
 mod pattern_stats;
 mod plan_cache_stats;
 mod project;
@@ -79,6 +80,7 @@ pub use r#match::Match;
 pub use merge::{MatchedPipeline, Merge, WhenMatched, WhenNotMatched};
 pub use nesting::check_nesting;
 pub use out::Out;
+pub use packed_buckets::PackedBuckets;
 pub use pattern_stats::PatternStats;
 pub use plan_cache_stats::PlanCacheStats;
 pub use project::Project;
@@ -92,7 +94,7 @@ use table::line;
 pub use table::{DEFINITIONS, Definition, Flow, Position, find};
 pub use tree::{Relation, Tree};
 pub use union_with::UnionWith;
-pub use unpack_bucket::{Foremost, UnpackBucket, on_buckets, weaker_on_buckets};
+pub use unpack_bucket::{Foremost, InOrder, UnpackBucket, on_buckets, weaker_on_buckets};
 pub use unwind::{Cut, Found, Unwind};
 
 /// More stages than this are refused, as on MongoDB.
@@ -134,6 +136,7 @@ pub enum Stage {
     Documents(Documents),
     CollStats(CollStats),
     IndexStats(IndexStats),
+    PackedBuckets(PackedBuckets),
     PatternStats(PatternStats),
     Tree(Box<Tree>),
     PlanCacheStats(PlanCacheStats),
@@ -228,6 +231,7 @@ impl Stage {
             Stage::Documents(_) => const { line("$documents") },
             Stage::CollStats(_) => const { line("$collStats") },
             Stage::IndexStats(_) => const { line("$indexStats") },
+            Stage::PackedBuckets(_) => const { line("$_internalPackedBuckets") },
             Stage::PatternStats(_) => const { line("$patternStats") },
             Stage::Tree(_) => const { line("$tree") },
             Stage::PlanCacheStats(_) => const { line("$planCacheStats") },
@@ -268,6 +272,7 @@ impl Stage {
             Stage::Documents(stage) => stage,
             Stage::CollStats(stage) => stage,
             Stage::IndexStats(stage) => stage,
+            Stage::PackedBuckets(stage) => stage,
             Stage::PatternStats(stage) => stage,
             Stage::Tree(stage) => &**stage,
             Stage::PlanCacheStats(stage) => stage,

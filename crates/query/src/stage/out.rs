@@ -1,5 +1,7 @@
 //! `$out`: all documents into a collection, in place of what is there.
 
+use std::sync::Arc;
+
 use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -10,24 +12,36 @@ use crate::names;
 pub struct Out {
     pub database: Box<str>,
     pub collection: Box<str>,
+    /// What the target is as a time-series collection, in the words of `create`.
+    pub time_series: Option<Arc<Document>>,
+}
+
+/// Where documents go, as it is written.
+struct Target<'a> {
+    database: &'a str,
+    collection: &'a str,
+    time_series: Option<RawDocument<'a>>,
 }
 
 pub(super) fn glance(_: &str, value: RawValue<'_>, database: &str) -> Result<()> {
-    let (database, collection) = parse_target(value, database)?;
-    check_names(database, collection)
+    let target = parse_target(value, database)?;
+    check_names(target.database, target.collection)
 }
 
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
-    let (database, collection) = parse_target(value, context.database)?;
+    let Target { database, collection, time_series } = parse_target(value, context.database)?;
     check_target(database, collection)?;
-    out.push(Stage::Out(Out { database: database.into(), collection: collection.into() }));
+    out.push(Stage::Out(Out {
+        database: database.into(),
+        collection: collection.into(),
+        time_series: time_series.map(|options| Arc::new(options.to_document())),
+    }));
     Ok(())
 }
 
-/// Database and collection.
-fn parse_target<'a>(value: RawValue<'a>, database: &'a str) -> Result<(&'a str, &'a str)> {
+fn parse_target<'a>(value: RawValue<'a>, database: &'a str) -> Result<Target<'a>> {
     match value {
-        RawValue::String(name) => Ok((database, name)),
+        RawValue::String(collection) => Ok(Target { database, collection, time_series: None }),
         RawValue::Document(namespace) => parse_namespace(namespace),
         _ => {
             let found = value.element_type().name();
@@ -37,10 +51,10 @@ fn parse_target<'a>(value: RawValue<'a>, database: &'a str) -> Result<(&'a str, 
     }
 }
 
-fn parse_namespace(namespace: RawDocument<'_>) -> Result<(&str, &str)> {
-    let (Some(database), Some(collection), 2) =
-        (namespace.get("db"), namespace.get("coll"), namespace.iter().count())
-    else {
+fn parse_namespace(namespace: RawDocument<'_>) -> Result<Target<'_>> {
+    let time_series = namespace.get("timeseries");
+    let fields = namespace.iter().count() - usize::from(time_series.is_some());
+    let (Some(database), Some(collection), 2) = (namespace.get("db"), namespace.get("coll"), fields) else {
         return Err(Error::location(
             16994,
             "If an object is passed to $out it must have exactly 2 fields: 'db' and 'coll'",
@@ -50,10 +64,22 @@ fn parse_namespace(namespace: RawDocument<'_>) -> Result<(&str, &str)> {
         let kind = value.element_type().name();
         Error::location(13111, format!("wrong type for field ({name}) {kind} != string"))
     };
-    Ok((
-        database.as_str().ok_or_else(|| text("db", database))?,
-        collection.as_str().ok_or_else(|| text("coll", collection))?,
-    ))
+    let time_series = match time_series {
+        None => None,
+        Some(RawValue::Document(options)) => Some(options),
+        Some(other) => {
+            let kind = other.element_type().name();
+            return Err(Error::user(
+                ErrorCode::TypeMismatch,
+                format!("BSON field '$out.timeseries' is the wrong type '{kind}', expected type 'object'"),
+            ));
+        }
+    };
+    Ok(Target {
+        database: database.as_str().ok_or_else(|| text("db", database))?,
+        collection: collection.as_str().ok_or_else(|| text("coll", collection))?,
+        time_series,
+    })
 }
 
 fn check_target(database: &str, collection: &str) -> Result<()> {
@@ -84,6 +110,9 @@ impl Behaviour for Out {
         writer.open_document("$out");
         writer.append("db", RawValue::String(&self.database));
         writer.append("coll", RawValue::String(&self.collection));
+        if let Some(options) = &self.time_series {
+            writer.append("timeseries", RawValue::Document(options.as_raw()));
+        }
         writer.close();
         writer.finish()
     }

@@ -29,6 +29,8 @@ pub struct SetWindowFields {
     pub output: Vec<(Box<str>, WindowFunction)>,
     /// Puts the values of the output into a document, in the same order.
     pub projection: Projection,
+    /// Of the documents that leave it, later stages read the output alone.
+    pub only_output_is_read: bool,
     /// Which texts are one partition.
     collation: Option<Collation>,
 }
@@ -106,12 +108,13 @@ impl SetWindowFields {
         let by = order(partition.as_ref().and_then(Expression::as_field), sort.as_ref());
         if !by.is_empty() {
             let sort = Arc::new(Sort::parse_in(by.as_raw(), context.scope)?);
-            out.push(Stage::Sort(SortBy { sort, limit: None }));
+            out.push(Stage::Sort(SortBy::new(sort)));
         }
         let projection = Projection::of_variables(output.iter().map(|(path, _)| &**path))?;
         let sort = sort.filter(|sort| !sort.is_empty()).map(Arc::new);
         let collation = context.scope.collation().clone();
-        let stage = SetWindowFields { partition, sort, output, projection, collation };
+        let stage =
+            SetWindowFields { partition, sort, output, projection, only_output_is_read: false, collation };
         out.push(Stage::SetWindowFields(Arc::new(stage)));
         if let Some(name) = made {
             let without: Document = [(&*name, Value::Bool(false))].into_iter().collect();
@@ -128,6 +131,23 @@ impl SetWindowFields {
     /// The order in which documents leave it, as a `$sort` would say it.
     pub(super) fn order(&self) -> Document {
         order(self.partition.as_ref().and_then(Expression::as_field), self.sort.as_deref())
+    }
+
+    /// Whether what is read of its documents lies in its output, which is made of fields and not of parts of fields.
+    pub fn gives_all_of(&self, needed: &Dependencies) -> bool {
+        let given = |path: &str| {
+            let field = path.split('.').next().unwrap_or(path);
+            self.output.iter().any(|(output, _)| **output == *field)
+        };
+        let whole_fields = self.output.iter().all(|(output, _)| !output.contains('.'));
+        whole_fields && !needed.whole_document && needed.fields.iter().all(|path| given(path))
+    }
+
+    /// Whether no more rows than this wait for each other.
+    pub fn holds_at_most(&self, rows: u64) -> bool {
+        self.output
+            .iter()
+            .all(|(_, function)| function.frame().documents().is_some_and(|count| count <= rows))
     }
 
     /// Whether it writes to a path, above it or below it.

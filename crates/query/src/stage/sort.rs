@@ -14,6 +14,14 @@ pub struct SortBy {
     pub sort: Arc<Sort>,
     /// Only this many are wanted, where a `$limit` follows.
     pub limit: Option<u64>,
+    /// Its input comes nearly in this order, and tells how far it is: [`UnpackBucket::order`](super::UnpackBucket::order).
+    pub bounded: bool,
+}
+
+impl SortBy {
+    pub fn new(sort: Arc<Sort>) -> SortBy {
+        SortBy { sort, limit: None, bounded: false }
+    }
 }
 
 pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &mut Vec<Stage>) -> Result<()> {
@@ -29,14 +37,14 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
             "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
         ));
     }
-    out.push(Stage::Sort(SortBy { sort: Arc::new(Sort::parse_in(spec, context.scope)?), limit: None }));
+    out.push(Stage::Sort(SortBy::new(Arc::new(Sort::parse_in(spec, context.scope)?))));
     Ok(())
 }
 
 impl Behaviour for SortBy {
     fn to_document(&self) -> Document {
         let mut writer = Writer::new();
-        writer.open_document("$sort");
+        writer.open_document(if self.bounded { "$_internalBoundedSort" } else { "$sort" });
         writer.open_document("sortKey");
         for part in self.sort.parts() {
             part.append_to(&mut writer);

@@ -36,6 +36,6 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         collation: context.scope.collation().clone(),
     })));
     let sort = Arc::new(Sort::parse(doc! {"count": -1}.as_raw())?);
-    out.push(Stage::Sort(SortBy { sort, limit: None }));
+    out.push(Stage::Sort(SortBy::new(sort)));
     Ok(())
 }

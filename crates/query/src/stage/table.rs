@@ -7,8 +7,8 @@ use super::{Context, Owner, Stage};
 use super::{
     add_fields, bucket, bucket_auto, coll_stats, count, current_op, densify, documents, facet, fill,
     geo_near, graph_lookup, group, index_stats, limit, list_sessions, lookup, r#match, merge, out,
-    pattern_stats, plan_cache_stats, project, redact, refused, replace_root, sample, set_window_fields, skip,
-    sort, sort_by_count, tree, union_with, unpack_bucket, unset, unwind,
+    packed_buckets, pattern_stats, plan_cache_stats, project, redact, refused, replace_root, sample,
+    set_window_fields, skip, sort, sort_by_count, tree, union_with, unpack_bucket, unset, unwind,
 };
 
 /// Reads the value of a stage called `name` and appends what it stands for.
@@ -160,6 +160,13 @@ impl Definition {
 
 /// In alphabetical order.
 pub static DEFINITIONS: &[Definition] = &[
+    stage(
+        "$_internalPackedBuckets",
+        Flow::Source,
+        packed_buckets::parse,
+        "the buckets that the pattern 'bucket' packs, as their view shows them",
+    )
+    .first(),
     stage(
         "$_internalUnpackBucket",
         Flow::Streams,

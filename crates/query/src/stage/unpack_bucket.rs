@@ -3,13 +3,14 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value};
+use kilim_bson::{Document, RawDocument, RawValue, Value, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::optimise::divide;
 use super::{Behaviour, Context, Modified, Paths, Stage};
 use crate::filter::Filter;
-use crate::time_series::{META, Rows, TimeSeries, may_hold, times_on_buckets};
+use crate::sort::Sort;
+use crate::time_series::{META, OnBounds, Opened, Rows, Walk, may_hold};
 
 #[derive(Debug, Clone)]
 pub struct UnpackBucket {
@@ -24,6 +25,16 @@ pub struct UnpackBucket {
     pub wanted: Option<Arc<[Box<str>]>>,
     /// Which measurements of each meta later stages look at, where these are not all.
     pub foremost: Option<Foremost>,
+    /// In which order buckets are unpacked, where that is of use.
+    pub order: Option<InOrder>,
+}
+
+/// The order of fields of the meta and then of the time.
+#[derive(Debug, Clone)]
+pub struct InOrder {
+    pub(super) sort: Arc<Sort>,
+    /// The time descends.
+    pub(super) is_backward: bool,
 }
 
 /// Measurements of the best time.
@@ -93,24 +104,58 @@ pub(super) fn parse(name: &str, value: RawValue<'_>, _: &Context<'_>, out: &mut 
         filter: None,
         wanted: None,
         foremost: None,
+        order: None,
     })));
     Ok(())
 }
 
 impl UnpackBucket {
-    pub(super) fn span_millis(&self) -> i64 {
+    /// How far apart the measurements of a bucket are at most.
+    pub fn span_millis(&self) -> i64 {
         i64::from(self.span_seconds) * 1000
     }
 
     /// The measurements of a bucket; none where its bounds exclude that one of them is asked for.
     pub fn rows(&self, bucket: RawDocument<'_>) -> Result<Option<Rows>> {
+        Ok(self.open(bucket)?.map(|opened| self.rows_of(opened)))
+    }
+
+    /// The same of a bucket that was opened.
+    pub fn rows_of(&self, opened: Opened<'_>) -> Rows {
+        opened.into_rows(&self.time_field, self.meta_field.as_deref(), self.wanted.as_deref())
+    }
+
+    /// The measurements of a bucket as the values of the wanted fields, where it can be read so.
+    pub fn walk<'a>(&self, opened: &'a Opened<'_>) -> Option<Walk<'a>> {
+        opened.walk(&self.time_field, self.meta_field.as_deref(), self.wanted.as_deref()?)
+    }
+
+    /// The columns of a bucket; none where its bounds exclude that one of its measurements is asked for.
+    pub fn open<'b>(&self, bucket: RawDocument<'b>) -> Result<Option<Opened<'b>>> {
         let meta_field = self.meta_field.as_deref();
         let is_passed_over =
             |filter: &Arc<Filter>| !may_hold(filter, bucket, meta_field, self.texts_by_bytes);
         if self.filter.as_ref().is_some_and(is_passed_over) {
             return Ok(None);
         }
-        Rows::of(bucket, &self.time_field, meta_field, self.wanted.as_deref()).map(Some)
+        Opened::of(bucket, &self.time_field, meta_field, self.wanted.as_deref()).map(Some)
+    }
+
+    /// No measurement of a bucket sorts before this key; an empty one where its bounds do not tell.
+    pub fn first_key(&self, bucket: RawDocument<'_>, order: &InOrder) -> Vec<u8> {
+        let mut key = Vec::new();
+        let foremost = if order.is_backward { Foremost::Latest } else { Foremost::Earliest };
+        let Some(millis) = self.best_bound(bucket, foremost) else { return key };
+        let mut first = Writer::new();
+        first.append(&self.time_field, RawValue::DateTime(millis));
+        if let Some((name, meta)) = self.meta_field.as_deref().zip(bucket.get(META)) {
+            first.append(name, meta);
+        }
+        // A meta that cannot be sorted by is told of where its measurements are.
+        if order.sort.key_of(first.finish().as_raw(), &mut key).is_err() {
+            key.clear();
+        }
+        key
     }
 
     /// No measurement of a bucket has a better time, as its bounds tell; none where they do not.
@@ -145,6 +190,11 @@ impl Behaviour for UnpackBucket {
         if let Some(foremost) = self.foremost {
             options.push("ofEachMeta", foremost.name());
         }
+        if let Some(order) = &self.order {
+            let mut by = Writer::new();
+            order.sort.parts().iter().for_each(|part| part.append_to(&mut by));
+            options.push("inOrderOf", by.finish());
+        }
         [("$_internalUnpackBucket", Value::Document(options))].into_iter().collect()
     }
 
@@ -161,8 +211,8 @@ pub fn on_buckets(filter: &Filter, meta_field: Option<&str>) -> (Option<Filter>,
 }
 
 /// What a filter on measurements says of their buckets, for a search among these: weaker than the filter.
-pub fn weaker_on_buckets(series: &TimeSeries, filter: &Filter) -> Filter {
-    let (meta, rest) = on_buckets(filter, series.meta_field.as_deref());
-    let times = rest.and_then(|rest| times_on_buckets(&rest, &series.time_field, series.span_millis()));
-    Filter::all_of(meta.into_iter().chain(times).collect())
+pub fn weaker_on_buckets(filter: &Filter, bounds: &OnBounds<'_>) -> Filter {
+    let (meta, rest) = on_buckets(filter, bounds.meta_field);
+    let told = rest.and_then(|rest| bounds.weaker(&rest));
+    Filter::all_of(meta.into_iter().chain(told).collect())
 }

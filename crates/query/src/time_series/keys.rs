@@ -1,17 +1,22 @@
 //! Keys of indexes over measurements, as indexes over their buckets have them.
 //!
-//! A path within the meta is the same path within the bucket's. The time stands for the two bounds of a bucket: from a time
-//! on, in the order of the first bound; against it, in the order of the last.
+//! A path within the meta is the same path within the bucket's. Every other field, the time among them, stands for its two
+//! bounds in a bucket: ascending in the order of the smallest value, descending in that of the largest.
 
 use kilim_bson::{Document, RawDocument, RawValue};
 
+use super::weaker::in_meta;
 use super::{META, TimeSeries};
 
 impl TimeSeries {
     /// What a path within the meta is called in a bucket.
     pub fn path_in_bucket(&self, path: &str) -> Option<String> {
-        let rest = path.strip_prefix(self.meta_field.as_deref()?)?;
-        (rest.is_empty() || rest.starts_with('.')).then(|| format!("{META}{rest}"))
+        in_meta(self.meta_field.as_deref(), path)
+    }
+
+    /// Whether a path of an index is one of measured values: neither the time nor within the meta.
+    pub fn is_measured(&self, path: &str) -> bool {
+        *path != *self.time_field && self.path_in_bucket(path).is_none()
     }
 
     /// The key of an index over measurements as one over their buckets, or the field that no such index can have.
@@ -20,18 +25,17 @@ impl TimeSeries {
         for (name, kind) in key {
             if let Some(path) = self.path_in_bucket(name) {
                 out.push(&path, kind);
-            } else if *name == *self.time_field && kind.is_number() {
-                let descends = match kind {
-                    RawValue::Int32(number) => number < 0,
-                    RawValue::Int64(number) => number < 0,
-                    RawValue::Double(number) => number < 0.0,
-                    _ => false,
-                };
-                let sides = if descends { ["max", "min"] } else { ["min", "max"] };
-                sides.iter().for_each(|side| out.push(&format!("control.{side}.{name}"), kind));
-            } else {
-                return Err(name);
+                continue;
             }
+            let descends = match kind {
+                RawValue::Int32(number) => number < 0,
+                RawValue::Int64(number) => number < 0,
+                RawValue::Double(number) => number < 0.0,
+                RawValue::Decimal128(number) => number.is_negative(),
+                _ => return Err(name),
+            };
+            let sides = if descends { [MAX, MIN] } else { [MIN, MAX] };
+            sides.iter().for_each(|side| out.push(&format!("{side}{name}"), kind));
         }
         Ok(out)
     }
@@ -44,7 +48,7 @@ impl TimeSeries {
             match path.strip_prefix(META).filter(|rest| rest.is_empty() || rest.starts_with('.')) {
                 Some(rest) => out.push(&format!("{}{rest}", self.meta_field.as_deref()?), kind),
                 None => {
-                    out.push(&self.time_field, kind);
+                    out.push(bounded(path)?, kind);
                     parts.next()?;
                 }
             }
@@ -54,11 +58,20 @@ impl TimeSeries {
     }
 }
 
+/// Where a bucket has the smallest and the largest value of each field.
+pub(super) const MIN: &str = "control.min.";
+pub(super) const MAX: &str = "control.max.";
+
+/// The path in measurements of which a path in a bucket is a bound.
+pub fn bounded(path: &str) -> Option<&str> {
+    path.strip_prefix(MIN).or_else(|| path.strip_prefix(MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use kilim_bson::doc;
 
-    use super::super::Granularity;
+    use super::super::{Bucketing, Granularity};
     use super::*;
 
     #[test]
@@ -66,14 +79,18 @@ mod tests {
         let series = TimeSeries {
             time_field: "t".into(),
             meta_field: Some("k".into()),
-            granularity: Granularity::Seconds,
+            bucketing: Bucketing::By(Granularity::Seconds),
         };
         for (key, expected) in [
             (doc! {"k": 1}, Some(doc! {"meta": 1})),
             (doc! {"k.a": 1, "t": 1}, Some(doc! {"meta.a": 1, "control.min.t": 1, "control.max.t": 1})),
             (doc! {"t": -1}, Some(doc! {"control.max.t": -1, "control.min.t": -1})),
-            (doc! {"kk": 1}, None),
-            (doc! {"v": 1}, None),
+            (doc! {"kk": 1}, Some(doc! {"control.min.kk": 1, "control.max.kk": 1})),
+            (
+                doc! {"k": 1, "v.x": (-1)},
+                Some(doc! {"meta": 1, "control.max.v.x": (-1), "control.min.v.x": (-1)}),
+            ),
+            (doc! {"v": "hashed"}, None),
             (doc! {"t": "hashed"}, None),
         ] {
             let translated = series.key_in_buckets(key.as_raw());

@@ -14,8 +14,9 @@ mod weaker;
 use kilim_bson::{Document, RawDocument, RawValue, Value};
 
 pub use bucket::{Bucket, MEASUREMENTS_MAX};
-pub use rows::Rows;
-pub use weaker::{may_hold, times_on_buckets};
+pub use keys::bounded;
+pub use rows::{Opened, Rows, Walk};
+pub use weaker::{OnBounds, may_hold};
 
 /// The field in which a bucket has what all its measurements share.
 pub const META: &str = "meta";
@@ -26,7 +27,41 @@ pub struct TimeSeries {
     pub time_field: Box<str>,
     /// Measurements in which this field is alike go into the same buckets.
     pub meta_field: Option<Box<str>>,
-    pub granularity: Granularity,
+    pub bucketing: Bucketing,
+}
+
+/// How much time a bucket spans, and when it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bucketing {
+    By(Granularity),
+    /// So many seconds, from a whole multiple of them on.
+    Seconds(i32),
+}
+
+impl Bucketing {
+    /// How much time a bucket may span if users say it, as on MongoDB: a year.
+    pub const SECONDS_MAX: i32 = 365 * 24 * 60 * 60;
+
+    /// How much time a bucket spans at most.
+    pub fn span_seconds(self) -> i32 {
+        match self {
+            Bucketing::By(granularity) => granularity.span_seconds(),
+            Bucketing::Seconds(seconds) => seconds,
+        }
+    }
+
+    /// A bucket begins at a whole multiple of this.
+    pub fn rounding_seconds(self) -> i32 {
+        match self {
+            Bucketing::By(granularity) => granularity.rounding_seconds(),
+            Bucketing::Seconds(seconds) => seconds,
+        }
+    }
+
+    /// Whether buckets made in this way may lie beside those made in the other: searches rely on how much one spans.
+    pub fn widens(self, other: Bucketing) -> bool {
+        self.span_seconds() >= other.span_seconds() && self.rounding_seconds() >= other.rounding_seconds()
+    }
 }
 
 /// How far apart measurements usually are, which decides how much time a bucket spans.
@@ -52,7 +87,6 @@ impl Granularity {
         Granularity::ALL.into_iter().find(|granularity| granularity.name() == name)
     }
 
-    /// How much time a bucket spans at most.
     pub fn span_seconds(self) -> i32 {
         match self {
             Granularity::Seconds => 60 * 60,
@@ -61,8 +95,7 @@ impl Granularity {
         }
     }
 
-    /// A bucket begins at a whole multiple of this.
-    fn rounding_seconds(self) -> i64 {
+    pub fn rounding_seconds(self) -> i32 {
         match self {
             Granularity::Seconds => 60,
             Granularity::Minutes => 60 * 60,
@@ -75,25 +108,38 @@ impl TimeSeries {
     /// Reads what [`TimeSeries::to_document`] wrote.
     pub fn decode(options: RawDocument<'_>) -> Option<TimeSeries> {
         let text = |name| options.get(name).and_then(RawValue::as_str);
+        let bucketing = match (text("granularity"), options.get("bucketRoundingSeconds")) {
+            (Some(name), _) => Bucketing::By(Granularity::named(name)?),
+            (None, Some(RawValue::Int32(seconds))) if seconds > 0 => Bucketing::Seconds(seconds),
+            _ => return None,
+        };
         Some(TimeSeries {
             time_field: text("timeField")?.into(),
             meta_field: text("metaField").map(Box::from),
-            granularity: Granularity::named(text("granularity")?)?,
+            bucketing,
         })
     }
 
     /// As listCollections shows it.
     pub fn to_document(&self) -> Document {
         let mut document = self.fields();
-        document.push("granularity", self.granularity.name());
-        document.push("bucketMaxSpanSeconds", self.granularity.span_seconds());
+        match self.bucketing {
+            Bucketing::By(granularity) => {
+                document.push("granularity", granularity.name());
+                document.push("bucketMaxSpanSeconds", granularity.span_seconds());
+            }
+            Bucketing::Seconds(seconds) => {
+                document.push("bucketMaxSpanSeconds", seconds);
+                document.push("bucketRoundingSeconds", seconds);
+            }
+        }
         document
     }
 
     /// The stage that makes measurements of buckets.
     pub fn unpacking(&self) -> Document {
         let mut document = self.fields();
-        document.push("bucketMaxSpanSeconds", self.granularity.span_seconds());
+        document.push("bucketMaxSpanSeconds", self.bucketing.span_seconds());
         [("$_internalUnpackBucket", Value::Document(document))].into_iter().collect()
     }
 
@@ -123,10 +169,11 @@ impl TimeSeries {
 
     /// When a bucket begins whose first measurement was taken then.
     pub fn begin(&self, millis: i64) -> i64 {
-        millis.saturating_sub(millis.rem_euclid(self.granularity.rounding_seconds() * 1000))
+        let rounding = i64::from(self.bucketing.rounding_seconds()) * 1000;
+        millis.saturating_sub(millis.rem_euclid(rounding))
     }
 
     pub fn span_millis(&self) -> i64 {
-        i64::from(self.granularity.span_seconds()) * 1000
+        i64::from(self.bucketing.span_seconds()) * 1000
     }
 }

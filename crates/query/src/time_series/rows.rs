@@ -1,28 +1,132 @@
 //! The measurements of a bucket.
+//!
+//! [`Opened`] is a bucket whose columns can be read. [`Rows`] makes documents of it, one at a time, and owns what it reads;
+//! [`Walk`] makes none: it shows the values of each measurement where they lie in the columns.
+//!
+//! Invariant: both give the same measurements.
 
-use std::iter::Peekable;
-use std::vec::IntoIter;
-
-use kilim_bson::{Document, RawDocument, RawValue, Value, Writer, parse_index};
+use kilim_bson::{Document, RawDocument, RawElement, RawIter, RawValue, Reading, Value, Writer, parse_index};
 use kilim_error::Result;
 
 use super::META;
-use super::column::Room;
+use super::column::{Column, Room};
 
-/// A bucket that is read from the first measurement to the last. It owns the values, so that it can wait in a cursor; each
+/// The columns of a bucket that are looked at.
+pub struct Opened<'b> {
+    meta: Option<RawValue<'b>>,
+    times: Option<Column<'b>>,
+    columns: Vec<(&'b str, Column<'b>)>,
+}
+
+impl<'b> Opened<'b> {
+    /// `wanted`: which fields are looked at; none stands for all.
+    pub fn of(
+        bucket: RawDocument<'b>,
+        time_field: &str,
+        meta_field: Option<&str>,
+        wanted: Option<&[Box<str>]>,
+    ) -> Result<Opened<'b>> {
+        let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted.iter().any(|each| **each == *name));
+        let meta = meta_field.filter(|name| is_wanted(name)).and_then(|_| bucket.get(META));
+        let mut opened = Opened { meta, times: None, columns: Vec::new() };
+        let data = bucket.get("data").and_then(RawValue::as_document);
+        let mut room = Room::of_a_bucket();
+        for (name, stored) in data.into_iter().flatten() {
+            if name != time_field && !is_wanted(name) {
+                continue;
+            }
+            let Some(column) = Column::of(stored, &mut room)? else { continue };
+            if name == time_field {
+                opened.times = Some(column);
+            } else {
+                opened.columns.push((name, column));
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Bytes of the columns.
+    pub fn bytes(&self) -> usize {
+        let columns = self.columns.iter().map(|(_, column)| column).chain(&self.times);
+        columns.map(|column| column.values().as_bytes().len()).sum()
+    }
+
+    /// Shows the measurements as the values of these fields. None where two of the fields that a measurement has are called
+    /// the same, so that a name does not tell which is meant.
+    pub fn walk<'a>(
+        &'a self,
+        time_field: &str,
+        meta_field: Option<&str>,
+        names: &[Box<str>],
+    ) -> Option<Walk<'a>> {
+        let place_of = |name: &str| names.iter().position(|each| **each == *name);
+        let mut is_taken = vec![false; names.len()];
+        let mut values = vec![None; names.len()];
+        let mut take = |place: usize| !std::mem::replace(&mut is_taken[place], true);
+        let time = place_of(time_field);
+        if let Some(place) = time {
+            take(place);
+        }
+        if let Some((place, meta)) = meta_field.and_then(place_of).zip(self.meta) {
+            values[place] = take(place).then_some(meta).map(Some)?;
+        }
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (name, column) in &self.columns {
+            if let Some(place) = place_of(name) {
+                columns.push(take(place).then(|| (place, column.values().iter()))?);
+            }
+        }
+        let times = self.times.as_ref().map_or(RawDocument::empty(), Column::values).iter();
+        Some(Walk { times, time, columns, values })
+    }
+
+    /// The measurements as documents.
+    pub fn into_rows(self, time_field: &str, meta_field: Option<&str>, wanted: Option<&[Box<str>]>) -> Rows {
+        let is_wanted = |name: &&str| wanted.is_none_or(|wanted| wanted.iter().any(|each| **each == **name));
+        let column = |(name, column): (&str, Column<'_>)| (name.into(), Reading::of(column.into_document()));
+        Rows {
+            time_field: Some(time_field).filter(is_wanted).map(Into::into),
+            times: Reading::of(self.times.map_or_else(Document::new, Column::into_document)),
+            meta: meta_field.zip(self.meta).map(|(name, meta)| (name.into(), meta.to_value())),
+            columns: self.columns.into_iter().map(column).collect(),
+        }
+    }
+}
+
+/// The values of each measurement of a bucket, one measurement after the other.
+pub struct Walk<'a> {
+    times: RawIter<'a>,
+    /// Where the time goes, where it is wanted.
+    time: Option<usize>,
+    columns: Vec<(usize, RawIter<'a>)>,
+    /// Those of the measurement at hand. The meta is the same in all.
+    values: Vec<Option<RawValue<'a>>>,
+}
+
+impl<'a> Walk<'a> {
+    /// The values of the next measurement, in the places of the names.
+    #[inline]
+    pub fn next_values(&mut self) -> Option<&[Option<RawValue<'a>>]> {
+        let time = next_numbered(&mut self.times)?;
+        if let Some(place) = self.time {
+            self.values[place] = Some(time.value());
+        }
+        for (place, values) in &mut self.columns {
+            self.values[*place] = numbered(values, time.name).map(|found| found.value());
+        }
+        Some(&self.values)
+    }
+}
+
+/// A bucket that is read from the first measurement to the last. It owns the columns, so that it can wait in a cursor; each
 /// measurement is made when it is asked for, because a large meta is in all of them.
 pub struct Rows {
     /// The field's name, where it is wanted.
     time_field: Option<Box<str>>,
-    times: IntoIter<(usize, Value)>,
+    times: Reading,
     /// The field's name and what it holds.
     meta: Option<(Box<str>, Value)>,
-    columns: Vec<Column>,
-}
-
-struct Column {
-    name: Box<str>,
-    values: Peekable<IntoIter<(usize, Value)>>,
+    columns: Vec<(Box<str>, Reading)>,
 }
 
 impl Rows {
@@ -33,53 +137,237 @@ impl Rows {
         meta_field: Option<&str>,
         wanted: Option<&[Box<str>]>,
     ) -> Result<Rows> {
-        let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted.iter().any(|each| **each == *name));
-        let meta = meta_field.filter(|name| is_wanted(name)).zip(bucket.get(META));
-        let mut rows = Rows {
-            time_field: is_wanted(time_field).then(|| time_field.into()),
-            times: Vec::new().into_iter(),
-            meta: meta.map(|(name, meta)| (name.into(), meta.to_value())),
-            columns: Vec::new(),
-        };
-        let data = bucket.get("data").and_then(RawValue::as_document);
-        let mut room = Room::of_a_bucket();
-        for (name, stored) in data.into_iter().flatten() {
-            if name != time_field && !is_wanted(name) {
-                continue;
+        let opened = Opened::of(bucket, time_field, meta_field, wanted)?;
+        Ok(opened.into_rows(time_field, meta_field, wanted))
+    }
+
+    /// Writes the next measurement; none once there are no more. Fields come in this order: the time, the meta, the columns
+    /// as the bucket has them.
+    pub fn write_next(&mut self, out: &mut Writer) -> Option<()> {
+        let Rows { time_field, times, meta, columns } = self;
+        times.on(|times| {
+            let time = next_numbered(times)?;
+            if let Some(name) = time_field {
+                out.append_renamed(name, &time);
             }
-            let Some(column) = super::column::Column::of(stored, &mut room)? else { continue };
-            let numbered =
-                column.values().iter().filter_map(|(at, value)| Some((parse_index(at)?, value.to_value())));
-            let values = numbered.collect::<Vec<_>>().into_iter();
-            if name == time_field {
-                rows.times = values;
-            } else {
-                rows.columns.push(Column { name: name.into(), values: values.peekable() });
+            if let Some((name, meta)) = meta {
+                out.append(name, meta.as_raw());
             }
-        }
-        Ok(rows)
+            for (name, values) in columns {
+                values.on(|values| {
+                    if let Some(value) = numbered(values, time.name) {
+                        out.append_renamed(name, &value);
+                    }
+                });
+            }
+            Some(())
+        })
     }
 }
 
-/// Fields come in this order: the time, the meta, the columns as the bucket has them.
 impl Iterator for Rows {
     type Item = Document;
 
     fn next(&mut self) -> Option<Document> {
-        let (number, time) = self.times.next()?;
         let mut out = Writer::new();
-        if let Some(name) = &self.time_field {
-            out.append(name, time.as_raw());
-        }
-        if let Some((name, meta)) = &self.meta {
-            out.append(name, meta.as_raw());
-        }
-        for column in &mut self.columns {
-            while column.values.next_if(|(at, _)| *at < number).is_some() {}
-            if let Some((_, value)) = column.values.next_if(|(at, _)| *at == number) {
-                out.append(&column.name, value.as_raw());
-            }
-        }
+        self.write_next(&mut out)?;
         Some(out.finish())
+    }
+}
+
+/// The next value of a column that has a number.
+#[inline]
+fn next_numbered<'a>(values: &mut RawIter<'a>) -> Option<RawElement<'a>> {
+    loop {
+        let element = values.next_element()?;
+        if parse_index(element.name).is_some() {
+            return Some(element);
+        }
+    }
+}
+
+/// The value of a number in a column, past all that have smaller ones. A number has one spelling, so most are found without
+/// being read.
+#[inline]
+fn numbered<'a>(values: &mut RawIter<'a>, number: &str) -> Option<RawElement<'a>> {
+    match values.next_if(|element| is_same(element.name, number)) {
+        None => numbered_behind(values, number),
+        found => found,
+    }
+}
+
+/// Numbers have a few digits, which are compared without a call.
+#[inline]
+fn is_same(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| one == other)
+}
+
+fn numbered_behind<'a>(values: &mut RawIter<'a>, number: &str) -> Option<RawElement<'a>> {
+    let wanted = parse_index(number)?;
+    let is_before = |element: &RawElement<'_>| parse_index(element.name).is_none_or(|at| at < wanted);
+    while values.next_if(is_before).is_some() {}
+    values.next_if(|element| element.name == number)
+}
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::{doc, identical};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Numbered = Vec<(usize, Value)>;
+
+    /// All values are copied, then put together measurement by measurement.
+    fn naive(bucket: RawDocument<'_>, wanted: Option<&[Box<str>]>) -> Vec<Document> {
+        let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted.iter().any(|each| **each == *name));
+        let numbered = |values: RawValue<'_>| -> Numbered {
+            let values = values.as_document().into_iter().flatten();
+            values.filter_map(|(at, value)| Some((parse_index(at)?, value.to_value()))).collect()
+        };
+        let data = bucket.get("data").and_then(RawValue::as_document).into_iter().flatten();
+        let columns: Vec<(&str, Numbered)> = data.map(|(name, values)| (name, numbered(values))).collect();
+        let times = columns.iter().rev().find(|(name, _)| *name == "t").map(|(_, times)| times.clone());
+        let mut others: Vec<_> =
+            columns.into_iter().filter(|(name, _)| *name != "t" && is_wanted(name)).collect();
+        let mut rows = Vec::new();
+        for (number, time) in times.unwrap_or_default() {
+            let mut row = Writer::new();
+            if is_wanted("t") {
+                row.append("t", time.as_raw());
+            }
+            if let Some(meta) = bucket.get(META).filter(|_| is_wanted("m")) {
+                row.append("m", meta);
+            }
+            for (name, values) in &mut others {
+                while values.first().is_some_and(|(at, _)| *at < number) {
+                    values.remove(0);
+                }
+                if values.first().is_some_and(|(at, _)| *at == number) {
+                    row.append(name, values.remove(0).1.as_raw());
+                }
+            }
+            rows.push(row.finish());
+        }
+        rows
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            any::<i32>().prop_map(Value::Int32),
+            any::<f64>().prop_map(Value::Double),
+            any::<i64>().prop_map(Value::DateTime),
+            "[a-z]{0,4}".prop_map(Value::String),
+            Just(Value::Null),
+            Just(Value::Bool(true)),
+            any::<i32>().prop_map(|n| Value::Document(doc! {"b": n, "c": [1, {"b": n}]})),
+            any::<i32>().prop_map(|n| Value::Array([Value::Int32(n)].into_iter().collect())),
+        ]
+    }
+
+    /// Mostly in order and without gaps, sometimes as nobody would write it.
+    fn column() -> impl Strategy<Value = Document> {
+        let odd =
+            prop::sample::select(vec!["0", "1", "2", "3", "9", "10", "11", "01", "", "x", "4294967296"]);
+        let tidy = prop::collection::vec((0u8..8, value()), 0..14).prop_map(|values| {
+            let mut column = Writer::new();
+            for (at, (chance, value)) in values.into_iter().enumerate() {
+                if chance > 0 {
+                    column.append_index(at, value.as_raw());
+                }
+            }
+            column.finish()
+        });
+        let wild = prop::collection::vec((odd, value()), 0..8).prop_map(|values| {
+            let mut column = Writer::new();
+            values.iter().for_each(|(name, value)| column.append(name, value.as_raw()));
+            column.finish()
+        });
+        prop_oneof![4 => tidy, 1 => wild]
+    }
+
+    prop_compose! {
+        fn bucket()(
+            meta in prop::option::of(value()),
+            columns in prop::collection::vec(
+                (prop::sample::select(vec!["t", "a", "b", "c", "m", ""]), column(), 0u8..20),
+                0..5,
+            ),
+            times in column(),
+        ) -> Document {
+            let mut out = Writer::new();
+            if let Some(meta) = meta {
+                out.append(META, meta.as_raw());
+            }
+            out.open_document("data");
+            out.append("t", RawValue::Document(times.as_raw()));
+            for (name, column, chance) in columns {
+                // A second column of times is rare.
+                if name != "t" || chance == 0 {
+                    out.append(name, RawValue::Document(column.as_raw()));
+                }
+            }
+            out.close();
+            out.finish()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn measurements_are_the_same_however_they_are_read(
+            bucket in bucket(),
+            wanted in prop::option::of(prop::sample::subsequence(vec!["t", "m", "a", "b", "d"], 0..5)),
+        ) {
+            let wanted: Option<Vec<Box<str>>> =
+                wanted.map(|names| names.into_iter().map(Into::into).collect());
+            let wanted = wanted.as_deref();
+            let expected = naive(bucket.as_raw(), wanted);
+            let opened = || Opened::of(bucket.as_raw(), "t", Some("m"), wanted).expect("a bucket");
+            let rows: Vec<Document> = opened().into_rows("t", Some("m"), wanted).collect();
+            prop_assert_eq!(&rows, &expected);
+            let Some(names) = wanted else { return Ok(()) };
+            let opened = opened();
+            let twice = expected.iter().any(|row| {
+                let mut names: Vec<&str> = row.iter().map(|(name, _)| name).collect();
+                names.sort_unstable();
+                names.windows(2).any(|pair| pair[0] == pair[1])
+            });
+            let Some(mut walk) = opened.walk("t", Some("m"), names) else { return Ok(()) };
+            prop_assert!(!twice, "a name that is there twice cannot be told apart");
+            for row in &expected {
+                let values = walk.next_values().expect("as many measurements");
+                for (name, value) in names.iter().zip(values) {
+                    let same = match (value, row.get(name)) {
+                        (Some(value), Some(expected)) => identical(*value, expected),
+                        (value, expected) => value.is_none() && expected.is_none(),
+                    };
+                    prop_assert!(same, "{} of {:?}", name, row);
+                }
+            }
+            prop_assert!(walk.next_values().is_none());
+        }
+    }
+
+    #[test]
+    fn a_tidy_bucket_is_walked() {
+        let bucket = doc! {"meta": 5, "data": {
+            "t": {"0": 1, "1": 2, "2": 3},
+            "a": {"1": 7},
+        }};
+        let names: [Box<str>; 3] = ["a".into(), "m".into(), "t".into()];
+        let opened = Opened::of(bucket.as_raw(), "t", Some("m"), Some(&names)).expect("a bucket");
+        let mut walk = opened.walk("t", Some("m"), &names).expect("no name is there twice");
+        let mut shown = Vec::new();
+        while let Some(values) = walk.next_values() {
+            shown.push(format!("{values:?}"));
+        }
+        assert_eq!(
+            shown,
+            [
+                "[None, Some(Int32(5)), Some(Int32(1))]",
+                "[Some(Int32(7)), Some(Int32(5)), Some(Int32(2))]",
+                "[None, Some(Int32(5)), Some(Int32(3))]",
+            ]
+        );
     }
 }

@@ -9,7 +9,7 @@
 //! Within a document the order is mongod's: removed fields, fields with new values, new fields, then what changed inside
 //! fields that stay.
 
-use kilim_bson::{Array, Document, RawArray, RawDocument, RawValue, Value, Writer};
+use kilim_bson::{Array, Document, RawArray, RawDocument, RawElement, RawValue, Value, Writer};
 
 use super::change::{Change, FieldChange};
 
@@ -35,24 +35,32 @@ enum Step<'s> {
 struct Trail<'t>(Option<(&'t Trail<'t>, Step<'t>)>);
 
 impl Trail<'_> {
-    fn write(&self, path: &mut String, parts: &mut Vec<Value>, plain: &mut bool) {
-        let Some((before, step)) = self.0 else { return };
-        before.write(path, parts, plain);
-        if !parts.is_empty() {
+    /// Writes the path; whether it says which of its parts are names.
+    fn write(&self, path: &mut String) -> bool {
+        let Some((before, step)) = self.0 else { return true };
+        let mut plain = before.write(path);
+        if before.0.is_some() {
             path.push('.');
         }
         match step {
             Step::Field(name) => {
                 let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-                *plain &= !name.contains('.') && !is_number;
+                plain &= !name.contains('.') && !is_number;
                 path.push_str(name);
-                parts.push(Value::String(name.to_owned()));
             }
-            Step::Element(index) => {
-                path.push_str(&index.to_string());
-                parts.push(Value::Int32(index as i32));
-            }
+            Step::Element(index) => path.push_str(&index.to_string()),
         }
+        plain
+    }
+
+    fn parts(&self) -> Vec<Value> {
+        let Some((before, step)) = self.0 else { return Vec::new() };
+        let mut parts = before.parts();
+        parts.push(match step {
+            Step::Field(name) => Value::String(name.to_owned()),
+            Step::Element(index) => Value::Int32(index as i32),
+        });
+        parts
     }
 }
 
@@ -65,10 +73,9 @@ impl<'a> Described<'a> {
     }
 
     fn path(&mut self, trail: &Trail<'_>) -> String {
-        let (mut path, mut parts, mut plain) = (String::new(), Vec::new(), true);
-        trail.write(&mut path, &mut parts, &mut plain);
-        if !plain {
-            self.ambiguous.push((path.clone(), parts.into_iter().collect()));
+        let mut path = String::new();
+        if !trail.write(&mut path) {
+            self.ambiguous.push((path.clone(), trail.parts().into_iter().collect()));
         }
         path
     }
@@ -277,70 +284,60 @@ fn value_bytes(value: RawValue<'_>) -> usize {
     writer.len().saturating_sub(4 + 2)
 }
 
-fn same(left: RawValue<'_>, right: RawValue<'_>) -> bool {
-    let bytes = |value: RawValue<'_>| {
-        let mut writer = Writer::with_capacity(64);
-        writer.append("", value);
-        writer.finish()
-    };
-    left.element_type() == right.element_type() && bytes(left) == bytes(right)
-}
-
 fn differ<'a>(before: RawDocument<'a>, after: RawDocument<'a>) -> Difference<'a> {
     let (mut removed, mut updated, mut inserted, mut inner) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
-    while let (Some((old_name, old_value)), Some((new_name, new_value))) =
-        (old.peek().copied(), new.peek().copied())
-    {
-        if old_name != new_name {
-            removed.push(old_name);
-            old.next();
+    let (mut old, mut new) = (before.iter(), after.iter());
+    let (mut was, mut is) = (old.next_element(), new.next_element());
+    while let (Some(one), Some(other)) = (&was, &is) {
+        if one.name != other.name {
+            removed.push(one.name);
+            was = old.next_element();
             continue;
         }
-        old.next();
-        new.next();
-        match changed(old_value, new_value) {
+        match changed(one, other) {
             None => {}
-            Some(Element::Set(value)) => updated.push((new_name, value)),
-            Some(Element::Inner(difference)) => inner.push((new_name, difference)),
+            Some(Element::Set(value)) => updated.push((other.name, value)),
+            Some(Element::Inner(difference)) => inner.push((other.name, difference)),
         }
+        (was, is) = (old.next_element(), new.next_element());
     }
-    removed.extend(old.map(|(name, _)| name));
-    inserted.extend(new);
+    removed.extend(was.map(|element| element.name).into_iter().chain(old.map(|(name, _)| name)));
+    inserted.extend(is.map(|element| (element.name, element.value())).into_iter().chain(new));
     // A field that comes back at another place is only new.
     removed.retain(|name| !inserted.iter().any(|(back, _)| back == name));
     Difference::Fields { removed, updated, inserted, inner }
 }
 
 /// How a value changed; none if it did not.
-fn changed<'a>(before: RawValue<'a>, after: RawValue<'a>) -> Option<Element<'a>> {
-    if same(before, after) {
+fn changed<'a>(before: &RawElement<'a>, after: &RawElement<'a>) -> Option<Element<'a>> {
+    if before.element_type() == after.element_type() && before.value_bytes() == after.value_bytes() {
         return None;
     }
-    let (difference, whole) = match (before, after) {
+    let (difference, whole) = match (before.value(), after.value()) {
         (RawValue::Document(before), RawValue::Document(after)) => {
             (differ(before, after), after.as_bytes().len())
         }
         (RawValue::Array(before), RawValue::Array(after)) => {
             (differ_in_elements(before, after), after.as_bytes().len())
         }
-        _ => return Some(Element::Set(after)),
+        (_, after) => return Some(Element::Set(after)),
     };
-    Some(if difference.bytes() < whole { Element::Inner(difference) } else { Element::Set(after) })
+    Some(if difference.bytes() < whole { Element::Inner(difference) } else { Element::Set(after.value()) })
 }
 
 fn differ_in_elements<'a>(before: RawArray<'a>, after: RawArray<'a>) -> Difference<'a> {
-    let (mut old, mut length, mut elements) = (before.iter(), 0, Vec::new());
-    for (index, value) in after.iter().enumerate() {
-        length = index + 1;
-        let element = match old.next() {
-            None => Some(Element::Set(value)),
-            Some(old) => changed(old, value),
+    let (mut old, mut new) = (before.as_document().iter(), after.as_document().iter());
+    let (mut length, mut elements) = (0, Vec::new());
+    while let Some(is) = new.next_element() {
+        let element = match old.next_element() {
+            None => Some(Element::Set(is.value())),
+            Some(was) => changed(&was, &is),
         };
-        elements.extend(element.map(|element| (index, element)));
+        elements.extend(element.map(|element| (length, element)));
+        length += 1;
     }
-    Difference::Elements { length: old.next().map(|_| length), elements }
+    Difference::Elements { length: old.next_element().map(|_| length), elements }
 }
 
 /// What two documents differ in, as change events describe it; none if that is about as large as the document. If

@@ -9,7 +9,7 @@ mod considered;
 mod explain;
 mod operator;
 
-use kilim_bson::{Document, RawDocument, RawValue, Timestamp};
+use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -74,9 +74,14 @@ impl Validator {
         }
     }
 
-    /// Whether it names a field of the document itself, or may look at whole documents.
-    pub fn mentions(&self, field: &str) -> bool {
+    /// Whether it names a field of the document itself otherwise than by `{field: {$size: n}}`, or may look at whole documents.
+    pub fn mentions_beyond_size(&self, field: &str) -> bool {
         mentions_field(RawValue::Document(self.written.as_raw()), field)
+    }
+
+    /// The same validator for documents in which another field tells how long an array is.
+    pub fn with_size_from(&self, array: &str, count: &str) -> Result<Validator> {
+        Validator::parse(size_renamed(self.written.as_raw(), array, count).as_raw(), &self.collation)
     }
 
     /// Why a document does not pass: what `errInfo` holds beside its id.
@@ -96,13 +101,47 @@ fn mentions_field(value: RawValue<'_>, field: &str) -> bool {
         path.split('.').next() == Some(field) || name.starts_with("$$ROOT") || name == "$$CURRENT"
     };
     match value {
-        RawValue::Document(document) => {
-            document.iter().any(|(name, value)| is_named(name) || mentions_field(value, field))
-        }
+        RawValue::Document(document) => document.iter().any(|(name, value)| match asked_size(value) {
+            Some(_) if name == field => false,
+            _ => is_named(name) || mentions_field(value, field),
+        }),
         RawValue::Array(array) => array.iter().any(|value| mentions_field(value, field)),
         RawValue::String(text) => is_named(text),
         _ => false,
     }
+}
+
+/// The number in `{$size: n}`.
+fn asked_size(value: RawValue<'_>) -> Option<RawValue<'_>> {
+    let RawValue::Document(operators) = value else { return None };
+    let mut operators = operators.iter();
+    match (operators.next(), operators.next()) {
+        (Some(("$size", size)), None) if size.is_number() => Some(size),
+        _ => None,
+    }
+}
+
+/// A condition on the size of an array as one on the field that has it.
+///
+/// Recursion is bounded by the depth of a document.
+fn size_renamed(written: RawDocument<'_>, array: &str, count: &str) -> Document {
+    let renamed = |value: RawValue<'_>| match value {
+        RawValue::Document(document) => Value::Document(size_renamed(document, array, count)),
+        RawValue::Array(list) => Value::Array(
+            list.iter()
+                .map(|value| match value {
+                    RawValue::Document(document) => Value::Document(size_renamed(document, array, count)),
+                    other => other.to_value(),
+                })
+                .collect(),
+        ),
+        other => other.to_value(),
+    };
+    let fields = written.iter().map(|(name, value)| match asked_size(value) {
+        Some(size) if name == array => (count, size.to_value()),
+        _ => (name, renamed(value)),
+    });
+    fields.collect()
 }
 
 /// Whether the variables for the time are named anywhere. Too often does no harm.

@@ -79,6 +79,18 @@ impl Frame {
     /// Everything up to the current document.
     pub(super) const UP_TO_CURRENT: Frame = Frame::Documents { lower: None, upper: Some(0) };
 
+    /// From how many documents one value comes at most, with those between them and the current one; none where nothing says so.
+    pub fn documents(&self) -> Option<u64> {
+        match self {
+            Frame::Documents { lower: Some(lower), upper: Some(upper) } => {
+                Some((*upper).max(0).abs_diff((*lower).min(0)) + 1)
+            }
+            // What has entered a frame that only grows is not asked for again.
+            Frame::Documents { lower: None, upper: Some(upper) } => Some((*upper).max(0) as u64 + 1),
+            _ => None,
+        }
+    }
+
     /// Whether documents only come and never leave.
     pub fn only_grows(&self) -> bool {
         match self {
@@ -145,7 +157,8 @@ impl Bounds {
     pub(super) fn check_sort(&self, sort: Option<&Sort>) -> Result<()> {
         match &self.window {
             Window::Documents(Bound::Unbounded, Bound::Unbounded) => Ok(()),
-            Window::Documents(..) if sort.is_none_or(Sort::is_empty) => {
+            // A sort by nothing is one.
+            Window::Documents(..) if sort.is_none() => {
                 Err(Error::location(5_339_901, "Document-based bounds require a sortBy"))
             }
             Window::Documents(..) => Ok(()),

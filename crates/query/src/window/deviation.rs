@@ -76,13 +76,13 @@ impl Slide for SlidingDeviation {
         if self.not_finite > 0 || over == 0 {
             return Ok(Evaluated::NULL);
         }
-        let squared = self.squares.to_f64() / over as f64;
-        // Rounding can leave a little less than nothing.
-        if squared < 0.0 || !sample && self.count == 1 {
+        let squares = self.squares.to_f64();
+        // Rounding can leave a little less than nothing, and what was not finite and is gone leaves more.
+        if squares < 0.0 || !sample && self.count == 1 {
             self.squares = DoubleDouble::default();
             return Ok(0.into());
         }
-        Ok(squared.sqrt().into())
+        Ok((squares / over as f64).sqrt().into())
     }
 
     fn bytes(&self) -> usize {

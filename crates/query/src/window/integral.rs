@@ -78,7 +78,8 @@ fn trapezoid(left: &Point, right: &Point) -> Result<Option<Number>> {
     }
     let both = add(&left.value.into(), &right.value.into())?;
     let width = subtract(&right.at.into(), &left.at.into())?;
-    Ok(Number::of_evaluated(&divide(&multiply(&both, &width)?, &2.into())?))
+    // By a double, which shows in the digits of a decimal.
+    Ok(Number::of_evaluated(&divide(&multiply(&both, &width)?, &2.0.into())?))
 }
 
 impl Area {

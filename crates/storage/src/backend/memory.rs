@@ -161,7 +161,8 @@ impl Backend for MemoryBackend {
         let mut writes = Vec::new();
         for row in rows {
             let (key, value) = row?;
-            writes.push(Write { space, key: key.into(), value: Some(value.into()) });
+            // Copied, because rows of a load share memory, and some may stay when others are long gone.
+            writes.push(Write { space, key: Bytes::new(&key), value: Some(Bytes::new(&value)) });
         }
         exclusively(&mut || {
             let mut state = self.state.lock();

@@ -118,7 +118,7 @@ pub(crate) trait Backend: Send + Sync {
 }
 
 /// Rows in ascending key order, or what went wrong while making them.
-pub(crate) type Sorted<'a> = dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> + 'a;
+pub(crate) type Sorted<'a> = dyn Iterator<Item = Result<(Bytes, Bytes)>> + 'a;
 
 /// Is told how far a long work is; an error ends it.
 pub(crate) type Pace<'a> = dyn FnMut(u64, u64) -> Result<()> + 'a;

@@ -5,6 +5,9 @@
 //! `at` sees of each key the newest version whose sequence is at most `at`. Nodes and versions are never
 //! changed nor freed before the whole list is dropped; only the pointers between them move.
 //!
+//! A search compares keys that lie all over memory. So a node has the beginning of its key beside its links, and asks for the
+//! node below before it looks at the one ahead.
+//!
 //! The one writer holds a mutex, so its stores need no compare-and-swap. It remembers where it wrote last
 //! (the finger), so keys that come in order or in clusters are placed without a search from the top.
 //!
@@ -34,6 +37,7 @@
 //! Invariant: on each level keys strictly ascend, each level holds a subset of the level below, and in a
 //! chain of versions the sequences do not ascend from newest to oldest.
 
+use crate::prefetch::prefetch_at;
 use crate::snapshot::Direction;
 use crate::space::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -89,11 +93,12 @@ impl Memtable {
 
     /// The newest version at or before `at`; `Some(None)` is a deletion.
     pub(crate) fn get(&self, key: &[u8], at: u64) -> Option<&Option<Bytes>> {
+        let key = Sought::new(key);
         let mut node = self.head();
         let mut passed = None;
         for level in (0..self.levels.load(Relaxed)).rev() {
-            while let Some(next) = node.next(level).filter(|next| Some(*next) != passed) {
-                match next.key().as_ref().cmp(key) {
+            while let Some(next) = node.next_asking(level).filter(|next| Some(*next) != passed) {
+                match next.compare(&key) {
                     Less => node = next,
                     Equal => return next.visible(at),
                     Greater => {
@@ -166,11 +171,12 @@ impl Memtable {
         key: &[u8],
         equal_is_before: bool,
     ) -> (NodeRef<'t>, Option<NodeRef<'t>>) {
+        let key = Sought::new(key);
         // The levels often end at the same node, which need not be compared again.
         let mut passed = None;
         for level in (0..levels).rev() {
-            while let Some(next) = node.next(level).filter(|next| Some(*next) != passed) {
-                if next.is_before(key, equal_is_before) {
+            while let Some(next) = node.next_asking(level).filter(|next| Some(*next) != passed) {
+                if next.is_before_sought(&key, equal_is_before) {
                     node = next;
                 } else {
                     passed = Some(next);
@@ -212,13 +218,14 @@ impl Writer<'_> {
     /// suffices to climb to the first such level and to search below it.
     fn find(&mut self, key: &[u8]) -> Option<NodeRef<'_>> {
         let table = self.table;
+        let key = &Sought::new(key);
         // SAFETY: fingers are the head or were linked by `insert`, so they are whole nodes of this table,
         // which is borrowed for as long as the reference is used.
         let finger = |fingers: &Fingers, level: usize| unsafe { table.own(fingers[level]) };
         let fingers = &mut self.writing.fingers;
         let head = table.head();
         let last = finger(fingers, 0);
-        let order = if last == head { Greater } else { key.cmp(last.key()) };
+        let order = if last == head { Greater } else { last.compare(key).reverse() };
 
         // The node to search from, the levels to search below, the node known to be not before the key.
         let mut from = last;
@@ -232,7 +239,7 @@ impl Writer<'_> {
                 while level < MAX_LEVELS {
                     let Some(next) = finger(fingers, level).next(level) else { break };
                     if next != from {
-                        let order = next.key().as_ref().cmp(key);
+                        let order = next.compare(key);
                         if order != Less {
                             passed = Some(next);
                             found = (order == Equal).then_some(next);
@@ -250,7 +257,7 @@ impl Writer<'_> {
                 if node == from {
                     continue;
                 }
-                let order = if node == head { Less } else { node.key().as_ref().cmp(key) };
+                let order = if node == head { Less } else { node.compare(key) };
                 match order {
                     Less => {
                         passed = Some(from);
@@ -264,8 +271,8 @@ impl Writer<'_> {
         }
 
         for level in (0..level).rev() {
-            while let Some(next) = from.next(level).filter(|next| Some(*next) != passed) {
-                let order = next.key().as_ref().cmp(key);
+            while let Some(next) = from.next_asking(level).filter(|next| Some(*next) != passed) {
+                let order = next.compare(key);
                 if order == Less {
                     from = next;
                     continue;
@@ -455,7 +462,7 @@ struct Later {
 }
 
 /// A node's fixed part. Its allocation goes on with `levels` links, of which `tower` is the place. A search
-/// looks at the key and then at a link, so these are neighbours and mostly share a cache line.
+/// looks at the key's beginning and then at a link, so these are neighbours and mostly share a cache line.
 #[repr(C)]
 struct Node {
     first: Version,
@@ -463,9 +470,43 @@ struct Node {
     newest: AtomicPtr<Later>,
     /// Null if the head comes before it.
     prev: AtomicPtr<Node>,
-    levels: usize,
+    levels: u32,
+    /// The beginning of the key, in two parts for the sake of the layout.
+    tree: u32,
+    words: [u64; 2],
     key: Bytes,
     tower: [AtomicPtr<Node>; 0],
+}
+
+/// A key that is looked for, and its beginning.
+struct Sought<'k> {
+    key: &'k [u8],
+    tree: u32,
+    words: [u64; 2],
+}
+
+/// The first bytes of a key, with zeros behind its end: those that say which tree it belongs to, and the following. Keys whose
+/// beginnings differ compare as these do.
+fn beginning(key: &[u8]) -> (u32, [u64; 2]) {
+    const BYTES: usize = size_of::<u32>() + 2 * size_of::<u64>();
+    let bytes = match key.first_chunk::<BYTES>() {
+        Some(bytes) => *bytes,
+        None => {
+            let mut bytes = [0; BYTES];
+            bytes[..key.len()].copy_from_slice(key);
+            bytes
+        }
+    };
+    let [a, b, c, d, words @ ..] = bytes;
+    let words = u128::from_be_bytes(words);
+    (u32::from_be_bytes([a, b, c, d]), [(words >> 64) as u64, words as u64])
+}
+
+impl Sought<'_> {
+    fn new(key: &[u8]) -> Sought<'_> {
+        let (tree, words) = beginning(key);
+        Sought { key, tree, words }
+    }
 }
 
 /// A whole node of a table that is borrowed for `'t`. Kept as a pointer because a reference to [`Node`] would
@@ -523,8 +564,17 @@ impl Node {
         let Some(node) = NonNull::new(unsafe { alloc(layout) }.cast::<Node>()) else {
             handle_alloc_error(layout)
         };
-        let fixed =
-            Node { key, first, newest: AtomicPtr::default(), prev: AtomicPtr::default(), levels, tower: [] };
+        let (tree, words) = beginning(&key);
+        let fixed = Node {
+            first,
+            newest: AtomicPtr::default(),
+            prev: AtomicPtr::default(),
+            levels: levels as u32,
+            tree,
+            words,
+            key,
+            tower: [],
+        };
         // SAFETY: the allocation is fresh, aligned for and as large as a `Node` followed by `levels` links,
         // which begin at `tower` as the type is repr(C) and ends with it. So all writes are within it, and
         // with them all of it is initialised.
@@ -551,7 +601,7 @@ impl Node {
             while !later.is_null() {
                 later = Box::from_raw(later).older;
             }
-            let layout = Node::layout((*node.as_ptr()).levels);
+            let layout = Node::layout((*node.as_ptr()).levels as usize);
             node.drop_in_place();
             dealloc(node.as_ptr().cast(), layout);
         }
@@ -576,11 +626,21 @@ impl<'t> NodeRef<'t> {
     }
 
     fn levels(self) -> usize {
-        self.header().levels
+        self.header().levels as usize
+    }
+
+    fn compare(self, key: &Sought<'_>) -> std::cmp::Ordering {
+        let node = self.header();
+        let beginnings = (node.tree, node.words).cmp(&(key.tree, key.words));
+        beginnings.then_with(|| node.key.as_ref().cmp(key.key))
     }
 
     fn is_before(self, key: &[u8], equal_is_before: bool) -> bool {
-        match self.key().as_ref().cmp(key) {
+        self.is_before_sought(&Sought::new(key), equal_is_before)
+    }
+
+    fn is_before_sought(self, key: &Sought<'_>, equal_is_before: bool) -> bool {
+        match self.compare(key) {
             Less => true,
             Equal => equal_is_before,
             Greater => false,
@@ -600,6 +660,17 @@ impl<'t> NodeRef<'t> {
         // SAFETY: links lead to whole nodes of the same table (Acquire pairs with the Release in `insert`),
         // and all nodes of a table live until it is dropped, so at least as long as this one is borrowed.
         Some(unsafe { NodeRef::new(next) })
+    }
+
+    /// The next node of a level, for a search that goes down from here if that one is too far: what comes next then is
+    /// on its way by the time it is known.
+    fn next_asking(self, level: usize) -> Option<NodeRef<'t>> {
+        if let Some(below) = level.checked_sub(1) {
+            let next = self.link(below).load(Relaxed);
+            // The address is not looked at here, so it may be any, and null.
+            prefetch_at(next.wrapping_byte_add(std::mem::offset_of!(Node, words)).cast_const().cast());
+        }
+        self.next(level)
     }
 
     /// The next node in key order.

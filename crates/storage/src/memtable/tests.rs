@@ -72,9 +72,14 @@ fn key(number: u64) -> Bytes {
     Bytes::new(&key)
 }
 
-/// Keys that are inline and keys that are not, some the beginning of others.
+/// Keys that are inline and keys that are not, some the beginning of others, some that differ only behind the bytes that nodes
+/// have of them, or by zeros at their ends.
 fn any_key() -> impl Strategy<Value = Vec<u8>> {
-    (prop::collection::vec(0u8..4, 0..4), prop::bool::weighted(0.2)).prop_map(|(mut key, long)| {
+    let alike = prop_oneof![6 => Just(0usize), 1 => Just(3), 1 => Just(11), 1 => Just(18), 1 => Just(30)];
+    let own = prop::collection::vec(0u8..4, 0..4);
+    (alike, own, prop::bool::weighted(0.2)).prop_map(|(alike, own, long)| {
+        let mut key = vec![2; alike];
+        key.extend(own);
         if long {
             key.extend([7; 30]);
         }

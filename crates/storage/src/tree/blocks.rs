@@ -63,22 +63,22 @@ impl Blocks {
         self.waiting.extend(given_up.iter().map(|page| Freed { page: *page, freed: epoch }));
     }
 
-    /// Frees what no held state needs; says whether anything was.
-    pub(crate) fn settle(&mut self, held: &[u64]) -> Result<bool> {
+    /// Frees the pages that no held state needs, and says which these were.
+    pub(crate) fn settle(&mut self, held: &[u64]) -> Result<Vec<PagePtr>> {
         debug_assert!(held.is_sorted());
         let mut freed = Vec::new();
         self.waiting.retain(|each| {
             let next = held.partition_point(|&epoch| epoch < each.page.birth);
             let needed = held.get(next).is_some_and(|&epoch| epoch < each.freed);
             if !needed {
-                freed.push(each.page.extent());
+                freed.push(each.page);
             }
             needed
         });
-        for extent in &freed {
-            self.free.free(*extent)?;
+        for page in &freed {
+            self.free.free(page.extent())?;
         }
-        Ok(!freed.is_empty())
+        Ok(freed)
     }
 
     /// What the next start finds free in a state that is about to be written, with pages of some epochs.
@@ -132,7 +132,7 @@ mod tests {
         ] {
             let mut blocks = Blocks::new(FreeMap::new(10));
             blocks.commit(&[], &[page(3, birth)], freed);
-            assert_eq!(blocks.settle(&held).unwrap(), !needed, "{birth} {freed} {held:?}");
+            assert_eq!(blocks.settle(&held).unwrap().is_empty(), needed, "{birth} {freed} {held:?}");
             assert_eq!(blocks.free().free_blocks(), u64::from(!needed));
         }
     }

@@ -11,7 +11,7 @@
 //! child's key in its parent is greater than every key before the child and not greater than any key in it.
 
 use super::blocks::Blocks;
-use super::file::{Encoder, Kind, OVERFLOW_LEVEL, PageFile};
+use super::file::{Encoder, HEADER_BYTES, Kind, OVERFLOW_LEVEL, PageFile};
 use super::page::PageRows;
 use super::{BLOCK_BYTES, PagePtr, Root, TreeName};
 use crate::environment::Environment;
@@ -24,6 +24,9 @@ use std::time::Instant;
 /// A leaf of documents before compression. Large leaves compress well and scan fast; a cold lookup reads the
 /// whole of one.
 const RECORD_LEAF_BYTES: usize = 32 << 10;
+
+/// A leaf of the log, which is not compressed: whole blocks.
+const LOG_LEAF_BYTES: usize = (32 << 10) - HEADER_BYTES;
 
 /// Other leaves are touched at random by writes, so they are smaller.
 const LEAF_BYTES: usize = 16 << 10;
@@ -54,6 +57,8 @@ pub(crate) struct Edit<'e> {
     grown: i64,
     /// A page could not be written: an error is not one of the tree that is being read.
     pub(crate) write_failed: bool,
+    /// Leaves are put into the cache. Whoever wrote these rows is likely to read them, unless it is a whole tree at once.
+    pub(crate) caches_leaves: bool,
 }
 
 impl<'e> Edit<'e> {
@@ -72,6 +77,7 @@ impl<'e> Edit<'e> {
             adopts: None,
             grown: 0,
             write_failed: false,
+            caches_leaves: true,
         }
     }
 
@@ -167,7 +173,11 @@ pub(crate) struct Builder {
 
 impl Builder {
     pub(crate) fn new(tree: TreeName) -> Builder {
-        let leaf_bytes = if tree.space == Space::Records as u8 { RECORD_LEAF_BYTES } else { LEAF_BYTES };
+        let leaf_bytes = match tree.space {
+            space if space == Space::Records as u8 => RECORD_LEAF_BYTES,
+            space if space == Space::Log as u8 => LOG_LEAF_BYTES,
+            _ => LEAF_BYTES,
+        };
         let (inner_bytes, overflow_bytes_min) = (INNER_BYTES, OVERFLOW_BYTES_MIN);
         #[cfg(any(test, feature = "fuzzing"))]
         let (leaf_bytes, inner_bytes, overflow_bytes_min) = match crate::small::sizes() {
@@ -296,8 +306,10 @@ impl Builder {
     fn write(&self, edit: &mut Edit, level: usize, count: usize) -> Result<(PagePtr, Bytes)> {
         let raw = self.levels[level].encode(count);
         let page = edit.write(Kind { tree: self.tree, level: level as u8 }, &raw)?;
-        // Whoever wrote these rows is likely to read them.
-        edit.file.keep(page, raw.clone());
+        // Of the log only streams read that fell far behind.
+        if level > 0 || (edit.caches_leaves && self.tree.space != Space::Log as u8) {
+            edit.file.keep(page, raw.clone());
+        }
         Ok((page, raw))
     }
 
@@ -319,7 +331,7 @@ impl Builder {
 pub(crate) fn build(
     edit: &mut Edit,
     tree: TreeName,
-    rows: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+    rows: &mut dyn Iterator<Item = Result<(Bytes, Bytes)>>,
 ) -> Result<Option<Root>> {
     let mut builder = Builder::new(tree);
     for row in rows {

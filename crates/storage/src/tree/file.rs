@@ -17,7 +17,7 @@
 use super::page::Page;
 use super::{BLOCK_BYTES, PagePtr, TreeName, blocks_of};
 use crate::disk::File;
-use crate::space::Bytes;
+use crate::space::{Bytes, Space};
 use foldhash::fast::RandomState;
 use kilim_error::{Result, StorageError};
 use quick_cache::Weighter;
@@ -174,7 +174,7 @@ impl PageFile {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Forgets a page that was written and then discarded: its place may get another page in the same epoch.
+    /// Forgets a page that was freed, or written and then discarded: its place may get another page in the same epoch.
     pub(crate) fn forget(&self, first: u64, birth: u64) {
         self.cache.remove(&PageKey { first, birth });
     }
@@ -217,50 +217,63 @@ fn decode(stored: &[u8], at: PagePtr, kind: Kind) -> Result<Bytes, &'static str>
     }
 }
 
-/// Makes the bytes of pages; keeps its buffers.
+/// Makes the bytes of pages; keeps its buffer.
 #[derive(Default)]
 pub(crate) struct Encoder {
+    /// The page, and behind it what larger ones left.
     stored: Vec<u8>,
 }
 
 impl Encoder {
     /// The page's bytes but for its place, for which [`Encoded::place`] is asked.
     pub(crate) fn encode(&mut self, kind: Kind, raw: &[u8], birth: u64) -> Encoded<'_> {
-        self.stored.clear();
-        self.stored.resize(HEADER_BYTES, 0);
-        let mut compression = PLAIN;
-        let plain_blocks = blocks_of((HEADER_BYTES + raw.len()) as u64);
-        // What fits a block as it is gains nothing. The free-space map was given its blocks before.
-        if plain_blocks > 1 && kind.level != FREE_MAP_LEVEL {
-            let room = lz4_flex::block::get_maximum_output_size(raw.len());
-            self.stored.resize(HEADER_BYTES + room, 0);
-            if let Ok(bytes) = lz4_flex::block::compress_into(raw, &mut self.stored[HEADER_BYTES..])
-                && blocks_of((HEADER_BYTES + bytes) as u64) < plain_blocks
-            {
-                self.stored.truncate(HEADER_BYTES + bytes);
-                compression = LZ4;
+        let compressed = if is_worth_compressing(kind, raw) { self.compress(raw) } else { None };
+        let (compression, bytes) = match compressed {
+            Some(bytes) => (LZ4, bytes),
+            None => {
+                self.make_room(raw.len());
+                self.stored[HEADER_BYTES..HEADER_BYTES + raw.len()].copy_from_slice(raw);
+                (PLAIN, raw.len())
             }
-        }
-        if compression == PLAIN {
-            self.stored.truncate(HEADER_BYTES);
-            self.stored.extend_from_slice(raw);
-        }
-        let stored_bytes = (self.stored.len() - HEADER_BYTES) as u32;
+        };
         let header = &mut self.stored[..HEADER_BYTES];
+        header.fill(0);
         header[8..12].copy_from_slice(&MAGIC.to_le_bytes());
         header[12] = kind.level;
         header[13] = compression;
         header[14] = kind.tree.space;
         header[16..20].copy_from_slice(&kind.tree.prefix.to_le_bytes());
-        header[20..24].copy_from_slice(&stored_bytes.to_le_bytes());
+        header[20..24].copy_from_slice(&(bytes as u32).to_le_bytes());
         header[24..28].copy_from_slice(&(raw.len() as u32).to_le_bytes());
         header[40..48].copy_from_slice(&birth.to_le_bytes());
-        Encoded { stored: &mut self.stored, birth }
+        Encoded { stored: &mut self.stored[..HEADER_BYTES + bytes], birth }
+    }
+
+    /// Compresses behind the header; how many bytes it takes, if that saves a block.
+    fn compress(&mut self, raw: &[u8]) -> Option<usize> {
+        self.make_room(lz4_flex::block::get_maximum_output_size(raw.len()));
+        let bytes = lz4_flex::block::compress_into(raw, &mut self.stored[HEADER_BYTES..]).ok()?;
+        let blocks = |bytes: usize| blocks_of((HEADER_BYTES + bytes) as u64);
+        (blocks(bytes) < blocks(raw.len())).then_some(bytes)
+    }
+
+    fn make_room(&mut self, bytes: usize) {
+        if self.stored.len() < HEADER_BYTES + bytes {
+            self.stored.resize(HEADER_BYTES + bytes, 0);
+        }
     }
 }
 
+/// What fits a block as it is gains nothing. The free-space map was given its blocks before. Rows of the log are written once and
+/// go soon, mostly unread: compressing them was half of the work of a checkpoint.
+fn is_worth_compressing(kind: Kind, raw: &[u8]) -> bool {
+    blocks_of((HEADER_BYTES + raw.len()) as u64) > 1
+        && kind.level != FREE_MAP_LEVEL
+        && kind.tree.space != Space::Log as u8
+}
+
 pub(crate) struct Encoded<'e> {
-    stored: &'e mut Vec<u8>,
+    stored: &'e mut [u8],
     birth: u64,
 }
 

@@ -244,7 +244,7 @@ proptest! {
         let mut tree = Alone::new(Some(SMALL));
         let map: Map = changes.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
         let mut edit = Edit::new(&tree.file, &tree.blocks, 1);
-        let mut rows = map.iter().map(|(key, value)| Ok((key.to_vec(), value.to_vec())));
+        let mut rows = map.iter().map(|(key, value)| Ok((key.clone(), value.clone())));
         tree.root = builder::build(&mut edit, TREE, &mut rows).unwrap();
         tree.commit(edit);
         tree.check(&map);

@@ -1,6 +1,6 @@
 //! Differences that are none of Kilim's making, each with its reason. `docs/differences.md` tells them to users.
 
-use kilim_bson::{Document, RawValue, Value};
+use kilim_bson::{Document, RawValue, Value, compare};
 use kilim_client::Failure;
 
 use super::pipeline::VIEW;
@@ -80,6 +80,9 @@ pub(super) fn permitted(
         // `[{$set: {"o.y": "$s"}}, {$match: {o: …}}]` asks for `o` as it was before.
         (_, _) if asks_for_parent_of_renamed(asked.as_raw()) => {
             Some("mongod asks for a document before a field that gets another's value is in it")
+        }
+        (_, _) if sorts_partitions_down(asked.as_raw()) => {
+            Some("mongod takes documents for ascending that come by partitions in descending order")
         }
         // Groups that mongod does not make do not fail either.
         (None, _) if has("$group") && (has("$exists") || has("$type")) && has("$match") => {
@@ -231,6 +234,21 @@ fn asks_for_parent_of_renamed(asked: RawValue<'_>) -> bool {
     let mut found = false;
     visit_operands(asked, &["$match", "filter", "query", "q"], &mut |filter| {
         found |= parents.iter().any(|parent| mentions(filter, parent));
+    });
+    found
+}
+
+/// Whether a `$setWindowFields` is partitioned by the field by which it sorts in descending order.
+fn sorts_partitions_down(asked: RawValue<'_>) -> bool {
+    let mut found = false;
+    visit_operands(asked, &["$setWindowFields"], &mut |stage| {
+        let part = |name| stage.as_document().and_then(|stage| stage.get(name));
+        if let (Some(RawValue::String(partition)), Some(RawValue::Document(sort))) =
+            (part("partitionBy"), part("sortBy"))
+        {
+            let direction = sort.get(partition.trim_start_matches('$'));
+            found |= direction.is_some_and(|direction| compare(direction, RawValue::Int32(0)).is_lt());
+        }
     });
     found
 }

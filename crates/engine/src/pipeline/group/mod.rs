@@ -14,26 +14,36 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, Result};
 use kilim_query::accumulator::State;
-use kilim_query::expression::{Bindings, Env, check_bytes};
+use kilim_query::expression::{Bindings, Env, Fields, check_bytes};
 use kilim_query::stage::{self, GroupFields};
 
 use self::table::Table;
 use super::{Budget, Opening, Step, made};
-use crate::operator::{ExecContext, Row, SortBuffer};
+use crate::operator::{ExecContext, Row, Shown, SortBuffer, Viewer};
 
 pub(super) struct Group {
+    input: Box<dyn Step>,
+    groups: Groups,
+    output: Output,
+}
+
+/// The groups so far.
+struct Groups {
     stage: Arc<stage::Group>,
     reads: GroupFields,
+    /// The names of fields, and how these are read, where rows come as their values.
+    over: Option<(Box<[Box<str>]>, GroupFields)>,
     bindings: Bindings,
-    input: Box<dyn Step>,
     table: Table,
+    /// The group of the row before: neighbours often share one.
+    last: Option<usize>,
     budget: Budget,
     /// Groups that had to leave the table.
     spilled: Option<SortBuffer>,
     key: Vec<u8>,
     /// The rows so far, where only their number counts.
     count: u64,
-    output: Output,
+    only_count: bool,
     /// The most that a state of each accumulator has held, for explain.
     largest: Vec<usize>,
 }
@@ -51,24 +61,37 @@ enum Output {
 
 impl Group {
     pub(super) fn new(stage: &Arc<stage::Group>, input: Box<dyn Step>, opening: &Opening<'_>) -> Group {
-        Group {
-            stage: stage.clone(),
-            reads: GroupFields::of(stage),
-            bindings: opening.bindings.clone(),
-            input,
-            table: Table::new(),
-            budget: Budget::new("$group", opening.reader.options()),
-            spilled: None,
-            key: Vec::new(),
-            count: 0,
-            output: Output::None,
-            largest: vec![0; stage.fields.len()],
-        }
+        let groups = Groups::new(stage, Budget::new("$group", opening.reader.options()), opening.bindings);
+        Group { input, groups, output: Output::None }
     }
 
     fn gather(&mut self, context: &mut ExecContext<'_>) -> Result<Output> {
         self.take_in(context)?;
-        if self.stage.needs_only_count() {
+        self.groups.finish(context)
+    }
+}
+
+impl Groups {
+    fn new(stage: &Arc<stage::Group>, budget: Budget, bindings: &Bindings) -> Groups {
+        Groups {
+            stage: stage.clone(),
+            reads: GroupFields::of(stage),
+            over: None,
+            bindings: bindings.clone(),
+            table: Table::new(),
+            last: None,
+            budget,
+            spilled: None,
+            key: Vec::new(),
+            count: 0,
+            only_count: stage.needs_only_count(),
+            largest: vec![0; stage.fields.len()],
+        }
+    }
+
+    /// All rows are in.
+    fn finish(&mut self, context: &mut ExecContext<'_>) -> Result<Output> {
+        if self.only_count {
             let count = self.count;
             return Ok(Output::Count(if count == 0 { None } else { self.stage.of_count(count) }));
         }
@@ -84,20 +107,45 @@ impl Group {
         Ok(Output::Disk { head: spilled.next()? })
     }
 
-    /// Adds a document to its group.
+    /// Adds a row to its group.
     #[inline]
-    fn take(&mut self, row: &Row) -> Result<()> {
+    fn take(&mut self, row: Shown<'_>) -> Result<()> {
+        let (fetched, values);
+        let (env, reads, fetched) = match row {
+            Shown::Row(row) => {
+                let mut env = Env::new(row.document(), &self.bindings);
+                row.describe(&mut env);
+                fetched = self.reads.fetch(row.document());
+                (env, &self.reads, &fetched[..])
+            }
+            Shown::Document(document) => {
+                values = self.reads.fetch(document);
+                (Env::new(document, &self.bindings), &self.reads, &values[..])
+            }
+            Shown::Fields(values) => {
+                let Some((names, reads)) = &self.over else {
+                    return Err(Error::bug("a group is shown fields whose names it was not told"));
+                };
+                (Env::of_fields(Fields { names, values }, &self.bindings), reads, values)
+            }
+        };
         let stage = &self.stage;
-        let document = row.document();
-        let mut env = Env::new(document, &self.bindings);
-        row.describe(&mut env);
-        self.key.clear();
-        let fetched = self.reads.fetch(document);
-        self.reads.key_of(stage, &env, &fetched, &mut self.key)?;
-        let hash = self.table.hash(&self.key);
-        let group = match self.table.find(hash, &self.key) {
-            Some(group) => group,
-            None => {
+        let found = if reads.constant && self.table.len() > 0 {
+            Ok(0)
+        } else {
+            self.key.clear();
+            reads.key_of(stage, &env, fetched, &mut self.key)?;
+            match self.last {
+                Some(last) if self.table.key(last) == self.key => Ok(last),
+                _ => {
+                    let hash = self.table.hash(&self.key);
+                    self.table.find(hash, &self.key).ok_or(hash)
+                }
+            }
+        };
+        let group = match found {
+            Ok(group) => group,
+            Err(hash) => {
                 let bytes = self.table.insert(hash, &self.key, |out| stage.append_id(&env, out))?;
                 self.budget.add(bytes + stage.fields.len() * size_of::<State>());
                 let group = self.table.len() - 1;
@@ -109,8 +157,9 @@ impl Group {
                 group
             }
         };
+        self.last = Some(group);
         let states = self.table.states_mut(group, stage.fields.len());
-        let grown = self.reads.accumulate(stage, states, &env, &fetched)?;
+        let grown = reads.accumulate(stage, states, &env, fetched)?;
         match grown {
             0 => {}
             grown @ 1.. => self.budget.add(grown as usize),
@@ -149,12 +198,13 @@ impl Group {
         }
         spilled.spill()?;
         self.table.clear();
+        self.last = None;
         Ok(())
     }
 
     /// The next group from disk: all parts with the same key, merged.
-    fn merge_next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
-        let (Output::Disk { head }, Some(spilled)) = (&mut self.output, &mut self.spilled) else {
+    fn merge_next(&mut self, head: &mut Option<Row>, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
+        let Some(spilled) = &mut self.spilled else {
             return Err(Error::bug("groups are merged before they are on disk"));
         };
         let Some(first) = head.take() else { return Ok(None) };
@@ -195,59 +245,67 @@ fn key_of(part: RawDocument<'_>) -> &[u8] {
     }
 }
 
+impl Viewer for Groups {
+    fn takes_fields(&mut self, names: &[Box<str>]) -> bool {
+        let takes = self.stage.reads_fields_only();
+        if takes {
+            self.over = Some((names.into(), GroupFields::over(&self.stage, names)));
+        }
+        takes
+    }
+
+    #[inline]
+    fn see(&mut self, row: Shown<'_>, context: &mut ExecContext<'_>) -> Result<()> {
+        context.tick()?;
+        if self.only_count {
+            self.count += 1;
+            return Ok(());
+        }
+        self.take(row)?;
+        match self.budget.is_exceeded() {
+            true => self.spill(context),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Step for Group {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
         if let Output::None = self.output {
             self.output = self.gather(context)?;
         }
         context.tick()?;
+        let Groups { stage, table, .. } = &self.groups;
         match &mut self.output {
             Output::None => Err(Error::bug("a group gives rows before it has all")),
             Output::Count(document) => Ok(document.take().map(Row::of)),
-            Output::Memory { group, .. } if *group >= self.table.len() => Ok(None),
+            Output::Memory { group, .. } if *group >= table.len() => Ok(None),
             Output::Memory { group, states } => {
-                let id = self.table.id(*group);
+                let id = table.id(*group);
                 *group += 1;
-                let mut writer = Writer::with_capacity(id.as_bytes().len() + 32 * self.stage.fields.len());
+                let mut writer = Writer::with_capacity(id.as_bytes().len() + 32 * stage.fields.len());
                 writer.append_elements(id.elements());
-                for ((name, accumulator), state) in self.stage.fields.iter().zip(states) {
+                for ((name, accumulator), state) in stage.fields.iter().zip(states) {
                     accumulator.append(state, name, &mut writer);
                 }
                 made(writer.finish()).map(Some)
             }
-            Output::Disk { .. } => self.merge_next(context),
+            Output::Disk { head } => self.groups.merge_next(head, context),
         }
     }
 
     fn take_in(&mut self, context: &mut ExecContext<'_>) -> Result<bool> {
-        if self.stage.needs_only_count() {
-            while self.input.next(context)?.is_some() {
-                context.tick()?;
-                self.count += 1;
-            }
-            return Ok(true);
-        }
-        while let Some(row) = self.input.next(context)? {
-            context.tick()?;
-            self.take(&row)?;
-            if self.budget.is_exceeded() {
-                self.spill(context)?;
-            }
-        }
+        self.input.show(&mut self.groups, context)?;
         Ok(true)
     }
 
     fn take_rows(&mut self, rows: &[Row], context: &mut ExecContext<'_>) -> Result<bool> {
-        if self.stage.needs_only_count() {
-            self.count += rows.len() as u64;
+        if self.groups.only_count {
+            self.groups.count += rows.len() as u64;
             return Ok(true);
         }
         for row in rows {
-            context.tick()?;
-            self.take(row)?;
-            if self.budget.is_exceeded() {
-                self.spill(context)?;
-            }
+            self.groups.see(Shown::Row(row), context)?;
         }
         Ok(true)
     }
@@ -258,12 +316,12 @@ impl Step for Group {
 
     fn report(&self, out: &mut Writer) {
         out.open_document("maxAccumulatorMemoryUsageBytes");
-        for ((name, _), largest) in self.stage.fields.iter().zip(&self.largest) {
+        for ((name, _), largest) in self.groups.stage.fields.iter().zip(&self.groups.largest) {
             out.append(name, RawValue::Int64(*largest as i64));
         }
         out.close();
-        out.append("totalOutputDataSizeBytes", RawValue::Int64(self.budget.peak() as i64));
-        out.append("usedDisk", RawValue::Bool(self.budget.spills() > 0));
-        out.append("spills", RawValue::Int64(self.budget.spills() as i64));
+        out.append("totalOutputDataSizeBytes", RawValue::Int64(self.groups.budget.peak() as i64));
+        out.append("usedDisk", RawValue::Bool(self.groups.budget.spills() > 0));
+        out.append("spills", RawValue::Int64(self.groups.budget.spills() as i64));
     }
 }

@@ -39,25 +39,18 @@ fn rows(bytes_max: usize, allow_disk_use: bool) -> Result<(Vec<Document>, u64)> 
         document
     });
     let options = Options { allow_disk_use, tell: |_, _, _| Ok(Vec::new()) };
+    let budget = Budget::new("$group", options).with_max(bytes_max);
     let mut group = Group {
-        stage: stage.clone(),
-        reads: GroupFields::of(stage),
-        bindings: Bindings::default(),
         input: Box::new(Documents::new(documents.collect())),
-        table: Table::new(),
-        budget: Budget::new("$group", options).with_max(bytes_max),
-        spilled: None,
-        key: Vec::new(),
-        count: 0,
+        groups: Groups::new(stage, budget, &Bindings::default()),
         output: Output::None,
-        largest: vec![0; stage.fields.len()],
     };
     let mut context = ExecContext::new(&|| Ok(()));
     let mut rows = Vec::new();
     while let Some(row) = group.next(&mut context)? {
         rows.push(row.document().to_document());
     }
-    Ok((rows, group.budget.spills()))
+    Ok((rows, group.groups.budget.spills()))
 }
 
 #[test]

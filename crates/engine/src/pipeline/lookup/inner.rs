@@ -285,7 +285,7 @@ impl InnerJoin {
             found.extend(rows);
             return Ok(());
         }
-        let opening = Opening { reader: &self.reader, bindings };
+        let opening = Opening { reader: &self.reader, collection: None, bindings };
         let mut running: Box<dyn Step> = Box::new(Rows(rows.into_iter()));
         for stage in &self.stages {
             running = step(stage, running, &opening)?;

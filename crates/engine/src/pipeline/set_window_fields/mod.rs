@@ -13,16 +13,16 @@ mod rows;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use kilim_bson::{RawValue, Writer, encode_value_with};
+use kilim_bson::{Document, RawValue, Writer, encode_value_with};
 use kilim_error::{Error, Result};
-use kilim_query::expression::{Bindings, Env, Evaluated};
-use kilim_query::stage::{self, check_nesting, check_partition};
+use kilim_query::expression::{Bindings, Dependencies, Env, Evaluated, check_bytes};
+use kilim_query::stage::{self, Beyond, Stage, check_nesting, check_partition};
 
 use self::frame::Running;
 use self::rows::Rows;
 use super::budget::STAGE_BYTES_MAX;
 use super::{Opening, Step};
-use crate::operator::{ExecContext, Row, RowData};
+use crate::operator::{ExecContext, Row, RowData, Shown, Viewer};
 
 pub(super) struct SetWindowFields {
     stage: Arc<stage::SetWindowFields>,
@@ -99,7 +99,6 @@ impl Partition {
 
     /// The next row of all, with its partition's key in `last_key`.
     fn pull(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
-        context.tick()?;
         let Some(row) = self.input.next(context)? else { return Ok(None) };
         self.last_key.clear();
         if let Some(partition) = &self.stage.partition {
@@ -111,6 +110,35 @@ impl Partition {
             encode_value_with(key, value.raw_or_null(), false, self.stage.collator());
         }
         Ok(Some(row))
+    }
+}
+
+/// Room for a field of the output: a name and a number.
+const OUTPUT_BYTES: usize = 32;
+
+/// Rows that so few others wait for are held as they were read.
+const ROWS_HELD_AS_READ: u64 = 100;
+
+/// Finds the stages behind which only their output is read.
+pub(super) fn narrow(stages: &mut [Stage]) {
+    for at in 0..stages.len() {
+        let (before, behind) = stages.split_at_mut(at + 1);
+        if let Some(Stage::SetWindowFields(stage)) = before.last_mut() {
+            let mut needed = Dependencies::default();
+            let known =
+                behind.iter().any(|stage| stage.behaviour().dependencies(&mut needed) == Beyond::Nothing);
+            if known && stage.gives_all_of(&needed) {
+                Arc::make_mut(stage).only_output_is_read = true;
+            }
+        }
+    }
+}
+
+/// Whether rows need not be cut down before this stage: few are held at once, and none is copied.
+pub(super) fn takes_as_read(stage: &Stage) -> bool {
+    match stage {
+        Stage::SetWindowFields(stage) => stage.only_output_is_read && stage.holds_at_most(ROWS_HELD_AS_READ),
+        _ => false,
     }
 }
 
@@ -160,6 +188,26 @@ impl SetWindowFields {
         Ok(true)
     }
 
+    /// Moves all frames to the current row; whether there is one.
+    fn advance(&mut self, context: &mut ExecContext<'_>) -> Result<bool> {
+        if !self.reach_current(context)? {
+            return Ok(false);
+        }
+        for running in &mut self.running {
+            running.advance(self.current, &mut self.partition, &self.bindings, context)?;
+        }
+        self.check_memory()?;
+        context.figures.used_disk |= self.partition.rows.has_spilled();
+        Ok(true)
+    }
+
+    /// The current row is given. Rows that were given and that all functions have seen are not needed any more.
+    fn release_given(&mut self) {
+        self.current += 1;
+        let seen = self.running.iter().map(Running::entered).fold(self.current, u64::min);
+        self.partition.rows.release(seen);
+    }
+
     /// Refuses what functions hold beyond the bound.
     fn check_memory(&mut self) -> Result<()> {
         let mut held = 0;
@@ -182,35 +230,93 @@ impl SetWindowFields {
     }
 }
 
+fn values_of(running: &mut [Running]) -> Result<Vec<Evaluated<'_>>> {
+    running.iter_mut().map(Running::value).collect()
+}
+
+/// A document of the output alone.
+fn output_alone(stage: &stage::SetWindowFields, values: &[Evaluated<'_>]) -> Result<Document> {
+    let mut out = Writer::with_capacity(OUTPUT_BYTES * values.len());
+    for ((name, _), value) in stage.output.iter().zip(values) {
+        if let Some(value) = value.raw() {
+            out.append(name, value);
+            check_bytes(out.len())?;
+        }
+    }
+    let document = out.finish();
+    check_nesting(document.as_raw())?;
+    Ok(document)
+}
+
+/// Shows the output of a row to a viewer that takes fields. What could make a document too large or too deep goes by way of
+/// one.
+fn show_values(
+    stage: &stage::SetWindowFields,
+    values: &[Evaluated<'_>],
+    viewer: &mut dyn Viewer,
+    context: &mut ExecContext<'_>,
+) -> Result<()> {
+    let is_small = |value: &Evaluated<'_>| match value.raw() {
+        None | Some(RawValue::Null | RawValue::Bool(_) | RawValue::DateTime(_)) => true,
+        Some(value) => value.is_number(),
+    };
+    if !values.iter().all(is_small) {
+        let document = output_alone(stage, values)?;
+        return viewer.see(Shown::Document(document.as_raw()), context);
+    }
+    match values {
+        [one] => viewer.see(Shown::Fields(&[one.raw()]), context),
+        all => {
+            let all: Vec<Option<RawValue<'_>>> = all.iter().map(Evaluated::raw).collect();
+            viewer.see(Shown::Fields(&all), context)
+        }
+    }
+}
+
 impl Step for SetWindowFields {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
-        if !self.reach_current(context)? {
+        if !self.advance(context)? {
             return Ok(None);
         }
-        for running in &mut self.running {
-            running.advance(self.current, &mut self.partition, &self.bindings, context)?;
-        }
-        self.check_memory()?;
-        context.figures.used_disk |= self.partition.rows.has_spilled();
         let row = self.partition.rows.get(self.current)?;
-        let mut env = Env::new(row.document(), &self.bindings);
-        row.describe(&mut env);
-        let projection = &self.stage.projection;
-        let document = match &mut self.running[..] {
-            // Mostly there is one, which needs no list.
-            [one] => projection.with_values(&env, &[one.value()?])?,
-            all => {
-                let values = all.iter_mut().map(Running::value);
-                projection.with_values(&env, &values.collect::<Result<Vec<Evaluated<'_>>>>()?)?
+        let document = if self.stage.only_output_is_read {
+            match &mut self.running[..] {
+                // Mostly there is one, which needs no list.
+                [one] => output_alone(&self.stage, &[one.value()?])?,
+                all => output_alone(&self.stage, &values_of(all)?)?,
             }
+        } else {
+            let mut env = Env::new(row.document(), &self.bindings);
+            row.describe(&mut env);
+            let projection = &self.stage.projection;
+            let document = match &mut self.running[..] {
+                [one] => projection.with_values(&env, &[one.value()?])?,
+                all => projection.with_values(&env, &values_of(all)?)?,
+            };
+            check_nesting(document.as_raw())?;
+            document
         };
-        check_nesting(document.as_raw())?;
         let made = row.with(RowData::Document(document));
-        self.current += 1;
-        // Rows that were given and that all functions have seen are not needed any more.
-        let seen = self.running.iter().map(Running::entered).fold(self.current, u64::min);
-        self.partition.rows.release(seen);
+        self.release_given();
         Ok(Some(made))
+    }
+
+    fn show(&mut self, viewer: &mut dyn Viewer, context: &mut ExecContext<'_>) -> Result<()> {
+        let names: Vec<Box<str>> = self.stage.output.iter().map(|(name, _)| name.clone()).collect();
+        if !self.stage.only_output_is_read || !viewer.takes_fields(&names) {
+            while let Some(row) = self.next(context)? {
+                viewer.see(Shown::Row(&row), context)?;
+            }
+            return Ok(());
+        }
+        while self.advance(context)? {
+            match &mut self.running[..] {
+                [one] => show_values(&self.stage, &[one.value()?], viewer, context)?,
+                all => show_values(&self.stage, &values_of(all)?, viewer, context)?,
+            }
+            self.release_given();
+        }
+        Ok(())
     }
 
     fn input(&self) -> Option<&dyn Step> {

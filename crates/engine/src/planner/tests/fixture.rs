@@ -61,6 +61,7 @@ pub(super) fn index_spec(key: &Document, options: RawDocument<'_>) -> IndexSpec 
         ),
         kind: IndexKind::of(key.as_raw(), wildcard_projection),
         collation,
+        measurements: None,
     }
 }
 

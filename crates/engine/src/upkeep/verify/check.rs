@@ -24,8 +24,9 @@ use crate::patterns::Pending;
 use crate::patterns::{Job, JobKind, Pattern};
 use crate::plan::ReadRequest;
 use crate::planner;
-use crate::records::{Records, SCANNED_SHARE, View};
+use crate::records::{self, Records, SCANNED_SHARE, View};
 use crate::unit::Unit;
+use crate::upkeep::buckets::{faults_of, mend_bucket};
 use crate::upkeep::fill::refresh;
 use crate::upkeep::pages::{expected, owners_in, repage};
 
@@ -89,6 +90,7 @@ impl<'c> Check<'c> {
             (Some(rollup), _) => self.check_groups(rollup, &part)?,
             (None, Some(rules)) => self.check_rules(rules, &part)?,
             (None, None) if pattern.kind().paging().is_some() => self.check_pages(&part)?,
+            (None, None) if pattern.kind().bucketing().is_some() => self.check_buckets(&part)?,
             (None, None) => self.check_documents(&part)?,
         }
         if let Some(unit) = &mut self.repair {
@@ -203,6 +205,56 @@ impl<'c> Check<'c> {
                 self.found.wrong += 1;
                 self.note(None, "", None, None);
             }
+        }
+        Ok(())
+    }
+
+    /// Checks whether buckets are true, and whether as many measurements lie in them as say so.
+    fn check_buckets(&mut self, part: &Part) -> Result<()> {
+        let Some(target) = self.target.clone() else { return Ok(()) };
+        let (home, bucketing) = (target.home(), self.pattern.kind().bucketing().cloned());
+        let mut in_use = 0;
+        for bucket in records::buckets(&home, &self.snapshot.clone(), None) {
+            let bucket = bucket?;
+            self.operation.check()?;
+            let live = bucket.live().len() as u64;
+            in_use += live;
+            if part.sample.is_some_and(|share| self.engine.environment().random_share() >= share) {
+                continue;
+            }
+            (0..live).for_each(|_| self.note_seen());
+            self.found.checked += live;
+            let faults = faults_of(bucketing.as_deref(), &home, &self.snapshot, &bucket)?;
+            self.found.wrong += faults.len() as u64;
+            for fault in &faults {
+                let number = RawValue::Int64(bucket.number as i64);
+                self.note(Some(number), "", Some(RawValue::String(fault)), None);
+            }
+            if !faults.is_empty() && self.repairs != Repair::Nothing {
+                mend_bucket(self.engine, self.operation, &target, &bucket)?;
+            }
+        }
+        if !part.is_whole() {
+            return Ok(());
+        }
+        let mut sealed = 0;
+        let snapshot = self.snapshot.clone();
+        for (at, row) in records::slips(&snapshot, target.id, RecordId(0)).enumerate() {
+            if at % 1024 == 0 {
+                self.operation.check()?;
+            }
+            match row?.1 {
+                Ok(_) => {
+                    self.note_seen();
+                    self.found.checked += 1;
+                }
+                Err(_) => sealed += 1,
+            }
+        }
+        if sealed != in_use {
+            self.found.wrong += 1;
+            let fault = format!("{sealed} measurements say that they lie in buckets, which have {in_use}");
+            self.note(None, "", Some(RawValue::String(&fault)), None);
         }
         Ok(())
     }

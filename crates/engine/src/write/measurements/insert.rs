@@ -56,21 +56,21 @@ pub fn insert_measurements(
     let mut outcome = InsertOutcome::default();
     let mut groups: Vec<(Option<Value>, Vec<Measurement<'_>>)> = Vec::new();
     let mut by_meta: HashMap<Option<Vec<u8>>, usize> = HashMap::new();
+    let collection = unit.collection(&view.on)?;
     for (position, &document) in documents.iter().enumerate() {
         let statement = statements(position);
         if unit.answered(statement).is_some() {
             outcome.inserted += 1;
             continue;
         }
-        let Some(millis) = series.time_of(document) else {
-            let message = format!(
-                "'{}' must be present and contain a valid BSON UTC datetime value",
-                series.time_field
-            );
-            outcome.errors.push((position, Error::user(ErrorCode::BadValue, message)));
-            match ordered {
-                true => break,
-                false => continue,
+        let millis = match check_measurement(series, collection.as_deref(), document) {
+            Ok(millis) => millis,
+            Err(error) => {
+                outcome.errors.push((position, error));
+                match ordered {
+                    true => break,
+                    false => continue,
+                }
             }
         };
         let meta = series.meta_of(document);
@@ -91,6 +91,23 @@ pub fn insert_measurements(
         }
     }
     Ok(outcome)
+}
+
+/// When a measurement was taken, unless it can go into no bucket.
+fn check_measurement(
+    series: &TimeSeries,
+    collection: Option<&Collection>,
+    measurement: RawDocument<'_>,
+) -> Result<i64> {
+    let Some(millis) = series.time_of(measurement) else {
+        let message =
+            format!("'{}' must be present and contain a valid BSON UTC datetime value", series.time_field);
+        return Err(Error::user(ErrorCode::BadValue, message));
+    };
+    let indexes = collection.iter().flat_map(|collection| collection.indexes.iter());
+    let mut over = indexes.filter_map(|index| index.spec.measurements.as_ref());
+    over.try_for_each(|over| over.check_measurement(measurement))?;
+    Ok(millis)
 }
 
 /// Puts as many of these measurements as go together into the open buckets of their meta, or into a new one. How many
@@ -341,7 +358,7 @@ impl Filling<'_, '_> {
     fn done(&self, unit: &mut Unit<'_>, tiers: Tiers, taken: usize) -> usize {
         self.collection.shared.open_buckets.set(self.meta, tiers);
         for measurement in &self.measurements[..taken] {
-            unit.record_statement(measurement.statement, inserted());
+            unit.record_statement(measurement.statement, inserted);
         }
         taken
     }

@@ -1,5 +1,7 @@
 //! The two forms of attributes in a document, and one made of the other.
 
+use std::collections::HashMap;
+
 use kilim_bson::{Document, RawDocument, RawValue, Writer};
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -92,18 +94,22 @@ impl Attribute {
             return Ok(forms.flat.or(forms.array));
         };
         let mut all = flat.clone();
+        let places = places(flat);
+        let (former_flat, former_array) = (former.flat.as_deref(), former.array.as_deref());
+        let former = (places_in(former_flat), places_in(former_array));
         for &(name, value) in array {
-            let Some((_, own)) = all.iter_mut().find(|(known, _)| *known == name) else {
+            let Some((_, own)) = places.get(name).map(|at| &mut all[*at]) else {
                 all.push((name, value));
                 continue;
-            };
-            let is_new = |form: &Option<Pairs<'_>>, value: RawValue<'_>| {
-                !form.as_deref().is_some_and(|form| form.iter().any(|one| same_pair(*one, (name, value))))
             };
             if same_value(*own, value) {
                 continue;
             }
-            match (is_new(&former.flat, *own), is_new(&former.array, value)) {
+            let is_new = |form: Option<&[(&str, RawValue<'_>)]>, places: &Places<'_>, value: RawValue<'_>| {
+                let known = form.zip(places.get(name)).map(|(form, at)| form[*at].1);
+                !known.is_some_and(|known| same_value(known, value))
+            };
+            match (is_new(former_flat, &former.0, *own), is_new(former_array, &former.1, value)) {
                 (true, false) => {}
                 (false, true) => *own = value,
                 _ => return Err(self.conflict(flat, array)),
@@ -122,7 +128,13 @@ impl Attribute {
         match &self.fields {
             Fields::Within { path, names } => match get(document, names) {
                 None | Some(RawValue::Null) => Ok(None),
-                Some(RawValue::Document(fields)) => Ok(Some(fields.iter().collect())),
+                Some(RawValue::Document(fields)) => {
+                    let found: Pairs<'_> = fields.iter().collect();
+                    match twice(&found) {
+                        None => Ok(Some(found)),
+                        Some(name) => Err(self.refusal(path, &format!("has the field '{name}' twice"))),
+                    }
+                }
                 Some(_) if self.store == Store::Flat => Ok(None),
                 Some(other) => {
                     let kind = other.element_type().name();
@@ -162,12 +174,12 @@ impl Attribute {
             if !self.fields.may_have(name) {
                 return refused(&format!("has '{name}', which is no attribute of the pattern's 'paths'"));
             }
-            if pairs.iter().any(|(known, _)| *known == name) {
-                return refused(&format!("has '{name}' twice: an array can be the value of one"));
-            }
             pairs.push((name, value));
         }
-        Ok(pairs)
+        match twice(&pairs) {
+            None => Ok(pairs),
+            Some(name) => refused(&format!("has '{name}' twice: an array can be the value of one")),
+        }
     }
 
     /// The document with another flat form, or without it.
@@ -212,11 +224,13 @@ impl Attribute {
     }
 
     fn conflict(&self, flat: &[(&str, RawValue<'_>)], array: &[(&str, RawValue<'_>)]) -> Error {
-        let lacks = |form: &[(&str, RawValue<'_>)], one: (&str, RawValue<'_>)| {
-            !form.iter().any(|other| same_pair(*other, one))
-        };
-        let of_flat = flat.iter().find(|one| lacks(array, **one));
-        let differing = of_flat.or_else(|| array.iter().find(|one| lacks(flat, **one)));
+        let (in_flat, in_array) = (places(flat), places(array));
+        let lacks =
+            |form: &[(&str, RawValue<'_>)], places: &Places<'_>, (name, value): (&str, RawValue<'_>)| {
+                !places.get(name).is_some_and(|at| same_value(form[*at].1, value))
+            };
+        let of_flat = flat.iter().find(|one| lacks(array, &in_array, **one));
+        let differing = of_flat.or_else(|| array.iter().find(|one| lacks(flat, &in_flat, **one)));
         let name = differing.map_or("", |(name, _)| name);
         let path = self.fields.path_of(name).unwrap_or_else(|| name.to_owned());
         let reason =
@@ -229,13 +243,36 @@ impl Attribute {
     }
 }
 
+/// Where each name stands in a form. There may be very many.
+type Places<'a> = HashMap<&'a str, usize>;
+
+fn places<'a>(pairs: &[(&'a str, RawValue<'_>)]) -> Places<'a> {
+    pairs.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect()
+}
+
+fn places_in<'a>(pairs: Option<&[(&'a str, RawValue<'_>)]>) -> Places<'a> {
+    pairs.map(places).unwrap_or_default()
+}
+
+/// A name that is there twice.
+fn twice<'a>(pairs: &[(&'a str, RawValue<'_>)]) -> Option<&'a str> {
+    let mut names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    names.windows(2).find(|both| both[0] == both[1]).map(|both| both[0])
+}
+
 /// Whether two forms say the same, in whatever order.
 fn same(left: Option<&[(&str, RawValue<'_>)]>, right: Option<&[(&str, RawValue<'_>)]>) -> bool {
     match (left, right) {
         (None, None) => true,
-        (Some(left), Some(right)) => {
-            left.len() == right.len()
-                && left.iter().all(|one| right.iter().any(|other| same_pair(*one, *other)))
+        (Some(left), Some(right)) if left.len() == right.len() => {
+            left.iter().zip(right).all(|(one, other)| same_pair(*one, *other)) || {
+                let places = places(right);
+                let is_there = |(name, value): &(&str, RawValue<'_>)| {
+                    places.get(*name).is_some_and(|at| same_value(right[*at].1, *value))
+                };
+                left.iter().all(is_there)
+            }
         }
         _ => false,
     }

@@ -55,9 +55,22 @@ impl Attribute {
                 // A null in the place of the fields stays there.
                 return Ok(Some(both_forms(original, self.whole(predicate)?, may_be_missing, false)));
             }
+            (None, Fields::Listed(listed)) => {
+                return match listed.iter().find(|(own, _)| lies_within(own, path.as_str())) {
+                    Some((own, _)) => Err(self.not_whole(path.as_str(), own)),
+                    None => Ok(None),
+                };
+            }
             _ => return Ok(None),
         };
         Ok(Some(both_forms(original, found, may_be_missing, is_filled)))
+    }
+
+    /// A document that holds attributes is asked for as a whole, and they are not stored in it.
+    fn not_whole(&self, path: &str, attribute: &str) -> Error {
+        let array = &self.array;
+        let reason = format!("holds '{attribute}', which is stored in '{array}': ask for its fields");
+        cannot(path, &reason)
     }
 
     /// A predicate on the flat form as a whole.
@@ -127,7 +140,10 @@ impl Attribute {
     fn with_fields(&self, name: &str, predicates: &[(&Path, &Predicate)]) -> Result<Filter> {
         let Some(own) = self.fields.path_of(name) else {
             return match self.fields.may_have(name) {
-                true => Err(cannot(name, "is an attribute that no path leads to, for its name has a '.'")),
+                true => Err(cannot(
+                    name,
+                    "is an attribute that no path leads to, for its name is empty or has a '.'",
+                )),
                 false => Ok(Filter::False),
             };
         };
@@ -161,12 +177,17 @@ impl Attribute {
 
     /// The array has an element of this name whose value satisfies a predicate.
     fn element(&self, name: &str, rest: &str, predicate: &Predicate) -> Filter {
-        let value = match rest {
-            "" => Path::parse("v"),
-            rest => Path::parse(&format!("v.{rest}")),
-        };
+        let value = Attribute::value_path(rest);
         let element = Filter::And(vec![is_named(name), field(value, predicate.clone())]);
         field(Path::parse(&self.array), Predicate::ElemMatchObject(Box::new(element)))
+    }
+
+    /// From an element to its value, and along a path within that.
+    pub(super) fn value_path(rest: &str) -> Path {
+        match rest {
+            "" => Path::parse("v"),
+            rest => Path::parse(&format!("v.{rest}")),
+        }
     }
 
     fn not_by_fields(&self) -> Error {

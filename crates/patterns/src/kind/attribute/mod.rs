@@ -13,9 +13,10 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kilim_bson::{Document, JsonFormat, RawDocument, doc, value_to_extended_json};
+use kilim_bson::{Document, JsonFormat, Path, RawDocument, doc, value_to_extended_json};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
+use kilim_query::sort::Pair;
 
 use super::{Kind, Readings, Served, WantedIndex};
 use crate::argument;
@@ -168,7 +169,7 @@ impl Fields {
     /// Whether an attribute can have this name.
     fn may_have(&self, name: &str) -> bool {
         match self {
-            Fields::Within { .. } => !name.is_empty(),
+            Fields::Within { .. } => true,
             Fields::Listed(listed) => listed.iter().any(|(path, _)| **path == *name),
         }
     }
@@ -295,7 +296,13 @@ impl Kind for Attribute {
         }
     }
 
-    fn sorts_by(&self, path: &str) -> bool {
-        self.store != Store::Kv || self.fields.split(path).is_none()
+    fn sorts_by(&self, path: &str) -> Option<Pair> {
+        let (name, rest) = self.fields.split(path).filter(|_| self.store == Store::Kv)?;
+        Some(Pair {
+            path: Path::parse(path),
+            array: Path::parse(&self.array),
+            name: name.into(),
+            value: Attribute::value_path(rest),
+        })
     }
 }

@@ -3,6 +3,7 @@
 use kilim_bson::{Document, Value, array, doc};
 use kilim_error::ErrorCode;
 use kilim_query::filter::Filter;
+use kilim_query::sort::Sort;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -282,4 +283,73 @@ fn random_filter(random: &mut StdRng, depth: u32) -> Document {
         return doc! {"specs": {"$exists": random.random::<bool>()}};
     }
     doc! {path: predicate}
+}
+
+#[test]
+fn an_attribute_without_a_name_is_one_and_one_that_is_there_twice_is_refused() {
+    let unnamed = doc! {"_id": 1, "specs": {"": 1, "b": 2}};
+    let listed = stored(Store::Kv, None, unnamed.clone());
+    assert_eq!(listed, doc! {"_id": 1, "kv": [{"k": "", "v": 1}, {"k": "b", "v": 2}]});
+    // Written again, and made fields again.
+    assert_eq!(stored(Store::Kv, Some(listed.clone()), listed.clone()), listed);
+    assert_eq!(attribute(Store::Kv).flattened(listed.as_raw()).unwrap(), Some(unnamed));
+    let twice = doc! {"_id": 1, "specs": {"a": 1, "a": 2}};
+    for store in [Store::Kv, Store::Both] {
+        assert!(refused(store, None, twice.clone()).contains("'a' twice"));
+    }
+    assert_eq!(stored(Store::Flat, None, twice.clone()), twice);
+}
+
+/// Neither form is compared with the other name by name.
+#[test]
+fn very_many_attributes_are_no_more_than_many() {
+    let mut specs = Document::new();
+    (0..100_000).for_each(|at| specs.push(&format!("attribute {at}"), at));
+    let flat = doc! {"_id": 1, "specs": specs};
+    let begun = std::time::Instant::now();
+    let both = stored(Store::Both, None, flat.clone());
+    let mut changed = both.clone();
+    changed.push("note", 1);
+    assert_eq!(stored(Store::Both, Some(both), changed.clone()), changed);
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_holds_listed_attributes_is_not_asked_for_as_a_whole() {
+    let spec = doc! {"paths": ["a.b", "c"], "as": "kv", "store": "kv"};
+    let kind = super::parse(spec.as_raw()).unwrap();
+    let asked = |filter: Document| kind.meaning(&self::filter(&filter), true);
+    assert!(asked(doc! {"a.b": 1}).unwrap().is_some());
+    assert!(asked(doc! {"a.d": 1}).unwrap().is_none());
+    let error = asked(doc! {"a": {"b": 1}}).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::BadValue);
+}
+
+#[test]
+fn a_sort_by_attributes_is_the_same_in_every_form() {
+    let mut random = StdRng::seed_from_u64(5);
+    let attribute = attribute(Store::Kv);
+    let sorts = [
+        doc! {"specs.a": 1},
+        doc! {"specs.a": -1},
+        doc! {"specs.a": 1, "specs.b": -1},
+        doc! {"specs.a.a": 1, "_id": 1},
+        doc! {"specs.b.0": -1, "specs.a": 1},
+    ];
+    for sort in sorts {
+        let sort = Sort::parse(sort.as_raw()).unwrap();
+        let meant = sort.with_pairs(|path| attribute.sorts_by(path)).unwrap();
+        for _ in 0..400 {
+            let document = random_document(&mut random);
+            let Ok(made) = attribute.stored(None, document.as_raw()) else { continue };
+            let made = made.unwrap_or_else(|| document.clone());
+            let key = |sort: &Sort, document: &Document| {
+                let mut key = Vec::new();
+                sort.key_of(document.as_raw(), &mut key).map(|()| key).map_err(|error| error.code())
+            };
+            assert_eq!(key(&sort, &document), key(&meant, &made), "{document:?} stored as {made:?}");
+            // While it is being filled, documents of both forms are met.
+            assert_eq!(key(&sort, &document), key(&meant, &document), "{document:?}");
+        }
+    }
 }

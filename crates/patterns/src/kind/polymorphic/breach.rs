@@ -158,6 +158,11 @@ impl Polymorphic {
         self.about_discriminator(format!("{shown} names no variant: there are {}", names.join(", ")), value)
     }
 
+    pub(super) fn named_in_array(&self) -> Breach {
+        let message = format!("'{}' lies in an array, so it names no one variant", self.discriminator);
+        self.about_discriminator(message, None)
+    }
+
     pub(super) fn changed_variant(&self, old: RawValue<'_>, new: RawValue<'_>) -> Breach {
         let (old, shown) = (shown(&self.discriminator, Some(old)), shown(&self.discriminator, Some(new)));
         self.about_discriminator(format!("{old} cannot become {shown} (onTypeChange: \"reject\")"), Some(new))

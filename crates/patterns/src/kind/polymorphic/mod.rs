@@ -21,7 +21,7 @@ use kilim_query::validator::{Now, Validator};
 
 use super::Kind;
 use super::rules::{Breach, Judgement, Rules};
-use crate::path::{Names, get, with_value};
+use crate::path::{Names, get, visit_values, with_value};
 
 pub(super) fn parse(spec: RawDocument<'_>) -> Result<Arc<dyn Kind>> {
     Ok(Arc::new(Polymorphic::parse(spec)?))
@@ -110,6 +110,13 @@ impl Polymorphic {
         get(document, &self.discriminator_names)
     }
 
+    /// Whether the discriminator's path leads through an array to a value, as an index over it would find it.
+    fn is_named_in_arrays(&self, document: RawDocument<'_>) -> bool {
+        let mut is_named = false;
+        visit_values(document, &self.discriminator_names, &mut |_| is_named = true);
+        is_named
+    }
+
     fn variant_of(&self, document: RawDocument<'_>) -> Option<&Variant> {
         let name = self.value_of(document)?.as_str()?;
         self.variants.iter().find(|variant| *variant.name == *name)
@@ -167,6 +174,7 @@ impl Rules for Polymorphic {
         let variant = match self.value_of(document) {
             // Indexes of every variant that it names would hold it.
             Some(value @ RawValue::Array(_)) => return Ok(Some(self.unknown_variant(Some(value)))),
+            None if self.is_named_in_arrays(document) => return Ok(Some(self.named_in_array())),
             value => match (self.variant_of(document), self.unknown) {
                 (Some(variant), _) => Some(variant),
                 (None, Unknown::Allow) => None,

@@ -1,6 +1,6 @@
 //! What a node must be, from scratch.
 
-use kilim_bson::{Document, RawDocument, Value};
+use kilim_bson::{Document, RawDocument};
 use kilim_error::Result;
 
 use super::labels::LABEL_LIMIT;
@@ -104,13 +104,10 @@ impl Tree {
     }
 
     /// Whether the order key of a node is its own among its siblings.
-    fn is_order_right(&self, nodes: &mut dyn Nodes, node: &Node) -> Result<bool> {
-        let Some(own) = self.sibling_key(node).filter(|own| *own > 0 && *own < LABEL_LIMIT) else {
-            return Ok(false);
-        };
-        let parent = node.parent.clone().unwrap_or(Value::Null);
-        let siblings = self.children_of(nodes, &node.scope, &parent)?;
-        let is_other = |other: &&Node| !is_same(&other.id, &node.id);
-        Ok(!siblings.iter().filter(is_other).any(|other| self.sibling_key(other) == Some(own)))
+    pub(super) fn is_order_right(&self, nodes: &mut dyn Nodes, node: &Node) -> Result<bool> {
+        match self.sibling_key(node).filter(|own| *own > 0 && *own < LABEL_LIMIT) {
+            Some(own) => Ok(!self.is_order_taken(nodes, node, own)?),
+            None => Ok(false),
+        }
     }
 }

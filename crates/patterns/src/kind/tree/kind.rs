@@ -122,7 +122,11 @@ impl Kind for Tree {
             paths.iter().for_each(|path| key.push(path, 1));
             WantedIndex { role: Role::Target, key, options: Document::new(), exact: false }
         };
-        let mut indexes = vec![wanted(&[&self.parent.path])];
+        // Where order keys are given out by parents, the index also tells who has one.
+        let order = self.order.iter().filter(|_| self.nested_sets.is_none());
+        let by_parent: Vec<&str> =
+            [&self.parent].into_iter().chain(order).map(|field| &*field.path).collect();
+        let mut indexes = vec![wanted(&by_parent)];
         indexes.extend(self.ancestors.iter().map(|field| wanted(&[&field.path])));
         indexes.extend(self.path.iter().map(|field| wanted(&[&field.path])));
         for label in self.nested_sets.iter().flatten() {
@@ -138,6 +142,10 @@ impl Kind for Tree {
 
     fn tree(&self) -> Option<&Tree> {
         Some(self)
+    }
+
+    fn relates_targets(&self) -> bool {
+        true
     }
 
     fn comes_and_goes(&self) -> bool {

@@ -63,10 +63,23 @@ impl Tree {
         line.iter().rev().fold(self.above_root(), below)
     }
 
-    /// The children of a node in their order.
+    /// The children of a node in their order. One whose `_id` is null has none: whoever names null names no parent.
     pub(super) fn children_of(&self, nodes: &mut dyn Nodes, scope: &Value, id: &Value) -> Result<Vec<Node>> {
-        let children = nodes.children(id.as_raw())?.into_iter();
-        let own = |child: &Document| self.is_child(child.as_raw(), scope, id);
+        match id {
+            Value::Null => Ok(Vec::new()),
+            id => self.naming(nodes, scope, Some(id)),
+        }
+    }
+
+    /// The nodes of a scope that name this parent, or those that name none, in their order.
+    pub(super) fn naming(
+        &self,
+        nodes: &mut dyn Nodes,
+        scope: &Value,
+        parent: Option<&Value>,
+    ) -> Result<Vec<Node>> {
+        let children = nodes.children(parent.map_or(RawValue::Null, Value::as_raw))?.into_iter();
+        let own = |child: &Document| self.names_parent(child.as_raw(), scope, parent);
         let mut children: Vec<Node> = children.filter(own).map(|document| self.node_of(document)).collect();
         children.sort_by(|one, other| {
             let key = |node: &Node| self.sibling_key(node).unwrap_or(i64::MAX);
@@ -76,13 +89,24 @@ impl Tree {
         Ok(children)
     }
 
-    /// Whether a document is a child of a node in a scope.
-    fn is_child(&self, document: RawDocument<'_>, scope: &Value, id: &Value) -> bool {
+    /// Whether another node of its scope has a node's parent and its order key.
+    pub(super) fn is_order_taken(&self, nodes: &mut dyn Nodes, node: &Node, order: i64) -> Result<bool> {
+        let parent = node.parent.as_ref();
+        let others = nodes.children_at(parent.map_or(RawValue::Null, Value::as_raw), order)?;
+        Ok(others.iter().map(Document::as_raw).any(|other| {
+            self.sibling_key_of(other) == Some(order)
+                && self.names_parent(other, &node.scope, parent)
+                && other.get("_id").is_none_or(|id| !compare(id, node.id.as_raw()).is_eq())
+        }))
+    }
+
+    /// Whether a document of a scope names this parent, or none.
+    fn names_parent(&self, document: RawDocument<'_>, scope: &Value, parent: Option<&Value>) -> bool {
         is_same(&self.scope_of(document), scope)
-            && match (self.parent_of(document), id) {
-                (None, Value::Null) => true,
-                (Some(parent), id) => compare(parent, id.as_raw()).is_eq(),
-                (None, _) => false,
+            && match (self.parent_of(document), parent) {
+                (None, None) => true,
+                (Some(named), Some(parent)) => compare(named, parent.as_raw()).is_eq(),
+                _ => false,
             }
     }
 
@@ -128,9 +152,9 @@ impl Tree {
         let (mut count, mut levels, mut level) = (0, 0, vec![root.id.clone()]);
         loop {
             let mut next = Vec::new();
-            for id in &level {
+            for id in level.iter().filter(|id| !matches!(id, Value::Null)) {
                 nodes.visit_children(id.as_raw(), &mut |child| {
-                    if self.is_child(child, &root.scope, id) {
+                    if self.names_parent(child, &root.scope, Some(id)) {
                         next.push(child.get("_id").map_or(Value::Null, RawValue::to_value));
                     }
                 })?;

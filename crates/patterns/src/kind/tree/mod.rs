@@ -87,6 +87,11 @@ pub trait Nodes {
         Ok(Vec::new())
     }
 
+    /// Those of them that have this order key. There may be others among the answer.
+    fn children_at(&mut self, id: RawValue<'_>, _order: i64) -> Result<Vec<Document>> {
+        self.children(id)
+    }
+
     /// Visits the documents that name this `_id` as their parent, where they need not be kept.
     fn visit_children(&mut self, id: RawValue<'_>, visit: &mut dyn FnMut(RawDocument<'_>)) -> Result<()> {
         self.children(id)?.iter().for_each(|child| visit(child.as_raw()));
@@ -169,6 +174,10 @@ impl Tree {
     /// The path of the field that names a node's parent.
     pub fn parent_path(&self) -> &str {
         &self.parent.path
+    }
+
+    pub fn order_path(&self) -> Option<&str> {
+        self.order.as_ref().map(|field| &*field.path)
     }
 
     pub fn scope_path(&self) -> Option<&str> {

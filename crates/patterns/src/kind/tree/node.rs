@@ -191,8 +191,23 @@ impl Tree {
         alone.into_iter().flatten().chain(self.nested_sets.iter().flatten())
     }
 
+    /// Whether a document has a field of which something is maintained.
+    fn has_maintained(&self, document: RawDocument<'_>) -> bool {
+        let mut elements = document.iter();
+        while let Some(element) = elements.next_element() {
+            if self.maintained().any(|field| field.names.first().is_some_and(|name| **name == *element.name))
+            {
+                return true;
+            }
+        }
+        false
+    }
+
     /// A document with the maintained fields of another; none where it has them.
     pub fn restored(&self, from: RawDocument<'_>, document: RawDocument<'_>) -> Option<Document> {
+        if from.is_empty() && !self.has_maintained(document) {
+            return None;
+        }
         let fields: Vec<(&Field, Option<Value>)> =
             self.maintained().map(|field| (field, field.get(from).map(RawValue::to_value))).collect();
         let same = |(field, value): &(&Field, Option<Value>)| same_value(field.get(document), value.as_ref());
@@ -220,10 +235,11 @@ impl Tree {
 
     /// Whether a document brought maintained values that are not those it has now.
     pub fn gave_way(&self, given: RawDocument<'_>, made: RawDocument<'_>) -> bool {
-        self.maintained().any(|field| {
-            let given = field.get(given);
-            given.is_some() && !same_value(given, field.get(made).map(RawValue::to_value).as_ref())
-        })
+        self.has_maintained(given)
+            && self.maintained().any(|field| {
+                let given = field.get(given);
+                given.is_some() && !same_value(given, field.get(made).map(RawValue::to_value).as_ref())
+            })
     }
 }
 

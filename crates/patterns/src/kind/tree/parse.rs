@@ -106,7 +106,9 @@ fn field(name: &str, value: RawValue<'_>) -> Result<Option<Field>> {
         return Ok(None);
     }
     let path = argument::text(PLACE, name, value)?;
-    let is_name = |part: &str| !part.is_empty() && !part.starts_with('$') && part.parse::<u32>().is_err();
+    let is_name = |part: &str| {
+        !part.is_empty() && !part.starts_with('$') && !part.contains('\0') && part.parse::<u32>().is_err()
+    };
     match path.split('.').all(is_name) {
         true => Ok(Some(Field::new(path))),
         false => Err(Error::user(

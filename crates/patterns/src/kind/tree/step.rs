@@ -341,10 +341,7 @@ impl Steps<'_> {
             self.set_ends(&ends, Ends { count: 1, last: None, low: 0 })?;
         }
         if self.tree.nested_sets.is_none() {
-            let siblings = self.siblings(&node)?;
-            let own = self.tree.sibling_key(&node);
-            let is_taken = siblings.iter().any(|other| self.tree.sibling_key(other) == own);
-            return match own.is_some_and(|own| own > 0 && own < LABEL_LIMIT) && !is_taken {
+            return match self.tree.is_order_right(self.forest, &node)? {
                 true => Ok(()),
                 false => self.reorder(node, None),
             };
@@ -477,18 +474,12 @@ impl Steps<'_> {
     /// Those above a node, as far as somebody has to know them; and what it gets from them. `is_awaited`: somebody below
     /// it is there already.
     fn line_of(&mut self, node: &Node, is_awaited: bool) -> Result<(Vec<Node>, Above)> {
-        let Some(parent) = self.tree.parent_node(self.forest, node)? else {
-            if let Some(parent) = &node.parent {
-                self.await_parent(node, parent)?;
-            }
-            let line = self.tree.climb(self.forest, node)?;
-            return Ok((line, self.tree.above_root()));
-        };
-        let counts = self.tree.descendant_count.is_some();
-        if !is_awaited
-            && !counts
+        let is_parent_enough = !is_awaited
+            && self.tree.descendant_count.is_none()
             && self.forest.is_complete()
-            && !self.forest.is_behind()
+            && !self.forest.is_behind();
+        if is_parent_enough
+            && let Some(parent) = self.tree.parent_node(self.forest, node)?
             && let Some(above) = self.tree.stored_above_children(&parent)
         {
             return match above.depth() > self.tree.max_depth {
@@ -497,6 +488,9 @@ impl Steps<'_> {
             };
         }
         let line = self.tree.climb(self.forest, node)?;
+        if let (Some(parent), None) = (&node.parent, line.first()) {
+            self.await_parent(node, parent)?;
+        }
         let above = self.tree.above_of(&line);
         Ok((line, above))
     }
@@ -515,32 +509,46 @@ impl Steps<'_> {
 
     /// So many more children and descendants for those above a node.
     fn count(&mut self, line: &[Node], children: i64, descendants: i64) -> Result<()> {
-        self.count_line(line, descendants)?;
-        self.count_children(line.first(), children)
+        let Some((parent, further)) = line.split_first() else { return Ok(()) };
+        let Tree { child_count, descendant_count, .. } = self.tree;
+        let counts = [(child_count, children), (descendant_count, descendants)];
+        let counts: Vec<(&Field, i64)> =
+            counts.into_iter().filter_map(|(field, more)| Some((field.as_ref()?, more))).collect();
+        self.add(parent, &counts)?;
+        self.count_line(further, descendants)
     }
 
     fn count_line(&mut self, line: &[Node], descendants: i64) -> Result<()> {
         let Some(field) = &self.tree.descendant_count else { return Ok(()) };
-        line.iter().try_for_each(|node| self.add(node, field, descendants))
+        line.iter().try_for_each(|node| self.add(node, &[(field, descendants)]))
     }
 
     fn count_children(&mut self, parent: Option<&Node>, children: i64) -> Result<()> {
         match (&self.tree.child_count, parent) {
-            (Some(field), Some(parent)) => self.add(parent, field, children),
+            (Some(field), Some(parent)) => self.add(parent, &[(field, children)]),
             _ => Ok(()),
         }
     }
 
-    fn add(&mut self, node: &Node, field: &Field, more: i64) -> Result<()> {
+    fn add(&mut self, node: &Node, counts: &[(&Field, i64)]) -> Result<()> {
+        if counts.is_empty() {
+            return Ok(());
+        }
         let Some(document) = self.forest.node(node.id.as_raw())? else { return Ok(()) };
-        let known = match (field.whole(document.as_raw()), self.forest.is_complete()) {
-            (Some(known), _) => known,
-            (None, true) => 0,
-            // It is counted when it is filled.
-            (None, false) => return Ok(()),
-        };
-        let made = with_fields(document.as_raw(), &[(field, Some(Value::Int64(known + more)))]);
-        self.forest.write(node.id.as_raw(), made)
+        let is_complete = self.forest.is_complete();
+        let mut fields = Vec::with_capacity(counts.len());
+        for (field, more) in counts {
+            match field.whole(document.as_raw()) {
+                Some(known) => fields.push((*field, Some(Value::Int64(known + more)))),
+                None if is_complete => fields.push((*field, Some(Value::Int64(*more)))),
+                // It is counted when it is filled.
+                None => {}
+            }
+        }
+        match fields.is_empty() {
+            true => Ok(()),
+            false => self.forest.write(node.id.as_raw(), with_fields(document.as_raw(), &fields)),
+        }
     }
 
     /// Notes that somebody waits for a parent.
@@ -777,8 +785,7 @@ impl Steps<'_> {
 
     /// The siblings of a node, by the parent that they name.
     fn siblings(&mut self, node: &Node) -> Result<Vec<Node>> {
-        let parent = node.parent.clone().unwrap_or(Value::Null);
-        let mut siblings = self.tree.children_of(self.forest, &node.scope, &parent)?;
+        let mut siblings = self.tree.naming(self.forest, &node.scope, node.parent.as_ref())?;
         siblings.retain(|other| !is_same(&other.id, &node.id));
         Ok(siblings)
     }

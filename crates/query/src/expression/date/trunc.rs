@@ -1,5 +1,7 @@
 //! `$dateTrunc`: the beginning of the unit, or of the bin of units, in which a date lies.
 
+use std::borrow::Cow;
+
 use kilim_bson::{RawValue, calendar};
 use kilim_error::{Error, Result};
 
@@ -7,7 +9,7 @@ use super::add::shift;
 use super::argument::{self, missing, only_an_object};
 use super::civil::{Civil, SECONDS_PER_DAY, weekday};
 use super::diff::{StartOfWeek, parse_unit, zone};
-use super::unit::{Measure, Unit};
+use super::unit::{Measure, Unit, parse_weekday};
 use super::zone::Zone;
 use crate::expression::{Arguments, Call, Env, Evaluated, Named, Operator, Parameter, show};
 use crate::filter::number::exact_i64;
@@ -18,7 +20,7 @@ pub const DATE_TRUNC: Operator = Operator::new(
     Arguments::Named(&NAMED),
     evaluate,
 )
-.prepared_by(|call| argument::prepare_zone_at(call, TIMEZONE));
+.prepared_by(prepare);
 
 static NAMED: Named = Named {
     parameters: &[
@@ -45,7 +47,23 @@ const BIN_SIZE: usize = 2;
 const TIMEZONE: usize = 3;
 const START_OF_WEEK: usize = 4;
 
+/// Where nothing but the date depends on documents, what the bins are is computed once.
+fn prepare(call: &mut Call) -> Result<()> {
+    match Bins::constant(call) {
+        Some(bins) => call.prepare(bins),
+        None => argument::prepare_zone_at(call, TIMEZONE)?,
+    }
+    Ok(())
+}
+
 fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
+    if let Some(bins) = call.prepared::<Bins<'static>>() {
+        let date = call.argument(0, env)?;
+        if date.is_nullish() {
+            return Ok(Evaluated::NULL);
+        }
+        return Ok(RawValue::DateTime(bins.beginning(require_date(&date)?)?).into());
+    }
     let (date, unit) = (call.argument(0, env)?, call.argument(1, env)?);
     let bin_size = if call.is_given(BIN_SIZE) { call.argument(BIN_SIZE, env)? } else { 1.into() };
     if date.is_nullish() || unit.is_nullish() || bin_size.is_nullish() {
@@ -53,14 +71,18 @@ fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     }
     let Some(week) = StartOfWeek::of(call, START_OF_WEEK, &unit, env)? else { return Ok(Evaluated::NULL) };
     let Some(zone) = zone(call, TIMEZONE, env)? else { return Ok(Evaluated::NULL) };
-    let millis = date.raw().and_then(argument::millis).ok_or_else(|| {
-        let found = date.type_name();
-        Error::location(5_439_012, format!("$dateTrunc requires 'date' to be a date, but got {found}"))
-    })?;
+    let millis = require_date(&date)?;
     let unit = parse_unit(call.operator, &unit)?;
     let bin_size = whole_bin(&bin_size)?;
-    let millis = truncate(millis, unit, bin_size, week.weekday(call.operator)?, &zone)?;
-    Ok(RawValue::DateTime(millis).into())
+    let bins = Bins::new(unit, bin_size, week.weekday(call.operator)?, zone);
+    Ok(RawValue::DateTime(bins.beginning(millis)?).into())
+}
+
+fn require_date(date: &Evaluated<'_>) -> Result<i64> {
+    date.raw().and_then(argument::millis).ok_or_else(|| {
+        let found = date.type_name();
+        Error::location(5_439_012, format!("$dateTrunc requires 'date' to be a date, but got {found}"))
+    })
 }
 
 fn whole_bin(value: &Evaluated<'_>) -> Result<i64> {
@@ -89,31 +111,70 @@ const BIN_SIZE_MAX: i64 = 100_000_000_000;
 /// All bins are counted from the beginning of this year.
 const REFERENCE_YEAR: i64 = 2000;
 
-fn truncate(millis: i64, unit: Unit, bin_size: i64, start_of_week: i64, zone: &Zone) -> Result<i64> {
-    let overflow = |code| Error::location(code, "dateTrunc overflowed");
-    let first_day = calendar::days(REFERENCE_YEAR, 1, 1);
-    let moment_of = |days: i64| zone.moment(days * SECONDS_PER_DAY, false) * 1000;
-    if let Measure::Millis(length) = unit.measure() {
-        let reference = moment_of(first_day);
-        let distance = millis.checked_sub(reference).ok_or_else(|| overflow(5_439_000))?;
-        let bin = length.checked_mul(bin_size).ok_or_else(|| overflow(5_439_002))?;
-        let bins = distance.div_euclid(bin);
-        let beginning = bins.checked_mul(bin).and_then(|distance| reference.checked_add(distance));
-        return beginning.ok_or_else(|| overflow(5_439_005));
+/// What dates are rounded down to.
+struct Bins<'z> {
+    unit: Unit,
+    size: i64,
+    zone: Cow<'z, Zone>,
+    /// The day from which they are counted.
+    first_day: i64,
+    /// When it begins.
+    reference: i64,
+}
+
+impl<'z> Bins<'z> {
+    fn new(unit: Unit, size: i64, start_of_week: i64, zone: Cow<'z, Zone>) -> Bins<'z> {
+        let first_day = calendar::days(REFERENCE_YEAR, 1, 1);
+        // The first day of the first week of bins is the first such weekday of the year.
+        let first_day = match unit {
+            Unit::Week => first_day + (start_of_week - weekday(first_day)).rem_euclid(7),
+            _ => first_day,
+        };
+        let reference = zone.moment(first_day * SECONDS_PER_DAY, false) * 1000;
+        Bins { unit, size, zone, first_day, reference }
     }
-    if bin_size > BIN_SIZE_MAX {
-        return Err(Error::location(5_439_006, "dateTrunc unsupported binSize value"));
+
+    /// Those of a call that no document influences. None as well where an argument is null or wrong: what is said of it then
+    /// depends on the date.
+    fn constant(call: &Call) -> Option<Bins<'static>> {
+        let unit = Unit::parse(argument::constant_text(call, 1)?)?;
+        let size = match call.expression(BIN_SIZE) {
+            None => 1,
+            Some(size) => exact_i64(size.as_constant()?.as_raw()).filter(|size| *size > 0)?,
+        };
+        let zone = match call.is_given(TIMEZONE) {
+            false => Zone::UTC,
+            true => Zone::parse(argument::constant_text(call, TIMEZONE)?).ok()?,
+        };
+        let start_of_week = match unit == Unit::Week && call.is_given(START_OF_WEEK) {
+            false => 0,
+            true => parse_weekday(argument::constant_text(call, START_OF_WEEK)?)?,
+        };
+        Some(Bins::new(unit, size, start_of_week, Cow::Owned(zone)))
     }
-    let civil = Civil::of(zone.local(millis.div_euclid(1000)));
-    // The first day of the first week of bins is the first such weekday of the year.
-    let first_day = match unit {
-        Unit::Week => first_day + (start_of_week - weekday(first_day)).rem_euclid(7),
-        _ => first_day,
-    };
-    let distance = match unit.measure() {
-        Measure::Months(length) => ((civil.year - REFERENCE_YEAR) * 12 + civil.month - 1).div_euclid(length),
-        Measure::Days(length) => (civil.days - first_day).div_euclid(length),
-        Measure::Millis(_) => unreachable!("handled above"),
-    };
-    shift(moment_of(first_day), unit, distance.div_euclid(bin_size) * bin_size, zone)
+
+    /// Where the bin begins in which a date lies.
+    fn beginning(&self, millis: i64) -> Result<i64> {
+        let overflow = |code| Error::location(code, "dateTrunc overflowed");
+        let measure = self.unit.measure();
+        if let Measure::Millis(length) = measure {
+            let distance = millis.checked_sub(self.reference).ok_or_else(|| overflow(5_439_000))?;
+            let bin = length.checked_mul(self.size).ok_or_else(|| overflow(5_439_002))?;
+            let bins = distance.div_euclid(bin);
+            let beginning = bins.checked_mul(bin).and_then(|distance| self.reference.checked_add(distance));
+            return beginning.ok_or_else(|| overflow(5_439_005));
+        }
+        if self.size > BIN_SIZE_MAX {
+            return Err(Error::location(5_439_006, "dateTrunc unsupported binSize value"));
+        }
+        let civil = Civil::of(self.zone.local(millis.div_euclid(1000)));
+        let distance = match measure {
+            Measure::Months(length) => {
+                ((civil.year - REFERENCE_YEAR) * 12 + civil.month - 1).div_euclid(length)
+            }
+            Measure::Days(length) => (civil.days - self.first_day).div_euclid(length),
+            Measure::Millis(_) => unreachable!("handled above"),
+        };
+        shift(self.reference, self.unit, distance.div_euclid(self.size) * self.size, &self.zone)
+    }
 }

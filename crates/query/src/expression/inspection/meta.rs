@@ -90,6 +90,14 @@ impl Expression {
         self.wants(SORT_KEY)
     }
 
+    /// Whether something is asked for that is known of a document and not in it.
+    pub fn asks_beside_document(&self) -> bool {
+        match self {
+            Expression::Call(call) if call.operator.name == META.name => true,
+            _ => self.children().any(Expression::asks_beside_document),
+        }
+    }
+
     /// Whether it is that key.
     pub fn is_sort_key(&self) -> bool {
         matches!(self, Expression::Call(call) if call.operator.name == META.name) && self.wants(SORT_KEY)

@@ -96,7 +96,7 @@ fn of_group(
     wanted.all(|other| other == Some(first)).then_some(first)
 }
 
-fn is_of_meta(unpacking: &UnpackBucket, path: &str) -> bool {
+pub(super) fn is_of_meta(unpacking: &UnpackBucket, path: &str) -> bool {
     let below =
         |meta: &str| path.strip_prefix(meta).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     unpacking.meta_field.as_deref().is_some_and(below)

@@ -9,6 +9,7 @@
 
 mod filter;
 mod foremost;
+mod order;
 mod window;
 
 use std::sync::Arc;
@@ -17,10 +18,9 @@ use kilim_bson::RawValue;
 
 use self::filter::Passage;
 use super::lookup::Unwinding;
-use super::{Facet, Group, Match, Modified, Paths, Pipeline, SortBy, Stage, UnionWith, UnpackBucket};
+use super::{Facet, Group, Match, Modified, Paths, Pipeline, SortBy, Stage, UnionWith};
 use crate::expression::Expression;
 use crate::filter::{Filter, Predicate};
-use crate::time_series::times_on_buckets;
 
 impl Pipeline {
     /// Of a pipeline that begins with the read of a collection.
@@ -34,10 +34,9 @@ impl Pipeline {
             match_before_redact(&mut self.stages);
             rewrite_all(&mut self.stages, reads);
         }
-        if match_before_unpacking(&mut self.stages) {
-            rewrite_all(&mut self.stages, reads);
-        }
+        tell_unpacking(&mut self.stages);
         foremost::mark(&mut self.stages);
+        order::mark(&mut self.stages);
         for stage in &mut self.stages {
             if let Stage::Facet(facet) = stage {
                 let facets = facet.facets.iter().map(|(name, pipeline)| {
@@ -82,21 +81,14 @@ pub(super) fn divide(
     (split.passing, split.rest)
 }
 
-/// What measurements must satisfy lets buckets be passed over: by the read, where ranges of time are asked for, and by their
-/// bounds before they are unpacked. The filter itself stays behind. Whether there is something new to be read by.
-fn match_before_unpacking(stages: &mut Vec<Stage>) -> bool {
-    let mut found = false;
-    for at in (0..stages.len()).rev() {
-        let [Stage::UnpackBucket(unpacking), Stage::Match(behind), ..] = &stages[at..] else { continue };
-        let times = times_on_buckets(&behind.filter, &unpacking.time_field, unpacking.span_millis());
-        let filter = Some(behind.filter.clone());
-        stages[at] = Stage::UnpackBucket(Arc::new(UnpackBucket { filter, ..(**unpacking).clone() }));
-        if let Some(times) = times {
-            stages.insert(at, Stage::Match(Match { filter: Arc::new(times) }));
-            found = true;
+/// Tells each stage that unpacks buckets what measurements must satisfy behind it, so that buckets can be passed over. The
+/// filter itself stays behind.
+fn tell_unpacking(stages: &mut [Stage]) {
+    for at in 0..stages.len() {
+        if let [Stage::UnpackBucket(unpacking), Stage::Match(behind), ..] = &mut stages[at..] {
+            Arc::make_mut(unpacking).filter = Some(behind.filter.clone());
         }
     }
-    found
 }
 
 /// Rewrites a stage, with those behind it; whether there was something to rewrite.

@@ -440,7 +440,10 @@ impl TreeBackend {
             held.insert(place, turn.durable.epoch);
         }
         let mut blocks = self.blocks.lock();
-        blocks.settle(&held)?;
+        // Nobody reads them again, so they need not wait in the cache until others push them out.
+        for page in blocks.settle(&held)? {
+            self.file.forget(page.first, page.birth);
+        }
         let end = blocks.shrink().max(turn.durable.end) * BLOCK_BYTES;
         let io =
             |error: std::io::Error| Error::from(StorageError::Io(format!("{}: {error}", self.disk.name())));

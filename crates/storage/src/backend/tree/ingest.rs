@@ -6,7 +6,7 @@
 use super::TreeBackend;
 use super::checkpoint::Commit;
 use crate::backend::{Exclusively, Sorted};
-use crate::space::{Bytes, Space, Write};
+use crate::space::{Space, Write};
 use crate::tree::builder::{self, Edit};
 use crate::tree::{Root, TreeName};
 use kilim_error::{Error, Result};
@@ -23,6 +23,7 @@ impl TreeBackend {
         let mut rows = rows.peekable();
         let mut trees = BTreeMap::new();
         let mut edit = Edit::new(&self.file, &self.blocks, self.next_epoch());
+        edit.caches_leaves = false;
         let mut late: Vec<Write> = Vec::new();
         let built = loop {
             let name = match rows.peek() {
@@ -37,7 +38,7 @@ impl TreeBackend {
                 // Trees that exist take rows as any batch brings them.
                 let taken = of_tree.try_for_each(|row| {
                     let (key, value) = row?;
-                    late.push(Write { space, key: Bytes::from(key), value: Some(Bytes::from(value)) });
+                    late.push(Write { space, key, value: Some(value) });
                     Ok(())
                 });
                 match taken {

@@ -245,7 +245,7 @@ impl Kind for TwoDSphere {
         match predicate {
             Predicate::Geo(geo) => {
                 let cells = covering::query_cells(&geo.shape)?;
-                let ranges = covering::key_ranges(&cells, self.levels().coarsest);
+                let ranges = covering::key_ranges(&cells, self.levels());
                 Some(Bounds { intervals: cell_bounds(&ranges), tightness: Tightness::InexactFetch })
             }
             // What reads the index in the order of distances sees to it.

@@ -1,6 +1,5 @@
 //! A search bound to an index: whether a document has what is looked for.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use kilim_bson::RawDocument;
@@ -8,7 +7,8 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::{TextMatcher, TextQuery};
 use kilim_text::{Language, Search, Sensitivity, Terms};
 
-use super::{BUFFERS, Text};
+use super::kept::{Kept, remembering};
+use super::{SCORES, Text};
 use crate::index::{Index, IndexKind};
 
 /// What a `$text` asks of a collection's text index.
@@ -19,10 +19,9 @@ pub struct BoundSearch {
     language: Language,
 }
 
-thread_local! {
-    /// Buffers that are kept from document to document.
-    static WORDS: RefCell<Terms> = RefCell::default();
-}
+static WORDS: Kept<Terms> = Kept::new(|words| {
+    words.forget_many();
+});
 
 impl BoundSearch {
     pub fn new(index: &Arc<Index>, query: &TextQuery) -> Result<BoundSearch> {
@@ -53,9 +52,8 @@ impl BoundSearch {
     /// The score of one term in a document, for an entry whose key is not stored whole.
     pub fn score_of(&self, document: RawDocument<'_>, term: &str) -> Result<Option<f64>> {
         let Some(text) = self.text() else { return Ok(None) };
-        BUFFERS.with_borrow_mut(|(terms, scores)| {
-            scores.clear();
-            text.add_scores(document, terms, scores)?;
+        SCORES.lend(document, |scores| {
+            text.add_scores(document, scores)?;
             Ok(scores.get(term))
         })
     }
@@ -66,7 +64,7 @@ impl TextMatcher for BoundSearch {
         let Some(text) = self.text() else { return Ok(false) };
         let mut texts = Vec::new();
         text.each_text(document, &mut |text, _, language| texts.push((text, language)))?;
-        Ok(WORDS.with_borrow_mut(|words| self.search.matches(&texts, words)))
+        Ok(WORDS.lend(document, |words| remembering(document, || self.search.matches(&texts, words))))
     }
 
     fn language(&self) -> &str {

@@ -5,11 +5,11 @@
 //!
 //! Invariant: terms and scores of a document are those that mongod has for it ([`kilim_text`]).
 
+mod kept;
 mod matcher;
 mod options;
 mod texts;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,8 +18,9 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::digest::Md5;
 use kilim_query::filter::Predicate;
 use kilim_query::text::document as shell_text;
-use kilim_text::{Language, Scores, Terms, Version, murmur3};
+use kilim_text::{Language, Scores, Version, murmur3};
 
+use self::kept::{Kept, remembering};
 use super::{Index, IndexSpec, KeyPart, KeySet, Kind, KindOptions, Multikey};
 use crate::bounds::{Bounds, PartTraits};
 use crate::index::Holds;
@@ -51,10 +52,8 @@ struct Definition {
     before: usize,
 }
 
-thread_local! {
-    /// Buffers that are kept from document to document.
-    static BUFFERS: RefCell<(Terms, Scores)> = RefCell::default();
-}
+/// They know the terms of many words.
+static SCORES: Kept<Scores> = Kept::new(Scores::clear);
 
 impl Kind for Text {
     const NAME: Option<&'static str> = Some("text");
@@ -144,9 +143,8 @@ impl Kind for Text {
     fn add_keys(&self, spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) -> Result<Multikey> {
         let around = self.values_around(spec, document)?;
         let (before, after) = around.split_at(self.0.before);
-        BUFFERS.with_borrow_mut(|(terms, scores)| {
-            scores.clear();
-            self.add_scores(document, terms, scores)?;
+        SCORES.lend(document, |scores| {
+            self.add_scores(document, scores)?;
             let mut short = String::new();
             for (term, score) in scores.iter() {
                 let term = self.short_term(term, &mut short);
@@ -271,9 +269,9 @@ impl Text {
     }
 
     /// Adds what the document's texts have of each term.
-    fn add_scores(&self, document: RawDocument<'_>, terms: &mut Terms, scores: &mut Scores) -> Result<()> {
+    fn add_scores(&self, document: RawDocument<'_>, scores: &mut Scores) -> Result<()> {
         self.each_text(document, &mut |text, weight, language| {
-            scores.add(text, weight, language, self.0.version, terms);
+            remembering(document, || scores.add(text, weight, language, self.0.version));
         })
     }
 }

@@ -75,6 +75,7 @@ fn seen_as(index: &Arc<Index>, key: Vec<KeyPart>, mut bits: Vec<u64>) -> Arc<Ind
             partial: index.spec.partial.clone(),
             kind: index.spec.kind.clone(),
             collation: index.spec.collation.clone(),
+            measurements: None,
         },
         multikey: index.multikey.with_bits(bits),
         usage: index.usage.clone(),

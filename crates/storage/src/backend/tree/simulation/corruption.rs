@@ -115,7 +115,8 @@ impl Subject {
                     let new: Rows = (0..1 + dice.roll(60))
                         .map(|number| ((Space::Index, key_of(prefix, number)), value(dice)))
                         .collect();
-                    let mut feed = new.iter().map(|((_, key), value)| Ok((key.clone(), value.to_vec())));
+                    let mut feed =
+                        new.iter().map(|((_, key), value)| Ok((key.as_slice().into(), value.clone())));
                     store.ingest(Space::Index, &mut feed, &mut |step| step()).unwrap();
                     loaded.extend(new);
                 }
@@ -456,7 +457,7 @@ fn an_older_copy_of_the_file_from_before_a_load_is_refused() {
     let disk = MemoryDisk::default();
     let store = open(&disk).unwrap();
     let older = disk.bytes(TREES);
-    let mut rows = (0..100).map(|number| Ok((key_of([0, 0, 0, 1], number), vec![7; 40])));
+    let mut rows = (0..100).map(|number| Ok((key_of([0, 0, 0, 1], number).into(), vec![7; 40].into())));
     store.ingest(Space::Index, &mut rows, &mut |step| step()).unwrap();
     store.close(&mut |step| step()).unwrap();
     drop(store);

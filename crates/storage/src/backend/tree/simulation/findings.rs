@@ -163,7 +163,7 @@ fn a_load_fails_if_a_sync_of_its_file_has_failed_meanwhile() {
             assert!(checkpoint(&store).is_err());
             disk.heal();
         }
-        Ok((key(9, number), vec![1; 40]))
+        Ok((key(9, number).into(), vec![1; 40].into()))
     });
     let loaded = store.ingest(Space::Index, &mut rows, &mut |step| step());
     assert!(matches!(loaded, Err(Error::Storage(StorageError::Poisoned(_)))), "{loaded:?}");
@@ -233,11 +233,15 @@ fn a_load_whose_rows_fail_gives_its_blocks_back() {
     put(&store, 5, 0..5, 1);
     checkpoint(&store).unwrap();
     for failing_tree in [1, 5] {
-        let rows = (0..50).map(|number| Ok((key(1, number), vec![1; 40])));
+        let rows = (0..50).map(|number| Ok((key(1, number).into(), vec![1; 40].into())));
         let failure = std::iter::once(Err(Error::bug("the rows end here")));
         let mut rows = match failing_tree {
             1 => rows.chain(failure).collect::<Vec<_>>().into_iter(),
-            _ => rows.chain([Ok((key(5, 100), vec![1]))]).chain(failure).collect::<Vec<_>>().into_iter(),
+            _ => rows
+                .chain([Ok((key(5, 100).into(), vec![1].into()))])
+                .chain(failure)
+                .collect::<Vec<_>>()
+                .into_iter(),
         };
         assert!(store.ingest(Space::Records, &mut rows, &mut |step| step()).is_err());
         assert_eq!(contents(&store).len(), 5);

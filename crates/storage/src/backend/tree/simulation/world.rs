@@ -322,7 +322,7 @@ impl World {
             if at as u64 == broken {
                 return Err(Error::bug("the rows end here"));
             }
-            Ok((key.clone(), value.to_vec()))
+            Ok((key.as_slice().into(), value.clone()))
         });
         let loaded = store.ingest(space, &mut feed, &mut |step| step());
         if checkpointed.get() {

@@ -39,7 +39,9 @@ def plan_stages(explain):
 
 
 def main(prefix):
-    client = MongoClient(URI, serverSelectionTimeoutMS=10_000)
+    # A server that said it is shutting down is not chosen again before its monitor has heard of it, at the next heartbeat:
+    # with the usual ten seconds between two of them, checks that make it say so would take as long.
+    client = MongoClient(URI, serverSelectionTimeoutMS=30_000, heartbeatFrequencyMS=500)
     client.admin.command("ping")
     chosen = sys.argv[1:]
     failed = 0

@@ -20,7 +20,7 @@ from pymongo import (
     UpdateMany,
     UpdateOne,
 )
-from pymongo.errors import BulkWriteError, DuplicateKeyError, WriteError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, NotPrimaryError, WriteError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -379,6 +379,25 @@ def a_retryable_write_survives_a_lost_connection(db):
     finally:
         fail_command(db, "off")
     equal(db.t.count_documents({}), 2)
+
+
+@check
+def a_driver_that_is_told_not_primary_stays_with_the_server(db):
+    topology = db.client.admin.command("hello")["topologyVersion"]
+    try:
+        for code in [189, 10107, 11602, 13435, 13436]:
+            fail_command(db, {"times": 1}, failCommands=["insert"], errorCode=code)
+            # Its own retry succeeds, because the error told of no newer topology than it knew.
+            db.t.insert_one({"_id": code})
+            fail_command(db, {"times": 1}, failCommands=["ping"], errorCode=code)
+            try:
+                db.command("ping")
+                raise AssertionError(f"no error, although {code} was expected")
+            except NotPrimaryError as error:
+                equal((error.details["code"], error.details["topologyVersion"]), (code, topology))
+    finally:
+        fail_command(db, "off")
+    equal(db.t.count_documents({}), 5)
 
 
 @check

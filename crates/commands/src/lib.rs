@@ -22,6 +22,7 @@ mod session;
 mod stable;
 mod telling;
 mod through_view;
+mod topology;
 mod variables;
 
 pub use access::{Access, Audit, Demands};

@@ -4,6 +4,8 @@ use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, Writer, doc}
 use kilim_engine::write::is_statement_error;
 use kilim_error::{Error, ErrorCode, StorageError};
 
+use crate::topology;
+
 pub struct Reply {
     pub document: Document,
     /// The server runs this next and sends its reply unasked (exhaust).
@@ -17,10 +19,19 @@ impl Reply {
     }
 }
 
+/// The codes by which a member of a set says that it is not the primary. Only fail points give them here; with the version
+/// of the topology beside the code, a driver sees that it has heard of this topology already, and does not wait for a newer one.
+const NOT_PRIMARY: [i32; 5] = [189, 10107, 11602, 13435, 13436];
+
 /// The fields of an error reply: `ok`, `errmsg`, `code`, `codeName` and what the error carries along.
 pub fn error_document(error: &Error) -> Document {
     log(error);
-    let mut document = doc! {"ok": 0.0, "errmsg": message(error)};
+    let mut document = Document::new();
+    if NOT_PRIMARY.contains(&error.code().0) {
+        document.push("topologyVersion", topology::version());
+    }
+    document.push("ok", 0.0);
+    document.push("errmsg", message(error));
     push_code(&mut document, error);
     push_details(&mut document, error);
     document

@@ -13,6 +13,6 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         None => storage.push("engine", "memory"),
     }
     Ok(
-        doc! {"argv": argv, "parsed": {"storage": storage, "replication": {"replSet": super::hello::SET_NAME}}},
+        doc! {"argv": argv, "parsed": {"storage": storage, "replication": {"replSet": crate::topology::SET_NAME}}},
     )
 }

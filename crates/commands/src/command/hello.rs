@@ -1,12 +1,9 @@
 //! `hello` and `isMaster`: what drivers ask first, and then again and again.
-//!
-//! Kilim presents itself as a replica set of one member, the primary, so that drivers offer sessions,
-//! retryable writes and transactions.
 
 use std::time::Duration;
 
 use kilim_auth::UserName;
-use kilim_bson::{Document, ObjectId, RawDocument, RawValue, Timestamp, Value, doc};
+use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Value, doc};
 use kilim_engine::limits;
 use kilim_error::{Error, ErrorCode, Result};
 
@@ -15,9 +12,8 @@ use super::{authenticate, sasl};
 use crate::access::store;
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
+use crate::topology;
 
-/// The name of the set of one.
-pub const SET_NAME: &str = "kilim";
 /// MongoDB 7.0's.
 pub const WIRE_VERSION_MAX: i32 = 21;
 /// What a message may hold.
@@ -68,7 +64,7 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
         ));
     }
     if let (Some(millis), Some(seen)) = (await_ms, seen)
-        && matches!(seen.get("processId"), Some(RawValue::ObjectId(id)) if id == process_id())
+        && matches!(seen.get("processId"), Some(RawValue::ObjectId(id)) if id == topology::process_id())
     {
         wait(call, Duration::from_millis(millis).min(AWAIT_MAX));
         if call.request.exhaust_allowed {
@@ -80,15 +76,15 @@ fn reply(call: &mut Call<'_, '_>, primary: &str) -> Result<Document> {
     if hello_ok {
         document.push("helloOk", true);
     }
-    document.push("topologyVersion", doc! {"processId": process_id(), "counter": 6i64});
+    document.push("topologyVersion", topology::version());
     document.push("hosts", vec![Value::from(address.as_str())]);
-    document.push("setName", SET_NAME);
+    document.push("setName", topology::SET_NAME);
     document.push("setVersion", 1);
     document.push(primary, true);
     document.push("secondary", false);
     document.push("primary", address.as_str());
     document.push("me", address.as_str());
-    document.push("electionId", election_id());
+    document.push("electionId", topology::election_id());
     let written = Timestamp::from_bits(call.engine.store.last_commit_time());
     let write_date = Value::DateTime(i64::from(written.seconds) * 1000);
     let op_time = || doc! {"ts": written, "t": 1i64};
@@ -176,14 +172,4 @@ fn keep_metadata(call: &mut Call<'_, '_>, metadata: RawDocument<'_>) -> Result<(
 /// The topology never changes, so a monitor waits its time out; shutting down wakes it.
 fn wait(call: &Call<'_, '_>, time: Duration) {
     call.engine.operations.wait(&call.operation, std::time::Instant::now() + time);
-}
-
-/// Tells one run of the server from another.
-fn process_id() -> ObjectId {
-    static ID: std::sync::OnceLock<ObjectId> = std::sync::OnceLock::new();
-    *ID.get_or_init(ObjectId::new)
-}
-
-pub fn election_id() -> ObjectId {
-    ObjectId::from_bytes([0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1])
 }

@@ -3,9 +3,9 @@
 use kilim_bson::{Document, doc};
 use kilim_error::Result;
 
-use super::hello::SET_NAME;
 use crate::argument::arguments;
 use crate::dispatch::Call;
+use crate::topology::SET_NAME;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut committed = false;

@@ -3,9 +3,9 @@
 use kilim_bson::{Document, Timestamp, Value, doc};
 use kilim_error::Result;
 
-use super::hello::SET_NAME;
 use super::update::now_ms;
 use crate::dispatch::Call;
+use crate::topology::SET_NAME;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let written = Timestamp::from_bits(call.engine.store.last_commit_time());

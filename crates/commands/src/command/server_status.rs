@@ -9,11 +9,12 @@ use kilim_engine::{Engine, Namespace};
 use kilim_error::Result;
 
 use super::build_info::{MONGODB_VERSION, host};
-use super::hello::{SET_NAME, WIRE_VERSION_MAX};
+use super::hello::WIRE_VERSION_MAX;
 use super::update::now_ms;
 use crate::argument::as_double;
 use crate::dispatch::Call;
 use crate::registry::COMMANDS;
+use crate::topology::SET_NAME;
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let mut status = status(call)?;

@@ -74,8 +74,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "histories",
-        usage: "[--streams] [--count N] [--seed N]",
-        help: "declared patterns, or change streams, under random histories: maintained equals computed, replayed equals stored",
+        usage: "[--of patterns|buckets|outliers|versions|series|streams] [--count N] [--seed N]",
+        help: "random histories: maintained equals computed, packed equals plain, replayed equals stored",
         run: histories::run,
     },
     Verb {

@@ -5,6 +5,7 @@ use std::thread;
 
 use kilim::Database;
 use kilim::bson::{Bson, DateTime, Document, doc};
+use kilim_testkit::histories;
 
 /// Numbers from a seed (xorshift).
 struct Dice(u64);
@@ -222,14 +223,10 @@ fn history(seed: u64, directory: Option<&Path>) {
     assert_eq!(valid.get("valid"), Some(&Bson::Boolean(true)), "seed {seed}: {valid}");
 }
 
-/// `TIME_SERIES_HISTORIES=1000` runs so many, from the seed `TIME_SERIES_SEED` on.
+/// A few histories, or as many as are asked for.
 #[test]
 fn measurements_are_what_plain_documents_with_the_same_commands_are() {
-    let number = |name: &str, otherwise: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-    };
-    let first = number("TIME_SERIES_SEED", 1);
-    for seed in first..first + number("TIME_SERIES_HISTORIES", 20) {
+    for seed in histories(20) {
         match seed % 4 {
             0 => history(seed, Some(tempfile::tempdir().unwrap().path())),
             _ => history(seed, None),

@@ -7,11 +7,13 @@
 //! - [`soak`] keeps a server under mixed load and watches whether it grows.
 //! - [`seeds`] makes fuzz inputs of specs.
 //! - [`subject`] starts servers, Kilim and mongod; [`oracle`] is a mongod to ask, [`link`] a connection to either.
+//! - [`histories()`] says how many random histories a test runs.
 //! - [`eventually()`] waits for what another thread or process is about to do.
 
 pub mod crash;
 mod eventually;
 pub mod generate;
+mod histories;
 pub mod history;
 pub mod link;
 pub mod oracle;
@@ -24,3 +26,4 @@ pub mod subject;
 pub mod transfer;
 
 pub use eventually::{eventually, look_for};
+pub use histories::histories;

@@ -19,6 +19,7 @@ use super::update::{Images, UpdateRequest};
 use crate::catalog::Collection;
 use crate::change::{ArrayForm, Before, Cause, Change, Elements, Form, Remaining};
 use crate::index::Index;
+use crate::limits;
 use crate::patterns::Pattern;
 use crate::records::{self, Newest, Paged, RowId};
 use crate::unit::Unit;
@@ -63,6 +64,14 @@ pub(super) fn shown(
         Err(error) if error.code() == ErrorCode::BSONObjectTooLarge => Ok(document.to_document()),
         Err(error) => Err(error),
     }
+}
+
+/// The same of a document that was just inserted: `head` is what was stored of it, `sent` has the whole array.
+pub(super) fn shown_new(collection: &Collection, head: Document, sent: RawDocument<'_>) -> Document {
+    let Some(paged) = collection.shape.paged().filter(|paged| paged.paging.whole) else { return head };
+    let Some(array) = paged.paging.array(sent) else { return head };
+    let whole = paged.paging.with_elements(head.as_raw(), array.iter());
+    if whole.as_bytes().len() <= limits::DOCUMENT_BYTES_MAX { whole } else { head }
 }
 
 /// Applies an update to a document that may have pages.

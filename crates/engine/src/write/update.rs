@@ -287,7 +287,7 @@ pub(super) fn new_document(unit: &Unit<'_>, request: &UpdateRequest<'_>) -> Resu
     Ok(document)
 }
 
-/// Inserts a document. Gives it as it was written, if patterns changed it.
+/// Inserts a document. Gives it as readers are shown it, if patterns changed it.
 pub(super) fn insert_new(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
@@ -299,7 +299,7 @@ pub(super) fn insert_new(
     loop {
         let collection = unit.enter_or_create(namespace)?;
         match door::write(unit, Change::insert(&collection, document, unit.cause), &|_| false) {
-            Ok(shaped) => return Ok(shaped),
+            Ok(shaped) => return Ok(shaped.map(|head| paged::shown_new(&collection, head, document))),
             Err(error) if unit.can_retry(&error)? => {}
             Err(error) => return Err(error),
         }

@@ -16,6 +16,7 @@ use kilim_engine::upkeep::Part;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::sort::Sort;
 use kilim_storage::{MemoryDisk, Survivors};
+use kilim_testkit::histories;
 
 use crate::pattern::declare;
 use crate::pattern_history::world::Dice;
@@ -450,13 +451,9 @@ fn take_over_after(db: &Db, asked: &Statement, seed: u64) {
     }
 }
 
-/// A few histories; `BUCKET_HISTORIES=10000` runs so many, from the seed `BUCKET_SEED` on.
+/// A few histories, or as many as are asked for.
 #[test]
 fn measurements_in_buckets_are_what_plain_collections_with_the_same_commands_have() {
-    let setting = |name: &str, otherwise: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-    };
-    let first = setting("BUCKET_SEED", 1);
-    let sealed: u64 = (first..first + setting("BUCKET_HISTORIES", 12)).map(history).sum();
+    let sealed: u64 = histories(12).map(history).sum();
     assert!(sealed >= 100, "{sealed}");
 }

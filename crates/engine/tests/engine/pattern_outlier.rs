@@ -427,3 +427,18 @@ fn find_and_modify_shows_an_array_whole_that_it_divides() {
         assert_eq!(elements_of(&seen.unwrap().value.unwrap()), list(names(0..9)));
     });
 }
+
+#[test]
+fn find_and_modify_shows_an_array_whole_that_it_inserts() {
+    everywhere(|db| {
+        famous("whole", &db);
+        let set = doc! {"$set": {"followers": names(0..9)}};
+        let seen = db.run(|unit| {
+            crate::support::find_and_modify_or_insert(unit, "users", doc! {"_id": 7}, set, None, true)
+        });
+        let seen = seen.unwrap().value.unwrap();
+        assert_eq!(elements_of(&seen), list(names(0..9)));
+        assert!(matches!(seen.get("hasOverflow"), Some(kilim_bson::RawValue::Bool(true))), "{seen:?}");
+        db.check();
+    });
+}

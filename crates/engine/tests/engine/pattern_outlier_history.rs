@@ -16,6 +16,7 @@ use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 use kilim_query::update::Update;
 use kilim_storage::{MemoryDisk, Survivors};
+use kilim_testkit::histories;
 
 use crate::pattern::declare;
 use crate::pattern_history::world::Dice;
@@ -452,18 +453,15 @@ fn history(seed: u64) -> u64 {
     validate(&db, seed);
     db.engine.close().unwrap();
     // Only arrays that are none stop an update of many.
-    let is_known = |code: &ErrorCode| [ErrorCode::BadValue, ErrorCode::TypeMismatch].contains(code);
+    let known = [ErrorCode::BadValue, ErrorCode::TypeMismatch, ErrorCode::PathNotViable];
+    let is_known = |code: &ErrorCode| known.contains(code);
     assert!(stopped.iter().all(is_known), "seed {seed}: {stopped:?}");
     pages
 }
 
-/// A few histories; `OUTLIER_HISTORIES=10000` runs so many, from the seed `OUTLIER_SEED` on.
+/// A few histories, or as many as are asked for.
 #[test]
 fn arrays_in_pages_are_what_plain_collections_with_the_same_commands_have() {
-    let number = |name: &str, otherwise: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-    };
-    let first = number("OUTLIER_SEED", 1);
-    let pages = (first..first + number("OUTLIER_HISTORIES", 8)).map(history).max();
+    let pages = histories(8).map(history).max();
     assert!(pages.is_some_and(|pages| pages >= 5), "{pages:?}");
 }

@@ -10,6 +10,7 @@ use kilim_bson::{Document, RawValue, Value, array, doc};
 use kilim_engine::patterns::PatternState;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{MemoryDisk, Survivors};
+use kilim_testkit::histories;
 
 use crate::pattern::declare;
 use crate::pattern_history::world::Dice;
@@ -310,12 +311,8 @@ fn without_version(document: &Document) -> Document {
         .collect()
 }
 
-/// A few histories; `VERSION_HISTORIES=10000` runs so many, from the seed `VERSION_SEED` on.
+/// A few histories, or as many as are asked for.
 #[test]
 fn versions_are_what_plain_collections_with_the_same_commands_are() {
-    let number = |name: &str, otherwise: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-    };
-    let first = number("VERSION_SEED", 1);
-    (first..first + number("VERSION_HISTORIES", 12)).for_each(history);
+    histories(12).for_each(history);
 }

@@ -392,12 +392,23 @@ pub fn find_and_modify(
     update: Document,
     sort: Option<Document>,
 ) -> Result<Modified> {
+    find_and_modify_or_insert(unit, collection, matching, update, sort, false)
+}
+
+pub fn find_and_modify_or_insert(
+    unit: &mut Unit<'_>,
+    collection: &str,
+    matching: Document,
+    update: Document,
+    sort: Option<Document>,
+    upsert: bool,
+) -> Result<Modified> {
     let update = Update::parse(RawValue::Document(update.as_raw()), None, false)?;
     let target = UpdateRequest {
         filter: filter(matching),
         update: &update,
         multi: false,
-        upsert: false,
+        upsert,
         hint: None,
         collation: None,
         now_ms: 0,

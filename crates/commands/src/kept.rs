@@ -61,6 +61,7 @@ impl Kept {
             collation: None,
             now_ms: now_ms(),
             statement: 0,
+            projection: None,
         };
         write::update(&mut call.unit, &self.namespace(), &request)?;
         call.unit.settle()

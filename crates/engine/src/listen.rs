@@ -256,6 +256,7 @@ pub fn set_options_parameter(unit: &mut Unit<'_>, value: &Document) -> Result<()
         collation: None,
         now_ms: unit.engine.now_millis(),
         statement: 0,
+        projection: None,
     };
     write::update(unit, &parameters(), &request).map(drop)
 }

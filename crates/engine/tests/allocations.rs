@@ -95,6 +95,7 @@ fn of_writes(log: Option<LogOptions>) -> [u64; 3] {
             collation: None,
             now_ms: 0,
             statement: 0,
+            projection: None,
         };
         assert_eq!(write::update(unit, &namespace(), &request).unwrap().modified, 1);
     });

@@ -234,6 +234,22 @@ fn measurements_are_what_plain_documents_with_the_same_commands_are() {
     }
 }
 
+#[test]
+fn a_partial_index_may_be_asked_for_again_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let index = doc! {"createIndexes": "series", "indexes": [{
+        "key": {"t": -1}, "name": "late", "partialFilterExpression": {"t": {"$gte": DateTime::from_millis(0)}, "w": {"$lte": 7}},
+    }]};
+    let database = open(Some(directory.path()));
+    run(&database, doc! {"create": "series", "timeseries": {"timeField": "t", "metaField": "k"}});
+    run(&database, index.clone());
+    run(&database, index.clone());
+    drop(database);
+    let database = open(Some(directory.path()));
+    let answer = run(&database, index);
+    assert_eq!(answer.get_str("note").unwrap(), "all indexes already exist");
+}
+
 /// Pipelines that want the first or last measurements of each series, and some that seem to.
 fn foremost(dice: &mut Dice) -> Vec<Document> {
     let direction = if dice.roll(2) == 0 { 1 } else { -1 };

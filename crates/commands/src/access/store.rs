@@ -160,6 +160,7 @@ pub(crate) fn replace(call: &mut Call<'_, '_>, kind: Kind, document: &Document) 
         collation: None,
         now_ms: now_ms(),
         statement: 0,
+        projection: None,
     };
     Ok(write::update(&mut call.unit, &kind.namespace(), &request)?.matched > 0)
 }

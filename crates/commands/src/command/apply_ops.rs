@@ -212,6 +212,7 @@ impl<'a> Entry<'a> {
                     collation: None,
                     now_ms: now_ms(),
                     statement: 0,
+                    projection: None,
                 };
                 let outcome = write::update(unit, &self.namespace, &request)?;
                 match outcome.matched == 0 && outcome.upserted.is_none() {

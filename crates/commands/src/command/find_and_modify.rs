@@ -83,6 +83,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             collation: variables.collation().clone(),
             now_ms: now_ms(),
             statement: statement_id(call.body, 0),
+            projection: projection.as_ref(),
         },
         modification: match options.remove {
             true => Modification::Remove,

@@ -390,6 +390,7 @@ pub fn update(
         collation: variables.collation().clone(),
         now_ms: now_ms(),
         statement: id,
+        projection: None,
     };
     write::update_metas(&mut call.unit, view, &request)
 }

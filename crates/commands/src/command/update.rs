@@ -133,6 +133,7 @@ fn run_statement(
         collation: variables.collation().clone(),
         now_ms: now_ms(),
         statement: id,
+        projection: None,
     };
     write::update(&mut call.unit, namespace, &request)
 }

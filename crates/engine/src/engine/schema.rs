@@ -18,6 +18,7 @@ use crate::ids::{CollectionId, IndexId, SessionId};
 use crate::index::{Index, IndexSpec, Multikey, Usage, collation_of};
 use crate::namespace::Namespace;
 use crate::operation::Operation;
+use crate::patterns::owned_pages;
 use crate::records::Shape;
 
 /// Makes other options of those that a collection has, or refuses to.
@@ -339,6 +340,9 @@ impl Engine {
         asked: &Modification<'_>,
     ) -> Result<()> {
         let (collection, _held) = self.hold(operation, namespace)?;
+        if let Shape::Pages = collection.shape {
+            return Err(owned_pages(namespace));
+        }
         let mut described = (*collection).clone();
         if let Some(options) = asked.options {
             described.set_options(options(collection.options.as_raw())?)?;

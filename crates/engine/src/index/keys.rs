@@ -62,8 +62,12 @@ impl KeySet {
     }
 
     fn find(&self, key: &[u8]) -> Option<&Entry> {
-        let at = self.entries.binary_search_by(|entry| self.slices(entry).0.cmp(key)).ok()?;
-        Some(&self.entries[at])
+        self.position(key).map(|at| &self.entries[at])
+    }
+
+    /// Where a key lies among the others.
+    pub(super) fn position(&self, key: &[u8]) -> Option<usize> {
+        self.entries.binary_search_by(|entry| self.slices(entry).0.cmp(key)).ok()
     }
 
     pub(super) fn push<'v>(
@@ -112,10 +116,10 @@ impl KeySet {
         interrupt::copied(end - start)
     }
 
-    /// Takes the keys out that another set has.
-    pub(crate) fn remove(&mut self, other: &KeySet) {
-        let KeySet { bytes, entries, .. } = self;
-        entries.retain(|entry| !other.contains(&bytes[entry.key.clone()]));
+    /// Takes the entries out whose places are marked.
+    pub(super) fn remove_marked(&mut self, marked: &[bool]) {
+        let mut marks = marked.iter();
+        self.entries.retain(|_| !marks.next().copied().unwrap_or(false));
     }
 
     /// Takes the keys of another set behind its own, unsorted.

@@ -46,6 +46,24 @@ pub(crate) fn keys_of_parts(spec: &IndexSpec, parts: &[Document], out: &mut KeyS
     Ok(multikey)
 }
 
+impl KeySet {
+    /// Takes the keys out that one of these parts of an array has too. There may be many: each key of theirs is looked up once.
+    pub(crate) fn remove_keys_of(&mut self, spec: &IndexSpec, parts: &[Document]) -> Result<()> {
+        let mut marked = vec![false; self.len()];
+        let mut keys = KeySet::default();
+        for part in parts {
+            keys_of(spec, part.as_raw(), &mut keys)?;
+            for (key, _) in keys.iter() {
+                if let Some(at) = self.position(key) {
+                    marked[at] = true;
+                }
+            }
+        }
+        self.remove_marked(&marked);
+        Ok(())
+    }
+}
+
 impl IndexSpec {
     /// Whether its keys have anything of a field of the document itself.
     pub(crate) fn is_over(&self, field: &str) -> bool {

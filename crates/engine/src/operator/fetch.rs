@@ -47,7 +47,6 @@ impl Fetch {
         {
             return Ok(Worked::NeedTime);
         }
-        let image = self.records.shown(id, image)?;
         Ok(Worked::Row(Row { id, data: RowData::Record(image), key, score, near }))
     }
 }

@@ -63,7 +63,6 @@ impl IdLookup {
                 return Ok(Worked::Eof);
             }
         }
-        let image = self.records.shown(row, image)?;
         Ok(Worked::Row(Row::new(row, RowData::Record(image))))
     }
 }

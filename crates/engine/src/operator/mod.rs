@@ -84,6 +84,9 @@ pub(crate) enum Worked {
 pub struct Operator {
     stats: Stats,
     kind: Kind,
+    /// Where arrays continue in pages, rows go through a plan as they are stored: filters look at pages by themselves. The
+    /// operator that finds them in the end gives them as much of their arrays as was asked for, by these.
+    unfolds: Option<Box<Records>>,
 }
 
 enum Kind {
@@ -116,8 +119,16 @@ pub(crate) struct ReadContext {
 }
 
 impl Operator {
-    pub(crate) fn new(node: &Node, source: &ReadContext) -> Operator {
-        let input = |node: &Node| Box::new(Operator::new(node, source));
+    /// The operators of a plan.
+    pub(crate) fn new(root: &Node, source: &ReadContext) -> Operator {
+        Operator::make(root, source, source.records.unfolds())
+    }
+
+    /// `unfolds`: the rows that come out are to have as much of their arrays as was asked for.
+    fn make(node: &Node, source: &ReadContext, unfolds: bool) -> Operator {
+        let unfolds_here = unfolds && !node.takes_found_rows();
+        let make = |node: &Node| Operator::make(node, source, unfolds && !unfolds_here);
+        let input = |node: &Node| Box::new(make(node));
         let kind = match node {
             Node::Eof => Kind::Eof,
             Node::RecordCount { skip, limit } => {
@@ -148,15 +159,13 @@ impl Operator {
             Node::Fetch { filter, input: below } => {
                 Kind::Fetch(fetch::Fetch::new(filter.clone(), input(below), source))
             }
-            Node::Or { inputs } => Kind::Union(union::Union::new(
-                inputs.iter().map(|node| Operator::new(node, source)).collect(),
-            )),
-            Node::Intersection { inputs } => Kind::Intersection(Box::new(intersection::Intersection::new(
-                inputs.each_ref().map(|node| Operator::new(node, source)),
-            ))),
+            Node::Or { inputs } => Kind::Union(union::Union::new(inputs.iter().map(make).collect())),
+            Node::Intersection { inputs } => {
+                Kind::Intersection(Box::new(intersection::Intersection::new(inputs.each_ref().map(make))))
+            }
             Node::TextOr { search, inputs, fetches, .. } => Kind::TextOr(Box::new(text::TextOr::new(
                 search.clone(),
-                inputs.iter().map(|node| Operator::new(node, source)).collect(),
+                inputs.iter().map(make).collect(),
                 *fetches,
                 source,
             ))),
@@ -164,7 +173,7 @@ impl Operator {
                 Kind::TextMatch(text::TextMatch::new(search.clone(), input(below)))
             }
             Node::SortMerge { inputs, sort, apart } => {
-                let running = inputs.iter().map(|node| Operator::new(node, source)).collect();
+                let running = inputs.iter().map(make).collect();
                 Kind::SortMerge(sort_merge::SortMerge::new(inputs, running, sort.clone(), *apart))
             }
             Node::Sort { sort, limit, input: below } => {
@@ -202,7 +211,8 @@ impl Operator {
             Node::Subplan { input: below } | Node::SortKeys { input: below } => Kind::Subplan(input(below)),
         };
         let skip_left = if let Node::Skip { count, .. } = node { *count } else { 0 };
-        Operator { stats: Stats { skip_left, ..Stats::default() }, kind }
+        let unfolds = unfolds_here.then(|| Box::new(source.records.clone()));
+        Operator { stats: Stats { skip_left, ..Stats::default() }, kind, unfolds }
     }
 
     /// Does one unit of work.
@@ -236,7 +246,10 @@ impl Operator {
             Worked::NeedTime => stats.need_time += 1,
             Worked::Eof => stats.is_eof = true,
         }
-        Ok(work)
+        match (work, &self.unfolds) {
+            (Worked::Row(row), Some(records)) => row.unfolded(records).map(Worked::Row),
+            (work, _) => Ok(work),
+        }
     }
 
     /// Has an index scan in the order of record ids go on at a record, or the first behind it.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument};
+use kilim_error::Result;
 use kilim_query::expression::Env;
 use kilim_storage::Bytes;
 
 use super::Measured;
 use crate::ids::RecordId;
-use crate::records::{Image, RowId};
+use crate::records::{Image, Records, RowId};
 
 /// One row: its id and as much of its record as was needed so far.
 #[derive(Debug, Clone)]
@@ -43,6 +44,14 @@ impl Row {
     /// The same row with more or less of its record.
     pub fn with(&self, data: RowData) -> Row {
         Row { id: self.id, data, key: self.key.clone(), score: self.score, near: self.near.clone() }
+    }
+
+    /// The same row, where it has its record as that is stored, with as much of its array as is asked for.
+    pub(super) fn unfolded(self, records: &Records) -> Result<Row> {
+        Ok(match self.data {
+            RowData::Record(image) => Row { data: RowData::Record(records.shown(self.id, image)?), ..self },
+            _ => self,
+        })
     }
 
     /// A document that is no record, or no longer one.

@@ -39,7 +39,10 @@ impl Sorter {
             context.figures.docs_examined += 1;
             stats.docs_examined += 1;
             return Ok(match records.fetch(row.id)? {
-                Some(image) => Worked::Row(row.with(RowData::Record(image))),
+                Some(image) => {
+                    let image = records.shown(row.id, image)?;
+                    Worked::Row(row.with(RowData::Record(image)))
+                }
                 None => Worked::NeedTime,
             });
         }

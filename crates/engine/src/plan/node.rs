@@ -191,6 +191,21 @@ pub enum ProjectKind {
 }
 
 impl Node {
+    /// Whether it goes on with rows that nodes below it have found, and looks for none itself.
+    pub fn takes_found_rows(&self) -> bool {
+        matches!(
+            self,
+            Node::Sort { .. }
+                | Node::Skip { .. }
+                | Node::Limit { .. }
+                | Node::Project(_)
+                | Node::Count { .. }
+                | Node::ReturnKey { .. }
+                | Node::Subplan { .. }
+                | Node::SortKeys { .. }
+        )
+    }
+
     pub fn children(&self) -> Vec<&Node> {
         match self {
             Node::Eof

@@ -24,9 +24,14 @@ pub(super) fn ask(paging: &Paging, request: &mut ReadRequest) {
         request.array = if overlap(&distinct.path, field) { View::Whole } else { View::Stored };
         return;
     }
+    let is_needed = |needed: &Dependencies| {
+        needed.whole_document || needed.fields.iter().any(|path| overlap(path, field))
+    };
     request.array = match &request.projection {
         Some(projection) if projection.seeks_in(field) => View::Whole,
         Some(projection) => match projection.slice_of(field) {
+            // What is computed is computed from all of it.
+            Some(_) if projection.computes_from(&is_needed) => View::Whole,
             Some(slice) => {
                 let projection = projection.with_slice_done(field);
                 request.projection = Some(projection);
@@ -35,8 +40,7 @@ pub(super) fn ask(paging: &Paging, request: &mut ReadRequest) {
             None if paging.whole => {
                 let mut needed = Dependencies::default();
                 let beyond = projection.dependencies(&mut needed);
-                let names = needed.whole_document || needed.fields.iter().any(|path| overlap(path, field));
-                match names || beyond == Beyond::Later {
+                match is_needed(&needed) || beyond == Beyond::Later {
                     true => View::Whole,
                     false => View::Stored,
                 }

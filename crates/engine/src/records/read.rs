@@ -50,7 +50,12 @@ impl Records {
         matches(&self.snapshot, &self.home, row, image.document(), filter)
     }
 
-    /// A row with as much of its array as is asked for.
+    /// Whether more of long arrays is asked for than their documents hold.
+    pub fn unfolds(&self) -> bool {
+        self.home.shape.paged().is_some() && matches!(self.view, View::Whole | View::Slice(_))
+    }
+
+    /// A row, as it is stored, with as much of its array as is asked for.
     pub fn shown(&self, row: RowId, image: Image) -> Result<Image> {
         shown(&self.snapshot, &self.home, row, image, self.view)
     }

@@ -11,8 +11,8 @@ use super::buckets::FIRST_BUCKET;
 use super::home::record_key;
 use super::read::see;
 use super::shape::Rows;
-use super::split::{matches, shown};
-use super::{Home, Image, Overlay, Records, RowId, View};
+use super::split::matches;
+use super::{Home, Image, Overlay, Records, RowId};
 use crate::ids::{CollectionId, RecordId};
 use crate::layout;
 
@@ -24,7 +24,6 @@ pub(crate) struct RecordScan {
     rows: Rows,
     overlay: Option<Arc<dyn Overlay>>,
     snapshot: Snapshot,
-    view: View,
 }
 
 /// What came of a look at one row.
@@ -42,7 +41,6 @@ impl Records {
             rows: Rows::none(),
             overlay: self.overlay.clone(),
             snapshot: self.snapshot.clone(),
-            view: self.view,
         }
     }
 
@@ -68,7 +66,7 @@ impl RecordScan {
         {
             return Ok(Some(Look::Passed));
         }
-        Ok(Some(Look::Row(id, shown(&self.snapshot, &self.home, id, image, self.view)?)))
+        Ok(Some(Look::Row(id, image)))
     }
 
     fn next_stored(&mut self) -> Result<Option<(RowId, Image)>> {

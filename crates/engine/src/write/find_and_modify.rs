@@ -110,7 +110,7 @@ fn modify_first(
             &candidates.filter,
             |unit, collection, before, position| match request.modification {
                 Modification::Remove => {
-                    let seen = paged::shown(unit, collection, row, before.seen)?;
+                    let seen = paged::shown(unit, collection, row, before.seen, target.projection)?;
                     door::write(unit, Change::delete(collection, row, before, unit.cause), &|_| false)?;
                     Ok(Images { before: seen, after: None })
                 }
@@ -133,7 +133,7 @@ fn upsert(
     let document = new_document(unit, &request.target)?;
     let id =
         document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
-    let shaped = insert_new(unit, namespace, document.as_raw())?;
+    let shaped = insert_new(unit, namespace, document.as_raw(), request.target.projection)?;
     let new = request.modification == Modification::Update { new: true };
     let value = new.then(|| shaped.unwrap_or(document));
     Ok(Modified { value, upserted: Some(id), ..Modified::default() })

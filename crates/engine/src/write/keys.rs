@@ -152,10 +152,8 @@ fn claim_changed<'c>(
         match elements {
             Some(elements) => {
                 keys_of_parts(&index.spec, elements.before, &mut old)?;
-                let mut kept = KeySet::default();
-                for part in elements.kept.iter().filter(|_| !elements.before.is_empty()) {
-                    keys_of(&index.spec, part.as_raw(), &mut kept)?;
-                    old.remove(&kept);
+                if !elements.before.is_empty() {
+                    old.remove_keys_of(&index.spec, elements.kept)?;
                 }
             }
             None => drop(keys_of(&index.spec, before, &mut old)?),

@@ -305,6 +305,7 @@ impl<'a> Statement<'a> {
             collation: circumstances.collation.clone(),
             now_ms: circumstances.now_ms,
             statement: 0,
+            projection: None,
         };
         update_unchecked(unit, namespace, &request)
     }

@@ -11,6 +11,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Paging, bytes_of, elements_of, extended_page, overlap, page, page_len};
 use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_query::projection::Projection;
 use kilim_query::update::{Append, Applied, Context, Update};
 
 use super::door;
@@ -48,14 +49,22 @@ fn newest<'u>(unit: &'u mut Unit<'_>) -> Newest<'u> {
     Newest { transaction: unit.transaction(), in_snapshot }
 }
 
-/// A document as readers are shown it. One that is too large to be shown whole is shown with its inline part.
+/// Whether somebody who is shown a document, or what a projection has of it, needs its whole array.
+fn shows_whole(paging: &Paging, projection: Option<&Projection>) -> bool {
+    let pages = |it: &Projection| it.seeks_in(&paging.field) || it.slice_of(&paging.field).is_some();
+    paging.whole || projection.is_some_and(pages)
+}
+
+/// A document as somebody is shown it who asked for a projection. One that is too large to be shown whole is shown with its
+/// inline part.
 pub(super) fn shown(
     unit: &mut Unit<'_>,
     collection: &Collection,
     row: RowId,
     document: RawDocument<'_>,
+    projection: Option<&Projection>,
 ) -> Result<Document> {
-    let whole = match collection.shape.paged().filter(|paged| paged.paging.whole) {
+    let whole = match collection.shape.paged().filter(|paged| shows_whole(&paged.paging, projection)) {
         Some(paged) => records::whole(&newest(unit), paged, row, document),
         None => Ok(None),
     };
@@ -67,8 +76,14 @@ pub(super) fn shown(
 }
 
 /// The same of a document that was just inserted: `head` is what was stored of it, `sent` has the whole array.
-pub(super) fn shown_new(collection: &Collection, head: Document, sent: RawDocument<'_>) -> Document {
-    let Some(paged) = collection.shape.paged().filter(|paged| paged.paging.whole) else { return head };
+pub(super) fn shown_new(
+    collection: &Collection,
+    head: Document,
+    sent: RawDocument<'_>,
+    projection: Option<&Projection>,
+) -> Document {
+    let paged = collection.shape.paged().filter(|paged| shows_whole(&paged.paging, projection));
+    let Some(paged) = paged else { return head };
     let Some(array) = paged.paging.array(sent) else { return head };
     let whole = paged.paging.with_elements(head.as_raw(), array.iter());
     if whole.as_bytes().len() <= limits::DOCUMENT_BYTES_MAX { whole } else { head }
@@ -85,7 +100,8 @@ pub(super) fn apply(
 ) -> Result<Images> {
     let paged = collection.shape.paged().ok_or_else(|| Error::bug("a collection without pages"))?;
     let (paging, update, head) = (&paged.paging, request.update, before.seen);
-    let touches = update.may_touch(&Path::parse(&paging.field));
+    let computes = is_needed(&update.computes_from(), &paging.field);
+    let touches = computes || update.may_touch(&Path::parse(&paging.field));
     let appends = update.appends(&paging.field);
     let is_split = records::page_count(&newest(unit), paged, row, head)? > 0;
     let mut whole = None;
@@ -153,7 +169,7 @@ pub(super) fn apply(
         None if array == ArrayForm::Inline => update.apply_described(head, &context, describes)?,
         None => update.apply(whole.as_ref().map_or(head, Document::as_raw), &context)?,
     };
-    let seen_before = shown(unit, collection, row, head)?;
+    let seen_before = shown(unit, collection, row, head, request.projection)?;
     let Some(after) = &applied.after else { return Ok(Images { before: seen_before, after: None }) };
     let untouched =
         |index: &Index| index.spec.partial.is_none() && !index.spec.depends_on(|path| update.may_touch(path));
@@ -173,7 +189,7 @@ pub(super) fn apply(
     };
     let written = door::write(unit, change, &untouched)?;
     let written = written.as_ref().unwrap_or(after);
-    let after = shown(unit, collection, row, written.as_raw())?;
+    let after = shown(unit, collection, row, written.as_raw(), request.projection)?;
     Ok(Images { before: seen_before, after: Some(after) })
 }
 
@@ -186,6 +202,10 @@ fn is_preview(paging: &Paging, head: RawDocument<'_>, array: RawArray<'_>) -> bo
 fn concerns(filter: &Filter, field: &str) -> bool {
     let mut needed = Dependencies::default();
     filter.dependencies(&mut needed);
+    is_needed(&needed, field)
+}
+
+fn is_needed(needed: &Dependencies, field: &str) -> bool {
     needed.whole_document || needed.fields.iter().any(|path| overlap(path, field))
 }
 
@@ -423,7 +443,7 @@ impl Removal {
                 Some(after) => removal.note(paging, &before, after),
                 None => {
                     removal.count += len as u64;
-                    removal.kept.push(before);
+                    removal.keep(paging, before);
                 }
             }
         }
@@ -447,7 +467,14 @@ impl Removal {
                 self.removed.push(paging.alone(gone.into_iter()));
             }
         }
-        self.kept.push(after);
+        self.keep(paging, after);
+    }
+
+    /// A part without elements has no keys, although a document with an empty array has one.
+    fn keep(&mut self, paging: &Paging, part: Document) {
+        if paging.array(part.as_raw()).is_some_and(|elements| !elements.is_empty()) {
+            self.kept.push(part);
+        }
     }
 
     fn changes_nothing(&self) -> bool {

@@ -7,6 +7,7 @@ use kilim_bson::{Document, RawDocument, Timestamp, Value, compare, doc};
 use kilim_collation::Collation;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::{Comparison, Filter, Predicate};
+use kilim_query::projection::Projection;
 use kilim_query::sort::Sort;
 use kilim_query::update::{Context, Update, check_id};
 
@@ -37,6 +38,8 @@ pub struct UpdateRequest<'a> {
     /// Milliseconds since 1970, the same for every document of the statement.
     pub now_ms: i64,
     pub statement: i32,
+    /// What is shown of a document, where one is answered.
+    pub projection: Option<&'a Projection>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -209,7 +212,7 @@ pub(super) fn apply_update(
         let shaped = door::write(unit, change, &untouched)?;
         if let Some(shaped) = shaped {
             let after = match collection.shape.paged() {
-                Some(_) => paged::shown(unit, collection, row, shaped.as_raw())?,
+                Some(_) => paged::shown(unit, collection, row, shaped.as_raw(), request.projection)?,
                 None => shaped,
             };
             return Ok(Images { before: before.seen.to_document(), after: Some(after) });
@@ -271,7 +274,7 @@ pub(super) fn upsert(
     let document = new_document(unit, request)?;
     let id =
         document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
-    insert_new(unit, namespace, document.as_raw())?;
+    insert_new(unit, namespace, document.as_raw(), None)?;
     let outcome = UpdateOutcome { upserted: Some(id.clone()), ..UpdateOutcome::default() };
     unit.record_statement(request.statement, || outcome.encode());
     unit.written()?;
@@ -287,11 +290,12 @@ pub(super) fn new_document(unit: &Unit<'_>, request: &UpdateRequest<'_>) -> Resu
     Ok(document)
 }
 
-/// Inserts a document. Gives it as readers are shown it, if patterns changed it.
+/// Inserts a document. Gives it as somebody is shown it who asked for a projection, if patterns changed it.
 pub(super) fn insert_new(
     unit: &mut Unit<'_>,
     namespace: &Namespace,
     document: RawDocument<'_>,
+    projection: Option<&Projection>,
 ) -> Result<Option<Document>> {
     if matches!(unit.cause, Cause::User | Cause::Import) {
         check_not_blocked(unit, namespace)?;
@@ -299,7 +303,9 @@ pub(super) fn insert_new(
     loop {
         let collection = unit.enter_or_create(namespace)?;
         match door::write(unit, Change::insert(&collection, document, unit.cause), &|_| false) {
-            Ok(shaped) => return Ok(shaped.map(|head| paged::shown_new(&collection, head, document))),
+            Ok(shaped) => {
+                return Ok(shaped.map(|head| paged::shown_new(&collection, head, document, projection)));
+            }
             Err(error) if unit.can_retry(&error)? => {}
             Err(error) => return Err(error),
         }

@@ -63,6 +63,7 @@ fn an_upsert_by_find_and_modify_returns_what_was_written() {
             collation: None,
             now_ms: 0,
             statement: 0,
+            projection: None,
         };
         let modification = Modification::Update { new: true };
         let request =

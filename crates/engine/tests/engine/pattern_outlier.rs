@@ -442,3 +442,54 @@ fn find_and_modify_shows_an_array_whole_that_it_inserts() {
         db.check();
     });
 }
+
+#[test]
+fn keys_go_with_all_inline_elements_that_are_pulled() {
+    everywhere(|db| {
+        make(&db, &["users"]);
+        db.build("users", vec![spec(doc! {"followers.k": 1})]).unwrap();
+        let small = doc! {"name": "fans", "outlier": {"field": "followers", "limit": 2, "pageSize": 4}};
+        declare(&db, "users", small).unwrap();
+        // The first two lie inline and have no `k`; the others lie in a page.
+        let mixed: Vec<Value> = [Value::Int32(5), Value::Null].into();
+        let further = (0..3).map(|k| Value::Document(doc! {"k": k}));
+        db.insert(
+            "users",
+            &[doc! {"_id": 1, "followers": mixed.iter().cloned().chain(further).collect::<Vec<_>>()}],
+        );
+        db.update("users", doc! {"_id": 1}, doc! {"$pullAll": {"followers": mixed}}).unwrap();
+        db.check();
+        assert_eq!(db.count("users", doc! {"followers.k": Value::Null}), 0);
+    });
+}
+
+#[test]
+fn pulling_from_many_pages_looks_each_key_up_once() {
+    let db = Db::memory();
+    make(&db, &["users"]);
+    db.build("users", vec![spec(doc! {"followers": 1})]).unwrap();
+    declare(
+        &db,
+        "users",
+        doc! {"name": "fans", "outlier": {"field": "followers", "limit": 2, "pageSize": 1}},
+    )
+    .unwrap();
+    let all: Vec<Value> = (0..30_000).map(Value::Int32).collect();
+    db.insert("users", &[doc! {"_id": 1, "followers": all}]);
+    // With 15,000 keys that go and as many pages that stay, comparing all with all would take minutes.
+    db.update("users", doc! {"_id": 1}, doc! {"$pull": {"followers": {"$mod": [2, 1]}}}).unwrap();
+    assert_eq!(db.count("users", doc! {"followers": 29_999}), 0);
+    assert_eq!(db.count("users", doc! {"followers": 29_998}), 1);
+}
+
+#[test]
+fn an_element_that_fills_a_document_stays_inline() {
+    everywhere(|db| {
+        famous("preview", &db);
+        let huge = "z".repeat(16 * 1024 * 1024 - 100);
+        db.insert("users", &[doc! {"_id": 3, "followers": [(&*huge)]}]);
+        assert_eq!(db.count("users.overflow", doc! {"_id.of": 3}), 0);
+        assert_eq!(db.count("users", doc! {"followers": (&*huge)}), 1);
+        db.check();
+    });
+}

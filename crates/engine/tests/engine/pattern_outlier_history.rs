@@ -89,7 +89,12 @@ fn condition(dice: &mut Dice) -> Document {
         16 => doc! {"$or": [{"f": value, "g": {"$lt": 3}}, {"f": {"$size": dice.roll(14)}}]},
         17 => doc! {"$nor": [{"f": value}, {"f.v": 2}]},
         18 => doc! {"f": {"$not": {"$elemMatch": {"k": dice.roll(4)}}}, "g": {"$gt": 0}},
-        _ => match dice.roll(4) {
+        _ => match dice.roll(6) {
+            // Plans in which rows are fetched below others that fetch.
+            4 => doc! {"$or": [{"f": {"$in": [value, [1, 2]]}}, {"f": 99}]},
+            5 => {
+                doc! {"$and": [{"$or": [{"f": {"$lte": Value::Null}}, {"f": []}]}, {"f": {"$ne": value}}]}
+            }
             0 => doc! {"f": {"$type": dice.one(&["string", "array", "object", "null"])}},
             1 => doc! {"f": {"$exists": dice.roll(2) == 0}},
             2 => doc! {"f": {"$regex": "^r"}},
@@ -169,6 +174,15 @@ fn statement(dice: &mut Dice) -> Statement {
             let (filter, update) = (one(dice), Value::Document(document(dice, None)));
             Statement::Update { filter, update, filters: Vec::new(), multi: false, upsert: dice.roll(2) == 0 }
         }
+        9 if dice.roll(2) == 0 => {
+            let size = doc! {"$cond": [{"$isArray": "$f"}, {"$size": "$f"}, 0]};
+            let set = match dice.roll(3) {
+                0 => doc! {"$set": {"g": size}},
+                1 => doc! {"$set": {"g": size, "was": "$f"}},
+                _ => doc! {"$set": {"was": {"$getField": {"field": "f", "input": "$$ROOT"}}}},
+            };
+            plain(one(dice), Value::Array(array![set]), false)
+        }
         9 => {
             let joined = doc! {"$cond": [{"$isArray": "$f"}, {"$concatArrays": ["$f", [1, "x"]]}, [2]]};
             plain(one(dice), Value::Array(array![doc! {"$set": {"f": joined}}]), false)
@@ -214,6 +228,7 @@ fn run_in(unit: &mut Unit<'_>, collection: &str, statement: &Statement, whole: b
                 collation: None,
                 now_ms: 0,
                 statement: 0,
+                projection: None,
             };
             let outcome = write::update(unit, &ns(collection), &request)?;
             let upserted = outcome.upserted.is_some();
@@ -288,12 +303,14 @@ fn compare(db: &Db, dice: &mut Dice, whole: bool, seed: u64) {
             _ => by_id(),
         };
         let (skip, limit) = (dice.roll(20) - 8, 1 + dice.roll(6));
-        let projection = match dice.roll(6) {
+        let size = doc! {"$cond": [{"$isArray": "$f"}, {"$size": "$f"}, 0]};
+        let projection = match dice.roll(7) {
             0 if whole => None,
             0 | 1 => Some(doc! {"f": {"$slice": [skip, limit]}}),
             2 => Some(doc! {"f": {"$slice": skip}}),
             3 => Some(doc! {"g": 1, "f": {"$elemMatch": {"$gt": dice.roll(6)}}}),
             4 => Some(doc! {"g": 1, "f": {"$slice": [skip, limit]}}),
+            5 => Some(doc! {"f": {"$slice": [skip, limit]}, "size": size, "all": "$f"}),
             _ => Some(doc! {"g": 1}),
         };
         let seen = read(db, "users", matching.clone(), projection.clone(), sort.clone());

@@ -688,6 +688,7 @@ fn a_pipeline_cannot_say_that_a_document_has_another_version() {
             collation: None,
             now_ms: 0,
             statement: 0,
+            projection: None,
         };
         db.run(|unit| write::update(unit, &ns(name), &request))
     };

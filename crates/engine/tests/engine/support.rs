@@ -376,6 +376,7 @@ pub fn update_statement(
         collation: None,
         now_ms: 0,
         statement,
+        projection: None,
     };
     write::update(unit, &ns(collection), &request)
 }
@@ -413,6 +414,7 @@ pub fn find_and_modify_or_insert(
         collation: None,
         now_ms: 0,
         statement: 0,
+        projection: None,
     };
     let sort = sort.map(|sort| Sort::parse(sort.as_raw())).transpose()?;
     let request = FindAndModifyRequest {

@@ -1,6 +1,7 @@
 //! `$slice` of a field of the document itself, for whoever can read a part of an array without the rest.
 
 use super::{Branch, Kind, Node, Projection, Slice};
+use crate::expression::Dependencies;
 
 impl Projection {
     /// The part of a field's array that is shown, where `$slice` says it.
@@ -21,6 +22,24 @@ impl Projection {
             }
         }
         done
+    }
+
+    /// Whether a computed field is made of anything that `reads` says yes to.
+    pub fn computes_from(&self, reads: &dyn Fn(&Dependencies) -> bool) -> bool {
+        fn computes(node: &Node, reads: &dyn Fn(&Dependencies) -> bool) -> bool {
+            match node {
+                Node::Computed(expression) => {
+                    let mut needed = Dependencies::default();
+                    expression.dependencies(&mut needed);
+                    reads(&needed)
+                }
+                Node::Branch(Branch { children, .. }) => {
+                    children.iter().any(|(_, node)| computes(node, reads))
+                }
+                Node::Leaf | Node::Slice(_) | Node::Positional | Node::ElemMatch(_) => false,
+            }
+        }
+        self.root.children.iter().any(|(_, node)| computes(node, reads))
     }
 
     /// Whether it looks for an element in a field: by `$elemMatch`, or by the position where the filter matched.

@@ -57,7 +57,7 @@ pub use self::storage::check_id;
 pub(crate) use self::storage::is_deeper;
 use self::tree::ObjectNode;
 use self::walk::Walk;
-use crate::expression::{Scope, Variables};
+use crate::expression::{Dependencies, Scope, Variables};
 use crate::filter::Filter;
 use crate::{interrupt, text};
 
@@ -173,6 +173,14 @@ impl Update {
     /// change all.
     pub fn touched_paths(&self) -> Option<Vec<Path>> {
         Some(self.touched()?.iter().map(|names| Path::parse(&names.join("."))).collect())
+    }
+
+    /// What a pipeline computes from; nothing for other updates.
+    pub fn computes_from(&self) -> Dependencies {
+        match &self.kind {
+            Kind::Pipeline(pipeline) => pipeline.computes_from(),
+            Kind::Replacement(_) | Kind::Delta(_) | Kind::Operators { .. } => Dependencies::default(),
+        }
     }
 
     /// How it appends to the array of a field, where that is all it does to the field.

@@ -6,7 +6,7 @@ use kilim_bson::{Document, RawArray, RawDocument, RawValue, Writer, compare};
 use kilim_error::{Error, ErrorCode, Result};
 
 use super::{change, is_index, storage, upsert};
-use crate::expression::{Bindings, Env, Scope};
+use crate::expression::{Bindings, Dependencies, Env, Scope};
 use crate::stage::{Context, Modified, Owner, Pipeline, Stage, check_nesting};
 use crate::text;
 
@@ -30,6 +30,15 @@ impl PipelineUpdate {
 
     pub fn touched(&self) -> Option<&[Box<[Box<str>]>]> {
         self.touched.as_deref()
+    }
+
+    /// The fields that stages look at, before or after others have set them.
+    pub fn computes_from(&self) -> Dependencies {
+        let mut needed = Dependencies::default();
+        for stage in &self.stages {
+            stage.behaviour().dependencies(&mut needed);
+        }
+        needed
     }
 
     /// The document after, or none where nothing changed.

@@ -209,14 +209,12 @@ impl PageRows {
     pub(crate) fn encode(&self, count: usize) -> Bytes {
         let end = self.starts.get(count).map_or(self.rows.len(), |&start| start as usize);
         let head = 4 + 4 * (count + 1);
-        let mut out = Bytes::builder(head + end);
-        out[..4].copy_from_slice(&(count as u32).to_le_bytes());
-        let offsets = self.starts[..count].iter().copied().chain([end as u32]);
-        for (place, start) in out[4..head].chunks_exact_mut(4).zip(offsets) {
-            place.copy_from_slice(&(head as u32 + start).to_le_bytes());
+        let mut offsets = Vec::with_capacity(head);
+        offsets.extend_from_slice(&(count as u32).to_le_bytes());
+        for start in self.starts[..count].iter().copied().chain([end as u32]) {
+            offsets.extend_from_slice(&(head as u32 + start).to_le_bytes());
         }
-        out[head..].copy_from_slice(&self.rows[..end]);
-        out.freeze()
+        Bytes::fused(&offsets, &self.rows[..end])
     }
 
     /// Forgets the first rows.

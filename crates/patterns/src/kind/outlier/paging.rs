@@ -27,6 +27,8 @@ const ELEMENTS: &str = "elements";
 const COUNT: &str = "count";
 /// Bytes that a page has at most, unless one element has more. So a page is never close to what a document may have.
 const PAGE_BYTES: usize = 1024 * 1024;
+/// What an element may have to lie in a page: a document's 16 MiB, without room for the rest of the page.
+const ELEMENT_BYTES_MAX: usize = 16 * 1024 * 1024 - 64 * 1024;
 
 impl Paging {
     /// The array of a document, where it has one.
@@ -63,13 +65,15 @@ impl Paging {
         let most = if len > self.limit { self.limit } else { limit };
         let mut bytes = 0;
         let mut elements = array.as_document().iter();
-        let mut inline = 0;
+        let (mut inline, mut is_full) = (0, false);
         while let Some((_, _, element)) = elements.next_with_bytes() {
             bytes += element.len();
-            if inline == most || bytes > self.max_bytes {
-                break;
+            // One that fills a document leaves a page no room for what else it has: the array stays as it is.
+            if element.len() > ELEMENT_BYTES_MAX {
+                return None;
             }
-            inline += 1;
+            is_full |= inline == most || bytes > self.max_bytes;
+            inline += usize::from(!is_full);
         }
         // What has pages has something in them.
         Some(inline.min(len.saturating_sub(1)))

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use kilim_bson::Document;
 
 const BUFFER_BYTES: usize = 1 << 20;
 const GZIP: &str = ".gz";
@@ -264,6 +265,28 @@ fn unescaped(name: &str) -> String {
         }
     }
     String::from_utf8(out).unwrap_or_else(|_| name.to_owned())
+}
+
+/// The next document of a file, checked: a dump may have been cut short.
+pub(crate) fn next_document(file: &mut dyn Read) -> Result<Option<Document>> {
+    /// What one document may have, with room for a server's own.
+    const BYTES_MAX: usize = (16 << 20) + (16 << 10);
+    let mut length = [0; 4];
+    let mut read = 0;
+    while read < length.len() {
+        match file.read(&mut length[read..])? {
+            0 if read == 0 => return Ok(None),
+            0 => bail!("it ends within a document"),
+            count => read += count,
+        }
+    }
+    let bytes = i32::from_le_bytes(length);
+    let bytes = usize::try_from(bytes).ok().filter(|bytes| (5..=BYTES_MAX).contains(bytes));
+    let Some(bytes) = bytes else { bail!("a document's length is impossible") };
+    let mut document = vec![0; bytes];
+    document[..4].copy_from_slice(&length);
+    file.read_exact(&mut document[4..]).context("it ends within a document")?;
+    Ok(Some(Document::parse(document).context("a document is not valid")?))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod export;
 mod import;
 mod manifest;
 mod metadata;
+mod pages;
 mod pieces;
 mod place;
 mod restore;

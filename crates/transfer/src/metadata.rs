@@ -10,6 +10,9 @@ use kilim_bson::{
 
 use crate::archive;
 
+/// Where databases keep their declarations.
+pub(crate) const PATTERNS: &str = "kilim.patterns";
+
 /// Whether a collection holds the server's users or roles. Of the server's own collections these alone are dumped.
 pub(crate) fn is_of_users(database: &str, collection: &str) -> bool {
     database == "admin" && matches!(collection, "system.users" | "system.roles")

@@ -1,7 +1,8 @@
 //! `restore`: a dump's files into a server.
 //!
 //! Collections with their options first, then documents, then indexes: an index over what is there is built faster
-//! than it is kept. Declarations of patterns come last, when the data that they speak of is there.
+//! than it is kept. Declarations of patterns come when the data that they speak of is there, and behind them the pages of long
+//! arrays, which are appended to their documents.
 //!
 //! A dump with a manifest is checked before the server is asked for anything, so that what is incomplete or damaged
 //! restores nothing. mongodump's dumps have none and are taken as they are.
@@ -11,7 +12,6 @@
 //! goes on.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -19,13 +19,12 @@ use kilim_bson::{Array, Document, RawValue, doc};
 use kilim_client::{Client, Fault};
 
 use crate::Watch;
-use crate::archive::{self, Entry};
+use crate::archive::{self, Entry, next_document};
 use crate::manifest::{Listed, Manifest};
-use crate::metadata::{Metadata, is_meant, is_of_buckets, is_of_users};
+use crate::metadata::{Metadata, PATTERNS, is_meant, is_of_buckets, is_of_users};
+use crate::pages;
 use crate::sink::{Refused, Sink, Update, Write};
 
-/// Where databases keep their declarations.
-const PATTERNS: &str = "kilim.patterns";
 const NAMESPACE_EXISTS: i32 = 48;
 const NAMESPACE_NOT_FOUND: i32 = 26;
 
@@ -62,7 +61,7 @@ impl Restore {
         }
         let mut entries = archive::entries(&files)?;
         entries.retain(|entry| self.database.as_ref().is_none_or(|asked| *asked == entry.database));
-        // Views behind what they are over, declarations behind everything.
+        // Views behind what they are over, declarations behind the data, and behind these the pages of long arrays.
         let mut restored = Restored::default();
         let mut read: Vec<(Entry, Metadata)> = Vec::new();
         for mut entry in entries {
@@ -80,10 +79,21 @@ impl Restore {
                 self.folder.display()
             );
         }
+        let outliers = pages::outliers(read.iter().map(|(entry, _)| entry))?;
+        let of_pages = |entry: &Entry| outliers.iter().find(|outlier| outlier.has_pages_in(entry));
         read.sort_by_key(|(entry, metadata)| {
-            (entry.collection == PATTERNS, metadata.is_view, is_of_buckets(&entry.collection))
+            let is_of_pages = of_pages(entry).is_some();
+            (is_of_pages, entry.collection == PATTERNS, metadata.is_view, is_of_buckets(&entry.collection))
         });
         for (entry, metadata) in &read {
+            if let (Some(outlier), Some(pages)) = (of_pages(entry), &entry.data)
+                && outlier.put_in_force(client, &mut restored.refused)?
+            {
+                let (appended, refused) = outlier.append(client, pages, watch)?;
+                restored.documents += appended;
+                restored.refused.append(refused);
+                continue;
+            }
             self.restore(client, entry, metadata, &mut restored, watch)?;
         }
         Ok(restored)
@@ -277,26 +287,4 @@ fn insert_file(
     }
     sink.flush()?;
     Ok((sink.written, sink.refused))
-}
-
-/// The next document of a file, checked: a dump may have been cut short.
-fn next_document(file: &mut dyn Read) -> Result<Option<Document>> {
-    /// What one document may have, with room for a server's own.
-    const BYTES_MAX: usize = (16 << 20) + (16 << 10);
-    let mut length = [0; 4];
-    let mut read = 0;
-    while read < length.len() {
-        match file.read(&mut length[read..])? {
-            0 if read == 0 => return Ok(None),
-            0 => bail!("it ends within a document"),
-            count => read += count,
-        }
-    }
-    let bytes = i32::from_le_bytes(length);
-    let bytes = usize::try_from(bytes).ok().filter(|bytes| (5..=BYTES_MAX).contains(bytes));
-    let Some(bytes) = bytes else { bail!("a document's length is impossible") };
-    let mut document = vec![0; bytes];
-    document[..4].copy_from_slice(&length);
-    file.read_exact(&mut document[4..]).context("it ends within a document")?;
-    Ok(Some(Document::parse(document).context("a document is not valid")?))
 }

@@ -299,3 +299,47 @@ fn what_cannot_be_read_as_a_table_ends_the_import() {
         assert!(message.contains("directory"), "{message}");
     }
 }
+
+#[test]
+fn long_arrays_come_back_with_their_pages() {
+    for read in ["preview", "whole"] {
+        let (mut place, mut other) = (Place::open(), Place::open());
+        let declare = doc! {"createPattern": "users", "name": "fans", "outlier": {
+            "field": "f", "limit": 3, "pageSize": 4, "count": "n", "read": read,
+        }};
+        place.ask(declare);
+        let array = |len: i32| (0..len).map(Value::Int32).collect::<Vec<_>>();
+        let documents: Vec<Value> = (0..9).map(|id| doc! {"_id": id, "f": array(id * id)}.into()).collect();
+        place.ask(doc! {"insert": "users", "documents": documents});
+        place.ask(
+            doc! {"update": "users", "updates": [{"q": {"_id": 8}, "u": {"$pull": {"f": {"$mod": [3, 1]}}}}]},
+        );
+        let dump = place.path("dump");
+        let (code, _, message) = place.kilim(&["dump", "--out", &dump]);
+        assert_eq!(code, Some(0), "{message}");
+        let (code, shown, message) = other.kilim(&["restore", &dump]);
+        assert_eq!(code, Some(0), "{shown}{message}");
+        let all = doc! {"find": "users", "sort": {"_id": 1}, "projection": {"f": {"$slice": 1000}}};
+        let seen = |place: &mut Place| {
+            let waited = doc! {"waitPattern": "users", "name": "fans", "timeoutMS": 20_000};
+            place.ask(waited);
+            let reply = place.ask(all.clone());
+            format!(
+                "{:?}",
+                reply
+                    .get("cursor")
+                    .and_then(RawValue::as_document)
+                    .unwrap()
+                    .get("firstBatch")
+                    .unwrap()
+                    .to_value()
+            )
+        };
+        assert_eq!(seen(&mut place), seen(&mut other), "{read}");
+        let verified = other.ask(doc! {"verifyPattern": "users", "name": "fans"});
+        assert_eq!(kilim_client::whole(verified.get("wrong")), Some(0), "{verified:?}");
+        assert_eq!(place.count("users.overflow") > 0, other.count("users.overflow") > 0);
+        let found = other.ask(doc! {"count": "users", "query": {"f": 48}});
+        assert_eq!(kilim_client::whole(found.get("n")), Some(2), "{found:?}");
+    }
+}

@@ -1,0 +1,138 @@
+//! Arrays that continue in pages (the pattern `outlier`). A dump has such a document with its inline part, and its pages as
+//! documents of another collection. A restore appends the pages once the declaration is there again, which divides the array anew.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use kilim_bson::{Document, RawValue, Value, doc};
+use kilim_client::{Client, Fault};
+
+use crate::Watch;
+use crate::archive::{self, Entry, next_document};
+use crate::metadata::PATTERNS;
+use crate::sink::Refused;
+
+/// A declared outlier of a dump.
+pub(crate) struct Outlier {
+    database: String,
+    collection: String,
+    name: String,
+    field: String,
+    /// Documents were dumped with their whole arrays.
+    whole: bool,
+}
+
+/// Updates of one command, and what they have together at most.
+const UPDATES: usize = 100;
+const UPDATES_BYTES: usize = 8 << 20;
+
+/// The outliers that the declarations of a dump speak of.
+pub(crate) fn outliers<'e>(entries: impl Iterator<Item = &'e Entry>) -> Result<Vec<Outlier>> {
+    let mut found = Vec::new();
+    for Entry { database, data, .. } in entries.filter(|entry| entry.collection == PATTERNS) {
+        let Some(path) = data else { continue };
+        let mut file = archive::open(path)?;
+        while let Some(declared) =
+            next_document(&mut file).with_context(|| format!("{} is damaged", path.display()))?
+        {
+            found.extend(Outlier::of(database, &declared));
+        }
+    }
+    Ok(found)
+}
+
+impl Outlier {
+    fn of(database: &str, declared: &Document) -> Option<Outlier> {
+        let text = |name: &str| declared.get(name).and_then(RawValue::as_str).map(str::to_owned);
+        let definition = declared.get("definition").and_then(RawValue::as_document)?;
+        let outlier = definition.get("outlier").and_then(RawValue::as_document)?;
+        Some(Outlier {
+            database: database.to_owned(),
+            collection: text("target")?,
+            name: text("name")?,
+            field: outlier.get("field").and_then(RawValue::as_str)?.to_owned(),
+            whole: outlier.get("read").and_then(RawValue::as_str) == Some("whole"),
+        })
+    }
+
+    /// Whether a file of the dump has its pages.
+    pub(crate) fn has_pages_in(&self, entry: &Entry) -> bool {
+        let pages_of = entry.collection.strip_suffix(".overflow");
+        self.database == entry.database && pages_of == Some(&self.collection)
+    }
+
+    /// Has the server put the declaration in force, which divides no array yet: those of the dump are short. A server that
+    /// knows of no patterns, or refuses, keeps pages as they are; then this says no.
+    pub(crate) fn put_in_force(&self, client: &mut Client, refused: &mut Refused) -> Result<bool> {
+        let command = doc! {"repairPattern": &*self.collection, "name": &*self.name};
+        match client.run(&self.database, command) {
+            Ok(_) => Ok(true),
+            Err(Fault::Refused(why)) => {
+                let shown = format!("{}.{}", self.database, self.collection);
+                refused.add(format!("the pages of {shown} are not appended: {}", why.message));
+                Ok(false)
+            }
+            Err(lost) => Err(lost.into()),
+        }
+    }
+
+    /// Appends the pages of a file to their documents; how many there were.
+    pub(crate) fn append(
+        &self,
+        client: &mut Client,
+        path: &Path,
+        watch: &mut dyn Watch,
+    ) -> Result<(u64, Refused)> {
+        let shown = format!("{}.{}", self.database, self.collection);
+        let (mut pages, mut refused) = (0, Refused::default());
+        if self.whole {
+            return Ok((pages, refused));
+        }
+        let mut file = archive::open(path)?;
+        let (mut updates, mut bytes): (Vec<Value>, usize) = (Vec::new(), 0);
+        loop {
+            let page = next_document(&mut file).with_context(|| format!("{} is damaged", path.display()))?;
+            let is_full = updates.len() == UPDATES || bytes > UPDATES_BYTES;
+            if is_full || (page.is_none() && !updates.is_empty()) {
+                let sent = std::mem::take(&mut updates);
+                pages += self.send(client, sent, &mut refused)?;
+                watch.moved(&format!("{shown}: pages"), pages, pages);
+                bytes = 0;
+            }
+            let Some(page) = page else { return Ok((pages, refused)) };
+            bytes += page.as_bytes().len();
+            updates.push(self.update_by(&page)?);
+        }
+    }
+
+    fn update_by(&self, page: &Document) -> Result<Value> {
+        let id = page.get("_id").and_then(RawValue::as_document).and_then(|id| id.get("of"));
+        let (Some(id), Some(elements)) = (id, page.get("elements")) else {
+            bail!("a document of {}.{}.overflow is no page", self.database, self.collection);
+        };
+        let push = doc! {"$push": {(&*self.field): {"$each": elements}}};
+        Ok(doc! {"q": {"_id": id}, "u": push}.into())
+    }
+
+    fn send(&self, client: &mut Client, updates: Vec<Value>, refused: &mut Refused) -> Result<u64> {
+        let asked = updates.len() as u64;
+        let command =
+            doc! {"update": &*self.collection, "updates": updates, "bypassDocumentValidation": true};
+        let reply = client.run(&self.database, command)?;
+        let failed = reply.get("writeErrors").and_then(RawValue::as_array);
+        let failed = failed.and_then(|failed| failed.iter().next()).and_then(RawValue::as_document);
+        if let Some(failed) = failed {
+            let why = failed.get("errmsg").and_then(RawValue::as_str).unwrap_or_default();
+            refused.add(format!("cannot append pages to {}.{}: {why}", self.database, self.collection));
+        }
+        let matched = match reply.get("n") {
+            Some(RawValue::Int32(matched)) => u64::try_from(matched).unwrap_or(0),
+            _ => 0,
+        };
+        if failed.is_none() && matched < asked {
+            let lost = asked - matched;
+            refused.add(format!("{lost} pages of {}.{} have no document", self.database, self.collection));
+        }
+        Ok(matched)
+    }
+}

@@ -273,7 +273,7 @@ impl View {
             return Error::user(
                 ErrorCode::CollectionOwnedByPattern,
                 format!(
-                    "{namespace} shows the buckets of {}, which a pattern packs: change the measurements there",
+                    "{namespace} shows the buckets of {}, which a pattern packs: ask and change the measurements there",
                     self.on
                 ),
             );

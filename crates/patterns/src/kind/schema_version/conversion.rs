@@ -26,7 +26,7 @@ impl Conversion {
         if stages.is_empty() {
             return Err(Error::user(
                 ErrorCode::BadValue,
-                format!("'{place}' has no stages: say what changes between the versions"),
+                format!("{place} has no stages: say what changes between the versions"),
             ));
         }
         refuse_chance(place, RawValue::Array(stages))?;

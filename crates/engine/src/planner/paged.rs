@@ -5,7 +5,7 @@ use kilim_query::expression::Dependencies;
 use kilim_query::stage::Beyond;
 
 use crate::plan::{Purpose, ReadRequest};
-use crate::records::View;
+use crate::records::{View, is_needed};
 
 /// Decides how much of the array is read. A `$slice` is then done by the reader, and is taken out of the projection.
 pub(super) fn ask(paging: &Paging, request: &mut ReadRequest) {
@@ -24,14 +24,11 @@ pub(super) fn ask(paging: &Paging, request: &mut ReadRequest) {
         request.array = if overlap(&distinct.path, field) { View::Whole } else { View::Stored };
         return;
     }
-    let is_needed = |needed: &Dependencies| {
-        needed.whole_document || needed.fields.iter().any(|path| overlap(path, field))
-    };
     request.array = match &request.projection {
         Some(projection) if projection.seeks_in(field) => View::Whole,
         Some(projection) => match projection.slice_of(field) {
             // What is computed is computed from all of it.
-            Some(_) if projection.computes_from(&is_needed) => View::Whole,
+            Some(_) if projection.computes_from(&|needed| is_needed(needed, field)) => View::Whole,
             Some(slice) => {
                 let projection = projection.with_slice_done(field);
                 request.projection = Some(projection);
@@ -40,7 +37,7 @@ pub(super) fn ask(paging: &Paging, request: &mut ReadRequest) {
             None if paging.whole => {
                 let mut needed = Dependencies::default();
                 let beyond = projection.dependencies(&mut needed);
-                match is_needed(&needed) || beyond == Beyond::Later {
+                match is_needed(&needed, field) || beyond == Beyond::Later {
                     true => View::Whole,
                     false => View::Stored,
                 }

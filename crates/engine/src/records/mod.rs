@@ -44,5 +44,5 @@ pub(crate) use sample::SCANNED_SHARE;
 pub(crate) use scan::{Look, RecordScan, ids};
 pub use shape::{Members, Paged, Shape, Versioned};
 pub use split::View;
-pub(crate) use split::{matches, parts, whole, whole_of_pages};
+pub(crate) use split::{is_needed, matches, parts, whole, whole_of_pages};
 pub(crate) use write::{lock_key, newest, remove, restate, store, stored_bytes, unchanged_in};

@@ -29,6 +29,11 @@ pub enum View {
     Slice(Slice),
 }
 
+/// Whether somebody needs anything of a field.
+pub(crate) fn is_needed(needed: &Dependencies, field: &str) -> bool {
+    needed.whole_document || needed.fields.iter().any(|path| overlap(path, field))
+}
+
 /// Whether a row matches a filter, all of its array considered.
 #[inline]
 pub(crate) fn matches<S: Source>(
@@ -176,7 +181,7 @@ impl<'s, S: Source> Split<'s, S> {
     fn concerns(&self, filter: &Filter) -> bool {
         let mut needed = Dependencies::default();
         filter.dependencies(&mut needed);
-        needed.whole_document || needed.fields.iter().any(|path| overlap(path, &self.paged.paging.field))
+        is_needed(&needed, &self.paged.paging.field)
     }
 
     /// Whether the array satisfies a predicate; `filter` asks nothing else.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawArray, RawDocument, RawValue, identical};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::{Paging, bytes_of, elements_of, extended_page, overlap, page, page_len};
+use kilim_patterns::{Paging, bytes_of, elements_of, extended_page, page, page_len};
 use kilim_query::expression::Dependencies;
 use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::projection::Projection;
@@ -22,7 +22,7 @@ use crate::change::{ArrayForm, Before, Cause, Change, Elements, Form, Remaining}
 use crate::index::Index;
 use crate::limits;
 use crate::patterns::Pattern;
-use crate::records::{self, Newest, Paged, RowId};
+use crate::records::{self, Newest, Paged, RowId, is_needed};
 use crate::unit::Unit;
 
 /// Whether a document still matches, and at which position of an array. Of one that may have pages, the position is not told:
@@ -203,10 +203,6 @@ fn concerns(filter: &Filter, field: &str) -> bool {
     let mut needed = Dependencies::default();
     filter.dependencies(&mut needed);
     is_needed(&needed, field)
-}
-
-fn is_needed(needed: &Dependencies, field: &str) -> bool {
-    needed.whole_document || needed.fields.iter().any(|path| overlap(path, field))
 }
 
 /// A document whose array had values appended, without those that its pages hold. None where a value cannot be looked for

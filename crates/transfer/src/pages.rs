@@ -1,6 +1,7 @@
 //! Arrays that continue in pages (the pattern `outlier`). A dump has such a document with its inline part, and its pages as
 //! documents of another collection. A restore appends the pages once the declaration is there again, which divides the array anew.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -61,15 +62,26 @@ impl Outlier {
         self.database == entry.database && pages_of == Some(&self.collection)
     }
 
-    /// Has the server put the declaration in force, which divides no array yet: those of the dump are short. A server that
-    /// knows of no patterns, or refuses, keeps pages as they are; then this says no.
-    pub(crate) fn put_in_force(&self, client: &mut Client, refused: &mut Refused) -> Result<bool> {
+    /// Has the server put the declaration in force, which divides no array yet: those of the dump are short. Where the server
+    /// knows of no patterns, or refuses, this says no. So it does where the collection is not among the `new` ones: its
+    /// documents may have these elements already.
+    pub(crate) fn put_in_force(
+        &self,
+        client: &mut Client,
+        new: &HashSet<(&str, &str)>,
+        refused: &mut Refused,
+    ) -> Result<bool> {
+        let shown = format!("{}.{}", self.database, self.collection);
+        let mut refuse = |why: &str| refused.add(format!("the pages of {shown} are not appended: {why}"));
+        if !new.contains(&(&*self.database, &*self.collection)) {
+            refuse("the collection was there before (--drop would replace it)");
+            return Ok(false);
+        }
         let command = doc! {"repairPattern": &*self.collection, "name": &*self.name};
         match client.run(&self.database, command) {
             Ok(_) => Ok(true),
             Err(Fault::Refused(why)) => {
-                let shown = format!("{}.{}", self.database, self.collection);
-                refused.add(format!("the pages of {shown} are not appended: {}", why.message));
+                refuse(&why.message);
                 Ok(false)
             }
             Err(lost) => Err(lost.into()),
@@ -121,17 +133,17 @@ impl Outlier {
         let reply = client.run(&self.database, command)?;
         let failed = reply.get("writeErrors").and_then(RawValue::as_array);
         let failed = failed.and_then(|failed| failed.iter().next()).and_then(RawValue::as_document);
-        if let Some(failed) = failed {
-            let why = failed.get("errmsg").and_then(RawValue::as_str).unwrap_or_default();
-            refused.add(format!("cannot append pages to {}.{}: {why}", self.database, self.collection));
-        }
+        let why = match failed {
+            Some(failed) => failed.get("errmsg").and_then(RawValue::as_str).unwrap_or_default(),
+            None => "they have no document",
+        };
         let matched = match reply.get("n") {
             Some(RawValue::Int32(matched)) => u64::try_from(matched).unwrap_or(0),
             _ => 0,
         };
-        if failed.is_none() && matched < asked {
+        if matched < asked {
             let lost = asked - matched;
-            refused.add(format!("{lost} pages of {}.{} have no document", self.database, self.collection));
+            refused.add(format!("{lost} pages of {}.{} are lost: {why}", self.database, self.collection));
         }
         Ok(matched)
     }

@@ -11,6 +11,7 @@
 //! the same. A collection or an index that the server refuses (of a kind that it does not have) is told, and the rest
 //! goes on.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -85,20 +86,24 @@ impl Restore {
             let is_of_pages = of_pages(entry).is_some();
             (is_of_pages, entry.collection == PATTERNS, metadata.is_view, is_of_buckets(&entry.collection))
         });
+        let mut new = HashSet::new();
         for (entry, metadata) in &read {
             if let (Some(outlier), Some(pages)) = (of_pages(entry), &entry.data)
-                && outlier.put_in_force(client, &mut restored.refused)?
+                && outlier.put_in_force(client, &new, &mut restored.refused)?
             {
                 let (appended, refused) = outlier.append(client, pages, watch)?;
                 restored.documents += appended;
                 restored.refused.append(refused);
                 continue;
             }
-            self.restore(client, entry, metadata, &mut restored, watch)?;
+            if self.restore(client, entry, metadata, &mut restored, watch)? {
+                new.insert((&*entry.database, &*entry.collection));
+            }
         }
         Ok(restored)
     }
 
+    /// Whether the collection was not there before.
     fn restore(
         &self,
         client: &mut Client,
@@ -106,19 +111,19 @@ impl Restore {
         metadata: &Metadata,
         restored: &mut Restored,
         watch: &mut dyn Watch,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Entry { database, collection, .. } = entry;
         let shown = format!("{database}.{collection}");
         if is_of_users(database, collection) {
-            return self.restore_users(client, entry, restored, watch);
+            return self.restore_users(client, entry, restored, watch).map(|()| false);
         }
         // Says how old the documents of users are, to a mongod.
         if database == "admin" && collection == "system.version" {
-            return Ok(());
+            return Ok(false);
         }
         // What their time-series collection is told was told before.
         if is_of_buckets(collection) {
-            return self.restore_buckets(client, entry, restored, watch);
+            return self.restore_buckets(client, entry, restored, watch).map(|()| false);
         }
         if self.drop {
             match client.run(database, doc! {"drop": &**collection}) {
@@ -128,6 +133,8 @@ impl Restore {
                 _ => {}
             }
         }
+        // A server lets a collection be created again that is the same.
+        let is_new = !exists(client, database, collection)?;
         match create(client, database, collection, metadata) {
             Ok(()) => {}
             Err(fault) if fault.code() == Some(NAMESPACE_EXISTS) => {
@@ -135,7 +142,7 @@ impl Restore {
             }
             Err(Fault::Refused(why)) => {
                 restored.refused.add(format!("cannot create {shown}: {}", why.message));
-                return Ok(());
+                return Ok(false);
             }
             Err(fault) => return Err(fault).with_context(|| format!("cannot create {shown}")),
         }
@@ -154,7 +161,7 @@ impl Restore {
             watch.moved(&format!("{shown}: indexes"), 0, wanted.len() as u64);
             self.make_indexes(client, entry, &wanted, restored)?;
         }
-        Ok(())
+        Ok(is_new)
     }
 
     /// The measurements of a time-series collection, which is there by now.
@@ -231,6 +238,14 @@ impl Restore {
         }
         Ok(())
     }
+}
+
+fn exists(client: &mut Client, database: &str, collection: &str) -> Result<bool> {
+    let command = doc! {"listCollections": 1, "filter": {"name": collection}, "nameOnly": true};
+    let reply = client.run(database, command)?;
+    let cursor = reply.get("cursor").and_then(RawValue::as_document);
+    let listed = cursor.and_then(|cursor| cursor.get("firstBatch")).and_then(RawValue::as_array);
+    Ok(listed.is_some_and(|listed| !listed.is_empty()))
 }
 
 fn create(client: &mut Client, database: &str, collection: &str, metadata: &Metadata) -> Result<(), Fault> {

@@ -336,6 +336,11 @@ fn long_arrays_come_back_with_their_pages() {
             )
         };
         assert_eq!(seen(&mut place), seen(&mut other), "{read}");
+        // What is there keeps its elements: they are not appended a second time.
+        let before = seen(&mut other);
+        let (code, shown, message) = other.kilim(&["restore", &dump]);
+        assert_ne!(code, Some(0), "{shown}{message}");
+        assert_eq!(seen(&mut other), before);
         let verified = other.ask(doc! {"verifyPattern": "users", "name": "fans"});
         assert_eq!(kilim_client::whole(verified.get("wrong")), Some(0), "{verified:?}");
         assert_eq!(place.count("users.overflow") > 0, other.count("users.overflow") > 0);

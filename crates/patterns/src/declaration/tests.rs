@@ -139,16 +139,30 @@ fn a_circle_is_printed() {
 
 #[test]
 fn a_date_that_is_set_belongs_to_nobody_else() {
-    let touching = |touch: &str| {
-        declare("orders", doc! {"name": "c", "extendedReference": card(), "touch": touch})
-    };
-    let total = declare("orders", doc! {"name": "t", "computed": {"set": {"total": {"$add": ["$price", 1]}}}});
-    let newest = declare("days", doc! {"name": "n", "computed": {
-        "from": "orders",
-        "pipeline": [doc! {"$group": {"_id": "$day", "newest": {"$max": "$at"}}}],
-    }});
+    let touching =
+        |touch: &str| declare("orders", doc! {"name": "c", "extendedReference": card(), "touch": touch});
+    let total =
+        declare("orders", doc! {"name": "t", "computed": {"set": {"total": {"$add": ["$price", 1]}}}});
+    let newest = declare(
+        "days",
+        doc! {"name": "n", "computed": {
+            "from": "orders",
+            "pipeline": [doc! {"$group": {"_id": "$day", "newest": {"$max": "$at"}}}],
+        }},
+    );
     let others = [&total, &newest];
-    for touch in ["_id", "_id.x", "customer", "customer.at", "customerId", "customerId.at", "total", "price", "at", "day"] {
+    for touch in [
+        "_id",
+        "_id.x",
+        "customer",
+        "customer.at",
+        "customerId",
+        "customerId.at",
+        "total",
+        "price",
+        "at",
+        "day",
+    ] {
         let declared = touching(touch);
         let refused = check_claims(&declared, &others).unwrap_err();
         assert_eq!(refused.code(), ErrorCode::PatternFieldConflict, "{touch}");

@@ -9,7 +9,7 @@
 
 use crate::backend::tree::open::{CREATING, TREES, new_store_id};
 use crate::clock::CommitTime;
-use crate::disk::directory::{self, Directory};
+use crate::disk::directory::{self, Directory, DirectoryLock};
 use crate::disk::{Disk, File};
 use crate::extents::FreeMap;
 use crate::journal::{Journal, Start};
@@ -98,7 +98,7 @@ pub struct Receiver {
     superblock: Superblock,
     unfinished: PathBuf,
     out: PathBuf,
-    _lock: std::fs::File,
+    _lock: DirectoryLock,
 }
 
 impl Receiver {

@@ -11,6 +11,7 @@
 use crate::backend::tree::open::{TREES, check_epoch, check_names, read_directory, read_free_map};
 use crate::backend::tree::{decode, decode_epoch};
 use crate::clock::CommitTime;
+use crate::disk::directory::DirectoryLock;
 use crate::disk::scratch::Scratch;
 use crate::disk::{Disk, directory};
 use crate::extents::{Extent, FreeMap};
@@ -89,7 +90,7 @@ pub fn open_to_look(dir: &Path, options: Options) -> Result<Store> {
 }
 
 /// Locks a directory that holds a store.
-pub(crate) fn look_at(dir: &Path) -> Result<(Arc<dyn Disk>, std::fs::File)> {
+pub(crate) fn look_at(dir: &Path) -> Result<(Arc<dyn Disk>, DirectoryLock)> {
     // Before the lock, which would make the directory.
     if !dir.is_dir() {
         return Err(StorageError::Io(format!("{}: there is no such directory", dir.display())).into());

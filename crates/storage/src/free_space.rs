@@ -1,7 +1,7 @@
 //! The free-space reserve: writes are refused while the disk has less than this, reads go on.
 //!
 //! The reserve is what deletions and checkpoints work with when they have to make room. The reading is cached for
-//! 100 ms, because it costs a system call; what can be written within that time has to fit the reserve.
+//! 100 ms, because it costs a system call, unless the reserve is near: many writers write more within that time than it has.
 
 use crate::disk::Disk;
 use crate::environment::Environment;
@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const READING_VALID: Duration = Duration::from_millis(100);
+
+/// A reading of less than so many reserves is not cached.
+const NEAR: u64 = 4;
 
 /// The reserve is this part of the file system, within bounds: a small disk must be usable, and a large one has no
 /// use for more than a checkpoint can need at once.
@@ -89,8 +92,11 @@ impl FreeSpace {
         let now_ms = self.environment.since(self.started).as_millis() as u64 + 1;
         if now_ms > self.valid_until_ms.load(Ordering::Relaxed) {
             // A file system that cannot say is taken to have room: refusing every write would be worse.
-            self.free_bytes.store(probe().unwrap_or(u64::MAX), Ordering::Relaxed);
-            self.valid_until_ms.store(now_ms + READING_VALID.as_millis() as u64, Ordering::Relaxed);
+            let free_bytes = probe().unwrap_or(u64::MAX);
+            self.free_bytes.store(free_bytes, Ordering::Relaxed);
+            if free_bytes >= NEAR.saturating_mul(self.reserve_bytes) {
+                self.valid_until_ms.store(now_ms + READING_VALID.as_millis() as u64, Ordering::Relaxed);
+            }
         }
         let free_bytes = self.free_bytes.load(Ordering::Relaxed);
         if free_bytes < reserve_bytes {
@@ -115,7 +121,14 @@ mod tests {
         );
         assert!(guard.check().is_err());
         free.store(100, Ordering::Relaxed);
-        std::thread::sleep(READING_VALID + Duration::from_millis(20));
         assert!(guard.check().is_ok());
+        free.store(99, Ordering::Relaxed);
+        assert!(guard.check().is_err(), "near the reserve each look is a new one");
+        free.store(1000, Ordering::Relaxed);
+        assert!(guard.check().is_ok());
+        free.store(99, Ordering::Relaxed);
+        assert!(guard.check().is_ok(), "far from it one look does for a while");
+        std::thread::sleep(READING_VALID + Duration::from_millis(20));
+        assert!(guard.check().is_err());
     }
 }

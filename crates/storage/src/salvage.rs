@@ -15,6 +15,7 @@ use crate::backend::tree::open::{TREES, read_free_map};
 use crate::backend::tree::{decode, decode_epoch};
 use crate::check::look_at;
 use crate::clock::CommitTime;
+use crate::disk::directory::DirectoryLock;
 use crate::extents::FreeMap;
 use crate::journal::Journal;
 use crate::reclaim::decode_dead_key;
@@ -42,7 +43,7 @@ pub struct Remains {
     losses: RefCell<Vec<Loss>>,
     notes: Vec<String>,
     /// The directory's locked file.
-    _lock: std::fs::File,
+    _lock: DirectoryLock,
 }
 
 /// Something that could not be read.

@@ -9,7 +9,7 @@ use crate::backend::tree::{Memory, TreeBackend};
 use crate::background::Background;
 use crate::clock::{self, CommitTime};
 use crate::disk::Disk;
-use crate::disk::directory::{self, Directory};
+use crate::disk::directory::{self, Directory, DirectoryLock};
 use crate::environment::Environment;
 use crate::free_space::{self, FreeSpace};
 use crate::intents::Intents;
@@ -119,7 +119,7 @@ impl Store {
     pub(crate) fn open_on(
         disk: Arc<dyn Disk>,
         options: Options,
-        lock: Option<std::fs::File>,
+        lock: Option<DirectoryLock>,
     ) -> Result<Store> {
         // A quarter of the cache holds what was read, the rest the backend's pages.
         let kept = Kept::new(options.cache_bytes / 4);

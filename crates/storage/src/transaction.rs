@@ -36,6 +36,8 @@ pub struct Transaction {
     overlay: Overlay,
     held: Vec<(Space, Bytes)>,
     reclaims: bool,
+    /// It makes less of what it writes to.
+    shrinks: bool,
     /// What the change log is to say of it, in order.
     events: Vec<Bytes>,
     events_bytes: usize,
@@ -67,6 +69,7 @@ impl Transaction {
             overlay,
             held,
             reclaims: false,
+            shrinks: false,
             events: Vec::new(),
             events_bytes: 0,
             one_time: false,
@@ -209,6 +212,12 @@ impl Transaction {
         self.reclaims = true;
     }
 
+    /// Says that what it writes is smaller than what was there, as a bucket that has lost measurements. Such a commit is let
+    /// through below the free-space reserve as deletions are.
+    pub fn shrinks(&mut self) {
+        self.shrinks = true;
+    }
+
     /// Deletes a key of the storage crate's own.
     pub(crate) fn delete_own(&mut self, key: Bytes) {
         self.overlay.set(Write { space: Space::Meta, key, value: None });
@@ -250,6 +259,7 @@ impl Transaction {
             self.shared.backend.check_trees(&writes)?;
             match Need::of(&writes) {
                 Need::Nothing => {}
+                Need::Room if self.shrinks => self.shared.free_space.check_little()?,
                 Need::Little => self.shared.free_space.check_little()?,
                 Need::Room => {
                     self.shared.free_space.check()?;
@@ -288,6 +298,9 @@ enum Need {
 
 impl Need {
     fn of(writes: &[Write]) -> Need {
+        if !writes.is_empty() && writes.iter().all(|write| write.value.is_none()) {
+            return Need::Nothing;
+        }
         let deletes = writes.iter().any(|write| write.space == Space::Records && write.value.is_none());
         let puts = writes.iter().any(|write| write.space != Space::Meta && write.value.is_some());
         match (deletes, puts) {

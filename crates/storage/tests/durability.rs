@@ -78,6 +78,40 @@ fn below_the_reserve_writes_are_refused_and_reads_and_drops_go_on() {
 }
 
 #[test]
+fn what_makes_less_of_the_data_goes_on_below_the_reserve() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut transaction = store.begin();
+    transaction.put(Space::Meta, b"view".as_slice(), b"v".as_slice());
+    transaction.commit(Durability::Durable).unwrap();
+    store.close().unwrap();
+    let with_reserve = |bytes: u64| {
+        let options = Options { free_space_reserve_bytes: Some(bytes), ..options() };
+        Store::open(dir.path(), options).unwrap()
+    };
+    let put = |store: &Store, shrinks: bool| {
+        let mut transaction = store.begin();
+        transaction.put(Space::Records, b"\0\0\0\x01k".as_slice(), vec![0; 9]);
+        if shrinks {
+            transaction.shrinks();
+        }
+        transaction.commit(Durability::Relaxed)
+    };
+    let store = with_reserve(u64::MAX);
+    let Err(Error::Storage(StorageError::OutOfSpace { free_bytes, .. })) = put(&store, false) else {
+        panic!("it was written")
+    };
+    // A commit that only deletes needs no room, whatever it deletes.
+    let mut transaction = store.begin();
+    transaction.delete(Space::Meta, b"view");
+    transaction.commit(Durability::Relaxed).unwrap();
+    store.close().unwrap();
+    let store = with_reserve(2 * free_bytes);
+    assert!(put(&store, false).is_err());
+    put(&store, true).unwrap();
+}
+
+#[test]
 fn a_dead_prefix_goes_away_and_older_snapshots_keep_it() {
     for on_disk in [false, true] {
         let dir = tempfile::tempdir().unwrap();

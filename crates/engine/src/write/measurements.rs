@@ -50,6 +50,7 @@ pub fn delete_measurements(unit: &mut Unit<'_>, view: &View, request: &DeleteReq
                 let (after, gone) =
                     without_matching(collection, before.stored, &request.filter, request.one)?;
                 if gone > 0 {
+                    unit.transaction().shrinks();
                     let change = match &after {
                         Some(after) => Change::update(collection, row, before, after.as_raw(), unit.cause),
                         None => Change::delete(collection, row, before, unit.cause),

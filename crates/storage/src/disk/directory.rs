@@ -30,25 +30,47 @@ const LOCK: &str = "lock";
 const LOCK_TRIES: usize = 3;
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Makes the directory if need be, and locks it for as long as the file that is returned is open.
-pub(crate) fn lock(path: &Path) -> Result<fs::File> {
+/// A directory that is locked for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct DirectoryLock {
+    /// None on a file system that takes no writes.
+    _file: Option<fs::File>,
+    /// The directory itself, because somebody may remove the file. None where directories cannot be locked.
+    _directory: Option<fs::File>,
+}
+
+/// Makes the directory if need be, and locks it. A file system that takes no writes is enough for whoever only reads.
+pub(crate) fn lock(path: &Path) -> Result<DirectoryLock> {
     make(path).map_err(|error| at(path, &error))?;
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(OWNER_ONLY);
-    let file = options.open(path.join(LOCK)).map_err(|error| at(path, &error))?;
-    let mut tries = 1;
-    loop {
+    let file = match options.open(path.join(LOCK)) {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => None,
+        opened => Some(opened.map_err(|error| at(&path.join(LOCK), &error))?),
+    };
+    if let Some(file) = &file {
+        lock_file(file, path)?.map_err(|error| at(&path.join(LOCK), &error))?;
+    }
+    let directory = fs::File::open(path).map_err(|error| at(path, &error))?;
+    // Not every file system locks directories.
+    let directory = lock_file(&directory, path)?.is_ok().then_some(directory);
+    Ok(DirectoryLock { _file: file, _directory: directory })
+}
+
+/// Locks a file; an error if another process has it, an inner one if it cannot be locked at all.
+fn lock_file(file: &fs::File, path: &Path) -> Result<io::Result<()>> {
+    for tries in 1.. {
         match file.try_lock() {
-            Ok(()) => return Ok(file),
+            Ok(()) => break,
             Err(TryLockError::WouldBlock) if tries < LOCK_TRIES => std::thread::sleep(LOCK_PAUSE),
             Err(TryLockError::WouldBlock) => {
                 let what = format!("{}: the data directory is in use by another process", path.display());
                 return Err(StorageError::Io(what).into());
             }
-            Err(TryLockError::Error(error)) => return Err(at(path, &error)),
+            Err(TryLockError::Error(error)) => return Ok(Err(error)),
         }
-        tries += 1;
     }
+    Ok(Ok(()))
 }
 
 /// Makes the directory, if need be with those above it, all of them durable by name.
@@ -227,6 +249,18 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(directory.create("a").err().unwrap().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(directory.open("b").err().unwrap().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_directory_stays_locked_although_somebody_removes_the_file() {
+        let place = tempfile::tempdir().unwrap();
+        let held = lock(place.path()).unwrap();
+        assert!(lock(place.path()).is_err());
+        fs::remove_file(place.path().join(LOCK)).unwrap();
+        let refused = lock(place.path()).unwrap_err().to_string();
+        assert!(refused.contains("in use by another process"), "{refused}");
+        drop(held);
+        assert!(lock(place.path()).is_ok());
     }
 
     #[test]

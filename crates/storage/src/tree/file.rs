@@ -17,6 +17,7 @@
 use super::page::Page;
 use super::{BLOCK_BYTES, PagePtr, TreeName, blocks_of};
 use crate::disk::File;
+use crate::disk::directory::DirectoryLock;
 use crate::space::{Bytes, Space};
 use foldhash::fast::RandomState;
 use kilim_error::{Result, StorageError};
@@ -54,7 +55,7 @@ pub(crate) struct PageFile {
     /// load that goes on, and a later sync would not tell.
     failed: AtomicBool,
     /// Keeps the directory locked for as long as somebody can read.
-    _lock: Option<std::fs::File>,
+    _lock: Option<DirectoryLock>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,7 +85,7 @@ impl PageFile {
         file: Arc<dyn File>,
         name: String,
         cache_bytes: u64,
-        lock: Option<std::fs::File>,
+        lock: Option<DirectoryLock>,
     ) -> PageFile {
         let pages = (cache_bytes / PAGE_BYTES_EXPECTED).clamp(64, 1 << 24) as usize;
         let cache =

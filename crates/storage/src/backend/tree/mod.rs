@@ -67,6 +67,10 @@ const AGE_MAX_LARGE: Duration = Duration::from_secs(15);
 const LARGE_BYTES: usize = 1 << 20;
 const AGE_MAX_SCARCE: Duration = Duration::from_millis(500);
 
+/// Short of space, tables are merged when they hold this part of what they may otherwise, and writers wait for that: what is
+/// still to be written when the reserve is reached must fit it with ease.
+const SCARCE_PART: usize = 8;
+
 /// After a checkpoint that failed, until the next try.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -198,7 +202,8 @@ impl TreeBackend {
     /// Whether the tables are so far over their size that writers should wait for a checkpoint that can be
     /// expected to end.
     fn is_full(&self) -> bool {
-        self.bytes_to_merge() > 2 * self.tables_bytes_max
+        let bytes = self.bytes_to_merge();
+        (bytes > 2 * self.tables_bytes_max || self.is_much_when_scarce(bytes))
             && self.trouble.lock().is_none()
             && self.deadline.lock().is_none()
     }
@@ -206,6 +211,10 @@ impl TreeBackend {
     /// What a checkpoint can make room of: the rows of damaged trees stay in memory.
     fn bytes_to_merge(&self) -> usize {
         self.state.read().active.bytes().saturating_sub(self.damage.lock().bytes())
+    }
+
+    fn is_much_when_scarce(&self, bytes: usize) -> bool {
+        bytes > self.tables_bytes_max / SCARCE_PART && self.is_scarce()
     }
 
     fn is_scarce(&self) -> bool {
@@ -227,6 +236,7 @@ impl TreeBackend {
         let age = self.disk.environment().since(state.active.made);
         state.frozen.is_some()
             || bytes >= self.tables_bytes_max
+            || self.is_much_when_scarce(bytes)
             || state.active.skipped.load(Ordering::Relaxed) >= SKIPPED_MAX
             || (age >= AGE_MAX_LARGE && bytes >= LARGE_BYTES)
             || (age >= AGE_MAX && bytes > 0)

@@ -6,6 +6,7 @@
 
 use super::{State, Tables, TreeBackend, Turn, decode, decode_epoch};
 use crate::disk::Disk;
+use crate::disk::directory::DirectoryLock;
 use crate::environment::Environment;
 use crate::extents::FreeMap;
 use crate::format::{FORMAT_VERSION, FORMAT_VERSION_WITH_LOG};
@@ -49,7 +50,7 @@ impl TreeBackend {
         disk: Arc<dyn Disk>,
         memory: Memory,
         logs: bool,
-        lock: Option<std::fs::File>,
+        lock: Option<DirectoryLock>,
     ) -> Result<TreeBackend> {
         let names = disk.list().map_err(|error| at(&*disk, &error))?;
         check_names(&*disk, &names)?;

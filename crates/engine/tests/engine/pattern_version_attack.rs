@@ -1,0 +1,124 @@
+//! Versions under attack: documents that cannot be converted, steps the wrong way round, restored definitions, events.
+
+use std::sync::Arc;
+
+use kilim_bson::{Document, doc};
+use kilim_error::{ErrorCode, Result};
+use kilim_storage::MemoryDisk;
+
+use crate::pattern::{declare, one};
+use crate::pattern_crash::wait_for_jobs;
+use crate::support::{Db, everywhere, ns};
+
+/// A text becomes a document with a number, which fails for some texts. The newer version also knows a unit.
+fn numbers() -> Document {
+    doc! {"name": "numbers", "schemaVersion": {
+        "field": "v", "from": 1, "to": 2,
+        "up": [{"$set": {"x": {"n": {"$toInt": "$x"}}}}], "down": [{"$set": {"x": {"$toString": "$x.n"}}}],
+        "onError": "keepOld", "background": {"batch": 2, "throttleMs": 0},
+    }}
+}
+
+fn kept(db: &Db) {
+    db.insert(
+        "users",
+        &[
+            doc! {"_id": 1, "x": "12"},
+            doc! {"_id": 2, "x": "abc"},
+            doc! {"_id": 3, "v": 1, "x": "def"},
+            doc! {"_id": 4, "x": "7"},
+        ],
+    );
+    declare(db, "users", numbers()).unwrap();
+    wait_for_jobs(db, &MemoryDisk::default());
+}
+
+fn wrong(db: &Db) -> u64 {
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    let pattern = db.engine.pattern(&ns("users"), "numbers").unwrap();
+    db.engine.verify_pattern(&operation, &pattern, None, 1).unwrap().wrong
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T>) -> ErrorCode {
+    result.err().expect("it is refused").code()
+}
+
+#[test]
+fn an_update_leaves_a_document_that_cannot_be_converted_in_its_version() {
+    everywhere(|db| {
+        kept(&db);
+        assert_eq!(wrong(&db), 2);
+        for id in [1, 2, 3] {
+            db.update("users", doc! {"_id": id}, doc! {"$inc": {"hits": 1}}).unwrap();
+        }
+        for name in ["users", "users@1"] {
+            assert_eq!(one(&db, name, doc! {"_id": 2}), doc! {"_id": 2, "x": "abc", "hits": 1});
+            assert_eq!(one(&db, name, doc! {"_id": 3}), doc! {"_id": 3, "v": 1, "x": "def", "hits": 1});
+        }
+        assert_eq!(one(&db, "users", doc! {"_id": 1}), doc! {"_id": 1, "v": 2, "x": {"n": 12}, "hits": 1});
+        assert_eq!(wrong(&db), 2);
+        let operation = Arc::clone(&db.engine.operations.start(1));
+        let pattern = db.engine.pattern(&ns("users"), "numbers").unwrap();
+        assert_eq!(refused(db.engine.complete_version(&operation, &pattern)), ErrorCode::VersionUpFailed);
+        // A value that can be converted is; a whole document is of the current version.
+        db.update("users", doc! {"_id": 2}, doc! {"$set": {"x": "70"}}).unwrap();
+        assert_eq!(one(&db, "users", doc! {"_id": 2}), doc! {"_id": 2, "v": 2, "x": {"n": 70}, "hits": 1});
+        db.update("users", doc! {"_id": 3}, doc! {"x": {"n": 71}}).unwrap();
+        assert_eq!(one(&db, "users@1", doc! {"_id": 3}), doc! {"_id": 3, "v": 1, "x": "71"});
+        assert_eq!(wrong(&db), 0);
+        db.engine.complete_version(&operation, &pattern).unwrap();
+        db.check();
+    });
+}
+
+#[test]
+fn a_step_is_rolled_back_past_documents_that_were_kept_and_updated() {
+    everywhere(|db| {
+        kept(&db);
+        db.update("users", doc! {"_id": 2}, doc! {"$inc": {"hits": 1}}).unwrap();
+        let operation = Arc::clone(&db.engine.operations.start(1));
+        let pattern = db.engine.pattern(&ns("users"), "numbers").unwrap();
+        db.engine.roll_version_back(&operation, &pattern, false).unwrap();
+        assert_eq!(one(&db, "users", doc! {"_id": 2}), doc! {"_id": 2, "v": 1, "x": "abc", "hits": 1});
+        db.check();
+    });
+}
+
+#[test]
+fn old_clients_update_what_cannot_be_converted() {
+    everywhere(|db| {
+        kept(&db);
+        db.update("users@1", doc! {"_id": 2}, doc! {"$inc": {"hits": 1}}).unwrap();
+        db.update("users@1", doc! {"_id": 2}, doc! {"$set": {"x": "xyz"}}).unwrap();
+        for name in ["users", "users@1"] {
+            assert_eq!(one(&db, name, doc! {"_id": 2}), doc! {"_id": 2, "x": "xyz", "hits": 1});
+        }
+        // One that becomes so is kept, as one that is inserted or replaced.
+        db.update("users@1", doc! {"_id": 1}, doc! {"$set": {"x": "bad"}}).unwrap();
+        db.update("users@1", doc! {"_id": 4}, doc! {"x": "worse"}).unwrap();
+        db.insert("users@1", &[doc! {"_id": 5, "x": "worst"}]);
+        for name in ["users", "users@1"] {
+            for (id, x) in [(1, "bad"), (4, "worse"), (5, "worst")] {
+                assert_eq!(one(&db, name, doc! {"_id": id}), doc! {"_id": id, "v": 1, "x": x});
+            }
+        }
+        assert_eq!(wrong(&db), 5);
+        // And the other way.
+        db.update("users@1", doc! {"_id": 2}, doc! {"$set": {"x": "3"}}).unwrap();
+        assert_eq!(one(&db, "users", doc! {"_id": 2}), doc! {"_id": 2, "v": 2, "x": {"n": 3}, "hits": 1});
+        db.check();
+    });
+}
+
+#[test]
+fn an_old_client_does_not_take_away_what_its_version_cannot_say() {
+    let db = Db::memory();
+    kept(&db);
+    db.update("users", doc! {"_id": 1}, doc! {"$set": {"x.unit": "kg"}}).unwrap();
+    for update in [doc! {"$set": {"x": "bad"}}, doc! {"x": "bad"}] {
+        assert_eq!(refused(db.update("users@1", doc! {"_id": 1}, update)), ErrorCode::VersionLossy);
+    }
+    db.update("users@1", doc! {"_id": 1}, doc! {"$set": {"x": "13"}}).unwrap();
+    assert_eq!(one(&db, "users", doc! {"_id": 1}), doc! {"_id": 1, "v": 2, "x": {"n": 13, "unit": "kg"}});
+}

@@ -112,7 +112,8 @@ pub(super) fn write_as_version(
         (Some(before), Some(seen)) => Some(Before { stored: before.stored, seen }),
         _ => None,
     };
-    let form = if let Form::Replacement = change.form { Form::Replacement } else { Form::Smaller };
+    // Operators describe the document that was shown, not the one that is stored.
+    let form = if let Form::Described(_) = change.form { Form::Difference } else { change.form };
     let after_raw = after.as_ref().map(Document::as_raw);
     let translated = Change { collection: &collection, before, after: after_raw, form, ..*change };
     check_admitted(unit, &translated)?;

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, doc};
+use kilim_bson::{Document, RawValue, doc};
+use kilim_engine::listen::{self, Start};
+use kilim_engine::stream::{Scope, StreamOptions};
+use kilim_engine::{LogOptions, StorageOptions};
 use kilim_error::{ErrorCode, Result};
 use kilim_storage::MemoryDisk;
+use kilim_storage::simulated::SimulatedDisk;
 
-use crate::pattern::{declare, one};
+use crate::pattern::{declare, one, wait_until_active};
 use crate::pattern_crash::wait_for_jobs;
 use crate::support::{Db, everywhere, ns};
 
@@ -17,6 +21,15 @@ fn numbers() -> Document {
         "up": [{"$set": {"x": {"n": {"$toInt": "$x"}}}}], "down": [{"$set": {"x": {"$toString": "$x.n"}}}],
         "onError": "keepOld", "background": {"batch": 2, "throttleMs": 0},
     }}
+}
+
+fn streets_spec() -> Document {
+    doc! {
+        "field": "v", "from": 1, "to": 2,
+        "up": [{"$set": {"address": {"street": "$addr"}}}, {"$unset": "addr"}],
+        "down": [{"$set": {"addr": "$address.street"}}, {"$unset": "address"}],
+        "background": {"batch": 2, "throttleMs": 0},
+    }
 }
 
 fn kept(db: &Db) {
@@ -121,4 +134,29 @@ fn an_old_client_does_not_take_away_what_its_version_cannot_say() {
     }
     db.update("users@1", doc! {"_id": 1}, doc! {"$set": {"x": "13"}}).unwrap();
     assert_eq!(one(&db, "users", doc! {"_id": 1}), doc! {"_id": 1, "v": 2, "x": {"n": 13, "unit": "kg"}});
+}
+
+#[test]
+fn operators_under_an_older_name_are_told_of_as_an_update() {
+    let storage = StorageOptions { log: Some(LogOptions::default()), ..StorageOptions::default() };
+    let db = Db::over(SimulatedDisk::default().open(storage).unwrap());
+    db.insert("sites", &[doc! {"_id": 1, "name": "n", "addr": "a"}]);
+    declare(&db, "sites", doc! {"name": "streets", "schemaVersion": streets_spec()}).unwrap();
+    wait_until_active(&db, "sites", "streets");
+    let options = StreamOptions::default();
+    let mut stream = listen::open(&db.engine, Scope::Deployment, Start::Now, options, Vec::new()).unwrap();
+    // All there is to say of so small a document is longer than the document.
+    db.update("sites@1", doc! {"_id": 1}, doc! {"$set": {"name": "new", "addr": "street2"}}).unwrap();
+    db.update("sites@1", doc! {"_id": 1}, doc! {"name": "whole", "addr": "c"}).unwrap();
+    db.engine.store.sync().unwrap();
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    listen::go_on(&db.engine, &operation, &mut stream, 100).unwrap();
+    let events: Vec<Document> = std::iter::from_fn(|| stream.pop()).collect();
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event.get("operationType")?.as_str()).collect();
+    assert_eq!(kinds, ["update", "replace"]);
+    let described = events[0].get("updateDescription").and_then(RawValue::as_document).unwrap();
+    assert_eq!(
+        described.get("updatedFields").and_then(RawValue::as_document).unwrap().to_document(),
+        doc! {"name": "new", "address": {"street": "street2"}}
+    );
 }

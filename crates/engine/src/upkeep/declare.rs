@@ -9,7 +9,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Declaration, WantedIndex, check_claims, overlap};
 use kilim_storage::Durability;
 
-use super::versions::Way;
+use super::versions::{Way, check_forward};
 use crate::catalog::{Collection, not_found};
 use crate::engine::Engine;
 use crate::fail_point::Moment;
@@ -115,7 +115,8 @@ impl Engine {
                 ),
             ));
         }
-        self.check_definition(pattern)
+        self.check_definition(pattern)?;
+        check_forward(pattern)
     }
 
     /// Checks a definition that may replace the one of the same name.

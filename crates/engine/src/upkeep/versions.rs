@@ -71,6 +71,22 @@ pub(crate) fn put_versions_in_force(catalog: &mut Catalog, registry: &Registry) 
     Ok(())
 }
 
+/// Refuses a step that is declared from a higher version to a lower one: documents without the version's field would count as
+/// of the new version already. A step that is rolled back leads so, and by then they do have that version.
+pub(crate) fn check_forward(pattern: &Pattern) -> Result<()> {
+    match pattern.kind().version_step() {
+        Some(step) if step.to < step.from => Err(Error::user(
+            ErrorCode::BadValue,
+            format!(
+                "'schemaVersion' leads from version {} to {}: documents without '{}' have the lowest version, so 'to' must be \
+                 greater than 'from'",
+                step.from, step.to, step.field
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses for a step between versions what is not done to such patterns.
 pub(crate) fn check_no_version(pattern: &Pattern, what: &str) -> Result<()> {
     if pattern.kind().version_step().is_none() || pattern.state == PatternState::Unverified {

@@ -137,6 +137,24 @@ fn an_old_client_does_not_take_away_what_its_version_cannot_say() {
 }
 
 #[test]
+fn a_step_to_a_lower_version_is_refused() {
+    let db = Db::memory();
+    db.insert("users", &[doc! {"_id": 1, "addr": "a"}, doc! {"_id": 2, "v": 1, "addr": "b"}]);
+    let step = |from: i32, to: i32| {
+        let spec = streets_spec();
+        let others = spec.iter().filter(|(name, _)| !["from", "to"].contains(name));
+        let mut spec: Document = others.map(|(name, value)| (name, value.to_value())).collect();
+        spec.push("from", from);
+        spec.push("to", to);
+        doc! {"name": "streets", "schemaVersion": spec}
+    };
+    for (from, to) in [(1, 0), (2, 1), (1, 1)] {
+        assert_eq!(refused(declare(&db, "users", step(from, to))), ErrorCode::BadValue);
+    }
+    declare(&db, "users", step(0, 1)).unwrap();
+}
+
+#[test]
 fn operators_under_an_older_name_are_told_of_as_an_update() {
     let storage = StorageOptions { log: Some(LogOptions::default()), ..StorageOptions::default() };
     let db = Db::over(SimulatedDisk::default().open(storage).unwrap());

@@ -116,6 +116,7 @@ impl Engine {
             ));
         }
         self.check_definition(pattern)?;
+        self.check_versions_first(pattern)?;
         check_forward(pattern)
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawValue, doc};
 use kilim_engine::listen::{self, Start};
+use kilim_engine::patterns::{Pattern, PatternState};
 use kilim_engine::stream::{Scope, StreamOptions};
 use kilim_engine::{LogOptions, StorageOptions};
 use kilim_error::{ErrorCode, Result};
@@ -32,6 +33,15 @@ fn streets_spec() -> Document {
     }
 }
 
+/// A chain behind [`streets_spec`].
+fn towns_spec() -> Document {
+    doc! {
+        "field": "v", "from": 2, "to": 3,
+        "up": [{"$set": {"town": "here"}}], "down": [{"$unset": "town"}],
+        "background": {"batch": 2, "throttleMs": 0},
+    }
+}
+
 fn kept(db: &Db) {
     db.insert(
         "users",
@@ -50,6 +60,23 @@ fn wrong(db: &Db) -> u64 {
     let operation = Arc::clone(&db.engine.operations.start(1));
     let pattern = db.engine.pattern(&ns("users"), "numbers").unwrap();
     db.engine.verify_pattern(&operation, &pattern, None, 1).unwrap().wrong
+}
+
+fn restore(db: &Db, target: &str, name: &str, kind: &str, spec: Document) {
+    let definition = doc! {"createPattern": target, "name": name, (kind): spec};
+    let id = format!("{target}.{name}");
+    db.insert(
+        "kilim.patterns",
+        &[doc! {
+            "_id": id, "target": target, "name": name, "kind": kind, "definition": definition, "state": "active",
+        }],
+    );
+}
+
+fn repair(db: &Db, target: &str, name: &str) -> Result<Arc<Pattern>> {
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    db.engine.repair_pattern(&operation, &db.engine.pattern(&ns(target), name)?, None, 1)?;
+    db.engine.pattern(&ns(target), name)
 }
 
 #[track_caller]
@@ -152,6 +179,70 @@ fn a_step_to_a_lower_version_is_refused() {
         assert_eq!(refused(declare(&db, "users", step(from, to))), ErrorCode::BadValue);
     }
     declare(&db, "users", step(0, 1)).unwrap();
+}
+
+#[test]
+fn restored_versions_are_put_in_force_before_what_reads_them() {
+    everywhere(|db| {
+        db.insert("sites", &[doc! {"_id": 1, "v": 3, "address": {"street": "a"}, "town": "here"}]);
+        db.insert("sensors", &[doc! {"_id": 7, "site_id": 1, "site": {"street": "a"}}]);
+        restore(&db, "sites", "towns", "schemaVersion", towns_spec());
+        restore(&db, "sites", "streets", "schemaVersion", streets_spec());
+        let reference = doc! {
+            "from": "sites", "localField": "site_id", "as": "site", "fields": {"street": "$address.street"},
+        };
+        restore(&db, "sensors", "ref", "extendedReference", reference);
+        // Whoever reads what a version changes waits for it, and a version for the one before.
+        assert_eq!(refused(repair(&db, "sensors", "ref")), ErrorCode::PatternNotReady);
+        assert_eq!(refused(repair(&db, "sites", "towns")), ErrorCode::PatternNotReady);
+        let operation = Arc::clone(&db.engine.operations.start(1));
+        let reference = db.engine.pattern(&ns("sensors"), "ref").unwrap();
+        let verified = db.engine.verify_pattern(&operation, &reference, None, 1);
+        assert_eq!(refused(verified), ErrorCode::PatternNotReady);
+        for (target, name) in [("sites", "streets"), ("sites", "towns"), ("sensors", "ref")] {
+            assert_eq!(repair(&db, target, name).unwrap().state, PatternState::Active, "{name}");
+        }
+        assert_eq!(one(&db, "sites@1", doc! {}), doc! {"_id": 1, "v": 1, "addr": "a"});
+        db.update("sites@1", doc! {}, doc! {"$set": {"addr": "b"}}).unwrap();
+        assert_eq!(one(&db, "sensors", doc! {}), doc! {"_id": 7, "site_id": 1, "site": {"street": "b"}});
+        db.check();
+    });
+}
+
+#[test]
+fn nobody_takes_the_name_of_a_version_that_is_not_in_force_yet() {
+    everywhere(|db| {
+        db.insert("sites", &[doc! {"_id": 1, "v": 3, "address": {"street": "a"}, "town": "here"}]);
+        db.insert("others", &[doc! {"_id": 1}]);
+        restore(&db, "sites", "streets", "schemaVersion", streets_spec());
+        restore(&db, "sites", "towns", "schemaVersion", towns_spec());
+        for name in ["sites@1", "sites@2"] {
+            assert_eq!(refused(db.try_insert(name, doc! {"_id": 2})), ErrorCode::VersionInUse);
+            assert_eq!(refused(db.engine.create_collection(&ns(name), doc! {})), ErrorCode::VersionInUse);
+            assert_eq!(refused(db.rename("others", name, false)), ErrorCode::VersionInUse);
+        }
+        db.insert("sites@3", &[doc! {"_id": 1}]);
+        repair(&db, "sites", "streets").unwrap();
+        assert_eq!(refused(db.try_insert("sites@2", doc! {"_id": 2})), ErrorCode::VersionInUse);
+        repair(&db, "sites", "towns").unwrap();
+        db.insert("sites@1", &[doc! {"_id": 2, "addr": "b"}]);
+        assert_eq!(
+            one(&db, "sites", doc! {"_id": 2}),
+            doc! {"_id": 2, "v": 3, "address": {"street": "b"}, "town": "here"}
+        );
+        db.check();
+    });
+}
+
+#[test]
+fn a_name_is_free_again_when_a_restored_version_is_given_up() {
+    let db = Db::memory();
+    db.insert("sites", &[doc! {"_id": 1, "addr": "a"}]);
+    restore(&db, "sites", "streets", "schemaVersion", streets_spec());
+    assert_eq!(refused(db.try_insert("sites@1", doc! {"_id": 2})), ErrorCode::VersionInUse);
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    db.engine.drop_pattern(&operation, &db.engine.pattern(&ns("sites"), "streets").unwrap()).unwrap();
+    db.insert("sites@1", &[doc! {"_id": 2}]);
 }
 
 #[test]

@@ -83,6 +83,11 @@ impl Versions {
         Some(way)
     }
 
+    /// Whether a version is among these.
+    pub fn has(&self, version: i32) -> bool {
+        self.way(version).is_some()
+    }
+
     /// Which version a stored document has; none where it says something that is no version.
     pub fn version_of(&self, document: RawDocument<'_>) -> Option<i32> {
         match document.get(&self.field) {

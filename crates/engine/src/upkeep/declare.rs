@@ -142,10 +142,14 @@ impl Engine {
         if let Some(source) = &pattern.source
             && self.collection(source).is_none()
         {
-            return Err(Error::user(
-                ErrorCode::PatternSourceMissing,
-                format!("{source} does not exist: create it, or correct 'from'"),
-            ));
+            let message = match self.catalog().alias(source) {
+                Some(alias) => format!(
+                    "{source} is version {} of {}, an older one: patterns read the newest, so say from: '{}'",
+                    alias.version, alias.base, alias.base.collection
+                ),
+                None => format!("{source} does not exist: create it, or correct 'from'"),
+            };
+            return Err(Error::user(ErrorCode::PatternSourceMissing, message));
         }
         let target = self.collection(&pattern.target);
         if pattern.kind().tree().is_some() && target.as_ref().is_some_and(|target| target.capped.is_some()) {

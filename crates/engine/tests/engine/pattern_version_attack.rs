@@ -269,3 +269,16 @@ fn operators_under_an_older_name_are_told_of_as_an_update() {
         doc! {"name": "new", "address": {"street": "street2"}}
     );
 }
+
+#[test]
+fn a_pattern_that_reads_an_older_version_is_told_the_name_of_the_newest() {
+    let db = Db::memory();
+    db.insert("sites", &[doc! {"_id": 1, "addr": "a"}]);
+    declare(&db, "sites", doc! {"name": "streets", "schemaVersion": streets_spec()}).unwrap();
+    let reference = doc! {"name": "ref", "extendedReference": {
+        "from": "sites@1", "localField": "site_id", "as": "site", "fields": {"addr": 1},
+    }};
+    let error = declare(&db, "sensors", reference).err().unwrap();
+    assert_eq!(error.code(), ErrorCode::PatternSourceMissing);
+    assert!(error.to_string().contains("from: 'sites'"), "{error}");
+}

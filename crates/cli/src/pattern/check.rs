@@ -52,7 +52,8 @@ impl Check {
         if chosen.is_empty() {
             self.check_place(session)?;
         }
-        let mut replies = Vec::new();
+        let chosen = versions_first(chosen);
+        let (mut replies, mut faults) = (Vec::new(), Vec::new());
         for pattern in &chosen {
             let mut command = doc! {command: collection(pattern), "name": text(pattern, "name"), "limit": i64::from(self.limit)};
             if let Some(filter) = &filter {
@@ -61,16 +62,27 @@ impl Check {
             if let Some(sample) = self.sample {
                 command.push("sample", sample);
             }
-            let mut reply = self.watched(command, pattern, session)?;
-            reply.push("ns", text(pattern, "ns"));
-            replies.push(reply);
+            match self.watched(command, pattern, session) {
+                Ok(mut reply) => {
+                    reply.push("ns", text(pattern, "ns"));
+                    replies.push(reply);
+                }
+                // The others are looked at all the same.
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if replies.is_empty() && faults.len() == 1 {
+            return Err(faults.remove(0));
         }
         let wrong: i64 = replies.iter().map(|reply| whole(reply.get("wrong")).unwrap_or(0)).sum();
         match as_json {
             true => say!("{}", json_lines(&replies))?,
-            false if replies.is_empty() => say!("there are no patterns to check.")?,
-            false => self.print(command, &replies)?,
+            false if chosen.is_empty() => say!("there are no patterns to check.")?,
+            false if replies.is_empty() => {}
+            false => self.print(command, &replies, faults.is_empty())?,
         }
+        let faults: Vec<String> = faults.iter().map(|fault| format!("{fault:#}")).collect();
+        ensure!(faults.is_empty(), "{} of {} patterns: {}", faults.len(), chosen.len(), faults.join("; "));
         Ok(if wrong > 0 && command == "verifyPattern" { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
     }
 
@@ -95,7 +107,7 @@ impl Check {
         result.map_err(|fault| explained(fault).context(anyhow!("{collection}.{name}")))
     }
 
-    fn print(&self, command: &str, replies: &[Document]) -> Result<()> {
+    fn print(&self, command: &str, replies: &[Document], is_all: bool) -> Result<()> {
         let mut table = Table::new(&["COLLECTION", "NAME", "#CHECKED", "#WRONG", "STATE"]);
         for reply in replies {
             let number = |name| grouped(whole(reply.get(name)).unwrap_or(0));
@@ -132,10 +144,23 @@ impl Check {
             table.print()?;
         }
         match (wrong, command) {
-            (0, _) => say!("\nAll true.")?,
+            (0, _) if is_all => say!("\nAll true.")?,
+            (0, _) => say!("\nThese are true.")?,
             (_, "repairPattern") => say!("\nWhat was wrong has been put right.")?,
             _ => say!("\n`kilim pattern repair` puts it right; a paused pattern is resumed instead.")?,
         }
         Ok(())
     }
+}
+
+/// The patterns with steps between versions in front, those of lower versions first: after a restore the others cannot be put in
+/// force before the versions of what they read.
+fn versions_first(mut patterns: Vec<Document>) -> Vec<Document> {
+    patterns.sort_by_key(|pattern| {
+        let is_step = text(pattern, "kind") == "schemaVersion";
+        let spec = pattern.get("spec").and_then(RawValue::as_document).filter(|_| is_step);
+        let version = |name| spec.and_then(|spec| whole(spec.get(name))).unwrap_or(i64::MAX);
+        (!is_step, version("from").min(version("to")))
+    });
+    patterns
 }

@@ -128,6 +128,50 @@ fn verify_tells_by_its_exit_code() {
 }
 
 #[test]
+fn restored_patterns_are_repaired_versions_first_and_one_that_cannot_be_keeps_none_back() {
+    let mut shop = Shop::open();
+    let mut restore = |target: &str, name: &str, kind: &str, spec: Document| {
+        let definition = doc! {"createPattern": target, "name": name, (kind): spec};
+        let document = doc! {
+            "_id": format!("{target}.{name}"), "target": target, "name": name, "kind": kind,
+            "definition": definition, "state": "active",
+        };
+        shop.ask(doc! {"insert": "kilim.patterns", "documents": [document]});
+    };
+    restore(
+        "aside",
+        "gone",
+        "extendedReference",
+        doc! {"from": "gone", "localField": "a", "as": "b", "fields": {"c": 1}},
+    );
+    let called =
+        doc! {"from": "customers", "localField": "customerId", "as": "customer", "fields": {"called": 1}};
+    restore("orders", "card", "extendedReference", called);
+    for (name, from, to, old, new) in [("second", 2, 3, "title", "called"), ("first", 1, 2, "name", "title")]
+    {
+        let value = |field: &str| format!("${field}");
+        let spec = doc! {
+            "field": "v", "from": from, "to": to,
+            "up": [{"$set": {(new): value(old)}}, {"$unset": old}],
+            "down": [{"$set": {(old): value(new)}}, {"$unset": new}],
+        };
+        restore("customers", name, "schemaVersion", spec);
+    }
+    let (code, shown, message) = shop.kilim(&["pattern", "repair"]);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(message.contains("1 of 4 patterns") && message.contains("gone does not exist"), "{message}");
+    let places: Vec<Option<usize>> = ["first", "second", "card"].map(|name| shown.find(name)).into();
+    assert!(places.is_sorted() && places[0].is_some(), "{shown}");
+    let found =
+        shop.ask(doc! {"find": "orders", "filter": {"customer.called": "c1"}, "projection": {"_id": 1}});
+    let cursor = found.get("cursor").and_then(|cursor| cursor.as_document()).unwrap();
+    assert_eq!(cursor.get("firstBatch").and_then(|batch| batch.as_array()).unwrap().len(), 10);
+    // One alone is told as it is.
+    let (code, _, message) = shop.kilim(&["pattern", "repair", "aside", "gone"]);
+    assert!(code == Some(1) && !message.contains("of 1 patterns"), "{message}");
+}
+
+#[test]
 fn declarations_and_filters_understand_the_literals_of_the_shell() {
     let shop = Shop::open();
     let spec = r#"{set: {isOld: {$lt: ["$at", ISODate("2024-03-01")]}}}"#;

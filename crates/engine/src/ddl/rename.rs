@@ -190,7 +190,8 @@ impl Engine {
             ));
         }
         self.catalog().check_no_alias(from)?;
-        self.catalog().check_no_alias(to)
+        self.catalog().check_no_alias(to)?;
+        self.patterns().check_no_restored_alias(to)
     }
 
     /// Tells the change log that a collection has another name, and which one went for it.

@@ -28,6 +28,7 @@ impl Engine {
     pub fn check_view_is_new(&self, namespace: &Namespace) -> Result<()> {
         let catalog = self.catalog();
         catalog.check_no_alias(namespace)?;
+        self.patterns().check_no_restored_alias(namespace)?;
         let message = if catalog.view(namespace).is_some() {
             "Namespace already exists".to_owned()
         } else if catalog.get(namespace).is_some() {

@@ -98,6 +98,7 @@ impl Engine {
             ));
         }
         self.catalog().check_no_alias(namespace)?;
+        self.patterns().check_no_restored_alias(namespace)?;
         self.patterns().check_no_patterns(namespace)?;
         let mut transaction = self.store.begin();
         let collection = self.new_collection(&mut ids, &buckets, options)?;
@@ -209,6 +210,7 @@ impl Engine {
         self.check_case(&namespace.database)?;
         self.check_no_view(namespace)?;
         self.catalog().check_no_alias(namespace)?;
+        self.patterns().check_no_restored_alias(namespace)?;
         let collation = collation_of(options.as_raw())?;
         if collation.is_some() {
             self.patterns().check_no_patterns(namespace)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use kilim_bson::{Document, Path, RawDocument, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::declaration::WhileBuilding;
-use kilim_patterns::{Kind, Role, Rollup, WantedIndex, lies_within, overlap};
+use kilim_patterns::{Kind, Role, Rollup, Versions, WantedIndex, lies_within, overlap};
 
 use super::{Pattern, PatternState, Registry};
 use crate::index::{Index, IndexSpec, KeyPart, PATTERN_PREFIX};
@@ -94,6 +94,33 @@ impl Registry {
             true => Err(has_collation(namespace)),
             false => Ok(()),
         }
+    }
+
+    /// Refuses to take the name under which a version is to be shown whose definition was restored and is not in force yet: an
+    /// old client that writes there means the versioned collection.
+    pub(crate) fn check_no_restored_alias(&self, namespace: &Namespace) -> Result<()> {
+        let restored = |one: &&Arc<Pattern>| {
+            one.state == PatternState::Unverified && one.kind().version_step().is_some()
+        };
+        for pattern in self.of(&namespace.database).iter().filter(restored) {
+            let own = self.of(&namespace.database).iter().filter(|one| one.target == pattern.target);
+            let all: Vec<_> = own.filter_map(|one| one.kind().version_step().cloned()).collect();
+            let alone = pattern.kind().version_step().cloned().into_iter().collect();
+            let Ok(versions) = Versions::of(all).or_else(|_| Versions::of(alone)) else { continue };
+            let aliases = versions.aliases(&pattern.target.collection);
+            if let Some((version, _)) = aliases.iter().find(|(_, name)| **name == *namespace.collection) {
+                return Err(pattern.refusal(
+                    ErrorCode::VersionInUse,
+                    None,
+                    format!(
+                        "{namespace} is to be version {version} of {}, but schemaVersion '{}' is unverified: repairPattern puts it in \
+                         force, dropPattern gives it up",
+                        pattern.target, pattern.declaration.name
+                    ),
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The indexes that a collection needs from its first document on, where patterns outlived the one before it.

@@ -9,7 +9,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Declaration, WantedIndex, check_claims, overlap};
 use kilim_storage::Durability;
 
-use super::versions::Way;
+use super::versions::{Way, check_forward};
 use crate::catalog::{Collection, not_found};
 use crate::engine::Engine;
 use crate::fail_point::Moment;
@@ -115,7 +115,9 @@ impl Engine {
                 ),
             ));
         }
-        self.check_definition(pattern)
+        self.check_definition(pattern)?;
+        self.check_versions_first(pattern)?;
+        check_forward(pattern)
     }
 
     /// Checks a definition that may replace the one of the same name.
@@ -140,10 +142,14 @@ impl Engine {
         if let Some(source) = &pattern.source
             && self.collection(source).is_none()
         {
-            return Err(Error::user(
-                ErrorCode::PatternSourceMissing,
-                format!("{source} does not exist: create it, or correct 'from'"),
-            ));
+            let message = match self.catalog().alias(source) {
+                Some(alias) => format!(
+                    "{source} is version {} of {}, an older one: patterns read the newest, so say from: '{}'",
+                    alias.version, alias.base, alias.base.collection
+                ),
+                None => format!("{source} does not exist: create it, or correct 'from'"),
+            };
+            return Err(Error::user(ErrorCode::PatternSourceMissing, message));
         }
         let target = self.collection(&pattern.target);
         if pattern.kind().tree().is_some() && target.as_ref().is_some_and(|target| target.capped.is_some()) {

@@ -215,10 +215,12 @@ impl Engine {
                 ));
             }
             self.check_definition(pattern)?;
+            self.check_versions_first(pattern)?;
             self.ensure_collection(&pattern.target)?;
             let renewed = Pattern { id, state, ..pattern.clone() };
             return self.put_version_in_force(operation, &renewed, Way::Forward, &|engine, registry| {
                 engine.check_definition(current(registry, pattern)?)?;
+                engine.check_versions_first(pattern)?;
                 Ok(registry.clone())
             });
         }
@@ -239,7 +241,10 @@ impl Engine {
             }
             let restarted = Arc::new(Pattern { id, state: state.clone(), ..(**current).clone() });
             match current.state {
-                PatternState::Unverified => engine.check_definition(&restarted)?,
+                PatternState::Unverified => {
+                    engine.check_definition(&restarted)?;
+                    engine.check_versions_first(&restarted)?;
+                }
                 _ => engine.check_needs(&restarted)?,
             }
             Ok((registry.replacing(restarted.clone())?, restarted))
@@ -249,6 +254,7 @@ impl Engine {
         }
         // Its definition was inserted, not declared, so nothing has been checked yet.
         self.check_definition(pattern)?;
+        self.check_versions_first(pattern)?;
         self.ensure_collection(&pattern.target)?;
         self.ensure_pages(pattern)?;
         self.with_supporting_indexes(operation, pattern, &held, change)

@@ -57,6 +57,22 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// The versions of steps that were restored and are not in force yet, one step aside. Documents may have them already.
+    fn versions_to_come(&self, namespace: &Namespace, aside: &str) -> Vec<i32> {
+        let is_to_come = |pattern: &&Arc<Pattern>| {
+            pattern.target == *namespace
+                && pattern.state == PatternState::Unverified
+                && *pattern.declaration.name != *aside
+        };
+        let patterns = self.of(&namespace.database).iter().filter(is_to_come);
+        patterns
+            .filter_map(|pattern| pattern.kind().version_step())
+            .flat_map(|step| [step.from, step.to])
+            .collect()
+    }
+}
+
 /// Gives the collections of a catalog the versions that patterns declare.
 pub(crate) fn put_versions_in_force(catalog: &mut Catalog, registry: &Registry) -> Result<()> {
     for pattern in registry.iter().filter(|pattern| pattern.kind().version_step().is_some()) {
@@ -69,6 +85,43 @@ pub(crate) fn put_versions_in_force(catalog: &mut Catalog, registry: &Registry) 
         catalog.insert(Arc::new(changed));
     }
     Ok(())
+}
+
+impl Pattern {
+    /// Whether it reads or maintains what a step between versions of a collection changes.
+    fn meets_step(&self, versioned: &Namespace, step: &VersionStep) -> bool {
+        let touched = step.touched();
+        let meets = |path: &str| touched.as_ref().is_none_or(|own| own.iter().any(|own| overlap(own, path)));
+        let mut paths = Vec::new();
+        let readings = self.kind().readings();
+        if self.target == *versioned {
+            paths.extend(self.kind().written_paths());
+            paths.extend(readings.target);
+            paths.extend(self.kind().key_path().map(Into::into));
+        }
+        let is_source = self.source.as_ref() == Some(versioned);
+        let reads_all = is_source && readings.source.is_none();
+        if is_source {
+            paths.extend(readings.source.into_iter().flatten());
+        }
+        reads_all || paths.iter().any(|path| meets(path))
+    }
+}
+
+/// Refuses a step that is declared from a higher version to a lower one: documents without the version's field would count as
+/// of the new version already. A step that is rolled back leads so, and by then they do have that version.
+pub(crate) fn check_forward(pattern: &Pattern) -> Result<()> {
+    match pattern.kind().version_step() {
+        Some(step) if step.to < step.from => Err(Error::user(
+            ErrorCode::BadValue,
+            format!(
+                "'schemaVersion' leads from version {} to {}: documents without '{}' have the lowest version, so 'to' must be \
+                 greater than 'from'",
+                step.from, step.to, step.field
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses for a step between versions what is not done to such patterns.
@@ -143,22 +196,12 @@ impl Engine {
                 ),
             ));
         }
-        let touched = step.touched();
-        let meets = |path: &str| touched.as_ref().is_none_or(|own| own.iter().any(|own| overlap(own, path)));
-        let is_another = |other: &&Arc<Pattern>| other.kind().version_step().is_none();
+        // One that is not in force has nothing that would become wrong.
+        let is_another = |other: &&Arc<Pattern>| {
+            other.kind().version_step().is_none() && other.state != PatternState::Unverified
+        };
         for other in registry.of(&target.database).iter().filter(is_another) {
-            let mut paths = Vec::new();
-            let readings = other.kind().readings();
-            if other.target == *target {
-                paths.extend(other.kind().written_paths());
-                paths.extend(readings.target);
-                paths.extend(other.kind().key_path().map(Into::into));
-            }
-            let reads_all = other.source.as_ref() == Some(target) && readings.source.is_none();
-            if other.source.as_ref() == Some(target) {
-                paths.extend(readings.source.into_iter().flatten());
-            }
-            if reads_all || paths.iter().any(|path| meets(path)) {
+            if other.meets_step(target, step) {
                 return Err(pattern.refusal(
                     ErrorCode::PatternFieldConflict,
                     None,
@@ -195,6 +238,37 @@ impl Engine {
         Ok(())
     }
 
+    /// Refuses to put a pattern in force before a step between versions that was restored with it. The step would change what
+    /// the pattern reads or, as a step of a chain, what documents without a version are.
+    pub(crate) fn check_versions_first(&self, pattern: &Pattern) -> Result<()> {
+        let registry = self.patterns();
+        let lower = |step: &VersionStep| step.from.min(step.to);
+        for other in registry.of(&pattern.target.database) {
+            let Some(step) = other.kind().version_step() else { continue };
+            let is_same =
+                other.target == pattern.target && other.declaration.name == pattern.declaration.name;
+            if is_same || other.state != PatternState::Unverified {
+                continue;
+            }
+            let comes_first = match pattern.kind().version_step() {
+                Some(own) => other.target == pattern.target && lower(step) < lower(own),
+                None => pattern.meets_step(&other.target, step),
+            };
+            if comes_first {
+                return Err(pattern.refusal(
+                    ErrorCode::PatternNotReady,
+                    None,
+                    format!(
+                        "schemaVersion '{}' of {} changes what this pattern is about and is unverified: repairPattern puts it in \
+                         force first, dropPattern gives it up",
+                        other.declaration.name, other.target
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Converts documents for a trial, without declaring anything: for a dry run.
     pub fn try_version(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
         let (Some(step), Some(collection)) =
@@ -205,7 +279,8 @@ impl Engine {
         let mut steps = self.patterns().steps_of(&pattern.target, Some(&pattern.declaration.name));
         steps.push(step.clone());
         self.store.sync()?;
-        let trial = Trial { versions: &Versions::of(steps)?, step, way: Way::Forward, now: None };
+        let to_come = self.patterns().versions_to_come(&pattern.target, &pattern.declaration.name);
+        let trial = Trial { versions: &Versions::of(steps)?, step, way: Way::Forward, now: None, to_come };
         trial.run(self, operation, &collection, &self.store.snapshot(), 0)
     }
 
@@ -224,7 +299,8 @@ impl Engine {
         let versions = Versions::of(others.iter().cloned().chain([step.clone()]).collect())?;
         // Whichever way the step leads, the same paths differ.
         let between = Versions::of(vec![step.clone()])?;
-        let trial = Trial { versions: &versions, step, way, now: collection.shape.versions() };
+        let to_come = self.patterns().versions_to_come(target, &pattern.declaration.name);
+        let trial = Trial { versions: &versions, step, way, now: collection.shape.versions(), to_come };
         self.store.sync()?;
         let seen = self.store.snapshot();
         trial.run(self, operation, &collection, &seen, 0)?;
@@ -397,6 +473,8 @@ struct Trial<'t> {
     way: Way,
     /// The versions in force.
     now: Option<&'t Versions>,
+    /// Versions of steps that were restored with this one and are put in force later.
+    to_come: Vec<i32>,
 }
 
 impl Trial<'_> {
@@ -446,6 +524,11 @@ impl Trial<'_> {
             (Way::Forward, _) => {}
         }
         if self.step.check == VersionCheck::None || self.step.on_error == OnError::KeepOld {
+            return Ok(());
+        }
+        // It is seen as it is until that step is in force.
+        let is_ahead = |version: i32| !self.versions.has(version) && self.to_come.contains(&version);
+        if self.versions.version_of(document).is_some_and(is_ahead) {
             return Ok(());
         }
         self.versions.check(document)?;

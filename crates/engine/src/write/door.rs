@@ -19,7 +19,7 @@ use super::keys::KeyChanges;
 use super::paged::write_paged;
 use super::store::{new_row, store};
 use super::validity::{check_rules, check_valid};
-use super::versions::{settled, write_as_version};
+use super::versions::{check_version_kept, settled, write_as_version};
 use crate::change::{Cause, Change, Form};
 use crate::engine::Upkeep;
 use crate::index::Index;
@@ -41,6 +41,16 @@ pub(crate) fn write(
     if change.collection.shape.paged().is_some() {
         return write_paged(unit, change, untouched);
     }
+    check_version_kept(unit, &change)?;
+    write_versioned(unit, change, untouched)
+}
+
+/// Writes a change that is admitted, in the version in which its collection stores it.
+pub(super) fn write_versioned(
+    unit: &mut Unit<'_>,
+    change: Change<'_>,
+    untouched: &dyn Fn(&Index) -> bool,
+) -> Result<Option<Document>> {
     if change.collection.shape.versions().is_some()
         && let Some(document) = settled(unit, &change)?
     {

@@ -6,6 +6,7 @@ use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, Result};
 use kilim_patterns::{VersionStep, Versions};
 
+use super::admit::check_admitted;
 use super::door;
 use crate::catalog::Alias;
 use crate::change::{Before, Cause, Change, Form};
@@ -21,23 +22,38 @@ pub(super) fn settled(unit: &Unit<'_>, change: &Change<'_>) -> Result<Option<Doc
     let (Some(versions), Some(after)) = (change.collection.shape.versions(), change.after) else {
         return Ok(None);
     };
-    check_version_kept(unit, change, &change.collection.namespace, versions, versions.current())?;
     let is_validated = matches!(change.cause, Cause::User | Cause::Import) && !unit.bypass_validation;
-    versions.settled(after, is_validated).map_err(|error| told(unit, &change.collection.namespace, error))
+    let made_of = change.before.filter(|_| !is_whole(change)).map(|before| before.seen);
+    versions
+        .settled(after, made_of, is_validated)
+        .map_err(|error| told(unit, &change.collection.namespace, error))
+}
+
+/// Whether a user wrote the whole document, and not a change of it.
+fn is_whole(change: &Change<'_>) -> bool {
+    matches!(change.form, Form::Replacement)
+}
+
+/// Refuses an update that gives a document another version than the one in which it was seen.
+pub(super) fn check_version_kept(unit: &Unit<'_>, change: &Change<'_>) -> Result<()> {
+    match change.collection.shape.versions() {
+        Some(versions) => {
+            check_kept(unit, change, &change.collection.namespace, versions, versions.current())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses an update that gives a document another version. What it makes is of the version that it was shown, unless it
 /// replaces the whole document.
-fn check_version_kept(
+fn check_kept(
     unit: &Unit<'_>,
     change: &Change<'_>,
     base: &Namespace,
     versions: &Versions,
     shown: i32,
 ) -> Result<()> {
-    let (Some(before), Some(after), false) =
-        (change.before, change.after, matches!(change.form, Form::Replacement))
-    else {
+    let (Some(before), Some(after), false) = (change.before, change.after, is_whole(change)) else {
         return Ok(());
     };
     match versions.says(after) {
@@ -79,7 +95,7 @@ pub(super) fn write_as_version(
 ) -> Result<Option<Document>> {
     let collection = unit.join(&alias.base)?;
     let collection = collection.ok_or_else(|| Error::bug("a version of a collection that is gone"))?;
-    check_version_kept(unit, change, &alias.base, &alias.versions, alias.version)?;
+    check_kept(unit, change, &alias.base, &alias.versions, alias.version)?;
     let current = match change.before {
         None => None,
         Some(before) => match see_newest(unit, &alias.base, before.stored)? {
@@ -89,16 +105,19 @@ pub(super) fn write_as_version(
         },
     };
     let current = current.as_ref().map(Document::as_raw);
-    let written = |after: RawDocument<'_>| alias.versions.written(alias.version, current, after);
+    let is_whole = is_whole(change);
+    let written = |after: RawDocument<'_>| alias.versions.written(alias.version, current, after, is_whole);
     let after = change.after.map(written).transpose().map_err(|error| told(unit, &alias.base, error))?;
     let before = match (change.before, current) {
         (Some(before), Some(seen)) => Some(Before { stored: before.stored, seen }),
         _ => None,
     };
-    let form = if let Form::Replacement = change.form { Form::Replacement } else { Form::Smaller };
+    // Operators describe the document that was shown, not the one that is stored.
+    let form = if let Form::Described(_) = change.form { Form::Difference } else { change.form };
     let after_raw = after.as_ref().map(Document::as_raw);
     let translated = Change { collection: &collection, before, after: after_raw, form, ..*change };
-    let shaped = door::write(unit, translated, &|_| false)?;
+    check_admitted(unit, &translated)?;
+    let shaped = door::write_versioned(unit, translated, &|_| false)?;
     let stored = shaped.or(after);
     stored.map(|stored| alias.shown(stored.as_raw())).transpose()
 }

@@ -36,6 +36,7 @@ mod pattern_tree;
 mod pattern_tree_crowd;
 mod pattern_tree_graph;
 mod pattern_version;
+mod pattern_version_attack;
 mod pattern_version_history;
 mod pattern_why;
 mod pipeline;

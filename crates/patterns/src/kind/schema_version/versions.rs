@@ -83,6 +83,11 @@ impl Versions {
         Some(way)
     }
 
+    /// Whether a version is among these.
+    pub fn has(&self, version: i32) -> bool {
+        self.way(version).is_some()
+    }
+
     /// Which version a stored document has; none where it says something that is no version.
     pub fn version_of(&self, document: RawDocument<'_>) -> Option<i32> {
         match document.get(&self.field) {
@@ -94,6 +99,10 @@ impl Versions {
     /// The version that a document says it has; none where it says nothing, or something that is no version.
     pub fn says(&self, document: RawDocument<'_>) -> Option<i32> {
         document.get(&self.field).and_then(version_in)
+    }
+
+    fn says_none(&self, document: RawDocument<'_>) -> bool {
+        matches!(document.get(&self.field), None | Some(RawValue::Null))
     }
 
     /// Whether a document says that it has the current version.
@@ -121,10 +130,20 @@ impl Versions {
         }
     }
 
-    /// A document that a user writes in any version, as it is stored; none where it is stored as it is. `is_validated`: what
-    /// steps ask of documents of their newer version is asked of it.
-    pub fn settled(&self, document: RawDocument<'_>, is_validated: bool) -> Result<Option<Document>> {
+    /// A document that a user writes in any version, as it is stored; none where it is stored as it is. `made_of`: the document
+    /// that it was before an update, as it was seen. `is_validated`: what steps ask of documents of their newer version is
+    /// asked of it.
+    pub fn settled(
+        &self,
+        document: RawDocument<'_>,
+        made_of: Option<RawDocument<'_>>,
+        is_validated: bool,
+    ) -> Result<Option<Document>> {
         let version = match document.get(&self.field) {
+            // One that was seen without a version is kept in an older one, and an update does not change that.
+            None | Some(RawValue::Null) if made_of.is_some_and(|before| self.says_none(before)) => {
+                Some(self.lowest)
+            }
             None | Some(RawValue::Null) => {
                 self.check_valid(document, is_validated)?;
                 return Ok(Some(with_version(document, &self.field, self.current)));
@@ -165,29 +184,48 @@ impl Versions {
     }
 
     /// What is stored if a user makes `after` of a document that he was shown in an older version. `current` is that document
-    /// in the current version; none where he inserts one.
+    /// in the current version; none where he inserts one. `is_whole`: he wrote all of `after`, not a change of what he was
+    /// shown.
     pub fn written(
         &self,
         version: i32,
         current: Option<RawDocument<'_>>,
         after: RawDocument<'_>,
+        is_whole: bool,
     ) -> Result<Document> {
+        let made_of = current.filter(|_| !is_whole);
+        // One that is kept in an older version was shown as it is, and is still in that one.
+        let is_kept = made_of.is_some_and(|before| self.says_none(before));
         let after = match after.get(&self.field) {
-            None | Some(RawValue::Null) => with_version(after, &self.field, version),
-            Some(_) => after.to_document(),
+            None | Some(RawValue::Null) if !is_kept => with_version(after, &self.field, version),
+            _ => after.to_document(),
         };
-        let new = match self.settled(after.as_raw(), true)? {
+        let current = current.filter(|current| self.is_current(*current));
+        let new = match self.settled(after.as_raw(), made_of, true)? {
             Some(settled) => settled,
-            // It is kept as it is, or it is in the current version.
-            None => return Ok(after),
+            // It is in the current version, or it is kept as it is.
+            None => {
+                return match current.filter(|_| !self.is_current(after.as_raw())) {
+                    Some(current) if !self.says_all(current, version)? => Err(Error::user(
+                        ErrorCode::VersionLossy,
+                        format!(
+                            "the document with _id {} has values that version {version} cannot say, and that would be lost: what \
+                             is written cannot be converted to version {}",
+                            id_of(after.as_raw()),
+                            self.current
+                        ),
+                    )),
+                    _ => Ok(after),
+                };
+            }
         };
         if !self.is_current(new.as_raw()) || version_in_field(&after, &self.field) != Some(version) {
             return Ok(new);
         }
-        let stored = match current.filter(|current| self.is_current(*current)) {
+        let stored = match current {
             Some(current) => {
                 let shown = self.shown(current, version)?;
-                match self.settled(shown.as_raw(), false)? {
+                match self.settled(shown.as_raw(), None, false)? {
                     Some(base) => merged(current, base.as_raw(), new.as_raw()).ok_or_else(|| {
                         Error::user(
                             ErrorCode::VersionLossy,
@@ -249,10 +287,7 @@ impl Versions {
 
     /// Whether nothing is lost if a document of the current version is given up for an older one.
     pub fn check_back(&self, document: RawDocument<'_>, version: i32) -> Result<()> {
-        let shown = self.shown(document, version)?;
-        let again = self.settled(shown.as_raw(), false)?;
-        let again = again.as_ref().map_or(shown.as_raw(), Document::as_raw);
-        if same_but(again, document, Some(&self.field)) {
+        if self.says_all(document, version)? {
             return Ok(());
         }
         Err(Error::user(
@@ -263,6 +298,14 @@ impl Versions {
                 id_of(document)
             ),
         ))
+    }
+
+    /// Whether an older version says all that a document of the current one says.
+    fn says_all(&self, document: RawDocument<'_>, version: i32) -> Result<bool> {
+        let shown = self.shown(document, version)?;
+        let again = self.settled(shown.as_raw(), Some(document), false)?;
+        let again = again.as_ref().map_or(shown.as_raw(), Document::as_raw);
+        Ok(same_but(again, document, Some(&self.field)))
     }
 
     /// The versions that are shown beside the current one, and the names of collections under which they are.

@@ -144,7 +144,7 @@ impl Reader {
                 if !lines.is_empty() {
                     trees.insert(collection.id, lines);
                 }
-                Target::Collection(collection)
+                Target::Collection(collection.seen_in(&snapshot))
             } else if let Some(view) = unit.engine.view(&namespace) {
                 // A time-series collection is read under any collation, as other collections are.
                 if view.time_series.is_none() && view.collation != *variables.collation() {

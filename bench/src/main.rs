@@ -167,7 +167,9 @@ fn main() -> Result<()> {
         places::all(),
         measurements::contests(),
     ];
-    let contests = contests.into_iter().flatten();
+    let long = [outliers::long(), versions::long()];
+    let long = long.into_iter().flatten().filter(|_| !options.only.is_empty());
+    let contests = contests.into_iter().flatten().chain(long);
     let contests: Vec<Contest> = contests.filter(|contest| options.wants(&contest_name(contest))).collect();
     let mut after = Vec::new();
     if !workloads.is_empty() || !contests.is_empty() {

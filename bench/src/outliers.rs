@@ -1,5 +1,7 @@
 //! Long arrays that continue in pages: an array of a million elements against arrays of ten, on the same server.
 
+use std::time::Instant;
+
 use kilim_bson::{Array, Value, doc};
 use kilim_testkit::link::{Fault, Link, message};
 
@@ -12,6 +14,8 @@ const LONG: &str = "outlier_long";
 const SHORT: &str = "outlier_short";
 const CELEBRITY: i32 = 0;
 const LONG_ELEMENTS: i64 = 1_000_000;
+const LONGER: &str = "outlier_longer";
+const LONGER_ELEMENTS: i64 = 10_000_000;
 const PUSHED_AT_ONCE: i64 = 10_000;
 /// So many that a push each leaves them short.
 const SHORT_DOCUMENTS: i32 = 20_000;
@@ -35,6 +39,31 @@ pub fn all() -> Vec<Contest> {
     vec![
         contest("outlier_push", 1_000, true, push_long as fn(Place) -> Operation, push_short),
         contest("outlier_member", 5_000, false, find_in_long, find_in_short),
+        contest("outlier_slice", 3_000, false, slice_of_long, slice_of_short),
+    ]
+}
+
+/// Those that take their time, so they are measured only where they are named.
+pub fn long() -> Vec<Contest> {
+    let contest = |name, operations, writes, longer, long| Contest {
+        name,
+        entrants: vec![
+            Entrant::new(
+                "ten million elements",
+                KILIM,
+                operations,
+                Leaves::of(writes),
+                prepare_longer,
+                longer,
+            ),
+            Entrant::new("a million elements", KILIM, operations, Leaves::of(writes), prepare_long, long),
+        ],
+        claims: vec![(1, Target::CpuAtMost(1.5))],
+    };
+    vec![
+        contest("outlier_push_longer", 1_000, true, push_longer as fn(Place) -> Operation, push_long),
+        contest("outlier_member_longer", 5_000, false, find_in_longer, find_in_long),
+        contest("outlier_slice_longer", 3_000, false, slice_of_longer, slice_of_long),
     ]
 }
 
@@ -43,18 +72,28 @@ fn declare_in(link: &mut Link, database: &str) -> Result<(), Fault> {
     declare(link, database, doc! {"createPattern": "users", "name": "fans", "outlier": kind})
 }
 
-fn prepare_long(link: &mut Link) -> Result<(), Fault> {
-    if !is_new(link, LONG, "users")? {
+fn prepare_celebrity(link: &mut Link, database: &str, count: i64) -> Result<(), Fault> {
+    if !is_new(link, database, "users")? {
         return Ok(());
     }
-    declare_in(link, LONG)?;
-    load(link, LONG, "users", std::iter::once(doc! {"_id": CELEBRITY, "followers": Array::new()}))?;
-    for first in (0..LONG_ELEMENTS).step_by(PUSHED_AT_ONCE as usize) {
+    let begun = Instant::now();
+    declare_in(link, database)?;
+    load(link, database, "users", std::iter::once(doc! {"_id": CELEBRITY, "followers": Array::new()}))?;
+    for first in (0..count).step_by(PUSHED_AT_ONCE as usize) {
         let elements: Array = (first..first + PUSHED_AT_ONCE).map(Value::Int64).collect();
         let push = doc! {"$push": {"followers": {"$each": elements}}};
-        link.run(LONG, doc! {"update": "users", "updates": [{"q": {"_id": CELEBRITY}, "u": push}]})?;
+        link.run(database, doc! {"update": "users", "updates": [{"q": {"_id": CELEBRITY}, "u": push}]})?;
     }
+    eprintln!("an array of {count} elements took {:.1} s", begun.elapsed().as_secs_f64());
     Ok(())
+}
+
+fn prepare_long(link: &mut Link) -> Result<(), Fault> {
+    prepare_celebrity(link, LONG, LONG_ELEMENTS)
+}
+
+fn prepare_longer(link: &mut Link) -> Result<(), Fault> {
+    prepare_celebrity(link, LONGER, LONGER_ELEMENTS)
 }
 
 fn prepare_short(link: &mut Link) -> Result<(), Fault> {
@@ -78,12 +117,20 @@ fn push(database: &'static str, user: i32, element: i64) -> Vec<u8> {
     message(&command)
 }
 
-fn push_long(place: Place) -> Operation {
+fn push_to(place: Place, database: &'static str) -> Operation {
     let mut ids = fresh_ids(place);
     Box::new(move |link| {
         let element = FIRST_NEW + i64::from(ids.next().unwrap_or(0));
-        counted(link.exchange(&push(LONG, CELEBRITY, element))?, 1)
+        counted(link.exchange(&push(database, CELEBRITY, element))?, 1)
     })
+}
+
+fn push_long(place: Place) -> Operation {
+    push_to(place, LONG)
+}
+
+fn push_longer(place: Place) -> Operation {
+    push_to(place, LONGER)
 }
 
 fn push_short(place: Place) -> Operation {
@@ -103,12 +150,46 @@ fn find_member(database: &'static str, user: i32, element: i64) -> Vec<u8> {
     message(&find)
 }
 
-fn find_in_long(place: Place) -> Operation {
+fn find_in(place: Place, database: &'static str, count: i64) -> Operation {
     let mut ids = fresh_ids(place);
     Box::new(move |link| {
-        let element = (mix(ids.next().unwrap_or(0) as u64) % LONG_ELEMENTS as u64) as i64;
-        found(link.exchange(&find_member(LONG, CELEBRITY, element))?, 1)
+        let element = (mix(ids.next().unwrap_or(0) as u64) % count as u64) as i64;
+        found(link.exchange(&find_member(database, CELEBRITY, element))?, 1)
     })
+}
+
+fn find_in_long(place: Place) -> Operation {
+    find_in(place, LONG, LONG_ELEMENTS)
+}
+
+fn find_in_longer(place: Place) -> Operation {
+    find_in(place, LONGER, LONGER_ELEMENTS)
+}
+
+/// Ten elements from anywhere of an array.
+fn slice_of(place: Place, database: &'static str, users: i32, count: i64) -> Operation {
+    let mut ids = fresh_ids(place);
+    Box::new(move |link| {
+        let random = mix(ids.next().unwrap_or(0) as u64);
+        let from = (random % count as u64) as i32;
+        let user = (random >> 40) as i32 % users;
+        let mut find = doc! {"find": "users", "filter": {"_id": user}};
+        find.push("projection", doc! {"followers": {"$slice": [from, 10]}});
+        find.push("$db", database);
+        found(link.exchange(&message(&find))?, 1)
+    })
+}
+
+fn slice_of_short(place: Place) -> Operation {
+    slice_of(place, SHORT, SHORT_DOCUMENTS, SHORT_ELEMENTS)
+}
+
+fn slice_of_long(place: Place) -> Operation {
+    slice_of(place, LONG, 1, LONG_ELEMENTS)
+}
+
+fn slice_of_longer(place: Place) -> Operation {
+    slice_of(place, LONGER, 1, LONGER_ELEMENTS)
 }
 
 fn find_in_short(place: Place) -> Operation {

@@ -28,6 +28,7 @@ pub fn compare(name: String, sides: &[Measure; 2], rounds: &[[f64; 2]], target: 
     let (reached, target) = match target {
         Target::CpuAtMost(limit) => (Some(cpu <= limit), format!("CPU ≤ {limit}")),
         Target::RateAtLeast(limit) => (Some(rate >= limit), format!("rate ≥ {limit}")),
+        Target::P99AtMost(limit) => (Some(p99 <= limit), format!("p99 ≤ {limit}")),
         Target::Told => (None, String::new()),
     };
     Row {

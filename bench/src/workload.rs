@@ -19,6 +19,7 @@ const BULK_BATCH: usize = 1000;
 pub enum Target {
     CpuAtMost(f64),
     RateAtLeast(f64),
+    P99AtMost(f64),
     /// For comparison only.
     Told,
 }

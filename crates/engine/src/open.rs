@@ -47,7 +47,7 @@ impl Engine {
         let mut ids = Ids::load(&snapshot)?;
         let patterns = load(&snapshot, &catalog, &mut ids)?;
         put_versions_in_force(&mut catalog, &patterns)?;
-        put_pages_in_force(&mut catalog, &patterns);
+        put_pages_in_force(&mut catalog, &patterns, 0);
         put_buckets_in_force(&mut catalog, &patterns);
         let environment = store.environment().clone();
         let feed = Arc::new(Feed::new(store.waiters().clone()));

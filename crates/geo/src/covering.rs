@@ -111,6 +111,32 @@ pub fn document_cells(geometry: &Geometry, levels: Levels) -> Vec<CellID> {
     }
 }
 
+/// The cells that an index has for many points together: the points themselves where they are few, otherwise the smallest cells of
+/// one level that are few. They are in order, each of them once.
+pub fn points_cells(points: &[Point], levels: Levels) -> Vec<CellID> {
+    let mut leaves: Vec<CellID> = points.iter().map(CellID::from).collect();
+    leaves.sort_unstable_by_key(|cell| cell.0);
+    leaves.dedup();
+    if levels.points_as_leaves && leaves.len() <= DOCUMENT_CELLS_MAX {
+        return leaves;
+    }
+    let at_level = |level: u8| {
+        let mut cells: Vec<CellID> = leaves.iter().map(|leaf| leaf.parent(u64::from(level))).collect();
+        cells.dedup();
+        cells
+    };
+    // A coarser level has no more cells than a finer one.
+    let (mut coarse, mut fine) = (levels.coarsest, levels.finest);
+    while coarse < fine {
+        let middle = coarse + (fine - coarse).div_ceil(2);
+        match at_level(middle).len() <= DOCUMENT_CELLS_MAX {
+            true => coarse = middle,
+            false => fine = middle - 1,
+        }
+    }
+    at_level(coarse)
+}
+
 /// The cells that cover what a query asks about.
 pub fn query_cells(shape: &Shape) -> Option<CellUnion> {
     let coverer =
@@ -170,4 +196,37 @@ pub fn key_ranges(cells: &CellUnion, levels: Levels) -> Vec<(CellID, CellID)> {
     ranges.sort_unstable_by_key(|(low, _)| low.0 as i64);
     ranges.dedup();
     ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planar::Pair;
+
+    #[test]
+    fn many_points_have_few_cells_in_which_each_of_them_lies() {
+        let levels = Levels { coarsest: COARSEST_DEFAULT, finest: FINEST_DEFAULT, points_as_leaves: true };
+        let point = |x: f64, y: f64| Pair { x, y }.on_sphere().unwrap();
+        let few = [point(1.0, 1.0), point(2.0, 2.0), point(1.0, 1.0)];
+        let cells = points_cells(&few, levels);
+        assert_eq!(cells.len(), 2);
+        assert!(cells.iter().all(CellID::is_leaf));
+        for (step, level_min) in [(1e-7, 16), (1e-3, 8), (0.1, 2)] {
+            let many: Vec<Point> = (0..1000)
+                .map(|at| point(7.0 + step * f64::from(at % 31), 7.0 + step * f64::from(at / 31)))
+                .collect();
+            let cells = points_cells(&many, levels);
+            assert!(cells.len() <= DOCUMENT_CELLS_MAX, "{}", cells.len());
+            assert!(
+                cells.iter().all(|cell| (level_min..=16).contains(&cell.level())),
+                "{:?}",
+                cells[0].level()
+            );
+            assert!(many.iter().all(|point| cells.iter().any(|cell| cell.contains(&CellID::from(point)))));
+        }
+        // A level that no cell may be coarser than has as many as it has.
+        let fine = Levels { coarsest: 20, finest: 25, points_as_leaves: true };
+        let far: Vec<Point> = (0..100).map(|at| point(f64::from(at), 1.0)).collect();
+        assert_eq!(points_cells(&far, fine).len(), 100);
+    }
 }

@@ -240,24 +240,18 @@ pub fn key_of_buckets(series: &TimeSeries, key: RawDocument<'_>) -> Result<Docum
             "Wildcard indexes are not supported on time-series measurements",
         ));
     }
-    series.key_in_buckets(key).map_err(|name| match key.get(name) {
-        Some(RawValue::String("2dsphere")) if *name != *series.time_field => Error::user(
-            ErrorCode::NotImplemented,
-            format!("2dsphere indexes over '{name}', a field of measurements, are not supported by Kilim"),
-        ),
-        _ => {
-            let which = match *name == *series.time_field {
-                true => "the time field must be ascending or descending (numbers only)",
-                false => "measurement fields must be ascending or descending (numbers only), or '2dsphere'",
-            };
-            let key = shell_text(key);
-            Error::user(
-                ErrorCode::CannotCreateIndex,
-                format!(
-                    "BadValue: Invalid index spec for time-series collection: {key}. Indexes on {which}: {name}"
-                ),
-            )
-        }
+    series.key_in_buckets(key).map_err(|name| {
+        let which = match *name == *series.time_field {
+            true => "the time field must be ascending or descending (numbers only)",
+            false => "measurement fields must be ascending or descending (numbers only), or '2dsphere'",
+        };
+        let key = shell_text(key);
+        Error::user(
+            ErrorCode::CannotCreateIndex,
+            format!(
+                "BadValue: Invalid index spec for time-series collection: {key}. Indexes on {which}: {name}"
+            ),
+        )
     })
 }
 
@@ -290,7 +284,8 @@ pub fn mark_over_measurements(
 ) -> Result<()> {
     let filter = spec.partial.as_ref().map(|(_, filter)| filter);
     let over = OverMeasurements::new(Document::new(), &spec.key, filter);
-    let is_measured = over.paths().iter().any(|path| series.is_measured(path.as_str()));
+    let is_measured =
+        !over.places().is_empty() || over.paths().iter().any(|path| series.is_measured(path.as_str()));
     let has_other_filter = given.is_some() && filter.is_some();
     if !is_measured && !has_other_filter {
         return Ok(());
@@ -326,7 +321,13 @@ pub fn index_of_measurements(series: &TimeSeries, spec: Document) -> Option<Docu
         None => series.key_of_measurements(spec.get("key")?.as_document()?)?,
     };
     let filter = original.and_then(|original| original.get("partialFilterExpression"));
-    let shown = spec.iter().filter(|(name, _)| *name != "originalSpec").map(|(name, value)| match name {
+    // Where it was not given, only the buckets' index tells its version.
+    let is_shown = |name: &str| match name {
+        "originalSpec" => false,
+        "2dsphereIndexVersion" => original.is_none_or(|original| original.get(name).is_some()),
+        _ => true,
+    };
+    let shown = spec.iter().filter(|(name, _)| is_shown(name)).map(|(name, value)| match name {
         "key" => (name, Value::Document(key.clone())),
         "partialFilterExpression" => (name, filter.unwrap_or(value).to_value()),
         _ => (name, value.to_value()),

@@ -11,6 +11,7 @@
 mod alias;
 mod capped;
 mod moves;
+mod old_pages;
 mod open_buckets;
 mod open_rows;
 mod stored;
@@ -33,6 +34,7 @@ use kilim_error::{Error, ErrorCode, Result, StorageError};
 use kilim_query::time_series::TimeSeries;
 use kilim_storage::{CommitTime, Direction, Snapshot};
 pub(crate) use moves::{Moves, Moving, Still};
+use old_pages::OldPages;
 pub(crate) use open_buckets::{Open, OpenBuckets, TIERS, Tiers};
 pub(crate) use open_rows::{LEAST, OpenRows, Waiting, Which};
 use parking_lot::{ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
@@ -97,6 +99,8 @@ pub struct Shared {
     pub(crate) next_bucket: AtomicU64,
     /// Measurements that wait to be sealed.
     pub(crate) open_rows: OpenRows,
+    /// How arrays were divided in earlier states.
+    pub(crate) old_pages: OldPages,
     oldest: Mutex<Oldest>,
     pub plan_cache: PlanCache,
     pub scans: Scans,
@@ -352,6 +356,7 @@ impl Shared {
             next_record: AtomicU64::new(last_record + 1),
             next_bucket: AtomicU64::new(1),
             open_rows: OpenRows::default(),
+            old_pages: OldPages::default(),
             oldest: Mutex::default(),
             plan_cache: PlanCache::default(),
             scans: Scans::default(),
@@ -367,7 +372,11 @@ const ID_INDEX: &str = "_id_";
 impl Collection {
     /// Where its records lie.
     pub fn home(&self) -> Home {
-        let shape = match &self.shape {
+        self.home_as(&self.shape)
+    }
+
+    fn home_as(&self, shape: &Shape) -> Home {
+        let shape = match shape {
             Shape::Paged(paged, _) => Shape::Paged(paged.clone(), self.members(&paged.paging.field)),
             shape => shape.clone(),
         };

@@ -84,6 +84,13 @@ impl Collection {
         over.flat_map(|over| over.paths().iter().cloned()).collect()
     }
 
+    /// Paths of places in measurements that indexes are over, in a snapshot.
+    pub(crate) fn measured_places(&self, snapshot: &Snapshot) -> Vec<Path> {
+        let ready = self.indexes.iter().filter(|index| index.ready_since <= snapshot.commit_time());
+        let over = ready.filter_map(|index| index.spec.measurements.as_ref());
+        over.flat_map(|over| over.places().iter().cloned()).collect()
+    }
+
     /// The options of the time-series collection that it holds the buckets of.
     pub fn measurement_options(&self) -> Document {
         shown_options(self.options.as_raw())

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use kilim_bson::{Document, Path, RawDocument, RawValue, canonical_type};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
-use kilim_query::time_series::bounded;
+use kilim_query::time_series::{bounded, of_column};
 
-use super::KeyPart;
+use super::kind::geo::check_places;
+use super::{Holds, KeyPart};
 
 /// What an index over buckets is as one over their measurements.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +20,8 @@ pub struct OverMeasurements {
     pub spec: Document,
     /// The paths in measurements that its key and its filter name.
     paths: Arc<[Path]>,
+    /// The paths of places in measurements that its key names.
+    places: Arc<[Path]>,
 }
 
 impl OverMeasurements {
@@ -34,7 +37,14 @@ impl OverMeasurements {
         };
         key.iter().for_each(|part| add(&part.path));
         partial.into_iter().for_each(|filter| each_path(filter, &mut add));
-        OverMeasurements { spec, paths: paths.into() }
+        let cells = key.iter().filter(|part| part.holds == Holds::Cell);
+        let places = cells.filter_map(|part| of_column(part.path.as_str()).map(Path::parse)).collect();
+        OverMeasurements { spec, paths: paths.into(), places }
+    }
+
+    /// The paths of places.
+    pub fn places(&self) -> &[Path] {
+        &self.places
     }
 
     /// The paths whose bounds tell of all values between them.
@@ -42,7 +52,8 @@ impl OverMeasurements {
         &self.paths
     }
 
-    /// Refuses a measurement with an array on the way of one of the paths, before it goes into a bucket.
+    /// Refuses a measurement with an array on the way of one of the paths, or with something else than a point for a place, before
+    /// it goes into a bucket.
     pub(crate) fn check_measurement(&self, measurement: RawDocument<'_>) -> Result<()> {
         let meets_array = |path: &Path| {
             let mut value = RawValue::Document(measurement);
@@ -57,7 +68,7 @@ impl OverMeasurements {
         };
         match self.paths.iter().any(meets_array) {
             true => Err(array()),
-            false => Ok(()),
+            false => self.places.iter().try_for_each(|path| check_places(measurement, path)),
         }
     }
 

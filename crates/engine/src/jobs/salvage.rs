@@ -116,7 +116,7 @@ impl Salvage<'_> {
         collections.values().for_each(|collection| catalog.insert(Arc::new(collection.clone())));
         let patterns = load(&self.store.snapshot(), &catalog, ids);
         let mut shaped = |patterns: &Registry| {
-            put_pages_in_force(&mut catalog, patterns);
+            put_pages_in_force(&mut catalog, patterns, 0);
             put_buckets_in_force(&mut catalog, patterns);
             put_versions_in_force(&mut catalog, patterns).is_ok()
         };

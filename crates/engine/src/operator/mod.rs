@@ -34,6 +34,7 @@ pub(crate) use bounded::Bounded;
 pub use executor::Executor;
 pub(crate) use index_scan::STEPS_PER_SEEK;
 pub use near::Measured;
+pub(crate) use near::measured;
 pub use row::{Row, RowData};
 pub(crate) use sort_buffer::SortBuffer;
 pub use step::{Shown, Step, Viewer};

@@ -12,11 +12,11 @@ use std::collections::{BinaryHeap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use kilim_bson::{KeyDecoder, RawDocument, RawValue, Value, encode_value};
+use kilim_bson::{KeyDecoder, Path, RawDocument, RawValue, Value, encode_value};
 use kilim_error::{Error, Result};
 use kilim_geo::covering::{key_ranges, ring_cells};
 use kilim_geo::planar::cap_rectangles;
-use kilim_geo::{CellID, EARTH_RADIUS_METRES, Pair, Point, angle, parse};
+use kilim_geo::{CellID, EARTH_RADIUS_METRES, Point, angle, parse};
 use kilim_query::filter::{DistanceUnit, Near};
 use kilim_storage::{Direction, Space};
 
@@ -281,18 +281,10 @@ impl NearScanner {
         context.figures.docs_examined += 1;
         let Some(image) = self.records.fetch(id)? else { return Ok(()) };
         let path = &self.plan.index.spec.key[self.plan.part].path;
-        let (values, _) = geo::values_at(image.document(), path);
-        let mut nearest: Option<(f64, RawValue<'_>)> = None;
-        for value in values {
-            for place in places(value, &self.plan.index.spec.kind) {
-                if let Some(distance) = distance(place, &self.plan.near, self.centre.as_ref())
-                    && nearest.is_none_or(|(sofar, _)| distance < sofar)
-                {
-                    nearest = Some((distance, place));
-                }
-            }
-        }
-        let Some((distance, place)) = nearest else { return Ok(()) };
+        let is_plane = matches!(self.plan.index.spec.kind, IndexKind::TwoD(_));
+        let centre = self.centre.as_ref();
+        let found = nearest(image.document(), path, &self.plan.near, centre, is_plane);
+        let Some((distance, place)) = found else { return Ok(()) };
         if distance < self.min || distance > self.max {
             return Ok(());
         }
@@ -307,17 +299,44 @@ impl NearScanner {
     }
 }
 
+/// The nearest place at a path of a document and its distance, in radians or in the units of the plane. `centre`: the point that
+/// distances along the sphere are measured from.
+fn nearest<'a>(
+    document: RawDocument<'a>,
+    path: &Path,
+    near: &Near,
+    centre: Option<&Point>,
+    is_plane: bool,
+) -> Option<(f64, RawValue<'a>)> {
+    let (values, _) = geo::values_at(document, path);
+    let places = values.into_iter().flat_map(|value| places(value, is_plane));
+    let measured = places.filter_map(|place| Some((distance(place, near, centre)?, place)));
+    measured.min_by(|(one, _), (other, _)| one.total_cmp(other))
+}
+
+/// The nearest place at a path of a document, where it is neither too near nor too far.
+pub(crate) fn measured(document: RawDocument<'_>, path: &Path, near: &Near) -> Option<Measured> {
+    let scale = match near.unit() {
+        DistanceUnit::Metres => EARTH_RADIUS_METRES,
+        DistanceUnit::Radians | DistanceUnit::Flat => 1.0,
+    };
+    let centre = near.centre.point().filter(|_| near.on_sphere);
+    let (distance, place) = nearest(document, path, near, centre.as_ref(), !near.on_sphere)?;
+    let is_asked = distance >= near.min / scale && distance <= near.max / scale;
+    is_asked.then(|| Measured { distance: distance * scale, place: place.to_value() })
+}
+
 /// The places in a value: in a 2d index it may be an array of pairs.
-fn places<'a>(value: RawValue<'a>, kind: &IndexKind) -> Vec<RawValue<'a>> {
+fn places(value: RawValue<'_>, is_plane: bool) -> Vec<RawValue<'_>> {
     let inner = match value {
         RawValue::Document(inner) => inner,
         RawValue::Array(array) => array.as_document(),
         _ => return Vec::new(),
     };
     let is_pair = |inner: RawDocument<'_>| inner.iter().next().is_some_and(|(_, first)| first.is_number());
-    match kind {
-        IndexKind::TwoD(_) if !is_pair(inner) => inner.iter().map(|(_, element)| element).collect(),
-        _ => vec![value],
+    match is_plane && !is_pair(inner) {
+        true => inner.iter().map(|(_, element)| element).collect(),
+        false => vec![value],
     }
 }
 
@@ -329,8 +348,9 @@ fn distance(place: RawValue<'_>, near: &Near, centre: Option<&Point>) -> Option<
             geometry => geometry.distance(centre),
         },
         None => {
-            let Pair { x, y } = parse::pair(place, true).ok()?;
-            Some(Pair { x, y }.distance(near.centre.at))
+            let pair = parse::pair(place, true).ok();
+            let pair = pair.or_else(|| parse::stored(place)?.ok()?.pair())?;
+            Some(pair.distance(near.centre.at))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `$geoNear`: puts the distance that the read measured into each document.
+//! `$geoNear`: puts the distance that the read measured into each document, or measures it.
 
 use kilim_bson::Path;
 use kilim_error::{Error, ErrorCode, Result};
@@ -8,7 +8,7 @@ use super::Step;
 use crate::catalog::Collection;
 use crate::index::{Holds, IndexKind};
 use crate::namespace::Namespace;
-use crate::operator::{ExecContext, Row, RowData};
+use crate::operator::{ExecContext, Row, RowData, measured};
 
 pub(super) struct GeoNear {
     stage: Box<stage::GeoNear>,
@@ -23,12 +23,21 @@ impl GeoNear {
 
 impl Step for GeoNear {
     fn next(&mut self, context: &mut ExecContext<'_>) -> Result<Option<Row>> {
-        let Some(row) = self.input.next(context)? else { return Ok(None) };
-        let Some(measured) = &row.near else {
-            return Err(Error::bug("a document without a distance came to $geoNear"));
-        };
-        let document = self.stage.apply(row.document(), measured.distance, &measured.place);
-        Ok(Some(row.with(RowData::Document(document))))
+        while let Some(row) = self.input.next(context)? {
+            context.tick()?;
+            let own = match &self.stage.key {
+                Some(key) if self.stage.measures => measured(row.document(), key, &self.stage.near),
+                _ => None,
+            };
+            let document = match (&own, &row.near) {
+                (Some(own), _) => self.stage.apply(row.document(), own.distance, &own.place),
+                (None, _) if self.stage.measures => continue,
+                (None, Some(read)) => self.stage.apply(row.document(), read.distance, &read.place),
+                (None, None) => return Err(Error::bug("a document without a distance came to $geoNear")),
+            };
+            return Ok(Some(row.with(RowData::Document(document))));
+        }
+        Ok(None)
     }
 }
 

@@ -144,7 +144,7 @@ impl Reader {
                 if !lines.is_empty() {
                     trees.insert(collection.id, lines);
                 }
-                Target::Collection(collection)
+                Target::Collection(collection.seen_in(&snapshot))
             } else if let Some(view) = unit.engine.view(&namespace) {
                 // A time-series collection is read under any collation, as other collections are.
                 if view.time_series.is_none() && view.collation != *variables.collation() {
@@ -232,6 +232,12 @@ impl Reader {
         for _ in 0..DEPTH_MAX {
             match self.0.targets.get(namespace) {
                 Some(Target::View { on, pipeline }) => {
+                    if let ([Stage::UnpackBucket(unpack)], Some(Stage::GeoNear(near))) =
+                        (&pipeline.stages[..], stages.first())
+                    {
+                        let instead = near.over_measurements(unpack.meta_field.as_deref())?;
+                        stages.splice(0..1, instead);
+                    }
                     stages.splice(0..0, pipeline.stages.iter().cloned());
                     namespace = on;
                 }
@@ -301,7 +307,7 @@ impl Reader {
         }
         // Only a view can bring another before it.
         let late = stages.iter().skip(1).find_map(|stage| match stage {
-            Stage::GeoNear(_) => Some("$geoNear"),
+            Stage::GeoNear(stage) if !stage.measures => Some("$geoNear"),
             Stage::Tree(_) => Some("$tree"),
             _ => None,
         });

@@ -138,12 +138,13 @@ pub(super) fn read_by_bounds(stages: &mut Vec<Stage>, collection: Option<&Collec
     let Some(at) = stages.iter().position(|stage| matches!(stage, Stage::UnpackBucket(_))) else { return };
     let Stage::UnpackBucket(stage) = &stages[at] else { return };
     let (Some(filter), Some(collection)) = (&stage.filter, collection) else { return };
-    let measured = collection.measured_paths(snapshot);
+    let (measured, places) = (collection.measured_paths(snapshot), collection.measured_places(snapshot));
     let bounds = OnBounds {
         time_field: &stage.time_field,
         meta_field: stage.meta_field.as_deref(),
         span_millis: Some(stage.span_millis()),
         measured: &measured,
+        places: &places,
         collation: &collection.collation,
     };
     if let Some(filter) = bounds.weaker(filter) {

@@ -87,7 +87,7 @@ pub(crate) fn plan_for(
     }
     let patches = Patches::of(unit.engine, collection, snapshot, audience)?;
     let input = PlannerInput {
-        home: collection.home(),
+        home: collection.home_in(snapshot),
         indexes: &collection.indexes,
         cache: &collection.shared.plan_cache,
         clustered: collection.clustered,

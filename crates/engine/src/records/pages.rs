@@ -85,7 +85,17 @@ pub(crate) fn page_walk<'s, S: Source>(
     paged: &'s Paged,
     owner: RowId,
 ) -> impl Iterator<Item = Result<Image>> + use<'s, S> {
-    (0..).map_while(move |number| page_image(source, paged, owner, number).transpose())
+    page_walk_from(source, paged, owner, 0)
+}
+
+/// The pages of a document from one of them on, in order.
+pub(crate) fn page_walk_from<'s, S: Source>(
+    source: &'s S,
+    paged: &'s Paged,
+    owner: RowId,
+    first: u32,
+) -> impl Iterator<Item = Result<Image>> + use<'s, S> {
+    (first..).map_while(move |number| page_image(source, paged, owner, number).transpose())
 }
 
 /// How many pages a document has. As a rule all of them but the last are full; otherwise their number is found in steps that

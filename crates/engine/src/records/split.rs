@@ -11,7 +11,7 @@ use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::projection::Slice;
 use kilim_storage::{Snapshot, Space};
 
-use super::pages::{Source, page_image, page_walk};
+use super::pages::{Source, page_count, page_image, page_walk, page_walk_from};
 use super::shape::{Members, Paged, Shape};
 use super::{Home, Image, RowId};
 use crate::layout;
@@ -298,9 +298,10 @@ impl<'s, S: Source> Split<'s, S> {
         };
         let (skip, take) = slice.range(count);
         let mut kept: Vec<(Image, usize, usize)> = Vec::new();
-        let (mut before, mut left, mut bytes) = (inline, take, 0);
-        left -= take.min(inline.saturating_sub(skip));
-        for page in page_walk(self.source, self.paged, self.row) {
+        let left = take - take.min(inline.saturating_sub(skip));
+        let (first, before) = if left == 0 { (0, inline) } else { self.seek(inline, count, skip)? };
+        let (mut before, mut left, mut bytes) = (before, left, 0);
+        for page in page_walk_from(self.source, self.paged, self.row, first) {
             if left == 0 {
                 break;
             }
@@ -329,6 +330,35 @@ impl<'s, S: Source> Split<'s, S> {
             true => Err(self.too_large()),
             false => Ok(shown),
         }
+    }
+
+    /// The page that a position lies in or behind, and how many elements come before that page.
+    fn seek(&self, inline: usize, count: usize, position: usize) -> Result<(u32, usize)> {
+        let (into, further) = (position.saturating_sub(inline), count.saturating_sub(inline));
+        let size = self.paged.paging.page_size;
+        let len = |number: u32| {
+            let page = page_image(self.source, self.paged, self.row, number)?;
+            Ok::<usize, Error>(page.map_or(0, |page| page_len(page.document())))
+        };
+        if into < size {
+            return Ok((0, inline));
+        }
+        let pages = page_count(self.source, self.paged, self.row, self.head)?;
+        let last = pages.saturating_sub(1);
+        // No page has more elements than the declaration says. So all pages but the last are full if the sum says so.
+        if last as usize * size + len(last)? == further {
+            let number = last.min(u32::try_from(into / size).unwrap_or(last));
+            return Ok((number, inline + number as usize * size));
+        }
+        if into <= further / 2 {
+            return Ok((0, inline));
+        }
+        let (mut number, mut before) = (pages, count);
+        while number > 0 && before > position {
+            number -= 1;
+            before = before.saturating_sub(len(number)?);
+        }
+        Ok((number, before))
     }
 
     fn too_large(&self) -> Error {
@@ -374,5 +404,92 @@ fn holds_by_parts(predicate: &Predicate, is_below: bool) -> bool {
         | Predicate::Near(_)
         | Predicate::Not(_)
         | Predicate::All(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use kilim_bson::doc;
+    use kilim_patterns::{Paging, page};
+    use kilim_query::projection::Projection;
+    use kilim_storage::Bytes;
+
+    use super::*;
+    use crate::ids::{CollectionId, RecordId};
+    use crate::layout::STAMP_BYTES;
+    use crate::records::home::record_key;
+    use crate::records::page_row;
+
+    /// Pages in memory, which counts how often one is looked for.
+    struct Counting {
+        pages: BTreeMap<Vec<u8>, Vec<u8>>,
+        looks: Cell<usize>,
+    }
+
+    impl Source for Counting {
+        fn get(&self, _: Space, key: &[u8]) -> Result<Option<Bytes>> {
+            self.looks.set(self.looks.get() + 1);
+            Ok(self.pages.get(key).map(|page| Bytes::from(&page[..])))
+        }
+
+        fn is_since(&self, _: u64) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_slice_far_behind_reads_few_pages() {
+        let paging = Paging {
+            field: "a".into(),
+            limit: 5,
+            max_bytes: 1000,
+            page_size: 10,
+            flag: "more".into(),
+            count: "n".into(),
+            whole: false,
+        };
+        let paged = Paged { paging: Arc::new(paging), overflow: CollectionId(7) };
+        let row: RowId = RecordId(1).into();
+        // Elements 0 to 4 are inline. The last page, and a page in the middle if `lacks`, have fewer than ten.
+        let divided = |lacks: bool| {
+            let mut source = Counting { pages: BTreeMap::new(), looks: Cell::new(0) };
+            let mut next = 5;
+            for number in 0..1000 {
+                let len = if number == 999 || (lacks && number == 300) { 7 } else { 10 };
+                let elements = (next..next + len).map(RawValue::Int32);
+                let stored = page(RawValue::Int32(1), number, len as usize, elements);
+                next += len;
+                let mut bytes = vec![0; STAMP_BYTES];
+                bytes.extend(stored.into_bytes());
+                let key = record_key(paged.overflow, page_row(row, number).unwrap().record);
+                source.pages.insert(key.to_vec(), bytes);
+            }
+            (source, next)
+        };
+        for (lacks, skip, looks_max) in [
+            (false, 9000, 20),
+            (false, 5004, 20),
+            (false, 3, 20),
+            (true, 9900, 40),
+            (true, -3, 20),
+            (true, 100, 40),
+            (true, 4990, 1100),
+        ] {
+            let (source, count) = divided(lacks);
+            let inline: Vec<Value> = (0..5).map(Value::Int32).collect();
+            let head = doc! {"_id": 1, "a": inline, "more": true, "n": count};
+            let split = Split { source: &source, paged: &paged, members: None, row, head: head.as_raw() };
+            let projection = doc! {"a": {"$slice": [skip, 25]}};
+            let slice = Projection::parse(projection.as_raw()).unwrap().slice_of("a").unwrap();
+            let shown = split.slice(slice).unwrap();
+            let from = if skip < 0 { count + skip } else { skip };
+            let expected: Vec<Value> = (from..(from + 25).min(count)).map(Value::Int32).collect();
+            assert_eq!(shown, doc! {"_id": 1, "a": expected, "more": true, "n": count}, "{skip}");
+            assert!(source.looks.get() <= looks_max, "{skip}: {} looks", source.looks.get());
+        }
     }
 }

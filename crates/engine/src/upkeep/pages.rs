@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::{Paging, elements_of, overlap, page_len};
-use kilim_storage::{Direction, Durability, Snapshot};
+use kilim_storage::{CommitTime, Direction, Durability, Snapshot};
 
 use crate::catalog::{Catalog, Collection};
 use crate::change::{ArrayForm, Before, Cause, Change};
@@ -30,10 +30,14 @@ impl Registry {
     }
 }
 
-/// Gives the collections of a catalog the shapes that patterns with pages declare, and no others.
-pub(crate) fn put_pages_in_force(catalog: &mut Catalog, registry: &Registry) {
+/// Gives the collections of a catalog the shapes that patterns with pages declare, and no others. `since`: a commit that has all
+/// of this.
+pub(crate) fn put_pages_in_force(catalog: &mut Catalog, registry: &Registry, since: CommitTime) {
     let mut shaped: Vec<Collection> = Vec::new();
     let mut shape = |collection: &Collection, shape: Shape| {
+        if let Some(before) = collection.shape.paged() {
+            collection.shared.old_pages.note(before.clone(), since);
+        }
         shaped.push(Collection { shape, ..collection.clone() });
     };
     for collection in catalog.iter() {

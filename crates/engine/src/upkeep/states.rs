@@ -58,9 +58,9 @@ impl Engine {
         for pattern in after.iter().filter(|pattern| !before.iter().any(|old| Arc::ptr_eq(old, pattern))) {
             pattern.counters.has_kept.store(false, Ordering::Relaxed);
         }
-        let shaping = after.clone();
+        let (shaping, since) = (after.clone(), self.store.snapshot().commit_time());
         self.publish_renamed(after, |catalog| {
-            put_pages_in_force(catalog, &shaping);
+            put_pages_in_force(catalog, &shaping, since);
             put_buckets_in_force(catalog, &shaping);
         });
         drop(ids);

@@ -13,7 +13,7 @@ use kilim_collation::collator;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Filter;
 use kilim_query::stage::weaker_on_buckets;
-use kilim_query::time_series::{Bucket, Rows, TimeSeries};
+use kilim_query::time_series::{Bucket, OnBounds, Rows, TimeSeries};
 
 use super::admit::check_not_blocked;
 use super::door;
@@ -34,11 +34,14 @@ pub fn delete_measurements(unit: &mut Unit<'_>, view: &View, request: &DeleteReq
         return Ok(done.as_delete());
     }
     unit.writes_measurements = true;
-    let measured = match unit.collection(&view.on)? {
-        Some(collection) => collection.measured_paths(&unit.snapshot()),
-        None => Vec::new(),
+    let (measured, places) = match unit.collection(&view.on)? {
+        Some(collection) => {
+            let snapshot = unit.snapshot();
+            (collection.measured_paths(&snapshot), collection.measured_places(&snapshot))
+        }
+        None => Default::default(),
     };
-    let bounds = series.on_bounds(&measured, &view.collation);
+    let bounds = OnBounds { places: &places, ..series.on_bounds(&measured, &view.collation) };
     let weaker = Arc::new(weaker_on_buckets(&request.filter, &bounds));
     let read = matching(&weaker, None, request.hint.as_ref(), &request.collation);
     let Some(mut candidates) = Candidates::find(unit, &view.on, read)? else { return Ok(0) };

@@ -6,7 +6,7 @@ use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_engine::operator::ExecContext;
 use kilim_engine::plan::ReadRequest;
 use kilim_engine::read;
-use kilim_error::{ErrorCode, Result};
+use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::projection::Projection;
 
 use crate::pattern::{declare, make, one, wait_until_active};
@@ -142,6 +142,40 @@ fn a_slice_pages_through_all_of_it() {
         assert_eq!(slice(30, 2), list(Vec::new()));
         let with_name = sliced(&db, doc! {"_id": 1}, doc! {"country": 1, "followers": {"$slice": -1}});
         assert_eq!(with_name, [doc! {"_id": 1, "followers": names(19..20), "country": "de"}]);
+    });
+}
+
+/// Pages are full but for the last, or have lost elements here and there: every slice is what it is of the array.
+#[test]
+fn a_slice_begins_at_its_page() {
+    everywhere(|db| {
+        make(&db, &["users"]);
+        declare(&db, "users", followers("preview")).unwrap();
+        db.insert("users", &[doc! {"_id": 1, "followers": names(0..60)}]);
+        let check = |all: &[i32]| {
+            let len = all.len() as i32;
+            for skip in (-len..len + 2).step_by(3) {
+                for limit in [1, 4, 9, 100_i32] {
+                    let slice = doc! {"followers": {"$slice": [skip, limit]}};
+                    let seen = sliced(&db, doc! {"_id": 1}, slice).remove(0);
+                    let from = if skip < 0 { len + skip } else { skip.min(len) };
+                    let to = (from + limit).min(len);
+                    let expected = all[from as usize..to as usize].iter();
+                    let expected = expected.map(|number| Value::from(format!("f{number}"))).collect();
+                    assert_eq!(elements_of(&seen), list(expected), "{skip} {limit}");
+                }
+            }
+        };
+        let mut all: Vec<i32> = (0..60).collect();
+        check(&all);
+        for gone in [[7, 22, 23], [24, 50, 59]] {
+            all.retain(|number| !gone.contains(number));
+            let gone: Vec<Value> = gone.iter().map(|number| Value::from(format!("f{number}"))).collect();
+            let pull = doc! {"$pull": {"followers": {"$in": gone}}};
+            db.update("users", doc! {"_id": 1}, pull).unwrap();
+            check(&all);
+        }
+        db.check();
     });
 }
 
@@ -314,6 +348,42 @@ fn a_dropped_pattern_folds_its_arrays_back() {
         assert_eq!(ids(&db.find("users", doc! {"followers": "f19"})), [1]);
         db.check();
     });
+}
+
+#[test]
+fn a_transaction_from_before_a_drop_sees_arrays_as_they_were() {
+    for read in ["preview", "whole"] {
+        everywhere(|db| {
+            famous(read, &db);
+            db.insert("others", &[doc! {"_id": 1, "who": "f19"}]);
+            let seen = db.find("users", doc! {});
+            let mut old = db.transaction(1, 1);
+            // Its state is from before the drop, and it reads the collection only afterwards.
+            old.count("others", doc! {}).unwrap();
+            drop_pattern(&db).unwrap();
+            db.update("users", doc! {"_id": 1}, doc! {"$push": {"followers": "f20"}}).unwrap();
+            db.engine.store.sync().unwrap();
+            assert_eq!(old.find("users", doc! {}).unwrap(), seen);
+            assert_eq!(old.count("users", doc! {"followers": "f19"}).unwrap(), 1);
+            assert_eq!(old.count("users", doc! {"followers": "f20"}).unwrap(), 0);
+            assert_eq!(old.count("users", doc! {"followers": {"$size": 20}}).unwrap(), 1);
+            // What the drop has folded back was changed since the transaction began.
+            let update = old.update("users", doc! {"followers": "f19"}, doc! {"$set": {"country": "it"}});
+            assert!(matches!(update, Err(Error::Conflict(_))), "{update:?}");
+            let mut new = db.transaction(1, 2);
+            assert_eq!(len(&new.find("users", doc! {"_id": 1}).unwrap()[0]), 21);
+            new.commit().unwrap();
+            // Another declaration divides them otherwise, and is dropped too.
+            let mut between = db.transaction(2, 1);
+            between.count("others", doc! {}).unwrap();
+            declare(&db, "users", followers(read)).unwrap();
+            wait_until_active(&db, "users", "fans");
+            drop_pattern(&db).unwrap();
+            assert_eq!(len(&between.find("users", doc! {"followers": "f20"}).unwrap()[0]), 21);
+            between.commit().unwrap();
+            db.check();
+        });
+    }
 }
 
 #[test]

@@ -215,6 +215,68 @@ fn buckets_under_an_index_expire_and_lose_measurements_with_their_keys() {
     });
 }
 
+/// Places in buckets of all sizes, some of them without one, by an index and without.
+#[test]
+fn an_index_finds_the_places_that_a_scan_finds() {
+    everywhere(|db| {
+        let db = &db;
+        create(db, doc! {});
+        let mut places = spec(doc! {"meta": 1, "data.at.p": "2dsphere_bucket"});
+        places.measurements =
+            Some(OverMeasurements::new(doc! {"key": {"k": 1, "at.p": "2dsphere"}}, &places.key, None));
+        let reading = |id: i64| {
+            let turn = (id * 7919) % 36_000;
+            let (x, y) = (turn as f64 / 100.0 - 180.0, (turn % 1700) as f64 / 10.0 - 85.0);
+            let place = doc! {"type": "Point", "coordinates": [x, y]};
+            let mut reading = doc! {"t": Value::DateTime(BEGIN + id * 1000), "k": (id % 40 / 13), "_id": id};
+            match id % 9 {
+                0 => {}
+                1 => reading.push("at", Value::Null),
+                2 => reading.push("at", vec![Value::Document(doc! {"p": place}), Value::Int32(1)]),
+                _ => reading.push("at", doc! {"p": place}),
+            }
+            reading
+        };
+        for at in (0..900).step_by(30) {
+            insert(db, &(at..at + 30).map(reading).collect::<Vec<_>>()).unwrap();
+        }
+        for id in 900..1000 {
+            insert(db, &[reading(id)]).unwrap();
+        }
+        let asked: Vec<Vec<Document>> = (0..40)
+            .map(|at| {
+                let centre = vec![Value::Double(f64::from(at) * 9.0 - 178.0), Value::Double(f64::from(at) * 4.0 - 80.0)];
+                let circle = vec![Value::from(centre.clone()), Value::Double([0.02, 0.3, 1.5][at as usize % 3])];
+                let near = doc! {"type": "Point", "coordinates": centre};
+                let by_id = doc! {"$sort": {"_id": 1}};
+                match at % 4 {
+                    0 => vec![doc! {"$match": {"k": 1, "at.p": {"$geoWithin": {"$centerSphere": circle}}}}, by_id],
+                    1 => {
+                        let near = doc! {"near": near, "distanceField": "d", "key": "at.p", "maxDistance": 2_000_000};
+                        vec![doc! {"$geoNear": near}]
+                    }
+                    _ => vec![doc! {"$match": {"at.p": {"$geoWithin": {"$centerSphere": circle}}}}, by_id],
+                }
+            })
+            .collect();
+        let answers =
+            || asked.iter().map(|stages| pipeline::run(db, "m", stages.clone())).collect::<Vec<_>>();
+        let by_scan = answers();
+        assert!(by_scan.iter().filter(|found| !found.is_empty()).count() > 20);
+        db.build("system.buckets.m", vec![places]).unwrap();
+        assert_eq!(answers(), by_scan);
+        let index = db.engine.collection(&ns("system.buckets.m")).unwrap().indexes.last().unwrap().clone();
+        assert!(index.usage.uses() > 0);
+        db.check();
+        let circle = vec![Value::from(vec![Value::Int32(0), Value::Int32(0)]), Value::Double(0.7)];
+        let within = doc! {"at.p": {"$geoWithin": {"$centerSphere": circle}}};
+        let gone = pipeline::run(db, "m", vec![doc! {"$match": within.clone()}]).len() as u64;
+        assert_eq!(delete(db, within.clone()), gone);
+        assert!(gone > 0 && pipeline::run(db, "m", vec![doc! {"$match": within}]).is_empty());
+        db.check();
+    });
+}
+
 #[test]
 fn a_bucket_of_which_bounds_do_not_tell_goes_under_no_index() {
     everywhere(|db| {

@@ -70,6 +70,12 @@ fn field(path: &str, predicate: &Predicate) -> Document {
             Predicate::Not(_) => nor(field(path, inner)),
             inner => wrap(path, wrap("$not", operators(inner))),
         },
+        Predicate::Geo(geo) if geo.field_in_buckets().is_some() => {
+            let mut region = Document::new();
+            geo.written().iter().for_each(|(_, operand)| region.push("withinRegion", operand));
+            geo.field_in_buckets().into_iter().for_each(|field| region.push("field", field));
+            wrap("$_internalBucketGeoWithin", region)
+        }
         predicate => wrap(path, operators(predicate)),
     }
 }

@@ -22,6 +22,9 @@ pub struct GeoPredicate {
     pub shape: Arc<Shape>,
     /// The operator and its operand as they were given, for explain.
     written: Document,
+    /// It is asked of buckets, for measurements with such a place in this field. An index answers it; evaluated on a bucket it is
+    /// true.
+    of_buckets: Option<Box<str>>,
 }
 
 /// The message of a complaint.
@@ -59,7 +62,22 @@ impl GeoPredicate {
             (GeoRelation::Intersects, Shape::Cap(_)) | (GeoRelation::Within, _) => {}
             (GeoRelation::Intersects, _) => return Err(refused("$geoIntersect")),
         }
-        Ok(GeoPredicate { relation, shape: Arc::new(shape), written: siblings.to_document() })
+        Ok(GeoPredicate {
+            relation,
+            shape: Arc::new(shape),
+            written: siblings.to_document(),
+            of_buckets: None,
+        })
+    }
+
+    /// Asks the same of buckets with measurements that have such a place in a field.
+    pub fn asked_of_buckets(&self, field: &str) -> GeoPredicate {
+        GeoPredicate { of_buckets: Some(field.into()), ..self.clone() }
+    }
+
+    /// The field of measurements, where buckets are asked.
+    pub fn field_in_buckets(&self) -> Option<&str> {
+        self.of_buckets.as_deref()
     }
 
     pub fn written(&self) -> &Document {

@@ -197,7 +197,9 @@ impl Predicate {
             Predicate::Regex(regex) => value.is_some_and(|value| regex.matches(value)),
             Predicate::Type(types) => value.is_some_and(|value| types.contains(value.element_type())),
             Predicate::Bits(bits) => value.is_some_and(|value| bits.matches(value)),
-            Predicate::Geo(geo) => value.is_some_and(|value| geo.matches(value)),
+            Predicate::Geo(geo) => {
+                geo.field_in_buckets().is_some() || value.is_some_and(|value| geo.matches(value))
+            }
             Predicate::Mod { divisor, remainder } => {
                 // The divisor is not zero; -1 would overflow on the smallest integer.
                 value

@@ -1,16 +1,20 @@
 //! `$geoNear`: documents by their distance from a point, with the distance in a field.
 //!
-//! The read finds and measures them, as for `$near`; the stage itself puts down what was measured.
+//! The read finds and measures them, as for `$near`; the stage itself puts down what was measured. Measurements of a time series are
+//! in no index by themselves, so there the stage measures, and a `$match` before it and a `$sort` behind it do the rest
+//! ([`GeoNear::over_measurements`]).
 
 use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value, Writer, doc};
 use kilim_error::{Error, ErrorCode, Result};
+use kilim_geo::EARTH_RADIUS_METRES;
 use kilim_geo::parse::number;
 
-use super::{Behaviour, Context, Stage};
+use super::{Behaviour, Context, Match, SortBy, Stage};
 use crate::filter::parse::is_true;
-use crate::filter::{Filter, Near, Predicate};
+use crate::filter::{DistanceUnit, Filter, Near, Predicate};
+use crate::sort::Sort;
 
 #[derive(Debug, Clone)]
 pub struct GeoNear {
@@ -21,6 +25,8 @@ pub struct GeoNear {
     distance_field: Path,
     include_locs: Option<Path>,
     multiplier: f64,
+    /// It measures by itself, and leaves out what is too near or too far.
+    pub measures: bool,
     written: Document,
 }
 
@@ -96,6 +102,7 @@ pub(super) fn parse(_: &str, value: RawValue<'_>, context: &Context<'_>, out: &m
         distance_field,
         include_locs,
         multiplier,
+        measures: false,
         written: options.to_document(),
     })));
     Ok(())
@@ -136,6 +143,45 @@ impl GeoNear {
         let predicate = Predicate::Near(Box::new(self.near.clone()));
         let near = Filter::Field { path: key.clone(), predicate };
         Filter::all_of(vec![(*self.query).clone(), near]).check_near()
+    }
+
+    /// The stages that do the same over the measurements of a time-series collection, behind the one that unpacks them.
+    pub fn over_measurements(&self, meta_field: Option<&str>) -> Result<Vec<Stage>> {
+        let refused = |code: i32, message: &str| {
+            Err(Error::location(code, message).during("Failed to optimize pipeline"))
+        };
+        let Some(key) = &self.key else {
+            return refused(5_892_921, "Must specify 'key' option for $geoNear on a time-series collection");
+        };
+        if !self.query.is_trivial() {
+            let message =
+                "Must not specify 'query' for $geoNear on a time-series collection; use $match instead";
+            return refused(1_938_439, message);
+        }
+        let is_meta = meta_field.is_some_and(|meta| *key.components()[0].name == *meta);
+        if self.include_locs.is_some() && !is_meta {
+            return refused(5_860_208, "$geoNear 'includeLocs' is not supported on time-series metrics");
+        }
+        let mut stages = Vec::new();
+        let max = match self.near.unit() {
+            DistanceUnit::Metres => Some(self.near.max / EARTH_RADIUS_METRES),
+            DistanceUnit::Radians => Some(self.near.max),
+            DistanceUnit::Flat => None,
+        };
+        // A circle is asked about leaf cells, of about a centimetre. The distance decides.
+        if let Some(radius) = max.map(|max| max * (1.0 + 1e-9) + 1e-8).filter(|radius| *radius < 3.0) {
+            let at = self.near.centre.at;
+            let centre = Value::from(vec![Value::Double(at.x), Value::Double(at.y)]);
+            let circle = vec![centre, Value::Double(radius)];
+            let mut filter = Document::new();
+            filter.push(key.as_str(), doc! {"$geoWithin": {"$centerSphere": circle}});
+            stages.push(Stage::Match(Match { filter: Arc::new(Filter::parse(filter.as_raw())?) }));
+        }
+        stages.push(Stage::GeoNear(Box::new(GeoNear { measures: true, ..self.clone() })));
+        let mut order = Document::new();
+        order.push(self.distance_field.as_str(), 1);
+        stages.push(Stage::Sort(SortBy::new(Arc::new(Sort::parse(order.as_raw())?))));
+        Ok(stages)
     }
 
     /// The document with what was measured of it.

@@ -58,6 +58,18 @@ impl<'b> Column<'b> {
     }
 }
 
+/// Shows the values that the measurements of a bucket have in a field, whatever form the bucket has.
+pub fn values_of_field(
+    bucket: RawDocument<'_>,
+    field: &str,
+    show: &mut dyn FnMut(&str, RawValue<'_>) -> Result<()>,
+) -> Result<()> {
+    let data = bucket.get("data").and_then(RawValue::as_document);
+    let Some(stored) = data.and_then(|data| data.get(field)) else { return Ok(()) };
+    let Some(column) = Column::of(stored, &mut Room::of_a_bucket())? else { return Ok(()) };
+    column.values().iter().try_for_each(|(number, value)| show(number, value))
+}
+
 /// The columns of a bucket by their names. None where it is of an unknown version, or damaged.
 pub(super) fn columns_of(bucket: RawDocument<'_>) -> Option<Vec<(&str, Column<'_>)>> {
     let version = bucket.get("control")?.as_document()?.get("version")?;

@@ -1,7 +1,8 @@
 //! Keys of indexes over measurements, as indexes over their buckets have them.
 //!
 //! A path within the meta is the same path within the bucket's. Every other field, the time among them, stands for its two
-//! bounds in a bucket: ascending in the order of the smallest value, descending in that of the largest.
+//! bounds in a bucket: ascending in the order of the smallest value, descending in that of the largest. A field of places stands for
+//! its column.
 
 use kilim_bson::{Document, RawDocument, RawValue};
 
@@ -27,6 +28,10 @@ impl TimeSeries {
                 out.push(&path, kind);
                 continue;
             }
+            if matches!(kind, RawValue::String(PLACES)) && *name != *self.time_field {
+                out.push(&format!("{DATA}{name}"), PLACES_IN_BUCKETS);
+                continue;
+            }
             let descends = match kind {
                 RawValue::Int32(number) => number < 0,
                 RawValue::Int64(number) => number < 0,
@@ -45,6 +50,10 @@ impl TimeSeries {
         let mut out = Document::new();
         let mut parts = key.iter();
         while let Some((path, kind)) = parts.next() {
+            if matches!(kind, RawValue::String(PLACES_IN_BUCKETS)) {
+                out.push(path.strip_prefix(DATA)?, PLACES);
+                continue;
+            }
             match path.strip_prefix(META).filter(|rest| rest.is_empty() || rest.starts_with('.')) {
                 Some(rest) => out.push(&format!("{}{rest}", self.meta_field.as_deref()?), kind),
                 None => {
@@ -58,6 +67,12 @@ impl TimeSeries {
     }
 }
 
+/// The kinds of an index over places, of measurements and of their buckets.
+const PLACES: &str = "2dsphere";
+const PLACES_IN_BUCKETS: &str = "2dsphere_bucket";
+
+/// Where a bucket has the columns of its fields.
+pub(super) const DATA: &str = "data.";
 /// Where a bucket has the smallest and the largest value of each field.
 pub(super) const MIN: &str = "control.min.";
 pub(super) const MAX: &str = "control.max.";
@@ -65,6 +80,11 @@ pub(super) const MAX: &str = "control.max.";
 /// The path in measurements of which a path in a bucket is a bound.
 pub fn bounded(path: &str) -> Option<&str> {
     path.strip_prefix(MIN).or_else(|| path.strip_prefix(MAX))
+}
+
+/// The path in measurements of which a path in a bucket is the column.
+pub fn of_column(path: &str) -> Option<&str> {
+    path.strip_prefix(DATA)
 }
 
 #[cfg(test)]
@@ -90,6 +110,11 @@ mod tests {
                 doc! {"k": 1, "v.x": (-1)},
                 Some(doc! {"meta": 1, "control.max.v.x": (-1), "control.min.v.x": (-1)}),
             ),
+            (
+                doc! {"k": 1, "a.v": "2dsphere", "t": 1},
+                Some(doc! {"meta": 1, "data.a.v": "2dsphere_bucket", "control.min.t": 1, "control.max.t": 1}),
+            ),
+            (doc! {"t": "2dsphere"}, None),
             (doc! {"v": "hashed"}, None),
             (doc! {"t": "hashed"}, None),
         ] {

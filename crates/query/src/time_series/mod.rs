@@ -14,7 +14,8 @@ mod weaker;
 use kilim_bson::{Document, RawDocument, RawValue, Value};
 
 pub use bucket::{Bucket, MEASUREMENTS_MAX};
-pub use keys::bounded;
+pub use column::values_of_field;
+pub use keys::{bounded, of_column};
 pub use rows::{Opened, Rows, Walk};
 pub use weaker::{OnBounds, may_hold};
 

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use kilim_bson::{Path, RawDocument, RawValue, Value, canonical_type, compare};
 use kilim_collation::Collation;
 
-use super::keys::{MAX, MIN};
+use super::keys::{DATA, MAX, MIN};
 use super::{META, TimeSeries};
 use crate::filter::{Comparison, Filter, InList, Operand, Predicate, TypeSet};
 
@@ -24,6 +24,8 @@ pub struct OnBounds<'a> {
     pub span_millis: Option<i64>,
     /// Paths of measured values which in each bucket are of one type, and never arrays: an index is over them.
     pub measured: &'a [Path],
+    /// Paths of places that an index is over.
+    pub places: &'a [Path],
     /// How the bounds of texts compare.
     pub collation: &'a Option<Collation>,
 }
@@ -69,6 +71,12 @@ impl OnBounds<'_> {
         let is_plain = path.components().iter().all(|part| !part.name.is_empty() && part.index.is_none());
         if path.as_str() == self.time_field && is_plain && path.components().len() == 1 {
             return self.of_time(predicate);
+        }
+        if let Predicate::Geo(geo) = predicate
+            && self.places.contains(path)
+        {
+            let predicate = Predicate::Geo(geo.asked_of_buckets(path.as_str()));
+            return Some(condition(DATA, path.as_str(), predicate));
         }
         match is_plain && self.measured.contains(path) {
             true => self.of_measured(path.as_str(), predicate),
@@ -167,6 +175,7 @@ impl TimeSeries {
             meta_field: self.meta_field.as_deref(),
             span_millis: Some(self.span_millis()),
             measured,
+            places: &[],
             collation,
         }
     }

@@ -17,7 +17,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::Predicate;
 use kilim_query::text::document as shell_text;
 
-pub use geo::{TwoD, TwoDSphere};
+pub use geo::{TwoD, TwoDSphere, TwoDSphereBucket};
 pub use hashed::{Hashed, hash_of};
 pub use ordered::Ordered;
 pub use text::{BoundSearch, Text};
@@ -333,9 +333,14 @@ macro_rules! index_kinds {
 impl IndexKind {
     /// Whether indexes of these kinds on the same key are one index. Weights, languages, bits and levels are options of it.
     pub(crate) fn is_one_with(&self, other: &IndexKind) -> bool {
-        use IndexKind::{Text, TwoD, TwoDSphere};
-        let with_options =
-            matches!((self, other), (Text(_), Text(_)) | (TwoD(_), TwoD(_)) | (TwoDSphere(_), TwoDSphere(_)));
+        use IndexKind::{Text, TwoD, TwoDSphere, TwoDSphereBucket};
+        let with_options = matches!(
+            (self, other),
+            (Text(_), Text(_))
+                | (TwoD(_), TwoD(_))
+                | (TwoDSphere(_), TwoDSphere(_))
+                | (TwoDSphereBucket(_), TwoDSphereBucket(_))
+        );
         with_options || self == other
     }
 
@@ -343,6 +348,9 @@ impl IndexKind {
     pub(crate) fn has_options_of(&self, other: &IndexKind) -> bool {
         match (self, other) {
             (IndexKind::TwoDSphere(one), IndexKind::TwoDSphere(other)) => one.has_levels_of(other),
+            (IndexKind::TwoDSphereBucket(one), IndexKind::TwoDSphereBucket(other)) => {
+                one.has_levels_of(other)
+            }
             (one, other) => one == other,
         }
     }
@@ -357,6 +365,8 @@ index_kinds! {
     Hashed,
     /// Parts of the key hold cells of the sphere.
     TwoDSphere,
+    /// Parts of the key hold cells of the sphere, for the measurements of buckets.
+    TwoDSphereBucket,
     /// The first part of the key holds a cell of the plane.
     TwoD,
     /// The key holds the values at its paths.

@@ -1,7 +1,9 @@
-//! Indexes of places: `2dsphere` over cells of the sphere, `2d` over cells of the plane.
+//! Indexes of places: `2dsphere` over cells of the sphere, `2d` over cells of the plane, `2dsphere_bucket` over cells of the
+//! sphere for the measurements of buckets.
 //!
 //! A part of the key holds cells. Bounds over it are the cells of a covering, and the record decides.
 
+mod bucket;
 mod plane;
 mod sphere;
 
@@ -10,6 +12,8 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::filter::geo_complaint;
 use kilim_query::text::document as shell_text;
 
+pub use bucket::TwoDSphereBucket;
+pub(crate) use bucket::check_places;
 pub use plane::TwoD;
 pub(crate) use plane::{outside, rectangle_squares, square_bounds};
 pub use sphere::TwoDSphere;
@@ -32,8 +36,19 @@ fn collect<'a>(
     values: &mut Vec<RawValue<'a>>,
     bits: &mut u64,
 ) {
+    let Some(value) = document.get(&path.components()[at].name) else { return };
+    collect_from(value, path, at, values, bits);
+}
+
+/// The same from a value on that the path has at a component.
+fn collect_from<'a>(
+    value: RawValue<'a>,
+    path: &Path,
+    at: usize,
+    values: &mut Vec<RawValue<'a>>,
+    bits: &mut u64,
+) {
     let components = path.components();
-    let Some(value) = document.get(&components[at].name) else { return };
     if at + 1 == components.len() {
         values.push(value);
         return;

@@ -234,7 +234,9 @@ impl Kind for TwoD {
             return None;
         }
         match predicate {
-            Predicate::Geo(geo) if geo.relation == GeoRelation::Within => {
+            Predicate::Geo(geo)
+                if geo.relation == GeoRelation::Within && geo.field_in_buckets().is_none() =>
+            {
                 let squares = squares(&self.grid(), &geo.shape)?;
                 Some(Bounds { intervals: square_bounds(&squares), tightness: Tightness::InexactFetch })
             }

@@ -18,7 +18,7 @@ use crate::index::kind::{Kind, KindOptions};
 use crate::index::{Holds, Index, IndexSpec, KeyPart, KeySet, Multikey};
 
 const NAME: &str = "2dsphere";
-const VERSION: &str = "2dsphereIndexVersion";
+pub(super) const VERSION: &str = "2dsphereIndexVersion";
 const COARSEST: &str = "coarsestIndexedLevel";
 const FINEST: &str = "finestIndexedLevel";
 
@@ -165,10 +165,11 @@ impl Kind for TwoDSphere {
         let mut values: Vec<Vec<RawValue<'_>>> = Vec::with_capacity(spec.key.len());
         let mut has_geometry = false;
         for (at, part) in spec.key.iter().enumerate() {
-            let (found, mut bits) = values_at(document, &part.path);
             let last = Multikey::bit_of(part.path.components().len() - 1);
-            let mut keys = Vec::new();
+            let (mut keys, mut bits) = (Vec::new(), 0);
             if part.holds == Holds::Cell {
+                let (found, met) = values_at(document, &part.path);
+                bits |= met;
                 let is_nothing = |value: &RawValue<'_>| match value {
                     RawValue::Null | RawValue::Undefined => true,
                     RawValue::Document(document) => document.is_empty(),
@@ -191,19 +192,7 @@ impl Kind for TwoDSphere {
                     bits |= last;
                 }
             } else {
-                for value in found {
-                    match value {
-                        RawValue::Array(array) if array.is_empty() => {
-                            bits |= last;
-                            keys.push(RawValue::Undefined);
-                        }
-                        RawValue::Array(array) => {
-                            bits |= last;
-                            keys.extend(array.iter());
-                        }
-                        value => keys.push(value),
-                    }
-                }
+                add_values(document, part, &mut keys, &mut bits);
             }
             if keys.is_empty() {
                 keys.push(RawValue::Null);
@@ -213,10 +202,6 @@ impl Kind for TwoDSphere {
         }
         if !has_geometry && self.version >= 2 {
             return Ok(Multikey::default());
-        }
-        if values.iter().map(Vec::len).product::<usize>() > KEYS_MAX {
-            let message = format!("more than {KEYS_MAX} keys of one document in the index {}", spec.name);
-            return Err(Error::user(ErrorCode::CannotBuildIndexKeys, message));
         }
         combine(spec, &values, out)?;
         out.sort()?;
@@ -243,7 +228,7 @@ impl Kind for TwoDSphere {
             return value_bounds(&part.path, predicate, traits);
         }
         match predicate {
-            Predicate::Geo(geo) => {
+            Predicate::Geo(geo) if geo.field_in_buckets().is_none() => {
                 let cells = covering::query_cells(&geo.shape)?;
                 let ranges = covering::key_ranges(&cells, self.levels());
                 Some(Bounds { intervals: cell_bounds(&ranges), tightness: Tightness::InexactFetch })
@@ -262,8 +247,37 @@ impl Kind for TwoDSphere {
     }
 }
 
+/// Adds the values of a part that holds no places, and which components of its path met an array.
+pub(super) fn add_values<'a>(
+    document: RawDocument<'a>,
+    part: &KeyPart,
+    keys: &mut Vec<RawValue<'a>>,
+    bits: &mut u64,
+) {
+    let last = Multikey::bit_of(part.path.components().len() - 1);
+    let (found, met) = values_at(document, &part.path);
+    *bits |= met;
+    for value in found {
+        match value {
+            RawValue::Array(array) if array.is_empty() => {
+                *bits |= last;
+                keys.push(RawValue::Undefined);
+            }
+            RawValue::Array(array) => {
+                *bits |= last;
+                keys.extend(array.iter());
+            }
+            value => keys.push(value),
+        }
+    }
+}
+
 /// Every combination of the parts' values is a key.
-fn combine(spec: &IndexSpec, values: &[Vec<RawValue<'_>>], out: &mut KeySet) -> Result<()> {
+pub(super) fn combine(spec: &IndexSpec, values: &[Vec<RawValue<'_>>], out: &mut KeySet) -> Result<()> {
+    if values.iter().map(Vec::len).product::<usize>() > KEYS_MAX {
+        let message = format!("more than {KEYS_MAX} keys of one document in the index {}", spec.name);
+        return Err(Error::user(ErrorCode::CannotBuildIndexKeys, message));
+    }
     let mut places = vec![0; values.len()];
     loop {
         out.push(spec, values.iter().zip(&places).map(|(list, &at)| list[at]))?;

@@ -137,6 +137,26 @@ fn updates_are_described_as_mongod_describes_them() {
         (doc! {"a": [1, 2, 3]}, doc! {"$unset": {"a.1": 1}}, updated(doc! {"a.1": Value::Null})),
         (doc! {"a": [1, 2, 3]}, doc! {"$set": {"a.5": 1}}, updated(doc! {"a.5": 1})),
         (doc! {"a": [1, 2]}, doc! {"$inc": {"a.$[]": 1}}, updated(doc! {"a": [2, 3]})),
+        // A new element is named whole: nothing was there that a path could lead into.
+        (doc! {"a": []}, doc! {"$set": {"a.0.q": 7}}, updated(doc! {"a.0": {"q": 7}})),
+        (doc! {"a": [1]}, doc! {"$set": {"a.4.b.c": 2}}, updated(doc! {"a.4": {"b": {"c": 2}}})),
+        (doc! {"a": [1]}, doc! {"$inc": {"a.1.k": 1}}, updated(doc! {"a.1": {"k": 1}})),
+        (doc! {"a": [1]}, doc! {"$push": {"a.1.l": 1}}, updated(doc! {"a.1": {"l": [1]}})),
+        (
+            doc! {"a": []},
+            doc! {"$addToSet": {"a.2.s": 1}, "$min": {"a.2.m": 3}, "$mul": {"a.0.z": 2}},
+            updated(doc! {"a.0": {"z": 0}, "a.2": {"m": 3, "s": [1]}}),
+        ),
+        (
+            doc! {"a": [{"b": []}]},
+            doc! {"$set": {"a.0.b.1.c": 1, "a.0.d.e": 2, "a.1.f": 3}},
+            updated(doc! {"a.0.d": {"e": 2}, "a.0.b.1": {"c": 1}, "a.1": {"f": 3}}),
+        ),
+        (
+            doc! {"a": [{"b": [{"c": 1}]}]},
+            doc! {"$set": {"a.0.b.0.c": 2, "a.0.b.0.d": 3}},
+            updated(doc! {"a.0.b.0.c": 2, "a.0.b.0.d": 3}),
+        ),
         (doc! {"a": [5]}, doc! {"$inc": {"a.$[]": 9}}, updated(doc! {"a.0": 14})),
         (doc! {"z": 1}, doc! {"$set": {"b.c": 1, "b.d": 2}}, updated(doc! {"b": {"c": 1, "d": 2}})),
         (doc! {"y": {"a": 1}}, doc! {"$set": {"y": {"a": 1, "b": 2}}}, updated(doc! {"y": {"a": 1, "b": 2}})),

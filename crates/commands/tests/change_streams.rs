@@ -137,6 +137,26 @@ fn updates_are_described_as_mongod_describes_them() {
         (doc! {"a": [1, 2, 3]}, doc! {"$unset": {"a.1": 1}}, updated(doc! {"a.1": Value::Null})),
         (doc! {"a": [1, 2, 3]}, doc! {"$set": {"a.5": 1}}, updated(doc! {"a.5": 1})),
         (doc! {"a": [1, 2]}, doc! {"$inc": {"a.$[]": 1}}, updated(doc! {"a": [2, 3]})),
+        // A new element is named whole: nothing was there that a path could lead into.
+        (doc! {"a": []}, doc! {"$set": {"a.0.q": 7}}, updated(doc! {"a.0": {"q": 7}})),
+        (doc! {"a": [1]}, doc! {"$set": {"a.4.b.c": 2}}, updated(doc! {"a.4": {"b": {"c": 2}}})),
+        (doc! {"a": [1]}, doc! {"$inc": {"a.1.k": 1}}, updated(doc! {"a.1": {"k": 1}})),
+        (doc! {"a": [1]}, doc! {"$push": {"a.1.l": 1}}, updated(doc! {"a.1": {"l": [1]}})),
+        (
+            doc! {"a": []},
+            doc! {"$addToSet": {"a.2.s": 1}, "$min": {"a.2.m": 3}, "$mul": {"a.0.z": 2}},
+            updated(doc! {"a.0": {"z": 0}, "a.2": {"m": 3, "s": [1]}}),
+        ),
+        (
+            doc! {"a": [{"b": []}]},
+            doc! {"$set": {"a.0.b.1.c": 1, "a.0.d.e": 2, "a.1.f": 3}},
+            updated(doc! {"a.0.d": {"e": 2}, "a.0.b.1": {"c": 1}, "a.1": {"f": 3}}),
+        ),
+        (
+            doc! {"a": [{"b": [{"c": 1}]}]},
+            doc! {"$set": {"a.0.b.0.c": 2, "a.0.b.0.d": 3}},
+            updated(doc! {"a.0.b.0.c": 2, "a.0.b.0.d": 3}),
+        ),
         (doc! {"a": [5]}, doc! {"$inc": {"a.$[]": 9}}, updated(doc! {"a.0": 14})),
         (doc! {"z": 1}, doc! {"$set": {"b.c": 1, "b.d": 2}}, updated(doc! {"b": {"c": 1, "d": 2}})),
         (doc! {"y": {"a": 1}}, doc! {"$set": {"y": {"a": 1, "b": 2}}}, updated(doc! {"y": {"a": 1, "b": 2}})),
@@ -399,6 +419,57 @@ fn schema_changes_are_told_as_mongod_tells_them() {
     }
     assert_eq!(types(&plain.events()), ["insert"], "views and indexes are shown to those who ask for them");
     assert!(of_name.events().is_empty(), "a view is no collection");
+    engine.close().unwrap();
+}
+
+/// As recorded from mongod 6.0.5, which copies the collection: the stream of the one database shows the documents and a rename
+/// of a temporary collection, that of the other a drop.
+#[test]
+fn a_rename_across_databases_shows_each_database_what_it_got_and_lost() {
+    let engine = engine();
+    let rename = |from: &str, to: &str| {
+        doc! {"renameCollection": from, "to": to, "dropTarget": true, "$db": "admin"}
+    };
+    done(&engine, &doc! {"insert": "y", "documents": [{"_id": 9}], "$db": "test"});
+    let documents = array![{"_id": 1, "a": 1}, {"_id": 2}];
+    done(&engine, &doc! {"insert": "x", "documents": documents, "$db": "other"});
+    let mut watch = Watch::open(&engine, 1, doc! {});
+    let mut expanded = Watch::open(&engine, 1, doc! {"showExpandedEvents": true});
+    let mut of_name = Watch::open(&engine, "y", doc! {});
+    done(&engine, &rename("other.x", "test.y"));
+    done(
+        &engine,
+        &doc! {"update": "y", "updates": [{"q": {"_id": 1}, "u": {"$set": {"k": 1}}}], "$db": "test"},
+    );
+    let events = watch.events();
+    assert_eq!(types(&events), ["insert", "insert", "rename", "update"]);
+    let name_of = |event: &Document| {
+        let of = event.get("ns").and_then(RawValue::as_document).unwrap();
+        assert_eq!(of.get("db").and_then(RawValue::as_str), Some("test"), "{event:?}");
+        of.get("coll").and_then(RawValue::as_str).unwrap().to_owned()
+    };
+    let copy = name_of(&events[0]);
+    assert!(copy.starts_with("tmp") && copy.ends_with(".renameCollection"), "{copy}");
+    assert_eq!((name_of(&events[1]), name_of(&events[2])), (copy.clone(), copy.clone()));
+    let inserted = events[0].get("fullDocument").and_then(RawValue::as_document).unwrap();
+    assert_eq!(inserted.to_document(), doc! {"_id": 1, "a": 1});
+    let to = events[2].get("to").and_then(RawValue::as_document).unwrap();
+    assert_eq!(to.to_document(), doc! {"db": "test", "coll": "y"});
+    assert_eq!(types(&expanded.events()), ["create", "insert", "insert", "rename", "update"]);
+    assert_eq!(types(&of_name.events()), ["rename", "invalidate"]);
+
+    let mut of_name = Watch::open(&engine, "y", doc! {});
+    done(&engine, &rename("test.y", "other.z"));
+    let events = watch.events();
+    assert_eq!((types(&events), name_of(&events[0])), (vec!["drop"], "y".to_owned()));
+    assert_eq!(types(&of_name.events()), ["drop", "invalidate"]);
+
+    // One that fails leaves nothing behind for listeners.
+    done(&engine, &doc! {"insert": "y", "documents": [{"_id": 9}], "$db": "test"});
+    watch.events();
+    let refused = doc! {"renameCollection": "other.z", "to": "test.y", "$db": "admin"};
+    assert_eq!(code(&ask(&engine, &refused)), 48);
+    assert!(watch.events().is_empty());
     engine.close().unwrap();
 }
 

@@ -22,6 +22,11 @@ pub fn lies_within(inner: &str, outer: &str) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
+/// Whether it can be the path of a field that a pattern writes: names with dots between them.
+pub(crate) fn is_path(path: &str) -> bool {
+    !path.split('.').any(|step| step.is_empty() || step.starts_with('$'))
+}
+
 /// Whether a step of a path is a number: a place in an array to an index, a field to an expression.
 pub(crate) fn is_number(step: &str) -> bool {
     !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit())

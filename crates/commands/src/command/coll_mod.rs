@@ -67,7 +67,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         modify_time_series(call, &view, &options, bucketing.flatten())?;
         return Ok(changes);
     }
-    if bucketing.is_some() {
+    // The collection that holds the buckets may be named too. Nothing more can be changed of it than by the other name.
+    let of_buckets = time_series::of_either(call, &namespace);
+    if bucketing.is_some() && of_buckets.is_none() {
         return Err(invalid("option only supported on a time-series collection: isTimeseriesNamespace"));
     }
     if let Some(view) = call.engine.view(&namespace) {
@@ -89,6 +91,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     if options.resizes() && collection.capped.is_none() {
         return Err(invalid("Collection must be capped."));
     }
+    if of_buckets.is_some()
+        && let Some(option) = options.first_given().filter(|option| *option != "expireAfterSeconds")
+    {
+        return Err(invalid(format!("option not supported on a time-series collection: {option}")));
+    }
     if options.expires.is_some() && !collection.clustered {
         return Err(invalid("'expireAfterSeconds' option is only supported on collections clustered by _id"));
     }
@@ -105,6 +112,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             Some(change)
         }
     };
+    if let (Some(view), Some(bucketing)) = (of_buckets, bucketing) {
+        modify_time_series(call, &view, &CollectionOptions::default(), bucketing)?;
+    }
     modify(call, &namespace, change, &options)
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, Path, RawDocument, RawValue, Value, doc};
+use kilim_bson::{Array, Document, Path, RawArray, RawDocument, RawValue, Value, array, doc};
 use kilim_collation::Collation;
 use kilim_engine::Namespace;
 use kilim_engine::catalog::View;
@@ -12,9 +12,8 @@ use kilim_engine::write::{self, UpdateOutcome, UpdateRequest};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Dependencies, Scope, Variables};
 use kilim_query::filter::Filter;
-use kilim_query::stage::on_buckets;
 use kilim_query::text::document as shell_text;
-use kilim_query::time_series::{Bucketing, Granularity, OnBounds, TimeSeries};
+use kilim_query::time_series::{Bucketing, Granularity, META, OnBounds, TimeSeries};
 use kilim_query::update::Update;
 
 use super::coll_stats::number;
@@ -368,13 +367,13 @@ pub fn update(
         ));
     }
     let scope = Scope::new(variables);
-    let (filter, rest) = on_buckets(&Filter::parse_in(statement.filter, &scope)?, Some(meta_field));
-    if rest.is_some() {
+    Filter::parse_in(statement.filter, &scope)?;
+    let Some(filter) = filter_of_buckets(series, statement.filter) else {
         return refused(&format!(
             "an update or delete on a time-series collection when querying on a field that is not the metaField \
              '{meta_field}'"
         ));
-    }
+    };
     let Some(update) = update_of_buckets(series, update) else {
         return refused(&format!(
             "an update on a time-series collection which updates a field that is not the metaField '{meta_field}'"
@@ -383,7 +382,7 @@ pub fn update(
     let update = RawValue::Document(update.as_raw());
     let update = Update::parse_in(update, statement.array_filters, true, &scope)?;
     let request = UpdateRequest {
-        filter: Arc::new(filter.unwrap_or(Filter::True)),
+        filter: Arc::new(Filter::parse_in(filter.as_raw(), &scope)?),
         update: &update,
         multi: true,
         upsert: false,
@@ -394,6 +393,70 @@ pub fn update(
         projection: None,
     };
     write::update_metas(&mut call.unit, view, &request)
+}
+
+/// A filter that asks of the meta alone, in the names of buckets; none where it asks of something else.
+fn filter_of_buckets(series: &TimeSeries, filter: RawDocument<'_>) -> Option<Document> {
+    let mut out = Document::new();
+    for (name, value) in filter {
+        match (name, value) {
+            ("$and" | "$or" | "$nor", RawValue::Array(children)) => {
+                let renamed = |child: RawValue<'_>| filter_of_buckets(series, child.as_document()?);
+                out.push(name, renamed_each(children, renamed)?);
+            }
+            ("$jsonSchema", RawValue::Document(schema)) => {
+                out.push(name, schema_of_buckets(series, schema)?);
+            }
+            (name, value) if name.starts_with('$') => out.push(name, value),
+            (path, value) => out.push(&series.path_in_bucket(path)?, value),
+        }
+    }
+    Some(out)
+}
+
+/// A schema of measurements that says something of their meta alone. One that counts fields or minds those that it does not
+/// name is about whole measurements.
+fn schema_of_buckets(series: &TimeSeries, schema: RawDocument<'_>) -> Option<Document> {
+    let is_meta = |name: &str| series.meta_field.as_deref() == Some(name);
+    let renamed = |child: RawValue<'_>| schema_of_buckets(series, child.as_document()?);
+    let mut out = Document::new();
+    for (keyword, value) in schema {
+        match (keyword, value) {
+            ("properties", RawValue::Document(fields)) => {
+                let mut of_meta = Document::new();
+                for (name, value) in fields {
+                    of_meta.push(is_meta(name).then_some(META)?, value);
+                }
+                out.push(keyword, of_meta);
+            }
+            ("required", RawValue::Array(names)) => {
+                if !names.iter().all(|name| name.as_str().is_some_and(is_meta)) {
+                    return None;
+                }
+                out.push(keyword, array![META]);
+            }
+            ("allOf" | "anyOf" | "oneOf", RawValue::Array(children)) => {
+                out.push(keyword, renamed_each(children, renamed)?);
+            }
+            ("not", child) => out.push(keyword, renamed(child)?),
+            (
+                "patternProperties"
+                | "additionalProperties"
+                | "minProperties"
+                | "maxProperties"
+                | "dependencies"
+                | "enum",
+                _,
+            ) => return None,
+            (keyword, value) => out.push(keyword, value),
+        }
+    }
+    Some(out)
+}
+
+fn renamed_each(children: RawArray<'_>, renamed: impl Fn(RawValue<'_>) -> Option<Document>) -> Option<Value> {
+    let children: Option<Array> = children.iter().map(|child| renamed(child).map(Value::Document)).collect();
+    children.map(Value::Array)
 }
 
 /// Operators on the meta in the names of buckets; none where another field is among them.

@@ -202,6 +202,14 @@ pub(crate) fn of_change(change: &Change<'_>, session: Option<(SessionId, i64)>) 
     Some(record.0)
 }
 
+/// The record of the insert of a document as it is stored, where no change is made.
+pub(crate) fn of_copied(collection: &Collection, document: RawDocument<'_>) -> Vec<u8> {
+    let room = document.as_bytes().len() + 1;
+    let mut record = Recorder::new(Kind::Insert, collection.uuid, &collection.namespace, room);
+    record.part(part::DOCUMENT, document);
+    record.0
+}
+
 fn key(id: RawValue<'_>) -> Document {
     let mut key = Document::new();
     key.push("_id", id);

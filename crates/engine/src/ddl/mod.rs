@@ -4,6 +4,7 @@
 //! then `ids`, so that changes of the catalog follow each other; then one durable commit; then the
 //! new catalog. Writers take the locks in the same order, so neither waits for the other for ever.
 
+mod across;
 mod capped;
 mod out;
 mod rename;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Value, doc};
+use kilim_bson::{Document, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::Transaction;
 
@@ -19,7 +19,7 @@ use crate::upkeep::{are_same, ending_with, put_changes};
 
 impl Engine {
     /// `renameCollection`: ids stay, so nothing but the catalog changes, across databases too. A target that
-    /// is dropped goes in the same commit.
+    /// is dropped goes in the same commit. Across databases the change log tells of a copy (module `across`).
     pub fn rename_collection(
         &self,
         operation: &Arc<Operation>,
@@ -80,6 +80,11 @@ impl Engine {
                 self.leave_patterns(operation, &target, &held)?;
             }
             self.moments.pass(Moment::RenameEmptied);
+            let is_across = from.database != to.database;
+            let mut told = match is_across {
+                true => self.tell_of_copy(operation, &collection, to)?,
+                false => None,
+            };
             let mut unit = self.definitions_unit(operation, &from.database)?;
             let mut ids = self.ids.lock();
             let (Some(current), true) = (self.collection(from), is_as_seen()) else { continue };
@@ -130,9 +135,19 @@ impl Engine {
             save(unit.transaction(), &renamed);
             moved.iter().for_each(|moved| save(unit.transaction(), moved));
             let dropped = displaced.as_ref().map(|displaced| displaced.uuid);
-            self.log_renamed(unit.transaction(), from, &renamed, dropped);
+            match (is_across, &told) {
+                (false, _) => self.log_renamed(unit.transaction(), from, &renamed, dropped),
+                (true, told) => {
+                    if let Some(told) = told {
+                        self.log_renamed(unit.transaction(), told.namespace(), &renamed, dropped);
+                    }
+                    let gone = SchemaChange::of(&current, Kind::Drop, Document::new());
+                    self.log(unit.transaction(), &gone);
+                }
+            }
             ids.save(unit.transaction());
             unit.settle()?;
+            told.iter_mut().for_each(|told| told.is_renamed = true);
             self.publish_renamed(after, |catalog| {
                 catalog.remove(from);
                 catalog.insert(renamed);

@@ -182,7 +182,7 @@ impl Engine {
     }
 
     /// Tells the change log of a new collection.
-    fn log_created(
+    pub(crate) fn log_created(
         &self,
         transaction: &mut Transaction,
         collection: &Collection,

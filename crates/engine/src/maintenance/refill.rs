@@ -42,7 +42,12 @@ impl Group<'_> {
             else {
                 return Ok(false);
             };
-            let Some(index) = index_for(&collection, field, walk, &snapshot) else { return Ok(false) };
+            let Some((index, is_longer)) = index_for(&collection, field, walk, &snapshot) else {
+                return Ok(false);
+            };
+            if is_longer {
+                refill.expect_mixed_ties();
+            }
             let records = Records::new(collection.home(), &snapshot);
             'walk: for (lower, upper) in ranges(index, walk, self.key) {
                 let direction = if walk.backward { Direction::Backward } else { Direction::Forward };
@@ -81,13 +86,15 @@ impl Group<'_> {
     }
 }
 
-/// An index whose entries are in the order of the walk. A multikey index does not serve: a child has several entries there.
+/// An index whose entries are in the order of the walk, and whether it has parts behind those of the walk: its entries of
+/// equal children then lie in another order than the children came. One without such parts is preferred. A multikey index
+/// does not serve: a child has several entries there.
 fn index_for<'c>(
     collection: &'c Collection,
     field: &str,
     walk: &Walk,
     snapshot: &Snapshot,
-) -> Option<&'c Index> {
+) -> Option<(&'c Index, bool)> {
     let wanted = KeyPart::all_of(walk.index(field).as_raw());
     let serves = |index: &&Index| {
         let spec = &index.spec;
@@ -104,7 +111,9 @@ fn index_for<'c>(
             && !index.multikey.has_long_keys()
             && index.ready_since <= snapshot.commit_time()
     };
-    collection.indexes.iter().map(|index| &**index).find(serves)
+    let serving = collection.indexes.iter().map(|index| &**index).filter(serves);
+    let best = serving.min_by_key(|index| index.spec.key.len())?;
+    Some((best, best.spec.key.len() > wanted.len()))
 }
 
 /// The ranges of the index in which the group's entries lie, without those for null if the accumulator ignores null.

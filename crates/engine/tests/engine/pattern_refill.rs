@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::pattern::{declare, make, one, wait_until_active};
-use crate::support::{Db, everywhere, ns};
+use crate::support::{Db, everywhere, ns, spec};
 
 /// Documents that a write read for maintenance.
 fn examined(db: &Db, write: impl FnOnce()) -> u64 {
@@ -160,4 +160,48 @@ fn an_index_that_met_an_array_is_not_walked() {
         matches!(product.get("best"), Some(kilim_bson::RawValue::Array(_))),
         "an array is greater than a number"
     );
+}
+
+/// A user's index has a part behind those of the order. Its entries of ties lie in the order of that part, and accumulators
+/// settle ties by the order in which children came.
+#[test]
+fn ties_are_settled_as_children_came_whatever_index_serves() {
+    let by = |order: i32, n: i32| doc! {"n": n, "sortBy": {"y": order}, "output": "$_id"};
+    let one = |order: i32| doc! {"sortBy": {"y": order}, "output": "$_id"};
+    let fields = doc! {
+        "top": {"$top": one(1)}, "topBack": {"$top": one(-1)}, "bottom": {"$bottom": one(1)},
+        "topN": {"$topN": by(-1, 2)}, "bottomN": {"$bottomN": by(1, 2)},
+        // Equal numbers of different types: the first is shown.
+        "min": {"$min": "$y"}, "max": {"$max": "$y"}, "minN": {"$minN": {"n": 2, "input": "$y"}},
+        "maxN": {"$maxN": {"n": 2, "input": "$y"}}, "first": {"$first": "$x"}, "last": {"$last": "$x"},
+    };
+    for (y, x) in [(1, 1), (-1, 1), (1, -1), (-1, -1)] {
+        everywhere(|db| {
+            make(&db, &["products", "reviews"]);
+            db.insert("products", &[doc! {"_id": 1}]);
+            db.build("reviews", vec![spec(doc! {"product": 1, "y": y, "x": x})]).unwrap();
+            let mut group = doc! {"_id": "$product"};
+            fields.iter().for_each(|(name, value)| group.push(name, value));
+            let computed = doc! {"from": "reviews", "pipeline": [{"$group": group}]};
+            declare(&db, "products", doc! {"name": "few", "computed": computed}).unwrap();
+            wait_until_active(&db, "products", "few");
+            let review = |id: i32| {
+                let y = if id % 2 == 0 { Value::Int32(0) } else { Value::Double(0.0) };
+                doc! {"_id": id, "product": 1, "y": y, "x": (id * 37) % 101}
+            };
+            // More ties than are held at once.
+            db.insert("reviews", &(0..300).map(review).collect::<Vec<_>>());
+            assert_true(&db, "few");
+            for id in [0, 299, 1, 150, 2, 298, 3] {
+                db.delete("reviews", doc! {"_id": id}).unwrap();
+                assert_true(&db, "few");
+            }
+            db.update("reviews", doc! {"_id": 4}, doc! {"$set": {"y": 1}}).unwrap();
+            db.delete("reviews", doc! {"_id": 5}).unwrap();
+            assert_true(&db, "few");
+            db.update("reviews", doc! {"_id": 4}, doc! {"$set": {"y": -1}}).unwrap();
+            db.delete("reviews", doc! {"_id": 6}).unwrap();
+            assert_true(&db, "few");
+        });
+    }
 }

@@ -235,6 +235,52 @@ fn an_option_that_means_nothing_to_a_kind_is_refused_when_it_is_declared_and_whe
 }
 
 #[test]
+fn paths_scopes_and_ids_that_cannot_be_meant_are_refused_when_they_are_declared() {
+    let subset = |path: &str| {
+        let list = doc! {"from": "reviews", "foreignField": "p", "as": path, "sort": {"r": 1}, "limit": 3};
+        doc! {"name": "a", "subset": list}
+    };
+    let tree = |scope: &str| doc! {"name": "a", "tree": {"parent": "up.id", "depth": "d", "scope": scope}};
+    let behind = |stage: Document| {
+        let group = doc! {"$group": {"_id": "$p", "n": {"$sum": 1}}};
+        doc! {"name": "a", "computed": {"from": "reviews", "pipeline": [group, stage]}}
+    };
+    let refused = [
+        (subset(""), ErrorCode::BadValue),
+        (subset("$x"), ErrorCode::BadValue),
+        (subset("a..b"), ErrorCode::BadValue),
+        (subset(".a"), ErrorCode::BadValue),
+        (subset("a."), ErrorCode::BadValue),
+        (tree("up.id"), ErrorCode::PatternFieldConflict),
+        (tree("up"), ErrorCode::PatternFieldConflict),
+        (tree("up.id.x"), ErrorCode::PatternFieldConflict),
+        (behind(doc! {"$project": {"_id": "x", "n": 1}}), ErrorCode::PatternBadExpression),
+        (behind(doc! {"$project": {"_id": {"$add": ["$_id", 1]}, "n": 1}}), ErrorCode::PatternBadExpression),
+        (behind(doc! {"$project": {"_id.x": 1, "n": 1}}), ErrorCode::PatternBadExpression),
+        (behind(doc! {"$set": {"_id": 5}}), ErrorCode::PatternBadExpression),
+        (behind(doc! {"$addFields": {"_id": true}}), ErrorCode::PatternBadExpression),
+    ];
+    for (fields, code) in refused {
+        let error = Declaration::parse("orders", fields.as_raw()).expect_err("it is refused");
+        assert_eq!(error.code(), code, "{fields:?}");
+        // A database that has it nevertheless opens.
+        Declaration::restore("orders", fields.as_raw()).unwrap();
+    }
+    // As MongoDB reads it, a number only says that the _id is shown.
+    let accepted = [
+        subset("a.b"),
+        tree("uptown"),
+        behind(doc! {"$project": {"_id": 5, "n": 1}}),
+        behind(doc! {"$project": {"_id": 0, "n": 1}}),
+        behind(doc! {"$project": {"_id": "$_id", "n": 1}}),
+        behind(doc! {"$unset": "_id"}),
+    ];
+    for fields in accepted {
+        Declaration::parse("orders", fields.as_raw()).unwrap();
+    }
+}
+
+#[test]
 fn a_declaration_follows_a_rename() {
     let declared = declare("orders", doc! {"name": "c", "extendedReference": card()});
     let source = declared.renamed("customers", "clients").unwrap();

@@ -40,6 +40,9 @@ impl Kind for Rollup {
     }
 
     fn check_options(&self, options: &Options) -> Result<()> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
         let is_late = options.mode == Mode::Async && options.when_behind == WhenBehind::Patch;
         match is_late && self.inserts_parents() {
             false => Ok(()),

@@ -54,6 +54,8 @@ pub struct Rollup {
     on_names: Names,
     /// Where a parent shows the values that each accumulator keeps, just as it keeps them.
     shown_at: Vec<Option<Names>>,
+    /// Why this could not be declared anew.
+    refusal: Option<Error>,
 }
 
 /// The stages of a rollup's pipeline.
@@ -135,6 +137,7 @@ impl Rollup {
             group,
             behind,
             outputs,
+            refusal: None,
         }
     }
 

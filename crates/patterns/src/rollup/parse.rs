@@ -1,13 +1,13 @@
 //! A rollup's pipeline as it is written.
 
-use kilim_bson::{RawArray, RawValue};
+use kilim_bson::{RawArray, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::{Scope, Variables};
 use kilim_query::stage::{Context, Group, Owner, Pipeline, Stage};
 
 use super::{Rollup, Stages, WhenNotMatched};
 use crate::expression::{bad_expression, refuse_chance};
-use crate::path::overlap;
+use crate::path::{is_path, overlap};
 
 /// What a rollup is made of.
 pub(crate) struct Parts<'a> {
@@ -54,8 +54,42 @@ impl Rollup {
                 ),
             ));
         }
-        Ok(Rollup::new(parts.from, parts.on, parts.when_not_matched, stages, outputs))
+        let refusal = refusal(parts);
+        Ok(Rollup { refusal, ..Rollup::new(parts.from, parts.on, parts.when_not_matched, stages, outputs) })
     }
+}
+
+/// What a new declaration is refused for. One that is in force already stays so.
+fn refusal(parts: &Parts<'_>) -> Option<Error> {
+    let place = parts.place;
+    let mut given = parts.outputs.iter().flatten();
+    if let Some((_, path)) = given.find(|(_, path)| !is_path(path)) {
+        let message =
+            format!("'{place}.as' is '{path}', which is no path: write field names with dots between them");
+        return Some(Error::user(ErrorCode::BadValue, message));
+    }
+    let stages = parts.pipeline.iter().filter_map(RawValue::as_document);
+    let mut behind = stages.skip_while(|stage| stage.get("$group").is_none()).skip(1);
+    behind.any(changes_id).then(|| {
+        let message = format!(
+            "'{place}.pipeline' gives '_id' another value behind its $group: documents are found by the _id of the $group, so \
+             compute it there"
+        );
+        Error::user(ErrorCode::PatternBadExpression, message)
+    })
+}
+
+/// Whether a stage computes `_id` or a part of it. To leave it out changes nothing, and a number or a boolean of a `$project`
+/// only says whether it is shown.
+fn changes_id(stage: RawDocument<'_>) -> bool {
+    let Some((name, RawValue::Document(spec))) = stage.iter().next() else { return false };
+    spec.iter().any(|(field, value)| match field {
+        "_id" => {
+            let says_whether = name == "$project" && (value.is_number() || value.as_bool().is_some());
+            !says_whether && value.as_str() != Some("$_id")
+        }
+        field => field.starts_with("_id."),
+    })
 }
 
 /// Stages of one document, one `$group`, stages of one document.

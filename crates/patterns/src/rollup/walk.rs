@@ -1,8 +1,9 @@
 //! Refilling: what an accumulator that keeps a few of its rows lost, found again by walking an index.
 //!
 //! `$topN` and its kin, `$min`, `$max` and `$first` and `$last` keep the first few rows of some order. When one of these
-//! goes, the rest is asked in that order, and only until there are enough. The index for it begins with the group's key;
-//! its entries of equal keys lie in the order in which children came, which is how the accumulators settle ties.
+//! goes, the rest is asked in that order, and only until there are enough. The index for it begins with the group's key.
+//! Accumulators settle ties by the order in which children came. Entries of equal keys lie in that order, unless the index
+//! has further parts behind the wanted ones: then ties come in the order of those parts, and all of them are looked at.
 
 use kilim_bson::{Document, RawValue};
 use kilim_error::{Error, Result};
@@ -81,8 +82,12 @@ pub struct Refill<'r> {
     rows: Vec<(u64, Row)>,
     wanted: usize,
     counted: usize,
-    /// Where the last row stands that was needed.
-    end: Option<Vec<u8>>,
+    /// Where the row stands that was offered last.
+    last: Option<Vec<u8>>,
+    /// From which row on all stand there.
+    tied_from: usize,
+    /// Ties do not come in the order in which children came.
+    mixes_ties: bool,
 }
 
 impl Rollup {
@@ -97,12 +102,26 @@ impl Rollup {
             return Ok(None);
         };
         let wanted = accumulator.begin(key, Bindings::none())?.capacity();
-        let rows = Vec::new();
-        Ok(Some(Refill { accumulator, walk, part, rows, wanted, counted: 0, end: None }))
+        Ok(Some(Refill {
+            accumulator,
+            walk,
+            part,
+            rows: Vec::new(),
+            wanted,
+            counted: 0,
+            last: None,
+            tied_from: 0,
+            mixes_ties: false,
+        }))
     }
 }
 
 impl Refill<'_> {
+    /// Rows that tie will be offered in any order, because the index has further parts.
+    pub fn expect_mixed_ties(&mut self) {
+        self.mixes_ties = true;
+    }
+
     /// Offers the next row of the walk; whether there are enough now.
     pub fn offer(&mut self, came: u64, row: Row) -> Result<bool> {
         let env = row.env();
@@ -112,15 +131,30 @@ impl Refill<'_> {
             Ok(None) | Err(Error::User(_)) => return Ok(false),
             Err(error) => return Err(error),
         };
-        if self.counted >= self.wanted && self.end.as_ref() != Some(&key) {
-            return Ok(true);
+        if self.last.as_ref() != Some(&key) {
+            if self.counted >= self.wanted {
+                return Ok(true);
+            }
+            self.tied_from = self.rows.len();
+            self.last = Some(key);
         }
         self.rows.push((came, row));
         self.counted += 1;
-        if self.counted == self.wanted {
-            self.end = Some(key);
+        if self.mixes_ties && !self.walk.through_ties {
+            self.forget_later_ties();
         }
-        Ok(self.counted >= self.wanted && !self.walk.through_ties)
+        Ok(self.counted >= self.wanted && !self.walk.through_ties && !self.mixes_ties)
+    }
+
+    /// Of ties, the accumulator keeps those that came first: no more of them than it wants have to be held, however many
+    /// there are. They are sorted once for many, so that a row costs little.
+    fn forget_later_ties(&mut self) {
+        const SPARE: usize = 64;
+        let ties = &mut self.rows[self.tied_from..];
+        if ties.len() > self.wanted.saturating_mul(2).saturating_add(SPARE) {
+            ties.sort_by_key(|(came, _)| *came);
+            self.rows.truncate(self.tied_from + self.wanted);
+        }
     }
 
     /// A row that the walk does not come to.

@@ -66,9 +66,13 @@ impl Trail<'_> {
 
 impl<'a> Described<'a> {
     /// What the changes of a walk over `before` made of it.
-    pub(super) fn of_changes(after: RawDocument<'a>, changes: &[FieldChange<'_>]) -> Described<'a> {
+    pub(super) fn of_changes(
+        before: RawDocument<'_>,
+        after: RawDocument<'a>,
+        changes: &[FieldChange<'_>],
+    ) -> Described<'a> {
         let mut described = Described::default();
-        described.fields(&Trail::default(), after, changes);
+        described.fields(&Trail::default(), before, after, changes);
         described
     }
 
@@ -80,7 +84,13 @@ impl<'a> Described<'a> {
         path
     }
 
-    fn fields(&mut self, trail: &Trail<'_>, after: RawDocument<'a>, changes: &[FieldChange<'_>]) {
+    fn fields(
+        &mut self,
+        trail: &Trail<'_>,
+        before: RawDocument<'_>,
+        after: RawDocument<'a>,
+        changes: &[FieldChange<'_>],
+    ) {
         let is_inner = |field: &FieldChange<'_>| {
             field.exists
                 && match &field.change {
@@ -105,14 +115,23 @@ impl<'a> Described<'a> {
         }
         for field in changes.iter().filter(|field| is_inner(field)) {
             let within = Trail(Some((trail, Step::Field(&field.name))));
-            self.inner(&within, after.get(&field.name), &field.change);
+            self.inner(&within, before.get(&field.name), after.get(&field.name), &field.change);
         }
     }
 
-    fn inner(&mut self, trail: &Trail<'_>, after: Option<RawValue<'a>>, change: &Change<'_>) {
+    /// What changed inside a value. A value that was not there before is named whole: a listener that follows a path into
+    /// it would find nothing there.
+    fn inner(
+        &mut self,
+        trail: &Trail<'_>,
+        before: Option<RawValue<'_>>,
+        after: Option<RawValue<'a>>,
+        change: &Change<'_>,
+    ) {
+        let Some(before) = before else { return self.update(trail, after) };
         match (change, after) {
             (Change::Fields(fields), Some(RawValue::Document(document))) => {
-                self.fields(trail, document, fields)
+                self.fields(trail, before.as_document().unwrap_or(RawDocument::empty()), document, fields)
             }
             (Change::Appended { from, .. }, Some(RawValue::Array(array))) if *from > 0 => {
                 for (index, value) in array.iter().enumerate().skip(*from) {
@@ -120,14 +139,11 @@ impl<'a> Described<'a> {
                 }
             }
             (Change::Elements(elements), Some(RawValue::Array(array))) => {
+                let before = before.as_array();
                 for (index, change) in elements {
                     let within = Trail(Some((trail, Step::Element(*index))));
-                    match (change, array.get(*index)) {
-                        (Change::Fields(_) | Change::Elements(_) | Change::Appended { .. }, value) => {
-                            self.inner(&within, value, change);
-                        }
-                        (_, value) => self.update(&within, value),
-                    }
+                    let was = before.and_then(|before| before.get(*index));
+                    self.inner(&within, was, array.get(*index), change);
                 }
             }
             (_, value) => self.update(trail, value),

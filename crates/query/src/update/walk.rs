@@ -64,7 +64,7 @@ impl<'a, 'w> Walk<'a, 'w> {
             Change::Fields(fields) => {
                 let after = change::write_after(self.root, &fields)?;
                 if let Some(description) = describe {
-                    let described = Described::of_changes(after.as_raw(), &fields);
+                    let described = Described::of_changes(self.root, after.as_raw(), &fields);
                     *description = Some(described.into_document());
                 }
                 Ok(Some(after))

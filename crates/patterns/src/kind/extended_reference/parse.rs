@@ -7,7 +7,7 @@ use kilim_query::filter::Filter;
 use super::{CopyFields, OnMissing, OnSourceDelete, Reference, Site};
 use crate::argument;
 use crate::expression::{refuse_chance, undetermined};
-use crate::path::{is_number, lies_within, names, overlap};
+use crate::path::{is_number, is_path, lies_within, names, overlap};
 
 const PLACE: &str = "extendedReference";
 
@@ -109,13 +109,13 @@ impl Reference {
 
 fn path<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str> {
     let path = argument::text(PLACE, name, value)?;
-    match path.split('.').any(|step| step.is_empty() || step.starts_with('$')) {
-        true => Err(Error::user(
+    match is_path(path) {
+        false => Err(Error::user(
             ErrorCode::BadValue,
             format!(
                 "'{PLACE}.{name}' is '{path}', which is no path: write field names with dots between them"
             ),
         )),
-        false => Ok(path),
+        true => Ok(path),
     }
 }

@@ -62,6 +62,7 @@ impl Kind for Tree {
     }
 
     fn check_options(&self, options: &Options) -> Result<()> {
+        self.check_scope()?;
         if self.leaves_to_jobs() {
             return Ok(());
         }

@@ -77,13 +77,17 @@ impl Tree {
         Ok(made)
     }
 
+    /// Refuses a scope that the parent's field is part of, or that is part of it: no node would be in the scope of its parent.
+    /// Asked of new declarations only.
+    pub(super) fn check_scope(&self) -> Result<()> {
+        match &self.scope {
+            Some(scope) if overlap(&scope.path, &self.parent.path) => clash(&scope.path, &self.parent.path),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses fields that lie in each other.
     fn check_fields(&self) -> Result<()> {
-        let clash = |one: &str, other: &str| {
-            let message =
-                format!("'{PLACE}' uses '{one}' and '{other}', which lie in each other: choose another path");
-            Err(Error::user(ErrorCode::PatternFieldConflict, message))
-        };
         let read = [Some(&self.parent), self.path_of.as_ref(), self.scope.as_ref()];
         let read: Vec<&str> = read.into_iter().flatten().map(|field| &*field.path).chain(["_id"]).collect();
         let maintained: Vec<&str> = self.maintained().map(|field| &*field.path).collect();
@@ -98,6 +102,12 @@ impl Tree {
             false => Ok(()),
         }
     }
+}
+
+fn clash(one: &str, other: &str) -> Result<()> {
+    let message =
+        format!("'{PLACE}' uses '{one}' and '{other}', which lie in each other: choose another path");
+    Err(Error::user(ErrorCode::PatternFieldConflict, message))
 }
 
 /// A path; null stands for none.

@@ -14,7 +14,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::interrupt;
 
 use crate::access;
-use crate::argument::{arguments, as_double};
+use crate::argument::{Argument, as_double};
 use crate::client::Client;
 use crate::command::pattern_name::told_of_pattern;
 use crate::command::time_series;
@@ -85,10 +85,11 @@ impl Call<'_, '_> {
 
     /// Takes note of which collection is meant by a name, if the command says so by `collectionUUID`.
     pub fn expect(&self, command: &'static str, namespace: &Namespace) -> Result<()> {
-        let name = "collectionUUID";
-        let Some(argument) = arguments(command, self.body).find(|argument| argument.name == name) else {
+        let Some(value) = self.generic.collection_uuid else { return Ok(()) };
+        if matches!(value, RawValue::Null | RawValue::Undefined) {
             return Ok(());
-        };
+        }
+        let argument = Argument { command, name: "collectionUUID", value };
         self.operation.expect(vec![Expected { namespace: namespace.clone(), uuid: argument.uuid()? }]);
         // The name of a time-series collection is that of a view, which has no id.
         match time_series::of(self, namespace) {
@@ -388,12 +389,9 @@ const CLUSTER_TIME_AHEAD_SECONDS: u64 = 365 * 24 * 60 * 60;
 /// Every snapshot holds whatever was told before it was taken. A later time is one that nothing was committed at: it
 /// was made up, or it comes from another server. The latter also sends the `$clusterTime` that it heard.
 fn check_times(engine: &Engine, generic: &Generic<'_>) -> Result<()> {
-    let (Some(latest), now) = (generic.after_cluster_time.max(generic.cluster_time), engine.store.now())
-    else {
-        return Ok(());
-    };
+    let Some(latest) = generic.after_cluster_time.max(generic.cluster_time) else { return Ok(()) };
     // The clock has not ticked since the newest commit, which is later then.
-    let now = now.max(engine.store.last_commit_time());
+    let now = engine.store.now().max(engine.store.last_commit_time());
     if latest <= now {
         return Ok(());
     }

@@ -102,9 +102,10 @@ pub struct Generic<'a> {
     pub names_api: bool,
     pub api_strict: bool,
     pub comment: Option<RawValue<'a>>,
-    /// Not every command has these two, but all that read have. They are found here so that nobody looks for them again.
+    /// Not every command has these three, but most have. They are found here so that nobody looks for them again.
     pub collation: Option<RawValue<'a>>,
     pub definitions: Option<RawValue<'a>>,
+    pub collection_uuid: Option<RawValue<'a>>,
 }
 
 /// Whether a name belongs to every command; a command's own parser skips these.
@@ -157,6 +158,7 @@ impl<'a> Generic<'a> {
             comment: None,
             collation: None,
             definitions: None,
+            collection_uuid: None,
         };
         request.check_sequences(command)?;
         let (mut database, mut api) = (None, Api::default());
@@ -206,6 +208,7 @@ impl<'a> Generic<'a> {
                 "comment" => generic.comment = Some(value),
                 "collation" => generic.collation = Some(value),
                 "let" => generic.definitions = Some(value),
+                "collectionUUID" => generic.collection_uuid = Some(value),
                 "$readPreference" => check_read_preference(&argument)?,
                 "$clusterTime" => generic.cluster_time = parse_cluster_time(value)?,
                 "apiVersion" => api.version = Some(argument.string()?),

@@ -71,32 +71,32 @@ fn snapshot_to_read(engine: &Engine, at: Option<CommitTime>) -> Result<Snapshot>
 
 /// Settles the command's writes and leaves the session as the next command must find it.
 pub fn end(
-    call: Call<'_, '_>,
+    mut call: Call<'_, '_>,
     state: Option<&mut State>,
     result: Result<Document>,
     outcome: &mut Outcome<'_>,
 ) -> Result<Document> {
-    let Call { engine, mut unit, generic, statement_failed, .. } = call;
-    if unit.is_transaction() {
+    if call.unit.is_transaction() {
         let Some(state) = state else { return Err(Error::bug("a transaction without a session")) };
-        let result = result.and_then(|document| unit.check_transaction_limits().map(|()| document));
-        let transaction = unit.into_transaction();
+        let result = result.and_then(|document| call.unit.check_transaction_limits().map(|()| document));
+        let transaction = call.unit.into_transaction();
         match (&result, transaction) {
-            (Ok(_), Some(transaction)) if !statement_failed => state.keep_transaction(transaction),
+            (Ok(_), Some(transaction)) if !call.statement_failed => state.keep_transaction(transaction),
             _ => {
                 state.abort_transaction();
-                engine.metrics.transactions_aborted.add(1);
-                if let (Some(session), Some(number)) = (generic.session, generic.transaction_number) {
-                    engine.cursors.close_of_transaction(session, number);
+                call.engine.metrics.transactions_aborted.add(1);
+                if let (Some(session), Some(number)) = (call.generic.session, call.generic.transaction_number)
+                {
+                    call.engine.cursors.close_of_transaction(session, number);
                 }
             }
         }
         return result;
     }
     // Also after an error: what was done before it stays done, and its retry must know.
-    let settled = unit.settle();
-    outcome.committed = outcome.committed.max(unit.committed());
-    if let (Some(state), Some(retry), Ok(())) = (state, unit.retry.take(), &settled) {
+    let settled = call.unit.settle();
+    outcome.committed = outcome.committed.max(call.unit.committed());
+    if let (Some(state), Some(retry), Ok(())) = (state, call.unit.retry.take(), &settled) {
         state.finish_retryable(retry);
     }
     match (result, settled) {

@@ -1,6 +1,7 @@
 //! An allocator that counts.
 //!
-//! An allocation of [`TOLD_BYTES`] or more is counted before it is made, and an operation waits there if it finds no room.
+//! An allocation is counted before it is made: an operation waits for room there if a large one finds none. A small one
+//! then only costs a few instructions in front of the inner allocator's.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::Ordering;
@@ -18,16 +19,21 @@ fn count(bytes: isize) {
     let _ = OPERATION.try_with(|held| held.set(held.get().wrapping_add(bytes)));
     let _ = UNTOLD.try_with(|untold| {
         let all = untold.get() + bytes;
-        if all.abs() < TOLD_BYTES {
+        if (-TOLD_BYTES..TOLD_BYTES).contains(&all) {
             untold.set(all);
         } else {
             untold.set(0);
-            // Where it has grown in small pieces, it waits after the last of them.
-            if tell(all) {
-                room::wait(0);
-            }
+            tell_or_wait(all);
         }
     });
+}
+
+/// Tells the process. Where it has grown in small pieces, the operation waits here.
+#[cold]
+fn tell_or_wait(bytes: isize) {
+    if tell(bytes) {
+        room::wait(0);
+    }
 }
 
 /// Counts an allocation that is about to be made, and waits for room for it.
@@ -55,50 +61,56 @@ const fn is_large(size: usize) -> bool {
     size >= TOLD_BYTES as usize
 }
 
-/// Makes an allocation, counted before if it is large.
+/// Makes a large allocation, which takes the place of `before` bytes.
+#[cold]
+fn claimed(size: usize, before: usize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
+    // Both may be there for a moment, when the contents move.
+    claim(size);
+    let place = allocate();
+    count(-((if place.is_null() { size } else { before }) as isize));
+    place
+}
+
+/// Makes an allocation. A small one that fails stays counted: hardly any program goes on after that.
 #[inline]
 fn counted(size: usize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
     if is_large(size) {
-        claim(size);
-        let place = allocate();
-        if place.is_null() {
-            count(-(size as isize));
-        }
-        return place;
+        return claimed(size, 0, allocate);
     }
-    let place = allocate();
-    if !place.is_null() {
-        count(size as isize);
-    }
-    place
+    count(size as isize);
+    allocate()
 }
 
 // SAFETY: every call goes to the inner allocator unchanged; counting touches numbers and waits, and allocates nothing.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `alloc`, which is the inner allocator's.
         counted(layout.size(), || unsafe { self.0.alloc(layout) })
     }
 
+    #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `alloc_zeroed`.
         counted(layout.size(), || unsafe { self.0.alloc_zeroed(layout) })
     }
 
+    #[inline]
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
         // SAFETY: the place came from the inner allocator, with this layout.
         unsafe { self.0.dealloc(place, layout) };
-        count(-(layout.size() as isize));
     }
 
+    #[inline]
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both may be there for a moment, when the contents move.
         // SAFETY: the place came from the inner allocator, with this layout.
-        let moved = counted(size, || unsafe { self.0.realloc(place, layout, size) });
-        if !moved.is_null() {
-            count(-(layout.size() as isize));
+        let allocate = || unsafe { self.0.realloc(place, layout, size) };
+        if is_large(size) {
+            return claimed(size, layout.size(), allocate);
         }
-        moved
+        count(size as isize - layout.size() as isize);
+        allocate()
     }
 }
 

@@ -4,7 +4,7 @@
 //! allocation here. A fault in a message is answered or ends the connection as on MongoDB
 //! ([`Refusal`]); a panic in a command becomes `InternalError` and the connection goes on.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use tracing::{debug, error, warn};
 
 use crate::frames::{Frames, Next};
 use crate::limits::{
-    BUFFER_BYTES, BUFFER_BYTES_KEPT, IDLE, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, MOVED_BYTES_PER_SECOND,
-    REPLY_PATIENCE, SLOW_AFTER, STRANGER_SILENCE, WRITE_BYTES,
+    BUFFER_BYTES_KEPT, IDLE, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, MOVED_BYTES_PER_SECOND, REPLY_PATIENCE,
+    SLOW_AFTER, STRANGER_SILENCE, WRITE_BYTES,
 };
 use crate::memory::{Memory, Share};
 use crate::service::Service;
@@ -96,12 +96,17 @@ impl Peer {
         (held > 0 && (slow || since(&self.moved_at) >= patience)).then_some(held)
     }
 
-    /// A message begins to move, or its share is given back.
+    /// A message that holds a share begins to move.
     fn holds(&self, bytes: usize) {
-        self.moved(0);
+        self.note_time();
         self.moved_bytes.store(0, Ordering::Relaxed);
         self.held_since.store(self.moved_at.load(Ordering::Relaxed), Ordering::Relaxed);
         self.held.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The message is through. When it moved says nothing any more.
+    fn holds_nothing(&self) {
+        self.held.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn is_stranger(&self) -> bool {
@@ -129,8 +134,16 @@ impl Peer {
         self.stream.is_closed_by_peer()
     }
 
+    /// Bytes of a message have moved. That is of interest where it holds a share, and where a stranger sends it; most
+    /// messages need no look at the clock.
     fn moved(&self, bytes: usize) {
-        self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if self.held.load(Ordering::Relaxed) > 0 || self.is_stranger() {
+            self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            self.note_time();
+        }
+    }
+
+    fn note_time(&self) {
         self.moved_at.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 }
@@ -266,7 +279,7 @@ impl<'s, S: Service> Connection<'s, S> {
                 }
             };
             // Read to its end: from here on the server is slow, not the client.
-            self.peer.holds(0);
+            self.peer.holds_nothing();
             if !self.make_room_to_unpack(&header) {
                 return Ok(());
             }
@@ -465,7 +478,7 @@ impl<'s, S: Service> Connection<'s, S> {
         peer.stream.set_read_timeout(Some(self.patience))?;
         let next = self.frames.next(&mut Watched { peer, until: Some(Instant::now() + self.patience) });
         peer.stream.set_read_timeout(None)?;
-        peer.moved(0);
+        peer.note_time();
         next.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 io::Error::new(io::ErrorKind::TimedOut, "nobody logs in")
@@ -540,7 +553,8 @@ impl Replies {
         self.share.is_some()
     }
 
-    /// Writes a large reply without another copy of it. Its first bytes go with the head, which is in `out`.
+    /// Writes a large reply without another copy of it, its first part together with the head, which is in `out`: a
+    /// client that is woken by the head alone has nothing to read yet.
     fn write_large(
         &mut self,
         peer: &Peer,
@@ -548,18 +562,20 @@ impl Replies {
         document: Document,
         behind: Option<[u8; 4]>,
     ) -> io::Result<()> {
-        let (first, rest) = document.as_bytes().split_at(BUFFER_BYTES);
-        self.out.extend_from_slice(first);
-        let bytes = document.as_bytes().len();
-        self.sent += (self.out.len() + rest.len() + behind.map_or(0, |behind| behind.len())) as u64;
-        let _share = room.take(bytes);
-        peer.holds(bytes);
-        let parts = std::iter::once(&self.out[..]).chain(rest.chunks(WRITE_BYTES));
+        let (head, body) = (&self.out[..], document.as_bytes());
+        self.sent += (head.len() + body.len() + behind.map_or(0, |behind| behind.len())) as u64;
+        let _share = room.take(body.len());
+        peer.holds(body.len());
+        let first = &body[..body.len().min(WRITE_BYTES)];
+        let written = write_some(&peer.stream, &[IoSlice::new(head), IoSlice::new(first)])?;
+        peer.moved(written);
+        let (head, body) = (&head[written.min(head.len())..], &body[written.saturating_sub(head.len())..]);
+        let parts = std::iter::once(head).chain(body.chunks(WRITE_BYTES));
         for part in parts.chain(behind.as_ref().map(|behind| &behind[..])) {
             (&peer.stream).write_all(part)?;
             peer.moved(part.len());
         }
-        peer.holds(0);
+        peer.holds_nothing();
         Ok(())
     }
 
@@ -601,13 +617,23 @@ impl Replies {
             (&peer.stream).write_all(part)?;
             peer.moved(part.len());
         }
-        peer.holds(0);
+        peer.holds_nothing();
         Ok(())
     }
 
     fn next_id(&mut self) -> i32 {
         self.last_id = self.last_id.wrapping_add(1);
         self.last_id
+    }
+}
+
+/// Writes what the stream takes at once, and tells how much.
+fn write_some(mut stream: &Stream, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    loop {
+        match stream.write_vectored(parts) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            written => return written,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a connection speaks over: a socket, encrypted once its handshake is done. The one place that knows which of both.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
@@ -143,6 +143,17 @@ impl Write for &Stream {
         match self.session.get() {
             None => (&self.socket).write(bytes),
             Some(session) => session.write(&self.socket, bytes),
+        }
+    }
+
+    /// Encrypted, the parts are written one at a time.
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.session.get() {
+            None => (&self.socket).write_vectored(parts),
+            Some(session) => match parts.iter().find(|part| !part.is_empty()) {
+                Some(part) => session.write(&self.socket, part),
+                None => Ok(0),
+            },
         }
     }
 

@@ -218,7 +218,7 @@ pub fn parse(body: RawDocument<'_>, variables: &Variables) -> Result<Find> {
             skip: written.skip,
             limit: (written.limit > 0).then_some(written.limit),
             hint: written.hint,
-            range: (written.range != KeyRange::default()).then_some(written.range),
+            range: (written.range != KeyRange::default()).then(|| Box::new(written.range)),
             collation: variables.collation().clone(),
             allow_disk_use: written.allow_disk_use,
             ..ReadRequest::new(filter)

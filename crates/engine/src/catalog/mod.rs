@@ -131,7 +131,7 @@ impl Scans {
     pub fn note(&self, plan: &Node) {
         match plan {
             Node::CollectionScan { .. } => self.total.add(1),
-            other => other.children().into_iter().for_each(|child| self.note(child)),
+            other => other.children().iter().for_each(|child| self.note(child)),
         }
     }
 }

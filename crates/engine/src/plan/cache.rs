@@ -289,7 +289,7 @@ fn push_node(text: &mut String, node: &Node) {
     match node {
         // How many scans a list of points becomes is a matter of values.
         Node::SortMerge { inputs, .. } => inputs.iter().take(1).for_each(|child| push_node(text, child)),
-        node => node.children().into_iter().for_each(|child| push_node(text, child)),
+        node => node.children().iter().for_each(|child| push_node(text, child)),
     }
     text.push(')');
 }

@@ -91,6 +91,6 @@ fn push_ways(node: &Node, ways: &mut Vec<String>) {
         Node::IndexScan(scan) => ways.push(of_index("IXSCAN", &scan.index)),
         Node::Near(scan) => ways.push(of_index("GEO_NEAR", &scan.index)),
         Node::CountScan(scan) => ways.push(of_index("COUNT_SCAN", &scan.index)),
-        node => node.children().into_iter().for_each(|child| push_ways(child, ways)),
+        node => node.children().iter().for_each(|child| push_ways(child, ways)),
     }
 }

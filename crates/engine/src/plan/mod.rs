@@ -63,7 +63,7 @@ pub struct ReadRequest {
     pub limit: Option<u64>,
     pub hint: Option<Hint>,
     /// `min` and `max`, over the hinted index.
-    pub range: Option<KeyRange>,
+    pub range: Option<Box<KeyRange>>,
     /// How texts compare in filter and sort: an index of another collation says nothing of them.
     pub collation: Option<Collation>,
     pub allow_disk_use: bool,

@@ -128,7 +128,7 @@ pub struct IndexScan {
     /// Rows keep the key.
     pub tells_key: bool,
     /// In place of bounds: a range of keys as the client gave it.
-    pub range: Option<KeyRange>,
+    pub range: Option<Box<KeyRange>>,
 }
 
 /// `$near`, by an index of places.
@@ -206,7 +206,7 @@ impl Node {
         )
     }
 
-    pub fn children(&self) -> Vec<&Node> {
+    pub fn children(&self) -> &[Node] {
         match self {
             Node::Eof
             | Node::RecordCount { .. }
@@ -214,11 +214,9 @@ impl Node {
             | Node::CollectionScan { .. }
             | Node::IndexScan(_)
             | Node::Near(_)
-            | Node::CountScan(_) => Vec::new(),
-            Node::Or { inputs } | Node::TextOr { inputs, .. } | Node::SortMerge { inputs, .. } => {
-                inputs.iter().collect()
-            }
-            Node::Intersection { inputs } => inputs.iter().collect(),
+            | Node::CountScan(_) => &[],
+            Node::Or { inputs } | Node::TextOr { inputs, .. } | Node::SortMerge { inputs, .. } => inputs,
+            Node::Intersection { inputs } => &inputs[..],
             Node::Fetch { input, .. }
             | Node::TextMatch { input, .. }
             | Node::Sort { input, .. }
@@ -228,13 +226,13 @@ impl Node {
             | Node::ReturnKey { input, .. }
             | Node::SortKeys { input }
             | Node::Count { input, .. }
-            | Node::Subplan { input } => vec![input],
+            | Node::Subplan { input } => std::slice::from_ref(input),
         }
     }
 
     /// Whether some node of the tree satisfies `test`.
     pub fn any(&self, test: &impl Fn(&Node) -> bool) -> bool {
-        test(self) || self.children().into_iter().any(|child| child.any(test))
+        test(self) || self.children().iter().any(|child| child.any(test))
     }
 }
 

@@ -481,7 +481,7 @@ impl<'r> Solver<'r> {
             recheck: self.request.filter.clone(),
             skipping: None,
             tells_key: self.request.keys != Keys::Hidden,
-            range: Some(range.clone()),
+            range: Some(Box::new(range.clone())),
         };
         Ok(self.finish(Node::IndexScan(Arc::new(scan)), residual, backward.is_some(), None))
     }

@@ -35,6 +35,6 @@ fn note_use(node: &Node) {
         Node::IdLookup { index, .. } => index.usage.note(),
         Node::IndexScan(scan) | Node::CountScan(scan) => scan.index.usage.note(),
         Node::Near(scan) => scan.index.usage.note(),
-        _ => node.children().into_iter().for_each(note_use),
+        _ => node.children().iter().for_each(note_use),
     }
 }

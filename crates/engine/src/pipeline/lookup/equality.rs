@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use kilim_bson::{Collator, Path, RawValue, compare_with, encode_value_with};
 use kilim_collation::{Collation, collator};
 use kilim_error::Result;
@@ -300,7 +301,7 @@ fn dedup_records(rows: &mut Vec<Row>, start: usize) {
 /// What was found for recent questions.
 #[derive(Default)]
 pub(in crate::pipeline) struct Memory {
-    answers: HashMap<Box<[u8]>, Arc<[Row]>>,
+    answers: HashMap<Box<[u8]>, Arc<[Row]>, RandomState>,
     bytes: usize,
     /// How many questions were asked.
     asked: u64,

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use kilim_bson::{Collator, Path, RawDocument, RawValue, encode_value, encode_value_with};
 use kilim_collation::{Collation, collator};
 use kilim_error::Result;
@@ -33,7 +34,7 @@ pub(in crate::pipeline) enum KeyOf {
 
 pub(in crate::pipeline) struct HashTable {
     rows: Vec<Row>,
-    by_value: HashMap<Box<[u8]>, Vec<u32>>,
+    by_value: HashMap<Box<[u8]>, Vec<u32>, RandomState>,
     /// Which texts are equal.
     collation: Option<Collation>,
 }
@@ -59,7 +60,7 @@ impl HashTable {
         context: &mut ExecContext<'_>,
     ) -> Result<Option<HashTable>> {
         let mut table =
-            HashTable { rows: Vec::new(), by_value: HashMap::new(), collation: collation.clone() };
+            HashTable { rows: Vec::new(), by_value: HashMap::default(), collation: collation.clone() };
         let mut bytes = 0;
         let mut key = Vec::new();
         examined.scans += 1;

@@ -394,7 +394,7 @@ impl Examined {
             Node::IdLookup { index, .. } => self.note_index(&index.spec.name),
             Node::IndexScan(scan) | Node::CountScan(scan) => self.note_index(&scan.index.spec.name),
             Node::Near(scan) => self.note_index(&scan.index.spec.name),
-            node => node.children().into_iter().for_each(|child| self.note_node(child)),
+            node => node.children().iter().for_each(|child| self.note_node(child)),
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn write(out: &mut Writer, node: &Node, run: Option<&StatsTree>, styl
         }
         Node::Or { .. } | Node::TextOr { .. } | Node::SortMerge { .. } | Node::Intersection { .. } => {
             out.open_array("inputStages");
-            for (at, child) in children.into_iter().enumerate() {
+            for (at, child) in children.iter().enumerate() {
                 out.open_document_at(at);
                 write(out, child, below(at), style);
                 out.close();

@@ -12,7 +12,7 @@ use kilim_engine::jobs::{Salvaged, check_directory, salvage_directory};
 
 use crate::check::Format;
 use crate::data_directory;
-use crate::output::{complain, say};
+use crate::output::{complain, one_line, say};
 use crate::table::Table;
 use crate::text::grouped;
 
@@ -99,17 +99,17 @@ fn print(salvaged: &Salvaged) -> Result<()> {
         say!()?;
     }
     for loss in &salvaged.losses {
-        say!("lost: {loss}")?;
+        say!("lost: {}", one_line(loss))?;
     }
     for note in &salvaged.notes {
-        say!("note: {note}")?;
+        say!("note: {}", one_line(note))?;
     }
     for each in &salvaged.collections {
         for loss in &each.losses {
-            say!("lost: {}: {loss}", each.namespace)?;
+            say!("lost: {}: {}", one_line(&each.namespace), one_line(loss))?;
         }
         for note in &each.notes {
-            say!("note: {}: {note}", each.namespace)?;
+            say!("note: {}: {}", one_line(&each.namespace), one_line(note))?;
         }
     }
     match salvaged.is_whole() {

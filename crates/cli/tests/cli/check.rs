@@ -170,3 +170,22 @@ fn what_cannot_be_checked_has_an_exit_code_of_its_own() {
     assert_eq!(code, Some(1));
     assert!(err.contains("no directory of an earlier Kilim"), "{err}");
 }
+
+#[test]
+fn names_of_others_are_shown_and_not_obeyed() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("data");
+    let (server, mut client) = serve(&dir);
+    let name = "a\x1b[2J\nshop.fake  9";
+    client.run("shop", doc! {"insert": name, "documents": [{"_id": 1}]}).unwrap();
+    client.run("admin", doc! {"createUser": "u\x1b[31m\ny", "pwd": "x", "roles": []}).unwrap();
+    let (code, users, err) = output(&["user", "list", "--uri", &format!("mongodb://{}", server.address)]);
+    assert_eq!(code, Some(0), "{err}");
+    server.end(libc::SIGTERM);
+    let (code, checked, err) = output(&["check", dir.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{err}");
+    for (text, expected) in [(users, "\nu\\u001b[31m\\ny "), (checked, "\nshop.a\\u001b[2J\\nshop.fake  9 ")]
+    {
+        assert!(text.contains(expected) && !text.contains('\x1b'), "{text}");
+    }
+}

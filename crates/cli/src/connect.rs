@@ -162,6 +162,11 @@ impl Session {
         Session::open(&self.uri, &self.database)
     }
 
+    /// With the password, where one was asked for.
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
     pub(crate) fn database(&self) -> &str {
         &self.database
     }

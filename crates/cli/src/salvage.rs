@@ -12,6 +12,7 @@ use kilim_engine::jobs::{Salvaged, check_directory, salvage_directory};
 
 use crate::check::Format;
 use crate::data_directory;
+use crate::interruption;
 use crate::output::{complain, one_line, say};
 use crate::table::Table;
 use crate::text::grouped;
@@ -52,7 +53,12 @@ impl Salvage {
             complain!("kilim: {error}");
             return Ok(ExitCode::from(NOT_SALVAGED));
         }
-        let salvaged = match salvage_directory(&self.data, &self.out) {
+        let unfinished = interruption::removing()?;
+        let salvaged = interruption::expect_store(&unfinished, &self.out)
+            .and_then(|()| Ok(salvage_directory(&self.data, &self.out)?));
+        // While an interruption removes what was begun, this waits for the end.
+        unfinished.finish(|| ());
+        let salvaged = match salvaged {
             Ok(salvaged) => salvaged,
             Err(error) => {
                 complain!("kilim: cannot salvage {}\n  {error}", self.data.display());

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -12,6 +14,7 @@ use kilim_engine::jobs::check_directory;
 
 use crate::connect::{Encryption, Session, UriParser, explained};
 use crate::data_directory;
+use crate::interruption;
 use crate::output::say;
 use crate::progress::Progress;
 use crate::text::grouped;
@@ -50,11 +53,21 @@ impl Backup {
     pub(crate) fn run(self) -> Result<ExitCode> {
         data_directory::check_outside(&self.out, "--out")?;
         let mut session = Session::open(&self.encryption.on(&self.uri), "admin")?;
+        let slot = Slot::default();
+        let (own, uri) = (slot.clone(), session.uri().clone());
+        let unfinished = interruption::removing_and(move || own.give_back(uri))?;
+        interruption::expect_store(&unfinished, &self.out)
+            .with_context(|| format!("cannot copy to {}", self.out.display()))?;
+        slot.set(Asked::Start);
         let begun = session.run(doc! {"kilimBackup": 1, "start": true}).map_err(explained)?;
         let id = whole(begun.get("id")).ok_or_else(nonsense)?;
+        slot.set(Asked::Id(id));
         let copied = self.copy(&mut session, &begun, id);
+        // While an interruption removes what was begun, this waits for the end.
+        unfinished.finish(|| ());
         // Also after an error: the server holds space for it.
         let _ = session.run(doc! {"kilimBackup": 1, "end": id});
+        slot.set(Asked::Nothing);
         let bytes = copied.with_context(|| format!("cannot copy to {}", self.out.display()))?;
         say!("{} bytes were copied to {}.", grouped(bytes), self.out.display())?;
         if self.no_check {
@@ -105,6 +118,51 @@ impl Backup {
             bail!("{received} of {total} bytes arrived");
         }
         Ok(received)
+    }
+}
+
+/// What the server holds for this command, which is to be given back when it is interrupted.
+#[derive(Clone, Default)]
+struct Slot(Arc<Mutex<Asked>>);
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Asked {
+    #[default]
+    Nothing,
+    /// The server is about to say under which number.
+    Start,
+    Id(i64),
+}
+
+/// An interruption waits no longer than this for a server.
+const PATIENCE: Duration = Duration::from_secs(2);
+const TURN: Duration = Duration::from_millis(10);
+
+impl Slot {
+    fn set(&self, asked: Asked) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+    }
+
+    fn get(&self) -> Asked {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the backup over a connection of its own: the other one may be waiting. A server that does not answer ends it by
+    /// itself, later.
+    fn give_back(self, uri: Uri) {
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            while self.get() == Asked::Start {
+                std::thread::sleep(TURN);
+            }
+            if let Asked::Id(id) = self.get()
+                && let Ok(mut session) = Session::open(&uri, "admin")
+            {
+                let _ = session.run(doc! {"kilimBackup": 1, "end": id});
+            }
+            let _ = done.send(());
+        });
+        let _ = is_done.recv_timeout(PATIENCE);
     }
 }
 

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use kilim_bson::{Document, JsonFormat, Value, doc, to_extended_json};
 use kilim_engine::jobs::{Checked, check_directory};
 
-use crate::output::{complain, say};
+use crate::output::{complain, one_line, say};
 use crate::table::Table;
 use crate::text::grouped;
 
@@ -99,14 +99,14 @@ fn print(checked: &Checked) -> Result<()> {
         .iter()
         .flat_map(|each| each.problems.iter().map(move |problem| (each.namespace.as_str(), problem)));
     for (owner, problem) in of_store.chain(of_collections) {
-        say!("problem: {owner}: {problem}")?;
+        say!("problem: {}: {}", one_line(owner), one_line(problem))?;
     }
     for note in &checked.notes {
-        say!("note: {note}")?;
+        say!("note: {}", one_line(note))?;
     }
     for collection in &checked.collections {
         for note in &collection.notes {
-            say!("note: {}: {note}", collection.namespace)?;
+            say!("note: {}: {}", one_line(&collection.namespace), one_line(note))?;
         }
     }
     match checked.is_clean() {

@@ -17,21 +17,22 @@ pub(crate) struct Config {
     pub(crate) options: Vec<(String, String)>,
 }
 
-/// The arguments, with those of the file of `--config` among them where they name one.
-pub(crate) fn with_file(command: Command, given: &[OsString]) -> Result<Vec<OsString>> {
+/// The arguments, with those of the file of `--config` among them where they name one, and that file.
+pub(crate) fn with_file(command: Command, given: &[OsString]) -> Result<(Vec<OsString>, Option<PathBuf>)> {
+    let alone = || Ok((given.to_vec(), None));
     let is_serve = given.get(1).is_some_and(|verb| verb == "serve");
     let is_named =
         given.iter().any(|one| one == "--config" || one.as_encoded_bytes().starts_with(b"--config="));
     if !is_serve || !is_named {
-        return Ok(given.to_vec());
+        return alone();
     }
     let serve = command.find_subcommand("serve").context("there is a command serve")?.clone();
     // Faults are told when all of it is parsed.
     let Ok(matches) = command.ignore_errors(true).try_get_matches_from(given) else {
-        return Ok(given.to_vec());
+        return alone();
     };
-    let Some(matches) = matches.subcommand_matches("serve") else { return Ok(given.to_vec()) };
-    let Some(file) = matches.get_one::<PathBuf>("config") else { return Ok(given.to_vec()) };
+    let Some(matches) = matches.subcommand_matches("serve") else { return alone() };
+    let Some(file) = matches.get_one::<PathBuf>("config") else { return alone() };
     let config = Config::read(file)?;
     let mut arguments = given[..2].to_vec();
     for (name, value) in &config.options {
@@ -58,7 +59,7 @@ pub(crate) fn with_file(command: Command, given: &[OsString]) -> Result<Vec<OsSt
         }
     }
     arguments.extend(given[2..].iter().cloned());
-    Ok(arguments)
+    Ok((arguments, Some(file.clone())))
 }
 
 impl Config {

@@ -37,28 +37,30 @@ pub(crate) struct Place {
     encryption: Encryption,
 }
 
+/// The heading is named at each option: one for all that follow would go on behind them.
+const ENCRYPTION: &str = "Encryption";
+
 /// How a connection is encrypted, beside what its connection string says.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Encryption")]
 pub(crate) struct Encryption {
     /// Encrypt the connection; the other options here imply it.
-    #[arg(long, global = true)]
+    #[arg(long, help_heading = ENCRYPTION, global = true)]
     tls: bool,
 
     /// File of the authorities whose servers are trusted [default: those of the system]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, help_heading = ENCRYPTION, global = true, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
 
     /// File with a certificate of one's own, and its key.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, help_heading = ENCRYPTION, global = true, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
 
     /// Trust every server, whatever its certificate says: for tests.
-    #[arg(long, global = true)]
+    #[arg(long, help_heading = ENCRYPTION, global = true)]
     tls_allow_invalid_certificates: bool,
 
     /// Trust a server whose certificate is of another host.
-    #[arg(long, global = true)]
+    #[arg(long, help_heading = ENCRYPTION, global = true)]
     tls_allow_invalid_hostnames: bool,
 }
 
@@ -158,6 +160,11 @@ impl Session {
     /// A second connection, to look on while the first one waits.
     pub(crate) fn another(&self) -> Result<Session> {
         Session::open(&self.uri, &self.database)
+    }
+
+    /// With the password, where one was asked for.
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.uri
     }
 
     pub(crate) fn database(&self) -> &str {

@@ -31,9 +31,7 @@ pub(crate) fn check(directory: &Path) -> Result<()> {
     for entry in entries {
         names.push(entry.with_context(unreadable)?.file_name().to_string_lossy().into_owned());
     }
-    // A journal without the rest is a database that lost something: the store says what.
-    let journal = names.iter().any(|name| name.starts_with("journal."));
-    if journal || OWN.iter().any(|own| own.iter().all(|name| names.iter().any(|found| found == name))) {
+    if is_own(&names) {
         return Ok(());
     }
     names.retain(|name| !name.starts_with('.') && !NOTHING.contains(&&**name));
@@ -49,6 +47,26 @@ pub(crate) fn check(directory: &Path) -> Result<()> {
         directory.display(),
         names.join(", ")
     )
+}
+
+/// Whether these are files of a database.
+fn is_own(names: &[String]) -> bool {
+    // A journal without the rest is a database that lost something: the store says what.
+    let journal = names.iter().any(|name| name.starts_with("journal."));
+    journal || OWN.iter().any(|own| own.iter().all(|name| names.iter().any(|found| found == name)))
+}
+
+/// Refuses a directory that is not a database's, an empty one too.
+pub(crate) fn check_holds_database(directory: &Path) -> Result<()> {
+    check(directory)?;
+    let names = fs::read_dir(directory)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>())
+        .with_context(|| format!("cannot look into {}", directory.display()))?;
+    let names: Vec<String> = names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    match is_own(&names) {
+        true => Ok(()),
+        false => bail!("there is no database in {}", directory.display()),
+    }
 }
 
 /// Refuses to write inside the directory of a database, however deep. `option` names what said so.
@@ -115,6 +133,15 @@ mod tests {
         {
             assert!(check_outside(&out, "--out").is_ok(), "{}", out.display());
         }
+    }
+
+    #[test]
+    fn an_empty_directory_holds_no_database() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = check_holds_database(directory.path()).unwrap_err().to_string();
+        assert!(error.starts_with("there is no database in "), "{error}");
+        fs::write(directory.path().join("kilim.db"), "").unwrap();
+        assert!(check_holds_database(directory.path()).is_ok());
     }
 
     #[test]

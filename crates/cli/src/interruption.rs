@@ -4,7 +4,11 @@
 //! unfinished stays behind. Then the process ends by the signal itself, so that shells and scripts see what happened.
 
 use std::io;
+use std::path::Path;
 
+use anyhow::{Context, Result};
+use kilim_engine::backup::{check_out, unfinished};
+use kilim_transfer::Unfinished;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -18,6 +22,33 @@ pub(crate) fn catch(act: impl FnOnce(&dyn Fn()) + Send + 'static) -> io::Result<
             end_by(signal);
         }
     })?;
+    Ok(())
+}
+
+/// What is unfinished is removed when the command is interrupted.
+pub(crate) fn removing() -> Result<Unfinished> {
+    removing_and(|| ())
+}
+
+/// What is unfinished is removed when the command is interrupted, and then something else is done.
+pub(crate) fn removing_and(act: impl FnOnce() + Send + 'static) -> Result<Unfinished> {
+    let unfinished = Unfinished::default();
+    let own = unfinished.clone();
+    let remove = move |end: &dyn Fn()| {
+        own.remove_and(|| {
+            act();
+            end();
+        });
+    };
+    catch(remove).context("cannot catch signals")?;
+    Ok(unfinished)
+}
+
+/// Has the directory that a store is about to be made in removed when the command is interrupted. Refuses a place that
+/// is taken, so what is there then is this command's own.
+pub(crate) fn expect_store(unfinished_ones: &Unfinished, out: &Path) -> Result<()> {
+    check_out(out)?;
+    unfinished_ones.expect_tree(&unfinished(out)?);
     Ok(())
 }
 

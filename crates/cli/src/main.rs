@@ -31,6 +31,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::{complain, show};
@@ -112,9 +113,14 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<ExitCode> {
     let given: Vec<OsString> = std::env::args_os().collect();
-    let parsed = config::with_file(Arguments::command(), &given)?;
+    let (parsed, file) = config::with_file(Arguments::command(), &given)?;
     let arguments = match Arguments::try_parse_from(&parsed) {
         Ok(arguments) => arguments,
+        // The arguments alone are right: it is the file that has the mistake.
+        Err(error) if error.use_stderr() && file.is_some() && Arguments::try_parse_from(&given).is_ok() => {
+            complain!("kilim: {} is wrong:", file.unwrap_or_default().display());
+            error.exit()
+        }
         Err(error) if error.use_stderr() => error.exit(),
         // Help and the version are what was asked for, so they must arrive.
         Err(help) => {
@@ -131,8 +137,12 @@ fn run() -> anyhow::Result<ExitCode> {
         // Whether anybody read where it listens says nothing of how it went.
         Command::Serve(serve) => {
             let again = move || -> anyhow::Result<serve::Serve> {
-                let parsed = config::with_file(Arguments::command(), &given)?;
-                match Arguments::try_parse_from(parsed)?.command {
+                let (parsed, file) = config::with_file(Arguments::command(), &given)?;
+                let parsed = Arguments::try_parse_from(parsed).with_context(|| match &file {
+                    Some(file) => format!("{} is wrong", file.display()),
+                    None => "the command line is wrong".to_owned(),
+                })?;
+                match parsed.command {
                     Command::Serve(serve) => Ok(serve),
                     _ => anyhow::bail!("the command is another one"),
                 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::data_directory;
+use crate::interruption;
 use crate::output::say;
 use crate::text::grouped;
 
@@ -31,8 +32,12 @@ Example:
 impl Migrate {
     pub(crate) fn run(self) -> Result<ExitCode> {
         data_directory::check_outside(&self.out, "--out")?;
-        let migrated = kilim_migrate::migrate(&self.old, &self.out)
-            .with_context(|| format!("cannot migrate {}", self.old.display()))?;
+        let unfinished = interruption::removing()?;
+        let migrated = interruption::expect_store(&unfinished, &self.out)
+            .and_then(|()| Ok(kilim_migrate::migrate(&self.old, &self.out)?));
+        // While an interruption removes what was begun, this waits for the end.
+        unfinished.finish(|| ());
+        let migrated = migrated.with_context(|| format!("cannot migrate {}", self.old.display()))?;
         let [meta, records, index] = migrated.rows.map(|rows| grouped(rows as i64));
         say!(
             "{} holds {records} records, {index} index entries and {meta} entries of the catalog. 'kilim check' compares \

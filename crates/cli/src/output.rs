@@ -4,9 +4,13 @@
 //! command, and `main` tells a reader that went away (`| head -1`), which is no failure, from a disk that is full, which
 //! is one. What cannot be written to standard error is dropped, since there is nobody left to tell.
 //!
+//! Names and texts of others may hold control characters, which a terminal would obey. What is written here shows them
+//! as `\\u001b`, which JSON reads as the same text. A newline within a name is shown by [`one_line`].
+//!
 //! A program that is started without a standard output (`>&-`) has one when `main` begins: Rust opens `/dev/null` in its
 //! place. What is written there is lost and no error tells, so it is looked for earlier ([`LOOK`]).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,11 +53,35 @@ pub(crate) fn stdout() -> Output {
 }
 
 pub(crate) fn write(text: fmt::Arguments<'_>) -> io::Result<()> {
-    stdout().write_fmt(text)
+    stdout().write_all(shown(&text.to_string()).as_bytes())
 }
 
 pub(crate) fn write_to_stderr(text: fmt::Arguments<'_>) {
-    let _ = io::stderr().write_fmt(text);
+    let _ = io::stderr().write_all(shown(&text.to_string()).as_bytes());
+}
+
+/// A name of a collection, a user or the like, which must not begin a line of its own.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    match text.contains(['\n', '\t']) {
+        true => shown(&text.replace('\n', "\\n").replace('\t', "\\t")).into_owned().into(),
+        false => shown(text),
+    }
+}
+
+/// A text whose control characters, but for newlines and tabs, are shown.
+fn shown(text: &str) -> Cow<'_, str> {
+    let is_control = |char: char| char.is_control() && !matches!(char, '\n' | '\t');
+    if !text.contains(is_control) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        match is_control(char) {
+            true => shown.push_str(&format!("\\u{:04x}", u32::from(char))),
+            false => shown.push(char),
+        }
+    }
+    shown.into()
 }
 
 pub(crate) struct Output;
@@ -106,4 +134,16 @@ pub(crate) fn end_with_the_reader() -> ! {
     }
     // The signal is blocked: the exit code that a shell would show.
     std::process::exit(128 + libc::SIGPIPE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_shown_and_names_stay_on_their_line() {
+        assert_eq!(shown("a\x1b[2J\r\u{9b}1m\x7f\n\tü"), "a\\u001b[2J\\u000d\\u009b1m\\u007f\n\tü");
+        assert_eq!(one_line("a\nshop.fake\t9\x1b"), "a\\nshop.fake\\t9\\u001b");
+        assert!(matches!(one_line("orders"), Cow::Borrowed("orders")));
+    }
 }

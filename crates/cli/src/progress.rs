@@ -7,6 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::output::one_line;
 use crate::table::terminal_columns;
 use crate::text::grouped;
 
@@ -28,7 +29,8 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(label: impl Into<String>) -> Progress {
         let visible = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
-        Progress { label: label.into(), visible, started: Instant::now(), turns: 0, drawn: false }
+        let label = one_line(&label.into()).into_owned();
+        Progress { label, visible, started: Instant::now(), turns: 0, drawn: false }
     }
 
     /// Draws how far the work is, if that is known.

@@ -12,7 +12,8 @@ use kilim_engine::jobs::{Salvaged, check_directory, salvage_directory};
 
 use crate::check::Format;
 use crate::data_directory;
-use crate::output::{complain, say};
+use crate::interruption;
+use crate::output::{complain, one_line, say};
 use crate::table::Table;
 use crate::text::grouped;
 
@@ -52,7 +53,12 @@ impl Salvage {
             complain!("kilim: {error}");
             return Ok(ExitCode::from(NOT_SALVAGED));
         }
-        let salvaged = match salvage_directory(&self.data, &self.out) {
+        let unfinished = interruption::removing()?;
+        let salvaged = interruption::expect_store(&unfinished, &self.out)
+            .and_then(|()| Ok(salvage_directory(&self.data, &self.out)?));
+        // While an interruption removes what was begun, this waits for the end.
+        unfinished.finish(|| ());
+        let salvaged = match salvaged {
             Ok(salvaged) => salvaged,
             Err(error) => {
                 complain!("kilim: cannot salvage {}\n  {error}", self.data.display());
@@ -99,17 +105,17 @@ fn print(salvaged: &Salvaged) -> Result<()> {
         say!()?;
     }
     for loss in &salvaged.losses {
-        say!("lost: {loss}")?;
+        say!("lost: {}", one_line(loss))?;
     }
     for note in &salvaged.notes {
-        say!("note: {note}")?;
+        say!("note: {}", one_line(note))?;
     }
     for each in &salvaged.collections {
         for loss in &each.losses {
-            say!("lost: {}: {loss}", each.namespace)?;
+            say!("lost: {}: {}", one_line(&each.namespace), one_line(loss))?;
         }
         for note in &each.notes {
-            say!("note: {}: {note}", each.namespace)?;
+            say!("note: {}: {}", one_line(&each.namespace), one_line(note))?;
         }
     }
     match salvaged.is_whole() {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
-use crate::output::show;
+use crate::output::{one_line, show};
 
 /// Columns narrower than this say nothing.
 const NARROWEST: usize = 12;
@@ -28,7 +28,8 @@ impl Table {
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         debug_assert_eq!(cells.len(), self.heads.len());
-        self.rows.push(cells.into());
+        // A newline in a name would be a row that nobody wrote.
+        self.rows.push(cells.iter().map(|cell| one_line(cell).into_owned()).collect());
     }
 
     /// For standard output as it is.
@@ -128,6 +129,13 @@ reviewStats        7  reviewCount, avgRating, best
 ";
         assert_eq!(table().render(None), expected);
         assert_eq!(table().render(Some(100)), expected);
+    }
+
+    #[test]
+    fn a_name_makes_no_row_of_its_own() {
+        let mut table = Table::new(&["NAME", "#N"]);
+        table.row(["a\x1b[31m\nfake  9".into(), "1".into()]);
+        assert_eq!(table.render(None), "NAME                  N\na\\u001b[31m\\nfake  9  1\n");
     }
 
     #[test]

@@ -62,7 +62,11 @@ impl Tls {
         }
         data_directory::check_outside(&directory, "DIR")?;
         let mut all = hosts;
-        all.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+        for own in ["localhost", "127.0.0.1", "::1"] {
+            if !all.iter().any(|host| host == own) {
+                all.push(own.to_owned());
+            }
+        }
         let authority = Authority::new("Kilim", AUTHORITY_DAYS).context("cannot make an authority")?;
         let server = authority.server(all.clone(), DAYS);
         let server = server.with_context(|| format!("cannot make a certificate for {}", all.join(", ")))?;

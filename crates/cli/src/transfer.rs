@@ -281,7 +281,7 @@ impl DumpArguments {
             folder: self.out,
             gzip: self.gzip,
             replace: self.replace,
-            unfinished: interruptible()?,
+            unfinished: interruption::removing()?,
         };
         if dump.collection.is_some() {
             self.server.required_database()?;
@@ -428,14 +428,6 @@ fn columns(text: &str) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// What is unfinished is removed when the command is interrupted.
-fn interruptible() -> Result<Unfinished> {
-    let unfinished = Unfinished::default();
-    let own = unfinished.clone();
-    interruption::catch(move |end| own.remove_and(end)).context("cannot catch signals")?;
-    Ok(unfinished)
-}
-
 /// A file that has its name only once it is complete. What is no plain file, such as a pipe, is written as it is.
 struct OutFile {
     file: File,
@@ -448,7 +440,7 @@ struct OutFile {
 
 impl OutFile {
     fn create(path: &Path) -> Result<OutFile> {
-        let unfinished = interruptible()?;
+        let unfinished = interruption::removing()?;
         let shown = path.display().to_string();
         let existing = fs::metadata(path).ok();
         if existing.as_ref().is_some_and(|existing| !existing.is_file()) {

@@ -161,7 +161,7 @@ impl Password {
 /// Writes a new password into the data of a server that is not running.
 fn set_offline(data: &Path, db: &str, user: &str, password: &str) -> Result<()> {
     ensure!(data.is_dir(), "{} is no directory", data.display());
-    data_directory::check(data)?;
+    data_directory::check_holds_database(data)?;
     let options = EngineOptions {
         data: Some(data.to_owned()),
         durability: Durability::Durable,

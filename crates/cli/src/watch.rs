@@ -12,7 +12,7 @@ use kilim_bson::{Array, Document, JsonFormat, RawDocument, RawValue, Value, doc,
 use kilim_client::{Client, Fault, Uri};
 
 use crate::connect::{Encryption, UriParser, open, text, with_password};
-use crate::output::{complain, say, stdout};
+use crate::output::{complain, one_line, say, stdout};
 use crate::text::{flow, parse_values};
 
 #[derive(Debug, Args)]
@@ -72,7 +72,8 @@ impl Watch {
         if let Some(pipeline) = &self.pipeline {
             stages.extend(parse_pipeline(pipeline)?);
         }
-        let mut token = self.resume.as_deref().map(parse_token).transpose()?;
+        let given = self.resume.as_deref().map(parse_token).transpose()?;
+        let mut token = given.clone();
         // Asked for once, not for every connection.
         let uri = with_password(&self.encryption.on(&self.uri))?;
         let is_terminal = std::io::stdout().is_terminal();
@@ -110,7 +111,9 @@ impl Watch {
                 }
             };
             if !goes_on || failed > ATTEMPTS {
-                let behind = token.as_ref().map(|token| text(token, "_data").to_owned());
+                // What was given is known to whoever gave it, and may be what is wrong.
+                let behind = token.as_ref().filter(|token| Some(*token) != given.as_ref());
+                let behind = behind.map(|token| text(token, "_data").to_owned());
                 let error = anyhow!(fault).context("the stream has ended");
                 return Err(match behind {
                     Some(token) => error.context(format!("to go on: --resume {token}")),
@@ -245,7 +248,7 @@ fn readable(event: RawDocument<'_>) -> String {
         shown.push_str("  ");
         shown.push_str(&piece);
     }
-    shown
+    one_line(&shown).into_owned()
 }
 
 fn parse_pipeline(text: &str) -> Result<Vec<Value>> {
@@ -285,6 +288,12 @@ mod tests {
         };
         let shown = readable(event.as_raw());
         assert_eq!(shown, "update    shop.orders  7  set { a: 1 }  unset [b]  by pattern sums");
+    }
+
+    #[test]
+    fn an_event_is_one_line_whatever_its_names_are() {
+        let event = doc! {"operationType": "drop", "ns": {"db": "shop", "coll": "a\x1b[2J\ninsert  shop.b"}};
+        assert_eq!(readable(event.as_raw()), "drop      shop.a\\u001b[2J\\ninsert  shop.b");
     }
 
     #[test]

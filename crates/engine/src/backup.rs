@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use kilim_error::{Error, ErrorCode, Result};
 pub use kilim_storage::backup::{Held, Receiver};
+pub use kilim_storage::rebuild::{check_out, unfinished};
 use kilim_storage::{Environment, Store};
 use parking_lot::Mutex;
 

@@ -13,7 +13,7 @@ use crate::disk::directory::{self, Directory, DirectoryLock};
 use crate::disk::{Disk, File};
 use crate::extents::FreeMap;
 use crate::journal::{Journal, Start};
-use crate::rebuild::{check_out, put_in_place, unfinished};
+use crate::rebuild::{begin, put_in_place};
 use crate::store::Store;
 use crate::tree::BLOCK_BYTES;
 use crate::tree::file::PageFile;
@@ -115,8 +115,7 @@ impl Receiver {
             Some(Err(Some(error))) => return Err(error),
             _ => return Err(senseless()),
         };
-        check_out(out)?;
-        let unfinished = unfinished(out)?;
+        let unfinished = begin(out)?;
         let lock = directory::lock(&unfinished)?;
         let disk: Arc<dyn Disk> = Arc::new(Directory::open(&unfinished)?);
         let file = disk.create(CREATING).map_err(|error| io(&*disk, &error))?;

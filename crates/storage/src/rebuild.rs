@@ -1,8 +1,9 @@
 //! A new store from rows that come from elsewhere: an older format, or what could be read of a damaged store.
 //!
 //! The store is made beside the place where it belongs, under the name with `.unfinished` at its end, and takes its own
-//! name when all of it is on disk. A run that was interrupted leaves the unfinished directory, which nothing opens by
-//! mistake and which the next run does not touch.
+//! name when all of it is on disk. A run that was killed leaves the unfinished directory, which nothing opens by
+//! mistake. It has a marker in it, by which the next run knows it and replaces it; a directory of that name without the
+//! marker is somebody else's and stays.
 
 use crate::backend::Backend;
 use crate::backend::tree::{Memory, TreeBackend};
@@ -17,6 +18,9 @@ use std::sync::Arc;
 
 /// Rows of `Meta` lie in one tree that exists, so they go in as batches.
 const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// In a directory that is not finished. The dot lets it pass as none of a store's files.
+const MARKER: &str = ".unfinished";
 
 /// A store that is being filled.
 pub struct Filling {
@@ -81,12 +85,30 @@ pub fn check_out(out: &Path) -> Result<()> {
     }
     let unfinished = unfinished(out)?;
     if unfinished.exists() {
-        return refuse(format!(
-            "{}: an earlier run left it unfinished; remove it and begin again",
-            unfinished.display()
-        ));
+        if !unfinished.join(MARKER).is_file() {
+            return refuse(format!(
+                "{}: it is in the way, and nothing says that an earlier run left it; remove it and begin again",
+                unfinished.display()
+            ));
+        }
+        // Another process may be filling it at this moment.
+        directory::lock(&unfinished)?;
     }
     Ok(())
+}
+
+/// Makes the directory that a store is made in, in place of one that an earlier run left.
+pub(crate) fn begin(out: &Path) -> Result<PathBuf> {
+    check_out(out)?;
+    let unfinished = unfinished(out)?;
+    if unfinished.exists() {
+        let _lock = directory::lock(&unfinished)?;
+        std::fs::remove_dir_all(&unfinished).map_err(|error| io(&unfinished, &error))?;
+    }
+    drop(directory::lock(&unfinished)?);
+    let marker = unfinished.join(MARKER);
+    std::fs::write(&marker, "").map_err(|error| io(&marker, &error))?;
+    Ok(unfinished)
 }
 
 /// Makes a store in a directory that does not exist or is empty. `clock` is a commit time that all later ones must
@@ -97,8 +119,7 @@ pub fn rebuild<T>(
     clock: CommitTime,
     fill: impl FnOnce(&Filling) -> Result<T>,
 ) -> Result<T> {
-    check_out(out)?;
-    let unfinished = unfinished(out)?;
+    let unfinished = begin(out)?;
     set_clock(&unfinished, clock)?;
     let filling = Filling { store: Store::open(&unfinished, options)? };
     let filled = fill(&filling).and_then(|filled| filling.store.close().map(|()| filled));
@@ -118,6 +139,8 @@ pub fn rebuild<T>(
 
 /// Gives a finished directory its own name.
 pub(crate) fn put_in_place(unfinished: &Path, out: &Path) -> Result<()> {
+    let marker = unfinished.join(MARKER);
+    std::fs::remove_file(&marker).map_err(|error| io(&marker, &error))?;
     std::fs::rename(unfinished, out).map_err(|error| io(out, &error))?;
     let parent = match out.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -135,7 +158,7 @@ fn set_clock(dir: &Path, clock: CommitTime) -> Result<()> {
 }
 
 /// Where a directory is made before it has its name.
-pub(crate) fn unfinished(out: &Path) -> Result<PathBuf> {
+pub fn unfinished(out: &Path) -> Result<PathBuf> {
     let Some(name) = out.file_name() else {
         return Err(StorageError::Io(format!("{}: it is no name for a directory", out.display())).into());
     };

@@ -85,10 +85,18 @@ fn a_copy_that_was_not_finished_is_no_store() {
     let receiver = Receiver::begin(&out, &held.superblock()).unwrap();
     let (at, bytes) = held.read(0, 4096).unwrap().unwrap();
     receiver.write(at, &bytes).unwrap();
-    drop(receiver);
-    assert!(!out.exists());
+    let unfinished = dir.path().join("copy.unfinished");
     let error = Receiver::begin(&out, &held.superblock()).err().unwrap().to_string();
-    assert!(error.contains("unfinished"), "{error}");
+    assert!(error.contains("in use"), "{error}");
+    drop(receiver);
+    assert!(!out.exists() && unfinished.exists());
+    // The next run replaces what was left, and nothing that somebody else may have put there.
+    Receiver::begin(&out, &held.superblock()).unwrap().give_up().unwrap();
+    assert!(!unfinished.exists());
+    drop(Store::open(&unfinished, options()).unwrap());
+    let error = Receiver::begin(&out, &held.superblock()).err().unwrap().to_string();
+    assert!(error.contains("copy.unfinished: it is in the way"), "{error}");
+    assert!(unfinished.join("kilim.db").exists());
     let receiver = Receiver::begin(&dir.path().join("third"), &held.superblock()).unwrap();
     receiver.give_up().unwrap();
     assert!(!dir.path().join("third.unfinished").exists());

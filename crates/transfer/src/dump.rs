@@ -16,7 +16,8 @@ use kilim_client::{Client, whole};
 
 use crate::archive::{Out, file_name, folder_name};
 use crate::manifest::{Listed, Manifest};
-use crate::metadata::{Metadata, is_meant, is_of_buckets, is_of_users};
+use crate::metadata::{Metadata, PATTERNS, is_meant, is_of_buckets, is_of_users};
+use crate::pages::{self, Outlier, UNAUTHORIZED};
 use crate::place::Place;
 use crate::{Unfinished, Watch};
 
@@ -24,8 +25,6 @@ use crate::{Unfinished, Watch};
 const SNAPSHOT_UNAVAILABLE: i32 = 246;
 /// How the names of collections begin that are the server's own.
 const SYSTEM: &str = "system.";
-/// What mongod answers to those who may not.
-const UNAUTHORIZED: i32 = 13;
 
 #[derive(Debug, Clone)]
 pub struct Dump {
@@ -58,6 +57,8 @@ struct Source {
     collection: String,
     metadata: Metadata,
     total: u64,
+    /// Which of its documents; all if none.
+    filter: Option<Document>,
     /// None for a view.
     cursor: Option<Batch>,
 }
@@ -74,7 +75,9 @@ impl Dump {
         let place = Place::prepare(&self.folder, self.replace, &self.unfinished)?;
         let mut sources = self.sources(client, watch)?;
         match (&self.database, &self.collection) {
-            (Some(database), Some(collection)) if sources.is_empty() => {
+            (Some(database), Some(collection))
+                if !sources.iter().any(|source| is_meant(&source.collection, collection)) =>
+            {
                 bail!("there is no collection {database}.{collection}")
             }
             // A backup of nothing under a name that was mistyped would look like one.
@@ -112,9 +115,15 @@ impl Dump {
         let mut sources = Vec::new();
         for database in databases {
             folder_name(&database)?;
+            let companions = match &self.collection {
+                Some(collection) => self.companions(client, &database, collection)?,
+                None => Vec::new(),
+            };
             for entry in client.all(&database, doc! {"listCollections": 1})? {
                 let name = entry.get("name").and_then(RawValue::as_str).unwrap_or_default().to_owned();
-                let asked = self.collection.as_ref().is_none_or(|asked| is_meant(&name, asked));
+                let companion = companions.iter().find(|(companion, _)| *companion == name);
+                let meant = self.collection.as_ref().is_none_or(|asked| is_meant(&name, asked));
+                let asked = meant || companion.is_some();
                 let of_users = is_of_users(&database, &name);
                 let of_buckets = is_of_buckets(&name);
                 if !asked || (name.starts_with(SYSTEM) && !of_users && !of_buckets) {
@@ -140,11 +149,46 @@ impl Dump {
                     database: database.clone(),
                     collection: name,
                     total: total.max(0) as u64,
+                    filter: match companion {
+                        Some((_, filter)) if !meant => filter.clone(),
+                        _ => self.query.clone(),
+                    },
                     cursor: None,
                 });
             }
         }
         Ok(sources)
+    }
+
+    /// What one collection is not whole without, and which documents of it: its declarations, and the pages of its arrays.
+    fn companions(
+        &self,
+        client: &mut Client,
+        database: &str,
+        collection: &str,
+    ) -> Result<Vec<(String, Option<Document>)>> {
+        if collection == PATTERNS {
+            return Ok(Vec::new());
+        }
+        let declared = pages::declarations(client, database, collection)?;
+        let outliers: Vec<Outlier> =
+            declared.iter().filter_map(|declared| Outlier::of(database, declared)).collect();
+        let mut companions = Vec::new();
+        if !declared.is_empty() {
+            companions.push((PATTERNS.to_owned(), Some(doc! {"target": collection})));
+        }
+        if let Some(field) = outliers.iter().find_map(Outlier::shortened)
+            && self.query.is_some()
+        {
+            bail!(
+                "'{field}' of {database}.{collection} continues in pages, which --query cannot choose: dump the whole \
+                 collection, or write what matches with 'kilim export'"
+            );
+        }
+        if !outliers.is_empty() && self.query.is_none() {
+            companions.push((pages::pages_of(collection), None));
+        }
+        Ok(companions)
     }
 
     /// Opens a cursor for each collection, in a session: its cursors end with it, should this program die. Says which
@@ -164,8 +208,8 @@ impl Dump {
         for source in sources.iter_mut().filter(|source| source.holds_documents()) {
             let mut find =
                 doc! {"find": &*source.collection, "noCursorTimeout": true, "lsid": session_id.clone()};
-            if let Some(query) = &self.query {
-                find.push("filter", query.as_raw());
+            if let Some(filter) = &source.filter {
+                find.push("filter", filter.as_raw());
             }
             // The cursors of many collections wait for their turn with nothing in memory.
             find.push("batchSize", 0);

@@ -8,6 +8,8 @@ use kilim_client::{Client, whole};
 
 use crate::Watch;
 use crate::columns::{Column, cell};
+use crate::metadata::PATTERNS;
+use crate::pages::{self, Outlier};
 
 const STEPS: u64 = 256;
 
@@ -45,8 +47,9 @@ impl Export {
         if let Some(sort) = &self.sort {
             find.push("sort", sort.as_raw());
         }
-        if !self.fields.is_empty() {
-            find.push("projection", self.projection().as_raw());
+        let projection = self.projection(self.shortened(client)?.as_deref())?;
+        if !projection.is_empty() {
+            find.push("projection", projection.as_raw());
         }
         if self.skip > 0 {
             find.push("skip", self.skip as i64);
@@ -116,17 +119,53 @@ impl Export {
         Ok(whole(reply.get("n")).unwrap_or(0).max(0) as u64)
     }
 
-    fn projection(&self) -> Document {
+    /// The array that finds show only a part of, because it continues in pages.
+    fn shortened(&self, client: &mut Client) -> Result<Option<String>> {
+        if self.collection == PATTERNS {
+            return Ok(None);
+        }
+        let declared = pages::declarations(client, &self.database, &self.collection)?;
+        let outliers = declared.iter().filter_map(|declared| Outlier::of(&self.database, declared));
+        Ok(outliers.filter_map(|outlier| outlier.shortened().map(str::to_owned)).next())
+    }
+
+    /// What is asked of the server. An array that continues in pages comes whole where a slice asks for it.
+    fn projection(&self, shortened: Option<&str>) -> Result<Document> {
         let mut projection = Document::new();
-        for column in &self.fields {
-            projection.push(&column.name(), 1);
+        let is_shortened = |column: &Column| shortened.is_some_and(|field| column.path[0] == field);
+        if let Some(field) = shortened
+            && (self.fields.is_empty() || self.fields.iter().any(is_shortened))
+        {
+            // Cells are taken out of the document, whatever else it has.
+            if self.fields.is_empty() || matches!(self.format, ExportFormat::Table { .. }) {
+                projection.push(field, doc! {"$slice": [0, i32::MAX]});
+                return Ok(projection);
+            }
+            if self.fields.iter().any(|column| is_shortened(column) && column.path.len() > 1) {
+                bail!(
+                    "'{field}' of {}.{} continues in pages: --fields takes it as a whole, or write a table",
+                    self.database,
+                    self.collection
+                );
+            }
+        }
+        let columns = self.fields.iter().map(|column| (column.name(), is_shortened(column)));
+        for (name, is_shortened) in columns {
+            match is_shortened {
+                true => projection.push(&name, doc! {"$slice": [0, i32::MAX]}),
+                false => projection.push(&name, 1),
+            }
+        }
+        if self.fields.iter().all(is_shortened) && !self.fields.is_empty() {
+            // Beside a slice alone, all other fields would come too.
+            projection.push("_id", 1);
         }
         // A table shows what it was asked for; lines keep what tells documents apart.
         let wants_id = self.fields.iter().any(|column| column.path[0] == "_id");
         if !wants_id && matches!(self.format, ExportFormat::Table { .. }) {
             projection.push("_id", 0);
         }
-        projection
+        Ok(projection)
     }
 }
 

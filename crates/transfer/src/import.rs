@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use kilim_bson::{doc, parse_extended_json};
 use kilim_client::Client;
 use kilim_client::shell::{self, Mistake};
@@ -104,6 +104,8 @@ impl Import {
         match &self.file {
             Some(path) => {
                 let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+                let is_folder = file.metadata().is_ok_and(|file| file.is_dir());
+                ensure!(!is_folder, "{} is a directory: name a file", path.display());
                 let total = file.metadata().map_or(0, |file| file.len());
                 Ok((Box::new(BufReader::with_capacity(1 << 20, file)), total))
             }

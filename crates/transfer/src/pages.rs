@@ -1,5 +1,8 @@
 //! Arrays that continue in pages (the pattern `outlier`). A dump has such a document with its inline part, and its pages as
 //! documents of another collection. A restore appends the pages once the declaration is there again, which divides the array anew.
+//!
+//! So such a collection is three things: its documents, its pages and its declaration. Whoever moves one collection alone moves
+//! all three, or refuses.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -23,6 +26,9 @@ pub(crate) struct Outlier {
     whole: bool,
 }
 
+/// What a server answers to those who may not.
+pub(crate) const UNAUTHORIZED: i32 = 13;
+
 /// Updates of one command, and what they have together at most.
 const UPDATES: usize = 100;
 const UPDATES_BYTES: usize = 8 << 20;
@@ -42,8 +48,39 @@ pub(crate) fn outliers<'e>(entries: impl Iterator<Item = &'e Entry>) -> Result<V
     Ok(found)
 }
 
+/// What a server's collection of declarations says of one collection. None of it on a server that knows of no patterns.
+pub(crate) fn declarations(client: &mut Client, database: &str, collection: &str) -> Result<Vec<Document>> {
+    match client.all(database, doc! {"find": PATTERNS, "filter": {"target": collection}}) {
+        // Somebody who may read one collection alone. Where that may have pages, some of them could go unnoticed.
+        Err(fault) if fault.code() == Some(UNAUTHORIZED) => {
+            let pages =
+                doc! {"listCollections": 1, "nameOnly": true, "filter": {"name": pages_of(collection)}};
+            match client.all(database, pages)?.is_empty() {
+                true => Ok(Vec::new()),
+                false => Err(fault).with_context(|| {
+                    format!("{database}.{collection} may have arrays that continue in pages, and {database}.{PATTERNS} says so")
+                }),
+            }
+        }
+        found => Ok(found?),
+    }
+}
+
+/// The collection that has the pages of another.
+pub(crate) fn pages_of(collection: &str) -> String {
+    format!("{collection}{PAGES}")
+}
+
+/// How the names of collections end that have pages.
+const PAGES: &str = ".overflow";
+
+/// Whether a declaration is one of this collection.
+pub(crate) fn declares(declared: &Document, collection: &str) -> bool {
+    declared.get("target").and_then(RawValue::as_str) == Some(collection)
+}
+
 impl Outlier {
-    fn of(database: &str, declared: &Document) -> Option<Outlier> {
+    pub(crate) fn of(database: &str, declared: &Document) -> Option<Outlier> {
         let text = |name: &str| declared.get(name).and_then(RawValue::as_str).map(str::to_owned);
         let definition = declared.get("definition").and_then(RawValue::as_document)?;
         let outlier = definition.get("outlier").and_then(RawValue::as_document)?;
@@ -56,9 +93,18 @@ impl Outlier {
         })
     }
 
+    pub(crate) fn is_of(&self, collection: &str) -> bool {
+        self.collection == collection
+    }
+
+    /// The array whose documents show only a part, if they do.
+    pub(crate) fn shortened(&self) -> Option<&str> {
+        (!self.whole).then_some(&*self.field)
+    }
+
     /// Whether a file of the dump has its pages.
     pub(crate) fn has_pages_in(&self, entry: &Entry) -> bool {
-        let pages_of = entry.collection.strip_suffix(".overflow");
+        let pages_of = entry.collection.strip_suffix(PAGES);
         self.database == entry.database && pages_of == Some(&self.collection)
     }
 

@@ -56,7 +56,11 @@ impl Restore {
         if let Some(manifest) = &manifest {
             let wanted = |listed: &Listed| {
                 self.database.as_ref().is_none_or(|asked| *asked == listed.database)
-                    && self.collection.as_ref().is_none_or(|asked| *asked == listed.collection)
+                    && self.collection.as_ref().is_none_or(|asked| {
+                        is_meant(&listed.collection, asked)
+                            || listed.collection == PATTERNS
+                            || listed.collection == pages::pages_of(asked)
+                    })
             };
             manifest.check(&self.folder, &mut files, wanted, watch)?;
         }
@@ -70,9 +74,21 @@ impl Restore {
             if let Some(collection) = &metadata.collection {
                 entry.collection.clone_from(collection);
             }
-            if self.collection.as_ref().is_none_or(|asked| is_meant(&entry.collection, asked)) {
-                read.push((entry, metadata));
-            }
+            read.push((entry, metadata));
+        }
+        let mut outliers = pages::outliers(read.iter().map(|(entry, _)| entry))?;
+        if let Some(asked) = &self.collection {
+            outliers.retain(|outlier| outlier.is_of(asked));
+            let meant: HashSet<String> = (read.iter())
+                .filter(|(entry, _)| is_meant(&entry.collection, asked))
+                .map(|(entry, _)| entry.database.clone())
+                .collect();
+            // A collection is not whole without its declarations, and the pages of its arrays.
+            read.retain(|(entry, _)| {
+                let is_companion = entry.collection == PATTERNS
+                    || outliers.iter().any(|outlier| outlier.has_pages_in(entry));
+                is_meant(&entry.collection, asked) || (is_companion && meant.contains(&entry.database))
+            });
         }
         if read.is_empty() {
             bail!(
@@ -80,7 +96,6 @@ impl Restore {
                 self.folder.display()
             );
         }
-        let outliers = pages::outliers(read.iter().map(|(entry, _)| entry))?;
         let of_pages = |entry: &Entry| outliers.iter().find(|outlier| outlier.has_pages_in(entry));
         read.sort_by_key(|(entry, metadata)| {
             let is_of_pages = of_pages(entry).is_some();
@@ -120,6 +135,12 @@ impl Restore {
         // Says how old the documents of users are, to a mongod.
         if database == "admin" && collection == "system.version" {
             return Ok(false);
+        }
+        if let Some(asked) = &self.collection
+            && collection == PATTERNS
+            && asked != PATTERNS
+        {
+            return restore_declarations(client, entry, asked, self.drop, restored).map(|()| false);
         }
         // What their time-series collection is told was told before.
         if is_of_buckets(collection) {
@@ -238,6 +259,41 @@ impl Restore {
         }
         Ok(())
     }
+}
+
+/// The declarations of one collection. Those of others stay as they are. With `drop`, one that is not in force is replaced:
+/// those in force went with their collection.
+fn restore_declarations(
+    client: &mut Client,
+    entry: &Entry,
+    asked: &str,
+    drop: bool,
+    restored: &mut Restored,
+) -> Result<()> {
+    let Entry { database, collection, data, .. } = entry;
+    let Some(path) = data else { return Ok(()) };
+    let (mut file, mut declared) = (archive::open(path)?, Vec::new());
+    while let Some(next) =
+        next_document(&mut file).with_context(|| format!("{} is damaged", path.display()))?
+    {
+        if pages::declares(&next, asked) {
+            declared.push(next);
+        }
+    }
+    for declared in declared.iter().filter(|_| drop) {
+        let name = declared.get("name").and_then(RawValue::as_str).unwrap_or_default();
+        match client.run(database, doc! {"dropPattern": asked, "name": name}) {
+            // It is not there, or the server knows of no patterns.
+            Ok(_) | Err(Fault::Refused(_)) => {}
+            Err(lost) => return Err(lost.into()),
+        }
+    }
+    let mut sink = Sink::new(client, database, collection, Write::Insert, false).past_validators();
+    declared.into_iter().try_for_each(|declared| sink.push(declared, None))?;
+    sink.flush()?;
+    restored.documents += sink.written;
+    restored.refused.append(sink.refused);
+    Ok(())
 }
 
 fn exists(client: &mut Client, database: &str, collection: &str) -> Result<bool> {

@@ -21,6 +21,8 @@ enum Made {
     File(PathBuf),
     /// A folder that goes with all that is in it.
     Tree(PathBuf),
+    /// A folder that others make, fill and rename. It goes with all that is in it.
+    Expected(PathBuf),
     /// A folder that goes if nothing else is in it.
     Folder(PathBuf),
 }
@@ -54,6 +56,11 @@ impl Unfinished {
         Ok(file)
     }
 
+    /// Says that others are about to make a folder, which has another name once it is complete.
+    pub fn expect_tree(&self, path: &Path) {
+        self.lock().push(Made::Expected(path.to_owned()));
+    }
+
     /// Gives everything its final name by `publish`, which nothing interrupts. Nothing is unfinished afterwards.
     pub fn finish<T>(&self, publish: impl FnOnce() -> T) -> T {
         let mut made = self.lock();
@@ -84,15 +91,29 @@ fn remove_all(made: &mut Vec<Made>) {
         match last {
             Made::File(path) => drop(fs::remove_file(path)),
             Made::Folder(path) => drop(fs::remove_dir(path)),
-            Made::Tree(path) => {
-                // The work goes on until the program ends, and may make one more file meanwhile.
-                for _ in 0..20 {
-                    if fs::remove_dir_all(&path).is_ok() || !path.exists() {
-                        break;
+            Made::Tree(path) => remove_tree(&path),
+            Made::Expected(path) => {
+                // Under its own name it could be taken for complete, and renamed, while half of it is gone.
+                let mut aside = path.clone().into_os_string();
+                aside.push(format!("-{}", std::process::id()));
+                // Until the work notices it may make the folder again.
+                for _ in 0..10 {
+                    if fs::rename(&path, &aside).is_ok() {
+                        remove_tree(Path::new(&aside));
                     }
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
         }
+    }
+}
+
+fn remove_tree(path: &Path) {
+    // The work goes on until the program ends, and may make one more file meanwhile.
+    for _ in 0..20 {
+        if fs::remove_dir_all(path).is_ok() || !path.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,11 +1,17 @@
 //! `kilim backup` of a server that is written to meanwhile.
 
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use kilim_bson::{RawValue, Value, doc};
 use kilim_client::{Client, whole};
 
-use crate::running::{Running, output};
+use kilim_testkit::eventually;
+
+use crate::fake;
+use crate::running::{Running, kilim, output, wait};
 
 #[test]
 fn a_backup_of_a_busy_server_can_be_served() {
@@ -96,4 +102,50 @@ fn a_server_in_memory_has_nothing_to_copy() {
     let (code, _, err) = output(&["backup", &uri, "--out", out.to_str().unwrap()]);
     assert_eq!(code, Some(1));
     assert!(err.contains("in memory") && !out.exists(), "{err}");
+}
+
+#[test]
+fn an_interrupted_backup_leaves_nothing_here_and_nothing_on_the_server() {
+    let place = tempfile::tempdir().unwrap();
+    let (data, copy) = (place.path().join("data"), place.path().join("copy"));
+    let unfinished = place.path().join("copy.unfinished");
+    let server = Running::start(&["serve", "--port", "0", "--data", data.to_str().unwrap()]);
+    let mut client = Client::connect(&*server.address).unwrap();
+    client.run("d", doc! {"insert": "c", "documents": [{"_id": 1}]}).unwrap();
+    // In front of it, one that never gives what is to be copied.
+    let behind = Mutex::new(Client::connect(&*server.address).unwrap());
+    let uri = fake::serve(move |command| {
+        if command.get("read").is_some() {
+            std::thread::sleep(Duration::from_secs(60));
+            return None;
+        }
+        let passed_on = command.iter().filter(|(name, _)| !name.starts_with('$') && *name != "lsid");
+        let passed_on = passed_on.map(|(name, value)| (name, value.to_value())).collect();
+        Some(behind.lock().unwrap().run("admin", passed_on).unwrap())
+    });
+    // One more than the server has at the same time.
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGINT] {
+        let mut child = kilim(&["backup", &uri, "--out", copy.to_str().unwrap()]).spawn().unwrap();
+        eventually("something is written", || {
+            assert!(child.try_wait().unwrap().is_none());
+            unfinished.join("creating").exists()
+        });
+        // SAFETY: the process is our child and not yet waited for, so the id is its own.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        wait(&mut child);
+        assert_eq!(child.wait().unwrap().signal(), Some(signal));
+        let left: Vec<_> =
+            std::fs::read_dir(place.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(left, ["data"]);
+    }
+    // One that is killed leaves what the next one replaces.
+    let mut child = kilim(&["backup", &uri, "--out", copy.to_str().unwrap()]).spawn().unwrap();
+    eventually("something is written", || unfinished.join("creating").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(unfinished.exists());
+    let uri = format!("mongodb://{}", server.address);
+    let (code, out, err) = output(&["backup", &uri, "--out", copy.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{out} {err}");
+    assert!(copy.exists() && !unfinished.exists() && !copy.join(".unfinished").exists());
 }

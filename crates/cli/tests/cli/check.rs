@@ -1,11 +1,12 @@
 //! `kilim check` and `kilim salvage` on directories that a server left.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use kilim_bson::{Document, RawValue, Value, doc, parse_extended_json};
 use kilim_client::{Client, whole};
 
-use crate::running::{Running, output};
+use crate::running::{Running, kilim, output, wait};
 
 fn serve(dir: &Path) -> (Running, Client) {
     let server = Running::start(&["serve", "--port", "0", "--data", dir.to_str().unwrap()]);
@@ -169,4 +170,54 @@ fn what_cannot_be_checked_has_an_exit_code_of_its_own() {
         output(&["migrate", dir.to_str().unwrap(), "--out", place.path().join("x").to_str().unwrap()]);
     assert_eq!(code, Some(1));
     assert!(err.contains("no directory of an earlier Kilim"), "{err}");
+}
+
+#[test]
+fn an_interrupted_salvage_leaves_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let (dir, out) = (place.path().join("data"), place.path().join("new"));
+    let unfinished = place.path().join("new.unfinished");
+    fill(&dir);
+    let arguments = ["salvage", dir.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    // The last one cannot be caught: what it leaves is replaced by the next run.
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGKILL] {
+        let mut child = kilim(&arguments).spawn().unwrap();
+        // SAFETY: the process is our child and not yet waited for, so the id is its own.
+        let send = |signal: i32| unsafe { libc::kill(child.id() as i32, signal) };
+        // Its marker is there before anything that would have to be removed.
+        while !unfinished.join(".unfinished").exists() {
+            assert!(!out.exists());
+            std::thread::yield_now();
+        }
+        send(libc::SIGSTOP);
+        assert!(unfinished.exists(), "it was too quick");
+        send(signal);
+        send(libc::SIGCONT);
+        wait(&mut child);
+        assert_eq!(child.wait().unwrap().signal(), Some(signal));
+        let left = std::fs::read_dir(place.path()).unwrap().count();
+        assert_eq!(left, if signal == libc::SIGKILL { 2 } else { 1 }, "signal {signal}");
+    }
+    let (code, text, err) = output(&arguments);
+    assert_eq!(code, Some(0), "{text} {err}");
+    assert!(out.exists() && !unfinished.exists());
+}
+
+#[test]
+fn names_of_others_are_shown_and_not_obeyed() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("data");
+    let (server, mut client) = serve(&dir);
+    let name = "a\x1b[2J\nshop.fake  9";
+    client.run("shop", doc! {"insert": name, "documents": [{"_id": 1}]}).unwrap();
+    client.run("admin", doc! {"createUser": "u\x1b[31m\ny", "pwd": "x", "roles": []}).unwrap();
+    let (code, users, err) = output(&["user", "list", "--uri", &format!("mongodb://{}", server.address)]);
+    assert_eq!(code, Some(0), "{err}");
+    server.end(libc::SIGTERM);
+    let (code, checked, err) = output(&["check", dir.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{err}");
+    for (text, expected) in [(users, "\nu\\u001b[31m\\ny "), (checked, "\nshop.a\\u001b[2J\\nshop.fake  9 ")]
+    {
+        assert!(text.contains(expected) && !text.contains('\x1b'), "{text}");
+    }
 }

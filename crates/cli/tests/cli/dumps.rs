@@ -34,7 +34,7 @@ fn files(folder: &Path) -> Vec<String> {
 fn one_collection(
     database: &'static str,
     collection: &'static str,
-    more: impl Fn() -> Option<Document> + Send + 'static,
+    more: impl Fn() -> Option<Document> + Send + Sync + 'static,
 ) -> String {
     let cursor = |id: i64, batch: Vec<Document>| {
         let batch: Array = batch.into_iter().map(Value::from).collect();

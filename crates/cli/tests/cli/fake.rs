@@ -2,17 +2,20 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument};
 use kilim_wire::{Flags, Header, Message, write_op_msg};
 
 /// Answers commands by `answer`; none hangs up. Gives the URI.
-pub fn serve(answer: impl Fn(&Document) -> Option<Document> + Send + 'static) -> String {
+pub fn serve(answer: impl Fn(&Document) -> Option<Document> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("mongodb://{}", listener.local_addr().unwrap());
+    let answer = Arc::new(answer);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            converse(stream.unwrap(), &answer);
+            let (stream, answer) = (stream.unwrap(), answer.clone());
+            std::thread::spawn(move || converse(stream, &*answer));
         }
     });
     uri

@@ -184,6 +184,12 @@ fn a_lost_password_is_set_while_no_server_runs() {
     assert_eq!(server.end(libc::SIGTERM).0, Some(0));
     let (code, _, message) = set(&world.path("other"));
     assert_eq!(code, Some(0), "{message}");
+    // A mistyped directory does not become a database.
+    let (empty, other) = (world.path("empty"), world.path("other"));
+    fs::create_dir(&empty).unwrap();
+    let (code, _, message) = output(&["user", "passwd", "root", "--data", &empty, "--password-file", &other]);
+    assert!(code == Some(1) && message.contains("no database"), "{message}");
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
     let server = Running::start(&["serve", "--auth", "--port", "0", "--data", &data]);
     assert!(open(&format!("mongodb://root:p%40ss@{}", server.address)).is_err());
     assert!(open(&format!("mongodb://root:new@{}", server.address)).is_ok());
@@ -200,6 +206,15 @@ fn certificates_that_are_there_are_not_written_over() {
     let mode =
         |name: &str| std::os::unix::fs::MetadataExt::mode(&fs::metadata(world.path(name)).unwrap()) & 0o777;
     assert_eq!((mode("certs"), mode("certs/ca.key"), mode("certs/server.pem")), (0o700, 0o600, 0o600));
+}
+
+#[test]
+fn a_host_is_named_once_in_a_certificate() {
+    let place = tempfile::tempdir().unwrap();
+    let certs = place.path().join("certs").display().to_string();
+    let (code, shown, message) = output(&["tls", "init", &certs, "--host", "localhost", "--host", "db"]);
+    assert_eq!(code, Some(0), "{message}");
+    assert!(shown.contains("as localhost, db, 127.0.0.1, ::1."), "{shown}");
 }
 
 #[test]
@@ -226,6 +241,7 @@ fn options_come_from_a_file_and_the_command_line_goes_before() {
         let file = world.write("wrong.yaml", text);
         let (code, _, message) = output(&["serve", "--config", file.to_str().unwrap()]);
         assert!(code.is_some_and(|code| code != 0) && message.contains(named), "{text}: {message}");
+        assert!(text != "port: many" || message.contains("wrong.yaml"), "{message}");
     }
     let (code, _, message) = output(&["serve", "--config", "/nowhere/kilim.yaml"]);
     assert!(code == Some(1) && message.contains("/nowhere/kilim.yaml"), "{message}");

@@ -76,6 +76,21 @@ fn help_shows_examples_and_the_version_is_told() {
 }
 
 #[test]
+fn help_lists_a_commands_own_options_apart_from_those_of_encryption() {
+    for command in ["backup", "dump", "restore", "import", "export"] {
+        let (code, help, _) = output(&[command, "--help"]);
+        assert_eq!(code, Some(0));
+        let (own, encryption) = help.split_once("Encryption:").unwrap();
+        let encryption = encryption.split("Examples:").next().unwrap();
+        assert!(encryption.contains("--tls-ca"), "{help}");
+        for option in ["--out", "--collection", "--drop"] {
+            assert!(!encryption.contains(option), "{command}: {help}");
+        }
+        assert!(own.contains("--out") || own.contains("--collection"), "{help}");
+    }
+}
+
+#[test]
 fn metrics_are_served_on_a_port_of_their_own() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let running =

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use kilim_bson::{Document, RawValue, Value, doc};
+use kilim_bson::{Document, RawValue, Value, doc, parse_extended_json};
 use kilim_client::{Client, Uri};
 
 use crate::running::{Running, output, output_with};
@@ -346,5 +346,155 @@ fn long_arrays_come_back_with_their_pages() {
         assert_eq!(place.count("users.overflow") > 0, other.count("users.overflow") > 0);
         let found = other.ask(doc! {"count": "users", "query": {"f": 48}});
         assert_eq!(kilim_client::whole(found.get("n")), Some(2), "{found:?}");
+    }
+}
+
+#[test]
+fn a_directory_is_no_file_to_import() {
+    let place = Place::open();
+    let folder = place.path("");
+    let (code, _, message) = place.import("", &[&folder]);
+    assert!(code == Some(1) && message.contains(&folder) && message.contains("is a directory"), "{message}");
+}
+
+/// A server with a collection whose long array continues in pages, and a second one.
+fn with_pages(read: &str) -> Place {
+    let mut place = Place::open();
+    place.ask(doc! {"createPattern": "users", "name": "fans", "outlier": {
+        "field": "f", "limit": 3, "pageSize": 4, "count": "n", "read": read,
+    }});
+    let array = |len: i32| (0..len).map(Value::Int32).collect::<Vec<_>>();
+    let documents: Vec<Value> = (0..9).map(|id| doc! {"_id": id, "f": array(id * id)}.into()).collect();
+    place.ask(doc! {"insert": "users", "documents": documents});
+    place.ask(doc! {"insert": "teams", "documents": [{"_id": 1, "f": 3}]});
+    place.ask(doc! {"createPattern": "teams", "name": "card", "extendedReference": {
+    "from": "users", "localField": "f", "as": "user", "fields": {"n": 1}}});
+    place
+}
+
+/// How long all arrays are, and whether what is declared of them is true.
+fn lengths(place: &mut Place) -> Vec<usize> {
+    let verified = place.ask(doc! {"verifyPattern": "users", "name": "fans"});
+    assert_eq!(kilim_client::whole(verified.get("wrong")), Some(0), "{verified:?}");
+    let all = doc! {"find": "users", "sort": {"_id": 1}, "projection": {"f": {"$slice": 1000}}};
+    let found = place.client.all("shop", all).unwrap();
+    found.iter().map(|each| each.get("f").and_then(RawValue::as_array).unwrap().iter().count()).collect()
+}
+
+#[test]
+fn one_collection_is_dumped_and_restored_with_its_pages() {
+    for read in ["preview", "whole"] {
+        let mut place = with_pages(read);
+        let whole = lengths(&mut place);
+        assert_eq!(whole, (0..9).map(|id| id * id).collect::<Vec<usize>>());
+        let (dump, one) = (place.path("dump"), place.path("one"));
+        let (code, _, message) = place.kilim(&["dump", "--out", &dump]);
+        assert_eq!(code, Some(0), "{message}");
+        let (code, _, message) = place.kilim(&["dump", "--collection", "users", "--out", &one]);
+        assert_eq!(code, Some(0), "{message}");
+        assert!(!Path::new(&one).join("shop/teams.bson").exists());
+        for folder in [&dump, &one] {
+            let what = ["restore", "--collection", "users", "--drop", folder];
+            let (code, shown, message) = place.kilim(&what);
+            assert_eq!(code, Some(0), "{shown}{message}");
+            assert_eq!(lengths(&mut place), whole, "{read} {folder}");
+            // Elsewhere too, and nothing else comes along.
+            let mut other = Place::open();
+            let (code, shown, message) = other.kilim(&["restore", "--collection", "users", folder]);
+            assert_eq!(code, Some(0), "{shown}{message}");
+            assert_eq!(lengths(&mut other), whole, "{read} {folder}");
+            assert_eq!((other.count("kilim.patterns"), other.count("teams")), (1, 0), "{read} {folder}");
+            // What is there already is told, and nothing is appended twice.
+            let (code, ..) = other.kilim(&["restore", "--collection", "users", folder]);
+            assert_eq!(code, Some(1), "{read} {folder}");
+            assert_eq!(lengths(&mut other), whole, "{read} {folder}");
+        }
+        assert_eq!(place.count("kilim.patterns"), 2, "the declaration of another collection stays");
+    }
+}
+
+#[test]
+fn a_part_of_a_collection_with_pages_is_not_dumped_without_them() {
+    let place = with_pages("preview");
+    let dump = place.path("part");
+    let some = ["dump", "--collection", "users", "--query", "{_id: {$gt: 4}}", "--out", &dump];
+    let (code, _, message) = place.kilim(&some);
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains("continues in pages") && message.contains("kilim export"), "{message}");
+    assert!(!Path::new(&dump).exists());
+}
+
+#[test]
+fn an_export_has_the_whole_of_arrays_that_continue_in_pages() {
+    let mut place = with_pages("preview");
+    let export = |place: &Place, more: &[&str]| {
+        let (code, shown, message) = place.kilim(&[&["export", "--collection", "users"], more].concat());
+        assert_eq!(code, Some(0), "{message}");
+        shown
+    };
+    let whole = lengths(&mut place);
+    let last = |shown: &str| parse_extended_json(shown.lines().last().unwrap()).unwrap();
+    let names = |document: &Document| document.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+    for (more, expected) in [
+        (&["--sort", "{_id: 1}"][..], &["_id", "f", "hasOverflow", "n"][..]),
+        (&["--sort", "{_id: 1}", "--fields", "f"], &["_id", "f"]),
+        (&["--sort", "{_id: 1}", "--fields", "n,f"], &["_id", "f", "n"]),
+        (&["--sort", "{_id: 1}", "--fields", "n"], &["_id", "n"]),
+    ] {
+        let document = last(&export(&place, more));
+        assert_eq!(names(&document), expected, "{more:?}");
+        if let Some(array) = document.get("f").and_then(RawValue::as_array) {
+            assert_eq!(array.iter().count(), 64, "{more:?}");
+        }
+    }
+    let table = export(&place, &["--type", "csv", "--fields", "_id,f.63", "--query", "{_id: 8}"]);
+    assert_eq!(table, "_id,f.63\n8,63\n");
+    let (code, _, message) = place.kilim(&["export", "--collection", "users", "--fields", "f.x"]);
+    assert!(code == Some(1) && message.contains("continues in pages"), "{message}");
+    // And it comes back.
+    let text = export(&place, &[]);
+    place.ask(doc! {"delete": "users", "deletes": [{"q": {}, "limit": 0}]});
+    let (code, _, message) = output_with(&text, &["import", "--uri", &place.uri, "--collection", "users"]);
+    assert_eq!(code, Some(0), "{message}");
+    assert_eq!(lengths(&mut place), whole);
+}
+
+#[test]
+fn one_collection_comes_back_with_its_buckets_and_versions() {
+    let mut place = Place::open();
+    place.ask(doc! {"create": "m", "timeseries": {"timeField": "t", "metaField": "k"}});
+    let at = |minute: i64| Value::DateTime(1_700_000_000_000 + minute * 60_000);
+    let each = |number: i64| Value::Document(doc! {"_id": number, "t": at(number), "k": number % 3, "v": 1});
+    let measurements: Vec<Value> = (0..50).map(each).collect();
+    place.ask(doc! {"insert": "m", "documents": measurements.clone()});
+    place.ask(doc! {"create": "readings"});
+    place.ask(doc! {"createPattern": "readings", "name": "b", "bucket": {
+    "timeField": "t", "metaField": "k", "maxCount": 10}});
+    place.ask(doc! {"insert": "readings", "documents": measurements.clone()});
+    place.ask(doc! {"insert": "people", "documents": measurements});
+    place.ask(doc! {"createPattern": "people", "name": "v", "schemaVersion": {
+    "field": "version", "from": 1, "to": 2, "up": [{"$set": {"w": "$v"}}], "down": [{"$unset": "w"}]}});
+    let all = |place: &mut Place, name: &str| {
+        place.client.all("shop", doc! {"find": name, "sort": {"_id": 1}}).unwrap()
+    };
+    for name in ["m", "readings", "people"] {
+        let before = all(&mut place, name);
+        let (dump, one) = (place.path(&format!("all-{name}")), place.path(&format!("one-{name}")));
+        for (arguments, folder) in [(&["dump"][..], &dump), (&["dump", "--collection", name], &one)] {
+            let (code, _, message) = place.kilim(&[arguments, &["--out", folder]].concat());
+            assert_eq!(code, Some(0), "{message}");
+            let mut other = Place::open();
+            let (code, shown, message) = other.kilim(&["restore", "--collection", name, folder]);
+            assert_eq!(code, Some(0), "{shown}{message}");
+            assert_eq!(all(&mut other, name), before, "{name}");
+            assert_eq!(other.count("kilim.patterns"), i64::from(name != "m"), "{name}");
+        }
+        // Damage is seen in the buckets of the one collection that is asked for, too.
+        if name == "m" {
+            fs::write(Path::new(&dump).join("shop/system.buckets.m.bson"), "damaged").unwrap();
+            let (code, _, message) = place.kilim(&["restore", "--collection", "m", "--drop", &dump]);
+            assert!(code == Some(1) && message.contains("not as it was written"), "{message}");
+            assert_eq!(place.count("m"), 50);
+        }
     }
 }

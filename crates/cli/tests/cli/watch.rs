@@ -81,6 +81,7 @@ fn watch_ends_with_its_collection_and_says_what_is_wrong() {
     let (code, _, message) = output(&["watch", "shop.orders", "--uri", &uri, "--resume", "zz"]);
     assert_eq!(code, Some(1));
     assert!(message.contains("not a valid hex string"), "{message}");
+    assert!(!message.contains("to go on"), "a token that is wrong is no advice: {message}");
     let (code, _, message) = output(&["watch", "shop.orders", "--uri", &uri, "--pipeline", "[1]"]);
     assert_eq!(code, Some(1));
     assert!(message.contains("--pipeline takes stages"), "{message}");

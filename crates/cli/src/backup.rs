@@ -11,6 +11,7 @@ use kilim_engine::backup::Receiver;
 use kilim_engine::jobs::check_directory;
 
 use crate::connect::{Encryption, Session, UriParser, explained};
+use crate::data_directory;
 use crate::output::say;
 use crate::progress::Progress;
 use crate::text::grouped;
@@ -47,6 +48,7 @@ Examples:
 
 impl Backup {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        data_directory::check_outside(&self.out, "--out")?;
         let mut session = Session::open(&self.encryption.on(&self.uri), "admin")?;
         let begun = session.run(doc! {"kilimBackup": 1, "start": true}).map_err(explained)?;
         let id = whole(begun.get("id")).ok_or_else(nonsense)?;

@@ -1,7 +1,8 @@
 //! The directory that `--data` names, before it is opened: Kilim's own, new, or somebody else's.
 //!
 //! A mistyped `--data` may name a home directory or the data of another program. A database that begins there mixes its
-//! files with theirs, so only an empty directory becomes a new one.
+//! files with theirs, so only an empty directory becomes a new one. The other way round, what the program writes for people
+//! must not lie inside a database's directory: the next start would find a file there that it does not know, and refuse.
 
 use std::fs;
 use std::io;
@@ -50,6 +51,25 @@ pub(crate) fn check(directory: &Path) -> Result<()> {
     )
 }
 
+/// Refuses to write inside the directory of a database, however deep. `option` names what said so.
+pub(crate) fn check_outside(out: &Path, option: &str) -> Result<()> {
+    let out = std::path::absolute(out).with_context(|| format!("{option} names no place"))?;
+    // Links lead elsewhere, so the part that is there already is looked at as it really lies.
+    let real = out.ancestors().find_map(|folder| folder.canonicalize().ok());
+    let folders = real.iter().flat_map(|folder| folder.ancestors());
+    let Some(database) = folders.into_iter().find(|folder| folder.join(OWN[0][0]).is_file()) else {
+        return Ok(());
+    };
+    match real.as_deref() == Some(database) && out.exists() {
+        true => bail!("{option} names {}, which holds a database: name a place outside of it", out.display()),
+        false => bail!(
+            "{option} names {}, which lies in the database {}: name a place outside of it",
+            out.display(),
+            database.display()
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +95,26 @@ mod tests {
             assert!(checked(names).is_ok(), "{names:?}");
         }
         assert!(check(Path::new("/nowhere/at/all")).is_ok());
+    }
+
+    #[test]
+    fn a_place_inside_a_database_is_refused_through_links_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("data");
+        fs::create_dir(&database).unwrap();
+        let (link, inside) = (directory.path().join("link"), database.join("deep/down"));
+        assert!(check_outside(&inside, "--out").is_ok(), "no database yet");
+        fs::write(database.join("kilim.db"), "").unwrap();
+        std::os::unix::fs::symlink(&database, &link).unwrap();
+        for out in [&database, &inside, &link.join("copy"), &database.join("../data/copy")] {
+            let error = check_outside(out, "--out").unwrap_err().to_string();
+            assert!(error.starts_with("--out names ") && error.contains("outside"), "{error}");
+        }
+        for out in
+            [directory.path().join("other"), directory.path().join("data2/x"), "/nowhere/at/all".into()]
+        {
+            assert!(check_outside(&out, "--out").is_ok(), "{}", out.display());
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::data_directory;
 use crate::output::say;
 use crate::text::grouped;
 
@@ -29,6 +30,7 @@ Example:
 
 impl Migrate {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        data_directory::check_outside(&self.out, "--out")?;
         let migrated = kilim_migrate::migrate(&self.old, &self.out)
             .with_context(|| format!("cannot migrate {}", self.old.display()))?;
         let [meta, records, index] = migrated.rows.map(|rows| grouped(rows as i64));

@@ -11,6 +11,7 @@ use kilim_bson::{Document, JsonFormat, Value, doc, to_extended_json};
 use kilim_engine::jobs::{Salvaged, check_directory, salvage_directory};
 
 use crate::check::Format;
+use crate::data_directory;
 use crate::output::{complain, say};
 use crate::table::Table;
 use crate::text::grouped;
@@ -47,6 +48,10 @@ const NOT_SALVAGED: u8 = 2;
 
 impl Salvage {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        if let Err(error) = data_directory::check_outside(&self.out, "--out") {
+            complain!("kilim: {error}");
+            return Ok(ExitCode::from(NOT_SALVAGED));
+        }
         let salvaged = match salvage_directory(&self.data, &self.out) {
             Ok(salvaged) => salvaged,
             Err(error) => {

@@ -211,6 +211,7 @@ impl Serve {
         self,
         again: impl Fn() -> anyhow::Result<Serve> + Send + 'static,
     ) -> anyhow::Result<()> {
+        self.check_logs_outside()?;
         // Dropped last, so that the last lines are written.
         let log = logging::start(self.log_format, self.log_level, self.log_file.as_deref());
         let log = Arc::new(log.context("cannot start the log")?);
@@ -292,6 +293,22 @@ impl Serve {
         drop(metrics);
         engine.close().context("cannot close the database")?;
         info!("stopped");
+        Ok(())
+    }
+
+    /// Refuses logs inside a database's directory, this one's above all, which may not be there yet.
+    fn check_logs_outside(&self) -> anyhow::Result<()> {
+        for (file, option) in [(&self.log_file, "--log-file"), (&self.audit, "--audit")] {
+            let Some(file) = file else { continue };
+            data_directory::check_outside(file, option)?;
+            let own = std::path::absolute(&self.data)?;
+            if !self.ephemeral && std::path::absolute(file)?.starts_with(&own) {
+                bail!(
+                    "{option} names a file in the directory of the data, {}: name one outside of it",
+                    own.display()
+                );
+            }
+        }
         Ok(())
     }
 

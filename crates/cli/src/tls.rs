@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use kilim_tls::{Authority, SubjectPart};
 
+use crate::data_directory;
 use crate::output::say;
 
 #[derive(Debug, Args)]
@@ -59,6 +60,7 @@ impl Tls {
             ensure!(is_name(name), "'{name}' is no name for a file: letters, digits and -_.@ are");
             ensure!(!["ca", "server"].contains(&&**name), "'{name}' is the name of another file");
         }
+        data_directory::check_outside(&directory, "DIR")?;
         let mut all = hosts;
         all.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
         let authority = Authority::new("Kilim", AUTHORITY_DAYS).context("cannot make an authority")?;

@@ -15,6 +15,7 @@ use kilim_transfer::{
 };
 
 use crate::connect::{Encryption, UriParser, open};
+use crate::data_directory;
 use crate::interruption;
 use crate::output::{complain, say, stdout};
 use crate::progress::Progress;
@@ -272,6 +273,7 @@ impl TextKind {
 
 impl DumpArguments {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        data_directory::check_outside(&self.out, "--out")?;
         let dump = Dump {
             database: self.server.database(),
             collection: self.collection,
@@ -342,6 +344,7 @@ impl ExportArguments {
             fields: self.fields.iter().map(|path| Column::plain(path)).collect::<Result<_>>()?,
             format,
         };
+        self.out.iter().try_for_each(|out| data_directory::check_outside(out, "--out"))?;
         let mut client = self.server.connect("kilim export")?;
         let mut bar = Bar::default();
         let written = match &self.out {

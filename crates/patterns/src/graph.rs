@@ -93,8 +93,42 @@ pub fn in_order<'d>(declarations: &[&'d Declaration]) -> Result<Vec<&'d Declarat
     Ok(walk.done)
 }
 
+/// Refuses a date that one declaration sets (`touch`) where the other maintains or reads something. The date comes behind all
+/// evaluation, so nobody who reads it would be told.
+fn check_touch(setting: &Declaration, other: &Declaration) -> Result<()> {
+    let Some(touch) = setting.options.touch.as_ref().map(|path| path.as_str()) else { return Ok(()) };
+    let refuse = |what: String| {
+        let message = format!("'touch' of '{}' names '{touch}', {what}: choose another field", setting.name);
+        Err(Error::user(ErrorCode::PatternFieldConflict, message))
+    };
+    if overlap(touch, "_id") {
+        return refuse("which never changes".to_owned());
+    }
+    let maintained = other.maintained_paths();
+    if setting.target == other.target
+        && let Some(path) = maintained.iter().find(|path| overlap(path, touch))
+    {
+        return refuse(format!("where '{}' maintains '{path}'", other.name));
+    }
+    let readings = other.readings();
+    let of_target = readings.iter().filter(|reading| *reading.collection == *setting.target);
+    for Reading { paths, .. } in of_target {
+        match paths.as_ref().map(|paths| paths.iter().find(|path| overlap(path, touch))) {
+            None => return refuse(format!("and '{}' reads whole documents", other.name)),
+            Some(Some(path)) => return refuse(format!("and '{}' reads '{path}'", other.name)),
+            Some(None) => {}
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a new declaration that claims what another maintains.
 pub fn check_claims(new: &Declaration, others: &[&Declaration]) -> Result<()> {
+    check_touch(new, new)?;
+    for other in others.iter().filter(|other| other.target != new.target || other.name != new.name) {
+        check_touch(new, other)?;
+        check_touch(other, new)?;
+    }
     for other in others.iter().filter(|other| other.target == new.target && other.name != new.name) {
         if new.kind.makes_documents() && other.kind.makes_documents() {
             return Err(Error::user(

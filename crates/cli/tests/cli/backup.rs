@@ -38,7 +38,7 @@ fn a_backup_of_a_busy_server_can_be_served() {
     });
     let (code, _, err) = output(&["backup", &uri, "--out", copy.to_str().unwrap()]);
     assert_eq!(code, Some(1));
-    assert!(err.contains("not empty"), "{err}");
+    assert!(err.contains("holds a database"), "{err}");
     // Nothing is held any more.
     let reply = client.run("admin", doc! {"kilimBackup": 1, "read": 1, "offset": 0});
     assert_eq!(reply.unwrap_err().code(), Some(268));
@@ -53,6 +53,38 @@ fn a_backup_of_a_busy_server_can_be_served() {
     let reply = client.run("d", doc! {"validate": "c", "full": true}).unwrap();
     assert!(matches!(reply.get("valid"), Some(RawValue::Bool(true))), "{reply:?}");
     client.run("d", doc! {"insert": "c", "documents": documents(1_000_000, 10)}).unwrap();
+}
+
+#[test]
+fn nothing_is_written_into_the_directory_of_a_database() {
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("data");
+    let inside = data.join("copy");
+    let (data, inside) = (data.to_str().unwrap(), inside.to_str().unwrap());
+    for option in ["--log-file", "--audit"] {
+        let (code, _, err) = output(&["serve", "--port", "0", "--data", data, option, inside]);
+        assert_eq!(code, Some(1), "{option}");
+        assert!(err.contains(option) && err.contains("outside"), "{err}");
+        assert!(!std::path::Path::new(data).exists(), "{option}");
+    }
+    let server = Running::start(&["serve", "--port", "0", "--data", data]);
+    let uri = format!("mongodb://{}", server.address);
+    let files =
+        || std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let before = files();
+    for arguments in [
+        &["backup", &uri, "--out", inside][..],
+        &["dump", "--uri", &uri, "--out", inside],
+        &["export", "--uri", &uri, "--db", "d", "--collection", "c", "--out", inside],
+        &["tls", "init", inside],
+        &["salvage", place.path().to_str().unwrap(), "--out", inside],
+        &["migrate", place.path().to_str().unwrap(), "--out", inside],
+    ] {
+        let (code, _, err) = output(arguments);
+        assert!(code.is_some_and(|code| code > 0), "{arguments:?}");
+        assert!(err.contains("lies in the database"), "{arguments:?}: {err}");
+    }
+    assert_eq!(files(), before);
 }
 
 #[test]

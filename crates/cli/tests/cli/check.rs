@@ -140,7 +140,7 @@ fn data_of_a_server_is_checked_and_salvaged() {
     // A second salvage does not write over the first.
     let (code, _, err) = output(&arguments);
     assert_eq!(code, Some(2));
-    assert!(err.contains("not empty"), "{err}");
+    assert!(err.contains("holds a database"), "{err}");
 }
 
 #[test]

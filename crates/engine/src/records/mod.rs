@@ -42,7 +42,7 @@ pub(crate) use remains::{RecordRemains, lost_records};
 pub use row::{Image, RowId};
 pub(crate) use sample::SCANNED_SHARE;
 pub(crate) use scan::{Look, RecordScan, ids};
-pub use shape::{Members, Paged, Shape, Versioned};
+pub use shape::{Members, Paged, Shape};
 pub use split::View;
 pub(crate) use split::{is_needed, matches, parts, whole, whole_of_pages};
 pub(crate) use write::{lock_key, newest, remove, restate, store, stored_bytes, unchanged_in};

@@ -152,7 +152,7 @@ impl<'e> Unit<'e> {
     }
 
     /// Whether it reads what its transaction's snapshot has, not the newest commit.
-    fn reads_transaction_snapshot(&self) -> bool {
+    pub(crate) fn reads_transaction_snapshot(&self) -> bool {
         matches!(self.writes, Writes::Transaction { phase: Phase::Statements, .. })
     }
 

@@ -415,7 +415,7 @@ impl Trial<'_> {
             let end = collection.shared.next_record.load(Ordering::Relaxed);
             for record in plain.chosen(SAMPLE / count, end, engine.environment())? {
                 if let Some(image) = plain.get(record.into())? {
-                    self.look_at(image.document())?;
+                    self.look_at(engine, collection, image.document())?;
                 }
             }
             return Ok(());
@@ -426,13 +426,13 @@ impl Trial<'_> {
             }
             let (_, image) = row?;
             if image.commit_time() > after {
-                self.look_at(image.document())?;
+                self.look_at(engine, collection, image.document())?;
             }
         }
         Ok(())
     }
 
-    fn look_at(&self, document: RawDocument<'_>) -> Result<()> {
+    fn look_at(&self, engine: &Engine, collection: &Collection, document: RawDocument<'_>) -> Result<()> {
         match (self.way, self.now) {
             // It is stored in the version that is in force again, so nothing is given up.
             (Way::Back { lossy: false }, Some(now)) if now.version_of(document) == Some(self.step.to) => {
@@ -448,7 +448,30 @@ impl Trial<'_> {
         if self.step.check == VersionCheck::None || self.step.on_error == OnError::KeepOld {
             return Ok(());
         }
-        self.versions.check(document)
+        self.versions.check(document)?;
+        self.check_valid(engine, collection, document)
+    }
+
+    /// Refuses a step whose documents the collection's own validator would not let anybody write any more.
+    fn check_valid(&self, engine: &Engine, collection: &Collection, document: RawDocument<'_>) -> Result<()> {
+        let Some(validation) = collection.validation()?.filter(|asked| !asked.is_off() && !asked.warns())
+        else {
+            return Ok(());
+        };
+        let Some(converted) = self.versions.seen(document)? else { return Ok(()) };
+        let complies = |document| validation.complies(document, || engine.now());
+        if complies(converted.as_raw())? || !complies(document)? {
+            return Ok(());
+        }
+        let id = document.get("_id").map(|id| kilim_query::text::value(id)).unwrap_or_default();
+        Err(Error::user(
+            ErrorCode::DocumentValidationFailure,
+            format!(
+                "the document with _id {id} passes the validator of {} and would not in version {}, so that nobody could write \
+                 it: let the validator accept both versions first, by collMod",
+                collection.namespace, self.step.to
+            ),
+        ))
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn matches(
 
 /// Pages as a writer sees them that holds their document.
 fn newest<'u>(unit: &'u mut Unit<'_>) -> Newest<'u> {
-    let in_snapshot = unit.is_transaction();
+    let in_snapshot = unit.reads_transaction_snapshot();
     Newest { transaction: unit.transaction(), in_snapshot }
 }
 

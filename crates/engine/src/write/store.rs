@@ -22,7 +22,7 @@ pub(super) fn store(unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) -> Res
     let before = match change.stored_before() {
         Some(before) if home.shape.counts_rows() => Some(before.as_bytes().len()),
         Some(_) => {
-            let in_snapshot = unit.is_transaction();
+            let in_snapshot = unit.reads_transaction_snapshot();
             Some(records::stored_bytes(unit.transaction(), &home, row, in_snapshot)?)
         }
         None => None,

@@ -398,3 +398,87 @@ fn a_group_beyond_the_largest_document_keeps_what_its_parent_has() {
     db.insert("reviews", &[doc! {"_id": 9, "text": text.as_str()}]);
     assert!(matches!(one(&db, "reviews", doc! {"_id": 9}).get("twice"), Some(RawValue::Null)));
 }
+
+#[test]
+fn a_set_has_the_order_of_its_rows_when_one_comes_late() {
+    everywhere(|db| {
+        make(&db, &["readings", "sets"]);
+        let pipeline = array![doc! {"$group": {"_id": "$group", "all": {"$addToSet": "$x"}}}];
+        let sets = doc! {"name": "sets", "computed": {
+            "from": "readings", "pipeline": pipeline, "whenNotMatched": "insert",
+        }};
+        declare(&db, "sets", sets).unwrap();
+        let reading = |id: i32, group: &str| doc! {"_id": id, "group": group, "x": 10 * id};
+        db.insert("readings", &[reading(1, "b"), reading(2, "a"), reading(3, "a")]);
+        // The oldest row enters the group of the others.
+        db.update("readings", doc! {"_id": 1}, doc! {"$set": {"group": "a"}}).unwrap();
+        assert_eq!(db.find("sets", doc! {}), [doc! {"_id": "a", "all": [10, 20, 30]}]);
+        expect_true(&db, "sets", "sets");
+    });
+}
+
+#[test]
+fn a_commit_measures_the_newest_record_of_a_versioned_target() {
+    everywhere(|db| {
+        make(&db, &["sensors", "sites"]);
+        db.insert("sites", &[doc! {"_id": 1, "name": "n", "addr": "a"}]);
+        let versions = doc! {"name": "versions", "schemaVersion": {
+            "field": "v", "from": 1, "to": 2,
+            "up": [{"$set": {"address": "$addr"}}, {"$unset": "addr"}],
+            "down": [{"$set": {"addr": "$address"}}, {"$unset": "address"}],
+        }};
+        declare(&db, "sites", versions).unwrap();
+        wait_until_active(&db, "sites", "versions");
+        let pipeline = array![doc! {"$group": {"_id": "$site", "count": {"$sum": 1}}}];
+        declare(
+            &db,
+            "sites",
+            doc! {"name": "sensors", "computed": {"from": "sensors", "pipeline": pipeline}},
+        )
+        .unwrap();
+        wait_until_active(&db, "sites", "sensors");
+        let mut transaction = db.transaction(1, 1);
+        transaction.insert("sensors", doc! {"_id": 1, "site": 1}).unwrap();
+        // The document that the commit will write grows meanwhile.
+        db.update("sites", doc! {"_id": 1}, doc! {"$set": {"name": "n".repeat(100)}}).unwrap();
+        transaction.commit().unwrap();
+        assert_eq!(number(&one(&db, "sites", doc! {"_id": 1}), "count"), 1);
+        db.check();
+    });
+}
+
+#[test]
+fn a_step_is_refused_if_the_validator_would_refuse_its_documents() {
+    let db = Db::memory();
+    let validator = doc! {"validator": {"phone": {"$type": "string"}}};
+    db.engine.create_collection(&ns("users"), validator).unwrap();
+    db.insert("users", &[doc! {"_id": 1, "phone": "1"}]);
+    let step = || {
+        doc! {"name": "phones", "schemaVersion": {
+            "field": "v", "from": 1, "to": 2,
+            "up": [{"$set": {"phone": {"number": "$phone"}}}],
+            "down": [{"$set": {"phone": "$phone.number"}}],
+        }}
+    };
+    let error = declare(&db, "users", step()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::DocumentValidationFailure);
+    assert!(error.to_string().contains("collMod"), "{error}");
+    db.update("users", doc! {"_id": 1}, doc! {"$set": {"name": "Ada"}}).unwrap();
+    assert_eq!(db.find("users@1", doc! {}), []);
+}
+
+#[test]
+fn a_date_that_a_pattern_sets_overwrites_nothing_that_another_owns() {
+    let db = Db::memory();
+    make(&db, &["orders", "customers"]);
+    db.insert("customers", &[doc! {"_id": 1, "name": "Ada"}]);
+    db.insert("orders", &[doc! {"_id": 1, "customer": 1}]);
+    for touch in ["customer", "card", "card.name", "_id"] {
+        let card = doc! {"name": "card", "touch": touch, "extendedReference": {
+            "from": "customers", "localField": "customer", "as": "card", "fields": {"name": 1},
+        }};
+        let error = declare(&db, "orders", card).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::PatternFieldConflict, "{touch}");
+    }
+    assert_eq!(one(&db, "orders", doc! {"_id": 1}), doc! {"_id": 1, "customer": 1});
+}

@@ -138,6 +138,44 @@ fn a_circle_is_printed() {
 }
 
 #[test]
+fn a_date_that_is_set_belongs_to_nobody_else() {
+    let touching =
+        |touch: &str| declare("orders", doc! {"name": "c", "extendedReference": card(), "touch": touch});
+    let total =
+        declare("orders", doc! {"name": "t", "computed": {"set": {"total": {"$add": ["$price", 1]}}}});
+    let newest = declare(
+        "days",
+        doc! {"name": "n", "computed": {
+            "from": "orders",
+            "pipeline": [doc! {"$group": {"_id": "$day", "newest": {"$max": "$at"}}}],
+        }},
+    );
+    let others = [&total, &newest];
+    for touch in [
+        "_id",
+        "_id.x",
+        "customer",
+        "customer.at",
+        "customerId",
+        "customerId.at",
+        "total",
+        "price",
+        "at",
+        "day",
+    ] {
+        let declared = touching(touch);
+        let refused = check_claims(&declared, &others).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::PatternFieldConflict, "{touch}");
+        assert!(refused.to_string().contains(&format!("'touch' of 'c' names '{touch}'")), "{refused}");
+    }
+    let declared = touching("updatedAt");
+    assert!(check_claims(&declared, &others).is_ok());
+    // It is the same whichever comes first.
+    assert!(check_claims(&total, &[&touching("price")]).is_err());
+    assert!(check_claims(&newest, &[&touching("at")]).is_err());
+}
+
+#[test]
 fn changes_are_merged_field_by_field() {
     let declared = declare("orders", doc! {"name": "c", "extendedReference": card(), "touch": "at"});
     let modified = |changes: Document| declared.modified(changes.as_raw());

@@ -81,7 +81,13 @@ pub(super) fn pass_over(taken: Result<()>) -> Result<()> {
 fn is_ordered(accumulator: &Accumulator) -> bool {
     matches!(
         accumulator.kind,
-        Kind::First | Kind::Last | Kind::Push | Kind::FirstN | Kind::LastN | Kind::MergeObjects
+        Kind::First
+            | Kind::Last
+            | Kind::Push
+            | Kind::AddToSet
+            | Kind::FirstN
+            | Kind::LastN
+            | Kind::MergeObjects
     )
 }
 

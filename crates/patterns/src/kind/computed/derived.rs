@@ -6,7 +6,7 @@
 
 use kilim_bson::{Document, RawDocument, RawValue, compare, doc};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::{Bindings, Dependencies, Env, Scope, Variables};
+use kilim_query::expression::{Bindings, Dependencies, Env, Expression, Scope, Variables};
 use kilim_query::projection::Projection;
 
 use crate::declaration::Options;
@@ -28,6 +28,8 @@ struct Field {
     /// Adds this field alone.
     projection: Projection,
     needed: Dependencies,
+    /// What its expression reads of the field itself, or of what lies around it or within.
+    reads_itself: Option<Box<str>>,
 }
 
 impl Derived {
@@ -43,6 +45,27 @@ impl Derived {
             return Err(Error::user(ErrorCode::BadValue, "'computed.set' computes nothing"));
         }
         Ok(Derived { fields: ordered(fields)? })
+    }
+
+    /// Refuses what would be another value each time it is computed, and fields of which one is part of another.
+    fn check_settles(&self) -> Result<()> {
+        for (at, field) in self.fields.iter().enumerate() {
+            let path = &field.path;
+            if let Some(read) = &field.reads_itself {
+                let message = format!(
+                    "computed.set.{path} is computed from '{read}', which it would change itself: choose another field for it"
+                );
+                return Err(Error::user(ErrorCode::PatternCycle, message));
+            }
+            if let Some(other) = self.fields[..at].iter().find(|other| overlap(&other.path, path)) {
+                let message = format!(
+                    "computed.set: '{}' and '{path}' lie within each other: leave one of them out",
+                    other.path
+                );
+                return Err(Error::user(ErrorCode::PatternFieldConflict, message));
+            }
+        }
+        Ok(())
     }
 
     /// What it reads; nothing of it is maintained by the pattern itself.
@@ -103,6 +126,7 @@ impl Kind for Derived {
     }
 
     fn check_options(&self, options: &Options) -> Result<()> {
+        self.check_settles()?;
         options.check_never_behind("fields of the same document, which cost no further write")
     }
 
@@ -135,7 +159,10 @@ impl Field {
         }
         // Adding to a path reads what is there, which is the field itself.
         needed.fields.remove(path);
-        Ok(Field { path: path.into(), names: names(path), projection, needed })
+        let mut read = Dependencies::default();
+        Expression::parse(expression, scope).map_err(refused)?.dependencies(&mut read);
+        let reads_itself = read.fields.iter().find(|read| overlap(read, path)).cloned();
+        Ok(Field { path: path.into(), names: names(path), projection, needed, reads_itself })
     }
 }
 
@@ -205,5 +232,16 @@ mod tests {
         assert_eq!(code(doc! {"a": "$$ROOT"}), ErrorCode::PatternBadExpression);
         assert_eq!(code(doc! {}), ErrorCode::BadValue);
         assert_eq!(code(doc! {"_id": 1}), ErrorCode::PatternFieldConflict);
+    }
+
+    #[test]
+    fn a_field_that_never_settles_is_refused() {
+        let settles = |set: Document| derived(set).check_settles().map_err(|error| error.code());
+        assert_eq!(settles(doc! {"a": {"$add": ["$a", 1]}}), Err(ErrorCode::PatternCycle));
+        assert_eq!(settles(doc! {"o.p": {"$add": ["$o.p", 1]}}), Err(ErrorCode::PatternCycle));
+        assert_eq!(settles(doc! {"o.n": {"$size": {"$objectToArray": "$o"}}}), Err(ErrorCode::PatternCycle));
+        assert_eq!(settles(doc! {"o": {"$add": ["$o.p", 1]}}), Err(ErrorCode::PatternCycle));
+        assert_eq!(settles(doc! {"x": 1, "x.y": 2}), Err(ErrorCode::PatternFieldConflict));
+        assert_eq!(settles(doc! {"o.n": {"$add": ["$o.p", 1]}, "n": "$o.n"}), Ok(()));
     }
 }

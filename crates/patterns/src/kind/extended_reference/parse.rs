@@ -36,7 +36,10 @@ impl Reference {
                         value => Some(path(name, value)?),
                     });
                 }
-                "fields" => fields = Some(CopyFields::parse(argument::document(PLACE, name, value)?)?),
+                "fields" => {
+                    refuse_chance(&format!("'{PLACE}.{name}'"), value)?;
+                    fields = Some(CopyFields::parse(argument::document(PLACE, name, value)?)?);
+                }
                 "while" => {
                     let filter = argument::document(PLACE, name, value)?;
                     let place = format!("'{PLACE}.{name}'");

@@ -8,7 +8,8 @@
 //!    that nobody can read any more are free.
 //!
 //! When space is short, steps 2 and 3 are done in portions: a portion's trees are right whatever follows, because
-//! the frozen tables still lie over them and the journal still has everything.
+//! the frozen tables still lie over them and the journal still has everything. The first portion is there before step 1: it
+//! gives dead trees up and writes nothing else, so that a drop makes room on a disk that has none for a journal segment.
 //!
 //! A tree with a page that cannot be read cannot be merged. The others are; the rows of the damaged one are written
 //! once more, as a batch behind the frozen ones, so that they stay in memory and in the journal while the frozen tables
@@ -120,6 +121,9 @@ impl TreeBackend {
 
     fn merge_tables(&self, turn: &mut Turn, exclusively: &mut Exclusively) -> Result<()> {
         let dead = self.dead.lock().clone();
+        if !dead.is_empty() && self.is_scarce() {
+            self.give_up_first(turn, &dead, exclusively)?;
+        }
         loop {
             // Tables that an earlier try has frozen are not all: the active ones may have rows of dead trees too.
             let again = self.state.read().frozen.is_some();
@@ -130,6 +134,38 @@ impl TreeBackend {
             }
         }
         self.dead.lock().retain(|name| !dead.contains(name));
+        Ok(())
+    }
+
+    /// Makes a state of the file that lacks dead trees and differs in nothing else.
+    fn give_up_first(
+        &self,
+        turn: &mut Turn,
+        dead: &BTreeSet<TreeName>,
+        exclusively: &mut Exclusively,
+    ) -> Result<()> {
+        let mut commit = Commit::of(self, &turn.durable);
+        let mut edit = Edit::new(&self.file, &self.blocks, commit.epoch);
+        if let Err(error) = self.give_up(&mut edit, &mut commit, dead) {
+            edit.discard()?;
+            return Err(error);
+        }
+        if commit.roots.is_empty() {
+            return Ok(());
+        }
+        self.commit(turn, commit, Some(edit))?;
+        exclusively(&mut || self.note_epoch(turn.durable.epoch))?;
+        self.settle(turn)
+    }
+
+    /// Gives up the pages of trees that the file still has.
+    fn give_up(&self, edit: &mut Edit, commit: &mut Commit, dead: &BTreeSet<TreeName>) -> Result<()> {
+        let forest = self.state.read().forest.clone();
+        for name in dead {
+            let Some(root) = forest.roots.get(name) else { continue };
+            commit.roots.insert(*name, None);
+            walk::give_up(edit, *name, root)?;
+        }
         Ok(())
     }
 
@@ -173,13 +209,7 @@ impl TreeBackend {
             let mut commit = Commit::of(self, &turn.durable);
             let mut edit = Edit::new(&self.file, &self.blocks, commit.epoch);
             edit.deadline = self.deadline.lock().map(|at| (at, self.disk.environment().clone()));
-            let forest = self.state.read().forest.clone();
-            let given_up = std::mem::take(&mut dead_left).into_iter().try_for_each(|name| {
-                let Some(root) = forest.roots.get(&name) else { return Ok(()) };
-                commit.roots.insert(name, None);
-                walk::give_up(&mut edit, name, root)
-            });
-            drop(forest);
+            let given_up = self.give_up(&mut edit, &mut commit, &std::mem::take(&mut dead_left));
             let portion = given_up
                 .and_then(|()| self.portion(&mut edit, &mut commit, frozen, dead, from, &mut damaged));
             progress = match portion {

@@ -227,6 +227,34 @@ fn a_first_checkpoint_on_a_full_disk_fails_and_a_later_one_succeeds() {
 }
 
 #[test]
+fn a_drop_makes_room_on_a_disk_that_has_none() {
+    for frozen_before in [false, true] {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).unwrap();
+        put(&store, 2, 0..20, 1);
+        checkpoint(&store).unwrap();
+        for round in 0..10 {
+            put(&store, 1, 100 * round..100 * round + 100, 1);
+            checkpoint(&store).unwrap();
+        }
+        put(&store, 2, 0..30, 2);
+        let before = disk.bytes(TREES).len();
+        disk.set_room(Some(0));
+        if frozen_before {
+            assert!(checkpoint(&store).is_err(), "there is room");
+        }
+        let dropped = [(Space::Records, [0, 0, 0, 1])];
+        // What the drop gives back is enough for a checkpoint of the rest.
+        store.drop_trees(&dropped, &mut |step| step()).unwrap();
+        assert!(disk.bytes(TREES).len() < before / 2, "{before} {}", disk.bytes(TREES).len());
+        assert_eq!(contents(&store).len(), 30);
+        check_blocks(&disk, &store);
+        drop(store);
+        assert_eq!(contents(&open(&disk).unwrap()).len(), 30);
+    }
+}
+
+#[test]
 fn a_load_whose_rows_fail_gives_its_blocks_back() {
     let disk = MemoryDisk::default();
     let store = open(&disk).unwrap();

@@ -41,6 +41,7 @@ mod pattern_why;
 mod pipeline;
 mod power;
 mod retry;
+mod salvage;
 mod schema;
 mod support;
 mod time_series;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_engine::StorageOptions;
-use kilim_engine::jobs::{Salvaged, salvage_directory};
+use kilim_engine::jobs::{Salvaged, check_directory, salvage_directory};
 use kilim_engine::upkeep::Part;
 use kilim_storage::{Direction, Durability, Space, Store};
 use tempfile::TempDir;
@@ -182,4 +182,34 @@ fn slips_without_any_bucket_are_not_kept() {
     assert_eq!(ids(&db.find("m", doc! {})), [5000]);
     db.check();
     db.engine.close().unwrap();
+}
+
+#[test]
+fn a_check_goes_on_behind_a_damaged_leaf_of_buckets() {
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("data");
+    let db = packed(&data);
+    let tree = db.engine.collection(&ns("m")).unwrap().id.0;
+    db.engine.close().unwrap();
+    drop(db);
+    let path = data.join("kilim.db");
+    let bytes = std::fs::read(&path).unwrap();
+    let is_leaf = |&at: &usize| {
+        bytes[at + 8..at + 13] == *b"KPag\0"
+            && bytes[at + 14] == 1
+            && bytes[at + 16..at + 20] == tree.to_le_bytes()
+    };
+    let leaves: Vec<usize> = (2..bytes.len() / 4096).map(|block| block * 4096).filter(is_leaf).collect();
+    assert!(leaves.len() > 2, "{leaves:?}");
+    let mut damaged = 0;
+    for leaf in leaves {
+        let mut copy = bytes.clone();
+        copy[leaf + 70] ^= 1;
+        std::fs::write(&path, &copy).unwrap();
+        let checked = check_directory(&data, None).unwrap();
+        let of = |name: &str| checked.collections.iter().find(|each| each.namespace == name).unwrap();
+        assert!(of("test.orders").problems.is_empty() && of("test.orders").records == 1, "{checked:?}");
+        damaged += usize::from(!of("test.m").problems.is_empty());
+    }
+    assert!(damaged > 2, "{damaged}");
 }

@@ -14,7 +14,7 @@ use kilim_error::{Error, Result};
 use kilim_storage::{Durability, Options, Space, check};
 
 use super::compact::trees_of;
-use super::validate::validate;
+use super::validate::{Validated, validate};
 use crate::catalog::Collection;
 use crate::engine::{Engine, EngineOptions};
 use crate::upkeep::Part;
@@ -73,7 +73,7 @@ pub fn check_directory(dir: &Path, cache_bytes: Option<u64>) -> Result<Checked> 
     if let Some(engine) = &engine {
         let (_, catalog) = engine.reading();
         for collection in catalog.iter() {
-            named.push((collection.namespace.to_string(), CheckedCollection::of(engine, collection)?));
+            named.push((collection.namespace.to_string(), CheckedCollection::of(engine, collection)));
         }
     }
     for tree in &checked.store.trees {
@@ -92,8 +92,8 @@ pub fn check_directory(dir: &Path, cache_bytes: Option<u64>) -> Result<Checked> 
         }
     }
     checked.collections = named.into_iter().map(|(_, collection)| collection).collect();
-    if let Some(engine) = engine {
-        engine.close()?;
+    if let Some(Err(error)) = engine.map(|engine| engine.close()) {
+        checked.notes.push(format!("the database cannot be closed: {error}"));
     }
     Ok(checked)
 }
@@ -122,9 +122,14 @@ fn namespace_of(engine: &Engine, space: Space, prefix: u32) -> Option<String> {
 }
 
 impl CheckedCollection {
-    fn of(engine: &Engine, collection: &Collection) -> Result<CheckedCollection> {
+    /// What is wrong with a collection. That one of them cannot be read is found, and ends nothing.
+    fn of(engine: &Engine, collection: &Collection) -> CheckedCollection {
         let operation = engine.operations.start(0);
-        let found = validate(engine, collection, &engine.store.snapshot(), &operation)?;
+        let found = validate(engine, collection, &engine.store.snapshot(), &operation);
+        let found = found.unwrap_or_else(|error| Validated {
+            errors: vec![format!("its records cannot be compared with their indexes: {error}")],
+            ..Validated::default()
+        });
         let mut checked = CheckedCollection {
             namespace: collection.namespace.to_string(),
             records: found.records,
@@ -160,6 +165,6 @@ impl CheckedCollection {
                 Err(error) => checked.notes.push(format!("pattern {name} was not compared: {error}")),
             }
         }
-        Ok(checked)
+        checked
     }
 }

@@ -4,6 +4,7 @@ mod check;
 mod compact;
 mod expire;
 mod salvage;
+mod salvage_pages;
 mod scrub_pages;
 mod validate;
 mod write_profile;

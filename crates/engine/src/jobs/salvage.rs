@@ -3,7 +3,8 @@
 //! Records and the catalog are taken from the remains of the store (`kilim_storage::salvage`) as they are. Indexes are
 //! not: their entries follow from the records, so every index is made anew, and counts with them. Records of a
 //! collection that the catalog no longer names come back as a collection of the database `salvaged`. Where two records
-//! claim one key of a unique index, which can only be if a deletion was lost, the younger one stays.
+//! claim one key of a unique index, which can only be if a deletion was lost, the younger one stays. Records come first, all
+//! of them: what an index holds of a long array lies in another collection (`salvage_pages`).
 //!
 //! Invariant: in the new database, indexes and counts agree with the records.
 
@@ -18,12 +19,12 @@ use kilim_storage::rebuild::{self, Filling};
 use kilim_storage::salvage::Remains;
 use kilim_storage::{Bytes, Durability, Environment, Options, Snapshot, Space, Store};
 
+use super::salvage_pages::{self, Settled};
 use crate::catalog::{Catalog, Collection, Ids, Shared};
 use crate::engine::new_uuid;
 use crate::ids::{CollectionId, RecordId};
 use crate::index::{Index, IndexSpec, KeySet, Multikey, Sorter, Usage, index_entry, keys_of_row};
 use crate::namespace::Namespace;
-use crate::patterns::Registry;
 use crate::records::{Home, RecordRemains, Shape};
 use crate::upkeep::{load, put_buckets_in_force, put_pages_in_force, put_versions_in_force};
 use crate::{layout, records};
@@ -92,17 +93,9 @@ impl Salvage<'_> {
             }
         }
         // Definitions first: they may say how the records of others are to be read.
-        for defines in [true, false] {
-            for (id, collection) in &mut collections {
-                if collection.namespace.holds_definitions() == defines {
-                    let told = self.collection(CollectionId(*id), collection)?;
-                    self.salvaged.collections.push(told);
-                }
-            }
-            if defines {
-                self.give_shapes(&mut collections, &mut ids);
-            }
-        }
+        self.collections(&mut collections, true)?;
+        self.give_shapes(&mut collections, &mut ids);
+        self.collections(&mut collections, false)?;
         let mut transaction = self.store.begin();
         ids.save(&mut transaction);
         transaction.commit(Durability::Durable)?;
@@ -110,21 +103,60 @@ impl Salvage<'_> {
         Ok(self.salvaged)
     }
 
+    /// Takes over the collections that hold definitions, or all others.
+    fn collections(&mut self, collections: &mut BTreeMap<u32, Collection>, defines: bool) -> Result<()> {
+        let is_meant = |collection: &Collection| collection.namespace.holds_definitions() == defines;
+        let mut told = BTreeMap::new();
+        for (id, collection) in collections.iter().filter(|(_, collection)| is_meant(collection)) {
+            told.insert(*id, self.take_over(CollectionId(*id), collection)?);
+        }
+        for (id, collection) in collections.iter().filter(|(_, collection)| is_meant(collection)) {
+            if let Some(told) = told.get_mut(id) {
+                self.leave_older_out(collection, told)?;
+            }
+        }
+        for (id, collection) in collections.iter().filter(|(_, collection)| is_meant(collection)) {
+            let Some(paged) = collection.shape.paged() else { continue };
+            let Settled { removed, of_documents, of_pages } =
+                salvage_pages::settle(self.store, &collection.home(), paged)?;
+            if let Some(told) = told.get_mut(id) {
+                told.losses.extend(of_documents);
+            }
+            if let Some(told) = told.get_mut(&paged.overflow.0) {
+                told.records -= removed;
+                told.losses.extend(of_pages);
+            }
+        }
+        for (id, mut told) in told {
+            if let Some(collection) = collections.get_mut(&id) {
+                self.index(CollectionId(id), collection, &mut told)?;
+            }
+            self.salvaged.collections.push(told);
+        }
+        Ok(())
+    }
+
     /// Gives collections the shapes that patterns declare. Definitions that cannot be read declare none.
-    fn give_shapes(&self, collections: &mut BTreeMap<u32, Collection>, ids: &mut Ids) {
+    fn give_shapes(&mut self, collections: &mut BTreeMap<u32, Collection>, ids: &mut Ids) {
         let mut catalog = Catalog::default();
         collections.values().for_each(|collection| catalog.insert(Arc::new(collection.clone())));
-        let patterns = load(&self.store.snapshot(), &catalog, ids);
-        let mut shaped = |patterns: &Registry| {
-            put_pages_in_force(&mut catalog, patterns, 0);
-            put_buckets_in_force(&mut catalog, patterns);
-            put_versions_in_force(&mut catalog, patterns).is_ok()
-        };
-        if patterns.is_ok_and(|patterns| shaped(&patterns)) {
-            for collection in collections.values_mut() {
-                if let Some(found) = catalog.get(&collection.namespace) {
-                    collection.shape = found.shape.clone();
-                }
+        let Ok(patterns) = load(&self.store.snapshot(), &catalog, ids) else { return };
+        put_pages_in_force(&mut catalog, &patterns, 0);
+        put_buckets_in_force(&mut catalog, &patterns);
+        if put_versions_in_force(&mut catalog, &patterns).is_err() {
+            return;
+        }
+        for (id, collection) in collections.iter_mut() {
+            if let Some(found) = catalog.get(&collection.namespace) {
+                collection.shape = found.shape.clone();
+            }
+            let of = collection.namespace.of_array();
+            if of.is_some_and(|of| catalog.get(&of).is_none() && patterns.paging_of(&of).is_some()) {
+                let before = std::mem::replace(&mut collection.namespace, lost_namespace(*id));
+                self.salvaged.notes.push(format!(
+                    "the catalog does not name the collection any more whose pages were in {before}: they are in {}",
+                    collection.namespace
+                ));
             }
         }
     }
@@ -147,8 +179,8 @@ impl Salvage<'_> {
         Ok(collections)
     }
 
-    /// Takes a collection's records over and makes its indexes and counts anew.
-    fn collection(&mut self, id: CollectionId, collection: &mut Collection) -> Result<SalvagedCollection> {
+    /// Takes a collection's records over.
+    fn take_over(&self, id: CollectionId, collection: &Collection) -> Result<SalvagedCollection> {
         let mut told =
             SalvagedCollection { namespace: collection.namespace.to_string(), ..Default::default() };
         let senseless;
@@ -161,34 +193,53 @@ impl Salvage<'_> {
         if lost > 0 {
             told.losses.push(format!("{lost} measurements lay in buckets that cannot be read"));
         }
-        let snapshot = self.store.snapshot();
-        let losers = losers(&snapshot, collection)?;
-        if !losers.is_empty() {
-            told.records -= losers.len() as u64;
-            told.notes.push(format!(
-                "{} older records were left out, because younger ones have their keys in a unique index",
-                losers.len()
-            ));
+        Ok(told)
+    }
+
+    /// Takes away the records that share a key of a unique index with a younger one.
+    fn leave_older_out(&self, collection: &Collection, told: &mut SalvagedCollection) -> Result<()> {
+        let losers = losers(&self.store.snapshot(), collection)?;
+        if losers.is_empty() {
+            return Ok(());
         }
+        told.records -= losers.len() as u64;
+        told.notes.push(format!(
+            "{} older records were left out, because younger ones have their keys in a unique index",
+            losers.len()
+        ));
+        let mut transaction = self.store.begin();
+        for loser in losers {
+            records::remove(&mut transaction, &collection.home(), loser.into());
+        }
+        transaction.commit(Durability::Durable)?;
+        Ok(())
+    }
+
+    /// Makes a collection's indexes and counts anew.
+    fn index(
+        &self,
+        id: CollectionId,
+        collection: &mut Collection,
+        told: &mut SalvagedCollection,
+    ) -> Result<()> {
+        let snapshot = self.store.snapshot();
         let mut indexes = Vec::new();
         for index in collection.indexes.iter() {
             let mut index = (**index).clone();
             index.ready_since = 0;
-            self.build(&snapshot, &collection.home(), &mut index, &losers, &mut told)?;
+            self.build(&snapshot, &collection.home(), &mut index, told)?;
             indexes.push(Arc::new(index));
         }
         collection.indexes = indexes.into();
-        self.save(&snapshot, id, collection, &losers)?;
-        Ok(told)
+        self.save(&snapshot, id, collection)
     }
 
-    /// Makes an index of the records that stay.
+    /// Makes an index of the records.
     fn build(
         &self,
         snapshot: &Snapshot,
         home: &Home,
         index: &mut Index,
-        losers: &BTreeSet<RecordId>,
         told: &mut SalvagedCollection,
     ) -> Result<()> {
         let mut sorter = Sorter::new();
@@ -196,9 +247,6 @@ impl Salvage<'_> {
         for inspected in records::inspect(home.clone(), snapshot) {
             let inspected = inspected?;
             let record = inspected.record;
-            if losers.contains(&record) {
-                continue;
-            }
             for (row, image) in inspected.rows().unwrap_or_default().into_iter().flatten() {
                 let Ok(seen) = keys_of_row(&index.spec, home, snapshot, row, &image, &mut keys) else {
                     told.notes.push(format!("index {} cannot hold record {}", index.spec.name, record.0));
@@ -222,27 +270,16 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Writes the catalog's entry and the counts, and deletes the records that do not stay.
-    fn save(
-        &self,
-        snapshot: &Snapshot,
-        id: CollectionId,
-        collection: &Collection,
-        losers: &BTreeSet<RecordId>,
-    ) -> Result<()> {
+    /// Writes the catalog's entry and the counts.
+    fn save(&self, snapshot: &Snapshot, id: CollectionId, collection: &Collection) -> Result<()> {
         let (mut count, mut bytes) = (0, 0);
         for inspected in records::inspect(collection.home(), snapshot) {
             let inspected = inspected?;
-            if !losers.contains(&inspected.record) {
-                let rows = inspected.rows().map_or(1, |rows| rows.into_iter().flatten().count());
-                count += rows as i64;
-                bytes += inspected.bytes() as i64;
-            }
+            let rows = inspected.rows().map_or(1, |rows| rows.into_iter().flatten().count());
+            count += rows as i64;
+            bytes += inspected.bytes() as i64;
         }
         let mut transaction = self.store.begin();
-        for loser in losers {
-            records::remove(&mut transaction, &collection.home(), (*loser).into());
-        }
         transaction.reset_counter(&layout::counter_key(id));
         transaction.add(&layout::counter_key(id), count, bytes);
         let entry = collection.encode().as_raw().as_bytes().to_vec();
@@ -309,6 +346,10 @@ fn losers(snapshot: &Snapshot, collection: &Collection) -> Result<BTreeSet<Recor
     Ok(losers)
 }
 
+fn lost_namespace(id: u32) -> Namespace {
+    Namespace { database: LOST_DATABASE.to_owned(), collection: format!("collection_{id}") }
+}
+
 /// A collection of which only the records are left.
 fn lost_collection(id: u32, ids: &mut Ids) -> Collection {
     let index = Index {
@@ -321,7 +362,7 @@ fn lost_collection(id: u32, ids: &mut Ids) -> Collection {
     Collection {
         id: CollectionId(id),
         uuid: new_uuid(&Environment::default()),
-        namespace: Namespace { database: LOST_DATABASE.to_owned(), collection: format!("collection_{id}") },
+        namespace: lost_namespace(id),
         options: Document::new(),
         collation: None,
         validation: None,

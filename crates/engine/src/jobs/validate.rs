@@ -216,7 +216,8 @@ impl Validated {
             operation.check()?;
             let Some(bucket) = self.unless_damaged(bucket)? else { return Ok(()) };
             in_use += bucket.live().len() as u64;
-            for fault in faults_of(bucketing, home, snapshot, &bucket)? {
+            let faults = faults_of(bucketing, home, snapshot, &bucket);
+            for fault in self.unless_damaged(faults)?.unwrap_or_default() {
                 self.note(format!("bucket {}: {fault}", bucket.number));
             }
         }
@@ -241,7 +242,8 @@ impl Validated {
         if self.damaged {
             return Ok(());
         }
-        let counted = collection.home().counts(snapshot)?;
+        let counted = collection.home().counts(snapshot);
+        let Some(counted) = self.unless_damaged(counted)? else { return Ok(()) };
         if counted.count != self.records as i64 {
             self.note(format!("the stored count is {}, there are {} records", counted.count, self.records));
         }

@@ -408,9 +408,6 @@ pub(crate) fn mend_hole(
 pub(crate) fn unpack_remains(store: &Store, collection: CollectionId) -> Result<(u64, u64)> {
     const BATCH: usize = 1000;
     let snapshot = store.snapshot();
-    if last_bucket(&snapshot, collection)? == 0 {
-        return Ok((0, 0));
-    }
     let bucketed = Arc::new(Bucketed::new(None));
     let home = Home { collection, shape: Shape::Bucketed(bucketed.clone()) };
     let (mut lost, mut others, mut written) = (0, 0, 0);

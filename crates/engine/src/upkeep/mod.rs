@@ -28,7 +28,7 @@ pub(crate) use buckets::{faults_of, put_buckets_in_force};
 pub(crate) use collections::ending_with;
 pub(crate) use definitions::{load, put_changes};
 pub use estimate::{Estimate, FanOutSizes};
-pub(crate) use pages::put_pages_in_force;
+pub(crate) use pages::{expected as expected_head, put_pages_in_force};
 pub(crate) use states::are_same;
 pub use verify::{Part, Verification};
 pub(crate) use versions::put_versions_in_force;

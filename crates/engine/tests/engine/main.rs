@@ -42,6 +42,7 @@ mod pattern_why;
 mod pipeline;
 mod power;
 mod retry;
+mod salvage;
 mod schema;
 mod support;
 mod time_series;

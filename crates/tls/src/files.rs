@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustls::RootCertStore;
-use rustls::pki_types::pem::{PemObject, SectionKind};
+use rustls::pki_types::pem::{Error as PemError, PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 /// A file that does not hold what it is to hold.
@@ -44,7 +44,7 @@ impl<'p> PemFile<'p> {
     /// The certificates, at least one.
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, FileError> {
         let all = CertificateDer::pem_slice_iter(&self.text).collect::<Result<Vec<_>, _>>();
-        let all = all.map_err(|error| self.fault(error.to_string()))?;
+        let all = all.map_err(|error| self.fault(told(&error)))?;
         match all.is_empty() {
             false => Ok(all),
             true => Err(self.fault("there is no certificate in it (-----BEGIN CERTIFICATE-----)")),
@@ -61,17 +61,17 @@ impl<'p> PemFile<'p> {
             ));
         }
         PrivateKeyDer::from_pem_slice(&self.text).map_err(|error| match error {
-            rustls::pki_types::pem::Error::NoItemsFound => {
+            PemError::NoItemsFound => {
                 self.fault("there is no private key in it (-----BEGIN PRIVATE KEY-----)")
             }
-            other => self.fault(other.to_string()),
+            other => self.fault(told(&other)),
         })
     }
 
     /// Lists of revoked certificates, at least one.
     pub(crate) fn revoked(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
         let all = CertificateRevocationListDer::pem_slice_iter(&self.text).collect::<Result<Vec<_>, _>>();
-        let all = all.map_err(|error| self.fault(error.to_string()))?;
+        let all = all.map_err(|error| self.fault(told(&error)))?;
         match all.is_empty() {
             false => Ok(all),
             true => {
@@ -95,6 +95,20 @@ impl<'p> PemFile<'p> {
         let keys = [SectionKind::PrivateKey, SectionKind::RsaPrivateKey, SectionKind::EcPrivateKey];
         sections.flatten().any(|(kind, _)| keys.contains(&kind))
             || contains(&self.text, b"ENCRYPTED PRIVATE KEY-----")
+    }
+}
+
+/// What is wrong with a file's text. The library shows parts of it as numbers.
+fn told(error: &PemError) -> String {
+    match error {
+        PemError::MissingSectionEnd { end_marker } => {
+            let end = String::from_utf8_lossy(end_marker);
+            format!("it breaks off: -----END {}----- is missing", end.trim())
+        }
+        PemError::IllegalSectionStart { line } => {
+            format!("a section begins with '{}'", String::from_utf8_lossy(line).trim().escape_debug())
+        }
+        other => other.to_string(),
     }
 }
 
@@ -130,5 +144,20 @@ pub(crate) fn said(error: &rustls::Error) -> String {
         Error::AlertReceived(alert) => format!("the other side refuses: {alert:?}"),
         Error::InvalidMessage(_) => "what arrives is no TLS".to_owned(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_breaks_off_is_told_in_words() {
+        for text in ["-----BEGIN CERTIFICATE-----\nMIIB", "-----BEGIN CERTIFICATE\nMIIB\n"] {
+            let file = PemFile { path: Path::new("ca.pem"), text: text.as_bytes().to_vec() };
+            let error = file.certificates().unwrap_err().to_string();
+            assert!(error.starts_with("ca.pem: ") && error.contains("CERTIFICATE"), "{error}");
+            assert!(!error.contains("67, 69"), "{error}");
+        }
     }
 }

@@ -160,7 +160,7 @@ impl<'s> Writes<'s> {
     fn make(&mut self, write: impl FnOnce(&mut Transaction)) -> Result<()> {
         write(&mut self.transaction);
         self.made += 1;
-        if self.made % BATCH == 0 {
+        if self.made.is_multiple_of(BATCH) {
             std::mem::replace(&mut self.transaction, self.store.begin()).commit(Durability::Relaxed)?;
         }
         Ok(())

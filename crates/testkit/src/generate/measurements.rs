@@ -1,5 +1,5 @@
 //! Histories of time series: measurements that come alone and in batches, in time and late; deletes and updates by the meta;
-//! reads by time, meta, values and places, groups, and the first and last point of each series.
+//! reads by time, meta and values, groups, and the first and last point of each series.
 //!
 //! MongoDB gives the fields of a measurement in the order of a hash table, so every question ends in a stage that names
 //! them. No two measurements have the same time or the same `_id`, so that every order is known.
@@ -25,15 +25,6 @@ pub(super) fn generate(random: &mut StdRng) -> Case {
         let index = doc! {"key": {"k": 1, "t": key}, "name": "i"};
         actions.push(Action::Do(doc! {"createIndexes": COLLECTION, "indexes": [index]}));
     }
-    if series.chance(0.3) {
-        let key = if series.chance(0.5) {
-            doc! {"p": "2dsphere"}
-        } else {
-            doc! {"k": 1, "p": "2dsphere"}
-        };
-        let index = doc! {"key": key, "name": "places"};
-        actions.push(Action::Do(doc! {"createIndexes": COLLECTION, "indexes": [index]}));
-    }
     for _ in 0..series.random.random_range(6..16) {
         let action = match series.random.random_range(0..10) {
             0..4 => series.insert(),
@@ -49,8 +40,7 @@ pub(super) fn generate(random: &mut StdRng) -> Case {
 
 /// All measurements that stages leave, in a known form and order.
 fn asking(mut stages: Vec<Document>) -> Document {
-    stages
-        .push(doc! {"$replaceWith": {"_id": "$_id", "t": "$t", "k": "$k", "v": "$v", "w": "$w", "p": "$p"}});
+    stages.push(doc! {"$replaceWith": {"_id": "$_id", "t": "$t", "k": "$k", "v": "$v", "w": "$w"}});
     stages.push(doc! {"$sort": {"_id": 1}});
     aggregate(stages)
 }
@@ -116,22 +106,7 @@ impl Series<'_> {
                 document.push(name, value);
             }
         }
-        if self.chance(0.7) {
-            let (x, y) = (self.degrees(), self.degrees());
-            document.push("p", doc! {"type": "Point", "coordinates": [x, y]});
-        }
         document
-    }
-
-    fn degrees(&mut self) -> i32 {
-        self.random.random_range(-20..20)
-    }
-
-    /// A circle. Its middle lies between places, so that none is on its edge.
-    fn around(&mut self) -> Document {
-        let (x, y) = (f64::from(self.degrees()) + 0.31, f64::from(self.degrees()) + 0.47);
-        let radius = self.choose(&[0.011, 0.07, 0.3]);
-        doc! {"$centerSphere": [[x, y], radius]}
     }
 
     fn insert(&mut self) -> Action {
@@ -164,8 +139,7 @@ impl Series<'_> {
     fn condition(&mut self) -> Document {
         let operator = self.choose(&["$eq", "$lt", "$lte", "$gt", "$gte"]);
         let number = self.random.random_range(0..self.next.max(1));
-        match self.random.random_range(0..9) {
-            8 => doc! {"p": {"$geoWithin": (self.around())}},
+        match self.random.random_range(0..8) {
             0..3 => doc! {"t": {operator: (self.time_of(number))}},
             3 => {
                 let until = self.time_of(number + 20);
@@ -190,13 +164,6 @@ impl Series<'_> {
     }
 
     fn question(&mut self) -> Action {
-        if self.chance(0.1) {
-            let near = doc! {"type": "Point", "coordinates": [(f64::from(self.degrees()) + 0.31), 0.47]};
-            let far = self.choose(&[71_000.0, 1_003_000.0]);
-            let near = doc! {"near": near, "distanceField": "d", "key": "p", "maxDistance": far};
-            let stages = vec![doc! {"$geoNear": near}, doc! {"$match": (self.condition())}];
-            return Action::Docs { unordered: false, command: asking(stages) };
-        }
         let mut stages = vec![doc! {"$match": (self.filter())}];
         let direction = self.choose(&[1, -1]);
         let id = self.choose(&["$k", "$k", "$k.a"]);

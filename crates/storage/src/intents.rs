@@ -1,11 +1,13 @@
 //! Intents: the first writer of a key holds it until its transaction enters the commit queue or ends.
 //!
 //! Who only relies on what a key holds shares it: many may, and no writer meanwhile. Waiters stand in line per
-//! key, and a release hands the key to the first of them, or to all who share it until the next writer in line,
-//! so nobody starves on a hot document and nobody wakes in vain. The table is sharded by key hash; a shard's lock
-//! is held for a few map operations only, never while waiting.
+//! key. A release calls the first of them if it is to write, and whoever comes first then has the key: a thread that runs
+//! may take it and give it back before one that sleeps has woken up. Handed from sleeper to sleeper, a hot key would
+//! lie idle most of the time. A writer that has stood in line for [`FAIR_AFTER`] is handed the key all the same, so nobody
+//! starves; those who share it are handed it together. The table is sharded by key hash; a shard's lock is held for a
+//! few map operations only, never while waiting.
 //!
-//! Invariant: a key has one writer or some who share it, and a key with waiters is held.
+//! Invariant: a key has one writer or some who share it; if it has waiters, it is held or the first of them was called.
 
 use crate::environment::Environment;
 use crate::space::{Bytes, KeyMap, Space};
@@ -22,6 +24,9 @@ const SHARDS: usize = 64;
 
 /// How long a waiter sleeps before it polls its interrupt again.
 const POLL: Duration = Duration::from_millis(10);
+
+/// After so long a writer in line need not be quicker than others.
+const FAIR_AFTER: Duration = Duration::from_millis(10);
 
 pub(crate) type TransactionId = u64;
 
@@ -70,8 +75,19 @@ enum Holders {
 struct Waiter {
     transaction: TransactionId,
     hold: Hold,
-    granted: Mutex<bool>,
+    since: Instant,
+    turn: Mutex<Turn>,
     wake: Condvar,
+}
+
+/// How far a waiter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    InLine,
+    /// The key was free. It is to look whether it still is.
+    Called,
+    /// It has the key.
+    Granted,
 }
 
 impl Intents {
@@ -102,6 +118,10 @@ impl Intents {
             return Ok(Some(Locked { waited: false }));
         };
         match (&mut intent.holders, hold) {
+            (holders, hold) if holders.is_empty() => {
+                *holders = Holders::new(owner, hold);
+                return Ok(Some(Locked { waited: false }));
+            }
             (Holders::One(holder), _) if *holder == owner => return Ok(None),
             (Holders::Sharing(holders), Hold::Shared) if holders.contains(&owner) => return Ok(None),
             (Holders::Sharing(holders), Hold::Alone) if holders.contains(&owner) => {
@@ -119,26 +139,38 @@ impl Intents {
             _ => {}
         }
         let Wait::Until { deadline, interrupt } = wait else { return Err(HELD) };
-        let waiter =
-            Arc::new(Waiter { transaction: owner, hold, granted: Mutex::new(false), wake: Condvar::new() });
+        let (since, turn) = (self.environment.now(), Mutex::new(Turn::InLine));
+        let waiter = Arc::new(Waiter { transaction: owner, hold, since, turn, wake: Condvar::new() });
         intent.waiters.push_back(waiter.clone());
         drop(intents);
 
-        let refused = waiter.wait(&self.environment, deadline, interrupt);
-        if let Some(error) = refused {
+        loop {
+            let refused = waiter.wait(&self.environment, deadline, interrupt);
             let mut intents = shard.lock();
-            if let Some(intent) = intents[space.at()].get_mut(key) {
-                if intent.holders.contain(owner) {
-                    // Granted between the last look and now: the wait was not in vain.
-                    return Ok(Some(Locked { waited: true }));
-                }
-                intent.waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
-                // Those behind may share with those who do.
-                intent.admit();
+            // Gone only with its last holder and its last waiter.
+            let Some(intent) = intents[space.at()].get_mut(key) else { return Err(HELD) };
+            if intent.holders.contain(owner) {
+                // Perhaps between the last look and now: the wait was not in vain.
+                return Ok(Some(Locked { waited: true }));
             }
-            return Err(error);
+            if refused.is_none() && !intent.holders.is_empty() {
+                *waiter.turn.lock() = Turn::InLine;
+                continue;
+            }
+            intent.waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
+            if refused.is_none() {
+                intent.holders = Holders::new(owner, hold);
+            }
+            // Those behind may share with those who do, or be called in its place.
+            intent.admit(self.environment.now());
+            if intent.is_over() {
+                intents[space.at()].remove(key);
+            }
+            return match refused {
+                Some(error) => Err(error),
+                None => Ok(Some(Locked { waited: true })),
+            };
         }
-        Ok(Some(Locked { waited: true }))
     }
 
     pub(crate) fn release(&self, owner: TransactionId, space: Space, key: &[u8]) {
@@ -146,8 +178,10 @@ impl Intents {
         let Some(intent) = intents[space.at()].get_mut(key) else { return };
         debug_assert!(intent.holders.contain(owner), "an intent is released by its holder");
         intent.holders.remove(owner);
-        intent.admit();
-        if intent.holders.is_empty() {
+        if !intent.waiters.is_empty() {
+            intent.admit(self.environment.now());
+        }
+        if intent.is_over() {
             intents[space.at()].remove(key);
         }
     }
@@ -190,37 +224,52 @@ impl Holders {
 }
 
 impl Intent {
+    /// Nobody has it, and nobody wants it.
+    fn is_over(&self) -> bool {
+        self.holders.is_empty() && self.waiters.is_empty()
+    }
+
     /// Lets in from the line whoever can be let in.
-    fn admit(&mut self) {
+    fn admit(&mut self, now: Instant) {
         while let Some(next) = self.waiters.front() {
             match (&mut self.holders, next.hold) {
+                (holders, Hold::Alone) if holders.is_empty() && now < next.since + FAIR_AFTER => {
+                    next.tell(Turn::Called);
+                    return;
+                }
                 (holders, _) if holders.is_empty() => *holders = Holders::new(next.transaction, next.hold),
                 (Holders::Sharing(holders), Hold::Shared) => holders.push(next.transaction),
                 _ => return,
             }
-            *next.granted.lock() = true;
-            next.wake.notify_one();
+            next.tell(Turn::Granted);
             self.waiters.pop_front();
         }
     }
 }
 
 impl Waiter {
-    /// Why the wait ended without the key.
+    fn tell(&self, news: Turn) {
+        let before = std::mem::replace(&mut *self.turn.lock(), news);
+        if before == Turn::InLine {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Why the wait ended without its turn.
     fn wait(
         &self,
         environment: &Environment,
         deadline: Option<Instant>,
         interrupt: &dyn Fn() -> Option<Error>,
     ) -> Option<Error> {
-        let mut granted = self.granted.lock();
-        while !*granted {
+        let mut turn = self.turn.lock();
+        while *turn == Turn::InLine {
             let mut until = environment.now() + POLL;
             if let Some(deadline) = deadline {
                 until = until.min(deadline);
             }
-            let timed_out = self.wake.wait_until(&mut granted, until).timed_out();
-            if *granted {
+            let timed_out = self.wake.wait_until(&mut turn, until).timed_out();
+            if *turn != Turn::InLine {
                 break;
             }
             if timed_out {

@@ -3,11 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use kilim_bson::Document;
+use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_engine::Engine;
 use kilim_engine::change::Cause;
 
 use crate::access::{Access, Login};
+use crate::suspended::Suspended;
 
 /// Programs that fill collections from files, by the name that they give in their first hello. It decides on nothing but
 /// the cause of what they write.
@@ -27,6 +28,10 @@ pub struct Client {
     /// Who may do what on this server.
     pub access: Arc<Access>,
     pub(crate) login: Login,
+    /// The request that waits, if one does.
+    pub(crate) suspended: Option<Suspended>,
+    /// The cursor of the change stream that it last waited for.
+    pub(crate) awaited_cursor: Option<i64>,
 }
 
 impl Client {
@@ -45,8 +50,10 @@ impl Client {
         engine.metrics.connections_total.add(1);
         engine.metrics.connections_current.add(1);
         engine.connections.begin(id, peer);
-        let (metadata, app_name, login) = (None, None, Login::default());
-        Client { engine, id, peer, local, metadata, app_name, in_process: false, access, login }
+        let mut client = Client::in_process(engine);
+        (client.id, client.peer, client.local, client.access) = (id, peer, local, access);
+        client.in_process = false;
+        client
     }
 
     /// The connection was made with a certificate of this subject, which was verified.
@@ -80,7 +87,21 @@ impl Client {
             in_process: true,
             access: Arc::default(),
             login: Login::default(),
+            suspended: None,
+            awaited_cursor: None,
         }
+    }
+
+    /// The request that waits: run it again once its wait is over.
+    pub fn suspended(&self) -> Option<&Suspended> {
+        self.suspended.as_ref()
+    }
+
+    /// Whether a request asks for more of the change stream that the client last waited for, so that it is quickly
+    /// answered or suspended.
+    pub fn waits_on(&self, request: RawDocument<'_>) -> bool {
+        let first = request.iter().next();
+        matches!(first, Some(("getMore", RawValue::Int64(id))) if self.awaited_cursor == Some(id))
     }
 }
 

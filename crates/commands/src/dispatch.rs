@@ -24,6 +24,7 @@ use crate::privilege::Needs;
 use crate::registry::{self, COMMANDS, CommandSpec, ReadLevels};
 use crate::reply::{self, Reply};
 use crate::request::{Generic, Request};
+use crate::suspended::Suspended;
 use crate::{kept, session, stable};
 
 /// A command being run.
@@ -40,6 +41,7 @@ pub struct Call<'c, 'r> {
     /// Set where a reply of `ok: 1` reports failed statements: they end a transaction too.
     pub statement_failed: bool,
     pub exhaust_next: Option<Document>,
+    pub wait: Wait,
     /// What will be told of it.
     pub trace: Trace,
 }
@@ -120,16 +122,39 @@ pub fn shown(body: RawDocument<'_>) -> Document {
 }
 
 pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
+    run_as(client, request, false).unwrap_or_else(|| {
+        Reply::of(reply::error_document(&Error::bug("a command was suspended that nobody goes on with")))
+    })
+}
+
+/// None where the reply has to wait ([`Client::suspended`]). The same request is then to be run again.
+pub fn run_or_suspend(client: &mut Client, request: Request<'_>) -> Option<Reply> {
+    run_as(client, request, true)
+}
+
+fn run_as(client: &mut Client, request: Request<'_>, may_suspend: bool) -> Option<Reply> {
     let engine = client.engine.clone();
-    engine.metrics.requests.add(1);
-    let running = engine.operations.start(client.id);
+    let suspended = client.suspended.take();
+    let running = match &suspended {
+        Some(suspended) => engine.operations.resume(suspended.operation.clone()),
+        None => {
+            engine.metrics.requests.add(1);
+            engine.operations.start(client.id)
+        }
+    };
     let operation = Arc::clone(&running);
     let _interrupt = interrupt::install(operation.clone());
     let mut outcome = Outcome::default();
     let found = find(&engine, &request);
     let place = found.as_ref().ok().copied();
-    let result = found
-        .and_then(|place| run_found(client, &engine, operation, &request, &COMMANDS[place], &mut outcome));
+    let wait = Wait { may_suspend: may_suspend && !request.exhaust_allowed, suspended };
+    let result = found.and_then(|place| {
+        run_found(client, &engine, operation, &request, &COMMANDS[place], wait, &mut outcome)
+    });
+    if client.suspended.is_some() {
+        running.suspend();
+        return None;
+    }
     let (mut document, error) = match result {
         Ok(mut document) => {
             document.push("ok", 1.0);
@@ -180,7 +205,15 @@ pub fn run(client: &mut Client, request: Request<'_>) -> Reply {
         };
         ended.note();
     }
-    Reply { document, exhaust_next: outcome.exhaust_next, close_connection: outcome.close_connection }
+    Some(Reply { document, exhaust_next: outcome.exhaust_next, close_connection: outcome.close_connection })
+}
+
+/// How a command may wait.
+pub struct Wait {
+    /// Without its thread: it leaves a [`Suspended`] with the client and returns.
+    pub may_suspend: bool,
+    /// It has waited so before, and goes on with this.
+    pub suspended: Option<Suspended>,
 }
 
 /// What the reply must know beside the command's own result.
@@ -232,14 +265,19 @@ fn run_found<'r>(
     operation: Arc<Operation>,
     request: &Request<'r>,
     spec: &'static CommandSpec,
+    wait: Wait,
     outcome: &mut Outcome<'r>,
 ) -> Result<Document> {
     // As on mongod, what has a counter of its own is no "command".
     if !matches!(spec.name, "find" | "getMore" | "insert" | "update" | "delete") {
         engine.metrics.commands.add(1);
     }
-    access::admit(client, engine, &operation, spec)?;
-    kept::recall(engine, &operation)?;
+    // What was asked when the command first ran need not be asked again, unless rights have changed since.
+    let is_resumed = wait.suspended.is_some() && !access::is_outdated(client);
+    if !is_resumed {
+        access::admit(client, engine, &operation, spec)?;
+        kept::recall(engine, &operation)?;
+    }
     let mut generic = Generic::parse(spec, request)?;
     outcome.database = Some(generic.database);
     if spec.admin_only && generic.database != "admin" {
@@ -248,21 +286,8 @@ fn run_found<'r>(
             format!("{} may only be run against the admin database.", spec.name),
         ));
     }
-    access::authorize(client, engine, spec, generic.database, request)?;
-    check_times(engine, &generic)?;
-    if generic.api_strict {
-        stable::check_command(engine, generic.database, request.body)?;
-    }
-    if engine.settings.requires_api_version() && !generic.names_api {
-        let message = "The apiVersion parameter is required, please configure your MongoClient's API version";
-        return Err(Error::location(498_870, message));
-    }
-    operation.describe(match access::redacted(spec, request.body) {
-        Some(redacted) => shown(redacted.as_raw()),
-        None => shown(request.body),
-    });
-    if ends_with_client(spec, request.body) {
-        operation.end_with_client();
+    if !is_resumed {
+        check_request(client, engine, &operation, request, spec, &generic)?;
     }
     operation.set_time_limit(time_limit(engine, &generic)?);
     let named = generic.transaction()?;
@@ -284,7 +309,9 @@ fn run_found<'r>(
     if spec.changes_schema() && engine.settings.user_writes_blocked() && !bypasses_write_block {
         check_not_blocked(&generic, request.body)?;
     }
-    fail_if_asked(client, engine, spec, &generic, request.body, outcome)?;
+    if wait.suspended.is_none() {
+        fail_if_asked(client, engine, spec, &generic, request.body, outcome)?;
+    }
     let write_fails = match outcome.retryable && engine.options.test_commands {
         true => engine.fail_points.fire(FailPoint::OnPrimaryTransactionalWrite),
         false => None,
@@ -333,6 +360,7 @@ fn run_found<'r>(
         unit,
         statement_failed: false,
         exhaust_next: None,
+        wait,
         trace: Trace::default(),
     };
     let result = match write_fails.as_ref().and_then(|data| data.get("failBeforeCommitExceptionCode")) {
@@ -352,6 +380,34 @@ fn run_found<'r>(
     let ended = session::end(call, state.as_deref_mut(), result, outcome);
     access.note_end(spec, database, body);
     ended
+}
+
+/// Whether the command may be run by this client with these arguments; and what currentOp shows of it.
+fn check_request(
+    client: &mut Client,
+    engine: &Arc<Engine>,
+    operation: &Operation,
+    request: &Request<'_>,
+    spec: &'static CommandSpec,
+    generic: &Generic<'_>,
+) -> Result<()> {
+    access::authorize(client, engine, spec, generic.database, request)?;
+    check_times(engine, generic)?;
+    if generic.api_strict {
+        stable::check_command(engine, generic.database, request.body)?;
+    }
+    if engine.settings.requires_api_version() && !generic.names_api {
+        let message = "The apiVersion parameter is required, please configure your MongoClient's API version";
+        return Err(Error::location(498_870, message));
+    }
+    operation.describe(match access::redacted(spec, request.body) {
+        Some(redacted) => shown(redacted.as_raw()),
+        None => shown(request.body),
+    });
+    if ends_with_client(spec, request.body) {
+        operation.end_with_client();
+    }
+    Ok(())
 }
 
 /// Whether a command may write.

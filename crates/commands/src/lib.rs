@@ -1,6 +1,7 @@
 //! MongoDB's commands over the engine: one file a command, one table of commands.
 //!
-//! [`run`] is the whole interface: a request in, a reply out. Errors become documents in `reply` and
+//! [`run`] is the whole interface: a request in, a reply out. With [`run_or_suspend`] the reply may have to wait, and no thread
+//! with it. Errors become documents in `reply` and
 //! nowhere else.
 
 mod about;
@@ -20,6 +21,7 @@ mod reply;
 mod request;
 mod session;
 mod stable;
+mod suspended;
 mod telling;
 mod through_view;
 mod topology;
@@ -27,8 +29,9 @@ mod variables;
 
 pub use access::{Access, Audit, Demands};
 pub use client::Client;
-pub use dispatch::run;
+pub use dispatch::{run, run_or_suspend};
 pub use privilege::{Needs, Privilege, Resource};
 pub use registry::{COMMANDS, CommandSpec, place};
 pub use reply::{Reply, error_document};
 pub use request::Request;
+pub use suspended::Suspended;

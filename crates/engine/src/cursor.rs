@@ -120,6 +120,16 @@ impl Cursor {
         }
     }
 
+    /// What the operation holds is the cursor's from now on.
+    pub fn rest(&mut self) {
+        self.memory_bytes = kilim_memory::operation_bytes();
+    }
+
+    /// What the cursor holds counts as the operation's from now on.
+    pub fn go_on(&self) {
+        kilim_memory::set_operation_bytes(kilim_memory::operation_bytes() + self.memory_bytes);
+    }
+
     /// Appends documents to an open array. Returns whether the cursor is exhausted.
     ///
     /// A batch always holds at least one document, however large, so a client always gets on.
@@ -309,7 +319,7 @@ impl Cursors {
         };
         match std::mem::replace(slot, Slot::InUse { owner, user, opened, end: End::Open }) {
             Slot::Idle { cursor, .. } => {
-                kilim_memory::set_operation_bytes(kilim_memory::operation_bytes() + cursor.memory_bytes);
+                cursor.go_on();
                 Ok(cursor)
             }
             in_use => {
@@ -320,7 +330,7 @@ impl Cursors {
     }
 
     pub fn put_back(&self, id: i64, mut cursor: Box<Cursor>) -> PutBack {
-        cursor.memory_bytes = kilim_memory::operation_bytes();
+        cursor.rest();
         let mut open = self.open.lock();
         match open.get_mut(&id) {
             Some(Slot::InUse { end: End::Killed, .. }) => {

@@ -15,6 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::Instant;
 
 use kilim_bson::Document;
@@ -381,8 +382,23 @@ impl Subscription {
 
     /// Waits until there is an event later than `seen` to show, until a time has come, or until `is_ended` holds.
     pub fn wait(&self, seen: CommitTime, until: Instant, is_ended: &dyn Fn() -> bool) {
-        let is_over = || self.topic.shown.load(Ordering::SeqCst) > seen || is_ended();
+        let is_over = || self.has_news(seen) || is_ended();
         self.topic.waiters.wait(until, &is_over);
+    }
+
+    /// Whether there is an event later than `seen` to show.
+    pub fn has_news(&self, seen: CommitTime) -> bool {
+        self.topic.shown.load(Ordering::SeqCst) > seen
+    }
+
+    /// The same without a thread: the waker is called once, when a wait would be over or ended. Whoever leaves it looks
+    /// afterwards. A stream has one number and leaves one waker.
+    pub fn leave_waker(&self, number: u64, waker: &Waker) {
+        self.topic.waiters.leave(number, waker);
+    }
+
+    pub fn take_waker_back(&self, number: u64) {
+        self.topic.waiters.take_back(number);
     }
 }
 

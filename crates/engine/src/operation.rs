@@ -226,6 +226,7 @@ pub struct Operations {
 pub struct Running<'a> {
     operations: &'a Operations,
     operation: Arc<Operation>,
+    is_suspended: bool,
 }
 
 impl Operations {
@@ -281,7 +282,18 @@ impl Operations {
             progress: Mutex::default(),
         });
         self.running.lock().insert(operation.id, operation.clone());
-        Running { operations: self, operation }
+        Running { operations: self, operation, is_suspended: false }
+    }
+
+    /// Goes on with one that was suspended.
+    pub fn resume(&self, operation: Arc<Operation>) -> Running<'_> {
+        kilim_memory::begin();
+        Running { operations: self, operation, is_suspended: false }
+    }
+
+    /// A suspended one will not be gone on with.
+    pub fn end(&self, operation: &Operation) {
+        self.running.lock().remove(&operation.id);
     }
 
     /// All of them, oldest first.
@@ -329,6 +341,13 @@ impl Operations {
     }
 }
 
+impl Running<'_> {
+    /// The thread turns to other things, and the operation stays on the list until somebody resumes or ends it.
+    pub fn suspend(mut self) {
+        self.is_suspended = true;
+    }
+}
+
 impl std::ops::Deref for Running<'_> {
     type Target = Arc<Operation>;
 
@@ -339,7 +358,9 @@ impl std::ops::Deref for Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.operations.running.lock().remove(&self.operation.id);
+        if !self.is_suspended {
+            self.operations.end(&self.operation);
+        }
         kilim_memory::end();
     }
 }

@@ -1,5 +1,7 @@
 //! One client: read a message, run it, write the reply, until somebody ends it.
 //!
+//! A request that has to wait for news does so without the thread, in the [`room`](crate::room).
+//!
 //! Buffers live as long as the connection, so a usual request costs one read, one write and no
 //! allocation here. A fault in a message is answered or ends the connection as on MongoDB
 //! ([`Refusal`]); a panic in a command becomes `InternalError` and the connection goes on.
@@ -12,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kilim_bson::Document;
-use kilim_commands::{Reply, Request};
+use kilim_commands::{Reply, Request, Suspended};
 use kilim_error::{Error, ErrorCode};
 use kilim_wire::{
     Compressor, Flags, Header, Message, OpMsg, Opcode, Refusal, ReplyFlags, compress, decompress,
@@ -22,10 +24,12 @@ use tracing::{debug, error, warn};
 
 use crate::frames::{Frames, Next};
 use crate::limits::{
-    BUFFER_BYTES_KEPT, IDLE, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, MOVED_BYTES_PER_SECOND, REPLY_PATIENCE,
-    SLOW_AFTER, STRANGER_SILENCE, WRITE_BYTES,
+    AT_HOME, BUFFER_BYTES_KEPT, IDLE, LONG_TURN, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, MOVED_BYTES_PER_SECOND,
+    REPLY_PATIENCE, SLOW_AFTER, STRANGER_SILENCE, WRITE_BYTES,
 };
+use crate::listener::Shared;
 use crate::memory::{Memory, Share};
+use crate::room::Errand;
 use crate::service::Service;
 use crate::stream::{Stream, begins_handshake};
 
@@ -148,12 +152,10 @@ impl Peer {
     }
 }
 
-pub(crate) struct Connection<'s, S: Service> {
-    id: u64,
-    peer: &'s Peer,
-    stopping: &'s AtomicBool,
-    service: &'s S,
-    memory: &'s Arc<Memory>,
+pub(crate) struct Connection<S: Service> {
+    pub(crate) id: u64,
+    pub(crate) peer: Arc<Peer>,
+    shared: Arc<Shared<S>>,
     client: S::Client,
     frames: Frames,
     /// The budget's bytes for the message at hand.
@@ -162,6 +164,10 @@ pub(crate) struct Connection<'s, S: Service> {
     replies: Replies,
     /// How long a client that has not logged in may take for its next message.
     patience: Duration,
+    /// The request that waits for news; it lies at the front of what was read.
+    suspended: Option<Header>,
+    /// Until then its requests wait on its own thread.
+    at_home_until: Option<Instant>,
 }
 
 /// Where replies are written, and how the request wants them.
@@ -178,7 +184,7 @@ struct Replies {
 
 /// How to answer a request: in its own opcode, checksummed and compressed as it was.
 #[derive(Clone, Copy)]
-struct Manner {
+pub(crate) struct Manner {
     response_to: i32,
     legacy: bool,
     flags: Flags,
@@ -228,77 +234,130 @@ impl Manner {
 enum After {
     GoOn,
     Close,
+    /// The request has to wait for news.
+    Wait,
 }
 
-impl<'s, S: Service> Connection<'s, S> {
-    pub(crate) fn new(
-        id: u64,
-        peer: &'s Peer,
-        stopping: &'s AtomicBool,
-        service: &'s S,
-        memory: &'s Arc<Memory>,
-        patience: Duration,
-    ) -> Self {
+/// What became of a request.
+enum Ran {
+    Reply(Manner, Reply),
+    Refused(Manner, Refusal),
+    Suspended,
+    /// It is not for the room.
+    NotHere,
+}
+
+/// Where a request is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On the connection's own thread; whether it may leave for the room.
+    Home { may_leave: bool },
+    /// In the room, where only those are run that are quickly answered or wait.
+    Room,
+}
+
+impl<S: Service> Connection<S> {
+    pub(crate) fn new(id: u64, peer: Arc<Peer>, shared: Arc<Shared<S>>) -> Self {
         // A socket without a name is about to fail anyway; any address serves until then.
         let local = peer.stream.local_addr().unwrap_or(peer.address);
-        let client = service.connect(id, peer.address, local, peer.stream.subject());
-        peer.stranger.store(!service.is_trusted(&client), Ordering::Relaxed);
-        let (frames, unpacked, replies) = (Frames::new(), Vec::new(), Replies::default());
-        let share = None;
-        Connection { id, peer, stopping, service, memory, client, frames, share, unpacked, replies, patience }
+        let client = shared.service.connect(id, peer.address, local, peer.stream.subject());
+        peer.stranger.store(!shared.service.is_trusted(&client), Ordering::Relaxed);
+        Connection {
+            id,
+            peer,
+            client,
+            frames: Frames::new(),
+            share: None,
+            unpacked: Vec::new(),
+            replies: Replies::default(),
+            patience: shared.limits.first_message,
+            suspended: None,
+            at_home_until: None,
+            shared,
+        }
     }
 
     /// Serves until the connection ends. An error is one of the socket.
     pub(crate) fn serve(mut self) -> io::Result<()> {
         loop {
-            let header = match self.next()? {
-                Next::Frame(header) => header,
-                Next::Refused(_) | Next::Large(_) if begins_handshake(self.frames.received()) => {
-                    let why =
-                        "the client encrypts, and this server does not: it is started with --tls for that";
-                    warn!(connection = self.id, peer = %self.peer.address, why, "connection ended");
-                    return Ok(());
-                }
-                Next::Large(header) if self.peer.is_stranger() => {
-                    self.log_too_large(header.length);
-                    return Ok(());
-                }
-                Next::Large(header) => {
-                    if !self.make_room(&header) {
-                        return Ok(());
+            match self.serve_next()? {
+                After::GoOn => {}
+                After::Close => return Ok(()),
+                After::Wait => {
+                    let room = self.shared.room.clone();
+                    // None only where the room has closed.
+                    let Some((back, errand)) = room.and_then(|room| room.host(self)) else { return Ok(()) };
+                    self = back;
+                    match self.run_errand(errand)? {
+                        After::Close => return Ok(()),
+                        After::GoOn | After::Wait => {}
                     }
-                    continue;
                 }
-                Next::End => return Ok(()),
-                Next::Refused(_) if self.frames.received().starts_with(b"GET ") => {
-                    return (&self.peer.stream).write_all(TO_A_BROWSER.as_bytes());
-                }
-                Next::Refused(refusal) => {
-                    self.log_refusal(&refusal);
-                    return Ok(());
-                }
-            };
-            // Read to its end: from here on the server is slow, not the client.
-            self.peer.holds_nothing();
-            if !self.make_room_to_unpack(&header) {
-                return Ok(());
             }
-            self.peer.set_activity(RUNNING);
-            let after = self.answer(&header)?;
-            self.peer.set_activity(WAITING);
-            if self.service.has_logins() {
-                self.patience = STRANGER_SILENCE;
+        }
+    }
+
+    /// Reads a message and answers it.
+    fn serve_next(&mut self) -> io::Result<After> {
+        let header = match self.next()? {
+            Next::Frame(header) => header,
+            Next::Refused(_) | Next::Large(_) if begins_handshake(self.frames.received()) => {
+                let why = "the client encrypts, and this server does not: it is started with --tls for that";
+                warn!(connection = self.id, peer = %self.peer.address, why, "connection ended");
+                return Ok(After::Close);
             }
-            self.service.note_traffic(header.length as u64, std::mem::take(&mut self.replies.sent));
-            let large = header.length.max(self.unpacked.len()).max(self.replies.out.len());
-            self.frames.consume(&header);
-            // Large buffers are for those who go on sending or asking for much.
-            if large <= MESSAGE_BYTES_FREE && self.has_large_buffers() {
-                self.give_back();
+            Next::Large(header) if self.peer.is_stranger() => {
+                self.log_too_large(header.length);
+                return Ok(After::Close);
             }
-            if matches!(after, After::Close) || self.stopping.load(Ordering::Relaxed) {
-                return Ok(());
+            Next::Large(header) => {
+                return Ok(if self.make_room(&header) { After::GoOn } else { After::Close });
             }
+            Next::End => return Ok(After::Close),
+            Next::Refused(_) if self.frames.received().starts_with(b"GET ") => {
+                (&self.peer.stream).write_all(TO_A_BROWSER.as_bytes())?;
+                return Ok(After::Close);
+            }
+            Next::Refused(refusal) => {
+                self.log_refusal(&refusal);
+                return Ok(After::Close);
+            }
+        };
+        // Read to its end: from here on the server is slow, not the client.
+        self.peer.holds_nothing();
+        if !self.make_room_to_unpack(&header) {
+            return Ok(After::Close);
+        }
+        self.peer.set_activity(RUNNING);
+        let after = match self.run(&header, Place::Home { may_leave: self.may_leave() }) {
+            Ran::Reply(manner, reply) => self.reply(manner, reply)?,
+            Ran::Refused(manner, refusal) => self.refuse(manner, refusal)?,
+            Ran::Suspended => {
+                self.suspended = Some(header);
+                return Ok(After::Wait);
+            }
+            // Only where it is run in the room.
+            Ran::NotHere => After::Close,
+        };
+        Ok(self.end_request(&header, after))
+    }
+
+    /// A request was answered.
+    fn end_request(&mut self, header: &Header, after: After) -> After {
+        self.peer.set_activity(WAITING);
+        if self.shared.service.has_logins() {
+            self.patience = STRANGER_SILENCE;
+        }
+        self.shared.service.note_traffic(header.length as u64, std::mem::take(&mut self.replies.sent));
+        let large = header.length.max(self.unpacked.len()).max(self.replies.out.len());
+        self.frames.consume(header);
+        // Large buffers are for those who go on sending or asking for much.
+        if large <= MESSAGE_BYTES_FREE && self.has_large_buffers() {
+            self.give_back();
+        }
+        match self.shared.stopping.load(Ordering::Relaxed) {
+            true => After::Close,
+            false => after,
         }
     }
 
@@ -336,9 +395,9 @@ impl<'s, S: Service> Connection<'s, S> {
         if self.share.as_ref().is_none_or(|share| share.bytes() < bytes) {
             // Given back first: nobody waits for more while holding some.
             self.share = None;
-            self.share = self.memory.take(bytes, Duration::ZERO).or_else(|| {
+            self.share = self.shared.memory.take(bytes, Duration::ZERO).or_else(|| {
                 self.replies.give_back();
-                self.memory.take(bytes, MEMORY_PATIENCE)
+                self.shared.memory.take(bytes, MEMORY_PATIENCE)
             });
         }
         if self.share.is_none() {
@@ -352,7 +411,7 @@ impl<'s, S: Service> Connection<'s, S> {
         self.share.is_some()
     }
 
-    fn answer(&mut self, header: &Header) -> io::Result<After> {
+    fn run(&mut self, header: &Header, place: Place) -> Ran {
         let mut manner = Manner::of(header);
         let parsed = manner.parse(header, self.frames.front(header), &mut self.unpacked);
         let body;
@@ -370,15 +429,24 @@ impl<'s, S: Service> Connection<'s, S> {
                 let sequences = Vec::new();
                 Request { body: body.as_raw(), sequences, exhaust_allowed: false, legacy_hello: true }
             }
-            Ok(Message::Reply(_)) => return self.refuse(manner, Refusal::Close("a reply from a client")),
-            Err(refusal) => return self.refuse(manner, refusal),
+            Ok(Message::Reply(_)) => return Ran::Refused(manner, Refusal::Close("a reply from a client")),
+            Err(refusal) => return Ran::Refused(manner, refusal),
         };
-        let reply = run(self.service, &mut self.client, request);
-        if self.service.has_logins() {
+        let service = &self.shared.service;
+        let may_suspend = match place {
+            Place::Room if !service.waits_on(&self.client, request.body) => return Ran::NotHere,
+            Place::Room => true,
+            Place::Home { may_leave } => may_leave,
+        };
+        let reply = run(service, &mut self.client, request, may_suspend && manner.wants_reply());
+        if service.has_logins() {
             // Before the client hears of its login: it may connect again at once.
-            self.peer.stranger.store(!self.service.is_trusted(&self.client), Ordering::Relaxed);
+            self.peer.stranger.store(!service.is_trusted(&self.client), Ordering::Relaxed);
         }
-        self.reply(manner, reply)
+        match reply {
+            Some(reply) => Ran::Reply(manner, reply),
+            None => Ran::Suspended,
+        }
     }
 
     /// Sends a reply, and those that follow it without being asked for.
@@ -391,10 +459,10 @@ impl<'s, S: Service> Connection<'s, S> {
                 return Ok(After::GoOn);
             }
             let next = reply.exhaust_next;
-            let room = &mut Room { memory: self.memory, message: &mut self.share };
-            self.replies.send(self.peer, room, manner, reply.document, next.is_some())?;
+            let room = &mut Room { memory: &self.shared.memory, message: &mut self.share };
+            self.replies.send(&self.peer, room, manner, reply.document, next.is_some())?;
             let Some(next) = next else { return Ok(After::GoOn) };
-            if self.stopping.load(Ordering::Relaxed) {
+            if self.shared.stopping.load(Ordering::Relaxed) {
                 return Ok(After::Close);
             }
             self.peer.set_activity(STREAMING);
@@ -405,7 +473,10 @@ impl<'s, S: Service> Connection<'s, S> {
                 exhaust_allowed: true,
                 legacy_hello: false,
             };
-            reply = run(self.service, &mut self.client, request);
+            reply = match run(&self.shared.service, &mut self.client, request, false) {
+                Some(reply) => reply,
+                None => return Ok(After::Close),
+            };
         }
     }
 
@@ -416,17 +487,17 @@ impl<'s, S: Service> Connection<'s, S> {
             Refusal::Ignore => {}
             Refusal::Answer(_) if !manner.wants_reply() => {}
             Refusal::Answer(error) => {
-                let document = self.service.refuse(&error);
-                let room = &mut Room { memory: self.memory, message: &mut self.share };
-                self.replies.send(self.peer, room, manner, document, false)?;
+                let document = self.shared.service.refuse(&error);
+                let room = &mut Room { memory: &self.shared.memory, message: &mut self.share };
+                self.replies.send(&self.peer, room, manner, document, false)?;
             }
             Refusal::AnswerQueryFailure(error) => {
                 let mut document = Document::new();
                 document.push("$err", error.to_string());
                 document.push("code", error.code().0);
                 document.push("ok", 0.0);
-                let room = &mut Room { memory: self.memory, message: &mut self.share };
-                self.replies.send_legacy(self.peer, room, manner, ReplyFlags::QUERY_FAILURE, document)?;
+                let room = &mut Room { memory: &self.shared.memory, message: &mut self.share };
+                self.replies.send_legacy(&self.peer, room, manner, ReplyFlags::QUERY_FAILURE, document)?;
             }
         }
         Ok(After::GoOn)
@@ -453,38 +524,40 @@ impl<'s, S: Service> Connection<'s, S> {
     /// Waits for the next message. Large buffers of the message before are given back if it takes longer than a moment to
     /// arrive whole: a client that begins it and stops there would hold them for as long as it likes.
     fn next(&mut self) -> io::Result<Next> {
-        let peer = self.peer;
-        if peer.is_stranger() {
+        if self.peer.is_stranger() {
             return self.next_of_stranger();
         }
         // Once a large message is being read, the buffers belong to it.
         if self.has_large_buffers() && !self.frames.is_in_large() {
-            peer.stream.set_read_timeout(Some(IDLE))?;
-            let next = self.frames.next(&mut Watched { peer, until: Some(Instant::now() + IDLE) });
-            peer.stream.set_read_timeout(None)?;
-            match next {
+            match self.next_within(IDLE) {
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 }
                 next => return next,
             }
             self.give_back();
         }
-        self.frames.next(&mut Watched { peer, until: None })
+        self.frames.next(&mut Watched { peer: &self.peer, until: None })
     }
 
     /// Waits for the next message of a client that has not logged in, for as long as such a client is waited for.
     fn next_of_stranger(&mut self) -> io::Result<Next> {
-        let peer = self.peer;
-        peer.stream.set_read_timeout(Some(self.patience))?;
-        let next = self.frames.next(&mut Watched { peer, until: Some(Instant::now() + self.patience) });
-        peer.stream.set_read_timeout(None)?;
-        peer.note_time();
+        let next = self.next_within(self.patience);
+        self.peer.note_time();
         next.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 io::Error::new(io::ErrorKind::TimedOut, "nobody logs in")
             }
             _ => error,
         })
+    }
+
+    /// Waits so long for the next message.
+    fn next_within(&mut self, patience: Duration) -> io::Result<Next> {
+        self.peer.stream.set_read_timeout(Some(patience))?;
+        let until = Some(Instant::now() + patience);
+        let next = self.frames.next(&mut Watched { peer: &self.peer, until });
+        self.peer.stream.set_read_timeout(None)?;
+        next
     }
 
     fn has_large_buffers(&self) -> bool {
@@ -500,6 +573,104 @@ impl<'s, S: Service> Connection<'s, S> {
         }
         self.replies.give_back();
     }
+}
+
+/// What happens in the room, on its thread: nothing here waits.
+impl<S: Service> Connection<S> {
+    /// Whether a request of it may wait in the room.
+    fn may_leave(&self) -> bool {
+        self.shared.room.is_some()
+            && self.peer.stream.is_plain()
+            && self.at_home_until.is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// What its request waits for.
+    pub(crate) fn suspended(&self) -> Option<&Suspended> {
+        self.shared.service.suspended(&self.client)
+    }
+
+    /// Runs the request again whose wait is over. None if it waits on.
+    pub(crate) fn resume(&mut self) -> Option<Turn> {
+        let header = self.suspended.take()?;
+        let begun = Instant::now();
+        let ran = self.run(&header, Place::Room);
+        self.turn(header, begun, ran)
+    }
+
+    /// Looks whether the client asks for more. None if it does not yet, or its request waits.
+    pub(crate) fn read_on(&mut self) -> Option<Turn> {
+        let header = match self.frames.next(&mut Ready(&self.peer)) {
+            Ok(Next::Frame(header)) => header,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            // Its own thread meets the same again.
+            _ => return Some(Turn::GoHome(Errand::Serve)),
+        };
+        let is_packed = header.opcode == Opcode::Compressed;
+        if is_packed && unpacked_bytes(self.frames.front(&header)).unwrap_or(0) > MESSAGE_BYTES_FREE {
+            return Some(Turn::GoHome(Errand::Serve));
+        }
+        self.unpacked.clear();
+        self.peer.set_activity(RUNNING);
+        let begun = Instant::now();
+        let ran = self.run(&header, Place::Room);
+        self.turn(header, begun, ran)
+    }
+
+    fn turn(&mut self, header: Header, begun: Instant, ran: Ran) -> Option<Turn> {
+        let (manner, reply) = match ran {
+            Ran::Suspended => {
+                self.suspended = Some(header);
+                return None;
+            }
+            Ran::Refused(..) | Ran::NotHere => return Some(Turn::GoHome(Errand::Serve)),
+            Ran::Reply(manner, reply) => (manner, reply),
+        };
+        let now = Instant::now();
+        if now - begun > LONG_TURN {
+            self.at_home_until = Some(now + AT_HOME);
+        }
+        let is_plain = !manner.legacy && !reply.close_connection && reply.exhaust_next.is_none();
+        if !is_plain || reply.document.as_bytes().len() > MESSAGE_BYTES_FREE || self.at_home_until.is_some() {
+            return Some(Turn::GoHome(Errand::Reply(header, manner, reply)));
+        }
+        match self.replies.send_now(&self.peer, manner, reply.document) {
+            Ok(None) => {}
+            Ok(Some(rest)) => return Some(Turn::GoHome(Errand::Rest(header, rest))),
+            Err(_) => return Some(Turn::GoHome(Errand::Close)),
+        }
+        match self.end_request(&header, After::GoOn) {
+            After::GoOn => Some(Turn::Answered),
+            After::Wait | After::Close => Some(Turn::GoHome(Errand::Close)),
+        }
+    }
+
+    /// Whether more was read than the request that was answered.
+    pub(crate) fn has_read_more(&self) -> bool {
+        !self.frames.received().is_empty()
+    }
+
+    /// Does on its own thread what the room left to it.
+    fn run_errand(&mut self, errand: Errand) -> io::Result<After> {
+        Ok(match errand {
+            Errand::Serve => After::GoOn,
+            Errand::Close => After::Close,
+            Errand::Reply(header, manner, reply) => {
+                let after = self.reply(manner, reply)?;
+                self.end_request(&header, after)
+            }
+            Errand::Rest(header, rest) => {
+                (&self.peer.stream).write_all(&rest)?;
+                self.end_request(&header, After::GoOn)
+            }
+        })
+    }
+}
+
+/// What became of a guest of the room.
+pub(crate) enum Turn {
+    Answered,
+    /// Its own thread goes on with it.
+    GoHome(Errand),
 }
 
 impl Replies {
@@ -594,17 +765,13 @@ impl Replies {
     }
 
     fn write(&mut self, peer: &Peer, room: &mut Room<'_>, manner: Manner) -> io::Result<()> {
-        let bytes = match manner.compressor {
-            None => &self.out,
-            Some(compressor) => {
-                self.packed.clear();
-                compress(&self.out, compressor, &mut self.packed)?;
-                &self.packed
-            }
-        };
-        self.sent += bytes.len() as u64;
         // Kept with the buffers, whose capacity it counts. A large reply may be small when it is compressed.
-        let capacity = self.out.capacity() + self.packed.capacity();
+        let (length, capacity) = {
+            let length = self.pack(manner)?.len();
+            (length, self.out.capacity() + self.packed.capacity())
+        };
+        self.sent += length as u64;
+        let bytes = if manner.compressor.is_some() { &self.packed } else { &self.out };
         if capacity <= 2 * MESSAGE_BYTES_FREE {
             return (&peer.stream).write_all(bytes);
         }
@@ -619,6 +786,35 @@ impl Replies {
         }
         peer.holds_nothing();
         Ok(())
+    }
+
+    /// Sends a small reply as far as the client takes it at once. Gives the rest.
+    fn send_now(&mut self, peer: &Peer, manner: Manner, document: Document) -> io::Result<Option<Vec<u8>>> {
+        let flags = Flags(manner.flags.0 & Flags::CHECKSUM_PRESENT.0);
+        let id = self.next_id();
+        self.out.clear();
+        write_op_msg(&mut self.out, id, manner.response_to, flags, document.as_raw(), &[]);
+        let bytes = self.pack(manner)?;
+        let (mut sent, all) = (0, bytes.len());
+        while sent < all {
+            match peer.stream.send_now(&bytes[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let rest = (sent < all).then(|| bytes[sent..].to_vec());
+        self.sent += all as u64;
+        Ok(rest)
+    }
+
+    /// The bytes of the message in `out` as they go over the wire.
+    fn pack(&mut self, manner: Manner) -> io::Result<&[u8]> {
+        let Some(compressor) = manner.compressor else { return Ok(&self.out) };
+        self.packed.clear();
+        compress(&self.out, compressor, &mut self.packed)?;
+        Ok(&self.packed)
     }
 
     fn next_id(&mut self) -> i32 {
@@ -673,14 +869,34 @@ impl Read for Watched<'_> {
     }
 }
 
-/// Runs a request so that a broken invariant costs one answer and not the server.
-fn run<S: Service>(service: &S, client: &mut S::Client, request: Request<'_>) -> Reply {
+/// What has arrived of a client's bytes.
+struct Ready<'p>(&'p Peer);
+
+impl Read for Ready<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.stream.read_now(out)?;
+        self.0.moved(count);
+        Ok(count)
+    }
+}
+
+/// Runs a request so that a broken invariant costs one answer and not the server. None if it has to wait.
+fn run<S: Service>(
+    service: &S,
+    client: &mut S::Client,
+    request: Request<'_>,
+    may_suspend: bool,
+) -> Option<Reply> {
     // Unwind safe: what a client shares with others is behind locks that its panic gives back, and
     // a write set that did not reach the commit queue is dropped with its transaction.
-    catch_unwind(AssertUnwindSafe(|| service.run(client, request))).unwrap_or_else(|_| {
+    let ran = catch_unwind(AssertUnwindSafe(|| match may_suspend {
+        true => service.run_or_suspend(client, request),
+        false => Some(service.run(client, request)),
+    }));
+    ran.unwrap_or_else(|_| {
         error!("a command panicked; its client was told InternalError");
         let error = Error::user(ErrorCode::InternalError, "the server met a bug while it ran this command");
-        Reply { document: service.refuse(&error), exhaust_next: None, close_connection: false }
+        Some(Reply { document: service.refuse(&error), exhaust_next: None, close_connection: false })
     })
 }
 

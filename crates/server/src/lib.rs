@@ -5,6 +5,7 @@
 //!                        │
 //!                        └─ per connection: frames → kilim_wire → Service::run → one write
 //! ```
+//! A change stream that has nothing to show waits in the [`room`], which one thread keeps for all of them.
 //! The server knows messages and sockets. What a command means is the [`Service`]'s affair, and
 //! [`Commands`] is the one that runs against an engine. Why threads: `docs/decisions/0002-threads.md`.
 //!
@@ -16,6 +17,7 @@ mod limits;
 mod listener;
 mod memory;
 mod metrics;
+mod room;
 mod service;
 mod shutdown;
 mod stream;

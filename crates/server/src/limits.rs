@@ -66,6 +66,14 @@ const FIRST_MESSAGE: Duration = Duration::from_secs(30);
 /// and say something every ten seconds unless told otherwise.
 pub(crate) const STRANGER_SILENCE: Duration = Duration::from_secs(300);
 
+/// A change stream that takes longer than this for a batch is served by its connection's own thread for a while
+/// ([`AT_HOME`]): others wait for the room's thread.
+pub(crate) const LONG_TURN: Duration = Duration::from_millis(5);
+pub(crate) const AT_HOME: Duration = Duration::from_secs(10);
+
+/// A connection that has waited in the room for so long may well do so for hours: its thread gives back what it can.
+pub(crate) const REST_AFTER: Duration = Duration::from_secs(1);
+
 /// Bounds that whoever starts the server may choose.
 #[derive(Debug, Clone)]
 pub struct Limits {

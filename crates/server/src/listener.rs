@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 use crate::connection::{Connection, Peer};
 use crate::limits::{BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, Limits, STACK_BYTES, STALLED, TICK, WATCH};
 use crate::memory::Memory;
+use crate::room::Room;
 use crate::service::Service;
 use crate::stream::Stream;
 
@@ -85,7 +86,15 @@ impl Listener {
         let limits = limits.within_reach();
         let message_bytes_max = limits.message_bytes_max;
         let address = self.address();
+        let (room, keeper) = match Room::open() {
+            Ok((room, keeper)) => (Some(room), Some(keeper)),
+            Err(error) => {
+                warn!(%error, "change streams wait on threads of their own");
+                (None, None)
+            }
+        };
         let shared = Arc::new(Shared {
+            room,
             guarded: service.has_logins() || self.tls.is_some(),
             tls: self.tls,
             service,
@@ -109,7 +118,11 @@ impl Listener {
             let shared = shared.clone();
             Box::new(move || watch(&shared))
         })?;
-        Ok(Server { address, shared, acceptor: Some(acceptor), helpers: vec![ticker, watcher] })
+        let keeper = match keeper {
+            Some(keeper) => Some(spawn("room", Box::new(move || keeper.keep()))?),
+            None => None,
+        };
+        Ok(Server { address, shared, acceptor: Some(acceptor), helpers: vec![ticker, watcher], keeper })
     }
 }
 
@@ -120,20 +133,24 @@ pub struct Server<S: Service> {
     acceptor: Option<JoinHandle<()>>,
     /// Those that run now and then.
     helpers: Vec<JoinHandle<()>>,
+    /// The thread of the room, which outlives its guests.
+    keeper: Option<JoinHandle<()>>,
 }
 
-struct Shared<S> {
-    service: S,
+pub(crate) struct Shared<S: Service> {
+    pub(crate) service: S,
     tls: Option<Arc<ServerTls>>,
     /// Whether a new connection is a stranger's: it has to encrypt, or somebody is to log in.
     guarded: bool,
-    limits: Limits,
-    stopping: AtomicBool,
+    pub(crate) limits: Limits,
+    pub(crate) stopping: AtomicBool,
+    /// Where requests wait for news; None if the system has no means for one.
+    pub(crate) room: Option<Arc<Room<S>>>,
     peers: Mutex<HashMap<u64, Arc<Peer>>>,
     /// Told whenever a connection has ended, and when the server stops; goes with `peers`.
     ended: Condvar,
     /// What messages hold.
-    memory: Arc<Memory>,
+    pub(crate) memory: Arc<Memory>,
 }
 
 impl<S: Service> Server<S> {
@@ -190,6 +207,12 @@ impl<S: Service> Server<S> {
         if !shared.wait_while(INTERRUPT, |peers| !peers.is_empty()) {
             warn!(connections = shared.peers.lock().len(), "connections are left behind");
         }
+        if let Some(room) = &shared.room {
+            room.close();
+        }
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
     }
 }
 
@@ -199,7 +222,7 @@ impl<S: Service> Drop for Server<S> {
     }
 }
 
-impl<S> Shared<S> {
+impl<S: Service> Shared<S> {
     /// Waits; whether the server goes on.
     fn sleep(&self, time: Duration) -> bool {
         let mut peers = self.peers.lock();
@@ -310,9 +333,7 @@ fn start<S: Service>(
             }
             return;
         }
-        let patience = shared.limits.first_message;
-        let connection =
-            Connection::new(id, &peer, &shared.stopping, &shared.service, &shared.memory, patience);
+        let connection = Connection::new(id, peer.clone(), shared.clone());
         let ended = connection.serve();
         peer.stream.close();
         match ended {
@@ -326,12 +347,12 @@ fn start<S: Service>(
 }
 
 /// A connection's place among the peers, given up whichever way its thread ends.
-struct Registered<S> {
+struct Registered<S: Service> {
     shared: Arc<Shared<S>>,
     id: u64,
 }
 
-impl<S> Drop for Registered<S> {
+impl<S: Service> Drop for Registered<S> {
     fn drop(&mut self) {
         self.shared.peers.lock().remove(&self.id);
         self.shared.ended.notify_all();

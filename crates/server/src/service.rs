@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kilim_bson::Document;
-use kilim_commands::{Access, Client, Reply, Request};
+use kilim_bson::{Document, RawDocument};
+use kilim_commands::{Access, Client, Reply, Request, Suspended};
 use kilim_engine::Engine;
 use kilim_error::Error;
 
@@ -33,6 +33,24 @@ pub trait Service: Send + Sync + 'static {
     }
 
     fn run(&self, client: &mut Self::Client, request: Request<'_>) -> Reply;
+
+    /// The same, but it need not wait for news: then there is no reply, and [`Service::suspended`] says for what it waits. It
+    /// is to be run again, and not to be dropped before the client.
+    fn run_or_suspend(&self, client: &mut Self::Client, request: Request<'_>) -> Option<Reply> {
+        Some(self.run(client, request))
+    }
+
+    /// What a client's request waits for.
+    fn suspended<'c>(&self, client: &'c Self::Client) -> Option<&'c Suspended> {
+        let _ = client;
+        None
+    }
+
+    /// Whether a request goes on with what the client last waited for, so that it is run or suspended quickly.
+    fn waits_on(&self, client: &Self::Client, request: RawDocument<'_>) -> bool {
+        let _ = (client, request);
+        false
+    }
 
     /// The reply to a message that holds no request.
     fn refuse(&self, error: &Error) -> Document;
@@ -92,6 +110,18 @@ impl Service for Commands {
 
     fn run(&self, client: &mut Client, request: Request<'_>) -> Reply {
         kilim_commands::run(client, request)
+    }
+
+    fn run_or_suspend(&self, client: &mut Client, request: Request<'_>) -> Option<Reply> {
+        kilim_commands::run_or_suspend(client, request)
+    }
+
+    fn suspended<'c>(&self, client: &'c Client) -> Option<&'c Suspended> {
+        client.suspended()
+    }
+
+    fn waits_on(&self, client: &Client, request: RawDocument<'_>) -> bool {
+        client.waits_on(request)
     }
 
     fn refuse(&self, error: &Error) -> Document {

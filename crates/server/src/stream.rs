@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -107,6 +107,28 @@ impl Stream {
         self.socket.set_read_timeout(patience)
     }
 
+    /// Whether bytes go over the socket as they are.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.session.get().is_none()
+    }
+
+    /// Reads what has arrived on a plain stream, without waiting.
+    pub(crate) fn read_now(&self, out: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the descriptor is open as long as the stream, and the buffer has as many bytes as are said.
+        let count = unsafe {
+            libc::recv(self.socket.as_raw_fd(), out.as_mut_ptr().cast(), out.len(), libc::MSG_DONTWAIT)
+        };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Writes to a plain stream what it takes without waiting, and tells how much.
+    pub(crate) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        // SAFETY: the descriptor is open as long as the stream, and the buffer has as many bytes as are said.
+        let count =
+            unsafe { libc::send(self.socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), SEND_NOW) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
     pub(crate) fn set_write_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
         self.socket.set_write_timeout(patience)
     }
@@ -127,6 +149,12 @@ impl Stream {
 /// Whether bytes that were read are the beginning of a handshake.
 pub(crate) fn begins_handshake(received: &[u8]) -> bool {
     received.first_chunk().is_some_and(kilim_tls::begins_handshake)
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
 }
 
 impl Read for &Stream {
@@ -164,6 +192,12 @@ impl Write for &Stream {
 
 /// How long the end of a connection may take to be told.
 const LAST_WORD: Duration = Duration::from_millis(500);
+
+/// The signal of a broken pipe is ignored by the runtime where the kernel has no flag for it.
+#[cfg(target_os = "linux")]
+const SEND_NOW: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+#[cfg(not(target_os = "linux"))]
+const SEND_NOW: libc::c_int = libc::MSG_DONTWAIT;
 
 /// What the kernel reports once the peer has closed its side, unread bytes or not.
 #[cfg(target_os = "linux")]

@@ -4,12 +4,16 @@
 //! looks at a counter to know whether anybody waits. They are divided among shards, so that those who are woken and those who go to
 //! sleep again meantime do not all queue for one lock.
 //!
+//! Who waits without a thread leaves a [`Waker`] instead, which is called once.
+//!
 //! Those who wait for different things wait in groups. Waking a group wakes nobody else; waking what the groups belong to
 //! wakes all of them, since every wait can be ended.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
@@ -20,6 +24,8 @@ const SHARDS: usize = 16;
 pub struct Waiters {
     waiting: AtomicUsize,
     shards: [Shard; SHARDS],
+    /// Those without a thread, by a number that each has for itself.
+    wakers: Mutex<HashMap<u64, Waker>>,
     groups: Mutex<Vec<Weak<Waiters>>>,
 }
 
@@ -63,6 +69,9 @@ impl Waiters {
                 drop(shard.lock.lock());
                 shard.wake.notify_all();
             }
+            let wakers: Vec<Waker> = self.wakers.lock().drain().map(|(_, waker)| waker).collect();
+            self.waiting.fetch_sub(wakers.len(), Ordering::Relaxed);
+            wakers.into_iter().for_each(Waker::wake);
         }
         // With no lock held: a waiter may hold others while it looks whether its wait is over.
         let groups: Vec<Arc<Waiters>> = self.groups.lock().iter().filter_map(Weak::upgrade).collect();
@@ -81,5 +90,60 @@ impl Waiters {
         drop(lock);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         shard.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Has a waker called by the next [`Waiters::wake`], unless it is taken back before. Whoever leaves it looks afterwards
+    /// whether the wait is over already.
+    pub fn leave(&self, number: u64, waker: &Waker) {
+        if self.wakers.lock().insert(number, waker.clone()).is_none() {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    pub fn take_back(&self, number: u64) {
+        if self.wakers.lock().remove(&number).is_some() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl Wake for Counted {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_waker_is_called_once_for_its_own_group_and_for_all() {
+        let all = Waiters::default();
+        let (one, other) = (all.group(), all.group());
+        let counted = Arc::<Counted>::default();
+        let waker = Waker::from(counted.clone());
+        let called = || counted.0.load(Ordering::Relaxed);
+        one.leave(1, &waker);
+        one.leave(1, &waker);
+        other.wake();
+        assert_eq!(called(), 0);
+        one.wake();
+        one.wake();
+        assert_eq!(called(), 1);
+        one.leave(1, &waker);
+        all.wake();
+        assert_eq!(called(), 2);
+        one.leave(1, &waker);
+        one.take_back(1);
+        one.take_back(1);
+        all.wake();
+        assert_eq!(called(), 2);
+        assert_eq!(one.waiting.load(Ordering::Relaxed), 0);
     }
 }

@@ -6,7 +6,7 @@ use kilim_bson::{Document, RawValue, Writer};
 use kilim_engine::cursor::{Batch, Cursor, CursorSource, PutBack};
 use kilim_engine::fail_point::FailPoint;
 use kilim_engine::operator::ExecContext;
-use kilim_engine::{Namespace, listen, read};
+use kilim_engine::{CommitTime, Namespace, listen, read};
 use kilim_error::{Error, ErrorCode, Result};
 
 use crate::access;
@@ -14,11 +14,14 @@ use crate::argument::{arguments, as_double};
 use crate::cursor_reply;
 use crate::dispatch::Call;
 use crate::reply::while_executing;
+use crate::suspended::Suspended;
 
 const NAME: &str = "getMore";
 
 pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
-    call.engine.metrics.got_more.add(1);
+    if call.wait.suspended.is_none() {
+        call.engine.metrics.got_more.add(1);
+    }
     let id = match call.body.get("getMore") {
         Some(RawValue::Int64(id)) => id,
         Some(RawValue::Null) | None => {
@@ -55,7 +58,11 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     };
     let namespace = Namespace::parse(call.generic.database, collection)?;
     call.describe("getmore");
-    let mut cursor = call.engine.cursors.take(id)?;
+    let resumed = call.wait.suspended.take().map(|mut suspended| (suspended.take_cursor(), suspended.until));
+    let (mut cursor, waits_until) = match resumed {
+        Some((Some(cursor), until)) => (cursor, Some(until)),
+        _ => (call.engine.cursors.take(id)?, None),
+    };
     // A refused reader leaves the cursor to its owner.
     if let Err(error) = check_owner(call, &cursor, &namespace, id) {
         call.engine.cursors.put_back(id, cursor);
@@ -63,6 +70,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     call.trace.originating = cursor.originating.clone();
     if call.engine.options.test_commands
+        && waits_until.is_none()
         && let Some(data) = call.engine.fail_points.fire(FailPoint::FailGetMoreAfterCursorCheckout)
     {
         call.engine.cursors.forget(id);
@@ -70,8 +78,13 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         let message = "Hit the 'failGetMoreAfterCursorCheckout' failpoint";
         return Err(Error::user(code.unwrap_or(ErrorCode::InternalError), message));
     }
-    match next_batch(call, id, &mut cursor, batch_size) {
-        Ok((writer, exhausted)) => {
+    match next_batch(call, id, &mut cursor, batch_size, waits_until) {
+        Ok(Next::Suspended { seen, until }) => {
+            let suspended = Suspended::new(call.engine, &call.operation, (id, cursor), seen, until);
+            (call.client.suspended, call.client.awaited_cursor) = (Some(suspended), Some(id));
+            Ok(Document::new())
+        }
+        Ok(Next::Batch(writer, exhausted)) => {
             if exhausted {
                 call.engine.cursors.forget(id);
                 return cursor_reply::finish(writer, 0, &namespace);
@@ -99,12 +112,20 @@ fn killed() -> Error {
     )
 }
 
+enum Next {
+    /// And whether it was the last.
+    Batch(Writer, bool),
+    /// There is none yet, and no thread waits for it.
+    Suspended { seen: CommitTime, until: Instant },
+}
+
 fn next_batch(
     call: &mut Call<'_, '_>,
     id: i64,
     cursor: &mut Cursor,
     size: Option<usize>,
-) -> Result<(Writer, bool)> {
+    waits_until: Option<Instant>,
+) -> Result<Next> {
     let before = cursor.returned;
     // Streams wait with it, and most have little to show.
     let is_stream = matches!(cursor.source, CursorSource::Stream(_));
@@ -121,14 +142,20 @@ fn next_batch(
     };
     let exhausted = match cursor.source {
         CursorSource::Tail(_) => wait_for_more(call, id, cursor, fill)?,
-        CursorSource::Stream(_) => wait_for_events(call, id, cursor, Batch::next(size).documents_max, fill)?,
+        CursorSource::Stream(_) => {
+            let documents_max = Batch::next(size).documents_max;
+            match wait_for_events(call, id, cursor, documents_max, waits_until, fill)? {
+                Waited::Over(exhausted) => exhausted,
+                Waited::Suspended { seen, until } => return Ok(Next::Suspended { seen, until }),
+            }
+        }
         _ => fill(cursor)?,
     };
     writer.close();
     cursor_reply::append_token(&mut writer, cursor);
     call.unit.figures.add(context.figures);
     call.engine.metrics.documents_returned.add(cursor.returned - before);
-    Ok((writer, exhausted))
+    Ok(Next::Batch(writer, exhausted))
 }
 
 /// How long a getMore with `awaitData` waits where nobody says.
@@ -191,32 +218,56 @@ fn wait_for_more(
     }
 }
 
-/// The next batch of a change stream: what has come to be on disk, waited for.
+enum Waited {
+    /// And whether the stream has ended.
+    Over(bool),
+    Suspended {
+        seen: CommitTime,
+        until: Instant,
+    },
+}
+
+/// The next batch of a change stream: what has come to be on disk, waited for. One that has waited before says until when.
 fn wait_for_events(
     call: &Call<'_, '_>,
     id: i64,
     cursor: &mut Cursor,
     documents_max: usize,
+    waits_until: Option<Instant>,
     mut fill: impl FnMut(&mut Cursor) -> Result<bool>,
-) -> Result<bool> {
+) -> Result<Waited> {
     call.operation.set_time_limit(None);
     let waits = match call.body.get("maxTimeMS") {
         None => AWAIT,
         Some(_) => call.generic.time_limit.unwrap_or(Duration::ZERO),
     };
-    let until = Instant::now() + waits;
+    let until = waits_until.unwrap_or_else(|| Instant::now() + waits);
     let (operations, cursors) = (&call.engine.operations, &call.engine.cursors);
     let returned = cursor.returned;
+    let mut has_waited = waits_until.is_some();
     loop {
-        let CursorSource::Stream(stream) = &mut cursor.source else { return Ok(true) };
+        if has_waited {
+            call.operation.check()?;
+            if cursors.is_killed(id) {
+                return Err(killed());
+            }
+            // What has come is not shown to somebody who may have lost the right to it: the next getMore asks.
+            if operations.is_ending() || Instant::now() >= until || access::is_outdated(call.client) {
+                return Ok(Waited::Over(false));
+            }
+        }
+        let CursorSource::Stream(stream) = &mut cursor.source else { return Ok(Waited::Over(true)) };
         let seen = listen::go_on(call.engine, &call.operation, stream, documents_max)
             .map_err(|error| while_executing("Executor error during getMore", error))?;
         let exhausted = fill(cursor)?;
         if cursor.returned != returned || exhausted {
-            return Ok(exhausted);
+            return Ok(Waited::Over(exhausted));
+        }
+        if call.wait.may_suspend {
+            return Ok(Waited::Suspended { seen, until });
         }
         let is_ended = || call.operation.check().is_err() || operations.is_ending() || cursors.is_killed(id);
-        let CursorSource::Stream(stream) = &cursor.source else { return Ok(true) };
+        let CursorSource::Stream(stream) = &cursor.source else { return Ok(Waited::Over(true)) };
         let awake_until = until.min(Instant::now() + REST_AFTER);
         stream.subscription.wait(seen, awake_until, &is_ended);
         if Instant::now() >= awake_until && awake_until < until {
@@ -224,14 +275,7 @@ fn wait_for_events(
             kilim_memory::rest();
             stream.subscription.wait(seen, until, &is_ended);
         }
-        call.operation.check()?;
-        if cursors.is_killed(id) {
-            return Err(killed());
-        }
-        // What has come is not shown to somebody who may have lost the right to it: the next getMore asks.
-        if operations.is_ending() || Instant::now() >= until || access::is_outdated(call.client) {
-            return Ok(false);
-        }
+        has_waited = true;
     }
 }
 

@@ -5,4 +5,5 @@ mod lifecycle;
 mod memory;
 mod messages;
 mod strangers;
+mod streams;
 mod tls;

@@ -1,0 +1,265 @@
+//! The waiting room: connections whose request waits for news, kept by one thread for all of them.
+//!
+//! A change stream waits most of its life. With a thread for each, an event to a thousand of them would change threads two
+//! thousand times: once to send it, once to read the next `getMore`. The keeper of the room sends and reads for all its
+//! guests in turn. Their own threads sleep meanwhile, and each gets its connection back as soon as the client asks for
+//! anything else, takes its reply too slowly, or asks for what takes long: nothing in here waits for one guest.
+//!
+//! Invariant: a connection is owned by its thread or by the keeper, never by both. Who drops a guest ends its connection.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+use kilim_commands::Reply;
+use kilim_wire::Header;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use parking_lot::Mutex;
+use tracing::warn;
+
+use crate::connection::{Connection, Manner, Turn};
+use crate::limits::REST_AFTER;
+use crate::service::Service;
+
+/// What a connection's thread is to do first when it has its connection back.
+pub(crate) enum Errand {
+    /// Go on reading.
+    Serve,
+    /// Send a reply.
+    Reply(Header, Manner, Reply),
+    /// Send the rest of one.
+    Rest(Header, Vec<u8>),
+    Close,
+}
+
+type Home<S> = (Connection<S>, Errand);
+
+/// What threads see of the room.
+pub(crate) struct Room<S: Service> {
+    arrivals: Mutex<Vec<Arrival<S>>>,
+    bell: Arc<Bell>,
+    closed: AtomicBool,
+}
+
+struct Arrival<S: Service> {
+    connection: Connection<S>,
+    home: Sender<Home<S>>,
+}
+
+/// Wakes the keeper.
+struct Bell {
+    waker: mio::Waker,
+    /// Guests whose wait may be over.
+    called: Mutex<Vec<u64>>,
+}
+
+impl Bell {
+    fn ring(&self) {
+        if let Err(error) = self.waker.wake() {
+            warn!(%error, "the waiting room cannot be woken");
+        }
+    }
+}
+
+/// Calls one guest.
+struct Call {
+    guest: u64,
+    bell: Arc<Bell>,
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        let mut called = self.bell.called.lock();
+        called.push(self.guest);
+        // The keeper takes all that it finds.
+        if called.len() == 1 {
+            drop(called);
+            self.bell.ring();
+        }
+    }
+}
+
+impl<S: Service> Room<S> {
+    pub(crate) fn open() -> io::Result<(Arc<Room<S>>, Keeper<S>)> {
+        let poll = Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), BELL)?;
+        let bell = Arc::new(Bell { waker, called: Mutex::default() });
+        let room = Arc::new(Room { arrivals: Mutex::default(), bell, closed: AtomicBool::new(false) });
+        let keeper = Keeper { poll, room: room.clone(), guests: HashMap::new(), deadlines: BTreeSet::new() };
+        Ok((room, keeper))
+    }
+
+    /// Has the keeper serve a connection whose request waits, and sleeps until it comes back. None if it does not.
+    pub(crate) fn host(&self, connection: Connection<S>) -> Option<Home<S>> {
+        let (home, back): (_, Receiver<Home<S>>) = channel();
+        self.arrivals.lock().push(Arrival { connection, home });
+        self.bell.ring();
+        match back.recv_timeout(REST_AFTER) {
+            Ok(returned) => Some(returned),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                // Nothing is done between these two: it would take the memory again.
+                kilim_memory::rest();
+                back.recv().ok()
+            }
+        }
+    }
+
+    /// Ends the keeper's thread, and whoever is left in the room.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.bell.ring();
+    }
+}
+
+/// The bell's token; those of guests are their connections' numbers, which begin with 1.
+const BELL: Token = Token(0);
+
+/// The room's thread.
+pub(crate) struct Keeper<S: Service> {
+    poll: Poll,
+    room: Arc<Room<S>>,
+    guests: HashMap<u64, Guest<S>>,
+    /// When waits are over at the latest.
+    deadlines: BTreeSet<(Instant, u64)>,
+}
+
+struct Guest<S: Service> {
+    connection: Connection<S>,
+    home: Sender<Home<S>>,
+    waker: Waker,
+    /// While its request waits.
+    until: Option<Instant>,
+    /// The client has sent something that was not read.
+    has_input: bool,
+}
+
+impl<S: Service> Keeper<S> {
+    pub(crate) fn keep(mut self) {
+        let mut events = Events::with_capacity(1024);
+        while !self.room.closed.load(Ordering::SeqCst) {
+            let patience = self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+            if let Err(error) = self.poll.poll(&mut events, patience)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                warn!(%error, "the waiting room ends");
+                return;
+            }
+            for event in &events {
+                if event.token() != BELL {
+                    self.hear(event.token().0 as u64);
+                }
+            }
+            let called = std::mem::take(&mut *self.room.bell.called.lock());
+            called.into_iter().for_each(|guest| self.look(guest));
+            self.end_waits();
+            let arrivals = std::mem::take(&mut *self.room.arrivals.lock());
+            arrivals.into_iter().for_each(|arrival| self.welcome(arrival));
+        }
+    }
+
+    fn welcome(&mut self, Arrival { connection, home }: Arrival<S>) {
+        let id = connection.id;
+        let descriptor = connection.peer.stream.as_raw_fd();
+        let token = Token(id as usize);
+        if let Err(error) =
+            self.poll.registry().register(&mut SourceFd(&descriptor), token, Interest::READABLE)
+        {
+            warn!(connection = id, %error, "the waiting room takes no more connections");
+            return;
+        }
+        let waker = Waker::from(Arc::new(Call { guest: id, bell: self.room.bell.clone() }));
+        let guest = Guest { connection, home, waker, until: None, has_input: false };
+        self.guests.insert(id, guest);
+        self.seat(id);
+    }
+
+    /// A guest whose request was suspended waits, unless its wait is over already.
+    fn seat(&mut self, id: u64) {
+        let Some(guest) = self.guests.get_mut(&id) else { return };
+        let Some(suspended) = guest.connection.suspended() else { return };
+        suspended.leave_waker(&guest.waker);
+        let until = suspended.until();
+        guest.until = Some(until);
+        self.deadlines.insert((until, id));
+        if suspended.is_over(Instant::now()) {
+            self.resume(id);
+        }
+    }
+
+    /// A guest was called: whatever it waits for may have happened.
+    fn look(&mut self, id: u64) {
+        let Some(guest) = self.guests.get(&id) else { return };
+        let Some(suspended) = guest.connection.suspended() else { return };
+        if suspended.is_over(Instant::now()) {
+            return self.resume(id);
+        }
+        // A waker is called once.
+        suspended.leave_waker(&guest.waker);
+        if suspended.is_over(Instant::now()) {
+            self.resume(id);
+        }
+    }
+
+    fn end_waits(&mut self) {
+        let now = Instant::now();
+        while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
+            self.resume(id);
+        }
+    }
+
+    /// Runs the request of a guest whose wait is over.
+    fn resume(&mut self, id: u64) {
+        let Some(guest) = self.guests.get_mut(&id) else { return };
+        if let Some(until) = guest.until.take() {
+            self.deadlines.remove(&(until, id));
+        }
+        let turn = guest.connection.resume();
+        self.follow(id, turn);
+    }
+
+    /// A client has sent something.
+    fn hear(&mut self, id: u64) {
+        let Some(guest) = self.guests.get_mut(&id) else { return };
+        guest.has_input = true;
+        if guest.until.is_none() {
+            self.read_on(id);
+        }
+    }
+
+    fn read_on(&mut self, id: u64) {
+        let Some(guest) = self.guests.get_mut(&id) else { return };
+        guest.has_input = false;
+        let turn = guest.connection.read_on();
+        self.follow(id, turn);
+    }
+
+    fn follow(&mut self, id: u64, turn: Option<Turn>) {
+        match turn {
+            None => self.seat(id),
+            Some(Turn::GoHome(errand)) => self.send_home(id, errand),
+            Some(Turn::Answered) => {
+                let more = |guest: &Guest<S>| guest.has_input || guest.connection.has_read_more();
+                if self.guests.get(&id).is_some_and(more) {
+                    self.read_on(id);
+                }
+            }
+        }
+    }
+
+    fn send_home(&mut self, id: u64, errand: Errand) {
+        let Some(guest) = self.guests.remove(&id) else { return };
+        let descriptor = guest.connection.peer.stream.as_raw_fd();
+        if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&descriptor)) {
+            warn!(connection = id, %error, "a connection that leaves the waiting room is not let go");
+        }
+        // Its thread waits for it until the guest is dropped.
+        let _ = guest.home.send((guest.connection, errand));
+    }
+}

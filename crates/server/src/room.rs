@@ -42,9 +42,10 @@ type Home<S> = (Connection<S>, Errand);
 
 /// What threads see of the room.
 pub(crate) struct Room<S: Service> {
-    arrivals: Mutex<Vec<Arrival<S>>>,
+    /// None once the keeper has gone.
+    arrivals: Mutex<Option<Vec<Arrival<S>>>>,
     bell: Arc<Bell>,
-    closed: AtomicBool,
+    closing: AtomicBool,
 }
 
 struct Arrival<S: Service> {
@@ -90,7 +91,8 @@ impl<S: Service> Room<S> {
         let poll = Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), BELL)?;
         let bell = Arc::new(Bell { waker, called: Mutex::default() });
-        let room = Arc::new(Room { arrivals: Mutex::default(), bell, closed: AtomicBool::new(false) });
+        let arrivals = Mutex::new(Some(Vec::new()));
+        let room = Arc::new(Room { arrivals, bell, closing: AtomicBool::new(false) });
         let keeper = Keeper { poll, room: room.clone(), guests: HashMap::new(), deadlines: BTreeSet::new() };
         Ok((room, keeper))
     }
@@ -98,7 +100,7 @@ impl<S: Service> Room<S> {
     /// Has the keeper serve a connection whose request waits, and sleeps until it comes back. None if it does not.
     pub(crate) fn host(&self, connection: Connection<S>) -> Option<Home<S>> {
         let (home, back): (_, Receiver<Home<S>>) = channel();
-        self.arrivals.lock().push(Arrival { connection, home });
+        self.arrivals.lock().as_mut()?.push(Arrival { connection, home });
         self.bell.ring();
         match back.recv_timeout(REST_AFTER) {
             Ok(returned) => Some(returned),
@@ -113,7 +115,7 @@ impl<S: Service> Room<S> {
 
     /// Ends the keeper's thread, and whoever is left in the room.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.closing.store(true, Ordering::SeqCst);
         self.bell.ring();
     }
 }
@@ -140,10 +142,17 @@ struct Guest<S: Service> {
     has_input: bool,
 }
 
+impl<S: Service> Drop for Keeper<S> {
+    /// However it ends, nobody waits for it.
+    fn drop(&mut self) {
+        *self.room.arrivals.lock() = None;
+    }
+}
+
 impl<S: Service> Keeper<S> {
     pub(crate) fn keep(mut self) {
         let mut events = Events::with_capacity(1024);
-        while !self.room.closed.load(Ordering::SeqCst) {
+        while !self.room.closing.load(Ordering::SeqCst) {
             let patience = self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
             if let Err(error) = self.poll.poll(&mut events, patience)
                 && error.kind() != io::ErrorKind::Interrupted
@@ -159,8 +168,8 @@ impl<S: Service> Keeper<S> {
             let called = std::mem::take(&mut *self.room.bell.called.lock());
             called.into_iter().for_each(|guest| self.look(guest));
             self.end_waits();
-            let arrivals = std::mem::take(&mut *self.room.arrivals.lock());
-            arrivals.into_iter().for_each(|arrival| self.welcome(arrival));
+            let arrivals = self.room.arrivals.lock().as_mut().map(std::mem::take);
+            arrivals.into_iter().flatten().for_each(|arrival| self.welcome(arrival));
         }
     }
 

@@ -626,11 +626,12 @@ impl<S: Service> Connection<S> {
             Ran::Reply(manner, reply) => (manner, reply),
         };
         let now = Instant::now();
-        if now - begun > LONG_TURN {
+        let is_long = now - begun > LONG_TURN;
+        if is_long {
             self.at_home_until = Some(now + AT_HOME);
         }
         let is_plain = !manner.legacy && !reply.close_connection && reply.exhaust_next.is_none();
-        if !is_plain || reply.document.as_bytes().len() > MESSAGE_BYTES_FREE || self.at_home_until.is_some() {
+        if !is_plain || reply.document.as_bytes().len() > MESSAGE_BYTES_FREE || is_long {
             return Some(Turn::GoHome(Errand::Reply(header, manner, reply)));
         }
         match self.replies.send_now(&self.peer, manner, reply.document) {

@@ -240,6 +240,11 @@ impl Writer {
         self.bytes.len() <= 4
     }
 
+    /// The memory that it takes.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     pub fn append(&mut self, name: &str, value: RawValue<'_>) {
         self.header(value.element_type() as u8, name);
         self.value(value);

@@ -3,11 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue};
+use kilim_bson::{Document, RawValue};
 use kilim_engine::Engine;
 use kilim_engine::change::Cause;
+use kilim_engine::fail_point::FailPoint;
 
 use crate::access::{Access, Login};
+use crate::request::Request;
 use crate::suspended::Suspended;
 
 /// Programs that fill collections from files, by the name that they give in their first hello. It decides on nothing but
@@ -98,10 +100,15 @@ impl Client {
     }
 
     /// Whether a request asks for more of the change stream that the client last waited for, so that it is quickly
-    /// answered or suspended.
-    pub fn waits_on(&self, request: RawDocument<'_>) -> bool {
-        let first = request.iter().next();
+    /// answered or suspended. One of a transaction may wait for its session, and a fail point may have it wait.
+    pub fn waits_on(&self, request: &Request<'_>) -> bool {
+        let first = request.body.iter().next();
+        let engine = &self.engine;
+        let may_fail = engine.options.test_commands && engine.fail_points.was_set(FailPoint::FailCommand);
         matches!(first, Some(("getMore", RawValue::Int64(id))) if self.awaited_cursor == Some(id))
+            && !request.exhaust_allowed
+            && request.body.get("txnNumber").is_none()
+            && !may_fail
     }
 }
 

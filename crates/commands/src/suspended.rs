@@ -38,7 +38,9 @@ impl Suspended {
 
     /// The cursor, to go on with. What it holds counts as the operation's again.
     pub(crate) fn take_cursor(&mut self) -> Option<Box<Cursor>> {
-        self.cursor.take().inspect(|cursor| cursor.go_on())
+        let mut cursor = self.cursor.take()?;
+        cursor.go_on();
+        Some(cursor)
     }
 
     /// Whether the request is to be run again: there is something to show, or nothing more to wait for.

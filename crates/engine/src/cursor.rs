@@ -40,6 +40,10 @@ pub struct Cursor {
     held_over: Option<Document>,
     /// What it held in memory when it was last read from.
     memory_bytes: usize,
+    /// What its operation held before the cursor was taken up, and what the reply takes that it was last read into:
+    /// neither is the cursor's.
+    others_bytes: usize,
+    reply_bytes: usize,
     /// `noCursorTimeout`.
     pub immortal: bool,
     /// `awaitData`: a getMore waits a while where there is nothing to give.
@@ -112,6 +116,8 @@ impl Cursor {
             batches: 0,
             held_over: None,
             memory_bytes: 0,
+            others_bytes: 0,
+            reply_bytes: 0,
             immortal: false,
             awaits: false,
             originating: None,
@@ -120,20 +126,34 @@ impl Cursor {
         }
     }
 
-    /// What the operation holds is the cursor's from now on.
+    /// What the operation holds for it is the cursor's from now on.
     pub fn rest(&mut self) {
-        self.memory_bytes = kilim_memory::operation_bytes();
+        let held = kilim_memory::operation_bytes();
+        self.memory_bytes = held.saturating_sub(self.others_bytes + self.reply_bytes);
+        self.reply_bytes = 0;
     }
 
     /// What the cursor holds counts as the operation's from now on.
-    pub fn go_on(&self) {
-        kilim_memory::set_operation_bytes(kilim_memory::operation_bytes() + self.memory_bytes);
+    pub fn go_on(&mut self) {
+        self.others_bytes = kilim_memory::operation_bytes();
+        kilim_memory::set_operation_bytes(self.others_bytes + self.memory_bytes);
     }
 
     /// Appends documents to an open array. Returns whether the cursor is exhausted.
     ///
     /// A batch always holds at least one document, however large, so a client always gets on.
     pub fn fill(&mut self, writer: &mut Writer, batch: Batch, context: &mut ExecContext<'_>) -> Result<bool> {
+        let filled = self.fill_rows(writer, batch, context);
+        self.reply_bytes = writer.capacity();
+        filled
+    }
+
+    fn fill_rows(
+        &mut self,
+        writer: &mut Writer,
+        batch: Batch,
+        context: &mut ExecContext<'_>,
+    ) -> Result<bool> {
         self.batches += 1;
         let start = writer.len();
         let mut count = 0;
@@ -285,8 +305,7 @@ impl Cursors {
     /// Where too many are open, the connection that opened most of them loses the ones it has left alone longest, so
     /// that one client cannot end the reads of the others. Its next getMore finds no cursor, as after a timeout.
     pub fn open(&self, mut cursor: Cursor) -> Result<i64> {
-        // The reply is counted with it; it is as large as a batch.
-        cursor.memory_bytes = kilim_memory::operation_bytes();
+        cursor.rest();
         // Dropped behind the lock: an executor may hold much.
         let _closed;
         let mut open = self.open.lock();
@@ -318,7 +337,7 @@ impl Cursors {
             Slot::InUse { owner, user, opened, .. } => (*owner, user.clone(), *opened),
         };
         match std::mem::replace(slot, Slot::InUse { owner, user, opened, end: End::Open }) {
-            Slot::Idle { cursor, .. } => {
+            Slot::Idle { mut cursor, .. } => {
                 cursor.go_on();
                 Ok(cursor)
             }

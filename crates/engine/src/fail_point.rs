@@ -92,6 +92,11 @@ impl FailPoints {
         fired
     }
 
+    /// Whether a fail point was ever set.
+    pub fn was_set(&self, point: FailPoint) -> bool {
+        self.points.lock().contains_key(&point)
+    }
+
     /// Whether a command is to fail now, and how.
     pub fn fire_command(&self, concerns: impl Fn(&FailCommand) -> bool) -> Option<FailCommand> {
         let wanted = |consequence: &Consequence| match consequence {

@@ -6,151 +6,28 @@
 //! allocation here. A fault in a message is answered or ends the connection as on MongoDB
 //! ([`Refusal`]); a panic in a command becomes `InternalError` and the connection goes on.
 
-use std::io::{self, IoSlice, Read, Write};
-use std::net::SocketAddr;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use kilim_bson::Document;
 use kilim_commands::{Reply, Request, Suspended};
 use kilim_error::{Error, ErrorCode};
-use kilim_wire::{
-    Compressor, Flags, Header, Message, OpMsg, Opcode, Refusal, ReplyFlags, compress, decompress,
-    unpacked_bytes, write_op_msg, write_op_msg_head, write_op_reply,
-};
+use kilim_wire::{Flags, Header, Message, Opcode, Refusal, ReplyFlags, unpacked_bytes};
 use tracing::{debug, error, warn};
 
 use crate::frames::{Frames, Next};
 use crate::limits::{
-    AT_HOME, BUFFER_BYTES_KEPT, IDLE, LONG_TURN, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, MOVED_BYTES_PER_SECOND,
-    REPLY_PATIENCE, SLOW_AFTER, STRANGER_SILENCE, WRITE_BYTES,
+    AT_HOME, BUFFER_BYTES_KEPT, IDLE, LONG_TURN, MEMORY_PATIENCE, MESSAGE_BYTES_FREE, STRANGER_SILENCE,
 };
-use crate::listener::Shared;
-use crate::memory::{Memory, Share};
-use crate::room::Errand;
+use crate::memory::Share;
+use crate::peer::{Peer, RUNNING, Ready, STREAMING, WAITING, Watched};
+use crate::replies::{Manner, Replies, Shares};
 use crate::service::Service;
-use crate::stream::{Stream, begins_handshake};
-
-/// What the rest of the server sees of a connection.
-#[derive(Debug)]
-pub(crate) struct Peer {
-    pub(crate) stream: Stream,
-    pub(crate) address: SocketAddr,
-    activity: AtomicU8,
-    /// Bytes of the shared budget that a message being read or written holds.
-    held: AtomicUsize,
-    /// When the message began to hold them, and when a byte of it last moved, in milliseconds since `started`.
-    held_since: AtomicU64,
-    moved_at: AtomicU64,
-    /// Bytes of the message that have moved.
-    moved_bytes: AtomicU64,
-    started: Instant,
-    /// Set while the handshake is not done or nobody has logged in, where clients are to.
-    stranger: AtomicBool,
-    /// Set once the connection was cut to make room; its thread is about to end.
-    dismissed: AtomicBool,
-}
-
-const WAITING: u8 = 0;
-const RUNNING: u8 = 1;
-const STREAMING: u8 = 2;
-
-impl Peer {
-    pub(crate) fn new(stream: Stream, address: SocketAddr, stranger: bool) -> Peer {
-        Peer {
-            stranger: AtomicBool::new(stranger),
-            dismissed: AtomicBool::new(false),
-            stream,
-            address,
-            activity: AtomicU8::new(WAITING),
-            held: AtomicUsize::new(0),
-            held_since: AtomicU64::new(0),
-            moved_at: AtomicU64::new(0),
-            moved_bytes: AtomicU64::new(0),
-            started: Instant::now(),
-        }
-    }
-
-    /// A request is being answered for which the end of the server may wait. A stream of replies is
-    /// none: the monitor of a driver would hold the server up for as long as it likes.
-    pub(crate) fn is_running(&self) -> bool {
-        self.activity.load(Ordering::Relaxed) == RUNNING
-    }
-
-    fn set_activity(&self, activity: u8) {
-        self.activity.store(activity, Ordering::Relaxed);
-    }
-
-    /// Whether a request is being worked on, streams of replies included.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.activity.load(Ordering::Relaxed) != WAITING
-    }
-
-    /// Bytes that would be free if the connection were cut: those of a message of which no byte has moved for a while, or
-    /// too few on the whole. A client that sends a byte now and then would otherwise hold its share for ever.
-    pub(crate) fn is_stalled(&self, patience: Duration) -> Option<usize> {
-        let held = self.held.load(Ordering::Relaxed);
-        let now = self.started.elapsed();
-        let since = |at: &AtomicU64| now.saturating_sub(Duration::from_millis(at.load(Ordering::Relaxed)));
-        let held_for = since(&self.held_since);
-        let due = (held_for.as_secs_f64() * MOVED_BYTES_PER_SECOND) as u64;
-        let slow = held_for >= SLOW_AFTER && self.moved_bytes.load(Ordering::Relaxed) < due;
-        (held > 0 && (slow || since(&self.moved_at) >= patience)).then_some(held)
-    }
-
-    /// A message that holds a share begins to move.
-    fn holds(&self, bytes: usize) {
-        self.note_time();
-        self.moved_bytes.store(0, Ordering::Relaxed);
-        self.held_since.store(self.moved_at.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.held.store(bytes, Ordering::Relaxed);
-    }
-
-    /// The message is through. When it moved says nothing any more.
-    fn holds_nothing(&self) {
-        self.held.store(0, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_stranger(&self) -> bool {
-        self.stranger.load(Ordering::Relaxed)
-    }
-
-    /// How long ago a stranger said something, or connected.
-    pub(crate) fn silent_for(&self) -> Duration {
-        self.started.elapsed().saturating_sub(Duration::from_millis(self.moved_at.load(Ordering::Relaxed)))
-    }
-
-    pub(crate) fn is_dismissed(&self) -> bool {
-        self.dismissed.load(Ordering::Relaxed)
-    }
-
-    /// Cuts the connection, which makes room for another.
-    pub(crate) fn dismiss(&self) {
-        self.dismissed.store(true, Ordering::Relaxed);
-        // A connection that is gone already makes room, too.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
-    }
-
-    /// Whether the client has closed its side.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.stream.is_closed_by_peer()
-    }
-
-    /// Bytes of a message have moved. That is of interest where it holds a share, and where a stranger sends it; most
-    /// messages need no look at the clock.
-    fn moved(&self, bytes: usize) {
-        if self.held.load(Ordering::Relaxed) > 0 || self.is_stranger() {
-            self.moved_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            self.note_time();
-        }
-    }
-
-    fn note_time(&self) {
-        self.moved_at.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
-    }
-}
+use crate::shared::Shared;
+use crate::stream::begins_handshake;
 
 pub(crate) struct Connection<S: Service> {
     pub(crate) id: u64,
@@ -166,69 +43,19 @@ pub(crate) struct Connection<S: Service> {
     patience: Duration,
     /// The request that waits for news; it lies at the front of what was read.
     suspended: Option<Header>,
+    /// Whether there is a room to wait in.
+    has_room: bool,
     /// Until then its requests wait on its own thread.
     at_home_until: Option<Instant>,
+    /// In the room: there may be bytes of the client that were not read.
+    has_input: bool,
 }
 
-/// Where replies are written, and how the request wants them.
-#[derive(Default)]
-struct Replies {
-    out: Vec<u8>,
-    packed: Vec<u8>,
-    last_id: i32,
-    /// The budget's bytes for the buffers.
-    share: Option<Share>,
-    /// Bytes written since they were last counted.
-    sent: u64,
-}
-
-/// How to answer a request: in its own opcode, checksummed and compressed as it was.
-#[derive(Clone, Copy)]
-pub(crate) struct Manner {
-    response_to: i32,
-    legacy: bool,
-    flags: Flags,
-    compressor: Option<Compressor>,
-}
-
-impl Manner {
-    fn of(header: &Header) -> Manner {
-        let legacy = header.opcode != Opcode::Msg;
-        Manner { response_to: header.request_id, legacy, flags: Flags::NONE, compressor: None }
-    }
-
-    /// Parses a message and notes on the way how to answer it, because one that cannot be parsed to
-    /// the end may need an answer too.
-    fn parse<'m>(
-        &mut self,
-        header: &Header,
-        mut frame: &'m [u8],
-        unpacked: &'m mut Vec<u8>,
-    ) -> Result<Message<'m>, Refusal> {
-        if header.response_to != 0 {
-            return Err(Refusal::Close("a request that answers another message"));
-        }
-        let mut opcode = header.opcode;
-        if opcode == Opcode::Compressed {
-            let compressor = decompress(frame, unpacked)?;
-            if compressor == Compressor::Noop {
-                return Err(Refusal::Close("a compressor that was not offered"));
-            }
-            self.compressor = Some(compressor);
-            frame = unpacked;
-            let inner = frame.first_chunk().expect("an unpacked message begins with a header");
-            opcode = Header::parse(inner)?.opcode;
-            self.legacy = opcode != Opcode::Msg;
-        }
-        if opcode == Opcode::Msg {
-            self.flags = OpMsg::parse_flags(frame)?;
-        }
-        Message::parse(frame).map(|(_, message)| message)
-    }
-
-    fn wants_reply(&self) -> bool {
-        !self.flags.contains(Flags::MORE_TO_COME)
-    }
+/// Why a connection's thread serves it no longer.
+pub(crate) enum Served {
+    Ended,
+    /// Its request waits for news.
+    Waits,
 }
 
 enum After {
@@ -257,7 +84,7 @@ enum Place {
 }
 
 impl<S: Service> Connection<S> {
-    pub(crate) fn new(id: u64, peer: Arc<Peer>, shared: Arc<Shared<S>>) -> Self {
+    pub(crate) fn new(id: u64, peer: Arc<Peer>, shared: Arc<Shared<S>>, has_room: bool) -> Self {
         // A socket without a name is about to fail anyway; any address serves until then.
         let local = peer.stream.local_addr().unwrap_or(peer.address);
         let client = shared.service.connect(id, peer.address, local, peer.stream.subject());
@@ -272,28 +99,22 @@ impl<S: Service> Connection<S> {
             replies: Replies::default(),
             patience: shared.limits.first_message,
             suspended: None,
+            has_room,
             at_home_until: None,
+            has_input: false,
             shared,
         }
     }
 
-    /// Serves until the connection ends. An error is one of the socket.
-    pub(crate) fn serve(mut self) -> io::Result<()> {
+    /// Serves until the connection ends or its request has to wait. An error is one of the socket.
+    pub(crate) fn serve(&mut self, errand: Errand) -> io::Result<Served> {
+        let mut after = self.run_errand(errand)?;
         loop {
-            match self.serve_next()? {
-                After::GoOn => {}
-                After::Close => return Ok(()),
-                After::Wait => {
-                    let room = self.shared.room.clone();
-                    // None only where the room has closed.
-                    let Some((back, errand)) = room.and_then(|room| room.host(self)) else { return Ok(()) };
-                    self = back;
-                    match self.run_errand(errand)? {
-                        After::Close => return Ok(()),
-                        After::GoOn | After::Wait => {}
-                    }
-                }
-            }
+            after = match after {
+                After::GoOn => self.serve_next()?,
+                After::Close => return Ok(Served::Ended),
+                After::Wait => return Ok(Served::Waits),
+            };
         }
     }
 
@@ -434,11 +255,11 @@ impl<S: Service> Connection<S> {
         };
         let service = &self.shared.service;
         let may_suspend = match place {
-            Place::Room if !service.waits_on(&self.client, request.body) => return Ran::NotHere,
-            Place::Room => true,
-            Place::Home { may_leave } => may_leave,
+            Place::Room if manner.wants_reply() && service.waits_on(&self.client, &request) => true,
+            Place::Room => return Ran::NotHere,
+            Place::Home { may_leave } => may_leave && manner.wants_reply(),
         };
-        let reply = run(service, &mut self.client, request, may_suspend && manner.wants_reply());
+        let reply = run(service, &mut self.client, request, may_suspend);
         if service.has_logins() {
             // Before the client hears of its login: it may connect again at once.
             self.peer.stranger.store(!service.is_trusted(&self.client), Ordering::Relaxed);
@@ -459,8 +280,8 @@ impl<S: Service> Connection<S> {
                 return Ok(After::GoOn);
             }
             let next = reply.exhaust_next;
-            let room = &mut Room { memory: &self.shared.memory, message: &mut self.share };
-            self.replies.send(&self.peer, room, manner, reply.document, next.is_some())?;
+            let shares = &mut Shares { memory: &self.shared.memory, message: &mut self.share };
+            self.replies.send(&self.peer, shares, manner, reply.document, next.is_some())?;
             let Some(next) = next else { return Ok(After::GoOn) };
             if self.shared.stopping.load(Ordering::Relaxed) {
                 return Ok(After::Close);
@@ -488,16 +309,16 @@ impl<S: Service> Connection<S> {
             Refusal::Answer(_) if !manner.wants_reply() => {}
             Refusal::Answer(error) => {
                 let document = self.shared.service.refuse(&error);
-                let room = &mut Room { memory: &self.shared.memory, message: &mut self.share };
-                self.replies.send(&self.peer, room, manner, document, false)?;
+                let shares = &mut Shares { memory: &self.shared.memory, message: &mut self.share };
+                self.replies.send(&self.peer, shares, manner, document, false)?;
             }
             Refusal::AnswerQueryFailure(error) => {
                 let mut document = Document::new();
                 document.push("$err", error.to_string());
                 document.push("code", error.code().0);
                 document.push("ok", 0.0);
-                let room = &mut Room { memory: &self.shared.memory, message: &mut self.share };
-                self.replies.send_legacy(&self.peer, room, manner, ReplyFlags::QUERY_FAILURE, document)?;
+                let shares = &mut Shares { memory: &self.shared.memory, message: &mut self.share };
+                self.replies.send_legacy(&self.peer, shares, manner, ReplyFlags::QUERY_FAILURE, document)?;
             }
         }
         Ok(After::GoOn)
@@ -579,7 +400,7 @@ impl<S: Service> Connection<S> {
 impl<S: Service> Connection<S> {
     /// Whether a request of it may wait in the room.
     fn may_leave(&self) -> bool {
-        self.shared.room.is_some()
+        self.has_room
             && self.peer.stream.is_plain()
             && self.at_home_until.is_none_or(|until| Instant::now() >= until)
     }
@@ -589,25 +410,25 @@ impl<S: Service> Connection<S> {
         self.shared.service.suspended(&self.client)
     }
 
-    /// Runs the request again whose wait is over. None if it waits on.
-    pub(crate) fn resume(&mut self) -> Option<Turn> {
-        let header = self.suspended.take()?;
+    /// Runs the request again whose wait is over.
+    pub(crate) fn resume(&mut self) -> Turn {
+        let Some(header) = self.suspended.take() else { return Turn::Idle };
         let begun = Instant::now();
         let ran = self.run(&header, Place::Room);
         self.turn(header, begun, ran)
     }
 
-    /// Looks whether the client asks for more. None if it does not yet, or its request waits.
-    pub(crate) fn read_on(&mut self) -> Option<Turn> {
-        let header = match self.frames.next(&mut Ready(&self.peer)) {
+    /// Runs the next request, if it has arrived.
+    pub(crate) fn read_on(&mut self) -> Turn {
+        let header = match self.frames.next(&mut Ready { peer: &self.peer, has_input: &mut self.has_input }) {
             Ok(Next::Frame(header)) => header,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Idle,
             // Its own thread meets the same again.
-            _ => return Some(Turn::GoHome(Errand::Serve)),
+            _ => return Turn::GoHome(Errand::Serve),
         };
         let is_packed = header.opcode == Opcode::Compressed;
         if is_packed && unpacked_bytes(self.frames.front(&header)).unwrap_or(0) > MESSAGE_BYTES_FREE {
-            return Some(Turn::GoHome(Errand::Serve));
+            return Turn::GoHome(Errand::Serve);
         }
         self.unpacked.clear();
         self.peer.set_activity(RUNNING);
@@ -616,38 +437,45 @@ impl<S: Service> Connection<S> {
         self.turn(header, begun, ran)
     }
 
-    fn turn(&mut self, header: Header, begun: Instant, ran: Ran) -> Option<Turn> {
-        let (manner, reply) = match ran {
-            Ran::Suspended => {
-                self.suspended = Some(header);
-                return None;
-            }
-            Ran::Refused(..) | Ran::NotHere => return Some(Turn::GoHome(Errand::Serve)),
-            Ran::Reply(manner, reply) => (manner, reply),
-        };
+    fn turn(&mut self, header: Header, begun: Instant, ran: Ran) -> Turn {
         let now = Instant::now();
         let is_long = now - begun > LONG_TURN;
         if is_long {
             self.at_home_until = Some(now + AT_HOME);
         }
+        let (manner, reply) = match ran {
+            // Its own thread runs it again, and waits with it.
+            Ran::Suspended if is_long => return Turn::GoHome(Errand::Serve),
+            Ran::Suspended => {
+                self.suspended = Some(header);
+                return Turn::Waits;
+            }
+            Ran::Refused(..) | Ran::NotHere => return Turn::GoHome(Errand::Serve),
+            Ran::Reply(manner, reply) => (manner, reply),
+        };
         let is_plain = !manner.legacy && !reply.close_connection && reply.exhaust_next.is_none();
         if !is_plain || reply.document.as_bytes().len() > MESSAGE_BYTES_FREE || is_long {
-            return Some(Turn::GoHome(Errand::Reply(header, manner, reply)));
+            return Turn::GoHome(Errand::Reply(header, manner, reply));
         }
         match self.replies.send_now(&self.peer, manner, reply.document) {
             Ok(None) => {}
-            Ok(Some(rest)) => return Some(Turn::GoHome(Errand::Rest(header, rest))),
-            Err(_) => return Some(Turn::GoHome(Errand::Close)),
+            Ok(Some(rest)) => return Turn::GoHome(Errand::Rest(header, rest)),
+            Err(_) => return Turn::GoHome(Errand::Close),
         }
         match self.end_request(&header, After::GoOn) {
-            After::GoOn => Some(Turn::Answered),
-            After::Wait | After::Close => Some(Turn::GoHome(Errand::Close)),
+            After::GoOn => Turn::Answered,
+            After::Wait | After::Close => Turn::GoHome(Errand::Close),
         }
     }
 
-    /// Whether more was read than the request that was answered.
-    pub(crate) fn has_read_more(&self) -> bool {
-        !self.frames.received().is_empty()
+    /// The client has sent something, or closed its side.
+    pub(crate) fn note_input(&mut self) {
+        self.has_input = true;
+    }
+
+    /// Whether there may be another request to run.
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.has_input || !self.frames.received().is_empty()
     }
 
     /// Does on its own thread what the room left to it.
@@ -667,218 +495,26 @@ impl<S: Service> Connection<S> {
     }
 }
 
+/// What a connection's thread is to do first when it has its connection back.
+pub(crate) enum Errand {
+    /// Go on reading.
+    Serve,
+    /// Send a reply.
+    Reply(Header, Manner, Reply),
+    /// Send the rest of one.
+    Rest(Header, Vec<u8>),
+    Close,
+}
+
 /// What became of a guest of the room.
 pub(crate) enum Turn {
+    /// No request has arrived.
+    Idle,
+    /// Its request waits.
+    Waits,
     Answered,
     /// Its own thread goes on with it.
     GoHome(Errand),
-}
-
-impl Replies {
-    fn is_large(&self) -> bool {
-        self.out.capacity() > BUFFER_BYTES_KEPT || self.packed.capacity() > BUFFER_BYTES_KEPT
-    }
-
-    fn give_back(&mut self) {
-        (self.out, self.packed, self.share) = (Vec::new(), Vec::new(), None);
-    }
-
-    fn send(
-        &mut self,
-        peer: &Peer,
-        room: &mut Room<'_>,
-        manner: Manner,
-        document: Document,
-        more_to_come: bool,
-    ) -> io::Result<()> {
-        if manner.legacy {
-            return self.send_legacy(peer, room, manner, ReplyFlags::AWAIT_CAPABLE, document);
-        }
-        let mut flags = Flags(manner.flags.0 & Flags::CHECKSUM_PRESENT.0);
-        if more_to_come {
-            flags = flags.with(Flags::MORE_TO_COME);
-        }
-        let id = self.next_id();
-        self.out.clear();
-        let bytes = document.as_bytes().len();
-        if bytes > MESSAGE_BYTES_FREE && !self.has_room_to_pack(room, manner, bytes) {
-            let behind = write_op_msg_head(&mut self.out, id, manner.response_to, flags, document.as_raw());
-            return self.write_large(peer, room, document, behind);
-        }
-        write_op_msg(&mut self.out, id, manner.response_to, flags, document.as_raw(), &[]);
-        // Not held besides while the client takes its time.
-        drop(document);
-        self.write(peer, room, manner)
-    }
-
-    /// Whether a large reply is to be compressed, and there is room for its copy and for what becomes of it. Where there
-    /// is none it is sent as it is, which any reply may be.
-    fn has_room_to_pack(&mut self, room: &Room<'_>, manner: Manner, bytes: usize) -> bool {
-        if manner.compressor.is_none() {
-            return false;
-        }
-        let bytes = 2 * bytes + MESSAGE_BYTES_FREE;
-        if self.share.as_ref().is_none_or(|share| share.bytes() < bytes) {
-            self.give_back();
-            self.share = room.memory.take(bytes, Duration::ZERO);
-        }
-        self.share.is_some()
-    }
-
-    /// Writes a large reply without another copy of it, its first part together with the head, which is in `out`: a
-    /// client that is woken by the head alone has nothing to read yet.
-    fn write_large(
-        &mut self,
-        peer: &Peer,
-        room: &mut Room<'_>,
-        document: Document,
-        behind: Option<[u8; 4]>,
-    ) -> io::Result<()> {
-        let (head, body) = (&self.out[..], document.as_bytes());
-        self.sent += (head.len() + body.len() + behind.map_or(0, |behind| behind.len())) as u64;
-        let _share = room.take(body.len());
-        peer.holds(body.len());
-        let first = &body[..body.len().min(WRITE_BYTES)];
-        let written = write_some(&peer.stream, &[IoSlice::new(head), IoSlice::new(first)])?;
-        peer.moved(written);
-        let (head, body) = (&head[written.min(head.len())..], &body[written.saturating_sub(head.len())..]);
-        let parts = std::iter::once(head).chain(body.chunks(WRITE_BYTES));
-        for part in parts.chain(behind.as_ref().map(|behind| &behind[..])) {
-            (&peer.stream).write_all(part)?;
-            peer.moved(part.len());
-        }
-        peer.holds_nothing();
-        Ok(())
-    }
-
-    fn send_legacy(
-        &mut self,
-        peer: &Peer,
-        room: &mut Room<'_>,
-        manner: Manner,
-        flags: ReplyFlags,
-        document: Document,
-    ) -> io::Result<()> {
-        let id = self.next_id();
-        self.out.clear();
-        write_op_reply(&mut self.out, id, manner.response_to, flags, document.as_raw());
-        self.write(peer, room, manner)
-    }
-
-    fn write(&mut self, peer: &Peer, room: &mut Room<'_>, manner: Manner) -> io::Result<()> {
-        // Kept with the buffers, whose capacity it counts. A large reply may be small when it is compressed.
-        let (length, capacity) = {
-            let length = self.pack(manner)?.len();
-            (length, self.out.capacity() + self.packed.capacity())
-        };
-        self.sent += length as u64;
-        let bytes = if manner.compressor.is_some() { &self.packed } else { &self.out };
-        if capacity <= 2 * MESSAGE_BYTES_FREE {
-            return (&peer.stream).write_all(bytes);
-        }
-        if self.share.as_ref().is_none_or(|share| share.bytes() < capacity) {
-            self.share = None;
-            self.share = Some(room.take(capacity));
-        }
-        peer.holds(capacity);
-        for part in bytes.chunks(WRITE_BYTES) {
-            (&peer.stream).write_all(part)?;
-            peer.moved(part.len());
-        }
-        peer.holds_nothing();
-        Ok(())
-    }
-
-    /// Sends a small reply as far as the client takes it at once. Gives the rest.
-    fn send_now(&mut self, peer: &Peer, manner: Manner, document: Document) -> io::Result<Option<Vec<u8>>> {
-        let flags = Flags(manner.flags.0 & Flags::CHECKSUM_PRESENT.0);
-        let id = self.next_id();
-        self.out.clear();
-        write_op_msg(&mut self.out, id, manner.response_to, flags, document.as_raw(), &[]);
-        let bytes = self.pack(manner)?;
-        let (mut sent, all) = (0, bytes.len());
-        while sent < all {
-            match peer.stream.send_now(&bytes[sent..]) {
-                Ok(count) => sent += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        let rest = (sent < all).then(|| bytes[sent..].to_vec());
-        self.sent += all as u64;
-        Ok(rest)
-    }
-
-    /// The bytes of the message in `out` as they go over the wire.
-    fn pack(&mut self, manner: Manner) -> io::Result<&[u8]> {
-        let Some(compressor) = manner.compressor else { return Ok(&self.out) };
-        self.packed.clear();
-        compress(&self.out, compressor, &mut self.packed)?;
-        Ok(&self.packed)
-    }
-
-    fn next_id(&mut self) -> i32 {
-        self.last_id = self.last_id.wrapping_add(1);
-        self.last_id
-    }
-}
-
-/// Writes what the stream takes at once, and tells how much.
-fn write_some(mut stream: &Stream, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-    loop {
-        match stream.write_vectored(parts) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            written => return written,
-        }
-    }
-}
-
-/// Where a reply takes its share from.
-struct Room<'c> {
-    memory: &'c Arc<Memory>,
-    /// The share of the message that is answered.
-    message: &'c mut Option<Share>,
-}
-
-impl Room<'_> {
-    /// Nobody waits for room while holding some: before a reply waits, its message gives its share back. The message is
-    /// answered, and its buffer is used again or freed soon.
-    fn take(&mut self, bytes: usize) -> Share {
-        self.memory.take(bytes, Duration::ZERO).unwrap_or_else(|| {
-            *self.message = None;
-            self.memory.take_anyway(bytes, REPLY_PATIENCE)
-        })
-    }
-}
-
-/// A client's bytes, noted as they come.
-struct Watched<'p> {
-    peer: &'p Peer,
-    /// From then on nothing is read and the error is [`io::ErrorKind::TimedOut`].
-    until: Option<Instant>,
-}
-
-impl Read for Watched<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.until.is_some_and(|until| Instant::now() >= until) {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let count = (&self.peer.stream).read(out)?;
-        self.peer.moved(count);
-        Ok(count)
-    }
-}
-
-/// What has arrived of a client's bytes.
-struct Ready<'p>(&'p Peer);
-
-impl Read for Ready<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let count = self.0.stream.read_now(out)?;
-        self.0.moved(count);
-        Ok(count)
-    }
 }
 
 /// Runs a request so that a broken invariant costs one answer and not the server. None if it has to wait.

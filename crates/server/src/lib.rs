@@ -17,8 +17,11 @@ mod limits;
 mod listener;
 mod memory;
 mod metrics;
+mod peer;
+mod replies;
 mod room;
 mod service;
+mod shared;
 mod shutdown;
 mod stream;
 

@@ -14,11 +14,13 @@ use kilim_tls::ServerTls;
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info, warn};
 
-use crate::connection::{Connection, Peer};
+use crate::connection::Connection;
 use crate::limits::{BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, Limits, STACK_BYTES, STALLED, TICK, WATCH};
 use crate::memory::Memory;
-use crate::room::Room;
+use crate::peer::Peer;
+use crate::room::{self, Room};
 use crate::service::Service;
+use crate::shared::{Registered, Shared};
 use crate::stream::Stream;
 
 /// A bound address. Clients may connect at once, and are answered once [`Listener::serve`] is called.
@@ -94,7 +96,6 @@ impl Listener {
             }
         };
         let shared = Arc::new(Shared {
-            room,
             guarded: service.has_logins() || self.tls.is_some(),
             tls: self.tls,
             service,
@@ -107,8 +108,8 @@ impl Listener {
         let spawn =
             |name: &str, work: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(work);
         let acceptor = spawn("accept", {
-            let shared = shared.clone();
-            Box::new(move || accept(&self.socket, &shared))
+            let (shared, room) = (shared.clone(), room.clone());
+            Box::new(move || accept(&self.socket, &shared, room.as_ref()))
         })?;
         let ticker = spawn("tick", {
             let shared = shared.clone();
@@ -122,7 +123,7 @@ impl Listener {
             Some(keeper) => Some(spawn("room", Box::new(move || keeper.keep()))?),
             None => None,
         };
-        Ok(Server { address, shared, acceptor: Some(acceptor), helpers: vec![ticker, watcher], keeper })
+        Ok(Server { address, shared, acceptor: Some(acceptor), helpers: vec![ticker, watcher], room, keeper })
     }
 }
 
@@ -133,24 +134,10 @@ pub struct Server<S: Service> {
     acceptor: Option<JoinHandle<()>>,
     /// Those that run now and then.
     helpers: Vec<JoinHandle<()>>,
+    /// Where requests wait for news; None if the system has no means for one.
+    room: Option<Arc<Room<S>>>,
     /// The thread of the room, which outlives its guests.
     keeper: Option<JoinHandle<()>>,
-}
-
-pub(crate) struct Shared<S: Service> {
-    pub(crate) service: S,
-    tls: Option<Arc<ServerTls>>,
-    /// Whether a new connection is a stranger's: it has to encrypt, or somebody is to log in.
-    guarded: bool,
-    pub(crate) limits: Limits,
-    pub(crate) stopping: AtomicBool,
-    /// Where requests wait for news; None if the system has no means for one.
-    pub(crate) room: Option<Arc<Room<S>>>,
-    peers: Mutex<HashMap<u64, Arc<Peer>>>,
-    /// Told whenever a connection has ended, and when the server stops; goes with `peers`.
-    ended: Condvar,
-    /// What messages hold.
-    pub(crate) memory: Arc<Memory>,
 }
 
 impl<S: Service> Server<S> {
@@ -207,7 +194,7 @@ impl<S: Service> Server<S> {
         if !shared.wait_while(INTERRUPT, |peers| !peers.is_empty()) {
             warn!(connections = shared.peers.lock().len(), "connections are left behind");
         }
-        if let Some(room) = &shared.room {
+        if let Some(room) = &self.room {
             room.close();
         }
         if let Some(keeper) = self.keeper.take() {
@@ -222,35 +209,7 @@ impl<S: Service> Drop for Server<S> {
     }
 }
 
-impl<S: Service> Shared<S> {
-    /// Waits; whether the server goes on.
-    fn sleep(&self, time: Duration) -> bool {
-        let mut peers = self.peers.lock();
-        let woken_at = Instant::now() + time;
-        while !self.stopping.load(Ordering::SeqCst) {
-            if self.ended.wait_until(&mut peers, woken_at).timed_out() {
-                break;
-            }
-        }
-        !self.stopping.load(Ordering::SeqCst)
-    }
-
-    /// Waits for a condition of the peers to end, and says whether it did in time.
-    fn wait_while(&self, limit: Duration, condition: impl Fn(&HashMap<u64, Arc<Peer>>) -> bool) -> bool {
-        let deadline = Instant::now() + limit;
-        let mut peers = self.peers.lock();
-        while condition(&peers) {
-            if Instant::now() >= deadline {
-                return false;
-            }
-            // A connection that goes from running to waiting tells nobody, so look now and then.
-            self.ended.wait_for(&mut peers, Duration::from_millis(5));
-        }
-        true
-    }
-}
-
-fn accept<S: Service>(socket: &TcpListener, shared: &Arc<Shared<S>>) {
+fn accept<S: Service>(socket: &TcpListener, shared: &Arc<Shared<S>>, room: Option<&Arc<Room<S>>>) {
     let mut next_id = 1;
     let mut refused = 0u64;
     loop {
@@ -276,7 +235,7 @@ fn accept<S: Service>(socket: &TcpListener, shared: &Arc<Shared<S>>) {
             }
             continue;
         }
-        if let Err(error) = start(shared, next_id, stream, address) {
+        if let Err(error) = start(shared, room.cloned(), next_id, stream, address) {
             warn!(%error, %address, "cannot serve a connection");
         }
         next_id += 1;
@@ -310,6 +269,7 @@ fn makes_room<S: Service>(shared: &Shared<S>) -> bool {
 /// Gives a connection its thread.
 fn start<S: Service>(
     shared: &Arc<Shared<S>>,
+    room: Option<Arc<Room<S>>>,
     id: u64,
     stream: TcpStream,
     address: SocketAddr,
@@ -333,8 +293,8 @@ fn start<S: Service>(
             }
             return;
         }
-        let connection = Connection::new(id, peer.clone(), shared.clone());
-        let ended = connection.serve();
+        let connection = Connection::new(id, peer.clone(), shared.clone(), room.is_some());
+        let ended = room::serve(connection, room.as_deref());
         peer.stream.close();
         match ended {
             Ok(()) => debug!(connection = id, peer = %address, "disconnected"),
@@ -344,19 +304,6 @@ fn start<S: Service>(
     // If the thread cannot be had, dropping the closure strikes the connection off the list.
     thread::Builder::new().name(format!("conn-{id}")).stack_size(STACK_BYTES).spawn(serve)?;
     Ok(())
-}
-
-/// A connection's place among the peers, given up whichever way its thread ends.
-struct Registered<S: Service> {
-    shared: Arc<Shared<S>>,
-    id: u64,
-}
-
-impl<S: Service> Drop for Registered<S> {
-    fn drop(&mut self) {
-        self.shared.peers.lock().remove(&self.id);
-        self.shared.ended.notify_all();
-    }
 }
 
 fn tick<S: Service>(shared: &Shared<S>) {

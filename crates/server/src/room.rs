@@ -7,35 +7,33 @@
 //!
 //! Invariant: a connection is owned by its thread or by the keeper, never by both. Who drops a guest ends its connection.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::task::{Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use kilim_commands::Reply;
-use kilim_wire::Header;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use parking_lot::Mutex;
 use tracing::warn;
 
-use crate::connection::{Connection, Manner, Turn};
+use crate::connection::{Connection, Errand, Served, Turn};
 use crate::limits::REST_AFTER;
 use crate::service::Service;
 
-/// What a connection's thread is to do first when it has its connection back.
-pub(crate) enum Errand {
-    /// Go on reading.
-    Serve,
-    /// Send a reply.
-    Reply(Header, Manner, Reply),
-    /// Send the rest of one.
-    Rest(Header, Vec<u8>),
-    Close,
+/// Serves a connection on its own thread until it ends. A request that waits for news does so in the room.
+pub(crate) fn serve<S: Service>(mut connection: Connection<S>, room: Option<&Room<S>>) -> io::Result<()> {
+    let mut errand = Errand::Serve;
+    while let Served::Waits = connection.serve(errand)? {
+        // None only where the room has closed.
+        let Some(back) = room.and_then(|room| room.host(connection)) else { return Ok(()) };
+        (connection, errand) = back;
+    }
+    Ok(())
 }
 
 type Home<S> = (Connection<S>, Errand);
@@ -93,12 +91,18 @@ impl<S: Service> Room<S> {
         let bell = Arc::new(Bell { waker, called: Mutex::default() });
         let arrivals = Mutex::new(Some(Vec::new()));
         let room = Arc::new(Room { arrivals, bell, closing: AtomicBool::new(false) });
-        let keeper = Keeper { poll, room: room.clone(), guests: HashMap::new(), deadlines: BTreeSet::new() };
+        let keeper = Keeper {
+            poll,
+            room: room.clone(),
+            guests: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            line: VecDeque::new(),
+        };
         Ok((room, keeper))
     }
 
     /// Has the keeper serve a connection whose request waits, and sleeps until it comes back. None if it does not.
-    pub(crate) fn host(&self, connection: Connection<S>) -> Option<Home<S>> {
+    fn host(&self, connection: Connection<S>) -> Option<Home<S>> {
         let (home, back): (_, Receiver<Home<S>>) = channel();
         self.arrivals.lock().as_mut()?.push(Arrival { connection, home });
         self.bell.ring();
@@ -130,6 +134,8 @@ pub(crate) struct Keeper<S: Service> {
     guests: HashMap<u64, Guest<S>>,
     /// When waits are over at the latest.
     deadlines: BTreeSet<(Instant, u64)>,
+    /// Guests with something to do. Each does one thing and stands in line again.
+    line: VecDeque<u64>,
 }
 
 struct Guest<S: Service> {
@@ -138,8 +144,6 @@ struct Guest<S: Service> {
     waker: Waker,
     /// While its request waits.
     until: Option<Instant>,
-    /// The client has sent something that was not read.
-    has_input: bool,
 }
 
 impl<S: Service> Drop for Keeper<S> {
@@ -153,7 +157,10 @@ impl<S: Service> Keeper<S> {
     pub(crate) fn keep(mut self) {
         let mut events = Events::with_capacity(1024);
         while !self.room.closing.load(Ordering::SeqCst) {
-            let patience = self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+            let patience = match self.line.is_empty() {
+                true => self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now())),
+                false => Some(Duration::ZERO),
+            };
             if let Err(error) = self.poll.poll(&mut events, patience)
                 && error.kind() != io::ErrorKind::Interrupted
             {
@@ -161,15 +168,24 @@ impl<S: Service> Keeper<S> {
                 return;
             }
             for event in &events {
-                if event.token() != BELL {
-                    self.hear(event.token().0 as u64);
+                let id = event.token().0 as u64;
+                if let Some(guest) = self.guests.get_mut(&id) {
+                    guest.connection.note_input();
+                    self.line.push_back(id);
                 }
             }
             let called = std::mem::take(&mut *self.room.bell.called.lock());
-            called.into_iter().for_each(|guest| self.look(guest));
-            self.end_waits();
+            self.line.extend(called);
+            let now = Instant::now();
+            self.line.extend(self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id));
             let arrivals = self.room.arrivals.lock().as_mut().map(std::mem::take);
             arrivals.into_iter().flatten().for_each(|arrival| self.welcome(arrival));
+            // Those who stand in line again have their turn behind whatever has come meanwhile.
+            for _ in 0..self.line.len() {
+                if let Some(id) = self.line.pop_front() {
+                    self.serve(id);
+                }
+            }
         }
     }
 
@@ -184,81 +200,47 @@ impl<S: Service> Keeper<S> {
             return;
         }
         let waker = Waker::from(Arc::new(Call { guest: id, bell: self.room.bell.clone() }));
-        let guest = Guest { connection, home, waker, until: None, has_input: false };
+        let guest = Guest { connection, home, waker, until: None };
         self.guests.insert(id, guest);
         self.seat(id);
     }
 
-    /// A guest whose request was suspended waits, unless its wait is over already.
+    /// A guest's request waits. It is called when that may be over, at once if it is over already.
     fn seat(&mut self, id: u64) {
         let Some(guest) = self.guests.get_mut(&id) else { return };
         let Some(suspended) = guest.connection.suspended() else { return };
         suspended.leave_waker(&guest.waker);
         let until = suspended.until();
-        guest.until = Some(until);
-        self.deadlines.insert((until, id));
+        if guest.until != Some(until) {
+            if let Some(before) = guest.until.replace(until) {
+                self.deadlines.remove(&(before, id));
+            }
+            self.deadlines.insert((until, id));
+        }
         if suspended.is_over(Instant::now()) {
-            self.resume(id);
+            self.line.push_back(id);
         }
     }
 
-    /// A guest was called: whatever it waits for may have happened.
-    fn look(&mut self, id: u64) {
-        let Some(guest) = self.guests.get(&id) else { return };
-        let Some(suspended) = guest.connection.suspended() else { return };
-        if suspended.is_over(Instant::now()) {
-            return self.resume(id);
-        }
-        // A waker is called once.
-        suspended.leave_waker(&guest.waker);
-        if suspended.is_over(Instant::now()) {
-            self.resume(id);
-        }
-    }
-
-    fn end_waits(&mut self) {
-        let now = Instant::now();
-        while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
-            self.resume(id);
-        }
-    }
-
-    /// Runs the request of a guest whose wait is over.
-    fn resume(&mut self, id: u64) {
+    /// Does what a guest has to do next: go on with the request that waited, or run the next one.
+    fn serve(&mut self, id: u64) {
         let Some(guest) = self.guests.get_mut(&id) else { return };
+        let turn = match guest.connection.suspended() {
+            // Called for nothing, or for bytes that have to wait. A waker is called once.
+            Some(suspended) if !suspended.is_over(Instant::now()) => return self.seat(id),
+            Some(_) => guest.connection.resume(),
+            None if guest.connection.may_have_more() => guest.connection.read_on(),
+            None => return,
+        };
         if let Some(until) = guest.until.take() {
             self.deadlines.remove(&(until, id));
         }
-        let turn = guest.connection.resume();
-        self.follow(id, turn);
-    }
-
-    /// A client has sent something.
-    fn hear(&mut self, id: u64) {
-        let Some(guest) = self.guests.get_mut(&id) else { return };
-        guest.has_input = true;
-        if guest.until.is_none() {
-            self.read_on(id);
-        }
-    }
-
-    fn read_on(&mut self, id: u64) {
-        let Some(guest) = self.guests.get_mut(&id) else { return };
-        guest.has_input = false;
-        let turn = guest.connection.read_on();
-        self.follow(id, turn);
-    }
-
-    fn follow(&mut self, id: u64, turn: Option<Turn>) {
         match turn {
-            None => self.seat(id),
-            Some(Turn::GoHome(errand)) => self.send_home(id, errand),
-            Some(Turn::Answered) => {
-                let more = |guest: &Guest<S>| guest.has_input || guest.connection.has_read_more();
-                if self.guests.get(&id).is_some_and(more) {
-                    self.read_on(id);
-                }
-            }
+            Turn::Idle => {}
+            Turn::Waits => self.seat(id),
+            Turn::Answered if guest.connection.may_have_more() => self.line.push_back(id),
+            Turn::Answered => {}
+            Turn::GoHome(errand) => self.send_home(id, errand),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument};
+use kilim_bson::Document;
 use kilim_commands::{Access, Client, Reply, Request, Suspended};
 use kilim_engine::Engine;
 use kilim_error::Error;
@@ -47,7 +47,7 @@ pub trait Service: Send + Sync + 'static {
     }
 
     /// Whether a request goes on with what the client last waited for, so that it is run or suspended quickly.
-    fn waits_on(&self, client: &Self::Client, request: RawDocument<'_>) -> bool {
+    fn waits_on(&self, client: &Self::Client, request: &Request<'_>) -> bool {
         let _ = (client, request);
         false
     }
@@ -120,7 +120,7 @@ impl Service for Commands {
         client.suspended()
     }
 
-    fn waits_on(&self, client: &Client, request: RawDocument<'_>) -> bool {
+    fn waits_on(&self, client: &Client, request: &Request<'_>) -> bool {
         client.waits_on(request)
     }
 

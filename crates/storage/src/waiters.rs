@@ -69,8 +69,11 @@ impl Waiters {
                 drop(shard.lock.lock());
                 shard.wake.notify_all();
             }
-            let wakers: Vec<Waker> = self.wakers.lock().drain().map(|(_, waker)| waker).collect();
-            self.waiting.fetch_sub(wakers.len(), Ordering::Relaxed);
+            let wakers: Vec<Waker> = {
+                let mut wakers = self.wakers.lock();
+                self.waiting.fetch_sub(wakers.len(), Ordering::Relaxed);
+                wakers.drain().map(|(_, waker)| waker).collect()
+            };
             wakers.into_iter().for_each(Waker::wake);
         }
         // With no lock held: a waiter may hold others while it looks whether its wait is over.
@@ -95,14 +98,18 @@ impl Waiters {
     /// Has a waker called by the next [`Waiters::wake`], unless it is taken back before. Whoever leaves it looks afterwards
     /// whether the wait is over already.
     pub fn leave(&self, number: u64, waker: &Waker) {
-        if self.wakers.lock().insert(number, waker.clone()).is_none() {
+        let mut wakers = self.wakers.lock();
+        if wakers.insert(number, waker.clone()).is_none() {
+            // Counted while nobody can take it out again.
             self.waiting.fetch_add(1, Ordering::Relaxed);
         }
+        drop(wakers);
         fence(Ordering::SeqCst);
     }
 
     pub fn take_back(&self, number: u64) {
-        if self.wakers.lock().remove(&number).is_some() {
+        let mut wakers = self.wakers.lock();
+        if wakers.remove(&number).is_some() {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }

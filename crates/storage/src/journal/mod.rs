@@ -41,6 +41,8 @@ use parking_lot::Mutex;
 use crate::disk::{Disk, File};
 use slot::Slot;
 
+pub(crate) use spares::Keep;
+
 pub(crate) type StoreId = [u8; 16];
 
 /// Where a replay begins: at the beginning of this segment, whose first batch has this position and sequence.

@@ -4,6 +4,9 @@
 //! a lot rarely changes segments, and one that is not takes little room. A spare that is smaller than the next
 //! segment should be is extended when there is time for it, and used as it is when there is not.
 //!
+//! What a checkpoint sets free is kept for the segments up to the next one ([`Keep`]): to make a slot costs as much
+//! as to fill it with batches. When nothing was written for a while, a small one is enough.
+//!
 //! Invariant: a slot is in one place only, among the segments, among the spares, or with the thread that is
 //! making, extending or removing it; its index is taken in all of these.
 
@@ -11,6 +14,17 @@ use kilim_error::{Error, Result};
 
 use super::slot::{BLOCK, NO_SEGMENT, SegmentHeader, Slot, io_error, size_for};
 use super::{AppendError, Journal, Sizes, Start, State};
+
+/// Which spares are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// As many bytes as the segments had that were released: the next ones will need as many.
+    AsReleased,
+    /// One of ordinary size, because the disk is nearly full.
+    One,
+    /// One of the smallest size, because nothing is being written.
+    Small,
+}
 
 impl Journal {
     /// Makes a spare ready, if the active segment is more than half full and there is none of the right size.
@@ -59,25 +73,31 @@ impl Journal {
     }
 
     /// The segments before this start are not needed any more, which must be on disk itself: their slots become
-    /// spares. One spare is kept, the largest of ordinary size; when the store is idle, only if it is small.
-    pub(crate) fn release_before(&self, start: &Start, idle: bool) -> Result<()> {
+    /// spares, of which some are kept.
+    pub(crate) fn release_before(&self, start: &Start, keep: Keep) -> Result<()> {
         let surplus = {
             let mut state = self.state.lock();
+            let mut released = 0;
             // The active segment stays, whatever the caller thinks of it.
             while state.segments.len() > 1 && state.segments[0].number < start.segment {
                 let segment = state.segments.pop_front().expect("there is more than one");
+                released += segment.slot.size;
                 state.spares.push(segment.slot);
             }
-            let limit = if idle { self.sizes.first } else { self.sizes.largest };
-            let mut surplus = std::mem::take(&mut state.spares);
-            surplus.sort_by_key(|spare| spare.size);
-            if let Some(kept) = surplus.iter().rposition(|spare| spare.size <= limit) {
-                state.spares.push(surplus.remove(kept));
-            }
-            surplus
+            state.take_surplus(keep, self.sizes, released)
         };
-        // Removed outside of the lock, since that can take a file system a while. Their names need not be
-        // synced away: a slot that comes back after a power loss holds a segment before the start.
+        self.remove_all(surplus)
+    }
+
+    /// Removes spares that need not be kept.
+    pub(crate) fn keep_spares(&self, keep: Keep) -> Result<()> {
+        let surplus = self.state.lock().take_surplus(keep, self.sizes, 0);
+        self.remove_all(surplus)
+    }
+
+    /// Removes slots, outside of the lock, since that can take a file system a while. Their names need not be synced
+    /// away: a slot that comes back after a power loss holds a segment before the start.
+    fn remove_all(&self, surplus: Vec<Slot>) -> Result<()> {
         let mut outcome = Ok(());
         for slot in surplus {
             let name = slot.name();
@@ -90,14 +110,15 @@ impl Journal {
         outcome
     }
 
-    /// A slot for the next segment, in which a batch of this size has room: a spare, or one made on the spot.
-    /// An error changes nothing.
+    /// A slot for the next segment, in which a batch of this size has room: the spare whose size is nearest to what
+    /// the segment should have, or one made on the spot. An error changes nothing.
     pub(super) fn take_spare(&self, state: &mut State, batch: u64) -> Result<Slot, AppendError> {
         let least = size_for(batch);
-        if let Some(fitting) = state.spares.iter().position(|spare| spare.size >= least) {
-            return Ok(state.spares.swap_remove(fitting));
-        }
         let size = next_size(state, self.sizes).max(least);
+        let fitting = (state.spares.iter().enumerate()).filter(|(_, spare)| spare.size >= least);
+        if let Some((nearest, _)) = fitting.min_by_key(|(_, spare)| spare.size.abs_diff(size)) {
+            return Ok(state.spares.swap_remove(nearest));
+        }
         let index = state.take_index();
         self.make_slot(index, size).map_err(|error| {
             state.taken.remove(&index);
@@ -126,6 +147,29 @@ impl Journal {
         if let Err(error) = self.disk.remove(&slot.name()) {
             tracing::warn!(file = slot.name(), %error, "an unfinished journal file cannot be removed");
         }
+    }
+}
+
+impl State {
+    /// Takes out the spares that are not to be kept, the largest of ordinary size being kept first.
+    fn take_surplus(&mut self, keep: Keep, sizes: Sizes, released: u64) -> Vec<Slot> {
+        let (largest, bytes) = match keep {
+            Keep::AsReleased => (sizes.largest, released),
+            Keep::One => (sizes.largest, 0),
+            Keep::Small => (sizes.first, 0),
+        };
+        let mut found = std::mem::take(&mut self.spares);
+        found.sort_by_key(|spare| std::cmp::Reverse(spare.size));
+        let (mut kept, mut surplus) = (0, Vec::new());
+        for spare in found {
+            if spare.size <= largest && (kept == 0 || kept + spare.size <= bytes) {
+                kept += spare.size;
+                self.spares.push(spare);
+            } else {
+                surplus.push(spare);
+            }
+        }
+        surplus
     }
 }
 

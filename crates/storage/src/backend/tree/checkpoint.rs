@@ -19,7 +19,7 @@
 use super::{Frozen, Tables, TreeBackend, Trouble, Turn};
 use crate::backend::{Backend, Exclusively};
 use crate::clock::CommitTime;
-use crate::journal::{AppendError, Start};
+use crate::journal::{AppendError, Keep, Start};
 use crate::space::{Bytes, Space, Write};
 use crate::tree::builder::Edit;
 use crate::tree::file::{FREE_MAP_LEVEL, HEADER_BYTES, Kind};
@@ -239,8 +239,8 @@ impl TreeBackend {
             self.settle(turn)?;
         }
         self.damage.lock().note(damaged, again_bytes, frozen, dead, self.disk.environment().now());
-        let idle = self.state.read().active.is_empty();
-        self.journal.release_before(&frozen.journal, idle)
+        let keep = if self.is_scarce() { Keep::One } else { Keep::AsReleased };
+        self.journal.release_before(&frozen.journal, keep)
     }
 
     /// Merges what fits a portion; says where the next one begins.

@@ -33,7 +33,8 @@ use super::{Backend, Exclusively, Pace, Sorted, View};
 use crate::backup::Held;
 use crate::clock::CommitTime;
 use crate::disk::Disk;
-use crate::journal::{AppendError, Journal, Start};
+use crate::free_space::FreeSpace;
+use crate::journal::{AppendError, Journal, Keep, Start};
 use crate::memtable::Memtable;
 use crate::space::{Bytes, Space, Write};
 use crate::tree::blocks::Blocks;
@@ -71,6 +72,9 @@ const AGE_MAX_SCARCE: Duration = Duration::from_millis(500);
 /// still to be written when the reserve is reached must fit it with ease.
 const SCARCE_PART: usize = 8;
 
+/// The journal's spares are kept so long for writes that may follow.
+const IDLE_AFTER: Duration = Duration::from_secs(5);
+
 /// After a checkpoint that failed, until the next try.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -98,8 +102,16 @@ pub(crate) struct TreeBackend {
     deadline: Mutex<Option<Instant>>,
     payload: Mutex<Payload>,
     tables_bytes_max: usize,
-    /// With less free than this, checkpoints do not wait: what was deleted must come back.
-    scarce_bytes: u64,
+    /// Whether the disk has so much free that checkpoints may wait: otherwise what was deleted must come back.
+    plenty: FreeSpace,
+    quiet: Mutex<Quiet>,
+}
+
+/// Since when nothing was written to the journal.
+struct Quiet {
+    /// The end of the journal then.
+    appended: u64,
+    since: Instant,
 }
 
 /// What a view is taken from.
@@ -218,7 +230,20 @@ impl TreeBackend {
     }
 
     fn is_scarce(&self) -> bool {
-        self.disk.space().is_some_and(|space| space.free_bytes < self.scarce_bytes)
+        self.plenty.check().is_err()
+    }
+
+    /// Gives the journal's spares back when nothing was written for a while.
+    fn drop_idle_spares(&self) -> Result<()> {
+        let (appended, now) = (self.journal.appended(), self.disk.environment().now());
+        let mut quiet = self.quiet.lock();
+        if quiet.appended != appended {
+            *quiet = Quiet { appended, since: now };
+        }
+        match now.saturating_duration_since(quiet.since) >= IDLE_AFTER {
+            true => self.journal.keep_spares(Keep::Small),
+            false => Ok(()),
+        }
     }
 
     /// Whether a checkpoint is due.
@@ -324,6 +349,7 @@ impl Backend for TreeBackend {
             self.make_due_checkpoint(exclusively)?;
         } else {
             self.give_space_back()?;
+            self.drop_idle_spares()?;
         }
         prepared
     }
@@ -348,7 +374,7 @@ impl Backend for TreeBackend {
             return self.journal.close();
         }
         match self.state.read().active.is_empty() {
-            true => Ok(()),
+            true => self.journal.keep_spares(Keep::Small),
             // Rows of a damaged tree.
             false => self.journal.close(),
         }

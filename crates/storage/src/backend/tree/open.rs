@@ -4,13 +4,13 @@
 //! the journal. A store is made under the name `creating`, which becomes `kilim.db` when all of it is on disk; a
 //! start that finds `creating` begins anew, because nobody was told of a write in it.
 
-use super::{State, Tables, TreeBackend, Turn, decode, decode_epoch};
+use super::{Quiet, State, Tables, TreeBackend, Turn, decode, decode_epoch};
 use crate::disk::Disk;
 use crate::disk::directory::DirectoryLock;
 use crate::environment::Environment;
 use crate::extents::FreeMap;
 use crate::format::{FORMAT_VERSION, FORMAT_VERSION_WITH_LOG};
-use crate::free_space::default_reserve_bytes;
+use crate::free_space::{FreeSpace, default_reserve_bytes};
 use crate::journal::Journal;
 use crate::snapshot::Direction;
 use crate::tree::blocks::Blocks;
@@ -107,7 +107,10 @@ impl TreeBackend {
         let epochs = Arc::new(Epochs::default());
         let forest = Arc::new(Forest::new(superblock.epoch, roots, &epochs));
         let scarce_bytes = 2 * default_reserve_bytes(&*disk);
+        let quiet = Quiet { appended: recovered.journal.appended(), since: disk.environment().now() };
         Ok(TreeBackend {
+            plenty: FreeSpace::of_disk(disk.clone(), Some(scarce_bytes)),
+            quiet: Mutex::new(quiet),
             disk,
             file,
             journal: recovered.journal,
@@ -124,7 +127,6 @@ impl TreeBackend {
             deadline: Mutex::new(None),
             payload: Mutex::default(),
             tables_bytes_max: memory.tables_bytes_max,
-            scarce_bytes,
         })
     }
 }

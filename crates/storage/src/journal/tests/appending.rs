@@ -26,7 +26,7 @@ fn segments_double_while_they_fill_up_and_their_slots_are_recycled() {
 
     let start = journal.roll().unwrap();
     assert_eq!((start.sequence, start.position), (sequence, journal.appended()));
-    journal.release_before(&start, false).unwrap();
+    journal.release_before(&start, Keep::One).unwrap();
     // One spare, and the active segment, made smaller because the one before was ended almost empty.
     assert_eq!(disk.list().unwrap().len(), 2);
     assert_eq!(journal.bytes_on_disk(), 32768 + 16384);
@@ -37,7 +37,34 @@ fn segments_double_while_they_fill_up_and_their_slots_are_recycled() {
     assert_eq!(recovered(&disk, start).unwrap().1, 151);
 
     let start = journal.roll().unwrap();
-    journal.release_before(&start, true).unwrap();
+    journal.release_before(&start, Keep::Small).unwrap();
+    assert_eq!(disk.list().unwrap().len(), 1, "an idle store keeps no large spare");
+}
+
+#[test]
+fn a_store_that_goes_on_writing_makes_no_more_slots() {
+    let disk = MemoryDisk::default();
+    let (journal, _) = created(&disk);
+    let mut sequence = 1;
+    let mut write = |journal: &Journal| {
+        append_all(journal, sequence..=sequence + 999, false);
+        sequence += 1000;
+        let start = journal.roll().unwrap();
+        journal.release_before(&start, Keep::AsReleased).unwrap();
+    };
+    (0..3).for_each(|_| write(&journal));
+    let (slots, bytes) = (disk.list().unwrap(), journal.bytes_on_disk());
+    assert!(slots.len() > 3);
+    let created = Arc::new(AtomicBool::new(false));
+    let seen = created.clone();
+    disk.fail(move |operation, _, _| {
+        seen.fetch_or(operation == "create", Ordering::SeqCst);
+        Ok(())
+    });
+    (0..20).for_each(|_| write(&journal));
+    assert!(!created.load(Ordering::SeqCst), "each slot is used again");
+    assert_eq!((disk.list().unwrap(), journal.bytes_on_disk()), (slots, bytes));
+    journal.keep_spares(Keep::Small).unwrap();
     assert_eq!(disk.list().unwrap().len(), 1, "an idle store keeps no large spare");
 }
 
@@ -70,7 +97,7 @@ fn a_batch_larger_than_a_segment_gets_one_of_its_own_size() {
     Journal::recover(Arc::new(disk.copy()), STORE, start, replay).unwrap();
     assert_eq!(lengths, [37, 100_003, 111]);
     let start = journal.roll().unwrap();
-    journal.release_before(&start, false).unwrap();
+    journal.release_before(&start, Keep::AsReleased).unwrap();
     assert!(journal.bytes_on_disk() <= 65536, "a slot of unusual size is no spare");
 }
 
@@ -104,7 +131,7 @@ fn a_spare_that_is_too_small_is_extended_or_stays_as_it_was() {
     let (journal, start) = created(&disk);
     append(&journal, 1, false);
     let next = journal.roll().unwrap();
-    journal.release_before(&next, false).unwrap();
+    journal.release_before(&next, Keep::AsReleased).unwrap();
     let mut sequence = 2;
     while journal.appended() - next.position <= 2048 {
         append(&journal, sequence, false);
@@ -182,7 +209,7 @@ fn a_failure_at_the_header_of_the_next_segment_poisons() {
         let (journal, start) = created(&disk);
         append(&journal, 1, true);
         let start_two = journal.roll().unwrap();
-        journal.release_before(&start_two, false).unwrap();
+        journal.release_before(&start_two, Keep::AsReleased).unwrap();
         append(&journal, 2, true);
         disk.fail(move |operation, name, _| match operation == failing && name == "journal.0" {
             true => Err(io::Error::other("a bad disk")),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use kilim_error::{Error, Result, StorageError};
 
-use super::{Journal, Recovered, Sizes, Start, StoreId};
+use super::{Journal, Keep, Recovered, Sizes, Start, StoreId};
 use crate::disk::memory::MemoryDisk;
 
 const STORE: StoreId = *b"sixteen bytes id";

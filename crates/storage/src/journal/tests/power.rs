@@ -50,7 +50,8 @@ fn live(journal: &Journal, owner: &Owner, dice: &mut Dice, steps: u64) {
                 // All before it is in the tree, and what a roll returns is synced.
                 owner.acknowledged.fetch_max(start.sequence - 1, Ordering::SeqCst);
                 *owner.start.lock() = start;
-                journal.release_before(&start, dice.roll(3) == 0).unwrap();
+                let keep = [Keep::AsReleased, Keep::One, Keep::Small][dice.roll(3) as usize];
+                journal.release_before(&start, keep).unwrap();
             }
             1 => journal.prepare_spare().unwrap(),
             2 => {

@@ -238,7 +238,7 @@ fn batches_of_an_earlier_segment_in_a_recycled_slot_are_never_valid() {
         let (found, batches) = recovered(&disk, start).unwrap();
         assert_eq!((batches, found.cut), (3, None));
         start = journal.roll().unwrap();
-        journal.release_before(&start, false).unwrap();
+        journal.release_before(&start, Keep::AsReleased).unwrap();
         let (found, batches) = recovered(&disk, start).unwrap();
         assert_eq!((batches, found.cut), (0, None));
     }

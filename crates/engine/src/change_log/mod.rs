@@ -116,8 +116,14 @@ struct Recorder(Vec<u8>);
 
 impl Recorder {
     fn new(kind: Kind, uuid: [u8; 16], namespace: &Namespace, room: usize) -> Recorder {
+        Recorder::into(Vec::new(), kind, uuid, namespace, room)
+    }
+
+    /// Takes a buffer that may have been used before.
+    fn into(mut bytes: Vec<u8>, kind: Kind, uuid: [u8; 16], namespace: &Namespace, room: usize) -> Recorder {
         let (database, collection) = (namespace.database.as_bytes(), namespace.collection.as_bytes());
-        let mut bytes = Vec::with_capacity(29 + database.len() + collection.len() + room);
+        bytes.clear();
+        bytes.reserve(29 + database.len() + collection.len() + room);
         bytes.extend_from_slice(&[0; 8]);
         bytes.push(kind as u8);
         bytes.extend_from_slice(&uuid);
@@ -134,12 +140,16 @@ impl Recorder {
     }
 }
 
-/// The record of a change of a document; none if nothing changed.
-pub(crate) fn of_change(change: &Change<'_>, session: Option<(SessionId, i64)>) -> Option<Vec<u8>> {
+/// The record of a change of a document, in a buffer that may have been used before; none if nothing changed.
+pub(crate) fn of_change(
+    change: &Change<'_>,
+    session: Option<(SessionId, i64)>,
+    buffer: Vec<u8>,
+) -> Option<Vec<u8>> {
     let collection = &**change.collection;
     let (before, after) = (change.stored_before(), change.after);
     let id = after.or(before)?.get("_id")?;
-    let recorder = |kind, room| Recorder::new(kind, collection.uuid, &collection.namespace, room);
+    let recorder = |kind, room| Recorder::into(buffer, kind, collection.uuid, &collection.namespace, room);
     let images = keeps_images(collection);
     let mut record = match (before, after) {
         (None, Some(after)) => {

@@ -67,6 +67,8 @@ pub struct Unit<'e> {
     pub caused: Caused,
     /// What it did, for the slow query log and the profiler.
     pub figures: Figures,
+    /// Where the change log's records of its changes are put together, one after the other.
+    pub(crate) record: Vec<u8>,
 }
 
 /// The writes that a unit has gathered.
@@ -124,6 +126,7 @@ impl<'e> Unit<'e> {
             position: None,
             caused: Caused::default(),
             figures: Figures::default(),
+            record: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use crate::change::{Cause, Change};
 use crate::change_log;
+use crate::limits;
 use crate::unit::Unit;
 
 pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>) {
@@ -26,8 +27,12 @@ pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>) {
     }
     if unit.engine.store.logs() && change_log::is_logged(&change.collection.namespace) {
         let session = unit.transaction_of();
-        if let Some(record) = change_log::of_change(change, session) {
-            unit.transaction().log(record);
+        let buffer = std::mem::take(&mut unit.record);
+        if let Some(record) = change_log::of_change(change, session, buffer) {
+            unit.transaction().log(&record[..]);
+            if record.capacity() <= limits::RECORD_BYTES_KEPT {
+                unit.record = record;
+            }
         }
     }
 }

@@ -51,6 +51,16 @@ pub const CURSORS_MAX: usize = 100_000;
 /// Sessions held in memory.
 pub const SESSIONS_MAX: usize = 1_000_000;
 
+/// Documents that a job which goes over a whole collection writes in one commit, or looks at, before it gives way to others:
+/// each of their commits may have to wait for one of its own.
+pub const PACE_DOCUMENTS: usize = 32;
+
+/// So long after others were last seen to commit, such a job goes on giving way to them.
+pub const PACE_ALERT: Duration = Duration::from_millis(100);
+
+/// Such a job rests for no longer than this at once, whatever made it slow: it must come to its end.
+pub const PACE_REST_MAX: Duration = Duration::from_millis(10);
+
 /// Documents that single-document statements of one command write before they are handed to the commit
 /// queue. Larger saves syncs, smaller lets waiting writers in earlier.
 pub const STATEMENT_BATCH_DOCUMENTS: usize = 128;

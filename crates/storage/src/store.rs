@@ -320,6 +320,11 @@ impl Store {
         self.shared().backend.disk_bytes()
     }
 
+    /// Commits so far.
+    pub fn commits(&self) -> u64 {
+        self.shared().queue.tally().0
+    }
+
     pub fn stats(&self) -> Stats {
         let (commits, batches) = self.shared().queue.tally();
         Stats { commits, batches, disk_bytes: self.disk_bytes() }

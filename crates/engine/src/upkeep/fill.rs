@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{ErrorCode, Result, StorageError};
-use kilim_storage::{Direction, Snapshot, Space};
+use kilim_storage::{Direction, Durability, Snapshot, Space};
 
 use super::buckets::rebucket;
+use super::pace::Pace;
 use super::pages::repage;
 use super::versions::restate;
 use crate::catalog::{Collection, CollectionId, RecordId};
@@ -28,7 +29,7 @@ use crate::operation::Operation;
 use crate::patterns::{Job, JobKind, Pattern, PatternState};
 use crate::unit::Unit;
 use crate::write::door::put_evaluation;
-use crate::{layout, records};
+use crate::{layout, limits, records};
 
 /// How far a pattern is filled, as it lies in `meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,6 +216,7 @@ impl Engine {
     /// Visits all documents that are still to be visited. `throttled`: it pauses between batches, as the pattern's
     /// `backfill.throttleMs` says. If a command waits for it, it does not pause.
     pub(crate) fn fill(&self, operation: &Arc<Operation>, job: &Job, throttled: bool) -> Result<()> {
+        let mut pace = Pace::new(self);
         loop {
             operation.check()?;
             let Some(pattern) = self.patterns().by_id(job.pattern.id).cloned() else { return Ok(()) };
@@ -227,7 +229,7 @@ impl Engine {
             }
             let backfill = &pattern.declaration.options.backfill;
             let throttle_ms = step.map_or(backfill.throttle_ms, |step| step.throttle_ms);
-            if let Batch::Last = self.fill_batch(operation, job, &pattern)? {
+            if let Batch::Last = self.fill_batch(operation, job, &pattern, &mut pace)? {
                 let mut unit = Unit::new(self, operation.clone(), self.options.durability);
                 note_all(&mut unit, &pattern);
                 return unit.settle();
@@ -237,7 +239,15 @@ impl Engine {
         }
     }
 
-    fn fill_batch(&self, operation: &Arc<Operation>, job: &Job, pattern: &Arc<Pattern>) -> Result<Batch> {
+    /// Its commits are small and wait for no sync, so that those of others hardly wait for them. What a crash takes back, how
+    /// far the filling is among it, is filled again.
+    fn fill_batch(
+        &self,
+        operation: &Arc<Operation>,
+        job: &Job,
+        pattern: &Arc<Pattern>,
+        pace: &mut Pace,
+    ) -> Result<Batch> {
         let snapshot = self.store.snapshot();
         let Some(mut filling) = Filling::load(&snapshot, pattern.id)? else { return Ok(Batch::Last) };
         let walked = pattern.walked();
@@ -255,8 +265,12 @@ impl Engine {
         drop(snapshot);
         let Some(last) = records.last() else { return Ok(Batch::Last) };
         self.moments.pass(Moment::BatchFound);
-        let mut unit = Unit::new(self, operation.clone(), self.options.durability);
-        for record in &records {
+        let mut unit = Unit::new(self, operation.clone(), Durability::Relaxed);
+        for (at, record) in records.iter().enumerate() {
+            if at > 0 && at.is_multiple_of(limits::PACE_DOCUMENTS) {
+                unit.settle()?;
+                pace.give_way(self, operation, 1)?;
+            }
             let how = if *record < filling.kept { Refresh::Resumed } else { Refresh::Missing };
             let is_there = match step {
                 Some(_) => restate(&mut unit, walked, *record)?.is_some(),
@@ -279,6 +293,7 @@ impl Engine {
         let noted = filling.encode().into_bytes();
         unit.transaction().put(Space::Meta, layout::filling_key(pattern.id).to_vec(), noted);
         unit.settle()?;
+        pace.give_way(self, operation, 1)?;
         filling.show(job);
         Ok(Batch::Filled)
     }

@@ -16,6 +16,7 @@ mod fill;
 mod hand_over;
 mod jobs;
 mod modify;
+mod pace;
 mod pages;
 mod pending_job;
 mod scrub;

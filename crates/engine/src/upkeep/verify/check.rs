@@ -13,6 +13,7 @@ use kilim_storage::{Durability, Snapshot};
 use super::{Part, Repair, Verification};
 use crate::catalog::{Collection, RecordId};
 use crate::engine::Engine;
+use crate::limits;
 use crate::maintenance::Refresh;
 use crate::maintenance::SnapshotReader;
 use crate::maintenance::count_of;
@@ -28,6 +29,7 @@ use crate::records::{self, Records, SCANNED_SHARE, View};
 use crate::unit::Unit;
 use crate::upkeep::buckets::{faults_of, mend_bucket};
 use crate::upkeep::fill::refresh;
+use crate::upkeep::pace::Pace;
 use crate::upkeep::pages::{expected, owners_in, repage};
 
 pub(super) struct Check<'c> {
@@ -46,6 +48,7 @@ pub(super) struct Check<'c> {
     pub(super) pending: HashSet<Vec<u8>>,
     /// Writes the repairs.
     repair: Option<Unit<'c>>,
+    pace: Pace,
 }
 
 impl<'c> Check<'c> {
@@ -65,6 +68,7 @@ impl<'c> Check<'c> {
         let own = |job: &&Arc<Job>| job.kind == JobKind::Verify && job.is_run_by(operation);
         let job = engine.jobs.lock().iter().find(own).cloned();
         Ok(Check {
+            pace: Pace::new(engine),
             job,
             pending,
             source: pattern.source.as_ref().and_then(|source| engine.collection(source)),
@@ -154,7 +158,11 @@ impl<'c> Check<'c> {
         let mut executor = planner::execute(plan, self.snapshot.clone());
         let interrupt = || operation.check();
         let mut context = ExecContext::new(&interrupt);
-        while let Some(row) = executor.next_record(&mut context)? {
+        for at in 1.. {
+            let Some(row) = executor.next_record(&mut context)? else { break };
+            if at % limits::PACE_DOCUMENTS == 0 {
+                self.pace.give_way(self.engine, &operation, 0)?;
+            }
             if part.sample.is_none_or(|share| self.engine.environment().random_share() < share) {
                 self.note_seen();
                 visit(self, row.id.record, row.document())?;

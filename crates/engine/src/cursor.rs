@@ -18,7 +18,7 @@ use crate::limits;
 use crate::namespace::Namespace;
 use crate::operation::User;
 use crate::operator::{ExecContext, Executor, Row, Step};
-use crate::stream::Stream;
+use crate::stream::{Event, Stream};
 use crate::tail::Tail;
 use kilim_query::text::document as shell_text;
 
@@ -145,6 +145,9 @@ impl Cursor {
     pub fn fill(&mut self, writer: &mut Writer, batch: Batch, context: &mut ExecContext<'_>) -> Result<bool> {
         let filled = self.fill_rows(writer, batch, context);
         self.reply_bytes = writer.capacity();
+        if let CursorSource::Stream(stream) = &mut self.source {
+            stream.note_given();
+        }
         filled
     }
 
@@ -177,9 +180,13 @@ impl Cursor {
                 CursorSource::Pipeline(step) => step.next(context)?,
                 CursorSource::List(list) => list.next().map(Row::of),
                 CursorSource::Tail(tail) => tail.next(context)?,
-                CursorSource::Stream(stream) => stream.pop().map(Row::of),
+                CursorSource::Stream(_) => None,
             };
-            let Some(row) = row else {
+            let document = match &mut self.source {
+                CursorSource::Stream(stream) => stream.pop().map(Event::document),
+                _ => row.as_ref().map(Row::document),
+            };
+            let Some(document) = document else {
                 self.returned += count as u64;
                 return Ok(match &self.source {
                     CursorSource::Tail(tail) => !tail.has_place(),
@@ -187,7 +194,6 @@ impl Cursor {
                     _ => true,
                 });
             };
-            let document = row.document();
             check_size(document)?;
             if count > 0 && !fits(writer, document.as_bytes().len()) {
                 self.held_over = Some(document.to_document());

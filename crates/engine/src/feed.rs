@@ -59,7 +59,6 @@ pub(crate) struct Entry {
 const SHOWN_BESIDE_BYTES: usize = 512;
 
 /// An event as streams show it, with its token.
-#[derive(Clone)]
 pub(crate) struct Shown {
     pub token: Token,
     pub event: Document,
@@ -71,11 +70,16 @@ impl Entry {
     }
 
     /// The event as it is shown to streams that ask for nothing special, made for the first of them.
-    pub(crate) fn shown(&self, make: impl FnOnce() -> Result<Shown>) -> Result<Shown> {
+    pub(crate) fn show(&self, make: impl FnOnce() -> Result<Shown>) -> Result<&Shown> {
         if self.shown.get().is_none() {
             let _ = self.shown.set(make()?);
         }
-        self.shown.get().cloned().ok_or_else(|| Error::bug("an event that was made is gone"))
+        self.shown().ok_or_else(|| Error::bug("an event that was made is gone"))
+    }
+
+    /// The same, if it was made.
+    pub(crate) fn shown(&self) -> Option<&Shown> {
+        self.shown.get()
     }
 
     /// The document of the event as it is, or was when another stream asked. A large one is looked up for each stream, since
@@ -252,12 +256,17 @@ impl LogListener for Feed {
             topics.begin_anew(before, &self.bytes);
         }
         let mut fresh = Vec::new();
+        // Events of one collection come in rows.
+        let (mut namespace, mut at) = (None, [None; 3]);
         for (position, bytes) in events {
             // What cannot be read is an error of the streams that meet it.
             let Ok(record) = Record::decode(bytes) else { continue };
             let mut entry = None;
             let renamed = (record.kind == Kind::Rename).then(|| record.renamed_to()).flatten();
-            let at = topics.concerned(record.database, record.collection);
+            if namespace != Some((record.database, record.collection)) {
+                at = topics.concerned(record.database, record.collection);
+                namespace = Some((record.database, record.collection));
+            }
             let target = renamed.iter().filter_map(|to| topics.collection(&to.database, &to.collection));
             for topic in at.into_iter().flatten().chain(target) {
                 let entry = entry.get_or_insert_with(|| Arc::new(Entry::new(position, bytes.clone())));

@@ -90,9 +90,8 @@ pub const OPEN_ROWS_MAX: usize = 1_000_000;
 pub const TOPIC_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const FEED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The buffer in which a unit puts records of the change log together is kept for the next one up to this size; larger
-/// documents are few.
-pub const RECORD_BYTES_KEPT: usize = 64 * 1024;
+/// A buffer that a unit's changes use one after the other is kept for the next one up to this size; larger documents are few.
+pub const BUFFER_BYTES_KEPT: usize = 64 * 1024;
 
 /// A document that streams look up is kept with its event for other streams up to this size.
 pub const FEED_IMAGE_BYTES_MAX: usize = 8 * 1024;

@@ -167,7 +167,7 @@ pub fn go_on(
     let lookup = |namespace: &Namespace, id: RawValue<'_>| find(engine, operation, namespace, id);
     let mut bytes_ready = 0;
     // Gives whether the stream goes on.
-    let mut take = |stream: &mut Stream, entry: &Entry| -> Result<bool> {
+    let mut take = |stream: &mut Stream, entry: &Arc<Entry>| -> Result<bool> {
         operation.check()?;
         if stream.ready_len() >= documents_max || bytes_ready >= limits::REPLY_BYTES_MAX {
             return Ok(false);
@@ -200,7 +200,7 @@ pub fn go_on(
         if position.time > until {
             break;
         }
-        if !take(stream, &Entry::new(position, bytes))? {
+        if !take(stream, &Arc::new(Entry::new(position, bytes)))? {
             return Ok(until);
         }
     }

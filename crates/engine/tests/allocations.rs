@@ -114,6 +114,32 @@ fn check(found: [u64; 3], most: [u64; 3]) {
 }
 
 #[test]
+fn a_document_of_many_allocates_little() {
+    let place = tempfile::tempdir().unwrap();
+    let storage = StorageOptions {
+        cache_bytes: 64 << 20,
+        log: Some(LogOptions::default()),
+        ..StorageOptions::default()
+    };
+    let engine = Engine::open(EngineOptions {
+        data: Some(place.path().join("data")),
+        durability: Durability::Relaxed,
+        storage,
+        test_commands: false,
+    })
+    .unwrap();
+    let batches: Vec<Vec<Document>> =
+        (0..200).map(|batch| (0..100).map(|at| doc! {"_id": 100 * batch + at}).collect()).collect();
+    let batches: Vec<Vec<_>> =
+        batches.iter().map(|batch| batch.iter().map(Document::as_raw).collect()).collect();
+    // The commit included: a node of each table, the record, its event, and an eighth of a transaction.
+    let of_hundred = allocations(&engine, |unit, batch| {
+        write::insert(unit, &namespace(), &batches[batch as usize], true, |_| 0).unwrap();
+    });
+    assert!(of_hundred <= 750, "a hundred documents allocate {of_hundred} times");
+}
+
+#[test]
 fn a_write_without_patterns_allocates_no_more_than_before() {
     // Measured before changes were values.
     check(of_writes(None), [41, 50, 42]);

@@ -33,10 +33,7 @@ pub(crate) fn log_key(segment: u32) -> Bytes {
 }
 
 pub(crate) fn counter_key(key: &[u8]) -> Bytes {
-    let mut own = Vec::with_capacity(2 + key.len());
-    own.extend_from_slice(&COUNTER_PREFIX);
-    own.extend_from_slice(key);
-    Bytes::from(own)
+    Bytes::fused(&COUNTER_PREFIX, key)
 }
 
 /// Refuses a format that this program does not know, by name.

@@ -63,9 +63,9 @@ impl Token {
             bytes.extend_from_slice(uuid);
         }
         if let Some(id) = record.id() {
-            let mut key = Writer::with_capacity(64);
-            key.append("_id", id);
-            value(&mut bytes, RawValue::Document(key.finish().as_raw()));
+            bytes.push(OBJECT);
+            field(&mut bytes, "_id", id);
+            bytes.push(0);
         } else if record.kind.is_described() {
             let about = record.details().and_then(|details| details.get("operationDescription"));
             let mut about_it = doc! {"operationType": record.kind.name()};
@@ -87,8 +87,13 @@ impl Token {
 
     pub fn to_document(&self) -> Document {
         let mut document = Writer::with_capacity(2 * self.bytes.len() + 32);
-        document.append("_data", RawValue::String(&self.text()));
+        self.append_to(&mut document);
         document.finish()
+    }
+
+    /// Appends its field to a document that is being written.
+    pub fn append_to(&self, document: &mut Writer) {
+        document.append("_data", RawValue::String(&self.text()));
     }
 
     fn text(&self) -> String {
@@ -143,6 +148,13 @@ fn type_byte(value: RawValue<'_>) -> u8 {
     }
 }
 
+fn field(bytes: &mut Vec<u8>, name: &str, of: RawValue<'_>) {
+    bytes.push(type_byte(of));
+    bytes.extend_from_slice(name.as_bytes());
+    bytes.push(0);
+    value(bytes, of);
+}
+
 fn value(bytes: &mut Vec<u8>, of: RawValue<'_>) {
     match of {
         RawValue::String(text) => {
@@ -152,12 +164,7 @@ fn value(bytes: &mut Vec<u8>, of: RawValue<'_>) {
         }
         RawValue::Document(document) => {
             bytes.push(OBJECT);
-            for (name, field) in document.iter() {
-                bytes.push(type_byte(field));
-                bytes.extend_from_slice(name.as_bytes());
-                bytes.push(0);
-                value(bytes, field);
-            }
+            document.iter().for_each(|(name, of)| field(bytes, name, of));
             bytes.push(0);
         }
         RawValue::Array(array) => {

@@ -101,6 +101,11 @@ impl Entries {
         }
     }
 
+    /// The memory that it takes, about.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<(usize, Option<Bytes>)>()
+    }
+
     /// Hands what was gathered to the transaction.
     pub(crate) fn write(&mut self, transaction: &mut Transaction) {
         let bytes = Bytes::from(&self.bytes[..]);

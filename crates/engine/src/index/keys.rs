@@ -57,6 +57,11 @@ impl KeySet {
         self.entries.clear();
     }
 
+    /// The memory that it takes, about.
+    pub fn bytes_held(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     fn slices(&self, entry: &Entry) -> (&[u8], &[u8]) {
         (&self.bytes[entry.key.clone()], &self.bytes[entry.key.end..entry.type_bits_end])
     }

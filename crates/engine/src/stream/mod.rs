@@ -8,6 +8,7 @@
 mod split;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Writer, doc};
 use kilim_error::{Error, ErrorCode, Result};
@@ -67,15 +68,56 @@ pub struct Stream {
     pub(crate) next: LogPosition,
     /// Of the event at `next`, so many fragments have been seen.
     fragments_seen: Option<u32>,
-    ready: VecDeque<Document>,
+    ready: VecDeque<Event>,
     /// Where a client resumes that has seen all of `ready`.
-    token: Token,
-    /// Where a client resumes that has seen what was given so far.
+    place: Place,
+    /// The event that was given last, until its batch is full.
+    last: Option<Event>,
+    /// Where a client resumes that has seen what was given up to the end of a batch.
     given: Document,
     /// An invalidation has been made ready.
     ended: bool,
     /// Images of changes before this time of day are not shown, in milliseconds since 1970.
     pub(crate) images_from: i64,
+}
+
+/// An event that is ready to be given.
+pub(crate) enum Event {
+    Own(Document),
+    /// Many streams show it.
+    Shared(Arc<Entry>),
+}
+
+impl Event {
+    pub(crate) fn document(&self) -> RawDocument<'_> {
+        match self {
+            Event::Own(event) => event.as_raw(),
+            Event::Shared(entry) => entry.shown().map_or(RawDocument::empty(), |shown| shown.event.as_raw()),
+        }
+    }
+}
+
+/// A place in the log that a token names.
+enum Place {
+    Token(Token),
+    /// Behind an event that many streams show.
+    Behind(Arc<Entry>),
+}
+
+impl Place {
+    fn time(&self) -> u64 {
+        match self {
+            Place::Token(token) => token.position.time,
+            Place::Behind(entry) => entry.position.time,
+        }
+    }
+
+    fn token(&self) -> Document {
+        match self {
+            Place::Token(token) => token.to_document(),
+            Place::Behind(entry) => entry.shown().map_or(Document::new(), |shown| shown.token.to_document()),
+        }
+    }
 }
 
 /// Finds the document of an update as it is now.
@@ -129,7 +171,8 @@ impl Stream {
             next,
             fragments_seen: token.fragment.map(|fragment| fragment + 1),
             ready: VecDeque::new(),
-            token,
+            place: Place::Token(token),
+            last: None,
             given,
             ended: false,
             images_from: i64::MIN,
@@ -164,15 +207,22 @@ impl Stream {
 
     /// The next event's size.
     pub fn next_bytes(&self) -> Option<usize> {
-        self.ready.front().map(|event| event.as_bytes().len())
+        self.ready.front().map(|event| event.document().as_bytes().len())
     }
 
-    pub fn pop(&mut self) -> Option<Document> {
-        let event = self.ready.pop_front()?;
-        if let Some(RawValue::Document(token)) = event.get("_id") {
+    /// Gives the next event. A batch of them ends with [`Stream::note_given`].
+    pub(crate) fn pop(&mut self) -> Option<&Event> {
+        self.last = Some(self.ready.pop_front()?);
+        self.last.as_ref()
+    }
+
+    /// Notes what was given, so that its token can be asked for.
+    pub(crate) fn note_given(&mut self) {
+        if let Some(last) = self.last.take()
+            && let Some(RawValue::Document(token)) = last.document().get("_id")
+        {
             self.given = token.to_document();
         }
-        Some(event)
     }
 
     pub(crate) fn ready_len(&self) -> usize {
@@ -191,15 +241,15 @@ impl Stream {
     /// Where a client resumes that has seen what was given.
     pub fn token(&self) -> Document {
         match self.ready.is_empty() {
-            true => self.token.to_document(),
+            true => self.place.token(),
             false => self.given.clone(),
         }
     }
 
     /// Notes that there is nothing more for it up to a time.
     pub(crate) fn note_seen(&mut self, time: u64) {
-        if !self.ended && self.fragments_seen.is_none() && time > self.token.position.time {
-            self.token = Token::mark(time);
+        if !self.ended && self.fragments_seen.is_none() && time > self.place.time() {
+            self.place = Place::Token(Token::mark(time));
         }
         if self.next.time <= time {
             self.next = LogPosition { time: time + 1, index: 0 };
@@ -207,7 +257,7 @@ impl Stream {
     }
 
     /// Takes a record of the log. Gives how many bytes became ready.
-    pub(crate) fn take(&mut self, entry: &Entry, lookup: &Lookup<'_>) -> Result<usize> {
+    pub(crate) fn take(&mut self, entry: &Arc<Entry>, lookup: &Lookup<'_>) -> Result<usize> {
         let (position, record) = (entry.position, Record::decode(&entry.bytes)?);
         self.next = LogPosition { time: position.time, index: position.index + 1 };
         let fragments_seen = self.fragments_seen.take();
@@ -216,16 +266,16 @@ impl Stream {
         }
         let mut bytes = 0;
         if record.is_expanded() && !self.options.show_expanded_events {
-            self.token = Token::of(&record, position, false);
+            self.place = Place::Token(Token::of(&record, position, false));
         } else if self.is_plain() {
-            let shown = entry.shown(|| {
+            let shown = entry.show(|| {
                 let token = Token::of(&record, position, false);
                 let event = self.whole_event(entry, &record, &token, None)?;
                 Ok(Shown { token, event })
             })?;
             bytes = shown.event.as_bytes().len();
-            self.ready.push_back(shown.event);
-            self.token = shown.token;
+            self.ready.push_back(Event::Shared(entry.clone()));
+            self.place = Place::Behind(entry.clone());
         } else {
             let mut token = Token::of(&record, position, false);
             if let Some(event) = self.event(entry, &record, &token, lookup)? {
@@ -236,9 +286,9 @@ impl Stream {
                     false => (vec![event], token),
                 };
                 bytes = made.iter().map(|event| event.as_bytes().len()).sum();
-                self.ready.extend(made);
+                self.ready.extend(made.into_iter().map(Event::Own));
             }
-            self.token = token;
+            self.place = Place::Token(token);
         }
         self.end_by(position, &record)?;
         Ok(bytes)
@@ -265,9 +315,9 @@ impl Stream {
         event.push("wallTime", RawValue::DateTime(record.wall_millis));
         if let Some(event) = through(&self.stages, event)? {
             check_token(event.as_raw(), &token)?;
-            self.ready.push_back(event);
+            self.ready.push_back(Event::Own(event));
         }
-        self.token = token;
+        self.place = Place::Token(token);
         self.ended = true;
         Ok(())
     }
@@ -311,7 +361,9 @@ impl Stream {
         if let Some(to) = detail("to") {
             writer.append("to", to);
         }
-        writer.append("_id", RawValue::Document(token.to_document().as_raw()));
+        writer.open_document("_id");
+        token.append_to(&mut writer);
+        writer.close();
         writer.append("operationType", RawValue::String(record.kind.name()));
         writer.append("clusterTime", RawValue::Timestamp(Timestamp::from_bits(position.time)));
         if let Some(uuid) = record.uuid.as_ref().filter(|_| expanded && !record.is_of_view()) {

@@ -31,6 +31,7 @@ use crate::change::Cause;
 use crate::engine::Engine;
 use crate::figures::Figures;
 use crate::ids::{PatternId, SessionId};
+use crate::index::{Entries, KeySet};
 use crate::operation::Operation;
 use crate::session::{ActiveTransaction, Deferred, Retry};
 
@@ -67,8 +68,19 @@ pub struct Unit<'e> {
     pub caused: Caused,
     /// What it did, for the slow query log and the profiler.
     pub figures: Figures,
-    /// Where the change log's records of its changes are put together, one after the other.
-    pub(crate) record: Vec<u8>,
+    pub(crate) buffers: Buffers,
+}
+
+/// What the changes of a unit use one after the other, so that the first of many allocates for all.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    /// Where records of the change log are put together.
+    pub record: Vec<u8>,
+    /// The keys of a document, index by index.
+    pub keys: Vec<KeySet>,
+    /// The entry of a key that must be unique.
+    pub entry: Vec<u8>,
+    pub entries: Entries,
 }
 
 /// The writes that a unit has gathered.
@@ -126,7 +138,7 @@ impl<'e> Unit<'e> {
             position: None,
             caused: Caused::default(),
             figures: Figures::default(),
-            record: Vec::new(),
+            buffers: Buffers::default(),
         }
     }
 

@@ -27,11 +27,11 @@ pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>) {
     }
     if unit.engine.store.logs() && change_log::is_logged(&change.collection.namespace) {
         let session = unit.transaction_of();
-        let buffer = std::mem::take(&mut unit.record);
+        let buffer = std::mem::take(&mut unit.buffers.record);
         if let Some(record) = change_log::of_change(change, session, buffer) {
             unit.transaction().log(&record[..]);
-            if record.capacity() <= limits::RECORD_BYTES_KEPT {
-                unit.record = record;
+            if record.capacity() <= limits::BUFFER_BYTES_KEPT {
+                unit.buffers.record = record;
             }
         }
     }

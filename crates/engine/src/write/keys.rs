@@ -6,8 +6,9 @@ use kilim_error::{Error, Result};
 use crate::catalog::Collection;
 use crate::change::{Change, Elements};
 use crate::ids::RecordId;
-use crate::index::{Entries, Index, KeySet, duplicate_key, keys_of, keys_of_parts};
+use crate::index::{Index, KeySet, duplicate_key, keys_of, keys_of_parts};
 use crate::layout;
+use crate::limits;
 use crate::records::RowId;
 use crate::unit::Unit;
 
@@ -56,9 +57,10 @@ impl<'c> KeyChanges<'c> {
     /// Writes the keys.
     pub fn write(self, unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) -> Result<()> {
         let collection = change.collection;
+        let mut entries = std::mem::take(&mut unit.buffers.entries);
         let transaction = unit.transaction();
         let (mut inserted, mut deleted) = (0, 0);
-        let mut entries = Entries::default();
+        let mut keys_used = Vec::new();
         match self {
             KeyChanges::New(new) => {
                 for (index, keys) in collection.indexes.iter().zip(&new) {
@@ -67,6 +69,7 @@ impl<'c> KeyChanges<'c> {
                         inserted += 1;
                     }
                 }
+                keys_used = new;
             }
             KeyChanges::Changed(changes) => {
                 for ChangedKeys { index, old, new, renews_types } in &changes {
@@ -98,6 +101,13 @@ impl<'c> KeyChanges<'c> {
             }
         }
         entries.write(transaction);
+        if entries.bytes_held() <= limits::BUFFER_BYTES_KEPT {
+            unit.buffers.entries = entries;
+        }
+        let held: usize = keys_used.iter().map(KeySet::bytes_held).sum();
+        if !keys_used.is_empty() && held <= limits::BUFFER_BYTES_KEPT {
+            unit.buffers.keys = keys_used;
+        }
         unit.figures.keys_inserted += inserted;
         unit.figures.keys_deleted += deleted;
         Ok(())
@@ -118,19 +128,19 @@ fn claim_new<'c>(
     document: RawDocument<'_>,
 ) -> Result<KeyChanges<'c>> {
     let collection = change.collection;
-    let mut entries = Vec::with_capacity(collection.indexes.len());
+    let mut all = std::mem::take(&mut unit.buffers.keys);
+    all.resize_with(collection.indexes.len(), KeySet::default);
     // Index by index, `_id` first: the error for a duplicate `_id` comes before errors of other indexes.
-    for index in collection.indexes.iter() {
+    for (index, keys) in collection.indexes.iter().zip(&mut all) {
         let elements = change.elements.filter(|elements| elements.concern(index));
-        let keys = new_keys(unit, collection, index, document, elements)?;
+        find_new_keys(unit, collection, index, document, elements, keys)?;
         if index.spec.refuses_duplicates() {
             for (key, type_bits) in keys.iter() {
                 claim_key(unit, collection, index, key, type_bits, row.record)?;
             }
         }
-        entries.push(keys);
     }
-    Ok(KeyChanges::New(entries))
+    Ok(KeyChanges::New(all))
 }
 
 fn claim_changed<'c>(
@@ -158,7 +168,8 @@ fn claim_changed<'c>(
             }
             None => drop(keys_of(&index.spec, before, &mut old)?),
         }
-        let new = new_keys(unit, collection, index, after, elements)?;
+        let mut new = KeySet::default();
+        find_new_keys(unit, collection, index, after, elements, &mut new)?;
         if index.spec.refuses_duplicates() {
             for (key, type_bits) in new.iter().filter(|(key, _)| !old.contains(key)) {
                 claim_key(unit, collection, index, key, type_bits, row.record)?;
@@ -171,22 +182,22 @@ fn claim_changed<'c>(
 }
 
 /// A document's keys in an index. Before, the catalog learns of arrays that the index did not meet yet.
-fn new_keys(
+fn find_new_keys(
     unit: &mut Unit<'_>,
     collection: &Collection,
     index: &Index,
     document: RawDocument<'_>,
     elements: Option<Elements<'_>>,
-) -> Result<KeySet> {
-    let mut keys = KeySet::default();
+    keys: &mut KeySet,
+) -> Result<()> {
     let seen = match elements {
-        Some(elements) => keys_of_parts(&index.spec, elements.after, &mut keys)?,
-        None => keys_of(&index.spec, document, &mut keys)?,
+        Some(elements) => keys_of_parts(&index.spec, elements.after, keys)?,
+        None => keys_of(&index.spec, document, keys)?,
     };
     if !index.multikey.covers(&seen) {
         unit.widen_multikey(collection.id, index.id, &seen)?;
     }
-    Ok(keys)
+    Ok(())
 }
 
 /// Takes the intent on a unique key for a record. Refuses if another record has the key.
@@ -198,15 +209,16 @@ fn claim_key(
     type_bits: &[u8],
     record: RecordId,
 ) -> Result<()> {
-    let entry = layout::unique_entry(index.id, key);
-    if index.spec.prepare_unique {
-        return match unit.lock_prepared(&entry, record)? {
-            true => Err(duplicate_key(&collection.namespace, index, key, type_bits)),
-            false => Ok(()),
-        };
-    }
-    match unit.lock_unique(&entry)? {
-        Some(holder) if holder != record => Err(duplicate_key(&collection.namespace, index, key, type_bits)),
-        _ => Ok(()),
+    let mut entry = std::mem::take(&mut unit.buffers.entry);
+    entry.clear();
+    layout::push_entry(&mut entry, index.id, key, None);
+    let is_taken = match index.spec.prepare_unique {
+        true => unit.lock_prepared(&entry, record)?,
+        false => unit.lock_unique(&entry)?.is_some_and(|holder| holder != record),
+    };
+    unit.buffers.entry = entry;
+    match is_taken {
+        true => Err(duplicate_key(&collection.namespace, index, key, type_bits)),
+        false => Ok(()),
     }
 }

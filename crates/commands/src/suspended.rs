@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kilim_engine::cursor::{Cursor, CursorSource};
 use kilim_engine::operation::Operation;
@@ -21,6 +21,9 @@ pub struct Suspended {
     /// Up to which commit the stream has looked.
     seen: CommitTime,
     pub(crate) until: Instant,
+    /// Since when it waits, and how long it had waited before.
+    since: Instant,
+    waited_before: Duration,
 }
 
 impl Suspended {
@@ -30,10 +33,16 @@ impl Suspended {
         (cursor_id, mut cursor): (i64, Box<Cursor>),
         seen: CommitTime,
         until: Instant,
+        waited_before: Duration,
     ) -> Suspended {
         cursor.rest();
-        let (engine, operation) = (engine.clone(), operation.clone());
-        Suspended { engine, operation, cursor_id, cursor: Some(cursor), seen, until }
+        let (engine, operation, since) = (engine.clone(), operation.clone(), Instant::now());
+        Suspended { engine, operation, cursor_id, cursor: Some(cursor), seen, until, since, waited_before }
+    }
+
+    /// How long the request has waited in all.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited_before + self.since.elapsed()
     }
 
     /// The cursor, to go on with. What it holds counts as the operation's again.

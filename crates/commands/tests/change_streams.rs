@@ -1156,6 +1156,34 @@ fn a_slow_listener_neither_holds_the_log_back_nor_pins_a_snapshot() {
     engine.close().unwrap();
 }
 
+/// While a stream waits, others may write more than the log keeps. It has missed none of its events, so it goes on, also if
+/// these come faster than they are held in memory.
+#[test]
+fn a_stream_that_has_missed_nothing_goes_on_although_the_log_has_gone_past_it() {
+    const MB: u64 = 1 << 20;
+    let log = LogOptions { bytes_max: Some(MB), ..LogOptions::default() };
+    let engine = open(None, Some(log));
+    let insert = |collection: &str, id: i32, bytes: usize| {
+        let documents = array![{"_id": id, "x": "x".repeat(bytes)}];
+        done(&engine, &doc! {"insert": collection, "documents": documents, "$db": "test"});
+    };
+    insert("c", 0, 1);
+    let mut watch = Watch::open(&engine, "c", doc! {});
+    insert("c", 1, 1);
+    assert_eq!(watch.events().len(), 1);
+    let seen = engine.store.last_commit_time();
+    // Times without an event are remembered by the second.
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    for id in 0..60 {
+        insert("others", id, 100_000);
+        engine.store.trim_log().unwrap();
+    }
+    assert!(engine.store.log_begins() > seen);
+    (2..11).for_each(|id| insert("c", id, 1 << 20));
+    assert_eq!(watch.events().len(), 9);
+    engine.close().unwrap();
+}
+
 #[test]
 fn a_database_in_memory_keeps_a_week_and_64_mb_of_changes() {
     let options = EngineOptions {

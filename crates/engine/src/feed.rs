@@ -145,8 +145,14 @@ struct Held {
     after: CommitTime,
     /// The newest event, whether it is held or not.
     newest: CommitTime,
+    /// Times between which there was no event, those of the events before and behind. The newest are kept.
+    gaps: VecDeque<(CommitTime, CommitTime)>,
     is_fresh: bool,
 }
+
+/// Shorter times without an event are not remembered.
+const GAP: CommitTime = 1 << 32;
+const GAPS_MAX: usize = 16;
 
 /// A stream's place in the feed, given up with the stream.
 pub struct Subscription {
@@ -178,6 +184,7 @@ impl Feed {
                 bytes: 0,
                 after: newest,
                 newest,
+                gaps: VecDeque::new(),
                 is_fresh: false,
             };
             let waiters = self.waiters.group();
@@ -338,6 +345,7 @@ impl Topics {
                 held.let_go(bytes);
             }
             (held.after, held.newest) = (after, after);
+            held.gaps.clear();
             if !std::mem::replace(&mut held.is_fresh, true) {
                 self.fresh.push(topic.clone());
             }
@@ -348,6 +356,12 @@ impl Topics {
 impl Held {
     fn take(&mut self, entry: &Arc<Entry>, all: &AtomicUsize) {
         let bytes = entry.bytes_held();
+        if entry.position.time >= self.newest.saturating_add(GAP) {
+            self.gaps.push_back((self.newest, entry.position.time));
+            if self.gaps.len() > GAPS_MAX {
+                self.gaps.pop_front();
+            }
+        }
         self.newest = entry.position.time;
         self.entries.push_back(entry.clone());
         self.bytes += bytes;
@@ -387,6 +401,16 @@ impl Subscription {
         let first = held.entries.partition_point(|entry| entry.position < from);
         let found = held.entries.range(first..).take_while(|entry| entry.position.time <= until);
         Some(found.take(max).cloned().collect())
+    }
+
+    /// The first position from this one on that may have an event. A stream that has waited for long need not look for one
+    /// in a part of the log that may be gone by now.
+    pub(crate) fn first_from(&self, from: LogPosition) -> LogPosition {
+        let held = self.topic.held.lock();
+        let within =
+            |(before, behind): &&(CommitTime, CommitTime)| (before + 1..=*behind).contains(&from.time);
+        let gap = held.gaps.iter().find(within);
+        gap.map_or(from, |(_, behind)| from.max(LogPosition { time: *behind, index: 0 }))
     }
 
     /// Waits until there is an event later than `seen` to show, until a time has come, or until `is_ended` holds.

@@ -85,6 +85,13 @@ pub const BUCKET_CACHE_BYTES: usize = 32 * 1024 * 1024;
 /// and found again by a pass over the collection. About 16 bytes each.
 pub const OPEN_ROWS_MAX: usize = 1_000_000;
 
+/// A batch of a change stream ends with the event that reaches this size. Hundreds of streams may make one at the same moment,
+/// and one of many events is soon asked for more.
+pub const STREAM_BATCH_BYTES: usize = 1024 * 1024;
+
+/// A change stream that others wait for has so long for a batch, once it has an event.
+pub const STREAM_TURN: Duration = Duration::from_millis(2);
+
 /// Events that are held in memory for change streams of one scope, and for all of them. A stream that has fallen further
 /// behind reads the change log, which is slower by little.
 pub const TOPIC_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -150,12 +150,14 @@ fn history_lost(time: CommitTime, begins: CommitTime) -> Error {
     )
 }
 
-/// Has a stream look at what is new, until it has so many events ready. Gives up to which commit it has looked.
+/// Has a stream look at what is new, until it has so many events ready; if it is to hurry, until it has some and its turn is
+/// over. Gives up to which commit it has looked.
 pub fn go_on(
     engine: &Engine,
     operation: &Arc<Operation>,
     stream: &mut Stream,
     documents_max: usize,
+    hurries: bool,
 ) -> Result<CommitTime> {
     let until = engine.store.durable_time();
     if stream.next.time > until || stream.is_invalidated() {
@@ -166,13 +168,23 @@ pub fn go_on(
     }
     let lookup = |namespace: &Namespace, id: RawValue<'_>| find(engine, operation, namespace, id);
     let mut bytes_ready = 0;
+    let turn_ends = hurries.then(|| engine.environment().now() + limits::STREAM_TURN);
+    let is_late = || turn_ends.is_some_and(|end| engine.environment().now() >= end);
+    let mut was_large = false;
     // Gives whether the stream goes on.
     let mut take = |stream: &mut Stream, entry: &Arc<Entry>| -> Result<bool> {
         operation.check()?;
-        if stream.ready_len() >= documents_max || bytes_ready >= limits::REPLY_BYTES_MAX {
+        if stream.ready_len() >= documents_max || bytes_ready >= limits::STREAM_BATCH_BYTES {
             return Ok(false);
         }
-        bytes_ready += stream.take(entry, &lookup)?;
+        // Looking at the clock takes a good part of what a small event does.
+        let looks = was_large || stream.ready_len().is_multiple_of(16);
+        if looks && stream.ready_len() > 0 && is_late() {
+            return Ok(false);
+        }
+        let bytes = stream.take(entry, &lookup)?;
+        was_large = bytes > 16 * 1024;
+        bytes_ready += bytes;
         Ok(!stream.is_invalidated())
     };
     let chunk = documents_max.clamp(16, 256);
@@ -189,6 +201,7 @@ pub fn go_on(
         }
     }
     // It has fallen behind what is held.
+    stream.next = stream.subscription.first_from(stream.next);
     let snapshot = engine.store.snapshot();
     let rows = engine.store.log_from(&snapshot, stream.next);
     let begins = engine.store.log_begins();

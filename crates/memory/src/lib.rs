@@ -21,7 +21,7 @@ pub use available::available_bytes;
 pub use counting::{Counting, begin, shared};
 pub use counts::{operation_bytes, process_bytes, set_operation_bytes};
 pub use rest::{rest, when_resting};
-pub use room::{end, shortage_bytes, when_tight};
+pub use room::{end, never_wait, shortage_bytes, when_tight};
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -57,6 +57,7 @@ thread_local! {
     /// Operations that this thread runs, one within the other.
     static RUNNING: Cell<u32> = const { Cell::new(0) };
     static BEYOND: Cell<Beyond> = const { Cell::new(Beyond::No) };
+    static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -71,6 +72,11 @@ pub(crate) fn begin() {
 pub fn end() {
     RUNNING.set(RUNNING.get().saturating_sub(1));
     come_back();
+}
+
+/// Operations that this thread runs from now on wait for no room, since many others wait for the thread.
+pub fn never_wait() {
+    NEVER_WAITS.set(true);
 }
 
 /// Does work that must not wait for room, since others wait for it.
@@ -109,7 +115,7 @@ fn come_back() {
 pub(crate) fn wait(bytes: usize) {
     // A thread that ends has no thread-local values any more.
     let waits = RUNNING.try_with(|running| running.get() > 0).unwrap_or(false);
-    if !waits || BEYOND.get() != Beyond::No || operation_bytes() <= SPARED_BYTES {
+    if !waits || NEVER_WAITS.get() || BEYOND.get() != Beyond::No || operation_bytes() <= SPARED_BYTES {
         return;
     }
     let max = Limits::get().process_bytes;

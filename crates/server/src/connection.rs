@@ -146,6 +146,7 @@ impl<S: Service> Connection<S> {
         };
         // Read to its end: from here on the server is slow, not the client.
         self.peer.holds_nothing();
+        self.give_back_before(&header);
         if !self.make_room_to_unpack(&header) {
             return Ok(After::Close);
         }
@@ -381,6 +382,13 @@ impl<S: Service> Connection<S> {
         next
     }
 
+    /// Gives large buffers back before a small request, which may wait for long.
+    fn give_back_before(&mut self, header: &Header) {
+        if header.length <= MESSAGE_BYTES_FREE && self.has_large_buffers() {
+            self.give_back();
+        }
+    }
+
     fn has_large_buffers(&self) -> bool {
         self.frames.is_large() || self.unpacked.capacity() > BUFFER_BYTES_KEPT || self.replies.is_large()
     }
@@ -426,6 +434,7 @@ impl<S: Service> Connection<S> {
             // Its own thread meets the same again.
             _ => return Turn::GoHome(Errand::Serve),
         };
+        self.give_back_before(&header);
         let is_packed = header.opcode == Opcode::Compressed;
         if is_packed && unpacked_bytes(self.frames.front(&header)).unwrap_or(0) > MESSAGE_BYTES_FREE {
             return Turn::GoHome(Errand::Serve);
@@ -453,7 +462,11 @@ impl<S: Service> Connection<S> {
             Ran::Refused(..) | Ran::NotHere => return Turn::GoHome(Errand::Serve),
             Ran::Reply(manner, reply) => (manner, reply),
         };
-        let is_plain = !manner.legacy && !reply.close_connection && reply.exhaust_next.is_none();
+        // A stranger is waited for at home only, and not for ever.
+        let is_plain = !manner.legacy
+            && !reply.close_connection
+            && reply.exhaust_next.is_none()
+            && !self.peer.is_stranger();
         if !is_plain || reply.document.as_bytes().len() > MESSAGE_BYTES_FREE || is_long {
             return Turn::GoHome(Errand::Reply(header, manner, reply));
         }
@@ -466,6 +479,13 @@ impl<S: Service> Connection<S> {
             After::GoOn => Turn::Answered,
             After::Wait | After::Close => Turn::GoHome(Errand::Close),
         }
+    }
+
+    /// Leaves the room because it is overcrowded, with whatever is to be done.
+    pub(crate) fn leave(&mut self) -> Turn {
+        self.suspended = None;
+        self.at_home_until = Some(Instant::now() + AT_HOME);
+        Turn::GoHome(Errand::Serve)
     }
 
     /// The client has sent something, or closed its side.

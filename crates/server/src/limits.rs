@@ -68,7 +68,10 @@ pub(crate) const STRANGER_SILENCE: Duration = Duration::from_secs(300);
 
 /// A change stream that takes longer than this for a batch is served by its connection's own thread for a while
 /// ([`AT_HOME`]): others wait for the room's thread.
-pub(crate) const LONG_TURN: Duration = Duration::from_millis(5);
+pub(crate) const LONG_TURN: Duration = Duration::from_millis(2);
+/// A round of the room's thread that takes longer than this sends whoever is left to be served home for a while. A thousand
+/// streams that show one event take about a third of it.
+pub(crate) const LONG_ROUND: Duration = Duration::from_millis(50);
 pub(crate) const AT_HOME: Duration = Duration::from_secs(10);
 
 /// A connection that has waited in the room for so long may well do so for hours: its thread gives back what it can.

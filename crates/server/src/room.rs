@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::connection::{Connection, Errand, Served, Turn};
-use crate::limits::REST_AFTER;
+use crate::limits::{LONG_ROUND, REST_AFTER};
 use crate::service::Service;
 
 /// Serves a connection on its own thread until it ends. A request that waits for news does so in the room.
@@ -155,6 +155,8 @@ impl<S: Service> Drop for Keeper<S> {
 
 impl<S: Service> Keeper<S> {
     pub(crate) fn keep(mut self) {
+        // All guests would wait with it.
+        kilim_memory::never_wait();
         let mut events = Events::with_capacity(1024);
         while !self.room.closing.load(Ordering::SeqCst) {
             let patience = match self.line.is_empty() {
@@ -181,9 +183,10 @@ impl<S: Service> Keeper<S> {
             let arrivals = self.room.arrivals.lock().as_mut().map(std::mem::take);
             arrivals.into_iter().flatten().for_each(|arrival| self.welcome(arrival));
             // Those who stand in line again have their turn behind whatever has come meanwhile.
+            let begun = Instant::now();
             for _ in 0..self.line.len() {
                 if let Some(id) = self.line.pop_front() {
-                    self.serve(id);
+                    self.serve(id, begun);
                 }
             }
         }
@@ -222,15 +225,20 @@ impl<S: Service> Keeper<S> {
         }
     }
 
-    /// Does what a guest has to do next: go on with the request that waited, or run the next one.
-    fn serve(&mut self, id: u64) {
+    /// Does what a guest has to do next: go on with the request that waited, or run the next one. In a round that has taken
+    /// long already guests are sent home instead, where each is served by its own thread.
+    fn serve(&mut self, id: u64, round_begun: Instant) {
         let Some(guest) = self.guests.get_mut(&id) else { return };
+        let now = Instant::now();
+        let is_crowded = now - round_begun > LONG_ROUND;
         let turn = match guest.connection.suspended() {
             // Called for nothing, or for bytes that have to wait. A waker is called once.
-            Some(suspended) if !suspended.is_over(Instant::now()) => return self.seat(id),
+            Some(suspended) if !suspended.is_over(now) => return self.seat(id),
+            Some(_) if is_crowded => guest.connection.leave(),
             Some(_) => guest.connection.resume(),
-            None if guest.connection.may_have_more() => guest.connection.read_on(),
-            None => return,
+            None if !guest.connection.may_have_more() => return,
+            None if is_crowded => guest.connection.leave(),
+            None => guest.connection.read_on(),
         };
         if let Some(until) = guest.until.take() {
             self.deadlines.remove(&(until, id));

@@ -54,7 +54,8 @@ pub fn run(call: &mut Call<'_, '_>, aggregate: Aggregate<'_>) -> Result<Document
         return Ok(reply);
     }
     if batch.documents_max > 0 {
-        listen::go_on(call.engine, &call.operation, &mut stream, batch.documents_max).map_err(executing)?;
+        listen::go_on(call.engine, &call.operation, &mut stream, batch.documents_max, false)
+            .map_err(executing)?;
     }
     let mut cursor = Cursor::new(namespace, CursorSource::Stream(Box::new(stream)));
     cursor.awaits = true;

@@ -58,7 +58,10 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     };
     let namespace = Namespace::parse(call.generic.database, collection)?;
     call.describe("getmore");
-    let resumed = call.wait.suspended.take().map(|mut suspended| (suspended.take_cursor(), suspended.until));
+    let resumed = call.wait.suspended.take().map(|mut suspended| {
+        call.trace.waited = suspended.waited();
+        (suspended.take_cursor(), suspended.until)
+    });
     let (mut cursor, waits_until) = match resumed {
         Some((Some(cursor), until)) => (cursor, Some(until)),
         _ => (call.engine.cursors.take(id)?, None),
@@ -80,8 +83,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     }
     match next_batch(call, id, &mut cursor, batch_size, waits_until) {
         Ok(Next::Suspended { seen, until }) => {
-            let suspended = Suspended::new(call.engine, &call.operation, (id, cursor), seen, until);
-            (call.client.suspended, call.client.awaited_cursor) = (Some(suspended), Some(id));
+            // What stages and lookups take nobody knows: others shall not wait for it.
+            let is_quick = matches!(&cursor.source, CursorSource::Stream(stream) if stream.is_plain());
+            call.client.awaited_cursor = is_quick.then_some(id);
+            let waited = call.trace.waited;
+            let suspended = Suspended::new(call.engine, &call.operation, (id, cursor), seen, until, waited);
+            call.client.suspended = Some(suspended);
             Ok(Document::new())
         }
         Ok(Next::Batch(writer, exhausted)) => {
@@ -166,7 +173,7 @@ const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// The next batch of a tailable cursor: what has arrived, waited for if it was asked to.
 fn wait_for_more(
-    call: &Call<'_, '_>,
+    call: &mut Call<'_, '_>,
     id: i64,
     cursor: &mut Cursor,
     mut fill: impl FnMut(&mut Cursor) -> Result<bool>,
@@ -205,9 +212,11 @@ fn wait_for_more(
             return Ok(exhausted);
         }
         let (operations, cursors) = (&call.engine.operations, &call.engine.cursors);
+        let begun = Instant::now();
         call.engine.store.wait_past(seen, until, &|| {
             call.operation.check().is_err() || operations.is_ending() || cursors.is_killed(id)
         });
+        call.trace.waited += begun.elapsed();
         call.operation.check()?;
         if cursors.is_killed(id) {
             return Err(killed());
@@ -229,7 +238,7 @@ enum Waited {
 
 /// The next batch of a change stream: what has come to be on disk, waited for. One that has waited before says until when.
 fn wait_for_events(
-    call: &Call<'_, '_>,
+    call: &mut Call<'_, '_>,
     id: i64,
     cursor: &mut Cursor,
     documents_max: usize,
@@ -246,21 +255,25 @@ fn wait_for_events(
     let returned = cursor.returned;
     let mut has_waited = waits_until.is_some();
     loop {
+        let mut is_last = false;
         if has_waited {
             call.operation.check()?;
             if cursors.is_killed(id) {
                 return Err(killed());
             }
             // What has come is not shown to somebody who may have lost the right to it: the next getMore asks.
-            if operations.is_ending() || Instant::now() >= until || access::is_outdated(call.client) {
+            if operations.is_ending() || access::is_outdated(call.client) {
                 return Ok(Waited::Over(false));
             }
+            is_last = Instant::now() >= until;
         }
         let CursorSource::Stream(stream) = &mut cursor.source else { return Ok(Waited::Over(true)) };
-        let seen = listen::go_on(call.engine, &call.operation, stream, documents_max)
+        // Also if the time is over: the token of the reply says up to where there was nothing.
+        let hurries = call.wait.may_suspend;
+        let seen = listen::go_on(call.engine, &call.operation, stream, documents_max, hurries)
             .map_err(|error| while_executing("Executor error during getMore", error))?;
         let exhausted = fill(cursor)?;
-        if cursor.returned != returned || exhausted {
+        if cursor.returned != returned || exhausted || is_last {
             return Ok(Waited::Over(exhausted));
         }
         if call.wait.may_suspend {
@@ -268,13 +281,15 @@ fn wait_for_events(
         }
         let is_ended = || call.operation.check().is_err() || operations.is_ending() || cursors.is_killed(id);
         let CursorSource::Stream(stream) = &cursor.source else { return Ok(Waited::Over(true)) };
-        let awake_until = until.min(Instant::now() + REST_AFTER);
+        let begun = Instant::now();
+        let awake_until = until.min(begun + REST_AFTER);
         stream.subscription.wait(seen, awake_until, &is_ended);
         if Instant::now() >= awake_until && awake_until < until {
             // Nothing is done between these two: it would take the memory again.
             kilim_memory::rest();
             stream.subscription.wait(seen, until, &is_ended);
         }
+        call.trace.waited += begun.elapsed();
         has_waited = true;
     }
 }

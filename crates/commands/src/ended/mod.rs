@@ -33,6 +33,8 @@ pub struct Trace {
     pub statements: Vec<Statement>,
     /// The command that opened the cursor, where more was asked of one.
     pub originating: Option<Arc<Document>>,
+    /// How long it waited for news, which is no work.
+    pub waited: Duration,
 }
 
 /// One of the statements of an update or delete that has ended.
@@ -83,7 +85,7 @@ impl Ended<'_> {
         if let Some(audit) = self.client.access.audit() {
             audit.note(self);
         }
-        let time = self.operation.started.elapsed();
+        let time = self.operation.started.elapsed().saturating_sub(self.trace.waited);
         let metrics = &self.engine.metrics;
         let count = &metrics.by_command(COMMANDS.len())[self.place];
         count.total.add(1);
@@ -118,13 +120,7 @@ impl Ended<'_> {
         let wanted =
             self.engine.profiler.wants(database, facts.time, slow, || entry::entry(self, facts, true));
         // A command that waits for news is not slow.
-        let waits = match self.spec.name {
-            "getMore" => {
-                let opened = self.trace.originating.as_ref();
-                opened.is_some_and(|opened| matches!(opened.get("awaitData"), Some(RawValue::Bool(true))))
-            }
-            name => matches!(name, "hello" | "isMaster" | "waitPattern"),
-        };
+        let waits = matches!(self.spec.name, "hello" | "isMaster" | "waitPattern");
         if wanted.log && !waits {
             log::write(self, facts);
         }

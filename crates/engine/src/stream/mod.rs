@@ -295,7 +295,7 @@ impl Stream {
     }
 
     /// Whether it shows events as any other stream without stages and options does.
-    fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         let StreamOptions { full_document, before_change, show_expanded_events, splits } = self.options;
         self.stages.is_empty()
             && (full_document, before_change) == (Image::Off, Image::Off)

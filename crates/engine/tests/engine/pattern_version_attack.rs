@@ -259,7 +259,7 @@ fn operators_under_an_older_name_are_told_of_as_an_update() {
     db.update("sites@1", doc! {"_id": 1}, doc! {"name": "whole", "addr": "c"}).unwrap();
     db.engine.store.sync().unwrap();
     let operation = Arc::clone(&db.engine.operations.start(1));
-    listen::go_on(&db.engine, &operation, &mut stream, 100).unwrap();
+    listen::go_on(&db.engine, &operation, &mut stream, 100, false).unwrap();
     let events: Vec<Document> = std::iter::from_fn(|| stream.pop()).collect();
     let kinds: Vec<&str> = events.iter().filter_map(|event| event.get("operationType")?.as_str()).collect();
     assert_eq!(kinds, ["update", "replace"]);

@@ -80,7 +80,7 @@ impl Follower {
     fn go_on(&mut self, db: &Db) {
         let operation = Arc::clone(&db.engine.operations.start(1));
         loop {
-            listen::go_on(&db.engine, &operation, &mut self.stream, 100).unwrap();
+            listen::go_on(&db.engine, &operation, &mut self.stream, 100, false).unwrap();
             let before = self.shown.len();
             self.shown.extend(std::iter::from_fn(|| self.stream.pop()));
             if self.shown.len() == before {

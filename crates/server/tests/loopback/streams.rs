@@ -29,8 +29,11 @@ fn serve() -> (Arc<Engine>, Server<Commands>) {
 }
 
 fn open(client: &mut Client) -> i64 {
-    let watch = doc! {"aggregate": "c", "pipeline": [{"$changeStream": {}}], "cursor": {}};
-    let reply = client.run("d", watch).unwrap();
+    open_with(client, vec![doc! {"$changeStream": {}}])
+}
+
+fn open_with(client: &mut Client, stages: Vec<Document>) -> i64 {
+    let reply = client.run("d", doc! {"aggregate": "c", "pipeline": stages, "cursor": {}}).unwrap();
     whole(reply.get("cursor").and_then(RawValue::as_document).unwrap().get("id")).unwrap()
 }
 
@@ -236,4 +239,78 @@ fn a_server_that_stops_lets_its_streams_go() {
         assert_eq!(ids(&wait.join().unwrap().unwrap()), []);
     }
     assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn an_expensive_stream_keeps_nobody_waiting() {
+    let (engine, server) = serve();
+    let mut writer = Client::connect(server.address()).unwrap();
+    // Both have waited, so that they are in the room.
+    let (mut light, mut idle) =
+        (Client::connect(server.address()).unwrap(), Client::connect(server.address()).unwrap());
+    let (cursor, other) = (open(&mut light), open(&mut idle));
+    light.run("d", get_more(cursor, 15)).unwrap();
+    idle.run("d", get_more(other, 15)).unwrap();
+    // More than anybody computes in the time of a test.
+    let inner = doc! {"$reduce": {"input": {"$range": [0, 1_000_000]}, "initialValue": 0, "in": "$$this"}};
+    let steps = doc! {"$reduce": {"input": {"$range": [0, 1_000_000]}, "initialValue": 0, "in": inner}};
+    let stages = vec![doc! {"$changeStream": {}}, doc! {"$match": {"$expr": {"$gte": [steps, 0]}}}];
+    let mut heavy = Client::connect(server.address()).unwrap();
+    let expensive = open_with(&mut heavy, stages);
+    let waits = thread::spawn(move || heavy.run("d", get_more(expensive, PATIENT_MS)));
+    eventually("it waits", || waiting(&engine) == 1);
+    for id in 0..5 {
+        let begun = Instant::now();
+        insert(&mut writer, id);
+        assert_eq!(ids(&light.run("d", get_more(cursor, PATIENT_MS)).unwrap()), [i64::from(id)]);
+        idle.run("d", doc! {"ping": 1}).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5), "{id}");
+    }
+    let running = engine.operations.list();
+    let operation = running.iter().find(|operation| operation.kind() == "getmore").unwrap();
+    writer.run("admin", doc! {"killOp": 1, "op": operation.id}).unwrap();
+    assert_eq!(code(waits.join().unwrap().unwrap_err()), 11601);
+}
+
+#[test]
+fn a_stream_that_waits_keeps_no_large_buffer() {
+    let (engine, server) = serve();
+    let mut client = Client::connect(server.address()).unwrap();
+    let cursor = open(&mut client);
+    client.run("d", doc! {"ping": 1, "comment": "x".repeat(12 << 20)}).unwrap();
+    let waits = thread::spawn(move || client.run("d", get_more(cursor, PATIENT_MS)));
+    eventually("it waits", || waiting(&engine) == 1);
+    eventually("others have the room", || server.message_bytes() == 0);
+    insert(&mut Client::connect(server.address()).unwrap(), 1);
+    assert_eq!(ids(&waits.join().unwrap().unwrap()), [1]);
+}
+
+#[test]
+fn waiting_is_no_latency_and_its_end_says_how_far_the_stream_has_looked() {
+    let (_engine, server) = serve();
+    let (mut client, mut writer) =
+        (Client::connect(server.address()).unwrap(), Client::connect(server.address()).unwrap());
+    let cursor = open(&mut client);
+    let latency = |client: &mut Client| {
+        let status = client.run("admin", doc! {"serverStatus": 1}).unwrap();
+        let reads = status.get("opLatencies").and_then(RawValue::as_document).unwrap().get("reads");
+        whole(reads.and_then(RawValue::as_document).unwrap().get("latency")).unwrap()
+    };
+    let token = |reply: &Document| {
+        let cursor = reply.get("cursor").and_then(RawValue::as_document).unwrap();
+        let token = cursor.get("postBatchResumeToken").and_then(RawValue::as_document).unwrap();
+        token.get("_data").and_then(RawValue::as_str).unwrap().to_owned()
+    };
+    let before = latency(&mut writer);
+    let first = token(&client.run("d", get_more(cursor, 20)).unwrap());
+    let waits = thread::spawn(move || client.run("d", get_more(cursor, 600)).unwrap());
+    thread::sleep(Duration::from_millis(100));
+    let other = writer.run("d", doc! {"insert": "other", "documents": [{"_id": 1}]}).unwrap();
+    let Some(RawValue::Timestamp(written)) = other.get("operationTime") else { panic!("{other:?}") };
+    let last = token(&waits.join().unwrap());
+    assert!(last > first);
+    let seconds = u32::from_str_radix(&last[2..10], 16).unwrap();
+    let increment = u32::from_str_radix(&last[10..18], 16).unwrap();
+    assert!((seconds, increment) >= (written.seconds, written.increment), "{last}");
+    assert!(latency(&mut writer) - before < 400_000, "in microseconds");
 }

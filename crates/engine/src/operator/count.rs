@@ -20,9 +20,9 @@ impl Count {
         if self.limit.is_some_and(|limit| stats.counted >= limit) || self.input.is_finished() {
             return Ok(Worked::Eof);
         }
-        match self.input.work(context)? {
-            Worked::Row(_) if stats.skipped < self.skip => stats.skipped += 1,
-            Worked::Row(_) => stats.counted += 1,
+        match self.input.pass(context)? {
+            Worked::Row(()) if stats.skipped < self.skip => stats.skipped += 1,
+            Worked::Row(()) => stats.counted += 1,
             Worked::NeedTime => {}
             Worked::Eof => return Ok(Worked::Eof),
         }

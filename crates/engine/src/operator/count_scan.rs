@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kilim_error::Result;
 use kilim_storage::{Scan, Space};
 
-use super::index_scan::{Entry, direction};
+use super::index_scan::{Entry, Found, direction};
 use super::key_ranges::KeyRanges;
 use super::{ExecContext, ReadContext, Row, RowData, Stats, Worked};
 use crate::plan::IndexScan;
@@ -40,6 +40,17 @@ impl CountScan {
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
+        Ok(match self.find(stats, context)? {
+            Worked::Row(Found { id, entry, value }) => {
+                Worked::Row(Row::new(id, RowData::Key { entry, value }))
+            }
+            Worked::NeedTime => Worked::NeedTime,
+            Worked::Eof => Worked::Eof,
+        })
+    }
+
+    /// Looks at the next key.
+    pub(super) fn find(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked<Found>> {
         context.tick()?;
         // mongod also counts the key behind the last one, and counts are compared with it.
         stats.keys_examined += 1;
@@ -69,6 +80,6 @@ impl CountScan {
                 return Ok(Worked::NeedTime);
             }
         }
-        Ok(Worked::Row(Row::new(row, RowData::Key { entry, value })))
+        Ok(Worked::Row(Found { id: row, entry, value }))
     }
 }

@@ -28,6 +28,13 @@ pub(super) struct IndexScanner {
     skip: Option<Skip>,
 }
 
+/// An entry that is within the bounds, and whose row was not given before.
+pub(super) struct Found {
+    pub id: RowId,
+    pub entry: Bytes,
+    pub value: Bytes,
+}
+
 /// Passes over the keys that share a value with the last one given.
 struct Skip {
     skipping: Skipping,
@@ -63,6 +70,20 @@ impl IndexScanner {
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
+        let Found { id, entry, value } = match self.find(stats, context)? {
+            Worked::Row(found) => found,
+            Worked::NeedTime => return Ok(Worked::NeedTime),
+            Worked::Eof => return Ok(Worked::Eof),
+        };
+        let key = match self.plan.tells_key {
+            true => Some(Arc::new(self.told_key(&Entry::split(&self.plan.index, &entry, &value)?)?)),
+            false => None,
+        };
+        Ok(Worked::Row(Row { id, data: RowData::Key { entry, value }, key, score: None, near: None }))
+    }
+
+    /// Looks at the next entry.
+    pub(super) fn find(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked<Found>> {
         context.tick()?;
         let Some((entry, value)) = self.next_entry(stats)? else { return Ok(Worked::Eof) };
         stats.keys_examined += 1;
@@ -119,11 +140,7 @@ impl IndexScanner {
         if let Some(skip) = &mut self.skip {
             skip.note(&self.plan.index, parts.key)?;
         }
-        let key = match self.plan.tells_key {
-            true => Some(Arc::new(self.told_key(&parts)?)),
-            false => None,
-        };
-        Ok(Worked::Row(Row { id, data: RowData::Key { entry, value }, key, score: None, near: None }))
+        Ok(Worked::Row(Found { id, entry, value }))
     }
 
     /// The key as a document, by the names of the index's parts. Texts of an index that has a collation are the

@@ -74,11 +74,31 @@ impl<'a> ExecContext<'a> {
 }
 
 /// The outcome of one unit of work.
-pub(crate) enum Worked {
-    Row(Row),
+pub(crate) enum Worked<R = Row> {
+    Row(R),
     /// Nothing to show yet.
     NeedTime,
     Eof,
+}
+
+impl<R> Worked<R> {
+    /// Counts it.
+    fn note(&self, stats: &mut Stats) {
+        stats.works += 1;
+        match self {
+            Worked::Row(_) => stats.advanced += 1,
+            Worked::NeedTime => stats.need_time += 1,
+            Worked::Eof => stats.is_eof = true,
+        }
+    }
+
+    fn blind(self) -> Worked<()> {
+        match self {
+            Worked::Row(_) => Worked::Row(()),
+            Worked::NeedTime => Worked::NeedTime,
+            Worked::Eof => Worked::Eof,
+        }
+    }
 }
 
 /// A node of a running plan.
@@ -241,15 +261,27 @@ impl Operator {
             Kind::Count(count) => count.work(stats, context)?,
             Kind::Subplan(input) => input.work(context)?,
         };
-        stats.works += 1;
-        match &work {
-            Worked::Row(_) => stats.advanced += 1,
-            Worked::NeedTime => stats.need_time += 1,
-            Worked::Eof => stats.is_eof = true,
-        }
+        work.note(stats);
         match (work, &self.unfolds) {
             (Worked::Row(row), Some(records)) => row.unfolded(records).map(Worked::Row),
             (work, _) => Ok(work),
+        }
+    }
+
+    /// Does one unit of work for somebody who wants to know of rows and not to have them.
+    fn pass(&mut self, context: &mut ExecContext<'_>) -> Result<Worked<()>> {
+        match &mut self.kind {
+            Kind::IndexScan(scan) => {
+                let found = scan.find(&mut self.stats, context)?;
+                found.note(&mut self.stats);
+                Ok(found.blind())
+            }
+            Kind::CountScan(scan) => {
+                let found = scan.find(&mut self.stats, context)?;
+                found.note(&mut self.stats);
+                Ok(found.blind())
+            }
+            _ => Ok(self.work(context)?.blind()),
         }
     }
 

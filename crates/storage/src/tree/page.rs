@@ -128,6 +128,7 @@ impl Page {
     }
 
     /// Key and value of a leaf's row.
+    #[inline]
     pub(crate) fn row(&self, at: usize) -> Result<(Bytes, Value)> {
         let raw = &self.raw[..];
         let (start, end, overflow) = key_place(raw, at);

@@ -108,11 +108,14 @@ mod tests {
                 unsafe {
                     let zeroed = Plain.alloc_zeroed(layout);
                     let place = Plain.alloc(layout);
-                    assert!(zeroed.addr() % align == 0 && place.addr() % align == 0, "{layout:?}");
+                    assert!(
+                        zeroed.addr().is_multiple_of(align) && place.addr().is_multiple_of(align),
+                        "{layout:?}"
+                    );
                     assert!(std::slice::from_raw_parts(zeroed, size).iter().all(|byte| *byte == 0));
                     place.write_bytes(7, size);
                     let larger = Plain.realloc(place, layout, size * 2);
-                    assert!(larger.addr() % align == 0, "{layout:?}");
+                    assert!(larger.addr().is_multiple_of(align), "{layout:?}");
                     assert!(std::slice::from_raw_parts(larger, size).iter().all(|byte| *byte == 7));
                     Plain.dealloc(larger, Layout::from_size_align(size * 2, align).unwrap());
                     Plain.dealloc(zeroed, layout);

@@ -82,17 +82,23 @@ pub struct Stream {
 }
 
 /// An event that is ready to be given.
-pub(crate) enum Event {
+pub struct Event(Ready);
+
+enum Ready {
     Own(Document),
     /// Many streams show it.
     Shared(Arc<Entry>),
 }
 
 impl Event {
-    pub(crate) fn document(&self) -> RawDocument<'_> {
-        match self {
-            Event::Own(event) => event.as_raw(),
-            Event::Shared(entry) => entry.shown().map_or(RawDocument::empty(), |shown| shown.event.as_raw()),
+    fn own(event: Document) -> Event {
+        Event(Ready::Own(event))
+    }
+
+    pub fn document(&self) -> RawDocument<'_> {
+        match &self.0 {
+            Ready::Own(event) => event.as_raw(),
+            Ready::Shared(entry) => entry.shown().map_or(RawDocument::empty(), |shown| shown.event.as_raw()),
         }
     }
 }
@@ -211,7 +217,7 @@ impl Stream {
     }
 
     /// Gives the next event. A batch of them ends with [`Stream::note_given`].
-    pub(crate) fn pop(&mut self) -> Option<&Event> {
+    pub fn pop(&mut self) -> Option<&Event> {
         self.last = Some(self.ready.pop_front()?);
         self.last.as_ref()
     }
@@ -274,7 +280,7 @@ impl Stream {
                 Ok(Shown { token, event })
             })?;
             bytes = shown.event.as_bytes().len();
-            self.ready.push_back(Event::Shared(entry.clone()));
+            self.ready.push_back(Event(Ready::Shared(entry.clone())));
             self.place = Place::Behind(entry.clone());
         } else {
             let mut token = Token::of(&record, position, false);
@@ -286,7 +292,7 @@ impl Stream {
                     false => (vec![event], token),
                 };
                 bytes = made.iter().map(|event| event.as_bytes().len()).sum();
-                self.ready.extend(made.into_iter().map(Event::Own));
+                self.ready.extend(made.into_iter().map(Event::own));
             }
             self.place = Place::Token(token);
         }
@@ -315,7 +321,7 @@ impl Stream {
         event.push("wallTime", RawValue::DateTime(record.wall_millis));
         if let Some(event) = through(&self.stages, event)? {
             check_token(event.as_raw(), &token)?;
-            self.ready.push_back(Event::Own(event));
+            self.ready.push_back(Event::own(event));
         }
         self.place = Place::Token(token);
         self.ended = true;

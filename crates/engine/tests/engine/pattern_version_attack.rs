@@ -260,7 +260,7 @@ fn operators_under_an_older_name_are_told_of_as_an_update() {
     db.engine.store.sync().unwrap();
     let operation = Arc::clone(&db.engine.operations.start(1));
     listen::go_on(&db.engine, &operation, &mut stream, 100, false).unwrap();
-    let events: Vec<Document> = std::iter::from_fn(|| stream.pop()).collect();
+    let events: Vec<Document> = std::iter::from_fn(|| Some(stream.pop()?.document().to_document())).collect();
     let kinds: Vec<&str> = events.iter().filter_map(|event| event.get("operationType")?.as_str()).collect();
     assert_eq!(kinds, ["update", "replace"]);
     let described = events[0].get("updateDescription").and_then(RawValue::as_document).unwrap();

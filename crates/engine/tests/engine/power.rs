@@ -82,7 +82,7 @@ impl Follower {
         loop {
             listen::go_on(&db.engine, &operation, &mut self.stream, 100, false).unwrap();
             let before = self.shown.len();
-            self.shown.extend(std::iter::from_fn(|| self.stream.pop()));
+            self.shown.extend(std::iter::from_fn(|| Some(self.stream.pop()?.document().to_document())));
             if self.shown.len() == before {
                 return;
             }

@@ -102,7 +102,9 @@ pub(crate) struct TreeBackend {
     deadline: Mutex<Option<Instant>>,
     payload: Mutex<Payload>,
     tables_bytes_max: usize,
-    /// Whether the disk has so much free that checkpoints may wait: otherwise what was deleted must come back.
+    /// With less free than this, checkpoints do not wait: what was deleted must come back.
+    scarce_bytes: u64,
+    /// Whether there is more.
     plenty: FreeSpace,
     quiet: Mutex<Quiet>,
 }
@@ -225,25 +227,26 @@ impl TreeBackend {
         self.state.read().active.bytes().saturating_sub(self.damage.lock().bytes())
     }
 
+    /// Asked by every commit, so a reading of a moment ago does.
     fn is_much_when_scarce(&self, bytes: usize) -> bool {
-        bytes > self.tables_bytes_max / SCARCE_PART && self.is_scarce()
+        bytes > self.tables_bytes_max / SCARCE_PART && self.plenty.check().is_err()
     }
 
     fn is_scarce(&self) -> bool {
-        self.plenty.check().is_err()
+        self.disk.space().is_some_and(|space| space.free_bytes < self.scarce_bytes)
     }
 
-    /// Gives the journal's spares back when nothing was written for a while.
+    /// Gives the journal's spares back when nothing was written for a while, or others need the space.
     fn drop_idle_spares(&self) -> Result<()> {
         let (appended, now) = (self.journal.appended(), self.disk.environment().now());
         let mut quiet = self.quiet.lock();
         if quiet.appended != appended {
             *quiet = Quiet { appended, since: now };
         }
-        match now.saturating_duration_since(quiet.since) >= IDLE_AFTER {
-            true => self.journal.keep_spares(Keep::Small),
-            false => Ok(()),
+        if now.saturating_duration_since(quiet.since) >= IDLE_AFTER {
+            return self.journal.keep_spares(Keep::Small);
         }
+        if self.is_scarce() { self.journal.keep_spares(Keep::One) } else { Ok(()) }
     }
 
     /// Whether a checkpoint is due.

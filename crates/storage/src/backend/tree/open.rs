@@ -109,6 +109,7 @@ impl TreeBackend {
         let scarce_bytes = 2 * default_reserve_bytes(&*disk);
         let quiet = Quiet { appended: recovered.journal.appended(), since: disk.environment().now() };
         Ok(TreeBackend {
+            scarce_bytes,
             plenty: FreeSpace::of_disk(disk.clone(), Some(scarce_bytes)),
             quiet: Mutex::new(quiet),
             disk,

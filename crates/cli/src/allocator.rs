@@ -62,9 +62,8 @@ unsafe impl GlobalAlloc for Plain {
 /// `mi_option_purge_delay` of `mimalloc.h`.
 const PURGE_DELAY: c_int = 15;
 
-/// How long freed memory is kept for the next allocation. Under load the rows in memory go with each checkpoint, every few
-/// seconds; after mimalloc's own second the next ones would have to be faulted in again, page by page.
-const PURGE_DELAY_MS: c_long = 10_000;
+/// How long freed memory is kept for the next allocation; mimalloc's own choice.
+const PURGE_DELAY_MS: c_long = 1000;
 
 unsafe extern "C" {
     fn mi_malloc(size: usize) -> *mut c_void;
@@ -77,7 +76,7 @@ unsafe extern "C" {
 }
 
 /// Gives memory back to the system as soon as it is freed, while the process holds much of what it may. It otherwise is
-/// kept for a while, so that the process would take more than it holds.
+/// kept for a second, so that the process would take more than it holds.
 pub fn give_back_at_once(at_once: bool) {
     // SAFETY: the first call stores a number, which mimalloc reads when it frees. The second gives back what was freed
     // before; any thread may call it that is not within mimalloc itself, and the counting around it is not.
@@ -128,7 +127,7 @@ mod tests {
     fn the_option_is_the_one_that_is_meant() {
         // SAFETY: the call reads a number.
         let delay = || unsafe { mi_option_get(PURGE_DELAY) };
-        assert_eq!(delay(), 1000, "mimalloc's own choice");
+        assert_eq!(delay(), PURGE_DELAY_MS);
         give_back_at_once(true);
         assert_eq!(delay(), 0);
         give_back_at_once(false);

@@ -240,7 +240,6 @@ impl Serve {
         let options = self.engine_options();
         let memory = self.memory_limits(options.storage.cache_bytes);
         memory.set();
-        allocator::give_back_at_once(false);
         kilim_memory::when_tight(allocator::give_back_at_once);
         kilim_memory::when_resting(allocator::give_back_of_thread);
         let place = options.data.as_ref().map_or("memory".into(), |data| data.display().to_string());

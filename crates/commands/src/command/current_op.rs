@@ -249,8 +249,10 @@ fn push_progress(document: &mut Document, what: &str, (done, total): (u64, u64))
 /// The collection that a command names, or that it is about its database.
 fn namespace_of(command: &Document) -> String {
     let database = command.get("$db").and_then(RawValue::as_str).unwrap_or_default();
-    match command.iter().next() {
-        Some((_, RawValue::String(collection))) => format!("{database}.{collection}"),
-        _ => format!("{database}.$cmd"),
-    }
+    let named = match command.iter().next() {
+        Some(("getMore", _)) => command.get("collection").and_then(RawValue::as_str),
+        Some((_, RawValue::String(collection))) => Some(collection),
+        _ => None,
+    };
+    format!("{database}.{}", named.unwrap_or("$cmd"))
 }

@@ -143,6 +143,10 @@ fn a_wait_ends_by_its_cursor_its_operation_and_its_client() {
     assert_eq!(code(waits.join().unwrap().unwrap_err()), 237);
 
     let (_, waits) = wait();
+    let shown = other.run("admin", doc! {"currentOp": 1, "command.getMore": {"$exists": true}}).unwrap();
+    let shown = shown.get("inprog").and_then(RawValue::as_array).unwrap();
+    let named = shown.iter().filter_map(|shown| shown.as_document()?.get("ns")?.as_str());
+    assert_eq!(named.collect::<Vec<_>>(), ["d.c"]);
     let running = engine.operations.list();
     let operation = running.iter().find(|operation| operation.kind() == "getmore").unwrap();
     other.run("admin", doc! {"killOp": 1, "op": operation.id}).unwrap();

@@ -76,7 +76,7 @@ fn kill(engine: &Arc<Engine>, command: &Document, runs: Duration) -> (Duration, 
         thread::sleep(runs);
         // On a busy machine it may not have begun.
         while engine.operations.list().is_empty() && !running.is_finished() {
-            thread::sleep(Duration::from_millis(1));
+            thread::yield_now();
         }
         let killed = Instant::now();
         for operation in engine.operations.list() {

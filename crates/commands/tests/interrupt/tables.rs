@@ -23,6 +23,9 @@ const RUNS: &[Duration] = &[
     Duration::from_millis(1),
     Duration::ZERO,
     Duration::ZERO,
+    Duration::ZERO,
+    Duration::ZERO,
+    Duration::ZERO,
 ];
 
 /// Documents with something large of every kind.

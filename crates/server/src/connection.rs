@@ -1,6 +1,6 @@
 //! One client: read a message, run it, write the reply, until somebody ends it.
 //!
-//! A request that has to wait for news does so without the thread, in the [`room`](crate::room).
+//! A request that has to wait for news does so without the thread, in the room (`room.rs`).
 //!
 //! Buffers live as long as the connection, so a usual request costs one read, one write and no
 //! allocation here. A fault in a message is answered or ends the connection as on MongoDB

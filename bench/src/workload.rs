@@ -195,7 +195,12 @@ pub fn fresh_ids(place: Place) -> impl Iterator<Item = i32> + Send {
 }
 
 pub fn document_with_marked_id() -> Document {
-    let source = document(1, DOCS_COUNT);
+    document_like(1)
+}
+
+/// What the document with this number is but for its `_id`, whose place is marked.
+fn document_like(number: u32) -> Document {
+    let source = document(number, DOCS_COUNT);
     let mut marked = doc! {"_id": MARK};
     for (name, value) in source.iter().filter(|(name, _)| *name != "_id") {
         marked.push(name, value.to_value());
@@ -239,7 +244,8 @@ fn scan(place: Place) -> Operation {
 }
 
 fn bulk_insert(place: Place) -> Operation {
-    let documents = vec![document_with_marked_id(); BULK_BATCH];
+    // Each with a text of its own: a block of equal ones would be compressed to nothing.
+    let documents: Vec<Document> = (0..BULK_BATCH as u32).map(document_like).collect();
     let insert = doc! {"insert": "bulk", "documents": documents, "writeConcern": durable()};
     let mut template = Template::new(DATABASE, insert);
     let mut ids = fresh_ids(place).step_by(BULK_BATCH);

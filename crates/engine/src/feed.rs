@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use kilim_bson::Document;
 use kilim_error::{Error, Result};
-use kilim_storage::{Bytes, CommitTime, LogListener, LogPosition, Waiters};
+use kilim_storage::{Bytes, CommitTime, LogEvent, LogListener, LogPosition, Waiters};
 use parking_lot::Mutex;
 
 use crate::change_log::{Kind, Record, Token};
@@ -251,12 +251,7 @@ impl LogListener for Feed {
         self.streams.load(Ordering::SeqCst) > 0
     }
 
-    fn take(
-        &self,
-        before: CommitTime,
-        last: CommitTime,
-        events: &mut dyn Iterator<Item = (LogPosition, &Bytes)>,
-    ) {
+    fn take(&self, before: CommitTime, last: CommitTime, events: &mut dyn Iterator<Item = LogEvent<'_>>) {
         let mut topics = self.topics.lock();
         let topics = &mut *topics;
         if self.newest.load(Ordering::SeqCst) != before {
@@ -265,9 +260,9 @@ impl LogListener for Feed {
         let mut fresh = Vec::new();
         // Events of one collection come in rows.
         let (mut namespace, mut at) = (None, [None; 3]);
-        for (position, bytes) in events {
+        for event in events {
             // What cannot be read is an error of the streams that meet it.
-            let Ok(record) = Record::decode(bytes) else { continue };
+            let Ok(record) = Record::decode(event.head) else { continue };
             let mut entry = None;
             let renamed = (record.kind == Kind::Rename).then(|| record.renamed_to()).flatten();
             if namespace != Some((record.database, record.collection)) {
@@ -276,7 +271,8 @@ impl LogListener for Feed {
             }
             let target = renamed.iter().filter_map(|to| topics.collection(&to.database, &to.collection));
             for topic in at.into_iter().flatten().chain(target) {
-                let entry = entry.get_or_insert_with(|| Arc::new(Entry::new(position, bytes.clone())));
+                let entry =
+                    entry.get_or_insert_with(|| Arc::new(Entry::new(event.position, event.to_bytes())));
                 let mut held = topic.held.lock();
                 held.take(entry, &self.bytes);
                 if !std::mem::replace(&mut held.is_fresh, true) {

@@ -10,8 +10,8 @@ use kilim_error::{Error, Result, StorageError};
 /// Version 1 lay in an LSM tree's directory; `kilim migrate` converts it.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
-/// Version 2 with a change log. A store becomes one when it is first opened with a log.
-pub(crate) const FORMAT_VERSION_WITH_LOG: u32 = 3;
+/// Version 2 with a change log. A store becomes one when it is first opened with a log. In version 3 every event was one row.
+pub(crate) const FORMAT_VERSION_WITH_LOG: u32 = 4;
 
 /// The first byte of every key here.
 pub(crate) const OWN: u8 = 0;
@@ -39,12 +39,12 @@ pub(crate) fn counter_key(key: &[u8]) -> Bytes {
 /// Refuses a format that this program does not know, by name.
 pub(crate) fn check_version(version: u32) -> Result<()> {
     match version {
-        FORMAT_VERSION | FORMAT_VERSION_WITH_LOG => Ok(()),
+        FORMAT_VERSION..=FORMAT_VERSION_WITH_LOG => Ok(()),
         newer if newer > FORMAT_VERSION_WITH_LOG => Err(corrupt(format!(
             "the data has format version {newer}, written by a newer Kilim; this one reads versions up to {FORMAT_VERSION_WITH_LOG}"
         ))),
         unknown => Err(corrupt(format!(
-            "the data has the unknown format version {unknown}; this Kilim reads versions {FORMAT_VERSION} and {FORMAT_VERSION_WITH_LOG}"
+            "the data has the unknown format version {unknown}; this Kilim reads versions {FORMAT_VERSION} to {FORMAT_VERSION_WITH_LOG}"
         ))),
     }
 }

@@ -60,7 +60,7 @@ pub use compact::Compacted;
 pub use counter::Counter;
 pub use environment::{Environment, World};
 pub use intents::{Locked, Wait};
-pub use log::{LogListener, LogOptions, LogPosition, LogRows, LogStats};
+pub use log::{LogEvent, LogListener, LogOptions, LogPosition, LogRows, LogStats};
 pub use queue::Ticket;
 pub use snapshot::{Direction, Scan, Snapshot};
 pub use space::{Bytes, Space};

@@ -4,23 +4,29 @@
 //! inside a multi-statement transaction, whose events share one time, an index. They are rows of [`Space::Log`] in the batch
 //! of their commit, so a commit is in the log if and only if it is in the data.
 //!
+//! Most events end with a document that their commit stores as a record. Such a document has a row of its own behind that of its
+//! event, whose value is the record's: in memory both are one piece of bytes, and the journal has it once. Trees have it
+//! twice, because the record changes and the event does not.
+//!
 //! The log is divided into segments, each a tree of its own: the first four bytes of a key are the segment's number. Rows are
 //! only ever appended to the newest segment, and the oldest segments are dropped whole. Each segment has a row in `Meta`
 //! that says after which commit it begins.
 //!
-//! Invariant: every commit after [`Log::begins`] that has events is in the log, whole, and positions ascend with keys.
+//! Invariant: every commit after [`Log::begins`] that has events is in the log, whole, and positions ascend with keys. A row of a
+//! document follows that of its event, and both are of one batch.
 
 use crate::backend::{Backend, prefix_end};
 use crate::clock::CommitTime;
 use crate::environment::Environment;
 use crate::format;
 use crate::snapshot::{Direction, Scan, Snapshot};
-use crate::space::{Bytes, Space, Write};
+use crate::space::{Bytes, STAMP_BYTES, Space, Write};
 use crate::store::{Shared, Store};
 use crate::transaction::Durability;
 use kilim_error::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::ops::{Bound, RangeInclusive};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -71,6 +77,30 @@ pub struct LogStats {
     pub age_max: Duration,
 }
 
+/// An event of a commit that is about to be published.
+#[derive(Debug, Clone, Copy)]
+pub struct LogEvent<'e> {
+    pub position: LogPosition,
+    /// The event, without the document that has a row of its own.
+    pub head: &'e Bytes,
+    document: Option<&'e Bytes>,
+}
+
+impl LogEvent<'_> {
+    /// All of it.
+    pub fn to_bytes(&self) -> Bytes {
+        self.document.map_or_else(|| self.head.clone(), |document| Bytes::fused(self.head, document))
+    }
+}
+
+/// An event that a transaction brings to the commit queue.
+pub(crate) struct Event {
+    /// All of it, or what comes before its document.
+    pub(crate) head: Bytes,
+    /// Which of the transaction's writes is the record that holds the document.
+    pub(crate) record: Option<usize>,
+}
+
 /// Hears of events as their commits are published. It is called by the thread that commits, so it returns at once.
 pub trait LogListener: Send + Sync {
     /// Whether anybody wants to hear. While it says no, nothing is told.
@@ -78,12 +108,7 @@ pub trait LogListener: Send + Sync {
 
     /// The events of all commits after `before` up to `last`, which are about to be published. A `before` that is not the
     /// `last` of the call before says that what lies between was not told.
-    fn take(
-        &self,
-        before: CommitTime,
-        last: CommitTime,
-        events: &mut dyn Iterator<Item = (LogPosition, &Bytes)>,
-    );
+    fn take(&self, before: CommitTime, last: CommitTime, events: &mut dyn Iterator<Item = LogEvent<'_>>);
 
     /// Commits up to this time are published and on disk, so that their events may be shown.
     fn show(&self, until: CommitTime);
@@ -163,8 +188,13 @@ impl Log {
     ) {
         let told = self.listener();
         if let Some(listener) = told {
-            let events = rows.filter(|row| row.space == Space::Log);
-            let mut events = events.filter_map(|row| Some((decode_key(&row.key).ok()?, row.value.as_ref()?)));
+            let mut rows = rows.filter(|row| row.space == Space::Log).peekable();
+            let mut events = std::iter::from_fn(|| {
+                let row = rows.next()?;
+                let document = rows.next_if(|next| is_document_of(&next.key, &row.key));
+                let (position, head) = (decode_key(&row.key).ok()?, row.value.as_ref()?);
+                Some(LogEvent { position, head, document: document.and_then(|row| row.value.as_ref()) })
+            });
             listener.take(shared.published().commit_time, last, &mut events);
         }
         publish();
@@ -193,12 +223,13 @@ impl Log {
         state.segments.front().map_or(state.empty_after, |first| first.after)
     }
 
-    /// The rows of a commit's events. `before` is the commit time given out before, `first` the time of the first event.
-    /// `one_time` says that all events have that time.
+    /// The rows of a commit's events. `stored` are the commit's other rows, as they will be published. `before` is the commit time
+    /// given out before, `first` the time of the first event. `one_time` says that all events have that time.
     pub(crate) fn place(
         &self,
         environment: &Environment,
-        events: Vec<Bytes>,
+        events: Vec<Event>,
+        stored: &[Write],
         before: CommitTime,
         first: CommitTime,
         one_time: bool,
@@ -206,7 +237,7 @@ impl Log {
         let Some(kept) = self.kept.as_ref().filter(|_| !events.is_empty()) else { return Vec::new() };
         let wall = environment.since_epoch().as_millis() as u64;
         let mut state = self.state.lock();
-        let mut writes = Vec::with_capacity(events.len() + 1);
+        let mut writes = Vec::with_capacity(2 * events.len() + 1);
         let newest = state.segments.back().copied().filter(|_| state.open);
         let number = match newest.filter(|newest| kept.has_room(newest, first)) {
             Some(newest) => newest.number,
@@ -223,15 +254,22 @@ impl Log {
             }
         };
         let mut bytes = 0;
-        for (at, mut event) in events.into_iter().enumerate() {
-            crate::queue::fill(&mut event, wall.to_le_bytes());
+        for (at, Event { mut head, record }) in events.into_iter().enumerate() {
+            crate::queue::fill(&mut head, wall.to_le_bytes());
             let at = at as u32;
             let position = match one_time {
                 true => LogPosition { time: first, index: at },
                 false => LogPosition { time: first + u64::from(at), index: 0 },
             };
-            bytes += event.len() as u64 + ROW_BYTES;
-            writes.push(Write { space: Space::Log, key: key(number, position), value: Some(event) });
+            let key = key(number, position);
+            let record = record.and_then(|record| stored[record].value.as_ref());
+            let document = record.map(|record| (document_key(&key), record.slice(STAMP_BYTES..)));
+            bytes += head.len() as u64 + ROW_BYTES;
+            writes.push(Write { space: Space::Log, key, value: Some(head) });
+            if let Some((key, document)) = document {
+                bytes += document.len() as u64 + ROW_BYTES;
+                writes.push(Write { space: Space::Log, key, value: Some(document) });
+            }
         }
         if let Some(newest) = state.segments.back_mut() {
             newest.bytes += bytes;
@@ -286,15 +324,32 @@ impl Kept {
 
 /// On disk: the segment's number, the commit time and the index, big-endian.
 fn key(segment: u32, position: LogPosition) -> Bytes {
-    let mut key = [0; 16];
+    let mut key = [0; KEY_BYTES];
     key[..4].copy_from_slice(&segment.to_be_bytes());
     key[4..12].copy_from_slice(&position.time.to_be_bytes());
     key[12..].copy_from_slice(&position.index.to_be_bytes());
     Bytes::from(key)
 }
 
+/// On disk: what the key of a document has behind that of its event.
+const DOCUMENT: u8 = 1;
+const KEY_BYTES: usize = 16;
+
+fn document_key(event: &[u8]) -> Bytes {
+    Bytes::fused(event, &[DOCUMENT])
+}
+
+fn is_document_of(key: &[u8], event: &[u8]) -> bool {
+    key.strip_prefix(event) == Some(&[DOCUMENT])
+}
+
+/// Whether a row is the document of an event.
+pub(crate) fn is_document(write: &Write) -> bool {
+    write.space == Space::Log && write.key.len() > KEY_BYTES
+}
+
 fn decode_key(key: &[u8]) -> Result<LogPosition> {
-    let key: &[u8; 16] =
+    let key: &[u8; KEY_BYTES] =
         key.try_into().map_err(|_| format::corrupt("an event of the change log has no position"))?;
     Ok(LogPosition {
         time: u64::from_be_bytes(*key[4..].first_chunk().unwrap_or(&[0; 8])),
@@ -303,13 +358,23 @@ fn decode_key(key: &[u8]) -> Result<LogPosition> {
 }
 
 /// Events of the log in order, from some position on. It owns its view.
-pub struct LogRows(Scan);
+pub struct LogRows(Peekable<Scan>);
 
 impl Iterator for LogRows {
     type Item = Result<(LogPosition, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.0.next()?.and_then(|(key, value)| Ok((decode_key(&key)?, value))))
+        let (key, head) = match self.0.next()? {
+            Ok(row) => row,
+            Err(error) => return Some(Err(error)),
+        };
+        let is_ours =
+            |row: &Result<(Bytes, Bytes)>| row.as_ref().is_ok_and(|(next, _)| is_document_of(next, &key));
+        let bytes = match self.0.next_if(is_ours) {
+            Some(Ok((_, document))) => Bytes::fused(&head, &document),
+            _ => head,
+        };
+        Some(decode_key(&key).map(|position| (position, bytes)))
     }
 }
 
@@ -338,7 +403,8 @@ impl Store {
     /// [`Store::log_begins`]: what is dropped later is still in the snapshot.
     pub fn log_from(&self, snapshot: &Snapshot, from: LogPosition) -> LogRows {
         let lower = self.shared().log.key_from(from);
-        LogRows(snapshot.scan(Space::Log, Bound::Included(&lower), Bound::Unbounded, Direction::Forward))
+        let rows = snapshot.scan(Space::Log, Bound::Included(&lower), Bound::Unbounded, Direction::Forward);
+        LogRows(rows.peekable())
     }
 
     /// Drops what is older than the log reaches back, or more than it may hold, and all but the newest where the disk is

@@ -20,6 +20,7 @@
 
 use crate::clock::{self, CommitTime};
 use crate::counter::{Counter, CounterChange};
+use crate::log::Event;
 use crate::snapshot::Published;
 use crate::space::{Bytes, KeyMap, Space, Write};
 use crate::store::Shared;
@@ -108,7 +109,7 @@ pub(crate) struct WriteSet {
     pub(crate) writes: Vec<Write>,
     pub(crate) counters: Arc<Vec<CounterChange>>,
     /// For the change log.
-    pub(crate) events: Vec<Bytes>,
+    pub(crate) events: Vec<Event>,
     /// All events have one commit time. Otherwise each has its own.
     pub(crate) one_time: bool,
     pub(crate) bytes: usize,
@@ -180,14 +181,15 @@ impl CommitQueue {
         let first = clock::next(&shared.environment, state.last);
         let times = if set.one_time { 1 } else { set.events.len().max(1) };
         let commit_time = first + (times as u64 - 1);
-        let log = shared.log.place(&shared.environment, set.events, state.last, first, set.one_time);
-        state.last = commit_time;
+        let before = std::mem::replace(&mut state.last, commit_time);
         let mut overlaps = false;
         for write in &mut set.writes {
             stamp(write, commit_time);
             let pending = Pending { commit_time, value: write.value.clone() };
             overlaps |= state.pending[write.space.at()].insert(write.key.clone(), pending).is_some();
         }
+        // Behind the stamps, since an event shares its document with a record.
+        let log = shared.log.place(&shared.environment, set.events, &set.writes, before, first, set.one_time);
         let member = Arc::new(Member {
             commit_time,
             writes: set.writes,

@@ -4,11 +4,16 @@
 //! they are a segment. The
 //! backend keeps a tree for each of them, which costs nothing while it is empty.
 
+use crate::clock::CommitTime;
+
 /// A slice of bytes that is cheap to clone; short ones live inline.
 pub type Bytes = byteview::ByteView;
 
 /// A map by keys, for what is looked up at every write. Its hash is quick, and seeded anew in each process.
 pub(crate) type KeyMap<V> = std::collections::HashMap<Bytes, V, foldhash::fast::RandomState>;
+
+/// What a record begins with: its commit time.
+pub(crate) const STAMP_BYTES: usize = size_of::<CommitTime>();
 
 /// One of the store's ordered maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,11 +9,11 @@ use crate::clock::CommitTime;
 use crate::counter::{Counter, CounterChange};
 use crate::format;
 use crate::intents::{Hold, Locked, TransactionId, Wait};
-use crate::log::check_event;
+use crate::log::{Event, check_event};
 use crate::overlay::Overlay;
 use crate::queue::{Ticket, WriteSet};
 use crate::snapshot::{Published, Snapshot};
-use crate::space::{Bytes, Space, Write};
+use crate::space::{Bytes, STAMP_BYTES, Space, Write};
 use crate::store::Shared;
 use crate::tree::page::KEY_BYTES_MAX;
 use kilim_error::{Error, Result};
@@ -39,7 +39,7 @@ pub struct Transaction {
     /// It makes less of what it writes to.
     shrinks: bool,
     /// What the change log is to say of it, in order.
-    events: Vec<Bytes>,
+    events: Vec<Told>,
     events_bytes: usize,
     /// All events have one commit time.
     one_time: bool,
@@ -48,6 +48,24 @@ pub struct Transaction {
     /// What its operation held in memory when it began.
     memory_bytes: usize,
 }
+
+/// An event that a transaction has gathered.
+struct Told {
+    /// All of it, or what comes before its document.
+    head: Bytes,
+    document: Option<InRecord>,
+}
+
+/// A document of an event that is also a record's.
+struct InRecord {
+    /// The record's key.
+    key: Bytes,
+    /// The record as it was then: its event tells of that, also if the transaction writes it again.
+    value: Bytes,
+}
+
+/// Shorter documents are copied into their events: a row of its own costs as much.
+const SHARED_BYTES_MIN: usize = 512;
 
 /// A transaction's writes at some moment.
 pub struct Savepoint {
@@ -102,7 +120,7 @@ impl Transaction {
     pub fn restore(&mut self, savepoint: Savepoint) {
         self.overlay = savepoint.overlay;
         let forgotten = self.events.drain(savepoint.events..);
-        self.events_bytes -= forgotten.map(|event| event.len()).sum::<usize>();
+        self.events_bytes -= forgotten.map(|told| told.bytes()).sum::<usize>();
     }
 
     /// The newest commit that the transaction's reads include.
@@ -226,9 +244,26 @@ impl Transaction {
     /// Adds an event to what the change log says of this commit. It begins with 8 zero bytes, where the commit puts the time
     /// of day. Each event gets a commit time of its own, in order, and the commit the last of them.
     pub fn log(&mut self, event: impl Into<Bytes>) {
-        let event = event.into();
-        self.events_bytes += event.len();
-        self.events.push(event);
+        self.tell(Told { head: event.into(), document: None });
+    }
+
+    /// Adds an event that ends with a document: `head`, then `document`. If the record of this key holds just that document, behind
+    /// the place for its commit time, the document is not copied.
+    pub fn log_with_document(&mut self, head: &[u8], document: &[u8], record: &[u8]) {
+        let stored = self.overlay.get(Space::Records, record).and_then(Option::as_ref);
+        let stored = stored.filter(|stored| stored.get(STAMP_BYTES..) == Some(document));
+        match stored.filter(|_| document.len() >= SHARED_BYTES_MIN).cloned() {
+            Some(value) => {
+                let document = Some(InRecord { key: Bytes::from(record), value });
+                self.tell(Told { head: Bytes::from(head), document });
+            }
+            None => self.log(Bytes::fused(head, document)),
+        }
+    }
+
+    fn tell(&mut self, told: Told) {
+        self.events_bytes += told.bytes();
+        self.events.push(told);
     }
 
     /// All of its events get one commit time.
@@ -251,9 +286,9 @@ impl Transaction {
             return Ok(Ticket::empty(self.shared.published().commit_time));
         }
         let bytes = self.overlay.bytes() + self.events_bytes;
-        let events = std::mem::take(&mut self.events);
-        events.iter().try_for_each(|event| check_event(event))?;
         let (writes, counters) = std::mem::take(&mut self.overlay).into_parts();
+        let events = in_their_records(std::mem::take(&mut self.events), &writes);
+        events.iter().try_for_each(|event| check_event(&event.head))?;
         self.shared.backend.await_room(&|| self.shared.background.keep_soon());
         if !self.reclaims {
             self.shared.backend.check_trees(&writes)?;
@@ -285,6 +320,42 @@ impl Transaction {
     pub fn commit(self, durability: Durability) -> Result<CommitTime> {
         self.enqueue(durability)?.wait()
     }
+}
+
+impl Told {
+    fn bytes(&self) -> usize {
+        self.head.len()
+    }
+}
+
+/// Finds the records that hold documents of events. One that was written again later holds another one by now.
+fn in_their_records(events: Vec<Told>, writes: &[Write]) -> Vec<Event> {
+    let mut next = 0;
+    let in_record = |Told { head, document }| {
+        let Some(InRecord { key, value }) = document else { return Event { head, record: None } };
+        let is_here = |write: &Write| write.space == Space::Records && write.key == key;
+        // Documents of one command lie in the order of their events, as a rule.
+        let found = match writes.get(next) {
+            Some(write) if is_here(write) => Some(next),
+            _ => {
+                writes.binary_search_by(|write| (write.space, &*write.key).cmp(&(Space::Records, &*key))).ok()
+            }
+        };
+        let is_same = |at: &usize| {
+            writes[*at]
+                .value
+                .as_ref()
+                .is_some_and(|now| now.as_ptr() == value.as_ptr() && now.len() == value.len())
+        };
+        match found.filter(is_same) {
+            Some(at) => {
+                next = at + 1;
+                Event { head, record: Some(at) }
+            }
+            None => Event { head: Bytes::fused(&head, &value[STAMP_BYTES..]), record: None },
+        }
+    };
+    events.into_iter().map(in_record).collect()
 }
 
 /// What a commit asks of a disk that is nearly full.

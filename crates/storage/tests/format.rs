@@ -2,7 +2,8 @@
 //!
 //! `fixtures/format-2` was left by a process that ended without closing: some rows are in the trees, among them a long
 //! value and a tree of several levels, and some only in the journal. `make` wrote it and says what is in it. `format-3` is
-//! the same with a change log, whose events are in the tree of one segment and in the journal, too.
+//! the same with a change log, whose events are in the tree of one segment and in the journal, too. In `format-4` some events end
+//! with documents of their own rows.
 
 use kilim_storage::{Counter, Direction, Durability, LogPosition, Options, Space, Store};
 use std::ops::Bound;
@@ -14,8 +15,9 @@ fn options() -> Options {
     Options { cache_bytes: 8 << 20, free_space_reserve_bytes: Some(0), ..Options::default() }
 }
 
-/// The newest format, and the one before there was a change log.
-const NEWEST: &str = "format-3";
+/// The newest format, the one in which every event was one row, and the one before there was a change log.
+const NEWEST: &str = "format-4";
+const WHOLE_EVENTS: &str = "format-3";
 const WITHOUT_LOG: &str = "format-2";
 
 fn fixture(format: &str) -> PathBuf {
@@ -27,6 +29,11 @@ fn event(row: u32) -> Vec<u8> {
     [&[0; 8][..], &row.to_be_bytes(), &value(row)].concat()
 }
 
+/// What a record of the third tree holds, in which there are some large ones.
+fn document(row: u32) -> Vec<u8> {
+    (0..800).map(|at| (row + at) as u8).collect()
+}
+
 /// The rows whose events the log has, in order.
 fn logged(store: &Store) -> Vec<u32> {
     let rows = store.log_from(&store.snapshot(), LogPosition { time: 1, index: 0 });
@@ -34,7 +41,9 @@ fn logged(store: &Store) -> Vec<u32> {
         .map(|found| {
             let (at, stored) = found.unwrap();
             let row = u32::from_be_bytes(stored[8..12].try_into().unwrap());
-            assert_eq!(stored[8..], event(row)[8..]);
+            let expected = event(row);
+            let document = if stored.len() > expected.len() { document(row) } else { Vec::new() };
+            assert_eq!(stored[8..], [&expected[8..], &document].concat());
             (at, row)
         })
         .collect();
@@ -63,6 +72,10 @@ fn make(store: &Store) {
             transaction.put(Space::Records, key(1, row), value(row));
             transaction.put(Space::Index, key(2, ROWS - row), b"".as_slice());
             transaction.log(event(row));
+        }
+        for row in rows.clone().take(30) {
+            transaction.put(Space::Records, key(3, row), [&[0; 8][..], &document(row)].concat());
+            transaction.log_with_document(&event(row), &document(row), &key(3, row));
         }
         transaction.put(Space::Meta, b"cat".as_slice(), b"first".as_slice());
         transaction.add(b"rows", i64::from(ROWS / 2), 0);
@@ -98,7 +111,14 @@ fn a_store_of_format_2_opens_with_all_that_it_holds() {
 #[test]
 fn a_store_of_format_3_opens_with_all_that_it_holds() {
     let events: Vec<u32> = (0..ROWS).chain([3, 4]).collect();
-    opens_with_all_that_it_holds(NEWEST, &events);
+    opens_with_all_that_it_holds(WHOLE_EVENTS, &events);
+}
+
+#[test]
+fn a_store_of_format_4_opens_with_all_that_it_holds() {
+    let halves = [0..ROWS / 2, ROWS / 2..ROWS];
+    let events = halves.into_iter().flat_map(|rows| rows.clone().chain(rows.take(30)));
+    opens_with_all_that_it_holds(NEWEST, &events.chain([3, 4]).collect::<Vec<u32>>());
 }
 
 fn opens_with_all_that_it_holds(format: &str, events: &[u32]) {
@@ -110,8 +130,9 @@ fn opens_with_all_that_it_holds(format: &str, events: &[u32]) {
     for round in ["as it was left", "after a clean stop"] {
         let store = Store::open(dir.path(), options()).unwrap();
         let snapshot = store.snapshot();
+        let behind = 2u32.to_be_bytes();
         let rows: Vec<u32> = snapshot
-            .scan(Space::Records, Bound::Unbounded, Bound::Unbounded, Direction::Forward)
+            .scan(Space::Records, Bound::Unbounded, Bound::Excluded(&behind), Direction::Forward)
             .map(|row| {
                 let (found, stored) = row.unwrap();
                 let row = u32::from_be_bytes(found[8..].try_into().unwrap());

@@ -57,6 +57,114 @@ fn events_have_consecutive_times_and_those_of_a_transaction_one() {
     store.close().unwrap();
 }
 
+/// Documents of these lengths: those of the second half share the bytes of their records.
+const LENGTHS: [u32; 6] = [0, 100, 511, 512, 3_000, 20_000];
+
+fn record_key(number: u32) -> Vec<u8> {
+    [&[0, 0, 0, 7][..], &number.to_be_bytes(), &[0; 4]].concat()
+}
+
+fn document(number: u32, round: u8) -> Vec<u8> {
+    (0..LENGTHS[number as usize % LENGTHS.len()]).map(|at| (at as u8).wrapping_mul(round)).collect()
+}
+
+/// Stores a document and tells of it.
+fn put_told(transaction: &mut kilim_storage::Transaction, number: u32, round: u8) {
+    let (key, document) = (record_key(number), document(number, round));
+    transaction.put(Space::Records, &key[..], [&[0; 8][..], &document].concat());
+    transaction.log_with_document(&[&[0; 8][..], &[round]].concat(), &document, &key);
+}
+
+/// What the log says of documents behind the time of day.
+fn told(store: &Store) -> Vec<Vec<u8>> {
+    let rows = store.log_from(&store.snapshot(), LogPosition { time: 1, index: 0 });
+    rows.map(|row| row.unwrap().1[8..].to_vec()).collect()
+}
+
+#[test]
+fn an_event_ends_with_the_document_that_its_commit_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+    let mut expected = Vec::new();
+    let mut expect = |number, round| expected.push([&[round][..], &document(number, round)].concat());
+    // Downwards, so that events do not have the order of records.
+    let mut transaction = store.begin();
+    for number in (0..6).rev() {
+        put_told(&mut transaction, number, 1);
+        expect(number, 1);
+    }
+    transaction.commit(Durability::Durable).unwrap();
+    // Written twice by one transaction, taken back to a savepoint, and deleted in the end.
+    let mut transaction = store.begin();
+    for round in [2, 3] {
+        put_told(&mut transaction, 4, round);
+        expect(4, round);
+    }
+    let saved = transaction.savepoint();
+    put_told(&mut transaction, 5, 4);
+    transaction.restore(saved);
+    put_told(&mut transaction, 5, 5);
+    expect(5, 5);
+    transaction.delete(Space::Records, &record_key(5));
+    transaction.commit(Durability::Durable).unwrap();
+    // A record that does not hold what its event says, and one that is not there.
+    let mut transaction = store.begin();
+    transaction.put(Space::Records, record_key(4), vec![9; 3_008]);
+    for number in [4, 5] {
+        let head = [&[0; 8][..], &[6]].concat();
+        transaction.log_with_document(&head, &document(number, 6), &record_key(number));
+        expect(number, 6);
+    }
+    transaction.commit(Durability::Durable).unwrap();
+    assert_eq!(told(&store), expected);
+    // As after a crash, then out of trees.
+    drop(store);
+    for _ in 0..2 {
+        let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+        assert_eq!(told(&store), expected);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn events_of_commits_that_meet_on_a_record_keep_their_own_documents() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+    let tickets: Vec<Ticket> = (1..=4)
+        .map(|round| {
+            let mut transaction = store.begin();
+            put_told(&mut transaction, 4, round);
+            put_told(&mut transaction, 10 + 6 * u32::from(round), round);
+            transaction.enqueue(Durability::Durable).unwrap()
+        })
+        .collect();
+    // Commits that wait together go into one batch, which has the newest version of a record only.
+    for ticket in tickets.into_iter().rev() {
+        ticket.wait().unwrap();
+    }
+    let expected: Vec<Vec<u8>> =
+        (1..=4).flat_map(|round| vec![[&[round][..], &document(4, round)].concat(); 2]).collect();
+    assert_eq!(told(&store), expected);
+    drop(store);
+    let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+    assert_eq!(told(&store), expected);
+    assert_eq!(store.snapshot().get(Space::Records, &record_key(4)).unwrap().unwrap()[8..], document(4, 4));
+}
+
+#[test]
+fn the_journal_has_the_document_of_an_event_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+    let needle: Vec<u8> = (0..2_000u32).map(|at| (at * at >> 3) as u8).collect();
+    let mut transaction = store.begin();
+    transaction.put(Space::Records, record_key(1), [&[0; 8][..], &needle].concat());
+    transaction.log_with_document(&[0; 9], &needle, &record_key(1));
+    transaction.commit(Durability::Durable).unwrap();
+    let journal = std::fs::read(directory.path().join("journal.0")).unwrap();
+    let found = journal.windows(needle.len()).filter(|window| *window == needle).count();
+    assert_eq!(found, 1);
+}
+
 #[test]
 fn the_oldest_segments_go_and_the_log_says_where_it_begins() {
     let directory = tempfile::tempdir().unwrap();
@@ -179,14 +287,14 @@ fn only_a_store_with_a_log_has_the_format_of_one() {
         assert_eq!(version(data), 2);
     }
     let store = Store::open(data, options(Some(LogOptions::default()))).unwrap();
-    assert_eq!(version(data), 3, "before anything is logged");
+    assert_eq!(version(data), 4, "before anything is logged");
     commit(&store, &[2], false, Durability::Durable);
     store.close().unwrap();
     let store = Store::open(data, options(None)).unwrap();
     commit(&store, &[3], false, Durability::Durable);
     store.checkpoint().unwrap();
     store.close().unwrap();
-    assert_eq!(version(data), 3, "it may have been one");
+    assert_eq!(version(data), 4, "it may have been one");
 }
 
 #[test]

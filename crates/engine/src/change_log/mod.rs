@@ -140,22 +140,29 @@ impl Recorder {
     }
 }
 
+/// The record of a change: its bytes, up to a document that it ends with.
+pub(crate) struct Told<'c> {
+    pub head: Vec<u8>,
+    /// The document after the change, which the record has as its last part.
+    pub document: Option<RawDocument<'c>>,
+}
+
 /// The record of a change of a document, in a buffer that may have been used before; none if nothing changed.
-pub(crate) fn of_change(
-    change: &Change<'_>,
+pub(crate) fn of_change<'c>(
+    change: &Change<'c>,
     session: Option<(SessionId, i64)>,
     buffer: Vec<u8>,
-) -> Option<Vec<u8>> {
+) -> Option<Told<'c>> {
     let collection = &**change.collection;
     let (before, after) = (change.stored_before(), change.after);
     let id = after.or(before)?.get("_id")?;
     let recorder = |kind, room| Recorder::into(buffer, kind, collection.uuid, &collection.namespace, room);
     let images = keeps_images(collection);
+    let mut last = None;
     let mut record = match (before, after) {
         (None, Some(after)) => {
-            let mut record = recorder(Kind::Insert, after.as_bytes().len() + 1);
-            record.part(part::DOCUMENT, after);
-            record
+            last = Some((part::DOCUMENT, after));
+            recorder(Kind::Insert, 1)
         }
         (Some(before), Some(after)) => {
             if before.as_bytes() == after.as_bytes() && !matches!(change.form, Form::Replacement) {
@@ -177,17 +184,14 @@ pub(crate) fn of_change(
             };
             match description {
                 None => {
-                    let mut record = recorder(Kind::Replace, after.as_bytes().len() + 1);
-                    record.part(part::DOCUMENT, after);
-                    record
+                    last = Some((part::DOCUMENT, after));
+                    recorder(Kind::Replace, 1)
                 }
                 Some(description) => {
                     let mut record = recorder(Kind::Update, description.as_bytes().len() + 64);
                     record.part(part::KEY, key(id).as_raw());
                     record.part(part::DESCRIPTION, description);
-                    if images {
-                        record.part(part::AFTER, after);
-                    }
+                    last = images.then_some((part::AFTER, after));
                     record
                 }
             }
@@ -209,7 +213,8 @@ pub(crate) fn of_change(
         let name = &*pattern.declaration.name;
         record.part(part::MARK, doc! {"pattern": name, "patterns": [name]}.as_raw());
     }
-    Some(record.0)
+    record.0.extend(last.map(|(tag, _)| tag));
+    Some(Told { head: record.0, document: last.map(|(_, document)| document) })
 }
 
 /// The record of the insert of a document as it is stored, where no change is made.

@@ -159,7 +159,7 @@ pub(crate) fn put(
     let keys = KeyChanges::claim(unit, change, row, untouched)?;
     store(unit, change, row)?;
     keys.write(unit, change, row)?;
-    tell(unit, change);
+    tell(unit, change, row);
     Ok(row)
 }
 

@@ -3,11 +3,13 @@
 //! A change is counted, and its record becomes part of its commit, for the change log.
 
 use crate::change::{Cause, Change};
-use crate::change_log;
+use crate::change_log::{self, Told};
 use crate::limits;
+use crate::records::{self, RowId};
 use crate::unit::Unit;
 
-pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>) {
+/// `row` is where the change was stored.
+pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) {
     let metrics = &unit.engine.metrics;
     match (change.before, change.after) {
         (None, _) => metrics.documents_inserted.add(1),
@@ -28,10 +30,16 @@ pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>) {
     if unit.engine.store.logs() && change_log::is_logged(&change.collection.namespace) {
         let session = unit.transaction_of();
         let buffer = std::mem::take(&mut unit.buffers.record);
-        if let Some(record) = change_log::of_change(change, session, buffer) {
-            unit.transaction().log(&record[..]);
-            if record.capacity() <= limits::BUFFER_BYTES_KEPT {
-                unit.buffers.record = record;
+        if let Some(Told { head, document }) = change_log::of_change(change, session, buffer) {
+            match document {
+                Some(document) => {
+                    let (_, record) = records::lock_key(&change.collection.home(), row);
+                    unit.transaction().log_with_document(&head, document.as_bytes(), &record);
+                }
+                None => unit.transaction().log(&head[..]),
+            }
+            if head.capacity() <= limits::BUFFER_BYTES_KEPT {
+                unit.buffers.record = head;
             }
         }
     }

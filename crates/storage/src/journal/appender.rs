@@ -124,6 +124,19 @@ impl Journal {
         Ok(state.active().start())
     }
 
+    /// Goes on in a segment of the smallest size, if the active one is larger; returns the start of a replay that needs nothing
+    /// appended so far. An error of the disk that changes nothing leaves the journal as it was.
+    pub(crate) fn shrink(&self) -> Result<Option<Start>, AppendError> {
+        let mut state = self.state.lock();
+        self.check_open(&state)?;
+        if state.active().slot.size <= self.sizes.first {
+            return Ok(None);
+        }
+        let slot = self.take_small(&mut state)?;
+        self.begin_segment_in(&mut state, slot)?;
+        Ok(Some(state.active().start()))
+    }
+
     /// After a recovery, and once the rest of the store was found whole: begins a new segment behind what was
     /// replayed, so that bytes left behind a cut can never be taken for its continuation. Nothing may be
     /// appended before. A segment without batches and without anything behind goes on, and so does any that ends
@@ -250,6 +263,10 @@ impl Journal {
     /// Ends the active segment and begins one in which a batch of this size has room.
     fn begin_segment(&self, state: &mut State, batch: u64) -> Result<(), AppendError> {
         let slot = self.take_spare(state, batch)?;
+        self.begin_segment_in(state, slot)
+    }
+
+    fn begin_segment_in(&self, state: &mut State, slot: Slot) -> Result<(), AppendError> {
         self.sync_to(state.position)?;
         let header = SegmentHeader {
             store: self.store,

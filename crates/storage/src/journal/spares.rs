@@ -5,7 +5,8 @@
 //! segment should be is extended when there is time for it, and used as it is when there is not.
 //!
 //! What a checkpoint sets free is kept for the segments up to the next one ([`Keep`]): to make a slot costs as much
-//! as to fill it with batches. When nothing was written for a while, a small one is enough.
+//! as to fill it with batches. When nothing was written for a while, a small one is enough; after a longer while the active
+//! segment is exchanged for a small one too ([`Journal::shrink`]).
 //!
 //! Invariant: a slot is in one place only, among the segments, among the spares, or with the thread that is
 //! making, extending or removing it; its index is taken in all of these.
@@ -119,6 +120,18 @@ impl Journal {
         if let Some((nearest, _)) = fitting.min_by_key(|(_, spare)| spare.size.abs_diff(size)) {
             return Ok(state.spares.swap_remove(nearest));
         }
+        self.make_now(state, size)
+    }
+
+    /// A slot of the smallest size. An error changes nothing.
+    pub(super) fn take_small(&self, state: &mut State) -> Result<Slot, AppendError> {
+        match state.spares.iter().position(|spare| spare.size <= self.sizes.first) {
+            Some(small) => Ok(state.spares.swap_remove(small)),
+            None => self.make_now(state, self.sizes.first),
+        }
+    }
+
+    fn make_now(&self, state: &mut State, size: u64) -> Result<Slot, AppendError> {
         let index = state.take_index();
         self.make_slot(index, size).map_err(|error| {
             state.taken.remove(&index);

@@ -137,6 +137,28 @@ impl TreeBackend {
         Ok(())
     }
 
+    /// Has the journal go on in a small segment, if nothing in memory is yet to be merged: the file then needs nothing of the
+    /// journal before it.
+    pub(super) fn shrink_journal(&self, exclusively: &mut Exclusively) -> Result<()> {
+        let Some(mut turn) = self.turn.try_lock().filter(|turn| !turn.broken) else { return Ok(()) };
+        let mut commit = Commit::of(self, &turn.durable);
+        let mut shrunk = None;
+        exclusively(&mut || {
+            let state = self.state.read();
+            if state.active.is_empty() && state.frozen.is_none() {
+                shrunk = self.journal.shrink().map_err(super::from_append)?;
+                commit.commit_time = state.commit_time;
+            }
+            Ok(())
+        })?;
+        let Some(journal) = shrunk else { return Ok(()) };
+        commit.journal = journal;
+        self.commit(&mut turn, commit, None)?;
+        exclusively(&mut || self.note_epoch(turn.durable.epoch))?;
+        self.settle(&turn)?;
+        self.journal.release_before(&journal, Keep::Small)
+    }
+
     /// Makes a state of the file that lacks dead trees and differs in nothing else.
     fn give_up_first(
         &self,

@@ -75,6 +75,10 @@ const SCARCE_PART: usize = 8;
 /// The journal's spares are kept so long for writes that may follow.
 const IDLE_AFTER: Duration = Duration::from_secs(5);
 
+/// When nothing was written for so long, the journal goes on in a small segment. Whoever writes once in a few seconds keeps a
+/// large one, because segments that grow again are written twice.
+const SHRINK_AFTER: Duration = Duration::from_secs(20);
+
 /// After a checkpoint that failed, until the next try.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -236,17 +240,27 @@ impl TreeBackend {
         self.disk.space().is_some_and(|space| space.free_bytes < self.scarce_bytes)
     }
 
-    /// Gives the journal's spares back when nothing was written for a while, or others need the space.
-    fn drop_idle_spares(&self) -> Result<()> {
+    /// Gives back what the journal does not need when nothing was written for a while, or others need the space.
+    fn shrink_idle_journal(&self, exclusively: &mut Exclusively) -> Result<()> {
+        let quiet = self.quiet_for();
+        if quiet >= SHRINK_AFTER {
+            self.shrink_journal(exclusively)?;
+        }
+        match quiet >= IDLE_AFTER {
+            true => self.journal.keep_spares(Keep::Small),
+            false if self.is_scarce() => self.journal.keep_spares(Keep::One),
+            false => Ok(()),
+        }
+    }
+
+    /// For how long nothing was written to the journal.
+    fn quiet_for(&self) -> Duration {
         let (appended, now) = (self.journal.appended(), self.disk.environment().now());
         let mut quiet = self.quiet.lock();
         if quiet.appended != appended {
             *quiet = Quiet { appended, since: now };
         }
-        if now.saturating_duration_since(quiet.since) >= IDLE_AFTER {
-            return self.journal.keep_spares(Keep::Small);
-        }
-        if self.is_scarce() { self.journal.keep_spares(Keep::One) } else { Ok(()) }
+        now.saturating_duration_since(quiet.since)
     }
 
     /// Whether a checkpoint is due.
@@ -352,7 +366,7 @@ impl Backend for TreeBackend {
             self.make_due_checkpoint(exclusively)?;
         } else {
             self.give_space_back()?;
-            self.drop_idle_spares()?;
+            self.shrink_idle_journal(exclusively)?;
         }
         prepared
     }

@@ -307,3 +307,43 @@ fn upkeep_makes_a_checkpoint_although_there_is_no_room_for_a_larger_spare() {
     disk.heal();
     assert!(kept.is_err() && store.turn.lock().durable.epoch > before, "{kept:?}");
 }
+
+#[test]
+fn a_store_that_falls_quiet_has_a_small_journal() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).unwrap();
+    (0..40).for_each(|round| put(&store, 1, 100 * round..100 * round + 100, 1));
+    assert!(store.journal.bytes_on_disk() > 2 * SMALL.journal_largest);
+    store.shrink_journal(&mut |step| step()).unwrap();
+    assert!(store.journal.bytes_on_disk() > 2 * SMALL.journal_largest, "rows in memory need it");
+    checkpoint(&store).unwrap();
+    store.shrink_journal(&mut |step| step()).unwrap();
+    store.journal.keep_spares(Keep::Small).unwrap();
+    assert!(store.journal.bytes_on_disk() <= 2 * SMALL.journal_first);
+    put(&store, 2, 0..3, 2);
+    let expected = contents(&store);
+    drop(store);
+    assert_eq!(contents(&open(&disk).unwrap()), expected);
+}
+
+#[test]
+fn a_journal_that_is_made_smaller_can_be_cut_off_anywhere() {
+    for changes in 1..16 {
+        for seed in 0..6 {
+            let disk = MemoryDisk::default();
+            let store = open(&disk).unwrap();
+            (0..8).for_each(|round| put(&store, 1, 50 * round..50 * round + 50, 1));
+            checkpoint(&store).unwrap();
+            let expected = contents(&store);
+            disk.die_after(changes, seed * 1000);
+            let _ = store.shrink_journal(&mut |step| step());
+            drop(store);
+            let disk = disk.image().power_cut(&mut Dice(seed * 100 + changes));
+            let store = open(&disk).unwrap_or_else(|error| panic!("after {changes} changes: {error}"));
+            assert_eq!(contents(&store), expected);
+            put(&store, 1, 0..5, 2);
+            checkpoint(&store).unwrap();
+            check_blocks(&disk, &store);
+        }
+    }
+}

@@ -159,7 +159,8 @@ impl World {
             0..45 => self.batch(),
             45..50 => self.sync(),
             50..60 => self.checkpoint(),
-            60..64 => self.maintain(),
+            60..63 => self.maintain(),
+            63..64 => self.shrink_journal(),
             64..68 => self.load(),
             68..71 => self.drop_trees(),
             71..75 => self.hold(),
@@ -291,6 +292,14 @@ impl World {
         self.note("upkeep".into());
         if let Err(error) = self.store().maintain(&mut |step| step()) {
             self.explain("upkeep", &error);
+        }
+    }
+
+    /// As after a long quiet.
+    fn shrink_journal(&mut self) {
+        self.note("a smaller journal".into());
+        if let Err(error) = self.store().shrink_journal(&mut |step| step()) {
+            self.explain("a smaller journal", &error);
         }
     }
 

@@ -82,6 +82,11 @@ impl<'e> Edit<'e> {
     }
 
     pub(crate) fn write(&mut self, kind: Kind, raw: &[u8]) -> Result<PagePtr> {
+        self.write_parts(kind, [raw, &[]])
+    }
+
+    /// A page whose content lies in two places.
+    fn write_parts(&mut self, kind: Kind, raw: [&[u8]; 2]) -> Result<PagePtr> {
         if self.deadline.as_ref().is_some_and(|(deadline, environment)| environment.now() > *deadline) {
             self.write_failed = true;
             return Err(StorageError::Io("the store is being closed".into()).into());
@@ -106,7 +111,7 @@ impl<'e> Edit<'e> {
     }
 
     pub(crate) fn write_at(&mut self, kind: Kind, raw: &[u8], extent: Extent) -> Result<PagePtr> {
-        let encoded = self.encoder.encode(kind, raw, self.epoch);
+        let encoded = self.encoder.encode(kind, [raw, &[]], self.epoch);
         debug_assert_eq!(encoded.blocks(), extent.blocks);
         let (bytes, at) = encoded.place(extent.first);
         self.file.file.write_at(bytes, extent.first * BLOCK_BYTES).map_err(from_write)?;
@@ -249,11 +254,12 @@ impl Builder {
                     return Ok(None);
                 }
                 if level > 0 && rows.count() == 1 {
-                    let only = super::page::Page::decode(rows.encode(1))?.child(0)?;
+                    let (offsets, row) = rows.encode(1);
+                    let only = super::page::Page::decode(Bytes::fused(&offsets, row))?.child(0)?;
                     return Ok(Some((only, level as u8 - 1)));
                 }
                 if !self.is_for_two(level) {
-                    let (page, _) = self.write(edit, level, rows.count())?;
+                    let page = self.write(edit, level, rows.count())?;
                     return Ok(Some((page, level as u8)));
                 }
             }
@@ -298,19 +304,22 @@ impl Builder {
         if level == 0 {
             self.last = Some(rows.key(count - 1).to_vec());
         }
-        let (page, _) = self.write(edit, level, count)?;
+        let page = self.write(edit, level, count)?;
         self.levels[level].remove(count);
         self.push_child(edit, level + 1, &key, page)
     }
 
-    fn write(&self, edit: &mut Edit, level: usize, count: usize) -> Result<(PagePtr, Bytes)> {
-        let raw = self.levels[level].encode(count);
-        let page = edit.write(Kind { tree: self.tree, level: level as u8 }, &raw)?;
+    fn write(&self, edit: &mut Edit, level: usize, count: usize) -> Result<PagePtr> {
+        let (offsets, rows) = self.levels[level].encode(count);
+        let kind = Kind { tree: self.tree, level: level as u8 };
         // Of the log only streams read that fell far behind.
-        if level > 0 || (edit.caches_leaves && self.tree.space != Space::Log as u8) {
-            edit.file.keep(page, raw.clone());
+        if level == 0 && (!edit.caches_leaves || self.tree.space == Space::Log as u8) {
+            return edit.write_parts(kind, [&offsets, rows]);
         }
-        Ok((page, raw))
+        let raw = Bytes::fused(&offsets, rows);
+        let page = edit.write(kind, &raw)?;
+        edit.file.keep(page, raw);
+        Ok(page)
     }
 
     fn push_child(&mut self, edit: &mut Edit, level: usize, key: &[u8], page: PagePtr) -> Result<()> {

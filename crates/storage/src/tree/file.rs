@@ -227,14 +227,21 @@ pub(crate) struct Encoder {
 
 impl Encoder {
     /// The page's bytes but for its place, for which [`Encoded::place`] is asked.
-    pub(crate) fn encode(&mut self, kind: Kind, raw: &[u8], birth: u64) -> Encoded<'_> {
-        let compressed = if is_worth_compressing(kind, raw) { self.compress(raw) } else { None };
+    pub(crate) fn encode(&mut self, kind: Kind, raw: [&[u8]; 2], birth: u64) -> Encoded<'_> {
+        let raw_bytes = raw[0].len() + raw[1].len();
+        let compressed = match is_worth_compressing(kind, raw_bytes) {
+            true if raw[1].is_empty() => self.compress(raw[0]),
+            true => self.compress(&raw.concat()),
+            false => None,
+        };
         let (compression, bytes) = match compressed {
             Some(bytes) => (LZ4, bytes),
             None => {
-                self.make_room(raw.len());
-                self.stored[HEADER_BYTES..HEADER_BYTES + raw.len()].copy_from_slice(raw);
-                (PLAIN, raw.len())
+                self.make_room(raw_bytes);
+                let (first, second) = self.stored[HEADER_BYTES..][..raw_bytes].split_at_mut(raw[0].len());
+                first.copy_from_slice(raw[0]);
+                second.copy_from_slice(raw[1]);
+                (PLAIN, raw_bytes)
             }
         };
         let header = &mut self.stored[..HEADER_BYTES];
@@ -245,7 +252,7 @@ impl Encoder {
         header[14] = kind.tree.space;
         header[16..20].copy_from_slice(&kind.tree.prefix.to_le_bytes());
         header[20..24].copy_from_slice(&(bytes as u32).to_le_bytes());
-        header[24..28].copy_from_slice(&(raw.len() as u32).to_le_bytes());
+        header[24..28].copy_from_slice(&(raw_bytes as u32).to_le_bytes());
         header[40..48].copy_from_slice(&birth.to_le_bytes());
         Encoded { stored: &mut self.stored[..HEADER_BYTES + bytes], birth }
     }
@@ -267,8 +274,8 @@ impl Encoder {
 
 /// What fits a block as it is gains nothing. The free-space map was given its blocks before. Rows of the log are written once and
 /// go soon, mostly unread: compressing them was half of the work of a checkpoint.
-fn is_worth_compressing(kind: Kind, raw: &[u8]) -> bool {
-    blocks_of((HEADER_BYTES + raw.len()) as u64) > 1
+fn is_worth_compressing(kind: Kind, raw_bytes: usize) -> bool {
+    blocks_of((HEADER_BYTES + raw_bytes) as u64) > 1
         && kind.level != FREE_MAP_LEVEL
         && kind.tree.space != Space::Log as u8
 }

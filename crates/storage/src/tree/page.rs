@@ -168,7 +168,12 @@ pub(crate) struct PageRows {
     rows: Vec<u8>,
     /// Where each row begins in `rows`.
     starts: Vec<u32>,
+    /// So many of the first rows were removed, and lie here still: what is behind them is moved now and then, not for each page.
+    removed: usize,
 }
+
+/// When removed rows take this many times what is left, that is moved to the front.
+const REMOVED_PART: usize = 4;
 
 impl PageRows {
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8], overflow: bool) {
@@ -181,54 +186,59 @@ impl PageRows {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.starts.len()
+        self.starts.len() - self.removed
     }
 
     /// What a page of all rows takes.
     pub(crate) fn bytes(&self) -> usize {
-        8 + 4 * self.starts.len() + self.rows.len()
+        8 + 4 * self.count() + self.rows.len() - self.start(0)
     }
 
     pub(crate) fn key(&self, at: usize) -> &[u8] {
-        let row = &self.rows[self.starts[at] as usize..];
+        let row = &self.rows[self.start(at)..];
         let bytes = u16::from_le_bytes([row[0], row[1]]) & !OVERFLOW;
         &row[2..2 + usize::from(bytes)]
     }
 
     /// How many rows fill a page of about `bytes`; at least one.
     pub(crate) fn fitting(&self, bytes: usize) -> usize {
-        let end = |count: usize| self.starts.get(count).map_or(self.rows.len(), |&start| start as usize);
         let (mut low, mut high) = (1, self.count());
         while low < high {
             let middle = (low + high).div_ceil(2);
-            if 8 + 4 * middle + end(middle) <= bytes { low = middle } else { high = middle - 1 }
+            let page_bytes = 8 + 4 * middle + self.start(middle) - self.start(0);
+            if page_bytes <= bytes { low = middle } else { high = middle - 1 }
         }
         low
     }
 
-    /// Encodes the first rows as a page.
-    pub(crate) fn encode(&self, count: usize) -> Bytes {
-        let end = self.starts.get(count).map_or(self.rows.len(), |&start| start as usize);
+    /// The first rows as a page, in two parts.
+    pub(crate) fn encode(&self, count: usize) -> (Vec<u8>, &[u8]) {
+        let (first, end) = (self.start(0), self.start(count));
         let head = 4 + 4 * (count + 1);
         let mut offsets = Vec::with_capacity(head);
         offsets.extend_from_slice(&(count as u32).to_le_bytes());
-        for start in self.starts[..count].iter().copied().chain([end as u32]) {
-            offsets.extend_from_slice(&(head as u32 + start).to_le_bytes());
+        for at in 0..=count {
+            offsets.extend_from_slice(&((head + self.start(at) - first) as u32).to_le_bytes());
         }
-        Bytes::fused(&offsets, &self.rows[..end])
+        (offsets, &self.rows[first..end])
     }
 
     /// Forgets the first rows.
     pub(crate) fn remove(&mut self, count: usize) {
-        if count == self.count() {
-            self.rows.clear();
-            self.starts.clear();
+        let gone = self.start(count);
+        self.removed += count;
+        if gone < REMOVED_PART * (self.rows.len() - gone) {
             return;
         }
-        let end = self.starts[count];
-        self.rows.drain(..end as usize);
-        self.starts.drain(..count);
-        self.starts.iter_mut().for_each(|start| *start -= end);
+        self.rows.drain(..gone);
+        self.starts.drain(..self.removed);
+        self.starts.iter_mut().for_each(|start| *start -= gone as u32);
+        self.removed = 0;
+    }
+
+    /// Where a row begins; for the one behind the last, where that ends.
+    fn start(&self, at: usize) -> usize {
+        self.starts.get(self.removed + at).map_or(self.rows.len(), |start| *start as usize)
     }
 }
 
@@ -249,7 +259,12 @@ mod tests {
         for key in keys {
             rows.push(key.as_bytes(), format!("value of {key}").as_bytes(), false);
         }
-        Page::decode(rows.encode(keys.len())).unwrap()
+        encoded(&rows, keys.len())
+    }
+
+    fn encoded(rows: &PageRows, count: usize) -> Page {
+        let (offsets, rows) = rows.encode(count);
+        Page::decode(Bytes::fused(&offsets, rows)).unwrap()
     }
 
     #[test]
@@ -271,13 +286,35 @@ mod tests {
             rows.push(key.as_bytes(), b"1", false);
         }
         let whole = rows.bytes();
-        assert_eq!(whole, rows.encode(3).len());
+        assert_eq!(whole, encoded(&rows, 3).raw.len());
         assert_eq!(rows.fitting(whole), 3);
         assert_eq!(rows.fitting(whole - 1), 2);
         assert_eq!(rows.fitting(0), 1);
         rows.remove(2);
         assert_eq!((rows.count(), rows.key(0)), (1, b"c".as_slice()));
-        assert_eq!(Page::decode(rows.encode(1)).unwrap().key(0), b"c");
+        assert_eq!(encoded(&rows, 1).key(0), b"c");
+    }
+
+    #[test]
+    fn rows_that_come_and_go_are_those_that_are_left() {
+        let mut rows = PageRows::default();
+        let mut left = std::collections::VecDeque::new();
+        for number in 0..1_000u32 {
+            let key = number.to_be_bytes();
+            rows.push(&key, &vec![7; number as usize % 50], false);
+            left.push_back(key);
+            if left.len() >= 2 + number as usize % 13 {
+                let count = 1 + number as usize % (left.len() - 1);
+                rows.remove(count);
+                left.drain(..count);
+            }
+            let page = encoded(&rows, left.len());
+            assert_eq!((rows.count(), rows.bytes()), (left.len(), page.raw.len()));
+            assert!(left.iter().enumerate().all(|(at, key)| page.key(at) == key && rows.key(at) == key));
+            assert!(rows.rows.len() <= 8 * 1024, "what was removed is given back");
+        }
+        rows.remove(left.len());
+        assert_eq!((rows.count(), rows.rows.len()), (0, 0));
     }
 
     #[test]

@@ -459,7 +459,7 @@ mod tests {
     /// Tells the feed of commits of an event each, one after the other.
     fn tell(feed: &Feed, before: CommitTime, events: &[Bytes]) -> CommitTime {
         let at = |time: CommitTime| LogPosition { time, index: 0 };
-        let mut positions = (before + 1..).zip(events).map(|(time, bytes)| (at(time), bytes));
+        let mut positions = (before + 1..).zip(events).map(|(time, bytes)| LogEvent::whole(at(time), bytes));
         let last = before + events.len() as u64;
         feed.take(before, last, &mut positions);
         last

@@ -86,7 +86,12 @@ pub struct LogEvent<'e> {
     document: Option<&'e Bytes>,
 }
 
-impl LogEvent<'_> {
+impl<'e> LogEvent<'e> {
+    /// One that is a single row.
+    pub fn whole(position: LogPosition, head: &'e Bytes) -> LogEvent<'e> {
+        LogEvent { position, head, document: None }
+    }
+
     /// All of it.
     pub fn to_bytes(&self) -> Bytes {
         self.document.map_or_else(|| self.head.clone(), |document| Bytes::fused(self.head, document))

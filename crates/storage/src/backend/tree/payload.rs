@@ -34,6 +34,11 @@ impl Payload {
             let record = self.record_of(write).filter(|record| (*record as usize) < at);
             let out = &mut self.between;
             if let Some(record) = record {
+                debug_assert_eq!(
+                    batch[record as usize].value.as_ref().map(|value| &value[STAMP_BYTES..]),
+                    write.value.as_deref(),
+                    "an event shares another document"
+                );
                 out.push(DOCUMENT);
                 out.extend_from_slice(&(write.key.len() as u16).to_le_bytes());
                 out.extend_from_slice(&record.to_le_bytes());

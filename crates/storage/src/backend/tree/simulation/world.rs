@@ -16,7 +16,7 @@ use crate::backend::{Backend, View};
 use crate::disk::memory::{Dice, MemoryDisk};
 use crate::small::{self, Small};
 use crate::snapshot::Direction;
-use crate::space::{Bytes, Space, Write};
+use crate::space::{Bytes, STAMP_BYTES, Space, Write};
 use kilim_error::{Error, Result, StorageError};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -226,10 +226,13 @@ impl World {
             let value = if self.roll(10) < deletes { None } else { Some(self.value()) };
             batch.insert(key, value);
         }
-        let batch: Vec<Write> = batch
+        let mut batch: Vec<Write> = batch
             .into_iter()
             .map(|((space, key), value)| Write { space, key: Bytes::from(key), value })
             .collect();
+        if self.roll(4) == 0 {
+            batch.extend(self.told_of(&batch));
+        }
         let sync = self.roll(3) == 0;
         let time = self.model.next_time();
         self.note(format!("batch {time} of {} writes, sync {sync}", batch.len()));
@@ -246,6 +249,18 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Rows of the change log that share the documents of some records.
+    fn told_of(&mut self, batch: &[Write]) -> Vec<Write> {
+        let time = self.model.next_time().to_be_bytes();
+        let document = |(index, record): (usize, &Write)| {
+            let value = record.value.as_ref().filter(|value| value.len() >= STAMP_BYTES)?;
+            let key = [&[0, 0, 0, 77][..], &time, &(index as u32).to_be_bytes(), &[1]].concat();
+            Some(Write { space: Space::Log, key: Bytes::from(key), value: Some(value.slice(STAMP_BYTES..)) })
+        };
+        let records = batch.iter().filter(|write| write.space == Space::Records).take(3);
+        records.enumerate().filter_map(document).collect()
     }
 
     fn sync(&mut self) {

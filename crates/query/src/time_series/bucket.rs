@@ -426,3 +426,36 @@ pub(super) fn in_order(value: RawValue<'_>) -> Value {
         other => other.to_value(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn measurements_are_counted_by_the_last_time() {
+        let dates = |numbers: &mut dyn Iterator<Item = usize>| {
+            let mut times = Writer::new();
+            numbers.for_each(|number| times.append_index(number, RawValue::DateTime(number as i64 * 77)));
+            times.finish()
+        };
+        for count in (0..120).chain([999, 1000, 1001, 12_345]) {
+            let times = dates(&mut (0..count));
+            assert_eq!(count_of(times.as_raw()), count);
+            assert_eq!(count_of_dates(times.as_raw()), (count > 0).then_some(count));
+        }
+        // What is not numbered so, or no date, is counted one by one.
+        let gaps = dates(&mut (0..200).filter(|number| number % 3 != 1));
+        for (times, count) in [
+            (gaps, 198 + 1),
+            (doc! {"3": Value::DateTime(5)}, 4),
+            (doc! {"0": 5, "1": 7}, 2),
+            (doc! {"0": Value::DateTime(1), "x": Value::DateTime(2)}, 1),
+            (doc! {"0": Value::DateTime(1), "01": Value::DateTime(2)}, 1),
+        ] {
+            assert_eq!(count_of_dates(times.as_raw()), None, "{times:?}");
+            assert_eq!(count_of(times.as_raw()), count, "{times:?}");
+        }
+    }
+}

@@ -263,6 +263,18 @@ impl Writer {
         self.value(value);
     }
 
+    /// Copies an element into an array: the name is its index there.
+    #[inline]
+    pub fn append_renumbered(&mut self, index: usize, element: &crate::RawElement<'_>) {
+        self.index_header(element.element_type() as u8, index);
+        self.bytes.extend_from_slice(element.value_bytes());
+    }
+
+    /// Makes room for so many bytes more.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
     /// Copies whole elements, as [`RawDocument::elements`] and [`crate::RawIter::next_with_bytes`] give them.
     pub fn append_elements(&mut self, elements: &[u8]) {
         self.bytes.extend_from_slice(elements);
@@ -331,6 +343,10 @@ impl Writer {
 
     fn index_header(&mut self, kind: u8, index: usize) {
         self.bytes.push(kind);
+        if index < 10 {
+            self.bytes.extend_from_slice(&[b'0' + index as u8, 0]);
+            return;
+        }
         let mut digits = [0u8; 20];
         let mut at = digits.len();
         let mut rest = index;

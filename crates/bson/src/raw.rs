@@ -370,6 +370,18 @@ impl<'a> RawIter<'a> {
         Some(RawElement { name: text(name), bytes, kind: slot.element_type(), value_at: slot.start - from })
     }
 
+    /// The next value that holds others; those before it are passed over unread.
+    pub(crate) fn next_container(&mut self) -> Option<RawDocument<'a>> {
+        const HOLD_OTHERS: [u8; 3] =
+            [ElementType::Document as u8, ElementType::Array as u8, ElementType::JavaScriptWithScope as u8];
+        loop {
+            let (_, slot) = self.next_slot()?;
+            if HOLD_OTHERS.contains(&slot.kind) {
+                return slot.read(self.bytes).as_container();
+            }
+        }
+    }
+
     /// The next element, if it is one that is asked for; otherwise it stays the next.
     #[inline]
     pub fn next_if(&mut self, wanted: impl FnOnce(&RawElement<'a>) -> bool) -> Option<RawElement<'a>> {

@@ -71,12 +71,10 @@ impl<'a> RawDocument<'a> {
         let mut deepest = 1;
         let mut open = vec![self.iter()];
         while let Some(iter) = open.last_mut() {
-            match iter.next() {
-                Some((_, value)) => {
-                    if let Some(inner) = value.as_container() {
-                        open.push(inner.iter());
-                        deepest = deepest.max(open.len());
-                    }
+            match iter.next_container() {
+                Some(inner) => {
+                    open.push(inner.iter());
+                    deepest = deepest.max(open.len());
                 }
                 None => {
                     open.pop();

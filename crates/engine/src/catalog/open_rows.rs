@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use foldhash::fast::RandomState;
 use kilim_patterns::{Bucketing, Place};
 use parking_lot::Mutex;
 
@@ -17,7 +18,7 @@ pub(crate) struct OpenRows(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    places: HashMap<Place, Waiting>,
+    places: HashMap<Place, Waiting, RandomState>,
     rows: usize,
     /// All open measurements are known, but for those of writers that have noted none yet.
     is_whole: bool,

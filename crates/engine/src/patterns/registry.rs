@@ -115,6 +115,15 @@ impl Registry {
         patterns.iter().any(|pattern| pattern.concerns(namespace)).then(|| patterns.clone())
     }
 
+    /// The patterns of the database, if one of them may make something of a change in this collection. One that says how
+    /// documents are packed makes nothing of it.
+    pub(crate) fn evaluating(&self, namespace: &Namespace) -> Option<Arc<[Arc<Pattern>]>> {
+        let patterns = self.concerned(namespace)?;
+        let evaluates =
+            |pattern: &Arc<Pattern>| pattern.kind().bucketing().is_none() && pattern.concerns(namespace);
+        patterns.iter().any(evaluates).then_some(patterns)
+    }
+
     /// The trees of a collection that keep ancestors, whatever the scope of a node, and had filled them at a commit time.
     pub(crate) fn with_ancestors(&self, namespace: &Namespace, time: u64) -> Vec<Arc<Pattern>> {
         let has_ancestors = |pattern: &&Arc<Pattern>| {

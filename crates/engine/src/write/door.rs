@@ -98,7 +98,7 @@ fn carry_out(
     change: &Change<'_>,
     untouched: &dyn Fn(&Index) -> bool,
 ) -> Result<Option<Document>> {
-    let Some(patterns) = unit.engine.patterns().concerned(&change.collection.namespace) else {
+    let Some(patterns) = unit.engine.patterns().evaluating(&change.collection.namespace) else {
         check_valid(unit, change)?;
         return put(unit, change, untouched).map(|_| None);
     };

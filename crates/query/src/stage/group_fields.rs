@@ -5,6 +5,8 @@
 //!
 //! Invariant: what is read here is what evaluating the expression would give.
 
+use std::ops::Range;
+
 use kilim_bson::{RawDocument, RawValue, encode_value_with};
 use kilim_error::Result;
 
@@ -27,6 +29,8 @@ pub struct GroupFields {
     compound: bool,
     /// The key is the same for all documents.
     pub constant: bool,
+    /// The field whose dates are rounded down to the key, where that is all that the key is.
+    rounded: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -74,7 +78,26 @@ impl GroupFields {
         });
         let inputs = inputs.collect();
         let constant = compound.is_none() && group.single_id().as_constant().is_some();
-        GroupFields { key, inputs, compound: compound.is_some(), constant, names: Vec::new() }
+        let rounded = compound.is_none().then(|| group.single_id().rounded_field()).flatten();
+        let rounded = match rounded.map(FieldPath::names) {
+            Some([name]) => place(name),
+            _ => None,
+        };
+        GroupFields { key, inputs, compound: compound.is_some(), constant, rounded, names: Vec::new() }
+    }
+
+    /// The date that is rounded down to the key.
+    #[inline]
+    pub fn rounded_date(&self, fetched: &[Option<RawValue<'_>>]) -> Option<i64> {
+        match fetched[self.rounded?] {
+            Some(RawValue::DateTime(millis)) => Some(millis),
+            _ => None,
+        }
+    }
+
+    /// The dates that give the same key as this one.
+    pub fn same_key(group: &Group, millis: i64) -> Option<Range<i64>> {
+        group.single_id().rounded_alike(millis)
     }
 
     #[inline]

@@ -37,9 +37,29 @@ impl Bounds {
         self.max = merged(self.max.as_raw(), others.max.as_raw(), Ordering::Greater, collator);
     }
 
+    /// Takes in a value, whatever its type.
     pub fn include(&mut self, value: RawValue<'_>, collator: Option<&dyn Collator>) {
-        if !self.speak_of(value) {
-            (self.min, self.max) = (Value::MinKey, Value::MaxKey);
+        match self.speak_of(value) {
+            true => self.include_alike(value, collator),
+            false => (self.min, self.max) = (Value::MinKey, Value::MaxKey),
+        }
+    }
+
+    /// Takes in a value of the type that these bounds speak of.
+    pub fn include_alike(&mut self, value: RawValue<'_>, collator: Option<&dyn Collator>) {
+        // Most values lie within the bounds, and most bounds are numbers or dates. NaN lies within none of these.
+        let lies_within = match (&self.min, value, &self.max) {
+            (Value::Double(min), RawValue::Double(value), Value::Double(max)) => {
+                *min <= value && value <= *max
+            }
+            (Value::Int32(min), RawValue::Int32(value), Value::Int32(max)) => *min <= value && value <= *max,
+            (Value::Int64(min), RawValue::Int64(value), Value::Int64(max))
+            | (Value::DateTime(min), RawValue::DateTime(value), Value::DateTime(max)) => {
+                *min <= value && value <= *max
+            }
+            _ => false,
+        };
+        if lies_within {
             return;
         }
         match value {

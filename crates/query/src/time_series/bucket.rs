@@ -1,7 +1,8 @@
 //! A bucket that measurements are put into.
 
 use kilim_bson::{
-    ArrayBuilder, Collator, Document, ObjectId, RawDocument, RawValue, Value, Writer, identical, parse_index,
+    ArrayBuilder, Collator, Document, ElementType, ObjectId, RawDocument, RawValue, Value, Writer, identical,
+    parse_index,
 };
 
 use super::bounds::Bounds;
@@ -31,6 +32,17 @@ struct Column {
     bounds: Bounds,
 }
 
+/// The fields of the measurement that was looked at last. One serves for many measurements.
+#[derive(Default)]
+pub struct Fields<'d>(Vec<Field<'d>>);
+
+struct Field<'d> {
+    /// None where no measurement of the bucket has it.
+    column: Option<usize>,
+    name: &'d str,
+    value: RawValue<'d>,
+}
+
 impl Bucket {
     /// An empty bucket for measurements from `begin` on, which is a [beginning](TimeSeries::begin).
     pub fn new(meta: Option<Value>, begin: i64) -> Bucket {
@@ -54,15 +66,11 @@ impl Bucket {
                 // Bounds of a field without a name are not kept.
                 _ => Bounds::of(column.values().iter().next()?.1),
             };
+            if name == &*series.time_field {
+                count = count_of(column.values());
+            }
             let values = column.into_document();
             bytes += values.as_bytes().len();
-            if name == &*series.time_field {
-                count = values
-                    .iter()
-                    .filter_map(|(number, _)| parse_index(number))
-                    .max()
-                    .map_or(0, |last| last + 1);
-            }
             columns.push(Column { name: name.into(), values: Writer::resume(values), bounds });
         }
         Some(Bucket { id, meta, begin, columns, count, bytes })
@@ -108,21 +116,41 @@ impl Bucket {
         in_order && as_said && complete && !rows.is_empty() && rows.iter().all(in_span) && covered
     }
 
-    /// Whether a measurement of this meta and time may go into it.
-    pub fn takes(
+    /// Whether a measurement of its meta may go into it. Looks at its fields, which stay in `fields`.
+    pub fn takes<'d>(
         &self,
         series: &TimeSeries,
-        meta: &Option<Value>,
         millis: i64,
-        measurement: RawDocument<'_>,
+        measurement: RawDocument<'d>,
+        fields: &mut Fields<'d>,
     ) -> bool {
         let in_span = (0..series.span_millis()).contains(&millis.saturating_sub(self.begin));
         let has_room = self.count == 0
             || (self.count < MEASUREMENTS_MAX && self.bytes + measurement.as_bytes().len() <= BYTES_MAX);
-        let is_alike = |(at, (name, value)): (usize, (&str, RawValue<'_>))| {
-            self.column(at, name).is_none_or(|at| self.columns[at].bounds.speak_of(value))
-        };
-        self.is_of(meta) && in_span && has_room && columns_of(series, measurement).enumerate().all(is_alike)
+        if !in_span || !has_room {
+            return false;
+        }
+        self.look(series, measurement, fields);
+        fields
+            .0
+            .iter()
+            .all(|field| field.column.is_none_or(|at| self.columns[at].bounds.speak_of(field.value)))
+    }
+
+    /// Puts a measurement of its meta behind the others, if it takes it.
+    pub fn offer<'d>(
+        &mut self,
+        series: &TimeSeries,
+        millis: i64,
+        measurement: RawDocument<'d>,
+        fields: &mut Fields<'d>,
+        collator: Option<&dyn Collator>,
+    ) -> bool {
+        let takes = self.takes(series, millis, measurement, fields);
+        if takes {
+            self.push_fields(series, fields, collator);
+        }
+        takes
     }
 
     /// Whether its measurements have this meta.
@@ -167,8 +195,12 @@ impl Bucket {
                 }
             };
             let before = own.values.len();
-            for (number, value) in column.values.finish().iter() {
-                own.values.append_index(self.count + parse_index(number).unwrap_or(0), value);
+            // A larger number has up to three digits more.
+            own.values.reserve(column.values.len() + 3 * other.count);
+            let values = column.values.finish();
+            let mut values = values.as_raw().iter();
+            while let Some(value) = values.next_element() {
+                own.values.append_renumbered(self.count + parse_index(value.name).unwrap_or(0), &value);
             }
             self.bytes += own.values.len() - before;
         }
@@ -214,10 +246,43 @@ impl Bucket {
         measurement: RawDocument<'_>,
         collator: Option<&dyn Collator>,
     ) {
-        for (at, (name, value)) in columns_of(series, measurement).enumerate() {
-            let column = match self.column(at, name) {
+        let mut fields = Fields::default();
+        self.look(series, measurement, &mut fields);
+        for field in &fields.0 {
+            if let Some(column) = field.column.map(|at| &mut self.columns[at])
+                && !column.bounds.speak_of(field.value)
+            {
+                column.bounds.include(field.value, collator);
+            }
+        }
+        self.push_fields(series, &fields, collator);
+    }
+
+    /// Finds the fields of a measurement that have columns, all but the meta, and the columns that they have. Of a name that
+    /// is there twice, the first counts.
+    fn look<'d>(&self, series: &TimeSeries, measurement: RawDocument<'d>, fields: &mut Fields<'d>) {
+        let Fields(fields) = fields;
+        fields.clear();
+        let meta = series.meta_field.as_deref();
+        // Columns have different names. So as long as each field is called as the column in its place, none is there twice.
+        let mut are_in_place = true;
+        for (name, value) in measurement.iter().filter(|(name, _)| Some(*name) != meta) {
+            let at = fields.len();
+            are_in_place &= self.columns.get(at).is_some_and(|column| *column.name == *name);
+            if are_in_place {
+                fields.push(Field { column: Some(at), name, value });
+            } else if fields.iter().all(|earlier| earlier.name != name) {
+                fields.push(Field { column: self.column(at, name), name, value });
+            }
+        }
+    }
+
+    /// Puts a measurement behind the others, whose fields were looked at.
+    fn push_fields(&mut self, series: &TimeSeries, fields: &Fields<'_>, collator: Option<&dyn Collator>) {
+        for &Field { column, name, value } in &fields.0 {
+            let column = match column {
                 Some(at) => {
-                    self.columns[at].bounds.include(value, collator);
+                    self.columns[at].bounds.include_alike(value, collator);
                     &mut self.columns[at]
                 }
                 None => {
@@ -293,6 +358,35 @@ impl Bucket {
     }
 }
 
+/// How many measurements a bucket has, by its column of times.
+fn count_of(times: RawDocument<'_>) -> usize {
+    if let Some(count) = count_of_dates(times) {
+        return count;
+    }
+    let numbers = times.iter().filter_map(|(number, _)| parse_index(number));
+    numbers.max().map_or(0, |last| last + 1)
+}
+
+/// How many dates a column has, where they are numbered from 0 on without a gap. That is told by its length and its last
+/// element: none takes less room than one with that number.
+fn count_of_dates(times: RawDocument<'_>) -> Option<usize> {
+    const VALUE_BYTES: usize = 8;
+    let elements = times.elements();
+    let head = elements.get(..elements.len().checked_sub(VALUE_BYTES)?)?;
+    let named = head.strip_suffix(&[0])?;
+    let digits = named.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (before, number) = named.split_at(named.len() - digits);
+    let count = parse_index(std::str::from_utf8(number).ok()?)? + 1;
+    let is_date = before.last() == Some(&(ElementType::DateTime as u8));
+    // Type, the end of the name and the value; and the digits of all numbers below `count`.
+    let (mut bytes, mut least) = (count * (2 + VALUE_BYTES + 1), 10);
+    while least < count {
+        bytes += count - least;
+        least *= 10;
+    }
+    (is_date && bytes == elements.len()).then_some(count)
+}
+
 fn bytes_of(meta: &Option<Value>) -> usize {
     match meta {
         Some(Value::Document(document)) => document.as_bytes().len(),
@@ -316,18 +410,6 @@ fn bound_max(bounds: &Bounds) -> RawValue<'_> {
     bounds.max.as_raw()
 }
 
-/// The fields of a measurement that have columns: all but the meta. Of a name that is there twice, the first counts.
-fn columns_of<'d>(
-    series: &TimeSeries,
-    measurement: RawDocument<'d>,
-) -> impl Iterator<Item = (&'d str, RawValue<'d>)> {
-    let meta = series.meta_field.as_deref();
-    measurement.iter().enumerate().filter_map(move |(at, (name, value))| {
-        let again = || measurement.iter().take(at).any(|(earlier, _)| earlier == name);
-        (Some(name) != meta && !again()).then_some((name, value))
-    })
-}
-
 /// A value with the fields of its documents in the order of their names.
 pub(super) fn in_order(value: RawValue<'_>) -> Value {
     match value {
@@ -342,5 +424,38 @@ pub(super) fn in_order(value: RawValue<'_>) -> Value {
             Value::Array(out.finish())
         }
         other => other.to_value(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kilim_bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn measurements_are_counted_by_the_last_time() {
+        let dates = |numbers: &mut dyn Iterator<Item = usize>| {
+            let mut times = Writer::new();
+            numbers.for_each(|number| times.append_index(number, RawValue::DateTime(number as i64 * 77)));
+            times.finish()
+        };
+        for count in (0..120).chain([999, 1000, 1001, 12_345]) {
+            let times = dates(&mut (0..count));
+            assert_eq!(count_of(times.as_raw()), count);
+            assert_eq!(count_of_dates(times.as_raw()), (count > 0).then_some(count));
+        }
+        // What is not numbered so, or no date, is counted one by one.
+        let gaps = dates(&mut (0..200).filter(|number| number % 3 != 1));
+        for (times, count) in [
+            (gaps, 198 + 1),
+            (doc! {"3": Value::DateTime(5)}, 4),
+            (doc! {"0": 5, "1": 7}, 2),
+            (doc! {"0": Value::DateTime(1), "x": Value::DateTime(2)}, 1),
+            (doc! {"0": Value::DateTime(1), "01": Value::DateTime(2)}, 1),
+        ] {
+            assert_eq!(count_of_dates(times.as_raw()), None, "{times:?}");
+            assert_eq!(count_of(times.as_raw()), count, "{times:?}");
+        }
     }
 }

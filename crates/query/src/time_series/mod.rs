@@ -13,7 +13,7 @@ mod weaker;
 
 use kilim_bson::{Document, RawDocument, RawValue, Value};
 
-pub use bucket::{Bucket, MEASUREMENTS_MAX};
+pub use bucket::{Bucket, Fields, MEASUREMENTS_MAX};
 pub use column::values_of_field;
 pub use keys::{bounded, of_column};
 pub use rows::{Opened, Rows, Walk};
@@ -166,6 +166,19 @@ impl TimeSeries {
     pub fn meta_of(&self, measurement: RawDocument<'_>) -> Option<Value> {
         let meta = measurement.get(self.meta_field.as_deref()?)?;
         Some(bucket::in_order(meta))
+    }
+
+    /// The bytes of what a measurement shares with others, as it has them: the same in another order are other bytes. Empty
+    /// where it has none.
+    pub fn spelling_of_meta<'d>(&self, measurement: RawDocument<'d>) -> &'d [u8] {
+        let Some(name) = self.meta_field.as_deref() else { return &[] };
+        let mut fields = measurement.iter();
+        while let Some(field) = fields.next_element() {
+            if field.name == name {
+                return field.bytes;
+            }
+        }
+        &[]
     }
 
     /// When a bucket begins whose first measurement was taken then.

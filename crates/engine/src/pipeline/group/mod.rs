@@ -9,6 +9,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Writer};
@@ -37,6 +38,8 @@ struct Groups {
     table: Table,
     /// The group of the row before: neighbours often share one.
     last: Option<usize>,
+    /// Dates that all give the key of the group of the row before, where the key is a date rounded down.
+    last_dates: Range<i64>,
     budget: Budget,
     /// Groups that had to leave the table.
     spilled: Option<SortBuffer>,
@@ -80,6 +83,7 @@ impl Groups {
             bindings: bindings.clone(),
             table: Table::new(),
             last: None,
+            last_dates: 0..0,
             budget,
             spilled: None,
             key: Vec::new(),
@@ -130,9 +134,15 @@ impl Groups {
             }
         };
         let stage = &self.stage;
+        let date = reads.rounded_date(fetched);
         let found = if reads.constant && self.table.len() > 0 {
             Ok(0)
+        } else if let (Some(last), Some(date)) = (self.last, date)
+            && self.last_dates.contains(&date)
+        {
+            Ok(last)
         } else {
+            self.last_dates = date.and_then(|date| GroupFields::same_key(stage, date)).unwrap_or(0..0);
             self.key.clear();
             reads.key_of(stage, &env, fetched, &mut self.key)?;
             match self.last {

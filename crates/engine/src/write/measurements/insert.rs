@@ -10,10 +10,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use kilim_bson::{Document, RawDocument, Value};
 use kilim_collation::collator;
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::time_series::{Bucket, MEASUREMENTS_MAX, TimeSeries};
+use kilim_query::time_series::{Bucket, Fields, MEASUREMENTS_MAX, TimeSeries};
 
 use super::super::admit::check_not_blocked;
 use super::super::done::inserted;
@@ -30,6 +31,40 @@ struct Measurement<'d> {
     document: RawDocument<'d>,
     millis: i64,
     statement: i32,
+}
+
+/// Measurements by their meta, in the order in which metas come.
+struct Groups<'d> {
+    series: &'d TimeSeries,
+    groups: Vec<(Option<Value>, Vec<Measurement<'d>>)>,
+    /// By the meta as measurements have it: most spell it alike.
+    by_spelling: HashMap<&'d [u8], usize, RandomState>,
+    /// By the meta in the form in which it is compared.
+    by_meta: HashMap<Option<Vec<u8>>, usize, RandomState>,
+}
+
+impl<'d> Groups<'d> {
+    fn new(series: &'d TimeSeries) -> Groups<'d> {
+        Groups { series, groups: Vec::new(), by_spelling: HashMap::default(), by_meta: HashMap::default() }
+    }
+
+    fn add(&mut self, measurement: Measurement<'d>) {
+        let spelling = self.series.spelling_of_meta(measurement.document);
+        let group = match self.by_spelling.get(spelling) {
+            Some(group) => *group,
+            None => {
+                let meta = self.series.meta_of(measurement.document);
+                let key = meta.clone().map(|meta| Document::into_bytes([("", meta)].into_iter().collect()));
+                let group = *self.by_meta.entry(key).or_insert_with(|| {
+                    self.groups.push((meta, Vec::new()));
+                    self.groups.len() - 1
+                });
+                self.by_spelling.insert(spelling, group);
+                group
+            }
+        };
+        self.groups[group].1.push(measurement);
+    }
 }
 
 /// Inserts measurements. One without a time is refused, with its position.
@@ -54,8 +89,7 @@ pub fn insert_measurements(
     check_not_blocked(unit, namespace)?;
     unit.writes_measurements = true;
     let mut outcome = InsertOutcome::default();
-    let mut groups: Vec<(Option<Value>, Vec<Measurement<'_>>)> = Vec::new();
-    let mut by_meta: HashMap<Option<Vec<u8>>, usize> = HashMap::new();
+    let mut groups = Groups::new(series);
     let collection = unit.collection(&view.on)?;
     for (position, &document) in documents.iter().enumerate() {
         let statement = statements(position);
@@ -73,15 +107,9 @@ pub fn insert_measurements(
                 }
             }
         };
-        let meta = series.meta_of(document);
-        let key = meta.clone().map(|meta| Document::into_bytes([("", meta)].into_iter().collect()));
-        let group = *by_meta.entry(key).or_insert_with(|| {
-            groups.push((meta, Vec::new()));
-            groups.len() - 1
-        });
-        groups[group].1.push(Measurement { document, millis, statement });
+        groups.add(Measurement { document, millis, statement });
     }
-    for (meta, measurements) in groups {
+    for (meta, measurements) in groups.groups {
         let mut left = &measurements[..];
         while !left.is_empty() {
             let taken = fill_bucket(unit, view, &meta, left)?;
@@ -176,7 +204,7 @@ impl Filling<'_, '_> {
             return Ok(None);
         }
         let first = &self.measurements[0];
-        let goes_on = newest.bucket.takes(self.series, self.meta, first.millis, first.document);
+        let goes_on = newest.bucket.takes(self.series, first.millis, first.document, &mut Fields::default());
         let room = TIERS[0].saturating_sub(newest.bucket.len());
         if goes_on && self.measurements.len() <= room {
             return self.append(unit, tiers, newest).map(Some);
@@ -221,15 +249,15 @@ impl Filling<'_, '_> {
         self.filled(Bucket::new(self.meta.clone(), begin))
     }
 
-    /// A bucket with as many measurements as it takes, the first at least.
+    /// A bucket of their meta with as many measurements as it takes, the first at least.
     fn filled(&self, mut bucket: Bucket) -> Result<New> {
         let collator = collator(&self.collection.collation);
+        let mut fields = Fields::default();
         let mut taken = 0;
         for Measurement { document, millis, .. } in self.measurements {
-            if !bucket.takes(self.series, self.meta, *millis, *document) {
+            if !bucket.offer(self.series, *millis, *document, &mut fields, collator) {
                 break;
             }
-            bucket.push(self.series, *document, collator);
             taken += 1;
         }
         match taken {

@@ -80,11 +80,24 @@ impl Bucketing {
             (Some(millis), Some(RawValue::DateTime(time))) => Some(beginning(time, millis)),
             _ => None,
         };
-        let mut meta = Document::new();
-        if let Some(value) = self.meta.as_ref().and_then(|name| measurement.get(name)) {
-            meta.push("meta", value);
+        Place { span, meta: self.meta_of(measurement), is_by_time: self.span_millis.is_some() }
+    }
+
+    /// What measurements of a place have in common, as a document of one field. It is made for every measurement that is
+    /// written, so it takes one allocation.
+    fn meta_of(&self, measurement: RawDocument<'_>) -> Box<[u8]> {
+        const NAME: &str = "meta";
+        let Some(meta) = &self.meta else { return RawDocument::empty().as_bytes().into() };
+        let mut fields = measurement.iter();
+        while let Some(field) = fields.next_element() {
+            if *field.name == **meta {
+                let head = RawDocument::empty().as_bytes().len() + 1 + NAME.len() + 1;
+                let mut out = Writer::with_capacity(head + field.value_bytes().len());
+                out.append_renamed(NAME, &field);
+                return out.finish_bytes().into();
+            }
         }
-        Place { span, meta: meta.into_bytes().into(), is_by_time: self.span_millis.is_some() }
+        RawDocument::empty().as_bytes().into()
     }
 
     /// When the span of a place is over, in milliseconds since 1970.

@@ -1,6 +1,7 @@
 //! `$dateTrunc`: the beginning of the unit, or of the bin of units, in which a date lies.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use kilim_bson::{RawValue, calendar};
 use kilim_error::{Error, Result};
@@ -11,7 +12,9 @@ use super::civil::{Civil, SECONDS_PER_DAY, weekday};
 use super::diff::{StartOfWeek, parse_unit, zone};
 use super::unit::{Measure, Unit, parse_weekday};
 use super::zone::Zone;
-use crate::expression::{Arguments, Call, Env, Evaluated, Named, Operator, Parameter, show};
+use crate::expression::{
+    Arguments, Call, Env, Evaluated, Expression, FieldPath, Named, Operator, Parameter, show,
+};
 use crate::filter::number::exact_i64;
 
 pub const DATE_TRUNC: Operator = Operator::new(
@@ -76,6 +79,23 @@ fn evaluate<'a>(call: &'a Call, env: &Env<'a>) -> Result<Evaluated<'a>> {
     let bin_size = whole_bin(&bin_size)?;
     let bins = Bins::new(unit, bin_size, week.weekday(call.operator)?, zone);
     Ok(RawValue::DateTime(bins.beginning(millis)?).into())
+}
+
+impl Expression {
+    /// The field whose dates the expression rounds down, where the bins follow from nothing else and all have one length.
+    pub fn rounded_field(&self) -> Option<&FieldPath> {
+        let Expression::Call(call) = self else { return None };
+        call.prepared::<Bins<'static>>()?.length()?;
+        call.expression(0)?.as_field()
+    }
+
+    /// The dates that such an expression rounds down to the same as this one.
+    pub fn rounded_alike(&self, millis: i64) -> Option<Range<i64>> {
+        let Expression::Call(call) = self else { return None };
+        let bins = call.prepared::<Bins<'static>>()?;
+        let beginning = bins.beginning(millis).ok()?;
+        Some(beginning..beginning.checked_add(bins.length()?)?)
+    }
 }
 
 fn require_date(date: &Evaluated<'_>) -> Result<i64> {
@@ -151,6 +171,14 @@ impl<'z> Bins<'z> {
             true => parse_weekday(argument::constant_text(call, START_OF_WEEK)?)?,
         };
         Some(Bins::new(unit, size, start_of_week, Cow::Owned(zone)))
+    }
+
+    /// How long each is, in milliseconds, where all are alike: up to hours, whatever the time zone.
+    fn length(&self) -> Option<i64> {
+        match self.unit.measure() {
+            Measure::Millis(length) => length.checked_mul(self.size),
+            Measure::Days(_) | Measure::Months(_) => None,
+        }
     }
 
     /// Where the bin begins in which a date lies.

@@ -143,6 +143,13 @@ impl Cursor {
     ///
     /// A batch always holds at least one document, however large, so a client always gets on.
     pub fn fill(&mut self, writer: &mut Writer, batch: Batch, context: &mut ExecContext<'_>) -> Result<bool> {
+        // What a stream shows is known: the reply need not grow, which would copy the events that it has already.
+        if let CursorSource::Stream(stream) = &self.source
+            && stream.ready_len() > 0
+        {
+            let bytes = stream.ready_bytes(batch.documents_max).min(batch.bytes_max);
+            writer.reserve(bytes + BESIDE_EVENTS_BYTES);
+        }
         let filled = self.fill_rows(writer, batch, context);
         self.reply_bytes = writer.capacity();
         if let CursorSource::Stream(stream) = &mut self.source {
@@ -206,6 +213,9 @@ impl Cursor {
         Ok(self.held_over.is_none() && self.source.is_exhausted())
     }
 }
+
+/// What the reply to a getMore has behind its events: tokens and times, about.
+const BESIDE_EVENTS_BYTES: usize = 512;
 
 /// Pipelines make documents that are larger than any that can be stored.
 pub(crate) fn check_size(document: RawDocument<'_>) -> Result<()> {

@@ -169,7 +169,7 @@ fn running(engine: &Engine) -> Vec<Document> {
             && let Some((opened, told)) = engine.cursors.in_use(id)
         {
             let mut cursor = cursor_of(id, opened, &told);
-            cursor.push("operationUsingCursorId", operation.id as i64);
+            cursor.push("operationUsingCursorId", operation.id);
             document.push("cursor", cursor);
         }
         let check = |job: &&Arc<Job>| job.kind == JobKind::Verify && job.is_run_by(&operation);

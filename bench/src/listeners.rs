@@ -217,7 +217,8 @@ fn idle(sides: &Sides, options: &Options) -> Result<Vec<Row>> {
         }
         let each = most.saturating_sub(before) as f64 / count as f64;
         let cpu = (running.cpu()? - cpu).as_secs_f64() * 1e3 / LOOKS as f64;
-        let switched = (self::switches(&running)? - switches) / LOOKS;
+        // Threads that have ended took theirs along.
+        let switched = self::switches(&running)?.saturating_sub(switches) / LOOKS;
         held.push((each, cpu, switched));
         running.kill();
     }

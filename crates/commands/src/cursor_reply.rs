@@ -69,6 +69,7 @@ fn owned_by(call: &Call<'_, '_>, mut cursor: Cursor) -> Cursor {
     cursor.connection = call.client.id;
     cursor.originating = call.operation.command().cloned().map(Arc::new);
     cursor.user = call.operation.user().cloned();
+    cursor.api = call.generic.api;
     cursor.claims = access::claims_of(call);
     if call.unit.is_transaction() {
         cursor.transaction = call.generic.transaction_number;

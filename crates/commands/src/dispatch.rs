@@ -393,10 +393,10 @@ fn check_request(
 ) -> Result<()> {
     access::authorize(client, engine, spec, generic.database, request)?;
     check_times(engine, generic)?;
-    if generic.api_strict {
+    if generic.is_api_strict() {
         stable::check_command(engine, generic.database, request.body)?;
     }
-    if engine.settings.requires_api_version() && !generic.names_api {
+    if engine.settings.requires_api_version() && generic.api.is_none() {
         let message = "The apiVersion parameter is required, please configure your MongoClient's API version";
         return Err(Error::location(498_870, message));
     }

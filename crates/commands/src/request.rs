@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kilim_bson::{RawDocument, RawValue};
+use kilim_engine::cursor::StableApi;
 use kilim_engine::ids::SessionId;
 use kilim_engine::session::TransactionNumber;
 use kilim_engine::{CommitTime, check_database};
@@ -98,9 +99,8 @@ pub struct Generic<'a> {
     /// The newest time that the client has heard of, from whichever server.
     pub cluster_time: Option<CommitTime>,
     pub write_concern: Option<WriteConcern>,
-    /// Names a version of the stable API, and wants nothing beside it.
-    pub names_api: bool,
-    pub api_strict: bool,
+    /// Where it names the version of the stable API.
+    pub api: Option<StableApi>,
     pub comment: Option<RawValue<'a>>,
     /// Not every command has these three, but most have. They are found here so that nobody looks for them again.
     pub collation: Option<RawValue<'a>>,
@@ -153,8 +153,7 @@ impl<'a> Generic<'a> {
             after_cluster_time: None,
             cluster_time: None,
             write_concern: None,
-            names_api: false,
-            api_strict: false,
+            api: None,
             comment: None,
             collation: None,
             definitions: None,
@@ -189,6 +188,12 @@ impl<'a> Generic<'a> {
                     generic.start_transaction =
                         Some(Argument { command: SESSION, ..argument }.strict_boolean()?);
                 }
+                "maxTimeMSOpOnly" => {
+                    return Err(Error::user(
+                        ErrorCode::InvalidOptions,
+                        "Can not specify maxTimeMSOpOnly for non internal clients",
+                    ));
+                }
                 "maxTimeMS" => generic.time_limit = parse_time_limit(command, value)?,
                 // As on MongoDB: this command alone reads it by its own rules first.
                 "readConcern" if command == "aggregate" && value.as_document().is_none() => {
@@ -219,7 +224,8 @@ impl<'a> Generic<'a> {
             }
         }
         api.check(spec)?;
-        (generic.names_api, generic.api_strict) = (api.version.is_some(), api.strict == Some(true));
+        let (strict, deprecation_errors) = (api.strict, api.deprecation_errors);
+        generic.api = api.version.map(|_| StableApi { strict, deprecation_errors });
         generic.database = match database {
             Some(database) => database,
             None if request.legacy_hello => "admin",
@@ -235,6 +241,11 @@ impl<'a> Generic<'a> {
             check_database(generic.database)?;
         }
         Ok(generic)
+    }
+
+    /// Whether it wants nothing beside the stable API.
+    pub fn is_api_strict(&self) -> bool {
+        self.api.is_some_and(|api| api.strict == Some(true))
     }
 
     /// Which transaction the command belongs to, if any.

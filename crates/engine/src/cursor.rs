@@ -52,8 +52,17 @@ pub struct Cursor {
     pub originating: Option<Arc<Document>>,
     /// The user who opened it, if he had logged in: nobody else may read on.
     pub user: Option<Arc<User>>,
+    /// The version of the stable API that it was opened with; it is read on with the same.
+    pub api: Option<StableApi>,
     /// What its owner must still be allowed when he reads on, for the commands to know again.
     pub claims: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// What a command says of version 1 of the stable API besides its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StableApi {
+    pub strict: Option<bool>,
+    pub deprecation_errors: Option<bool>,
 }
 
 /// Where a cursor's documents come from.
@@ -122,6 +131,7 @@ impl Cursor {
             awaits: false,
             originating: None,
             user: None,
+            api: None,
             claims: None,
         }
     }
@@ -143,6 +153,13 @@ impl Cursor {
     ///
     /// A batch always holds at least one document, however large, so a client always gets on.
     pub fn fill(&mut self, writer: &mut Writer, batch: Batch, context: &mut ExecContext<'_>) -> Result<bool> {
+        // What a stream shows is known: the reply need not grow, which would copy the events that it has already.
+        if let CursorSource::Stream(stream) = &self.source
+            && stream.ready_len() > 0
+        {
+            let bytes = stream.ready_bytes(batch.documents_max).min(batch.bytes_max);
+            writer.reserve(bytes + BESIDE_EVENTS_BYTES);
+        }
         let filled = self.fill_rows(writer, batch, context);
         self.reply_bytes = writer.capacity();
         if let CursorSource::Stream(stream) = &mut self.source {
@@ -207,6 +224,9 @@ impl Cursor {
     }
 }
 
+/// What the reply to a getMore has behind its events: tokens and times, about.
+const BESIDE_EVENTS_BYTES: usize = 512;
+
 /// Pipelines make documents that are larger than any that can be stored.
 pub(crate) fn check_size(document: RawDocument<'_>) -> Result<()> {
     const MAX: usize = limits::DOCUMENT_BYTES_MAX + limits::DOCUMENT_BYTES_SLACK;
@@ -244,7 +264,7 @@ impl Default for Cursors {
 /// Kept in place while a getMore runs, so that killCursors finds it.
 enum Slot {
     Idle { cursor: Box<Cursor>, opened: Instant, since: Instant },
-    InUse { owner: Owner, user: Option<Arc<User>>, opened: Instant, end: End },
+    InUse { owner: Owner, user: Option<Arc<User>>, opened: Instant, told: Told, end: End },
 }
 
 /// How a cursor that is in use will end when it is put back.
@@ -272,14 +292,44 @@ pub struct IdleCursor {
     pub namespace: Namespace,
     pub session: Option<SessionId>,
     pub user: Option<Arc<User>>,
-    pub originating: Option<Arc<Document>>,
     pub opened: Instant,
+    pub told: Told,
+}
+
+/// What currentOp tells of a cursor. Of one that is in use, as it was when it was taken.
+#[derive(Clone)]
+pub struct Told {
+    pub originating: Option<Arc<Document>>,
     pub last_use: Instant,
     pub returned: u64,
     pub batches: u64,
     pub immortal: bool,
     pub tailable: bool,
     pub awaits: bool,
+}
+
+impl Told {
+    fn of(cursor: &Cursor, last_use: Instant) -> Told {
+        Told {
+            originating: cursor.originating.clone(),
+            last_use,
+            returned: cursor.returned,
+            batches: cursor.batches,
+            immortal: cursor.immortal,
+            tailable: matches!(cursor.source, CursorSource::Tail(_) | CursorSource::Stream(_)),
+            awaits: cursor.awaits,
+        }
+    }
+}
+
+/// How many cursors are open.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct OpenCursors {
+    pub total: usize,
+    /// Of these a batch is being read.
+    pub pinned: usize,
+    /// These are not closed when they have been left alone for long.
+    pub immortal: usize,
 }
 
 /// What a cursor ends with.
@@ -338,19 +388,22 @@ impl Cursors {
     pub fn take(&self, id: i64) -> Result<Box<Cursor>> {
         let mut open = self.open.lock();
         let slot = open.get_mut(&id).ok_or_else(|| not_found(id))?;
-        let (owner, user, opened) = match slot {
-            Slot::Idle { cursor, opened, .. } => (Owner::of(cursor), cursor.user.clone(), *opened),
-            Slot::InUse { owner, user, opened, .. } => (*owner, user.clone(), *opened),
+        let in_use = match slot {
+            Slot::Idle { cursor, opened, .. } => {
+                let (owner, user) = (Owner::of(cursor), cursor.user.clone());
+                let told = Told::of(cursor, self.environment.now());
+                Slot::InUse { owner, user, opened: *opened, told, end: End::Open }
+            }
+            Slot::InUse { .. } => {
+                return Err(Error::user(ErrorCode::CursorInUse, format!("cursor id {id} is already in use")));
+            }
         };
-        match std::mem::replace(slot, Slot::InUse { owner, user, opened, end: End::Open }) {
+        match std::mem::replace(slot, in_use) {
             Slot::Idle { mut cursor, .. } => {
                 cursor.go_on();
                 Ok(cursor)
             }
-            in_use => {
-                *slot = in_use;
-                Err(Error::user(ErrorCode::CursorInUse, format!("cursor id {id} is already in use")))
-            }
+            Slot::InUse { .. } => Err(Error::bug("a cursor was taken twice")),
         }
     }
 
@@ -419,14 +472,8 @@ impl Cursors {
                 namespace: cursor.namespace.clone(),
                 session: cursor.session,
                 user: cursor.user.clone(),
-                originating: cursor.originating.clone(),
                 opened: *opened,
-                last_use: *since,
-                returned: cursor.returned,
-                batches: cursor.batches,
-                immortal: cursor.immortal,
-                tailable: matches!(cursor.source, CursorSource::Tail(_) | CursorSource::Stream(_)),
-                awaits: cursor.awaits,
+                told: Told::of(cursor, *since),
             }),
             Slot::InUse { .. } => None,
         });
@@ -435,8 +482,30 @@ impl Cursors {
         idle
     }
 
+    /// When a cursor was opened that somebody reads from, and what is told of it.
+    pub fn in_use(&self, id: i64) -> Option<(Instant, Told)> {
+        match self.open.lock().get(&id)? {
+            Slot::InUse { opened, told, .. } => Some((*opened, told.clone())),
+            Slot::Idle { .. } => None,
+        }
+    }
+
     pub fn count(&self) -> usize {
         self.open.lock().len()
+    }
+
+    pub fn counts(&self) -> OpenCursors {
+        let open = self.open.lock();
+        let mut counts = OpenCursors { total: open.len(), ..OpenCursors::default() };
+        for slot in open.values() {
+            let (is_pinned, is_immortal) = match slot {
+                Slot::Idle { cursor, .. } => (false, cursor.immortal),
+                Slot::InUse { told, .. } => (true, told.immortal),
+            };
+            counts.pinned += usize::from(is_pinned);
+            counts.immortal += usize::from(is_immortal);
+        }
+        counts
     }
 
     pub fn close_idle(&self, now: Instant, idle: Duration) {

@@ -1,4 +1,4 @@
-//! The socket side: a listener, one thread per connection, limits, an orderly end.
+//! The socket side: a listener, one thread per connection that is served, limits, an orderly end.
 //!
 //! ```text
 //! Listener::bind ── serve(service, limits) ──▶ Server ── stop() ──▶ all threads ended
@@ -12,6 +12,7 @@
 //! Invariant: nothing a client sends ends more than its own connection.
 
 mod connection;
+mod crew;
 mod frames;
 mod limits;
 mod listener;
@@ -25,6 +26,7 @@ mod shared;
 mod shutdown;
 mod stream;
 
+pub use crew::served_connection;
 pub use kilim_commands::{Access, Audit};
 pub use kilim_tls::{Clients, FileError, ServerTls, ServerTlsOptions};
 pub use limits::Limits;

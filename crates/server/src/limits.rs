@@ -74,8 +74,9 @@ pub(crate) const LONG_TURN: Duration = Duration::from_millis(2);
 pub(crate) const LONG_ROUND: Duration = Duration::from_millis(50);
 pub(crate) const AT_HOME: Duration = Duration::from_secs(10);
 
-/// A connection that has waited in the room for so long may well do so for hours: its thread gives back what it can.
-pub(crate) const REST_AFTER: Duration = Duration::from_secs(1);
+/// How long a thread without a connection waits for the next one. Streams that are served at home now and then find the
+/// threads of last time; a pool's connections that have ended leave no threads behind for long.
+pub(crate) const FREE_FOR: Duration = Duration::from_secs(2);
 
 /// Bounds that whoever starts the server may choose.
 #[derive(Debug, Clone)]

@@ -14,11 +14,12 @@ use kilim_tls::ServerTls;
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, info, warn};
 
-use crate::connection::Connection;
-use crate::limits::{BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, Limits, STACK_BYTES, STALLED, TICK, WATCH};
+use crate::connection::{Connection, Errand};
+use crate::crew::Crew;
+use crate::limits::{BACKLOG, DESCRIPTORS_RESERVED, INTERRUPT, Limits, STALLED, TICK, WATCH};
 use crate::memory::Memory;
 use crate::peer::Peer;
-use crate::room::{self, Room};
+use crate::room::{self, Room, Visitor};
 use crate::service::Service;
 use crate::shared::{Registered, Shared};
 use crate::stream::Stream;
@@ -88,7 +89,8 @@ impl Listener {
         let limits = limits.within_reach();
         let message_bytes_max = limits.message_bytes_max;
         let address = self.address();
-        let (room, keeper) = match Room::open() {
+        let crew = Crew::new();
+        let (room, keeper) = match Room::open(crew.clone()) {
             Ok((room, keeper)) => (Some(room), Some(keeper)),
             Err(error) => {
                 warn!(%error, "change streams wait on threads of their own");
@@ -108,8 +110,8 @@ impl Listener {
         let spawn =
             |name: &str, work: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(work);
         let acceptor = spawn("accept", {
-            let (shared, room) = (shared.clone(), room.clone());
-            Box::new(move || accept(&self.socket, &shared, room.as_ref()))
+            let (shared, crew, room) = (shared.clone(), crew.clone(), room.clone());
+            Box::new(move || accept(&self.socket, &shared, &crew, room.as_ref()))
         })?;
         let ticker = spawn("tick", {
             let shared = shared.clone();
@@ -123,7 +125,8 @@ impl Listener {
             Some(keeper) => Some(spawn("room", Box::new(move || keeper.keep()))?),
             None => None,
         };
-        Ok(Server { address, shared, acceptor: Some(acceptor), helpers: vec![ticker, watcher], room, keeper })
+        let (acceptor, helpers) = (Some(acceptor), vec![ticker, watcher]);
+        Ok(Server { address, shared, acceptor, helpers, crew, room, keeper })
     }
 }
 
@@ -134,6 +137,8 @@ pub struct Server<S: Service> {
     acceptor: Option<JoinHandle<()>>,
     /// Those that run now and then.
     helpers: Vec<JoinHandle<()>>,
+    /// The threads that serve connections.
+    crew: Arc<Crew>,
     /// Where requests wait for news; None if the system has no means for one.
     room: Option<Arc<Room<S>>>,
     /// The thread of the room, which outlives its guests.
@@ -200,6 +205,7 @@ impl<S: Service> Server<S> {
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
         }
+        self.crew.close();
     }
 }
 
@@ -209,7 +215,12 @@ impl<S: Service> Drop for Server<S> {
     }
 }
 
-fn accept<S: Service>(socket: &TcpListener, shared: &Arc<Shared<S>>, room: Option<&Arc<Room<S>>>) {
+fn accept<S: Service>(
+    socket: &TcpListener,
+    shared: &Arc<Shared<S>>,
+    crew: &Arc<Crew>,
+    room: Option<&Arc<Room<S>>>,
+) {
     let mut next_id = 1;
     let mut refused = 0u64;
     loop {
@@ -235,7 +246,7 @@ fn accept<S: Service>(socket: &TcpListener, shared: &Arc<Shared<S>>, room: Optio
             }
             continue;
         }
-        if let Err(error) = start(shared, room.cloned(), next_id, stream, address) {
+        if let Err(error) = start(shared, crew, room.cloned(), next_id, stream, address) {
             warn!(%error, %address, "cannot serve a connection");
         }
         next_id += 1;
@@ -269,6 +280,7 @@ fn makes_room<S: Service>(shared: &Shared<S>) -> bool {
 /// Gives a connection its thread.
 fn start<S: Service>(
     shared: &Arc<Shared<S>>,
+    crew: &Arc<Crew>,
     room: Option<Arc<Room<S>>>,
     id: u64,
     stream: TcpStream,
@@ -277,10 +289,10 @@ fn start<S: Service>(
     let stream = Stream::new(stream, shared.limits.write_timeout)?;
     let peer = Arc::new(Peer::new(stream, address, shared.guarded));
     shared.peers.lock().insert(id, peer.clone());
-    let registered = Registered { shared: shared.clone(), id };
+    let place = Registered { shared: shared.clone(), id };
     let serve = move || {
         debug!(connection = id, peer = %address, "connected");
-        let shared = &registered.shared;
+        let shared = place.shared.clone();
         if let Some(tls) = &shared.tls
             && let Err(error) = peer.stream.secure(tls, Instant::now() + shared.limits.handshake)
         {
@@ -293,17 +305,11 @@ fn start<S: Service>(
             }
             return;
         }
-        let connection = Connection::new(id, peer.clone(), shared.clone(), room.is_some());
-        let ended = room::serve(connection, room.as_deref());
-        peer.stream.close();
-        match ended {
-            Ok(()) => debug!(connection = id, peer = %address, "disconnected"),
-            Err(error) => debug!(connection = id, peer = %address, %error, "connection broke"),
-        }
+        let connection = Connection::new(id, peer, shared, room.is_some());
+        room::serve(Visitor { connection, place }, Errand::Serve, room.as_ref());
     };
-    // If the thread cannot be had, dropping the closure strikes the connection off the list.
-    thread::Builder::new().name(format!("conn-{id}")).stack_size(STACK_BYTES).spawn(serve)?;
-    Ok(())
+    // If no thread can be had, dropping the closure strikes the connection off the list.
+    crew.serve(id, serve)
 }
 
 fn tick<S: Service>(shared: &Shared<S>) {

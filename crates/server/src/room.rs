@@ -2,53 +2,64 @@
 //!
 //! A change stream waits most of its life. With a thread for each, an event to a thousand of them would change threads two
 //! thousand times: once to send it, once to read the next `getMore`. The keeper of the room sends and reads for all its
-//! guests in turn. Their own threads sleep meanwhile, and each gets its connection back as soon as the client asks for
-//! anything else, takes its reply too slowly, or asks for what takes long: nothing in here waits for one guest.
+//! guests in turn, and no guest keeps a thread. A connection goes home, to a thread of the crew, as soon as the client asks
+//! for anything else, takes its reply too slowly, or asks for what takes long: nothing in here waits for one guest.
 //!
-//! Invariant: a connection is owned by its thread or by the keeper, never by both. Who drops a guest ends its connection.
+//! Invariant: a connection is owned by a thread of the crew or by the keeper, never by both. Who drops a guest ends its
+//! connection.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use parking_lot::Mutex;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::connection::{Connection, Errand, Served, Turn};
-use crate::limits::{LONG_ROUND, REST_AFTER};
+use crate::crew::{Crew, note_served};
+use crate::limits::LONG_ROUND;
 use crate::service::Service;
+use crate::shared::Registered;
 
-/// Serves a connection on its own thread until it ends. A request that waits for news does so in the room.
-pub(crate) fn serve<S: Service>(mut connection: Connection<S>, room: Option<&Room<S>>) -> io::Result<()> {
-    let mut errand = Errand::Serve;
-    while let Served::Waits = connection.serve(errand)? {
-        // None only where the room has closed.
-        let Some(back) = room.and_then(|room| room.host(connection)) else { return Ok(()) };
-        (connection, errand) = back;
-    }
-    Ok(())
+/// A connection with its place among the peers, which it gives up after its end.
+pub(crate) struct Visitor<S: Service> {
+    pub(crate) connection: Connection<S>,
+    pub(crate) place: Registered<S>,
 }
 
-type Home<S> = (Connection<S>, Errand);
+/// Serves a connection on a thread of the crew until it ends. Where a request waits for news, the connection goes to the room,
+/// and the thread is free.
+pub(crate) fn serve<S: Service>(mut visitor: Visitor<S>, errand: Errand, room: Option<&Arc<Room<S>>>) {
+    let (connection, peer) = (visitor.connection.id, visitor.connection.peer.clone());
+    let ended = match (visitor.connection.serve(errand), room) {
+        // The room ends the connection if it has closed.
+        (Ok(Served::Waits), Some(room)) => return room.host(visitor),
+        (served, _) => served,
+    };
+    drop(visitor.connection);
+    peer.stream.close();
+    match ended {
+        Ok(_) => debug!(connection, peer = %peer.address, "disconnected"),
+        Err(error) => debug!(connection, peer = %peer.address, %error, "connection broke"),
+    }
+    // Whoever waits for its end hears of it last.
+    drop(visitor.place);
+}
 
 /// What threads see of the room.
 pub(crate) struct Room<S: Service> {
     /// None once the keeper has gone.
-    arrivals: Mutex<Option<Vec<Arrival<S>>>>,
+    arrivals: Mutex<Option<Vec<Visitor<S>>>>,
     bell: Arc<Bell>,
     closing: AtomicBool,
-}
-
-struct Arrival<S: Service> {
-    connection: Connection<S>,
-    home: Sender<Home<S>>,
+    /// Those who serve guests that go home.
+    crew: Arc<Crew>,
 }
 
 /// Wakes the keeper.
@@ -85,12 +96,12 @@ impl Wake for Call {
 }
 
 impl<S: Service> Room<S> {
-    pub(crate) fn open() -> io::Result<(Arc<Room<S>>, Keeper<S>)> {
+    pub(crate) fn open(crew: Arc<Crew>) -> io::Result<(Arc<Room<S>>, Keeper<S>)> {
         let poll = Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), BELL)?;
         let bell = Arc::new(Bell { waker, called: Mutex::default() });
         let arrivals = Mutex::new(Some(Vec::new()));
-        let room = Arc::new(Room { arrivals, bell, closing: AtomicBool::new(false) });
+        let room = Arc::new(Room { arrivals, bell, closing: AtomicBool::new(false), crew });
         let keeper = Keeper {
             poll,
             room: room.clone(),
@@ -101,19 +112,20 @@ impl<S: Service> Room<S> {
         Ok((room, keeper))
     }
 
-    /// Has the keeper serve a connection whose request waits, and sleeps until it comes back. None if it does not.
-    fn host(&self, connection: Connection<S>) -> Option<Home<S>> {
-        let (home, back): (_, Receiver<Home<S>>) = channel();
-        self.arrivals.lock().as_mut()?.push(Arrival { connection, home });
-        self.bell.ring();
-        match back.recv_timeout(REST_AFTER) {
-            Ok(returned) => Some(returned),
-            Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => {
-                // Nothing is done between these two: it would take the memory again.
-                kilim_memory::rest();
-                back.recv().ok()
-            }
+    /// Has the keeper serve a connection whose request waits.
+    fn host(&self, visitor: Visitor<S>) {
+        let mut arrivals = self.arrivals.lock();
+        let Some(waiting) = arrivals.as_mut() else {
+            drop(arrivals);
+            // With no lock held: its end may wake others.
+            return drop(visitor);
+        };
+        waiting.push(visitor);
+        let is_first = waiting.len() == 1;
+        drop(arrivals);
+        // The keeper takes all that it finds.
+        if is_first {
+            self.bell.ring();
         }
     }
 
@@ -139,8 +151,7 @@ pub(crate) struct Keeper<S: Service> {
 }
 
 struct Guest<S: Service> {
-    connection: Connection<S>,
-    home: Sender<Home<S>>,
+    visitor: Visitor<S>,
     waker: Waker,
     /// While its request waits.
     until: Option<Instant>,
@@ -149,7 +160,9 @@ struct Guest<S: Service> {
 impl<S: Service> Drop for Keeper<S> {
     /// However it ends, nobody waits for it.
     fn drop(&mut self) {
-        *self.room.arrivals.lock() = None;
+        // Those that are left end with no lock held.
+        let left = self.room.arrivals.lock().take();
+        drop(left);
     }
 }
 
@@ -172,7 +185,7 @@ impl<S: Service> Keeper<S> {
             for event in &events {
                 let id = event.token().0 as u64;
                 if let Some(guest) = self.guests.get_mut(&id) {
-                    guest.connection.note_input();
+                    guest.visitor.connection.note_input();
                     self.line.push_back(id);
                 }
             }
@@ -181,20 +194,22 @@ impl<S: Service> Keeper<S> {
             let now = Instant::now();
             self.line.extend(self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id));
             let arrivals = self.room.arrivals.lock().as_mut().map(std::mem::take);
-            arrivals.into_iter().flatten().for_each(|arrival| self.welcome(arrival));
+            arrivals.into_iter().flatten().for_each(|visitor| self.welcome(visitor));
             // Those who stand in line again have their turn behind whatever has come meanwhile.
             let begun = Instant::now();
             for _ in 0..self.line.len() {
                 if let Some(id) = self.line.pop_front() {
+                    note_served(Some(id));
                     self.serve(id, begun);
                 }
             }
+            note_served(None);
         }
     }
 
-    fn welcome(&mut self, Arrival { connection, home }: Arrival<S>) {
-        let id = connection.id;
-        let descriptor = connection.peer.stream.as_raw_fd();
+    fn welcome(&mut self, visitor: Visitor<S>) {
+        let id = visitor.connection.id;
+        let descriptor = visitor.connection.peer.stream.as_raw_fd();
         let token = Token(id as usize);
         if let Err(error) =
             self.poll.registry().register(&mut SourceFd(&descriptor), token, Interest::READABLE)
@@ -203,7 +218,7 @@ impl<S: Service> Keeper<S> {
             return;
         }
         let waker = Waker::from(Arc::new(Call { guest: id, bell: self.room.bell.clone() }));
-        let guest = Guest { connection, home, waker, until: None };
+        let guest = Guest { visitor, waker, until: None };
         self.guests.insert(id, guest);
         self.seat(id);
     }
@@ -211,7 +226,7 @@ impl<S: Service> Keeper<S> {
     /// A guest's request waits. It is called when that may be over, at once if it is over already.
     fn seat(&mut self, id: u64) {
         let Some(guest) = self.guests.get_mut(&id) else { return };
-        let Some(suspended) = guest.connection.suspended() else { return };
+        let Some(suspended) = guest.visitor.connection.suspended() else { return };
         suspended.leave_waker(&guest.waker);
         let until = suspended.until();
         if guest.until != Some(until) {
@@ -231,14 +246,14 @@ impl<S: Service> Keeper<S> {
         let Some(guest) = self.guests.get_mut(&id) else { return };
         let now = Instant::now();
         let is_crowded = now - round_begun > LONG_ROUND;
-        let turn = match guest.connection.suspended() {
+        let turn = match guest.visitor.connection.suspended() {
             // Called for nothing, or for bytes that have to wait. A waker is called once.
             Some(suspended) if !suspended.is_over(now) => return self.seat(id),
-            Some(_) if is_crowded => guest.connection.leave(),
-            Some(_) => guest.connection.resume(),
-            None if !guest.connection.may_have_more() => return,
-            None if is_crowded => guest.connection.leave(),
-            None => guest.connection.read_on(),
+            Some(_) if is_crowded => guest.visitor.connection.leave(),
+            Some(_) => guest.visitor.connection.resume(),
+            None if !guest.visitor.connection.may_have_more() => return,
+            None if is_crowded => guest.visitor.connection.leave(),
+            None => guest.visitor.connection.read_on(),
         };
         if let Some(until) = guest.until.take() {
             self.deadlines.remove(&(until, id));
@@ -246,7 +261,7 @@ impl<S: Service> Keeper<S> {
         match turn {
             Turn::Idle => {}
             Turn::Waits => self.seat(id),
-            Turn::Answered if guest.connection.may_have_more() => self.line.push_back(id),
+            Turn::Answered if guest.visitor.connection.may_have_more() => self.line.push_back(id),
             Turn::Answered => {}
             Turn::GoHome(errand) => self.send_home(id, errand),
         }
@@ -254,11 +269,13 @@ impl<S: Service> Keeper<S> {
 
     fn send_home(&mut self, id: u64, errand: Errand) {
         let Some(guest) = self.guests.remove(&id) else { return };
-        let descriptor = guest.connection.peer.stream.as_raw_fd();
+        let descriptor = guest.visitor.connection.peer.stream.as_raw_fd();
         if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&descriptor)) {
             warn!(connection = id, %error, "a connection that leaves the waiting room is not let go");
         }
-        // Its thread waits for it until the guest is dropped.
-        let _ = guest.home.send((guest.connection, errand));
+        let (room, visitor) = (self.room.clone(), guest.visitor);
+        if let Err(error) = self.room.crew.serve(id, move || serve(visitor, errand, Some(&room))) {
+            warn!(connection = id, %error, "no thread for a connection that leaves the waiting room, connection ended");
+        }
     }
 }

@@ -36,7 +36,10 @@ where
         line.push("s", severity(metadata.level()));
         line.push("c", component(metadata.target()));
         line.push("id", id(&fields.message));
-        line.push("ctx", thread.name().unwrap_or("thread").replace("conn-", "conn"));
+        match kilim_server::served_connection() {
+            Some(connection) => line.push("ctx", format!("conn{connection}")),
+            None => line.push("ctx", thread.name().unwrap_or("thread")),
+        };
         line.push("msg", fields.message.as_str());
         if !fields.rest.is_empty() {
             line.push("attr", fields.rest.as_raw());

@@ -8,7 +8,7 @@ use kilim_bson::{Document, RawValue, Value, doc};
 use kilim_engine::Engine;
 use kilim_engine::catalog::Collection;
 use kilim_engine::connections::Connection;
-use kilim_engine::cursor::IdleCursor;
+use kilim_engine::cursor::{IdleCursor, Told};
 use kilim_engine::ids::SessionId;
 use kilim_engine::index::{BuildProgress, Phase};
 use kilim_engine::operation::User;
@@ -95,21 +95,22 @@ fn idle_cursor(engine: &Engine, cursor: &IdleCursor) -> Document {
     for (name, value) in session_and_user(cursor.session, cursor.user.as_deref()) {
         document.push(name, value);
     }
-    document.push(
-        "cursor",
-        doc! {
-            "cursorId": cursor.id,
-            "createdDate": date_of(cursor.opened),
-            "lastAccessDate": date_of(cursor.last_use),
-            "nDocsReturned": cursor.returned as i64,
-            "nBatchesReturned": cursor.batches as i64,
-            "noCursorTimeout": cursor.immortal,
-            "tailable": cursor.tailable,
-            "awaitData": cursor.awaits,
-            "originatingCommand": cursor.originating.as_deref().cloned().map(Value::Document),
-        },
-    );
+    document.push("cursor", cursor_of(cursor.id, cursor.opened, &cursor.told));
     document
+}
+
+fn cursor_of(id: i64, opened: Instant, told: &Told) -> Document {
+    doc! {
+        "cursorId": id,
+        "createdDate": date_of(opened),
+        "lastAccessDate": date_of(told.last_use),
+        "nDocsReturned": told.returned as i64,
+        "nBatchesReturned": told.batches as i64,
+        "noCursorTimeout": told.immortal,
+        "tailable": told.tailable,
+        "awaitData": told.awaits,
+        "originatingCommand": told.originating.as_deref().cloned().map(Value::Document),
+    }
 }
 
 /// A session that holds a transaction open and runs nothing.
@@ -164,6 +165,13 @@ fn running(engine: &Engine) -> Vec<Document> {
             "ns": namespace_of(command),
             "command": command.clone(),
         };
+        if let Some(RawValue::Int64(id)) = command.get("getMore")
+            && let Some((opened, told)) = engine.cursors.in_use(id)
+        {
+            let mut cursor = cursor_of(id, opened, &told);
+            cursor.push("operationUsingCursorId", operation.id);
+            document.push("cursor", cursor);
+        }
         let check = |job: &&Arc<Job>| job.kind == JobKind::Verify && job.is_run_by(&operation);
         if let Some(job) = engine.jobs.lock().iter().find(check) {
             push_progress(&mut document, "Pattern: comparing documents", job.progress());

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use kilim_bson::{Document, RawValue, Writer};
-use kilim_engine::cursor::{Batch, Cursor, CursorSource, PutBack};
+use kilim_bson::{Document, RawValue, Writer, doc};
+use kilim_engine::cursor::{Batch, Cursor, CursorSource, PutBack, StableApi};
 use kilim_engine::fail_point::FailPoint;
 use kilim_engine::operator::ExecContext;
 use kilim_engine::{CommitTime, Namespace, listen, read};
@@ -119,6 +119,17 @@ fn killed() -> Error {
     )
 }
 
+/// Whether the operation may go on. It ends in the words of a cursor that is read.
+fn check_operation(call: &Call<'_, '_>) -> Result<()> {
+    call.operation.check().map_err(|error| match error {
+        Error::User(mut user) if user.code == ErrorCode::Interrupted => {
+            user.message = format!("Executor error during getMore :: caused by :: {}", user.message);
+            Error::User(user)
+        }
+        other => other,
+    })
+}
+
 enum Next {
     /// And whether it was the last.
     Batch(Writer, bool),
@@ -217,7 +228,7 @@ fn wait_for_more(
             call.operation.check().is_err() || operations.is_ending() || cursors.is_killed(id)
         });
         call.trace.waited += begun.elapsed();
-        call.operation.check()?;
+        check_operation(call)?;
         if cursors.is_killed(id) {
             return Err(killed());
         }
@@ -257,7 +268,7 @@ fn wait_for_events(
     loop {
         let mut is_last = false;
         if has_waited {
-            call.operation.check()?;
+            check_operation(call)?;
             if cursors.is_killed(id) {
                 return Err(killed());
             }
@@ -311,6 +322,7 @@ fn check_owner(call: &Call<'_, '_>, cursor: &Cursor, namespace: &Namespace, id: 
             ),
         ));
     }
+    check_api(call, cursor)?;
     access::check_cursor(call, cursor.user.as_ref(), cursor.claims.as_ref(), id)?;
     let ours = call.generic.session;
     let in_transaction = call.unit.is_transaction().then_some(call.generic.transaction_number).flatten();
@@ -351,4 +363,28 @@ fn check_owner(call: &Call<'_, '_>, cursor: &Cursor, namespace: &Namespace, id: 
             _ => Ok(()),
         },
     }
+}
+
+/// A cursor is read on with the parameters of the stable API that it was opened with.
+fn check_api(call: &Call<'_, '_>, cursor: &Cursor) -> Result<()> {
+    let (ours, theirs) = (call.generic.api, cursor.api);
+    if ours == theirs {
+        return Ok(());
+    }
+    let (ours, theirs) = (shown(ours), shown(theirs));
+    Err(Error::user(
+        ErrorCode::APIMismatchError,
+        format!(
+            "API parameter mismatch: getMore used params {ours}, the cursor-creating command used {theirs}"
+        ),
+    ))
+}
+
+fn shown(api: Option<StableApi>) -> String {
+    let Some(StableApi { strict, deprecation_errors }) = api else { return "{}".to_owned() };
+    let mut shown = doc! {"apiVersion": "1"};
+    for (name, value) in [("apiStrict", strict), ("apiDeprecationErrors", deprecation_errors)] {
+        value.into_iter().for_each(|value| shown.push(name, value));
+    }
+    kilim_query::text::document(shown.as_raw())
 }

@@ -42,6 +42,7 @@ fn status(call: &mut Call<'_, '_>) -> Result<Document> {
     let open_transactions = metrics.transactions_started.get() as i64
         - metrics.transactions_committed.get() as i64
         - metrics.transactions_aborted.get() as i64;
+    let cursors = engine.cursors.counts();
     let running = engine.operations.list();
     let connections_max = metrics.server.get().map_or(0, |server| server.connections_max as i32);
     let connections = metrics.connections_current.get() as i32;
@@ -93,7 +94,13 @@ fn status(call: &mut Call<'_, '_>) -> Result<Document> {
         },
         "metrics": {
             "commands": by_command(metrics),
-            "cursor": {"open": {"total": engine.cursors.count() as i64}},
+            "cursor": {
+                "open": {
+                    "noTimeout": cursors.immortal as i64,
+                    "pinned": cursors.pinned as i64,
+                    "total": cursors.total as i64,
+                },
+            },
             "document": {
                 "deleted": count(&metrics.documents_deleted),
                 "inserted": count(&metrics.documents_inserted),

@@ -45,6 +45,18 @@ const ARRAY: u8 = 0x50;
 const TEXT: u8 = 0x3c;
 const NUMBER: u8 = 0x1e;
 
+/// The two digits of each byte.
+const HEXADECIMAL: [[u8; 2]; 256] = {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let mut all = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < all.len() {
+        all[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    all
+};
+
 impl Token {
     /// A mark: all events before a time have been seen.
     pub fn mark(time: u64) -> Token {
@@ -93,15 +105,20 @@ impl Token {
 
     /// Appends its field to a document that is being written.
     pub fn append_to(&self, document: &mut Writer) {
-        document.append("_data", RawValue::String(&self.text()));
-    }
-
-    fn text(&self) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-        let digits = |byte: &u8| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
-        let mut text = Vec::with_capacity(2 * self.bytes.len());
-        self.bytes.iter().for_each(|byte| text.extend_from_slice(&digits(byte)));
-        String::from_utf8(text).unwrap_or_default()
+        // Most tokens fit; each event has one.
+        let (mut small, mut large) = ([0; 192], Vec::new());
+        let length = 2 * self.bytes.len();
+        let text = match small.get_mut(..length) {
+            Some(text) => text,
+            None => {
+                large.resize(length, 0);
+                &mut large[..]
+            }
+        };
+        for (byte, digits) in self.bytes.iter().zip(text.chunks_exact_mut(2)) {
+            digits.copy_from_slice(&HEXADECIMAL[usize::from(*byte)]);
+        }
+        document.append("_data", RawValue::String(std::str::from_utf8(text).unwrap_or_default()));
     }
 
     /// This token, which a client sent, if it names the event of that one, or a fragment of it. What it has behind its end
@@ -287,6 +304,21 @@ fn read_index(bytes: &[u8]) -> Option<(u32, &[u8])> {
 mod tests {
     use super::*;
 
+    fn text(token: &Token) -> String {
+        token.to_document().get("_data").and_then(RawValue::as_str).unwrap().to_owned()
+    }
+
+    #[test]
+    fn tokens_of_any_length_are_their_bytes_in_hexadecimal() {
+        let position = LogPosition { time: 1, index: 0 };
+        for length in [0, 1, 95, 96, 97, 5000] {
+            let bytes: Vec<u8> = (0..length).map(|at| (at * 7) as u8).collect();
+            let expected: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+            let token = Token { position, named: Named::Event, fragment: None, bytes };
+            assert_eq!(text(&token), expected);
+        }
+    }
+
     /// From mongod 6.0.5.
     #[test]
     fn numbers_and_documents_have_the_bytes_of_mongod() {
@@ -310,7 +342,7 @@ mod tests {
     #[test]
     fn a_token_is_read_as_it_was_written() {
         let mark = Token::mark(0x6AFB_D9D0_0000_0006);
-        assert_eq!(mark.text(), "826AFBD9D0000000062B0229296E04");
+        assert_eq!(text(&mark), "826AFBD9D0000000062B0229296E04");
         assert_eq!(parse_token(mark.to_document().as_raw()).unwrap(), mark);
         let text = "826afbd3540000001e2b022c01002b046e5a1004";
         let token = parse_token(doc! {"_data": text}.as_raw()).unwrap();
@@ -329,7 +361,7 @@ mod tests {
         for (at, sent) in (0..).zip(&sent) {
             assert_eq!(sent.naming(&event).unwrap().fragment, Some(at));
         }
-        let texts: Vec<String> = [&event].into_iter().chain(&sent).map(Token::text).collect();
+        let texts: Vec<String> = [&event].into_iter().chain(&sent).map(text).collect();
         assert!(texts.is_sorted());
         assert_eq!(event.naming(&event).unwrap().fragment, None);
         assert!(Token::mark(7).naming(&event).is_none());

@@ -216,6 +216,13 @@ impl Stream {
         self.ready.front().map(|event| event.document().as_bytes().len())
     }
 
+    /// What the first `max` of the ready events take in an array.
+    pub(crate) fn ready_bytes(&self, max: usize) -> usize {
+        const ELEMENT_HEAD_BYTES: usize = 8;
+        let bytes = |event: &Event| event.document().as_bytes().len() + ELEMENT_HEAD_BYTES;
+        self.ready.iter().take(max).map(bytes).sum()
+    }
+
     /// Gives the next event. A batch of them ends with [`Stream::note_given`].
     pub fn pop(&mut self) -> Option<&Event> {
         self.last = Some(self.ready.pop_front()?);

@@ -318,3 +318,35 @@ fn waiting_is_no_latency_and_its_end_says_how_far_the_stream_has_looked() {
     assert!((seconds, increment) >= (written.seconds, written.increment), "{last}");
     assert!(latency(&mut writer) - before < 400_000, "in microseconds");
 }
+
+#[test]
+fn a_stream_that_waits_is_shown_with_its_cursor_and_ends_in_its_words() {
+    let (engine, server) = serve();
+    let mut other = Client::connect(server.address()).unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    let cursor = open(&mut client);
+    let waits = thread::spawn(move || client.run("d", get_more(cursor, PATIENT_MS)));
+    eventually("it waits", || waiting(&engine) == 1);
+    let status = other.run("admin", doc! {"serverStatus": 1}).unwrap();
+    let metrics = status.get("metrics").and_then(RawValue::as_document).unwrap();
+    let cursors = metrics.get("cursor").and_then(RawValue::as_document).unwrap();
+    let open = cursors.get("open").and_then(RawValue::as_document).unwrap().to_document();
+    assert_eq!(open, doc! {"noTimeout": 0i64, "pinned": 1i64, "total": 1i64});
+    let shown = other.run("admin", doc! {"currentOp": 1, "op": "getmore"}).unwrap();
+    let shown = shown.get("inprog").and_then(RawValue::as_array).unwrap();
+    let operation = shown.iter().next().and_then(RawValue::as_document).unwrap();
+    let told = operation.get("cursor").and_then(RawValue::as_document).unwrap();
+    let id = whole(operation.get("opid")).unwrap();
+    assert_eq!(whole(told.get("cursorId")), Some(cursor));
+    assert_eq!(whole(told.get("operationUsingCursorId")), Some(id));
+    assert_eq!(whole(told.get("nBatchesReturned")), Some(1));
+    for name in ["tailable", "awaitData"] {
+        assert_eq!(told.get(name).and_then(RawValue::as_bool), Some(true), "{name}");
+    }
+    let originating = told.get("originatingCommand").and_then(RawValue::as_document).unwrap();
+    assert_eq!(originating.get("aggregate").and_then(RawValue::as_str), Some("c"));
+    other.run("admin", doc! {"killOp": 1, "op": id}).unwrap();
+    let Err(Fault::Refused(failure)) = waits.join().unwrap() else { panic!("it was killed") };
+    assert_eq!(failure.code, 11601);
+    assert_eq!(failure.message, "Executor error during getMore :: caused by :: operation was interrupted");
+}

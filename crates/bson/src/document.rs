@@ -245,11 +245,6 @@ impl Writer {
         self.bytes.capacity()
     }
 
-    /// Makes room for so many more bytes at once.
-    pub fn reserve(&mut self, bytes: usize) {
-        self.bytes.reserve_exact(bytes);
-    }
-
     pub fn append(&mut self, name: &str, value: RawValue<'_>) {
         self.header(value.element_type() as u8, name);
         self.value(value);

@@ -23,7 +23,7 @@ use kilim_error::{Error, Result};
 use kilim_storage::{Bytes, CommitTime, LogEvent, LogListener, LogPosition, Waiters};
 use parking_lot::Mutex;
 
-use crate::change_log::{Kind, Record, Token};
+use crate::change_log::{Kind, Record};
 use crate::limits;
 use crate::namespace::Namespace;
 
@@ -52,17 +52,11 @@ pub(crate) struct Entry {
     /// The document as it was when the first stream asked for it.
     found: OnceLock<Option<Document>>,
     /// What streams show of it that ask for nothing special.
-    shown: OnceLock<Shown>,
+    shown: OnceLock<Document>,
 }
 
 /// What an event has beside what its record has, about: a token, names, times.
 const SHOWN_BESIDE_BYTES: usize = 512;
-
-/// An event as streams show it, with its token.
-pub(crate) struct Shown {
-    pub token: Token,
-    pub event: Document,
-}
 
 impl Entry {
     pub(crate) fn new(position: LogPosition, bytes: Bytes) -> Entry {
@@ -70,7 +64,7 @@ impl Entry {
     }
 
     /// The event as it is shown to streams that ask for nothing special, made for the first of them.
-    pub(crate) fn show(&self, make: impl FnOnce() -> Result<Shown>) -> Result<&Shown> {
+    pub(crate) fn show(&self, make: impl FnOnce() -> Result<Document>) -> Result<&Document> {
         if self.shown.get().is_none() {
             let _ = self.shown.set(make()?);
         }
@@ -78,7 +72,7 @@ impl Entry {
     }
 
     /// The same, if it was made.
-    pub(crate) fn shown(&self) -> Option<&Shown> {
+    pub(crate) fn shown(&self) -> Option<&Document> {
         self.shown.get()
     }
 

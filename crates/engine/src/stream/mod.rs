@@ -18,7 +18,7 @@ use kilim_query::text;
 use kilim_storage::LogPosition;
 
 use crate::change_log::{Kind, Record, Token};
-use crate::feed::{Entry, Shown, Subscription};
+use crate::feed::{Entry, Subscription};
 use crate::namespace::Namespace;
 
 pub use crate::feed::Scope;
@@ -98,7 +98,7 @@ impl Event {
     pub fn document(&self) -> RawDocument<'_> {
         match &self.0 {
             Ready::Own(event) => event.as_raw(),
-            Ready::Shared(entry) => entry.shown().map_or(RawDocument::empty(), |shown| shown.event.as_raw()),
+            Ready::Shared(entry) => entry.shown().map_or(RawDocument::empty(), Document::as_raw),
         }
     }
 }
@@ -121,13 +121,19 @@ impl Place {
     fn token(&self) -> Document {
         match self {
             Place::Token(token) => token.to_document(),
-            Place::Behind(entry) => entry.shown().map_or(Document::new(), |shown| shown.token.to_document()),
+            Place::Behind(entry) => {
+                let token = entry.shown().and_then(|event| event.get("_id")).and_then(RawValue::as_document);
+                token.map_or(Document::new(), RawDocument::to_document)
+            }
         }
     }
 }
 
 /// Finds the document of an update as it is now.
 pub(crate) type Lookup<'l> = dyn Fn(&Namespace, RawValue<'_>) -> Result<Option<Document>> + 'l;
+
+/// What most events have beside what their records have: a token, names, times.
+const BESIDE_RECORD_BYTES: usize = 320;
 
 /// The fields that images are shown in.
 const IMAGES: [&str; 2] = ["fullDocument", "fullDocumentBeforeChange"];
@@ -281,12 +287,9 @@ impl Stream {
         if record.is_expanded() && !self.options.show_expanded_events {
             self.place = Place::Token(Token::of(&record, position, false));
         } else if self.is_plain() {
-            let shown = entry.show(|| {
-                let token = Token::of(&record, position, false);
-                let event = self.whole_event(entry, &record, &token, None)?;
-                Ok(Shown { token, event })
-            })?;
-            bytes = shown.event.as_bytes().len();
+            let shown = entry
+                .show(|| self.whole_event(entry, &record, &Token::of(&record, position, false), None))?;
+            bytes = shown.as_bytes().len();
             self.ready.push_back(Event(Ready::Shared(entry.clone())));
             self.place = Place::Behind(entry.clone());
         } else {
@@ -365,7 +368,7 @@ impl Stream {
     ) -> Result<Document> {
         let position = entry.position;
         let expanded = self.options.show_expanded_events;
-        let mut writer = Writer::with_capacity(512);
+        let mut writer = Writer::with_capacity(entry.bytes.len() + BESIDE_RECORD_BYTES);
         if let Some(session) = record.session() {
             session.iter().for_each(|(name, value)| writer.append(name, value));
         }

@@ -155,7 +155,7 @@ fn events_of_commits_that_meet_on_a_record_keep_their_own_documents() {
 fn the_journal_has_the_document_of_an_event_once() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
-    let needle: Vec<u8> = (0..2_000u32).map(|at| (at * at >> 3) as u8).collect();
+    let needle: Vec<u8> = (0..2_000u32).map(|at| ((at * at) >> 3) as u8).collect();
     let mut transaction = store.begin();
     transaction.put(Space::Records, record_key(1), [&[0; 8][..], &needle].concat());
     transaction.log_with_document(&[0; 9], &needle, &record_key(1));

@@ -63,7 +63,7 @@ unsafe impl GlobalAlloc for Plain {
 const PURGE_DELAY: c_int = 15;
 
 /// How long freed memory is kept for the next allocation; mimalloc's own choice.
-const PURGE_DELAY_MS: c_long = 5000;
+const PURGE_DELAY_MS: c_long = 1000;
 
 unsafe extern "C" {
     fn mi_malloc(size: usize) -> *mut c_void;

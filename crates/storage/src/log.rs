@@ -375,6 +375,13 @@ impl Iterator for LogRows {
         };
         let is_ours =
             |row: &Result<(Bytes, Bytes)>| row.as_ref().is_ok_and(|(next, _)| is_document_of(next, &key));
+        // An event is not shown without its document: what follows may be a damaged page that has it.
+        if let Some(Err(_)) = self.0.peek() {
+            return self
+                .0
+                .next()
+                .map(|damage| damage.and_then(|(key, value)| Ok((decode_key(&key)?, value))));
+        }
         let bytes = match self.0.next_if(is_ours) {
             Some(Ok((_, document))) => Bytes::fused(&head, &document),
             _ => head,

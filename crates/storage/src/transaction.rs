@@ -40,7 +40,6 @@ pub struct Transaction {
     shrinks: bool,
     /// What the change log is to say of it, in order.
     events: Vec<Told>,
-    events_bytes: usize,
     /// All events have one commit time.
     one_time: bool,
     /// What the commit queue had refused when it began.
@@ -89,7 +88,6 @@ impl Transaction {
             reclaims: false,
             shrinks: false,
             events: Vec::new(),
-            events_bytes: 0,
             one_time: false,
             refusals,
             memory_bytes,
@@ -119,8 +117,7 @@ impl Transaction {
     /// Forgets what was written since. What is held stays held.
     pub fn restore(&mut self, savepoint: Savepoint) {
         self.overlay = savepoint.overlay;
-        let forgotten = self.events.drain(savepoint.events..);
-        self.events_bytes -= forgotten.map(|told| told.bytes()).sum::<usize>();
+        self.events.truncate(savepoint.events);
     }
 
     /// The newest commit that the transaction's reads include.
@@ -244,7 +241,7 @@ impl Transaction {
     /// Adds an event to what the change log says of this commit. It begins with 8 zero bytes, where the commit puts the time
     /// of day. Each event gets a commit time of its own, in order, and the commit the last of them.
     pub fn log(&mut self, event: impl Into<Bytes>) {
-        self.tell(Told { head: event.into(), document: None });
+        self.events.push(Told { head: event.into(), document: None });
     }
 
     /// Adds an event that ends with a document: `head`, then `document`. If the record of this key holds just that document, behind
@@ -255,15 +252,10 @@ impl Transaction {
         match stored.filter(|_| document.len() >= SHARED_BYTES_MIN).cloned() {
             Some(value) => {
                 let document = Some(InRecord { key: Bytes::from(record), value });
-                self.tell(Told { head: Bytes::from(head), document });
+                self.events.push(Told { head: Bytes::from(head), document });
             }
             None => self.log(Bytes::fused(head, document)),
         }
-    }
-
-    fn tell(&mut self, told: Told) {
-        self.events_bytes += told.bytes();
-        self.events.push(told);
     }
 
     /// All of its events get one commit time.
@@ -285,10 +277,11 @@ impl Transaction {
         if self.is_empty() {
             return Ok(Ticket::empty(self.shared.published().commit_time));
         }
-        let bytes = self.overlay.bytes() + self.events_bytes;
+        let stored_bytes = self.overlay.bytes();
         let (writes, counters) = std::mem::take(&mut self.overlay).into_parts();
         let events = in_their_records(std::mem::take(&mut self.events), &writes);
         events.iter().try_for_each(|event| check_event(&event.head))?;
+        let bytes = stored_bytes + events.iter().map(|event| event.head.len()).sum::<usize>();
         self.shared.backend.await_room(&|| self.shared.background.keep_soon());
         if !self.reclaims {
             self.shared.backend.check_trees(&writes)?;
@@ -319,12 +312,6 @@ impl Transaction {
 
     pub fn commit(self, durability: Durability) -> Result<CommitTime> {
         self.enqueue(durability)?.wait()
-    }
-}
-
-impl Told {
-    fn bytes(&self) -> usize {
-        self.head.len()
     }
 }
 

@@ -152,6 +152,35 @@ fn events_of_commits_that_meet_on_a_record_keep_their_own_documents() {
 }
 
 #[test]
+fn an_event_whose_document_is_damaged_is_an_error_and_not_an_event_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+    // Long enough for a page of its own, and nothing that compresses.
+    let mut noise = 1u64;
+    let document: Vec<u8> = std::iter::repeat_with(|| {
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (noise >> 56) as u8
+    })
+    .take(20_000)
+    .collect();
+    let mut transaction = store.begin();
+    transaction.put(Space::Records, record_key(1), [&[0; 8][..], &document].concat());
+    transaction.log_with_document(&[0; 9], &document, &record_key(1));
+    transaction.commit(Durability::Durable).unwrap();
+    store.close().unwrap();
+    let path = directory.path().join("kilim.db");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let places: Vec<usize> =
+        (0..bytes.len() - 64).filter(|at| bytes[*at..*at + 64] == document[..64]).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| bytes[*at] ^= 1);
+    std::fs::write(&path, bytes).unwrap();
+    let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+    let mut rows = store.log_from(&store.snapshot(), LogPosition { time: 1, index: 0 });
+    assert!(rows.next().unwrap().is_err());
+}
+
+#[test]
 fn the_journal_has_the_document_of_an_event_once() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();

@@ -243,14 +243,17 @@ impl TreeBackend {
     /// Gives back what the journal does not need when nothing was written for a while, or others need the space.
     fn shrink_idle_journal(&self, exclusively: &mut Exclusively) -> Result<()> {
         let quiet = self.quiet_for();
-        if quiet >= SHRINK_AFTER {
-            self.shrink_journal(exclusively)?;
+        if quiet >= IDLE_AFTER {
+            self.journal.keep_spares(Keep::Small)?;
+        } else if self.is_scarce() {
+            self.journal.keep_spares(Keep::One)?;
         }
-        match quiet >= IDLE_AFTER {
-            true => self.journal.keep_spares(Keep::Small),
-            false if self.is_scarce() => self.journal.keep_spares(Keep::One),
-            false => Ok(()),
+        let shrunk = if quiet >= SHRINK_AFTER { self.shrink_journal(exclusively) } else { Ok(()) };
+        if shrunk.is_err() {
+            // A disk without room for a small segment is asked again after as long.
+            self.quiet.lock().since = self.disk.environment().now();
         }
+        shrunk
     }
 
     /// For how long nothing was written to the journal.

@@ -15,6 +15,7 @@ use crate::sync::{Condvar, Mutex};
 use foldhash::fast::RandomState;
 use kilim_error::{Error, ErrorCode, Result};
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,10 +113,12 @@ impl Intents {
         const HELD: Error = Error::Conflict("another transaction holds the key");
         let shard = self.shard(key);
         let mut intents = shard.lock();
-        let Some(intent) = intents[space.at()].get_mut(key) else {
-            let intent = Intent { holders: Holders::new(owner, hold), waiters: VecDeque::new() };
-            intents[space.at()].insert(Bytes::from(key), intent);
-            return Ok(Some(Locked { waited: false }));
+        let intent = match intents[space.at()].entry(Bytes::from(key)) {
+            Entry::Occupied(held) => held.into_mut(),
+            Entry::Vacant(free) => {
+                free.insert(Intent { holders: Holders::new(owner, hold), waiters: VecDeque::new() });
+                return Ok(Some(Locked { waited: false }));
+            }
         };
         match (&mut intent.holders, hold) {
             (holders, hold) if holders.is_empty() => {
@@ -173,16 +176,17 @@ impl Intents {
         }
     }
 
-    pub(crate) fn release(&self, owner: TransactionId, space: Space, key: &[u8]) {
-        let mut intents = self.shard(key).lock();
-        let Some(intent) = intents[space.at()].get_mut(key) else { return };
+    pub(crate) fn release(&self, owner: TransactionId, space: Space, key: Bytes) {
+        let mut intents = self.shard(&key).lock();
+        let Entry::Occupied(mut held) = intents[space.at()].entry(key) else { return };
+        let intent = held.get_mut();
         debug_assert!(intent.holders.contain(owner), "an intent is released by its holder");
         intent.holders.remove(owner);
         if !intent.waiters.is_empty() {
             intent.admit(self.environment.now());
         }
         if intent.is_over() {
-            intents[space.at()].remove(key);
+            held.remove();
         }
     }
 
@@ -302,7 +306,7 @@ mod tests {
             Err(Error::Conflict(_))
         ));
         assert!(intents.acquire(2, Space::Index, b"k", Hold::Alone, Wait::No).unwrap().is_some());
-        intents.release(1, Space::Records, b"k");
+        intents.release(1, Space::Records, b"k".into());
         assert!(intents.acquire(2, Space::Records, b"k", Hold::Alone, Wait::No).unwrap().is_some());
     }
 
@@ -320,7 +324,7 @@ mod tests {
             .acquire(2, Space::Meta, b"k", Hold::Alone, Wait::Until { deadline: None, interrupt })
             .unwrap_err();
         assert_eq!(error.code(), ErrorCode::Interrupted);
-        intents.release(1, Space::Meta, b"k");
+        intents.release(1, Space::Meta, b"k".into());
         assert_eq!(intents.held(), 0);
     }
 
@@ -337,7 +341,7 @@ mod tests {
                         intents.acquire(owner, Space::Records, b"hot", Hold::Alone, wait).unwrap();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        intents.release(owner, Space::Records, b"hot");
+                        intents.release(owner, Space::Records, b"hot".into());
                     }
                 });
             }
@@ -354,11 +358,11 @@ mod tests {
         assert!(acquire(2, Hold::Shared).unwrap().is_none());
         assert!(matches!(acquire(3, Hold::Alone), Err(Error::Conflict(_))));
         assert!(matches!(acquire(1, Hold::Alone), Err(Error::Conflict(_))), "another shares it");
-        intents.release(2, Space::Records, b"k");
+        intents.release(2, Space::Records, b"k".into());
         assert!(acquire(1, Hold::Alone).unwrap().is_none(), "alone, it may write");
         assert!(matches!(acquire(2, Hold::Shared), Err(Error::Conflict(_))));
         assert!(acquire(1, Hold::Shared).unwrap().is_none());
-        intents.release(1, Space::Records, b"k");
+        intents.release(1, Space::Records, b"k".into());
         assert_eq!(intents.held(), 0);
     }
 
@@ -384,7 +388,7 @@ mod tests {
                             assert_eq!(writing.load(Ordering::SeqCst), 0);
                             reading.fetch_sub(1, Ordering::SeqCst);
                         }
-                        intents.release(owner, Space::Records, b"hot");
+                        intents.release(owner, Space::Records, b"hot".into());
                     }
                 });
             }
@@ -407,10 +411,10 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(20));
                 let wait = Wait::Until { deadline: None, interrupt: NEVER };
                 intents.acquire(3, Space::Meta, b"k", Hold::Shared, wait).unwrap();
-                intents.release(3, Space::Meta, b"k");
+                intents.release(3, Space::Meta, b"k".into());
             });
         });
-        intents.release(1, Space::Meta, b"k");
+        intents.release(1, Space::Meta, b"k".into());
         assert_eq!(intents.held(), 0);
     }
 }

@@ -25,6 +25,7 @@ use crate::snapshot::Published;
 use crate::space::{Bytes, KeyMap, Space, Write};
 use crate::store::Shared;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use foldhash::fast::RandomState;
 use kilim_error::{Error, Result, StorageError};
 use std::collections::{HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -453,11 +454,13 @@ impl State {
     fn forget(&mut self, member: &Member) {
         for write in &member.writes {
             let pending = &mut self.pending[write.space.at()];
-            if pending.get(&*write.key).is_some_and(|newest| newest.commit_time == member.commit_time) {
-                pending.remove(&*write.key);
-                if write.space == Space::Meta {
-                    self.remember(write);
+            match pending.remove_entry(&*write.key) {
+                // A newer one, which stays: that is rare.
+                Some((key, newest)) if newest.commit_time != member.commit_time => {
+                    pending.insert(key, newest);
                 }
+                Some(_) if write.space == Space::Meta => self.remember(write),
+                _ => {}
             }
         }
     }
@@ -564,7 +567,7 @@ fn own_writes(members: &[Arc<Member>]) -> Vec<Write> {
 /// The newest write of each key: a batch may hold a key once only.
 fn newest_writes(members: &[Arc<Member>]) -> Vec<&Write> {
     let count = members.iter().map(|member| member.writes.len()).sum();
-    let mut seen = HashSet::with_capacity(count);
+    let mut seen = HashSet::with_capacity_and_hasher(count, RandomState::default());
     let mut newest = Vec::with_capacity(count);
     for write in members.iter().rev().flat_map(|member| &member.writes) {
         if seen.insert((write.space, &*write.key)) {

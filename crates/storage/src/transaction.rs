@@ -373,7 +373,7 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         // The first last: who stands in line for it then finds the others free.
         for (space, key) in self.held.drain(..).rev() {
-            self.shared.intents.release(self.id, space, &key);
+            self.shared.intents.release(self.id, space, key);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! It is a skip list. Each key has one node; a node holds the versions of its key, newest first, and the one
 //! it was made with lies inside it, so that the usual scan step touches one allocation. A reader at sequence
 //! `at` sees of each key the newest version whose sequence is at most `at`. Nodes and versions are never
-//! changed nor freed before the whole list is dropped; only the pointers between them move.
+//! changed nor freed before the whole list is dropped; only the pointers between them move. They lie in an [`Arena`].
 //!
 //! A search compares keys that lie all over memory. So a node has the beginning of its key beside its links, and asks for the
 //! node below before it looks at the one ahead.
@@ -37,11 +37,14 @@
 //! Invariant: on each level keys strictly ascend, each level holds a subset of the level below, and in a
 //! chain of versions the sequences do not ascend from newest to oldest.
 
+mod arena;
+
+use self::arena::Arena;
 use crate::prefetch::prefetch_at;
 use crate::snapshot::Direction;
 use crate::space::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::marker::PhantomData;
 use std::ops::Bound;
@@ -77,12 +80,19 @@ pub(crate) struct Cursor {
 
 impl Memtable {
     pub(crate) fn new() -> Memtable {
-        let head = Node::allocate(Bytes::new(&[]), Version { sequence: u64::MAX, value: None }, MAX_LEVELS);
+        let mut arena = Arena::new();
+        let nothing = Version { sequence: u64::MAX, value: None };
+        let head = Node::allocate(&mut arena, Bytes::new(&[]), nothing, MAX_LEVELS);
         Memtable {
             head,
             levels: AtomicUsize::new(1),
             bytes: AtomicUsize::new(0),
-            writing: Mutex::new(Writing { fingers: [head; MAX_LEVELS], sequence: 0, random: RANDOM_SEED }),
+            writing: Mutex::new(Writing {
+                fingers: [head; MAX_LEVELS],
+                sequence: 0,
+                random: RANDOM_SEED,
+                arena,
+            }),
         }
     }
 
@@ -200,7 +210,9 @@ impl Writer<'_> {
         let content = version.value.as_ref().map_or(0, |value| value.len());
         let added = match self.find(key) {
             Some(node) => {
-                node.push(version);
+                let node = node.node;
+                // SAFETY: it was found in this table, which is borrowed for as long as the reference is used.
+                unsafe { self.table.own(node) }.push(&mut self.writing.arena, version);
                 content + size_of::<Later>()
             }
             None => {
@@ -291,24 +303,26 @@ impl Writer<'_> {
     /// Links a new node behind the fingers and moves them onto it.
     fn insert(&mut self, key: &Bytes, version: Version, levels: usize) {
         let table = self.table;
-        let node = Node::allocate(key.clone(), version, levels);
+        let node = Node::allocate(&mut self.writing.arena, key.clone(), version, levels);
         // SAFETY: `allocate` returned a whole node with `levels` levels, and from here on it belongs to the
         // table: it is linked below, and level 0, by which drop finds it, is linked first.
         let node = unsafe { table.own(node) };
         // SAFETY: fingers are the head or nodes linked earlier.
-        let before = self.writing.fingers.map(|finger| unsafe { table.own(finger) });
-        let after = before[0].following();
+        let before = |finger: NonNull<Node>| unsafe { table.own(finger) };
+        let fingers = &mut self.writing.fingers[..levels];
+        let last = before(fingers[0]);
+        let after = last.following();
 
         // Nobody sees the node yet: the Release stores that link it publish these too.
-        for (level, before) in before.iter().enumerate().take(levels) {
-            node.link(level).store(before.link(level).load(Relaxed), Relaxed);
+        for (level, finger) in fingers.iter().enumerate() {
+            node.link(level).store(before(*finger).link(level).load(Relaxed), Relaxed);
         }
-        let prev = if before[0] == table.head() { ptr::null_mut() } else { before[0].node.as_ptr() };
+        let prev = if last == table.head() { ptr::null_mut() } else { last.node.as_ptr() };
         node.header().prev.store(prev, Relaxed);
 
-        for (level, before) in before.iter().enumerate().take(levels) {
-            before.link(level).store(node.node.as_ptr(), Release);
-            self.writing.fingers[level] = node.node;
+        for (level, finger) in fingers.iter_mut().enumerate() {
+            before(*finger).link(level).store(node.node.as_ptr(), Release);
+            *finger = node.node;
         }
         if let Some(after) = after {
             after.header().prev.store(node.node.as_ptr(), Release);
@@ -443,6 +457,8 @@ struct Writing {
     fingers: Fingers,
     sequence: u64,
     random: u64,
+    /// Where all nodes and versions lie. It goes with the table.
+    arena: Arena,
 }
 
 /// Where a cursor stands.
@@ -463,7 +479,7 @@ struct Later {
     older: *mut Later,
 }
 
-/// A node's fixed part. Its allocation goes on with `levels` links, of which `tower` is the place. A search
+/// A node's fixed part. Its piece of the arena goes on with `levels` links, of which `tower` is the place. A search
 /// looks at the key's beginning and then at a link, so these are neighbours and mostly share a cache line.
 #[repr(C)]
 struct Node {
@@ -565,14 +581,10 @@ impl Node {
         layout
     }
 
-    /// A node that is linked to nothing. The caller owns it.
-    fn allocate(key: Bytes, first: Version, levels: usize) -> NonNull<Node> {
+    /// A node that is linked to nothing. The caller owns it, until the arena goes.
+    fn allocate(arena: &mut Arena, key: Bytes, first: Version, levels: usize) -> NonNull<Node> {
         debug_assert!((1..=MAX_LEVELS).contains(&levels));
-        let layout = Node::layout(levels);
-        // SAFETY: the layout is not empty, since `Node` has fields.
-        let Some(node) = NonNull::new(unsafe { alloc(layout) }.cast::<Node>()) else {
-            handle_alloc_error(layout)
-        };
+        let node = arena.allocate(Node::layout(levels)).cast::<Node>();
         let (tree, words) = beginning(&key);
         let fixed = Node {
             first,
@@ -597,29 +609,29 @@ impl Node {
         node
     }
 
-    /// Frees a node and its versions, one after the other: a chain may be longer than the stack is deep.
+    /// Drops what a node and its versions hold, one after the other: a chain may be longer than the stack is deep. Where they
+    /// lay is the arena's.
     ///
     /// # Safety
-    /// The node came from [`Node::allocate`] and nobody uses it or its versions any more.
-    unsafe fn free(node: NonNull<Node>) {
-        // SAFETY: by the contract the node is whole and ours alone. Later versions were made by
-        // `Box::into_raw` in `push` and are in one chain only, so each is turned back once. The layout is
-        // that of the allocation, as `levels` never changes. Links need no drop.
+    /// The node came from [`Node::allocate`], its arena lives, and nobody uses it or its versions any more.
+    unsafe fn end(node: NonNull<Node>) {
+        // SAFETY: by the contract the node is whole and ours alone. Later versions were written whole by `push` and are in
+        // one chain only, so each is dropped once, after the next older one was read from it. Links need no drop.
         unsafe {
             let mut later = *(*node.as_ptr()).newest.get_mut();
             while !later.is_null() {
-                later = Box::from_raw(later).older;
+                let older = (*later).older;
+                later.drop_in_place();
+                later = older;
             }
-            let layout = Node::layout((*node.as_ptr()).levels as usize);
             node.drop_in_place();
-            dealloc(node.as_ptr().cast(), layout);
         }
     }
 }
 
 impl<'t> NodeRef<'t> {
     /// # Safety
-    /// The node came from [`Node::allocate`] and is freed only after `'t`.
+    /// The node came from [`Node::allocate`], and its table is dropped only after `'t`.
     unsafe fn new(node: NonNull<Node>) -> NodeRef<'t> {
         NodeRef { node, table: PhantomData }
     }
@@ -709,14 +721,17 @@ impl<'t> NodeRef<'t> {
         (node.first.sequence <= at).then_some(&node.first.value)
     }
 
-    /// Adds a version that is newer than all others. Only the writer may.
-    fn push(self, version: Version) {
+    /// Adds a version that is newer than all others. Only the writer may; the arena is his.
+    fn push(self, arena: &mut Arena, version: Version) {
         let node = self.header();
         let older = node.newest.load(Relaxed);
         // SAFETY: as in `visible`.
         let newest = unsafe { older.as_ref() }.map_or(node.first.sequence, |older| older.version.sequence);
         debug_assert!(newest < version.sequence, "a key is written once per sequence");
-        node.newest.store(Box::into_raw(Box::new(Later { version, older })), Release);
+        let later = arena.allocate(Layout::new::<Later>()).cast::<Later>();
+        // SAFETY: the piece is fresh, and large enough and aligned for a version. The Release store publishes it.
+        unsafe { later.write(Later { version, older }) };
+        node.newest.store(later.as_ptr(), Release);
     }
 }
 
@@ -725,12 +740,12 @@ impl Drop for Memtable {
         let mut next = Some(self.head);
         while let Some(node) = next {
             // SAFETY: level 0 leads to each node of the table once, and the link is read before its node is
-            // freed. `&mut self` says that no reader and no writer is left: cursors hold a share of the
-            // table, all else borrows it.
+            // dropped. `&mut self` says that no reader and no writer is left: cursors hold a share of the
+            // table, all else borrows it. The arena is a field, which goes after this.
             unsafe {
                 next = NonNull::new(NodeRef::new(node).link(0).load(Relaxed));
                 next.into_iter().for_each(prefetch_node);
-                Node::free(node);
+                Node::end(node);
             }
         }
     }

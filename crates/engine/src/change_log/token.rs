@@ -115,8 +115,9 @@ impl Token {
                 &mut large[..]
             }
         };
-        for (byte, digits) in self.bytes.iter().zip(text.chunks_exact_mut(2)) {
-            digits.copy_from_slice(&HEXADECIMAL[usize::from(*byte)]);
+        let (pairs, _) = text.as_chunks_mut::<2>();
+        for (byte, digits) in self.bytes.iter().zip(pairs) {
+            *digits = HEXADECIMAL[usize::from(*byte)];
         }
         document.append("_data", RawValue::String(std::str::from_utf8(text).unwrap_or_default()));
     }

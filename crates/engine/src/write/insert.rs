@@ -97,14 +97,21 @@ pub fn prepare_insert<'d>(
     document: RawDocument<'d>,
     stamp: &mut dyn FnMut() -> Timestamp,
 ) -> Result<Cow<'d, [u8]>> {
-    let id = document.get("_id");
+    let empty_timestamp =
+        |value: RawValue<'_>| matches!(value, RawValue::Timestamp(Timestamp { seconds: 0, increment: 0 }));
+    let (mut id, mut id_is_first, mut has_empty_timestamp) = (None, false, false);
+    for (at, (name, value)) in document.iter().enumerate() {
+        match name {
+            "_id" => {
+                id_is_first |= at == 0;
+                id = id.or(Some(value));
+            }
+            _ => has_empty_timestamp |= empty_timestamp(value),
+        }
+    }
     if let Some(id) = id {
         check_id(id)?;
     }
-    let id_is_first = document.iter().next().is_some_and(|(name, _)| name == "_id");
-    let empty_timestamp =
-        |value: RawValue<'_>| matches!(value, RawValue::Timestamp(Timestamp { seconds: 0, increment: 0 }));
-    let has_empty_timestamp = document.iter().any(|(name, value)| name != "_id" && empty_timestamp(value));
     if id_is_first && !has_empty_timestamp {
         return Ok(Cow::Borrowed(document.as_bytes()));
     }

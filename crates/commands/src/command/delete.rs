@@ -13,7 +13,7 @@ use kilim_query::filter::Filter;
 use super::find::{check_hint_not_null, parse_hint};
 use super::time_series;
 use super::update::own_variables;
-use super::write_reply::{Failures, WriteOptions, check_batch, check_statement_ids, required, statement_id};
+use super::write_reply::{Failures, StatementIds, WriteOptions, check_batch, check_statement_ids, required};
 use crate::about::About;
 use crate::argument::{Argument, nested};
 use crate::dispatch::Call;
@@ -53,8 +53,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let variables = about.and_then(|about| variables(call, NAME, &about));
     let mut removed = 0;
     let mut failures = Failures::default();
+    let ids = StatementIds::of(call.body);
     for (position, statement) in statements.iter().enumerate() {
-        let id = statement_id(call.body, position);
+        let id = ids.at(position);
         let begun = Instant::now();
         let own = own_variables(call, NAME, &namespace, statement.collation);
         let parsed = own.and_then(|own| {

@@ -13,7 +13,7 @@ use kilim_query::update::Update;
 
 use super::find::{check_hint_not_null, parse_hint, parse_sort};
 use super::update::{now_ms, parse_array_filters};
-use super::write_reply::{check_statement_ids, push_caused, statement_id};
+use super::write_reply::{StatementIds, check_statement_ids, push_caused};
 use crate::about::About;
 use crate::argument::arguments;
 use crate::dispatch::Call;
@@ -82,7 +82,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             hint: options.hint,
             collation: variables.collation().clone(),
             now_ms: now_ms(),
-            statement: statement_id(call.body, 0),
+            statement: StatementIds::of(call.body).at(0),
             projection: projection.as_ref(),
         },
         modification: match options.remove {

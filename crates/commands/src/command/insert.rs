@@ -5,7 +5,7 @@ use kilim_engine::write;
 use kilim_error::Result;
 
 use super::time_series;
-use super::write_reply::{Failures, WriteOptions, check_batch, check_statement_ids, statement_id};
+use super::write_reply::{Failures, StatementIds, WriteOptions, check_batch, check_statement_ids};
 use crate::dispatch::Call;
 
 const NAME: &str = "insert";
@@ -23,8 +23,8 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     namespace.check_writable()?;
     call.engine.metrics.inserted.add(documents.len() as u64);
     call.unit.bypass_validation = options.bypass_validation;
-    let body = call.body;
-    let statements = |position| statement_id(body, position);
+    let ids = StatementIds::of(call.body);
+    let statements = |position| ids.at(position);
     let outcome = match time_series::of(call, &namespace) {
         Some(view) => {
             write::insert_measurements(&mut call.unit, &view, &documents, options.ordered, statements)?

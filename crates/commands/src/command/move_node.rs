@@ -9,7 +9,7 @@ use kilim_engine::write::{self, MoveRequest};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::Position;
 
-use super::write_reply::{check_statement_ids, push_caused, required, statement_id};
+use super::write_reply::{StatementIds, check_statement_ids, push_caused, required};
 use crate::argument::{Argument, arguments};
 use crate::dispatch::Call;
 
@@ -49,7 +49,7 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             ),
         ));
     }
-    let statement = statement_id(call.body, 0);
+    let statement = StatementIds::of(call.body).at(0);
     let request = MoveRequest { pattern: &pattern, id, to, position, statement };
     let outcome = write::move_node(&mut call.unit, &namespace, &request)?;
     let mut reply = doc! {"n": outcome.matched as i32, "nModified": outcome.modified as i32};

@@ -17,7 +17,7 @@ use kilim_query::update::Update;
 use super::find::{check_hint_not_null, parse_hint};
 use super::time_series;
 use super::write_reply::{
-    Failures, WriteOptions, check_batch, check_statement_ids, required, statement_id, upserted_entry,
+    Failures, StatementIds, WriteOptions, check_batch, check_statement_ids, required, upserted_entry,
 };
 use crate::about::About;
 use crate::argument::{Argument, nested};
@@ -66,8 +66,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = Vec::new();
     let mut failures = Failures::default();
+    let ids = StatementIds::of(call.body);
     for (position, statement) in statements.iter().enumerate() {
-        let id = statement_id(call.body, position);
+        let id = ids.at(position);
         let begun = Instant::now();
         match run_statement(call, &namespace, statement, id, &variables) {
             Ok(outcome) => {

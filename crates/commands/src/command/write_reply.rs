@@ -87,18 +87,27 @@ pub fn check_statement_ids(body: RawDocument<'_>, count: usize) -> Result<()> {
     ids.iter().try_for_each(number)
 }
 
-/// The number that a retry knows a statement by.
-pub fn statement_id(body: RawDocument<'_>, position: usize) -> i32 {
-    let listed = |ids: RawValue<'_>| match ids.as_array()?.get(position)? {
-        RawValue::Int32(id) => Some(id),
-        _ => None,
-    };
-    if let Some(id) = body.get("stmtIds").and_then(listed) {
-        return id;
+/// The numbers that a retry knows statements by: those of `stmtIds`, or following each other from `stmtId` or 0.
+pub struct StatementIds {
+    listed: Vec<i32>,
+    first: i32,
+}
+
+impl StatementIds {
+    pub fn of(body: RawDocument<'_>) -> StatementIds {
+        let number = |value| match value {
+            RawValue::Int32(id) => Some(id),
+            _ => None,
+        };
+        let listed = body.get("stmtIds").and_then(RawValue::as_array);
+        StatementIds {
+            listed: listed.into_iter().flat_map(|ids| ids.iter()).map_while(number).collect(),
+            first: body.get("stmtId").and_then(number).unwrap_or(0),
+        }
     }
-    match body.get("stmtId") {
-        Some(RawValue::Int32(first)) => first.wrapping_add(position as i32),
-        _ => position as i32,
+
+    pub fn at(&self, position: usize) -> i32 {
+        self.listed.get(position).copied().unwrap_or_else(|| self.first.wrapping_add(position as i32))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a retryable write has done, remembered so that its retry is answered and not repeated.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, doc};
@@ -36,15 +37,15 @@ impl Statements {
         Some(&done.result)
     }
 
-    fn push(&mut self, statement: i32, result: Document) {
+    fn push(&mut self, statement: i32, result: Cow<'_, Document>) {
         if let Some(done) = self.0.last_mut()
             && done.last + 1 == statement
-            && done.result == result
+            && done.result == *result
         {
             done.last = statement;
             return;
         }
-        self.0.push(Done { first: statement, last: statement, result });
+        self.0.push(Done { first: statement, last: statement, result: result.into_owned() });
     }
 }
 
@@ -54,7 +55,7 @@ impl Retry {
     }
 
     /// Remembers a statement's answer.
-    pub fn record(&mut self, statement: i32, result: Document) {
+    pub fn record(&mut self, statement: i32, result: Cow<'_, Document>) {
         self.statements.push(statement, result);
     }
 
@@ -133,9 +134,9 @@ mod tests {
     fn neighbours_with_one_answer_share_an_entry_and_survive_the_disk() {
         let mut retry = Retry { id: SessionId([7; 16]), number: 3, statements: Statements::default() };
         for statement in 0..1000 {
-            retry.statements.push(statement, doc! {"n": 1});
+            retry.statements.push(statement, Cow::Owned(doc! {"n": 1}));
         }
-        retry.statements.push(1000, doc! {"n": 0});
+        retry.statements.push(1000, Cow::Owned(doc! {"n": 0}));
         assert_eq!(retry.statements.0.len(), 2);
 
         let owner = Arc::new(User { name: "ann".to_owned(), db: "shop".to_owned() });

@@ -14,6 +14,7 @@ mod intents;
 mod locks;
 pub(crate) mod pending;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use kilim_bson::Document;
@@ -246,7 +247,11 @@ impl<'e> Unit<'e> {
     }
 
     /// Remembers a statement's answer, where it may be sent again. It is stored with the batch of the statement's writes.
-    pub(crate) fn record_statement(&mut self, statement: i32, result: impl FnOnce() -> Document) {
+    pub(crate) fn record_statement(
+        &mut self,
+        statement: i32,
+        result: impl FnOnce() -> Cow<'static, Document>,
+    ) {
         if let Some(retry) = &mut self.retry {
             retry.record(statement, result());
             self.unrecorded = true;

@@ -6,6 +6,9 @@
 //!
 //! An entry of an earlier version of Kilim has no `kind`. It is taken for the kind that the retry is of.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
 use kilim_bson::{Document, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, Result};
 
@@ -56,13 +59,15 @@ pub(super) fn of_kind(kind: Kind, mut entry: Document) -> Document {
 
 /// The entry of an insert. It has no other fields, so that the entries of neighbouring statements are equal and are stored
 /// once.
-pub(super) fn inserted() -> Document {
-    of_kind(Kind::Insert, doc! {"n": 1})
+pub(super) fn inserted() -> Cow<'static, Document> {
+    static INSERTED: LazyLock<Document> = LazyLock::new(|| of_kind(Kind::Insert, doc! {"n": 1}));
+    Cow::Borrowed(&*INSERTED)
 }
 
 /// The entry of a delete.
-pub(super) fn deleted() -> Document {
-    of_kind(Kind::Delete, doc! {"n": 1i64})
+pub(super) fn deleted() -> Cow<'static, Document> {
+    static DELETED: LazyLock<Document> = LazyLock::new(|| of_kind(Kind::Delete, doc! {"n": 1i64}));
+    Cow::Borrowed(&*DELETED)
 }
 
 impl Done {

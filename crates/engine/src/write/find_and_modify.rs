@@ -1,5 +1,7 @@
 //! `findAndModify`: changes or removes the first match and gives back the document, before or after.
 
+use std::borrow::Cow;
+
 use std::sync::Arc;
 
 use kilim_bson::{Document, Value, doc};
@@ -81,7 +83,7 @@ pub fn find_and_modify(
     };
     modified.removes = request.modification == Modification::Remove;
     if modified.matched || modified.upserted.is_some() {
-        unit.record_statement(request.target.statement, || modified.encode(request.modification));
+        unit.record_statement(request.target.statement, || Cow::Owned(modified.encode(request.modification)));
         unit.written()?;
     }
     Ok(modified)

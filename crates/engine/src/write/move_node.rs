@@ -1,5 +1,7 @@
 //! `moveNode`: gives a node of a tree another parent, or another place among its siblings.
 
+use std::borrow::Cow;
+
 use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value};
@@ -60,7 +62,7 @@ pub fn move_node(
     })?;
     if moved.is_some() {
         (outcome.matched, outcome.modified) = (1, 1);
-        unit.record_statement(request.statement, || outcome.encode());
+        unit.record_statement(request.statement, || Cow::Owned(outcome.encode()));
         unit.written()?;
     }
     Ok(outcome)

@@ -1,5 +1,7 @@
 //! `update`: changes documents that match, or inserts one where none does.
 
+use std::borrow::Cow;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -171,7 +173,7 @@ fn update_matching(
             outcome.modified += 1;
         }
         if !request.multi {
-            unit.record_statement(request.statement, || outcome.encode());
+            unit.record_statement(request.statement, || Cow::Owned(outcome.encode()));
         }
         if request.multi && images.after.is_some() {
             unit.streamed()?;
@@ -276,7 +278,7 @@ pub(super) fn upsert(
         document.get("_id").ok_or_else(|| Error::bug("an upsert made a document without _id"))?.to_value();
     insert_new(unit, namespace, document.as_raw(), None)?;
     let outcome = UpdateOutcome { upserted: Some(id.clone()), ..UpdateOutcome::default() };
-    unit.record_statement(request.statement, || outcome.encode());
+    unit.record_statement(request.statement, || Cow::Owned(outcome.encode()));
     unit.written()?;
     Ok(id)
 }

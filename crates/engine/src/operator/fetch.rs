@@ -6,17 +6,19 @@ use kilim_error::Result;
 use kilim_query::filter::Filter;
 
 use super::{ExecContext, Operator, ReadContext, Row, RowData, Stats, Worked};
-use crate::records::Records;
+use crate::records::{Following, Records};
 
 pub(super) struct Fetch {
     pub(super) input: Box<Operator>,
     records: Records,
+    /// Where the last row lay.
+    last: Following,
     filter: Option<Arc<Filter>>,
 }
 
 impl Fetch {
     pub(super) fn new(filter: Option<Arc<Filter>>, input: Box<Operator>, source: &ReadContext) -> Fetch {
-        Fetch { input, records: source.records.clone(), filter }
+        Fetch { input, records: source.records.clone(), last: Following::default(), filter }
     }
 
     pub(super) fn work(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked> {
@@ -36,7 +38,7 @@ impl Fetch {
             _ => {
                 stats.docs_examined += 1;
                 context.figures.docs_examined += 1;
-                match self.records.fetch(id)? {
+                match self.records.fetch_following(id, &mut self.last)? {
                     Some(image) => image,
                     None => return Ok(Worked::NeedTime),
                 }

@@ -98,6 +98,11 @@ impl Slip {
         Some(Slip { bucket: inner >> POSITION_BITS, position: position as usize })
     }
 
+    /// Whether it lies right behind another, or right before.
+    pub(super) fn is_next_to(self, other: Slip) -> bool {
+        self.bucket == other.bucket && self.position.abs_diff(other.position) == 1
+    }
+
     fn hole(self) -> RecordId {
         RecordId(bucket_record(self.bucket).0 + self.position as u64 + 1)
     }
@@ -282,8 +287,17 @@ impl FoundBucket {
     pub fn live(&self) -> Vec<(usize, RecordId)> {
         let records = self.packed().and_then(Packed::records).unwrap_or_default();
         let all = records.into_iter().enumerate();
-        let in_use = |at: &usize| self.holes.binary_search(at).is_err();
-        all.filter(|(at, _)| in_use(at)).map(|(at, record)| (at, RecordId(record))).collect()
+        all.filter(|(at, _)| self.is_in_use(*at)).map(|(at, record)| (at, RecordId(record))).collect()
+    }
+
+    /// The positions in use.
+    pub fn in_use(&self) -> impl Iterator<Item = usize> {
+        (0..self.count()).filter(|at| self.is_in_use(*at))
+    }
+
+    /// Whether the row of a position lies in the bucket still.
+    pub fn is_in_use(&self, position: usize) -> bool {
+        self.holes.binary_search(&position).is_err()
     }
 
     /// The row at a position, as a document.

@@ -108,13 +108,13 @@ impl BucketScan {
         names: &[Box<str>],
         see: &mut dyn FnMut(Seen<'_>) -> Result<()>,
     ) -> Result<()> {
-        let live = bucket.live();
         let Some(walk) = bucket.packed().and_then(|packed| packed.walk(names)) else {
-            self.current = Some((bucket, live.into_iter()));
+            let live = bucket.live().into_iter();
+            self.current = Some((bucket, live));
             return Ok(());
         };
         let mut values: Vec<Option<RawValue<'_>>> = vec![None; names.len()];
-        for (position, _) in live {
+        for position in bucket.in_use() {
             let read = walk.row(position, |at, value| {
                 values[at] = value.and_then(|(kind, bytes)| {
                     let kind = ElementType::from_byte(kind)?;
@@ -162,7 +162,7 @@ impl BucketScan {
 }
 
 impl FoundBucket {
-    fn image_of(&self, home: &super::Home, position: usize) -> Result<Image> {
+    pub(super) fn image_of(&self, home: &super::Home, position: usize) -> Result<Image> {
         let mut row = Vec::with_capacity(256);
         row.extend_from_slice(&self.image.as_bytes()[..STAMP_BYTES]);
         self.packed()

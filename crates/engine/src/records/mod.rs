@@ -15,6 +15,7 @@
 
 mod buckets;
 mod by_bucket;
+mod following;
 mod home;
 mod inspect;
 mod pages;
@@ -33,6 +34,7 @@ pub(crate) use buckets::{
     seal, slips, unpack_remains, unseal, unseal_from, wrong_holes,
 };
 pub(crate) use by_bucket::{BucketScan, Seen};
+pub(crate) use following::Following;
 pub use home::Home;
 pub(crate) use inspect::inspect;
 pub(crate) use kilim_patterns::Sight;

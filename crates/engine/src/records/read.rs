@@ -9,6 +9,7 @@ use kilim_patterns::Sight;
 use kilim_query::filter::Filter;
 use kilim_storage::{Bytes, Snapshot, Space};
 
+use super::buckets::Slip;
 use super::pages::Source;
 use super::split::{matches, shown};
 use super::{Home, Image, RowId, View};
@@ -83,17 +84,22 @@ impl Records {
 
     /// The row that an index entry of the same snapshot points to, as it is stored.
     pub fn fetch_stored(&self, row: RowId) -> Result<Image> {
-        let found = match self.stored(row.record)? {
-            Some(stored) => self.home.row(row, stored, &self.snapshot)?,
-            None => None,
-        };
-        found.ok_or_else(|| {
-            StorageError::Corrupt(format!(
-                "an index of collection {} points to record {}, which does not exist",
-                self.home.collection.0, row.record.0
-            ))
-            .into()
-        })
+        Ok(self.fetch_with_slip(row)?.0)
+    }
+
+    /// The same, and where it lies if that is a bucket.
+    pub(super) fn fetch_with_slip(&self, row: RowId) -> Result<(Image, Option<Slip>)> {
+        if let Some(stored) = self.stored(row.record)? {
+            let slip = self.home.shape.slip_of(&stored);
+            if let Some(image) = self.home.row(row, stored, &self.snapshot)? {
+                return Ok((image, slip));
+            }
+        }
+        Err(StorageError::Corrupt(format!(
+            "an index of collection {} points to record {}, which does not exist",
+            self.home.collection.0, row.record.0
+        ))
+        .into())
     }
 
     /// Whether there is a record with this number.
@@ -105,7 +111,7 @@ impl Records {
         self.snapshot.get(Space::Records, &self.home.key(record))
     }
 
-    fn see(&self, image: Option<Image>) -> Result<Option<Image>> {
+    pub(super) fn see(&self, image: Option<Image>) -> Result<Option<Image>> {
         match (image, &self.overlay) {
             (Some(image), Some(overlay)) => see(&**overlay, image),
             (image, _) => Ok(image),

@@ -69,7 +69,7 @@ impl Home {
     #[inline]
     pub(super) unsafe fn rows<S: Source>(&self, record: RecordId, stored: Bytes, source: &S) -> Result<Rows> {
         if let Shape::Bucketed(bucketed) = &self.shape
-            && let Some(slip) = Slip::of(&stored)
+            && let Some(slip) = self.shape.slip_of(&stored)
         {
             return Ok(Rows(Some((record.into(), self.sealed_row(bucketed, slip, &stored, source)?))));
         }
@@ -85,6 +85,15 @@ impl Shape {
         match self {
             Shape::Plain | Shape::Paged(..) | Shape::Pages | Shape::Bucketed(_) => Ok(image),
             Shape::Versioned(versioned) => versioned.seen(image),
+        }
+    }
+
+    /// Where the row of a stored record lies, if that is a bucket.
+    #[inline]
+    pub(super) fn slip_of(&self, stored: &[u8]) -> Option<Slip> {
+        match self {
+            Shape::Bucketed(_) => Slip::of(stored),
+            _ => None,
         }
     }
 

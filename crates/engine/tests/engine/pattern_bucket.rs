@@ -100,6 +100,48 @@ fn sealed_measurements_are_read_as_single_documents() {
     });
 }
 
+/// Rows of an index range lie side by side in their buckets, but for those that were taken out of them.
+#[test]
+fn a_range_passes_over_what_left_its_bucket() {
+    everywhere(|db| {
+        sealed(&db);
+        let mut rows = measurements(0..60);
+        db.delete("m", doc! {"_id": 4}).unwrap();
+        db.delete("m", doc! {"_id": {"$in": [20, 22, 24]}}).unwrap();
+        db.update("m", doc! {"_id": 10}, doc! {"$set": {"t": 1000}}).unwrap();
+        db.update("m", doc! {"_id": 48}, doc! {"$set": {"ts": at(25_000)}}).unwrap();
+        let late = doc! {"_id": 99, "s": 0, "ts": at(13_000), "t": 99, "unit": "C"};
+        db.insert("m", &[late.clone()]);
+        let changed = |row: &Document, name: &str, value: Value| -> Document {
+            let fields =
+                row.iter().map(|(it, old)| (it, if it == name { value.clone() } else { old.to_value() }));
+            fields.collect()
+        };
+        rows[10] = changed(&rows[10], "t", Value::from(1000));
+        rows[48] = changed(&rows[48], "ts", at(25_000));
+        rows.push(late);
+        rows.retain(|row| ![4, 20, 22, 24].contains(&number(row, "_id")) && number(row, "s") == 0);
+        rows.sort_by_key(|row| match row.get("ts").unwrap() {
+            RawValue::DateTime(time) => time,
+            other => panic!("{other:?}"),
+        });
+
+        let sorted = |db: &Db, direction: i32| {
+            run(db, "m", vec![doc! {"$match": {"s": 0}}, doc! {"$sort": {"ts": direction}}])
+        };
+        let mut backward = rows.clone();
+        backward.reverse();
+        for _ in 0..2 {
+            assert_eq!(db.find_by("m", doc! {"s": 0, "ts": {"$gte": at(0)}}, "kilim_b_1"), rows);
+            assert_eq!(sorted(&db, 1), rows);
+            assert_eq!(sorted(&db, -1), backward);
+            check(&db);
+            // Once more with all that lies open in buckets of their own.
+            seal(&db);
+        }
+    });
+}
+
 #[test]
 fn a_bucket_tells_of_its_measurements() {
     everywhere(|db| {

@@ -14,9 +14,16 @@ const LARGEST_BYTES: usize = 256 << 10;
 const ALIGN: usize = align_of::<u64>();
 
 pub(super) struct Arena {
-    chunks: Vec<(NonNull<u8>, Layout)>,
+    chunks: Vec<Chunk>,
     /// The free end of the newest chunk.
     free: *mut u8,
+    left: usize,
+}
+
+struct Chunk {
+    begin: NonNull<u8>,
+    layout: Layout,
+    /// The free bytes at its end. What the arena has in `left` counts for the newest chunk.
     left: usize,
 }
 
@@ -42,24 +49,46 @@ impl Arena {
         }
     }
 
+    /// Goes over all that was allocated, in that order. `visit` says how many bytes were asked for at a place.
+    pub(super) fn each(&mut self, mut visit: impl FnMut(NonNull<u8>) -> usize) {
+        self.close();
+        for chunk in &self.chunks {
+            let used = chunk.layout.size() - chunk.left;
+            let mut at = 0;
+            while at < used {
+                // SAFETY: `at` is less than the size of the chunk.
+                at += visit(unsafe { chunk.begin.add(at) }).next_multiple_of(ALIGN);
+            }
+        }
+    }
+
+    /// Leaves the newest chunk as it is.
+    fn close(&mut self) {
+        if let Some(newest) = self.chunks.last_mut() {
+            newest.left += self.left;
+        }
+        (self.free, self.left) = (std::ptr::null_mut(), 0);
+    }
+
     #[cold]
     fn grow(&mut self, bytes: usize) {
-        let last = self.chunks.last().map_or(FIRST_BYTES / 2, |(_, layout)| layout.size());
+        self.close();
+        let last = self.chunks.last().map_or(FIRST_BYTES / 2, |chunk| chunk.layout.size());
         let size = (2 * last).min(LARGEST_BYTES).max(bytes);
         let layout = Layout::from_size_align(size, ALIGN).expect("a chunk is small");
         // SAFETY: the layout is not empty, since the size is at least that of the first chunk.
         let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-        self.chunks.push((chunk, layout));
+        self.chunks.push(Chunk { begin: chunk, layout, left: 0 });
         (self.free, self.left) = (chunk.as_ptr(), size);
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        for (chunk, layout) in self.chunks.drain(..) {
+        for chunk in self.chunks.drain(..) {
             // SAFETY: `grow` allocated it with this layout, and it is freed here only. What lay in it is not used any more:
             // by the contract of `allocate` it is the arena's owner who sees to that.
-            unsafe { dealloc(chunk.as_ptr(), layout) };
+            unsafe { dealloc(chunk.begin.as_ptr(), chunk.layout) };
         }
     }
 }
@@ -81,11 +110,20 @@ mod tests {
                 (piece, size, fill)
             })
             .collect();
-        for (piece, size, fill) in pieces {
+        for (piece, size, fill) in &pieces {
             assert_eq!(piece.as_ptr() as usize % ALIGN, 0);
             // SAFETY: it was written above, and the arena lives.
-            let bytes = unsafe { std::slice::from_raw_parts(piece.as_ptr(), size) };
-            assert!(bytes.iter().all(|byte| *byte == fill));
+            let bytes = unsafe { std::slice::from_raw_parts(piece.as_ptr(), *size) };
+            assert!(bytes.iter().all(|byte| byte == fill));
+        }
+        for _ in 0..2 {
+            let mut made = pieces.iter();
+            arena.each(|visited| {
+                let (piece, size, _) = made.next().unwrap();
+                assert_eq!(visited, *piece);
+                *size
+            });
+            assert!(made.next().is_none());
         }
     }
 }

@@ -40,7 +40,7 @@
 mod arena;
 
 use self::arena::Arena;
-use crate::prefetch::prefetch_at;
+use crate::prefetch::{prefetch, prefetch_at};
 use crate::snapshot::Direction;
 use crate::space::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -80,9 +80,9 @@ pub(crate) struct Cursor {
 
 impl Memtable {
     pub(crate) fn new() -> Memtable {
-        let mut arena = Arena::new();
+        let mut nodes = Arena::new();
         let nothing = Version { sequence: u64::MAX, value: None };
-        let head = Node::allocate(&mut arena, Bytes::new(&[]), nothing, MAX_LEVELS);
+        let head = Node::allocate(&mut nodes, Bytes::new(&[]), nothing, MAX_LEVELS);
         Memtable {
             head,
             levels: AtomicUsize::new(1),
@@ -91,7 +91,8 @@ impl Memtable {
                 fingers: [head; MAX_LEVELS],
                 sequence: 0,
                 random: RANDOM_SEED,
-                arena,
+                nodes,
+                versions: Arena::new(),
             }),
         }
     }
@@ -127,10 +128,19 @@ impl Memtable {
         &'t self,
         from: Bound<&[u8]>,
     ) -> impl Iterator<Item = (&'t Bytes, Option<&'t Bytes>)> + use<'t> {
-        // Asked for before the row at hand is used.
-        let next = |node: &NodeRef<'t>| node.following().inspect(|next| prefetch_node(next.node));
-        std::iter::successors(self.first_from(from), next)
-            .filter_map(|node| Some((node.key(), node.visible(u64::MAX)?.as_ref())))
+        let mut next = self.first_from(from);
+        let mut ahead = next.and_then(NodeRef::following);
+        let nodes = std::iter::from_fn(move || {
+            let node = next?;
+            // While the row at hand is used, the key and the value of the next one come, and the node behind that.
+            next = ahead;
+            if let Some(next) = next {
+                next.prefetch_contents();
+                ahead = next.following().inspect(|ahead| prefetch_node(ahead.node));
+            }
+            Some(node)
+        });
+        nodes.filter_map(|node| Some((node.key(), node.visible(u64::MAX)?.as_ref())))
     }
 
     /// What the table holds: keys, values, nodes and versions, superseded ones too.
@@ -212,7 +222,7 @@ impl Writer<'_> {
             Some(node) => {
                 let node = node.node;
                 // SAFETY: it was found in this table, which is borrowed for as long as the reference is used.
-                unsafe { self.table.own(node) }.push(&mut self.writing.arena, version);
+                unsafe { self.table.own(node) }.push(&mut self.writing.versions, version);
                 content + size_of::<Later>()
             }
             None => {
@@ -303,7 +313,7 @@ impl Writer<'_> {
     /// Links a new node behind the fingers and moves them onto it.
     fn insert(&mut self, key: &Bytes, version: Version, levels: usize) {
         let table = self.table;
-        let node = Node::allocate(&mut self.writing.arena, key.clone(), version, levels);
+        let node = Node::allocate(&mut self.writing.nodes, key.clone(), version, levels);
         // SAFETY: `allocate` returned a whole node with `levels` levels, and from here on it belongs to the
         // table: it is linked below, and level 0, by which drop finds it, is linked first.
         let node = unsafe { table.own(node) };
@@ -457,8 +467,10 @@ struct Writing {
     fingers: Fingers,
     sequence: u64,
     random: u64,
-    /// Where all nodes and versions lie. It goes with the table.
-    arena: Arena,
+    /// Where all nodes lie. It goes with the table, and so does the next.
+    nodes: Arena,
+    /// Where the versions lie that came after the first.
+    versions: Arena,
 }
 
 /// Where a cursor stands.
@@ -613,7 +625,7 @@ impl Node {
     /// lay is the arena's.
     ///
     /// # Safety
-    /// The node came from [`Node::allocate`], its arena lives, and nobody uses it or its versions any more.
+    /// The node came from [`Node::allocate`], its arena and that of its versions live, and nobody uses them any more.
     unsafe fn end(node: NonNull<Node>) {
         // SAFETY: by the contract the node is whole and ours alone. Later versions were written whole by `push` and are in
         // one chain only, so each is dropped once, after the next older one was read from it. Links need no drop.
@@ -644,6 +656,13 @@ impl<'t> NodeRef<'t> {
 
     fn key(self) -> &'t Bytes {
         &self.header().key
+    }
+
+    /// Says that the key and the value will be read soon.
+    fn prefetch_contents(self) {
+        let node = self.header();
+        prefetch(&node.key);
+        node.first.value.iter().for_each(|value| prefetch(value));
     }
 
     fn levels(self) -> usize {
@@ -721,14 +740,14 @@ impl<'t> NodeRef<'t> {
         (node.first.sequence <= at).then_some(&node.first.value)
     }
 
-    /// Adds a version that is newer than all others. Only the writer may; the arena is his.
-    fn push(self, arena: &mut Arena, version: Version) {
+    /// Adds a version that is newer than all others. Only the writer may; `versions` is his.
+    fn push(self, versions: &mut Arena, version: Version) {
         let node = self.header();
         let older = node.newest.load(Relaxed);
         // SAFETY: as in `visible`.
         let newest = unsafe { older.as_ref() }.map_or(node.first.sequence, |older| older.version.sequence);
         debug_assert!(newest < version.sequence, "a key is written once per sequence");
-        let later = arena.allocate(Layout::new::<Later>()).cast::<Later>();
+        let later = versions.allocate(Layout::new::<Later>()).cast::<Later>();
         // SAFETY: the piece is fresh, and large enough and aligned for a version. The Release store publishes it.
         unsafe { later.write(Later { version, older }) };
         node.newest.store(later.as_ptr(), Release);
@@ -737,17 +756,18 @@ impl<'t> NodeRef<'t> {
 
 impl Drop for Memtable {
     fn drop(&mut self) {
-        let mut next = Some(self.head);
-        while let Some(node) = next {
-            // SAFETY: level 0 leads to each node of the table once, and the link is read before its node is
-            // dropped. `&mut self` says that no reader and no writer is left: cursors hold a share of the
-            // table, all else borrows it. The arena is a field, which goes after this.
+        // In the order in which they were made, and not by their links, which lead all over memory.
+        self.writing.get_mut().nodes.each(|piece| {
+            let node = piece.cast::<Node>();
+            // SAFETY: each piece of this arena is a node that `Node::allocate` has written, and is visited once. `&mut self`
+            // says that no reader and no writer is left: cursors hold a share of the table, all else borrows it. The arenas
+            // are fields, which go after this.
             unsafe {
-                next = NonNull::new(NodeRef::new(node).link(0).load(Relaxed));
-                next.into_iter().for_each(prefetch_node);
+                let bytes = Node::layout((*node.as_ptr()).levels as usize).size();
                 Node::end(node);
+                bytes
             }
-        }
+        });
     }
 }
 

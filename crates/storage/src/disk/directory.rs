@@ -12,7 +12,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kilim_error::{Result, StorageError};
@@ -134,13 +135,13 @@ impl Disk for Directory {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let file = fs::OpenOptions::new().read(true).write(true).open(self.path.join(name))?;
-        Ok(Arc::new(DirectoryFile { file }))
+        Ok(Arc::new(DirectoryFile::of(file)))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(OWNER_ONLY);
-        Ok(Arc::new(DirectoryFile { file: options.open(self.path.join(name))? }))
+        Ok(Arc::new(DirectoryFile::of(options.open(self.path.join(name))?)))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -180,6 +181,26 @@ impl Disk for Directory {
 
 struct DirectoryFile {
     file: fs::File,
+    /// The same file for writes past the operating system's memory, opened for the first of them; none where that cannot be
+    /// done.
+    direct: OnceLock<Option<fs::File>>,
+    /// The file system takes no such writes after all.
+    refuses_direct: AtomicBool,
+}
+
+impl DirectoryFile {
+    fn of(file: fs::File) -> DirectoryFile {
+        DirectoryFile { file, direct: OnceLock::new(), refuses_direct: AtomicBool::new(false) }
+    }
+
+    fn direct(&self) -> Option<&fs::File> {
+        let open = || {
+            // By its descriptor: its name may be another one by now.
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()
+        };
+        self.direct.get_or_init(open).as_ref().filter(|_| !self.refuses_direct.load(Ordering::Relaxed))
+    }
 }
 
 impl File for DirectoryFile {
@@ -193,6 +214,18 @@ impl File for DirectoryFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
+    }
+
+    fn write_blocks(&self, blocks: &[u8], offset: u64) -> io::Result<()> {
+        let Some(direct) = self.direct() else { return self.write_at(blocks, offset) };
+        match direct.write_all_at(blocks, offset) {
+            // So a file system answers that wants another alignment, or knows no such writes. Written again, it is the same.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.refuses_direct.store(true, Ordering::Relaxed);
+                self.write_at(blocks, offset)
+            }
+            written => written,
+        }
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -261,6 +294,35 @@ mod tests {
         assert!(refused.contains("in use by another process"), "{refused}");
         drop(held);
         assert!(lock(place.path()).is_ok());
+    }
+
+    #[test]
+    fn blocks_and_bytes_may_be_written_in_turn() {
+        #[repr(align(4096))]
+        struct Blocks([u8; 8192]);
+        let (_place, directory) = directory();
+        let file = directory.create("a").unwrap();
+        let mut expected = vec![0; 64 << 10];
+        file.write_at(&expected, 0).unwrap();
+        for (at, fill) in (1u8..=40).enumerate() {
+            let offset = (at * 3 % 14) * 4096;
+            file.write_blocks(&Blocks([fill; 8192]).0, offset as u64).unwrap();
+            expected[offset..offset + 8192].fill(fill);
+            file.write_at(&[fill ^ 0xFF; 100], offset as u64 + 4000).unwrap();
+            expected[offset + 4000..offset + 4100].fill(fill ^ 0xFF);
+            if at % 3 == 0 {
+                file.sync().unwrap();
+            }
+            let mut found = vec![0; expected.len()];
+            file.read_at(&mut found, 0).unwrap();
+            assert!(found == expected);
+        }
+        // Memory that is not aligned, as a file system may refuse it.
+        let unaligned = vec![7; 4097];
+        file.write_blocks(&unaligned[1..], 0).unwrap();
+        let mut found = vec![0; 4096];
+        file.read_at(&mut found, 0).unwrap();
+        assert_eq!(found, &unaligned[1..]);
     }
 
     #[test]

@@ -63,6 +63,12 @@ pub(crate) trait File: Send + Sync {
     /// Writes all of it; the file grows as needed.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// Writes whole 4 KiB blocks, which lie aligned in memory, past the operating system's memory if that can be done. A sync
+    /// puts them on disk, as any others.
+    fn write_blocks(&self, blocks: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(blocks, offset)
+    }
+
     /// Puts what was written, and the length, on disk.
     fn sync(&self) -> io::Result<()>;
 

@@ -3,6 +3,10 @@
 //! An append puts header and payload together in one buffer and writes them at once. Whoever wants them on disk
 //! waits in `sync`, outside of the appender's lock; one sync serves all that were appended before it began.
 //!
+//! A batch that is to be synced at once, and before which everything is on disk, goes past the operating system's memory: that
+//! spares a third of the processor time of the write and its sync. Others go through it, so that whoever does not wait for the
+//! disk does not wait, and a killed process loses none of them.
+//!
 //! What may fail harmlessly, to find room for a segment, comes before everything that may not: from the first
 //! byte of a batch, a record or a segment's header on, each failure poisons. A header above all: if it might be
 //! on disk, a reader ends the segment before it where it says, and later batches there would be lost.
@@ -14,12 +18,15 @@ use std::sync::atomic::Ordering;
 use kilim_error::{Error, Result, StorageError};
 
 use super::batch::{self, CONTROL_SIZE, Header, Kind, encode_batch};
+use super::blocks::Blocks;
 use super::slot::{self, BLOCK, SegmentHeader, Slot, io_error};
 use super::{AppendError, End, Journal, Phase, Segment, Sizes, Start, State, StoreId, Tail};
 use crate::disk::Disk;
 
 /// The number of a new store's first segment; zero marks a spare.
 const FIRST_SEGMENT: u64 = 1;
+/// Larger batches are written as they are: past the operating system's memory they would gain nothing.
+const IN_BLOCKS_MAX: usize = 128 << 10;
 /// A buffer that an unusually large batch has grown is not kept.
 const BUFFER_KEPT: usize = 4 << 20;
 
@@ -59,6 +66,7 @@ impl Journal {
             end: End::Clean,
             commit_time: 0,
             buffer: Vec::new(),
+            blocks: Blocks::default(),
         };
         Ok((Journal::new(disk, store, sizes, start.position, state), start))
     }
@@ -95,7 +103,7 @@ impl Journal {
                 synced: self.synced(),
                 commit_time,
             };
-            self.write(&mut state, &header, payload, length)?;
+            self.write(&mut state, &header, payload, length, sync)?;
             state.position += size;
             state.sequence += 1;
             state.commit_time = commit_time;
@@ -224,22 +232,38 @@ impl Journal {
         }
     }
 
-    /// Writes one batch or record at the end of the active segment.
+    /// Writes one batch or record at the end of the active segment. `sync`: the caller syncs it next.
     fn write(
         &self,
         state: &mut State,
         header: &Header,
         payload: &[&[u8]],
         length: u32,
+        sync: bool,
     ) -> Result<(), AppendError> {
         let mut buffer = std::mem::take(&mut state.buffer);
+        let mut blocks = std::mem::take(&mut state.blocks);
         let active = state.active();
         encode_batch(&mut buffer, active.seed, header, payload, length);
-        let offset = BLOCK + header.position - active.base;
-        let written = active.slot.file.write_at(&buffer, offset).map_err(|error| {
+        let (file, offset) = (&active.slot.file, BLOCK + header.position - active.base);
+        let is_small = buffer.len() <= IN_BLOCKS_MAX;
+        let whole = if is_small { blocks.with(&buffer, offset) } else { None };
+        let is_within = |(whole, at): &(&[u8], u64)| at + whole.len() as u64 <= active.slot.size;
+        let written = match whole.filter(is_within) {
+            // What the operating system holds of these blocks and has not written would be waited for first.
+            Some((whole, at)) if sync && self.synced() == header.position => file.write_blocks(whole, at),
+            Some((whole, at)) => file.write_at(whole, at),
+            None => file.write_at(&buffer, offset),
+        };
+        match &written {
+            Ok(()) => blocks.note_written(&buffer, offset),
+            Err(_) => blocks.forget(),
+        }
+        let written = written.map_err(|error| {
             let doing = format!("position {} cannot be written at offset {offset}", header.position);
             self.poisoned(io_error(&*self.disk, &active.slot.name(), &doing, &error))
         });
+        state.blocks = blocks;
         if buffer.capacity() <= BUFFER_KEPT {
             state.buffer = buffer;
         }
@@ -256,7 +280,7 @@ impl Journal {
             synced: state.position,
             commit_time: state.commit_time,
         };
-        self.write(state, &header, &[payload], payload.len() as u32)?;
+        self.write(state, &header, &[payload], payload.len() as u32, true)?;
         self.sync_active()
     }
 
@@ -286,6 +310,7 @@ impl Journal {
         *self.tail.lock() =
             Tail { file: Arc::clone(&slot.file), name: slot.name(), position: state.position };
         state.segments.push_back(Segment::new(&header, slot));
+        state.blocks.begin(BLOCK);
         Ok(())
     }
 

@@ -22,6 +22,7 @@
 
 mod appender;
 mod batch;
+mod blocks;
 mod recovery;
 mod salvage;
 mod scan;
@@ -39,6 +40,7 @@ use kilim_error::{Error, Result, StorageError};
 use parking_lot::Mutex;
 
 use crate::disk::{Disk, File};
+use blocks::Blocks;
 use slot::Slot;
 
 pub(crate) use spares::Keep;
@@ -164,6 +166,8 @@ struct State {
     commit_time: u64,
     /// Where a batch is put together. Kept, so that an append allocates nothing.
     buffer: Vec<u8>,
+    /// The last block of the active segment that has batches in it.
+    blocks: Blocks,
 }
 
 /// What a recovery found behind the last batch.

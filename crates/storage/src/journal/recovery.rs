@@ -15,6 +15,7 @@ use std::sync::Arc;
 use kilim_error::{Error, Result, StorageError};
 
 use super::batch::Kind;
+use super::blocks::Blocks;
 use super::scan::{Behind, SegmentBytes};
 use super::slot::{BLOCK, HeaderBlock, NO_SEGMENT, Slot, decode_header, io_error, slot_index, slot_name};
 use super::{Cut, End, Journal, Phase, Recovered, Segment, Sizes, Start, State, StoreId};
@@ -84,6 +85,7 @@ impl Journal {
             sequence: progress.sequence,
             commit_time: progress.commit_time.unwrap_or(0),
             buffer: Vec::new(),
+            blocks: Blocks::default(),
         };
         Ok(Recovered {
             // What was read behind that need not be on disk; `resume` sees to it.

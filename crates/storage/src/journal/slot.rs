@@ -36,8 +36,9 @@ const SEQUENCE: usize = 56;
 const SIZE: usize = 64;
 
 const PREFIX: &str = "journal.";
-/// How much is written at once when a slot is filled.
-const FILL: u64 = 1 << 20;
+/// How much is written at once when a slot is filled. Linux caches what was written at once in one piece, and goes over all
+/// blocks of a piece with each small write into it.
+const FILL: u64 = 64 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHeader {

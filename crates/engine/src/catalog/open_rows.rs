@@ -71,12 +71,12 @@ pub(crate) enum Which {
 
 impl OpenRows {
     /// Notes an open measurement.
-    pub fn note(&self, place: Place, record: RecordId, bytes: usize) {
+    pub fn note(&self, place: &Place, record: RecordId, bytes: usize) {
         self.note_again(place, record, bytes, 0);
     }
 
     /// Notes a measurement that was not found so many times.
-    pub fn note_again(&self, place: Place, record: RecordId, bytes: usize, tries: u8) {
+    pub fn note_again(&self, place: &Place, record: RecordId, bytes: usize, tries: u8) {
         if !place.is_packed() || tries >= TRIES {
             return;
         }
@@ -87,7 +87,10 @@ impl OpenRows {
         }
         known.rows += 1;
         let touched = known.pass;
-        let waiting = known.places.entry(place).or_default();
+        let waiting = match known.places.get_mut(place) {
+            Some(waiting) => waiting,
+            None => known.places.entry(place.clone()).or_default(),
+        };
         waiting.rows.push((record, tries));
         waiting.bytes += bytes;
         waiting.touched = touched;

@@ -89,6 +89,32 @@ impl KeySet {
         self.take_encoded()
     }
 
+    /// The one key of a document in which no path meets an array, as most documents are; none where the index is sparse and
+    /// all paths miss. False where a path meets an array or a value that cannot be collated: nothing was added then.
+    pub(super) fn push_straight(&mut self, spec: &IndexSpec, document: RawDocument<'_>) -> Result<bool> {
+        self.encoder.clear();
+        let collator = spec.collator();
+        let mut missing = 0;
+        for part in &spec.key {
+            let value = match value_at(document, &part.path) {
+                Some(RawValue::Array(_)) => return Ok(false),
+                Some(value) => value,
+                None => {
+                    missing += 1;
+                    RawValue::Null
+                }
+            };
+            if check_collatable(part.path.as_str(), value, collator).is_err() {
+                return Ok(false);
+            }
+            self.encoder.push_with(value, part.descending, collator);
+        }
+        if !(spec.sparse && missing == spec.key.len()) {
+            self.take_encoded()?;
+        }
+        Ok(true)
+    }
+
     /// The key of a wildcard index, of values that can be collated.
     pub(super) fn push_pair(
         &mut self,

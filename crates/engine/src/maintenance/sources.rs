@@ -111,7 +111,7 @@ pub(crate) fn read_newest(
     usage: Use,
 ) -> Result<Option<Document>> {
     let (home, row) = (collection.home(), record.into());
-    let (space, key) = records::lock_key(&home, row);
+    let (space, key) = records::lock_key(collection.id, row);
     match usage {
         Use::Copy => unit.hold_shared(space, &key)?,
         Use::Write => unit.hold_alone(space, &key)?,

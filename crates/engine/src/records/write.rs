@@ -4,13 +4,14 @@ use kilim_bson::RawDocument;
 use kilim_error::Result;
 use kilim_storage::{Bytes, Space, Transaction};
 
+use super::home::record_key;
 use super::{Home, Image, Newest, RowId};
-use crate::ids::RecordId;
+use crate::ids::{CollectionId, RecordId};
 use crate::layout::{self, STAMP_BYTES};
 
 /// What a writer of a row holds: a key of the store.
-pub(crate) fn lock_key(home: &Home, row: RowId) -> (Space, [u8; 12]) {
-    (Space::Records, home.key(row.record))
+pub(crate) fn lock_key(collection: CollectionId, row: RowId) -> (Space, [u8; 12]) {
+    (Space::Records, record_key(collection, row.record))
 }
 
 /// A row as of the newest commit; none where it is gone. The caller holds it.

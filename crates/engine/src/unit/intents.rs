@@ -17,7 +17,7 @@ impl Unit<'_> {
     /// Takes the intent on a row's record and reads its newest version. `None`: gone.
     pub(crate) fn lock_record(&mut self, collection: &Collection, row: RowId) -> Result<Option<Image>> {
         let home = collection.home();
-        let (space, key) = records::lock_key(&home, row);
+        let (space, key) = records::lock_key(collection.id, row);
         self.lock(space, &key)?;
         let in_transaction = self.is_transaction();
         let transaction = self.transaction();
@@ -29,13 +29,13 @@ impl Unit<'_> {
 
     /// Takes the intent on a row's record, whatever it holds.
     pub(crate) fn lock_record_unread(&mut self, collection: &Collection, row: RowId) -> Result<()> {
-        let (space, key) = records::lock_key(&collection.home(), row);
+        let (space, key) = records::lock_key(collection.id, row);
         self.lock(space, &key)
     }
 
     /// Takes the intent on a row's record if nobody else holds it. Says whether it has it.
     pub(crate) fn try_lock(&mut self, collection: &Collection, row: RowId) -> Result<bool> {
-        let (space, key) = records::lock_key(&collection.home(), row);
+        let (space, key) = records::lock_key(collection.id, row);
         match self.acquire(Hold::Alone, space, &key, None) {
             Ok(()) => {
                 self.note_read_unpublished();

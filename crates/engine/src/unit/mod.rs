@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::Position;
+use kilim_patterns::{Place, Position};
 use kilim_storage::{CommitTime, Durability, Snapshot, Transaction};
 
 pub use caused::{Caused, CausedPending};
@@ -82,6 +82,8 @@ pub(crate) struct Buffers {
     /// The entry of a key that must be unique.
     pub entry: Vec<u8>,
     pub entries: Entries,
+    /// Where a measurement belongs.
+    pub place: Place,
 }
 
 /// The writes that a unit has gathered.

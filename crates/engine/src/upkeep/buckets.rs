@@ -264,7 +264,7 @@ pub(crate) fn rebucket(unit: &mut Unit<'_>, namespace: &Namespace, record: Recor
 fn note(collection: &Collection, bucketing: &Bucketing, record: RecordId, image: &Image, bucket: u64) {
     let document = image.document();
     let open_rows = &collection.shared.open_rows;
-    open_rows.note(bucketing.place(document), record, document.as_bytes().len());
+    open_rows.note(&bucketing.place(document), record, document.as_bytes().len());
     open_rows.note_worn(bucket);
 }
 
@@ -291,7 +291,7 @@ pub(crate) fn open_bucket(
         }
         if let Some(image) = records::unseal_from(unit.transaction(), &home, row, bucket.number)? {
             let document = image.document();
-            now.shared.open_rows.note(bucketing.place(document), record, document.as_bytes().len());
+            now.shared.open_rows.note(&bucketing.place(document), record, document.as_bytes().len());
         }
     }
     // Whatever was in use is held, and is not in use any more.
@@ -416,7 +416,7 @@ impl Sealer<'_> {
             if let Ok(image) = row {
                 let document = image.document();
                 let place = self.bucketing.place(document);
-                self.collection.shared.open_rows.note(place, record, document.as_bytes().len());
+                self.collection.shared.open_rows.note(&place, record, document.as_bytes().len());
             }
         }
         Ok(())
@@ -464,9 +464,10 @@ impl Sealer<'_> {
         let Some(collection) = entered.filter(is_same) else { return Ok(0) };
         let home = collection.home();
         let mut rows: Vec<(RecordId, Image)> = Vec::with_capacity(portion.len());
+        let mut now = Place::default();
         for (record, tries) in portion {
             let row: RowId = (*record).into();
-            let again = |tries| open_rows.note_again(place.clone(), *record, 0, tries);
+            let again = |tries| open_rows.note_again(place, *record, 0, tries);
             if !unit.try_lock(&collection, row)? {
                 again(*tries);
                 continue;
@@ -475,10 +476,10 @@ impl Sealer<'_> {
                 Opened::Sealed => {}
                 Opened::Gone => again(tries + 1),
                 Opened::Row(image) => {
-                    let now = self.bucketing.place(image.document());
+                    self.bucketing.find_place(image.document(), &mut now);
                     match now == *place {
                         true => rows.push((*record, image)),
-                        false => open_rows.note(now, *record, image.document().as_bytes().len()),
+                        false => open_rows.note(&now, *record, image.document().as_bytes().len()),
                     }
                 }
             }
@@ -510,7 +511,7 @@ impl Sealer<'_> {
                 false if is_full => {}
                 false => {
                     for (record, image) in packed {
-                        open_rows.note(place.clone(), *record, image.document().as_bytes().len());
+                        open_rows.note(place, *record, image.document().as_bytes().len());
                     }
                 }
             }

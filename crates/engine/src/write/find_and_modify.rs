@@ -1,7 +1,6 @@
 //! `findAndModify`: changes or removes the first match and gives back the document, before or after.
 
 use std::borrow::Cow;
-
 use std::sync::Arc;
 
 use kilim_bson::{Document, Value, doc};

@@ -1,7 +1,6 @@
 //! `moveNode`: gives a node of a tree another parent, or another place among its siblings.
 
 use std::borrow::Cow;
-
 use std::sync::Arc;
 
 use kilim_bson::{Document, Path, RawDocument, RawValue, Value};

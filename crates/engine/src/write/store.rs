@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use kilim_error::Result;
-use kilim_patterns::Bucketing;
+use kilim_patterns::{Bucketing, Place};
 
 use crate::catalog::Collection;
 use crate::change::Change;
@@ -33,20 +33,20 @@ pub(super) fn store(unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) -> Res
     };
     records::store(unit.transaction(), &home, row, before, change.after);
     if let Some(bucketing) = home.shape.bucketing() {
-        note_open(change, row, bucketing, left);
+        note_open(&mut unit.buffers.place, change, row, bucketing, left);
     }
     Ok(())
 }
 
 /// Tells whoever seals measurements of one that is open from here on. `left`: the bucket that it lay in before.
-fn note_open(change: &Change<'_>, row: RowId, bucketing: &Bucketing, left: Option<u64>) {
+fn note_open(place: &mut Place, change: &Change<'_>, row: RowId, bucketing: &Bucketing, left: Option<u64>) {
     let open_rows = &change.collection.shared.open_rows;
     left.into_iter().for_each(|bucket| open_rows.note_worn(bucket));
     let Some(after) = change.after else { return };
-    let place = bucketing.place(after);
+    bucketing.find_place(after, place);
     // An open measurement that stays where it belongs is known already.
     let is_known =
-        left.is_none() && change.stored_before().is_some_and(|before| bucketing.place(before) == place);
+        left.is_none() && change.stored_before().is_some_and(|before| bucketing.place(before) == *place);
     if !is_known {
         open_rows.note(place, row.record, after.as_bytes().len());
     }

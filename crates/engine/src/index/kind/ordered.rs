@@ -30,18 +30,8 @@ impl Kind for Ordered {
     }
 
     fn add_keys(&self, spec: &IndexSpec, document: RawDocument<'_>, out: &mut KeySet) -> Result<Multikey> {
-        if let [part] = spec.key.as_slice()
-            && let [component] = part.path.components()
-        {
-            let value = document.get(&component.name);
-            match value {
-                Some(RawValue::Array(_)) => {}
-                None if spec.sparse => return Ok(Multikey::default()),
-                value => {
-                    out.push(spec, std::iter::once(value.unwrap_or(RawValue::Null)))?;
-                    return Ok(Multikey::default());
-                }
-            }
+        if out.push_straight(spec, document)? {
+            return Ok(Multikey::default());
         }
         let fields: Vec<Field<'_>> =
             vec![Field { next: 0, value: RawValue::Null, positional: None }; spec.key.len()];

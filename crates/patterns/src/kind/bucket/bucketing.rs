@@ -52,12 +52,12 @@ pub struct Stat {
 }
 
 /// Where a measurement belongs.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Place {
     /// The beginning of its span. None where it has no time; such a measurement is not packed.
     pub span: Option<i64>,
     /// The meta as a document of one field; empty where it is missing.
-    meta: Box<[u8]>,
+    meta: Vec<u8>,
     is_by_time: bool,
 }
 
@@ -76,28 +76,36 @@ impl Place {
 impl Bucketing {
     /// Where a measurement belongs.
     pub fn place(&self, measurement: RawDocument<'_>) -> Place {
-        let span = match (self.span_millis, measurement.get(&self.field)) {
+        let mut place = Place::default();
+        self.find_place(measurement, &mut place);
+        place
+    }
+
+    /// Makes of a place that of a measurement. It is done for every measurement that is written, so it uses the place's memory
+    /// again, and looks at the fields once.
+    pub fn find_place(&self, measurement: RawDocument<'_>, place: &mut Place) {
+        const NAME: &str = "meta";
+        place.is_by_time = self.span_millis.is_some();
+        let (mut time, mut meta) = (None, None);
+        let mut fields = measurement.iter();
+        while let Some(field) = fields.next_element()
+            && ((self.span_millis.is_some() && time.is_none()) || (self.meta.is_some() && meta.is_none()))
+        {
+            if time.is_none() && *field.name == *self.field {
+                time = Some(field.value());
+            }
+            if meta.is_none() && self.meta.as_ref().is_some_and(|meta| **meta == *field.name) {
+                meta = Some(field);
+            }
+        }
+        place.span = match (self.span_millis, time) {
             (Some(millis), Some(RawValue::DateTime(time))) => Some(beginning(time, millis)),
             _ => None,
         };
-        Place { span, meta: self.meta_of(measurement), is_by_time: self.span_millis.is_some() }
-    }
-
-    /// What measurements of a place have in common, as a document of one field. It is made for every measurement that is
-    /// written, so it takes one allocation.
-    fn meta_of(&self, measurement: RawDocument<'_>) -> Box<[u8]> {
-        const NAME: &str = "meta";
-        let Some(meta) = &self.meta else { return RawDocument::empty().as_bytes().into() };
-        let mut fields = measurement.iter();
-        while let Some(field) = fields.next_element() {
-            if *field.name == **meta {
-                let head = RawDocument::empty().as_bytes().len() + 1 + NAME.len() + 1;
-                let mut out = Writer::with_capacity(head + field.value_bytes().len());
-                out.append_renamed(NAME, &field);
-                return out.finish_bytes().into();
-            }
-        }
-        RawDocument::empty().as_bytes().into()
+        place.meta.clear();
+        let mut out = Writer::after(std::mem::take(&mut place.meta));
+        meta.iter().for_each(|meta| out.append_renamed(NAME, meta));
+        place.meta = out.finish_bytes();
     }
 
     /// When the span of a place is over, in milliseconds since 1970.

@@ -422,6 +422,101 @@ fn schema_changes_are_told_as_mongod_tells_them() {
     engine.close().unwrap();
 }
 
+/// As recorded from mongod 6.0.5: what is told of a time-series collection is what becomes of the view that it is.
+#[test]
+fn a_time_series_collection_is_told_as_a_view() {
+    let engine = engine();
+    let mut watch = Watch::open(&engine, 1, doc! {"showExpandedEvents": true});
+    let mut plain = Watch::open(&engine, 1, doc! {});
+    let unpacks = |meta: bool, seconds: i32| {
+        let mut about = doc! {"timeField": "t"};
+        if meta {
+            about.push("metaField", "m");
+        }
+        about.push("bucketMaxSpanSeconds", seconds);
+        doc! {"$_internalUnpackBucket": about}
+    };
+    let told = |what: &str, name: &str, meta: bool, seconds: i32| {
+        let mut told = doc! {};
+        told.push(what, name);
+        told.push("viewOn", format!("system.buckets.{name}").as_str());
+        told.push("pipeline", array![unpacks(meta, seconds)]);
+        vec![told]
+    };
+    let series = doc! {"timeField": "t", "metaField": "m", "granularity": "minutes"};
+    let cases = [
+        (doc! {"create": "ts", "timeseries": series}, told("create", "ts", true, 86_400)),
+        (doc! {"create": "two", "timeseries": {"timeField": "t"}}, told("create", "two", false, 3600)),
+        (doc! {"insert": "ts", "documents": [{"t": Value::DateTime(0), "m": 1}]}, vec![]),
+        (doc! {"createIndexes": "ts", "indexes": [{"key": {"m": 1, "t": 1}, "name": "x"}]}, vec![]),
+        (doc! {"dropIndexes": "ts", "index": "x"}, vec![]),
+        (doc! {"collMod": "ts", "expireAfterSeconds": 100}, vec![]),
+        (doc! {"collMod": "ts", "timeseries": {"granularity": "minutes"}}, vec![]),
+        (
+            doc! {"collMod": "ts", "timeseries": {"granularity": "hours"}},
+            told("modify", "ts", true, 2_592_000),
+        ),
+        (doc! {"drop": "ts"}, vec![doc! {"drop": "ts"}]),
+        (doc! {"drop": "system.buckets.two"}, vec![doc! {"drop": "two"}]),
+    ];
+    for (mut command, expected) in cases {
+        command.push("$db", "test");
+        done(&engine, &command);
+        let events = watch.events();
+        assert_eq!(events.iter().map(said).collect::<Vec<_>>(), expected, "{command:?}");
+        assert!(events.iter().all(|event| event.get("collectionUUID").is_none()), "{events:?}");
+        for (at, event) in events.iter().enumerate() {
+            let options = doc! {"resumeAfter": token_of(event), "showExpandedEvents": true};
+            assert_eq!(Watch::open(&engine, 1, options).events(), events[at + 1..], "{command:?}");
+        }
+    }
+    assert!(plain.events().is_empty());
+    engine.close().unwrap();
+}
+
+/// As recorded from mongod 6.0.5: nothing tells of the documents that go along with a collection that becomes a capped one.
+#[test]
+fn copies_of_a_collection_are_told_as_mongod_tells_them() {
+    let engine = engine();
+    let documents = array![{"_id": 1}, {"_id": 2}];
+    done(&engine, &doc! {"insert": "a", "documents": documents, "$db": "test"});
+    let mut watch = Watch::open(&engine, 1, doc! {"showExpandedEvents": true});
+    let id_index = || doc! {"v": 2, "key": {"_id": 1}, "name": "_id_"};
+    let name_of = |event: &Document| {
+        let of = event.get("ns").and_then(RawValue::as_document).unwrap();
+        of.get("coll").and_then(RawValue::as_str).unwrap().to_owned()
+    };
+    let about = |event: &Document| {
+        event.get("operationDescription").and_then(RawValue::as_document).unwrap().to_document()
+    };
+
+    done(&engine, &doc! {"cloneCollectionAsCapped": "a", "toCollection": "b", "size": 4096, "$db": "test"});
+    let events = watch.events();
+    assert_eq!((types(&events), name_of(&events[0])), (vec!["create"], "b".to_owned()));
+    assert_eq!(about(&events[0]), doc! {"capped": true, "size": 4096i64, "idIndex": id_index()});
+
+    done(&engine, &doc! {"convertToCapped": "a", "size": 4096, "$db": "test"});
+    let events = watch.events();
+    assert_eq!(types(&events), ["create", "rename"]);
+    let temporary = name_of(&events[0]);
+    let random = temporary.strip_prefix("tmp").and_then(|it| it.strip_suffix(".convertToCapped.a")).unwrap();
+    assert!(random.len() == 5 && random.chars().all(|it| it.is_ascii_alphanumeric()), "{temporary}");
+    assert_eq!(name_of(&events[1]), temporary);
+    let expected = doc! {"capped": true, "size": 4096i64, "temp": true, "idIndex": id_index()};
+    assert_eq!(about(&events[0]), expected);
+    let found = done(&engine, &doc! {"count": "a", "$db": "test"});
+    assert_eq!(found.get("n"), Some(RawValue::Int32(2)));
+
+    done(&engine, &doc! {"collMod": "a", "cappedSize": 5000, "$db": "test"});
+    assert_eq!(about(&watch.events()[0]), doc! {"cappedSize": 5000i64});
+
+    done(&engine, &doc! {"aggregate": "a", "pipeline": [{"$out": "c"}], "cursor": {}, "$db": "test"});
+    let events = watch.events();
+    assert_eq!(types(&events), ["create", "insert", "insert", "rename"]);
+    assert_eq!(about(&events[0]), doc! {"temp": true, "idIndex": id_index()});
+    engine.close().unwrap();
+}
+
 /// As recorded from mongod 6.0.5, which copies the collection: the stream of the one database shows the documents and a rename
 /// of a temporary collection, that of the other a drop.
 #[test]

@@ -95,8 +95,17 @@ pub enum Cause<'c> {
     Eviction,
     /// A collection is filled or replaced as a whole.
     Import,
+    /// It goes along with a collection that becomes another. As on MongoDB, no event tells of it.
+    Copy,
     /// The database's own work: a job, or a schema change.
     Job,
+}
+
+impl Cause<'_> {
+    /// Whether it is done for somebody who may be kept from writing, or whose documents are validated.
+    pub(crate) fn is_of_user(self) -> bool {
+        matches!(self, Cause::User | Cause::Import | Cause::Copy)
+    }
 }
 
 /// A document before its change.

@@ -12,6 +12,8 @@ use crate::argument::{Argument, nested};
 pub struct CollectionOptions<'a> {
     pub capped: bool,
     pub size: Option<i64>,
+    /// The size that `collMod` was asked for, before it was rounded.
+    pub asked_size: Option<i64>,
     pub max: Option<i64>,
     pub clustered: Option<Document>,
     pub expires: Option<Expires>,
@@ -41,7 +43,10 @@ impl<'a> CollectionOptions<'a> {
             "validationAction" => self.validation_action = Some(one_of(argument, &["error", "warn"])?),
             IMAGES_OPTION => self.images = Some(parse_images(argument)?),
             // The names that `collMod` has for them.
-            "cappedSize" if argument.command == "collMod" => self.size = Some(capped_size(argument)?),
+            "cappedSize" if argument.command == "collMod" => {
+                self.size = Some(capped_size(argument)?);
+                self.asked_size = Some(argument.integer()?);
+            }
             "cappedMax" if argument.command == "collMod" => self.max = Some(capped_max(argument)?),
             _ => return Ok(false),
         }
@@ -79,6 +84,7 @@ impl<'a> CollectionOptions<'a> {
             given.or_else(|| options.get(name).is_none().then_some(default))
         };
         let spelt_out = CollectionOptions {
+            asked_size: None,
             capped: self.capped,
             size: self.size,
             max: self.max,
@@ -98,7 +104,7 @@ impl<'a> CollectionOptions<'a> {
         let mut add = |name: &str, value: Option<RawValue<'_>>| {
             value.into_iter().for_each(|value| description.push(name, value));
         };
-        add("cappedSize", self.size.map(RawValue::Int64));
+        add("cappedSize", self.asked_size.map(RawValue::Int64));
         add("cappedMax", self.max.map(RawValue::Int64));
         add("validator", self.validator.map(RawValue::Document));
         add("validationLevel", self.validation_level.map(RawValue::String));

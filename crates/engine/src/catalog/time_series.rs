@@ -19,7 +19,7 @@ pub(crate) fn of(options: RawDocument<'_>) -> Option<Arc<TimeSeries>> {
 
 impl View {
     /// The measurements of a collection of buckets.
-    pub(super) fn of_buckets(collection: &Collection) -> Option<View> {
+    pub(crate) fn of_buckets(collection: &Collection) -> Option<View> {
         let series = collection.time_series.as_ref()?;
         let namespace = collection.namespace.of_measurements()?;
         let pipeline: Array = [Value::Document(series.unpacking())].into_iter().collect();

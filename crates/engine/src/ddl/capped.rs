@@ -20,9 +20,6 @@ use crate::records::Shape;
 use crate::unit::Unit;
 use crate::write::insert;
 
-/// What a collection is called while it is filled.
-const TEMPORARY: &str = "tmp.agg_out.";
-
 /// `convertToCapped`: a capped collection with the newest documents of another takes its place, with no index but
 /// `_id`'s.
 pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) -> Result<()> {
@@ -30,7 +27,11 @@ pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) ->
     let operation = unit.operation.clone();
     let temporary = Namespace {
         database: namespace.database.clone(),
-        collection: format!("{TEMPORARY}{:016x}", engine.environment().random()),
+        collection: format!(
+            "tmp{}.convertToCapped.{}",
+            name_part(engine.environment().random()),
+            namespace.collection
+        ),
     };
     // No writer comes in before the other is in its place.
     let (source, _held) = engine.hold(&operation, namespace)?;
@@ -55,6 +56,13 @@ pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) ->
         let _ = engine.drop_collection(&operation, &temporary);
     }
     copied
+}
+
+/// Five letters and digits, as MongoDB puts them into the name of a collection in the making.
+fn name_part(random: u64) -> String {
+    const FROM: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let digits = std::iter::successors(Some(random), |left| Some(left / FROM.len() as u64));
+    digits.take(5).map(|left| char::from(FROM[(left % FROM.len() as u64) as usize])).collect()
 }
 
 /// `cloneCollectionAsCapped`: the same beside the other.
@@ -94,7 +102,7 @@ fn copy(unit: &mut Unit<'_>, from: &Namespace, to: &Namespace) -> Result<()> {
     let request = ReadRequest::new(Arc::new(Filter::True));
     let mut executor = read::plan(unit, from, request)?.execute();
     unit.bypass_validation = true;
-    unit.cause = Cause::Import;
+    unit.cause = Cause::Copy;
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);
     while let Some(row) = executor.next_document(&mut context)? {

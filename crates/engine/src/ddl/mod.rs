@@ -19,7 +19,7 @@ use kilim_storage::{Durability, Space};
 pub use capped::{clone_as_capped, convert as convert_to_capped};
 pub use out::{out, out_measurements};
 
-use crate::catalog::{Collection, forget};
+use crate::catalog::{Collection, View, forget};
 use crate::change_log::{Kind, SchemaChange};
 use crate::engine::Engine;
 use crate::layout;
@@ -81,9 +81,15 @@ impl Engine {
         let ended = ending_with(&before, namespace);
         let after = before.without(&ended)?;
         put_changes(&mut unit, &before, &after, &|namespace| self.collection(namespace))?;
+        // Of buckets it tells that the view of their measurements goes.
+        let measurements = View::of_buckets(&collection);
         for gone in [Some(&collection), pages.as_ref()].into_iter().flatten() {
             forget(unit.transaction(), gone);
-            self.log(unit.transaction(), &SchemaChange::of(gone, Kind::Drop, Document::new()));
+            let dropped = match &measurements {
+                Some(view) => SchemaChange::of_view(view, Kind::Drop, Document::new()),
+                None => SchemaChange::of(gone, Kind::Drop, Document::new()),
+            };
+            self.log(unit.transaction(), &dropped);
         }
         unit.settle()?;
         self.publish_patterns(after);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, doc};
+use kilim_bson::Document;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{Durability, Space};
 
@@ -58,8 +58,7 @@ impl Engine {
         let mut transaction = self.store.begin();
         let key = layout::view_meta_key(&view.namespace);
         transaction.put(Space::Meta, key, view.to_stored().into_bytes());
-        let details = doc! {"operationDescription": view.options()};
-        self.log(&mut transaction, &SchemaChange::of_view(&view, kind, details));
+        self.log_view(&mut transaction, &view, kind);
         transaction.commit(Durability::Durable)?;
         self.publish(|catalog| catalog.insert_view(Arc::new(view)));
         Ok(())

@@ -12,7 +12,9 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{CommitTime, Durability, Environment, Transaction};
 
 use super::Engine;
-use crate::catalog::{Capped, Collection, Held, Ids, Shared, Validation, not_found, save, time_series_of};
+use crate::catalog::{
+    Capped, Collection, Held, Ids, Shared, Validation, View, not_found, save, time_series_of,
+};
 use crate::change_log::{Kind, SchemaChange};
 use crate::ids::{CollectionId, IndexId, SessionId};
 use crate::index::{Index, IndexSpec, Multikey, Usage, collation_of};
@@ -181,14 +183,25 @@ impl Engine {
         Ok(time)
     }
 
-    /// Tells the change log of a new collection.
+    /// Tells the change log of a new collection. Of one with buckets it tells the view of the measurements.
     pub(crate) fn log_created(
         &self,
         transaction: &mut Transaction,
         collection: &Collection,
         session: Option<(SessionId, i64)>,
     ) {
-        let mut about = collection.options.clone();
+        if let Some(view) = View::of_buckets(collection) {
+            return self.log_view(transaction, &view, Kind::Create);
+        }
+        let mut about = Document::new();
+        let is_bound = |name: &str| matches!(name, "capped" | "size" | "max");
+        let (bounds, others): (Vec<_>, Vec<_>) =
+            collection.options.iter().partition(|(name, _)| is_bound(name));
+        bounds.into_iter().for_each(|(name, value)| about.push(name, value));
+        if collection.temporary {
+            about.push("temp", true);
+        }
+        others.into_iter().for_each(|(name, value)| about.push(name, value));
         if !collection.clustered
             && let Some(id) = collection.indexes.first()
         {
@@ -196,6 +209,12 @@ impl Engine {
         }
         let created = SchemaChange::of(collection, Kind::Create, doc! {"operationDescription": about});
         self.log(transaction, &SchemaChange { session, ..created });
+    }
+
+    /// Tells the change log of a view that is made or changed.
+    pub(crate) fn log_view(&self, transaction: &mut Transaction, view: &View, kind: Kind) {
+        let details = doc! {"operationDescription": view.options()};
+        self.log(transaction, &SchemaChange::of_view(view, kind, details));
     }
 
     /// Tells the change log of a schema change.
@@ -354,10 +373,17 @@ impl Engine {
         }
         let changed = self.replace_collection(namespace, |collection, transaction| {
             self.log_modified(transaction, collection, asked);
+            let unpacking = collection.time_series.as_ref().map(|series| series.unpacking());
             collection.options = described.options;
             collection.validation = described.validation;
             collection.capped = described.capped;
             collection.time_series = described.time_series;
+            // Of measurements it tells when their view is another one, and nothing else.
+            if let Some(view) = View::of_buckets(collection)
+                && collection.time_series.as_ref().map(|series| series.unpacking()) != unpacking
+            {
+                self.log_view(transaction, &view, Kind::Modify);
+            }
             if let Some((id, change)) = asked.index {
                 collection.change_index(id, change);
             }

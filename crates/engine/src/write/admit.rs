@@ -5,7 +5,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::time_series::{Bucket, TimeSeries};
 
 use super::capped;
-use crate::change::{Cause, Change};
+use crate::change::Change;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::patterns::{owned_pages, refuse_change};
@@ -15,7 +15,7 @@ use crate::unit::Unit;
 /// Whether documents of this collection may be changed in this way.
 pub(super) fn check_admitted(unit: &Unit<'_>, change: &Change<'_>) -> Result<()> {
     let namespace = &change.collection.namespace;
-    if matches!(change.cause, Cause::User | Cause::Import) {
+    if change.cause.is_of_user() {
         check_not_blocked(unit, namespace)?;
     }
     if matches!(change.collection.shape, Shape::Pages) {

@@ -25,15 +25,16 @@ pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) {
             unit.caused.maintained += 1;
         }
         Cause::Expiry => unit.engine.expiry.removed.add(1),
-        Cause::User | Cause::Eviction | Cause::Import | Cause::Job => {}
+        Cause::User | Cause::Eviction | Cause::Import | Cause::Copy | Cause::Job => {}
     }
-    if unit.engine.store.logs() && change_log::is_logged(&change.collection.namespace) {
+    let is_told = unit.engine.store.logs() && !matches!(change.cause, Cause::Copy);
+    if is_told && change_log::is_logged(&change.collection.namespace) {
         let session = unit.transaction_of();
         let buffer = std::mem::take(&mut unit.buffers.record);
         if let Some(Told { head, document }) = change_log::of_change(change, session, buffer) {
             match document {
                 Some(document) => {
-                    let (_, record) = records::lock_key(&change.collection.home(), row);
+                    let (_, record) = records::lock_key(change.collection.id, row);
                     unit.transaction().log_with_document(&head, document.as_bytes(), &record);
                 }
                 None => unit.transaction().log(&head[..]),

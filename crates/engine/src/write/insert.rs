@@ -9,7 +9,7 @@ use kilim_query::update::check_id;
 use super::admit::check_not_blocked;
 use super::done::inserted;
 use super::door;
-use crate::change::{Cause, Change};
+use crate::change::Change;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::unit::Unit;
@@ -58,7 +58,7 @@ fn insert_one(
     statement: i32,
 ) -> Result<()> {
     unit.operation.check()?;
-    if matches!(unit.cause, Cause::User | Cause::Import) {
+    if unit.cause.is_of_user() {
         check_not_blocked(unit, namespace)?;
     }
     let size = document.as_bytes().len();

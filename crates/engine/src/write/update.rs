@@ -1,7 +1,6 @@
 //! `update`: changes documents that match, or inserts one where none does.
 
 use std::borrow::Cow;
-
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use super::done::{Kind, answered, of_kind};
 use super::door;
 use super::paged;
 use crate::catalog::{Collection, Still};
-use crate::change::{Before, Cause, Change, Form};
+use crate::change::{Before, Change, Form};
 use crate::ids::CollectionId;
 use crate::index::Index;
 use crate::maintenance::check_user_paths;
@@ -299,7 +298,7 @@ pub(super) fn insert_new(
     document: RawDocument<'_>,
     projection: Option<&Projection>,
 ) -> Result<Option<Document>> {
-    if matches!(unit.cause, Cause::User | Cause::Import) {
+    if unit.cause.is_of_user() {
         check_not_blocked(unit, namespace)?;
     }
     loop {

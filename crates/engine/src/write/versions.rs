@@ -9,7 +9,7 @@ use kilim_patterns::{VersionStep, Versions};
 use super::admit::check_admitted;
 use super::door;
 use crate::catalog::Alias;
-use crate::change::{Before, Cause, Change, Form};
+use crate::change::{Before, Change, Form};
 use crate::maintenance::read_only;
 use crate::namespace::Namespace;
 use crate::patches::see_newest;
@@ -22,7 +22,7 @@ pub(super) fn settled(unit: &Unit<'_>, change: &Change<'_>) -> Result<Option<Doc
     let (Some(versions), Some(after)) = (change.collection.shape.versions(), change.after) else {
         return Ok(None);
     };
-    let is_validated = matches!(change.cause, Cause::User | Cause::Import) && !unit.bypass_validation;
+    let is_validated = change.cause.is_of_user() && !unit.bypass_validation;
     let made_of = change.before.filter(|_| !is_whole(change)).map(|before| before.seen);
     versions
         .settled(after, made_of, is_validated)

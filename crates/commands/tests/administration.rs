@@ -230,3 +230,55 @@ fn what_is_idle_is_shown_where_it_is_asked_for() {
     assert_eq!(shown(doc! {"idleSessions": false}, "idleSession").len(), 0);
     engine.close().unwrap();
 }
+
+/// As recorded from mongod 6.0.5.
+#[test]
+fn cursors_are_counted_when_they_are_opened_and_when_they_end() {
+    let engine = engine_in(None);
+    let client = std::cell::RefCell::new(connect(&engine, 1));
+    let run = |db: &str, command: Document| done(&mut client.borrow_mut(), db, command);
+    let documents: Vec<Value> = (0..10).map(|id| Value::Document(doc! {"_id": id})).collect();
+    run("test", doc! {"insert": "a", "documents": documents});
+    let counts = || {
+        let status = run("admin", doc! {"serverStatus": 1});
+        let of = |within: &Document, name: &str| {
+            within.get(name).and_then(RawValue::as_document).unwrap().to_document()
+        };
+        let cursor = of(&of(&status, "metrics"), "cursor");
+        let count = |within: &Document, name: &str| match within.get(name) {
+            Some(RawValue::Int64(count)) => count,
+            other => panic!("{name}: {other:?}"),
+        };
+        let lifespan = of(&cursor, "lifespan");
+        assert_eq!(lifespan.iter().count(), 7);
+        let ended = count(&lifespan, "lessThan1Second");
+        [count(&cursor, "totalOpened"), count(&cursor, "moreThanOneBatch"), ended]
+    };
+    let find = |batch: i32| {
+        let reply = run("test", doc! {"find": "a", "batchSize": batch});
+        let cursor = reply.get("cursor").and_then(RawValue::as_document).unwrap();
+        match cursor.get("id") {
+            Some(RawValue::Int64(id)) => id,
+            other => panic!("{other:?}"),
+        }
+    };
+    let more = |id: i64, batch: i32| {
+        run("test", doc! {"getMore": id, "collection": "a", "batchSize": batch});
+    };
+    let kill = |id: i64| {
+        run("test", doc! {"killCursors": "a", "cursors": [id]});
+    };
+    assert_eq!(counts(), [0, 0, 0]);
+    assert_eq!(find(100), 0);
+    assert_eq!(counts(), [0, 0, 0], "one that is read at once is none");
+    more(find(3), 100);
+    assert_eq!(counts(), [1, 1, 1]);
+    kill(find(2));
+    assert_eq!(counts(), [2, 1, 2]);
+    let id = find(0);
+    more(id, 2);
+    assert_eq!(counts(), [3, 1, 2]);
+    kill(id);
+    assert_eq!(counts(), [3, 2, 3]);
+    engine.close().unwrap();
+}

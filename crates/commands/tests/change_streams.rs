@@ -493,7 +493,7 @@ fn copies_of_a_collection_are_told_as_mongod_tells_them() {
     done(&engine, &doc! {"cloneCollectionAsCapped": "a", "toCollection": "b", "size": 4096, "$db": "test"});
     let events = watch.events();
     assert_eq!((types(&events), name_of(&events[0])), (vec!["create"], "b".to_owned()));
-    assert_eq!(about(&events[0]), doc! {"capped": true, "size": 4096i64, "idIndex": id_index()});
+    assert_eq!(about(&events[0]), doc! {"capped": true, "size": 4096, "idIndex": id_index()});
 
     done(&engine, &doc! {"convertToCapped": "a", "size": 4096, "$db": "test"});
     let events = watch.events();
@@ -502,10 +502,10 @@ fn copies_of_a_collection_are_told_as_mongod_tells_them() {
     let random = temporary.strip_prefix("tmp").and_then(|it| it.strip_suffix(".convertToCapped.a")).unwrap();
     assert!(random.len() == 5 && random.chars().all(|it| it.is_ascii_alphanumeric()), "{temporary}");
     assert_eq!(name_of(&events[1]), temporary);
-    let expected = doc! {"capped": true, "size": 4096i64, "temp": true, "idIndex": id_index()};
+    let expected = doc! {"capped": true, "size": 4096, "temp": true, "idIndex": id_index()};
     assert_eq!(about(&events[0]), expected);
     let found = done(&engine, &doc! {"count": "a", "$db": "test"});
-    assert_eq!(found.get("n"), Some(RawValue::Int32(2)));
+    assert!(matches!(found.get("n"), Some(RawValue::Int32(2))), "{found:?}");
 
     done(&engine, &doc! {"collMod": "a", "cappedSize": 5000, "$db": "test"});
     assert_eq!(about(&watch.events()[0]), doc! {"cappedSize": 5000i64});

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::ids::{CollectionId, SessionId};
 use crate::limits;
+use crate::metrics::Counter;
 use crate::namespace::Namespace;
 use crate::operation::User;
 use crate::operator::{ExecContext, Executor, Row, Step};
@@ -253,6 +254,44 @@ pub struct Cursors {
     /// Woken when one is killed, since its reader may be waiting for a commit.
     waiters: Arc<Waiters>,
     environment: Environment,
+    tally: Tally,
+}
+
+/// What became of cursors so far.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub opened: Counter,
+    /// Of those that have ended.
+    pub more_than_one_batch: Counter,
+    pub timed_out: Counter,
+    /// How many lived about how long, by [`LIFESPANS`].
+    pub lifespans: [Counter; LIFESPANS.len()],
+}
+
+/// Below how many seconds a cursor's life counts, and what it is called then, as on MongoDB.
+pub const LIFESPANS: [(&str, u64); 7] = [
+    ("lessThan1Second", 1),
+    ("lessThan5Seconds", 5),
+    ("lessThan15Seconds", 15),
+    ("lessThan30Seconds", 30),
+    ("lessThan1Minute", 60),
+    ("lessThan10Minutes", 600),
+    ("greaterThanOrEqual10Minutes", u64::MAX),
+];
+
+impl Tally {
+    /// Notes the end of a cursor that was open until now.
+    fn note_end(&self, slot: &Slot, now: Instant) {
+        let (opened, batches) = match slot {
+            Slot::Idle { cursor, opened, .. } => (*opened, cursor.batches),
+            // One more was being read.
+            Slot::InUse { opened, told, .. } => (*opened, told.batches + 1),
+        };
+        self.more_than_one_batch.add(u64::from(batches > 1));
+        let seconds = now.saturating_duration_since(opened).as_secs();
+        let class = LIFESPANS.iter().position(|(_, below)| seconds < *below).unwrap_or(LIFESPANS.len() - 1);
+        self.lifespans[class].add(1);
+    }
 }
 
 impl Default for Cursors {
@@ -348,7 +387,13 @@ impl Owner {
 
 impl Cursors {
     pub fn with_limit(max: usize) -> Cursors {
-        Cursors { open: Mutex::default(), max, waiters: Arc::default(), environment: Environment::default() }
+        Cursors {
+            open: Mutex::default(),
+            max,
+            waiters: Arc::default(),
+            environment: Environment::default(),
+            tally: Tally::default(),
+        }
     }
 
     /// None yet; readers that wait for commits are woken through `waiters`.
@@ -366,7 +411,7 @@ impl Cursors {
         let _closed;
         let mut open = self.open.lock();
         if open.len() >= self.max {
-            _closed = close_of_greediest(&mut open, (self.max / 100).max(1));
+            _closed = self.close_of_greediest(&mut open, (self.max / 100).max(1));
             if open.len() >= self.max {
                 return Err(Error::user(
                     ErrorCode::BadValue,
@@ -379,6 +424,7 @@ impl Cursors {
             if id != 0 && !open.contains_key(&id) {
                 let now = self.environment.now();
                 open.insert(id, Slot::Idle { cursor: Box::new(cursor), opened: now, since: now });
+                self.tally.opened.add(1);
                 return Ok(id);
             }
         }
@@ -412,11 +458,11 @@ impl Cursors {
         let mut open = self.open.lock();
         match open.get_mut(&id) {
             Some(Slot::InUse { end: End::Killed, .. }) => {
-                open.remove(&id);
+                self.remove(&mut open, id);
                 PutBack::Killed
             }
             Some(Slot::InUse { end: End::Closed, .. }) | None => {
-                open.remove(&id);
+                self.remove(&mut open, id);
                 PutBack::Closed
             }
             Some(slot) => {
@@ -442,7 +488,13 @@ impl Cursors {
 
     /// Forgets a cursor that was taken and is exhausted.
     pub fn forget(&self, id: i64) {
-        self.open.lock().remove(&id);
+        self.remove(&mut self.open.lock(), id);
+    }
+
+    fn remove(&self, open: &mut HashMap<i64, Slot>, id: i64) -> Option<Slot> {
+        let removed = open.remove(&id)?;
+        self.tally.note_end(&removed, self.environment.now());
+        Some(removed)
     }
 
     /// Whether there was one to close.
@@ -456,7 +508,7 @@ impl Cursors {
                 true
             }
             Some(Slot::Idle { .. }) => {
-                open.remove(&id);
+                self.remove(&mut open, id);
                 true
             }
             None => false,
@@ -494,6 +546,10 @@ impl Cursors {
         self.open.lock().len()
     }
 
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
     pub fn counts(&self) -> OpenCursors {
         let open = self.open.lock();
         let mut counts = OpenCursors { total: open.len(), ..OpenCursors::default() };
@@ -509,10 +565,11 @@ impl Cursors {
     }
 
     pub fn close_idle(&self, now: Instant, idle: Duration) {
-        self.close(|slot| match slot {
+        let closed = self.close(|slot| match slot {
             Slot::Idle { cursor, since, .. } => !cursor.immortal && now.duration_since(*since) >= idle,
             Slot::InUse { .. } => false,
         });
+        self.tally.timed_out.add(closed as u64);
     }
 
     /// Closes cursors that hold much, the largest first, until so many bytes are free. Their next getMore finds no cursor,
@@ -534,7 +591,7 @@ impl Cursors {
                 break;
             }
             freed += held;
-            closed.extend(open.remove(&id));
+            closed.extend(self.remove(&mut open, id));
         }
         // Dropped behind the lock: they hold much.
         drop(open);
@@ -558,14 +615,14 @@ impl Cursors {
     }
 
     fn close_of(&self, ends: impl Fn(Owner) -> bool) {
-        self.close(|slot| match slot {
+        let _ = self.close(|slot| match slot {
             Slot::Idle { cursor, .. } => ends(Owner::of(cursor)),
             Slot::InUse { owner, .. } => ends(*owner),
         });
     }
 
-    /// Closes some; one in use ends when it is put back.
-    fn close(&self, ends: impl Fn(&Slot) -> bool) {
+    /// Closes some; one in use ends when it is put back. Gives how many are closed.
+    fn close(&self, ends: impl Fn(&Slot) -> bool) -> usize {
         // Dropped outside the lock: an executor may hold much.
         let mut closed = Vec::new();
         let mut open = self.open.lock();
@@ -574,34 +631,37 @@ impl Cursors {
             match open.get_mut(&id) {
                 Some(Slot::InUse { end, .. }) if *end == End::Open => *end = End::Closed,
                 Some(Slot::InUse { .. }) => {}
-                _ => closed.extend(open.remove(&id)),
+                _ => closed.extend(self.remove(&mut open, id)),
             }
         }
         drop(open);
+        closed.len()
     }
-}
 
-/// Closes idle cursors of the connection that has most, longest idle first, and gives them back.
-///
-/// Several at once, because finding them looks at all that are open. Cursors that a client asked never to time out
-/// stay, and so do those that are being read.
-fn close_of_greediest(open: &mut HashMap<i64, Slot>, count: usize) -> Vec<Slot> {
-    let idle = |slot: &Slot| match slot {
-        Slot::Idle { cursor, since, .. } if !cursor.immortal => Some((cursor.connection, *since)),
-        _ => None,
-    };
-    let mut held: HashMap<u64, usize> = HashMap::new();
-    for (connection, _) in open.values().filter_map(idle) {
-        *held.entry(connection).or_default() += 1;
+    /// Closes idle cursors of the connection that has most, longest idle first, and gives them back.
+    ///
+    /// Several at once, because finding them looks at all that are open. Cursors that a client asked never to time out
+    /// stay, and so do those that are being read.
+    fn close_of_greediest(&self, open: &mut HashMap<i64, Slot>, count: usize) -> Vec<Slot> {
+        let idle = |slot: &Slot| match slot {
+            Slot::Idle { cursor, since, .. } if !cursor.immortal => Some((cursor.connection, *since)),
+            _ => None,
+        };
+        let mut held: HashMap<u64, usize> = HashMap::new();
+        for (connection, _) in open.values().filter_map(idle) {
+            *held.entry(connection).or_default() += 1;
+        }
+        let Some((&greediest, _)) = held.iter().max_by_key(|(_, count)| **count) else { return Vec::new() };
+        let mut oldest: Vec<(Instant, i64)> = open
+            .iter()
+            .filter_map(|(&id, slot)| {
+                idle(slot).filter(|(by, _)| *by == greediest).map(|(_, since)| (since, id))
+            })
+            .collect();
+        oldest.sort_unstable();
+        oldest.truncate(count);
+        oldest.iter().filter_map(|(_, id)| self.remove(open, *id)).collect()
     }
-    let Some((&greediest, _)) = held.iter().max_by_key(|(_, count)| **count) else { return Vec::new() };
-    let mut oldest: Vec<(Instant, i64)> = open
-        .iter()
-        .filter_map(|(&id, slot)| idle(slot).filter(|(by, _)| *by == greediest).map(|(_, since)| (since, id)))
-        .collect();
-    oldest.sort_unstable();
-    oldest.truncate(count);
-    oldest.iter().filter_map(|(_, id)| open.remove(id)).collect()
 }
 
 fn not_found(id: i64) -> Error {

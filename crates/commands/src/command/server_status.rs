@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawValue, Timestamp, Value, doc};
 use kilim_engine::catalog::Collection;
+use kilim_engine::cursor::{LIFESPANS, Tally};
 use kilim_engine::metrics::{Counter, Latency, Metrics};
 use kilim_engine::{Engine, Namespace};
 use kilim_error::Result;
@@ -42,7 +43,7 @@ fn status(call: &mut Call<'_, '_>) -> Result<Document> {
     let open_transactions = metrics.transactions_started.get() as i64
         - metrics.transactions_committed.get() as i64
         - metrics.transactions_aborted.get() as i64;
-    let cursors = engine.cursors.counts();
+    let (cursors, tally) = (engine.cursors.counts(), engine.cursors.tally());
     let running = engine.operations.list();
     let connections_max = metrics.server.get().map_or(0, |server| server.connections_max as i32);
     let connections = metrics.connections_current.get() as i32;
@@ -95,6 +96,10 @@ fn status(call: &mut Call<'_, '_>) -> Result<Document> {
         "metrics": {
             "commands": by_command(metrics),
             "cursor": {
+                "moreThanOneBatch": count(&tally.more_than_one_batch),
+                "timedOut": count(&tally.timed_out),
+                "totalOpened": count(&tally.opened),
+                "lifespan": lifespans(tally),
                 "open": {
                     "noTimeout": cursors.immortal as i64,
                     "pinned": cursors.pinned as i64,
@@ -248,6 +253,19 @@ fn by_command(metrics: &Metrics) -> Document {
             shown.push(spec.name, doc! {"failed": failed, "total": total}.as_raw());
         }
     }
+    shown
+}
+
+/// How many cursors lived about how long, in the order of their names.
+fn lifespans(tally: &Tally) -> Document {
+    let mut named: Vec<(&str, i64)> = LIFESPANS
+        .iter()
+        .zip(&tally.lifespans)
+        .map(|((name, _), ended)| (*name, ended.get() as i64))
+        .collect();
+    named.sort_unstable();
+    let mut shown = Document::new();
+    named.into_iter().for_each(|(name, ended)| shown.push(name, ended));
     shown
 }
 

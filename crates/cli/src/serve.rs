@@ -69,7 +69,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "HOURS", default_value_t = 168)]
     change_log_hours: u64,
 
-    /// What the change log may take [default: a twentieth of the disk, 16MB to 1GB; 64MB with --ephemeral]
+    /// What the change log may take, no less than 1MB [default: a twentieth of the disk, 16MB to 1GB; 64MB with --ephemeral]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     change_log_size: Option<u64>,
 

@@ -68,6 +68,7 @@ const ATTEMPTS: u32 = 10;
 impl Watch {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let (database, target) = self.target();
+        let watches_all = self.watches_all();
         let mut stages = vec![Value::Null];
         if let Some(pipeline) = &self.pipeline {
             stages.extend(parse_pipeline(pipeline)?);
@@ -80,7 +81,7 @@ impl Watch {
         let mut failed = 0;
         loop {
             let mut options = doc! {};
-            if matches!(target, Value::Int32(_)) && database == "admin" {
+            if watches_all {
                 options.push("allChangesForCluster", true);
             }
             if self.full_document {
@@ -123,6 +124,11 @@ impl Watch {
             complain!("kilim: {fault}; going on");
             std::thread::sleep(std::time::Duration::from_secs(u64::from(failed.min(5))));
         }
+    }
+
+    /// Whether nothing is named. The database of a URI may be the one that its user is kept in.
+    fn watches_all(&self) -> bool {
+        self.namespace.is_none() && self.uri.database.as_deref().is_none_or(|database| database == "admin")
     }
 
     /// The database, and the collection or 1.
@@ -192,6 +198,9 @@ fn follow(
         };
         let namespace = cursor.get("ns").and_then(RawValue::as_str).unwrap_or_default();
         let collection = namespace.split_once('.').map_or(namespace, |(_, name)| name).to_owned();
+        if !is_terminal && is_unread() {
+            return Ok(None);
+        }
         let more = doc! {"getMore": id, "collection": collection, "maxTimeMS": 10_000};
         reply = match client.run(database, more) {
             Ok(reply) => reply,
@@ -201,16 +210,28 @@ fn follow(
     }
 }
 
+/// Whether nobody reads the output any more. Without an event to write this would not be noticed.
+fn is_unread() -> bool {
+    let mut output = libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 };
+    // SAFETY: the call looks at one structure, which it is given, and waits for nothing.
+    let found = unsafe { libc::poll(&raw mut output, 1, 0) };
+    found == 1 && output.revents & libc::POLLERR != 0
+}
+
 /// An event as a line for people: when, what, where, and what of it.
 fn readable(event: RawDocument<'_>) -> String {
     let part = |name: &str| event.get(name).and_then(RawValue::as_document);
     let word = |name: &str| event.get(name).and_then(RawValue::as_str).unwrap_or_default();
     let mut shown = String::new();
     if let Some(time @ RawValue::DateTime(_)) = event.get("wallTime") {
-        shown.push_str(&flow(time));
+        let time = flow(time);
+        let plain = time.strip_prefix("{\"$date\":\"").and_then(|time| time.strip_suffix("\"}"));
+        shown.push_str(plain.unwrap_or(&time));
         shown.push_str("  ");
     }
-    shown.push_str(&format!("{:<8}", word("operationType")));
+    if event.get("operationType").is_some() {
+        shown.push_str(&format!("{:<8}", word("operationType")));
+    }
     let mut pieces = Vec::new();
     if let Some(ns) = part("ns") {
         let names = ["db", "coll"].into_iter().filter_map(|name| ns.get(name)?.as_str());
@@ -280,6 +301,11 @@ mod tests {
 
     #[test]
     fn events_are_lines_for_people() {
+        let time = Value::DateTime(1_795_068_443_879);
+        let shown = readable(doc! {"wallTime": time, "operationType": "drop", "ns": {"db": "shop"}}.as_raw());
+        assert_eq!(shown, "2026-11-19T06:07:23.879Z  drop      shop");
+        let projected = readable(doc! {"_id": {"_data": "82"}, "fullDocument": {"a": 1}}.as_raw());
+        assert_eq!(projected.trim_start(), "{ a: 1 }");
         let event = doc! {
             "_id": {"_data": "82"}, "operationType": "update", "ns": {"db": "shop", "coll": "orders"},
             "documentKey": {"_id": 7},

@@ -1292,3 +1292,155 @@ fn a_database_in_memory_keeps_a_week_and_64_mb_of_changes() {
     assert_eq!((stats.age_max.as_secs(), stats.bytes_max), (7 * 24 * 3600, 64 << 20));
     engine.close().unwrap();
 }
+
+/// As recorded from mongod 6.0.5: a collection is known by its UUID. Another one may have its name by now, and it another name.
+#[test]
+fn documents_are_looked_up_where_they_were_changed() {
+    for (moves, expected) in [
+        (doc! {"drop": "c", "$db": "test"}, None),
+        (doc! {"renameCollection": "test.c", "to": "test.d", "$db": "admin"}, Some(doc! {"_id": 1, "a": 1})),
+    ] {
+        let engine = engine();
+        done(&engine, &doc! {"insert": "c", "documents": [{"_id": 1}], "$db": "test"});
+        let mut watch = Watch::open(&engine, 1, doc! {"fullDocument": "updateLookup"});
+        let set = doc! {"q": {"_id": 1}, "u": {"$set": {"a": 1}}};
+        done(&engine, &doc! {"update": "c", "updates": [set], "$db": "test"});
+        done(&engine, &moves);
+        done(&engine, &doc! {"insert": "c", "documents": [{"_id": 1, "other": 1}], "$db": "test"});
+        let events = watch.events();
+        let shown = match events[0].get("fullDocument") {
+            Some(RawValue::Null) => None,
+            Some(RawValue::Document(document)) => Some(document.to_document()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((text(&events[0], "operationType"), shown), ("update", expected));
+        engine.close().unwrap();
+    }
+}
+
+/// As recorded from mongod 6.0.5.
+#[test]
+fn stages_of_a_stream_compare_by_the_collation_of_the_command_alone() {
+    let engine = engine();
+    let collation = doc! {"locale": "en", "strength": 2};
+    done(&engine, &doc! {"create": "c", "collation": collation.clone(), "$db": "test"});
+    let open = |collation: Option<&Document>| {
+        let matches = doc! {"$match": {"fullDocument.a": "X"}};
+        let mut command = doc! {
+            "aggregate": "c", "pipeline": [{"$changeStream": {}}, matches], "cursor": {}, "$db": "test",
+        };
+        collation.into_iter().for_each(|collation| command.push("collation", collation.clone()));
+        done(&engine, &command)
+    };
+    let (plain, collated) = (open(None), open(Some(&collation)));
+    done(&engine, &doc! {"insert": "c", "documents": [{"a": "x"}], "$db": "test"});
+    assert_eq!(batch_of(&next_batch(&engine, &plain)).len(), 0);
+    assert_eq!(batch_of(&next_batch(&engine, &collated)).len(), 1);
+    engine.close().unwrap();
+}
+
+/// As recorded from mongod 6.0.5, where NaN is never equal to what was there.
+#[test]
+fn a_sum_that_stays_nan_is_told() {
+    let engine = engine();
+    done(&engine, &doc! {"insert": "c", "documents": [{"_id": 1, "a": f64::NAN, "b": 1}], "$db": "test"});
+    let mut watch = Watch::open(&engine, "c", doc! {});
+    for (update, modified) in
+        [(doc! {"$mul": {"a": 1}}, 1), (doc! {"$inc": {"a": 1}}, 1), (doc! {"$set": {"b": 1}}, 0)]
+    {
+        let updates = array![{"q": {"_id": 1}, "u": update.clone()}];
+        let reply = done(&engine, &doc! {"update": "c", "updates": updates, "$db": "test"});
+        assert!(matches!(reply.get("nModified"), Some(RawValue::Int32(n)) if n == modified), "{reply:?}");
+        let events = watch.events();
+        assert_eq!(events.len(), modified as usize, "{update:?}");
+        for event in &events {
+            let told = event.get("updateDescription").and_then(RawValue::as_document).unwrap();
+            let fields = told.get("updatedFields").and_then(RawValue::as_document).unwrap();
+            assert!(matches!(fields.get("a"), Some(RawValue::Double(sum)) if sum.is_nan()), "{event:?}");
+        }
+    }
+    engine.close().unwrap();
+}
+
+/// Codes as recorded from mongod 6.0.5.
+#[test]
+fn what_mongod_refuses_of_streams_is_refused() {
+    let engine = engine();
+    done(&engine, &doc! {"insert": "c", "documents": [{"_id": 1}], "$db": "test"});
+    let opens = |target: Value, stages: Array| {
+        doc! {"aggregate": target, "pipeline": stages, "cursor": {}, "$db": "test"}
+    };
+    let on = |stages: Array| opens(Value::from("c"), stages);
+    let stream = || doc! {"$changeStream": {}};
+    for (command, expected) in [
+        (on(array![stream(), {"$match": {"$text": {"$search": "a"}}}]), 17313),
+        (on(array![{"$changeStream": {}, "x": 1}]), 40323),
+        (opens(Value::from("$cmd.aggregate"), array![stream()]), 73),
+        (on(array![{"$match": {}}, stream()]), 40602),
+        (on(array![{"$match": {}}, {"$changeStream": 5}]), 6188500),
+        (on(array![{"$facet": {"a": [stream()]}}]), 40600),
+        (on(array![{"$lookup": {"from": "b", "as": "x", "pipeline": [stream()]}}]), 51047),
+        (on(array![{"$unionWith": {"coll": "b", "pipeline": [stream()]}}]), 31441),
+        (on(array![{"$changeStream": {"allChangesForCluster": Value::Null}}]), 14),
+    ] {
+        assert_eq!(code(&ask(&engine, &command)), expected, "{command:?}");
+    }
+    for option in
+        ["resumeAfter", "startAfter", "startAtOperationTime", "fullDocument", "fullDocumentBeforeChange"]
+    {
+        let options: Document = [(option, Value::Null)].into_iter().collect();
+        let mut stage = Document::new();
+        stage.push("$changeStream", options);
+        done(&engine, &on(array![stage]));
+    }
+
+    let images = || doc! {"enabled": true};
+    for database in ["admin", "config", "local"] {
+        let create = |name: &str| doc! {"create": name, "$db": database};
+        let mut with_images = create("a");
+        with_images.push("changeStreamPreAndPostImages", images());
+        assert_eq!(code(&ask(&engine, &with_images)), 72, "{database}");
+        done(&engine, &create("b"));
+        let modify = doc! {"collMod": "b", "changeStreamPreAndPostImages": images(), "$db": database};
+        assert_eq!(code(&ask(&engine, &modify)), 72, "{database}");
+    }
+    let view = doc! {"create": "v", "viewOn": "c", "changeStreamPreAndPostImages": images(), "$db": "test"};
+    assert_eq!(code(&ask(&engine, &view)), 72);
+
+    for options in [
+        doc! {"preAndPostImages": {"expireAfterSeconds": 10, "x": 1}},
+        doc! {"preAndPostImages": {"expireAfterSeconds": 10}, "x": 1},
+    ] {
+        let set = doc! {"setClusterParameter": {"changeStreamOptions": options}, "$db": "admin"};
+        assert_eq!(code(&ask(&engine, &set)), 2, "{set:?}");
+    }
+
+    // A database is not ended by the drop of a collection, so none of its streams has such a token.
+    let mut of_name = Watch::open(&engine, "c", doc! {});
+    done(&engine, &doc! {"drop": "c", "$db": "test"});
+    let ended = token_of(of_name.events().last().unwrap());
+    let behind = |target: Value| opens(target, array![{"$changeStream": {"startAfter": ended.clone()}}]);
+    assert_eq!(code(&ask(&engine, &behind(Value::Int32(1)))), 280);
+    done(&engine, &behind(Value::from("c")));
+    engine.close().unwrap();
+}
+
+/// What a path begins with is a name, and a place in an array has no leading zeros, so these need no word about it.
+#[test]
+fn paths_are_told_apart_only_where_they_could_be_mistaken() {
+    let engine = engine();
+    done(&engine, &doc! {"insert": "c", "documents": [{"_id": 1, "o": {}}], "$db": "test"});
+    let mut watch = Watch::open(&engine, "c", doc! {"showExpandedEvents": true});
+    for (path, told) in
+        [("1", doc! {}), ("0.a", doc! {}), ("o.01", doc! {}), ("o.1", doc! {"o.1": ["o", "1"]})]
+    {
+        let set: Document = [(path, Value::Int32(2))].into_iter().collect();
+        let updates = array![{"q": {"_id": 1}, "u": {"$set": set}}];
+        done(&engine, &doc! {"update": "c", "updates": updates, "$db": "test"});
+        let events = watch.events();
+        let description = events[0].get("updateDescription").and_then(RawValue::as_document).unwrap();
+        let found = description.get("disambiguatedPaths").and_then(RawValue::as_document).unwrap();
+        assert_eq!(found.to_document(), told, "{path}");
+    }
+    engine.close().unwrap();
+}

@@ -117,7 +117,9 @@ fn behind(engine: &Engine, scope: &Scope, token: Token, begins: CommitTime) -> R
     {
         let record = Record::decode(&bytes)?;
         let named = Token::of(&record, at, token.named == Named::Invalidation);
-        if let Some(token) = token.naming(&named).filter(|_| scope.covers(&record)) {
+        let is_known =
+            scope.covers(&record) && (token.named != Named::Invalidation || scope.is_ended_by(record.kind));
+        if let Some(token) = token.naming(&named).filter(|_| is_known) {
             // Of an event that was split, the fragments behind the one that is named are still to come.
             let index = position.index + u32::from(token.fragment.is_none());
             return Ok(Resumed { next: LogPosition { index, ..position }, token, record: Some(bytes) });
@@ -166,7 +168,7 @@ pub fn go_on(
     if stream.shows_images() {
         stream.images_from = images_from(engine, operation)?;
     }
-    let lookup = |namespace: &Namespace, id: RawValue<'_>| find(engine, operation, namespace, id);
+    let lookup = |record: &Record<'_>| find_now(engine, operation, record);
     let mut bytes_ready = 0;
     let turn_ends = hurries.then(|| engine.environment().now() + limits::STREAM_TURN);
     let is_late = || turn_ends.is_some_and(|end| engine.environment().now() >= end);
@@ -222,6 +224,22 @@ pub fn go_on(
 }
 
 /// A document as it is now.
+/// The document of an update as it is now. Its collection may have another name by now, and another collection its name.
+fn find_now(engine: &Engine, operation: &Arc<Operation>, record: &Record<'_>) -> Result<Option<Document>> {
+    let (Some(uuid), Some(id)) = (record.uuid, record.id()) else { return Ok(None) };
+    let catalog = engine.catalog();
+    let namespace =
+        Namespace { database: record.database.to_owned(), collection: record.collection.to_owned() };
+    let found = match catalog.get(&namespace).filter(|collection| collection.uuid == uuid) {
+        Some(_) => Some(&namespace),
+        None => catalog.database(record.database).find(|it| it.uuid == uuid).map(|it| &it.namespace),
+    };
+    match found {
+        Some(namespace) => find(engine, operation, namespace, id),
+        None => Ok(None),
+    }
+}
+
 fn find(
     engine: &Engine,
     operation: &Arc<Operation>,

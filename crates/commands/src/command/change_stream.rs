@@ -10,9 +10,9 @@ use kilim_engine::listen::{self, Start};
 use kilim_engine::stream::{Image, Scope, Stream, StreamOptions};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::expression::Scope as Variables;
-use kilim_query::stage::{Context, Owner, Pipeline, Stage};
+use kilim_query::stage::{Context, Owner, Pipeline, Stage, no_change_stream};
 
-use super::aggregate::{Aggregate, executing, target};
+use super::aggregate::{Aggregate, DATABASE_CURSOR, executing, target};
 use super::explain;
 use crate::about::About;
 use crate::concern::ReadConcern;
@@ -85,7 +85,12 @@ fn open(
 ) -> Result<(Namespace, Stream)> {
     let (namespace, owner) = target(command, call.generic.database)?;
     let mut stages = aggregate.pipeline.iter();
-    let spec = stages.next().and_then(RawValue::as_document).and_then(|stage| stage.get(NAME));
+    let first = stages.next().and_then(RawValue::as_document);
+    if first.is_some_and(|stage| stage.iter().count() > 1) {
+        let message = "A pipeline stage specification object must contain exactly one field.";
+        return Err(Error::location(40323, message));
+    }
+    let spec = first.and_then(|stage| stage.get(NAME));
     let mut asked = parse(spec.unwrap_or(RawValue::Null))?;
     let scope = scope(call, &namespace, owner, asked.all_changes)?;
     check_circumstances(call)?;
@@ -104,20 +109,17 @@ struct Asked {
 }
 
 fn parse(spec: RawValue<'_>) -> Result<Asked> {
-    let RawValue::Document(spec) = spec else {
-        let mut shown = Document::new();
-        shown.push(NAME, spec);
-        let shown = kilim_query::text::document(shown.as_raw());
-        let shown = shown.trim_start_matches("{ ").trim_end_matches(" }");
-        return Err(Error::location(
-            6188500,
-            format!("$changeStream must take a nested object but found: {shown}"),
-        ));
-    };
+    let RawValue::Document(spec) = spec else { return Err(no_change_stream(spec)) };
     let mut options = StreamOptions::default();
     let (mut resume, mut start_after, mut at, mut all_changes) = (None, None, None, false);
     for (name, value) in spec.iter() {
         match name {
+            "fullDocument"
+            | "fullDocumentBeforeChange"
+            | "resumeAfter"
+            | "startAfter"
+            | "startAtOperationTime"
+                if matches!(value, RawValue::Null) => {}
             "fullDocument" => options.full_document = image(name, value, true)?,
             "fullDocumentBeforeChange" => options.before_change = image(name, value, false)?,
             "resumeAfter" => resume = Some(parse_token(document(name, value)?)?),
@@ -233,6 +235,9 @@ fn scope(call: &Call<'_, '_>, namespace: &Namespace, owner: Owner, all_changes: 
     if of_database {
         return Ok(Scope::Database(namespace.database.clone()));
     }
+    if namespace.collection == DATABASE_CURSOR {
+        return invalid(format!("Invalid namespace specified '{namespace}'"));
+    }
     if namespace.collection.starts_with("system.") {
         return invalid(format!("$changeStream may not be opened on the internal {namespace} collection"));
     }
@@ -291,12 +296,17 @@ fn parse_stages(call: &mut Call<'_, '_>, namespace: &Namespace, stages: RawArray
             "$_internalChangeStreamOplogMatch is only valid as the first stage in a pipeline",
         ));
     }
-    let about = About::of(call, namespace)?;
-    let variables = variables(call, "aggregate", &about)?;
+    // Events are not documents of the collection: they compare by what the command says, not by the collection's collation.
+    let variables = variables(call, "aggregate", &About::Nothing)?;
     let scope = Variables::new(&variables);
     // Also for a stream of a database: stages are given events, not the database.
     let context = Context::new(&scope, &namespace.database, Owner::Collection);
     let pipeline = Pipeline::parse(stages, &context)?;
+    let searches = |stage: &Stage| matches!(stage, Stage::Match(stage) if stage.filter.text().is_some());
+    if pipeline.stages.iter().any(searches) {
+        let message = "$match with $text is only allowed as the first pipeline stage";
+        return Err(Error::location(17313, message));
+    }
     for stage in stages.iter() {
         let name = first_name(stage).unwrap_or_default();
         if !FOLLOWERS.contains(&name) {

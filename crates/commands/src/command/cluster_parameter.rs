@@ -39,12 +39,19 @@ fn parse_expiry(options: RawDocument<'_>) -> Result<Value> {
     let failed =
         |message: String| bad(format!("Failed parsing new {OPTIONS_PARAMETER} valueBSON field '{message}"));
     let missing = |name: &str| failed(format!("{OPTIONS_PARAMETER}.{name}' is missing but a required field"));
+    let unknown = |path: &str| failed(format!("{OPTIONS_PARAMETER}.{path}' is an unknown field."));
+    if let Some((name, _)) = options.iter().find(|(name, _)| *name != "preAndPostImages") {
+        return Err(unknown(name));
+    }
     let images = options.get("preAndPostImages").ok_or_else(|| missing("preAndPostImages"))?;
     let wrong = |path: &str, value: RawValue<'_>, expected: &str| {
         let found = value.element_type().name();
         failed(format!("{OPTIONS_PARAMETER}.{path}' is the wrong type '{found}', expected {expected}"))
     };
     let images = images.as_document().ok_or_else(|| wrong("preAndPostImages", images, "type 'object'"))?;
+    if let Some((name, _)) = images.iter().find(|(name, _)| *name != "expireAfterSeconds") {
+        return Err(unknown(&format!("preAndPostImages.{name}")));
+    }
     let expiry = images.get("expireAfterSeconds").ok_or_else(|| missing("expireAfterSeconds"))?;
     let seconds = match expiry {
         RawValue::String("off") => return Ok(Value::String("off".to_owned())),
@@ -54,6 +61,7 @@ fn parse_expiry(options: RawDocument<'_>) -> Result<Value> {
         RawValue::Int32(seconds) => i64::from(seconds),
         RawValue::Int64(seconds) => seconds,
         RawValue::Double(seconds) => seconds as i64,
+        RawValue::Decimal128(seconds) => seconds.to_f64() as i64,
         other => {
             let path = "preAndPostImages.expireAfterSeconds";
             return Err(wrong(path, other, "types '[string, long']"));

@@ -12,7 +12,7 @@ use kilim_query::stage::Pipeline;
 use kilim_query::text::document as shell_text;
 use kilim_query::time_series::{Bucketing, TimeSeries};
 
-use super::collection_options::{CollectionOptions, Expires};
+use super::collection_options::{CollectionOptions, Expires, check_images};
 use super::expiry::seconds_of_clustered;
 use super::time_series;
 use super::update::now_ms;
@@ -46,6 +46,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             "timeseries" => bucketing = Some(parse_bucketing(&argument)?),
             _ => return Err(argument.unknown()),
         }
+    }
+    if options.images == Some(true) {
+        check_images(&namespace)?;
     }
     let found = call.engine.collection(&namespace);
     call.engine.check_expected(&call.operation, &namespace, found.as_deref())?;

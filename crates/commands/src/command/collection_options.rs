@@ -3,6 +3,7 @@
 use kilim_bson::{Document, RawDocument, RawValue, doc};
 use kilim_error::{Error, ErrorCode, Result};
 
+use kilim_engine::Namespace;
 use kilim_engine::change_log::IMAGES_OPTION;
 
 use crate::argument::{Argument, nested};
@@ -104,14 +105,14 @@ impl<'a> CollectionOptions<'a> {
         let mut add = |name: &str, value: Option<RawValue<'_>>| {
             value.into_iter().for_each(|value| description.push(name, value));
         };
+        if let Some(enabled) = self.images {
+            add(IMAGES_OPTION, Some(RawValue::Document(doc! {"enabled": enabled}.as_raw())));
+        }
         add("cappedSize", self.asked_size.map(RawValue::Int64));
         add("cappedMax", self.max.map(RawValue::Int64));
         add("validator", self.validator.map(RawValue::Document));
         add("validationLevel", self.validation_level.map(RawValue::String));
         add("validationAction", self.validation_action.map(RawValue::String));
-        if let Some(enabled) = self.images {
-            add(IMAGES_OPTION, Some(RawValue::Document(doc! {"enabled": enabled}.as_raw())));
-        }
         add(
             "expireAfterSeconds",
             self.expires.map(|expires| match expires {
@@ -178,6 +179,17 @@ fn parse_images(argument: &Argument<'_>) -> Result<bool> {
     enabled.ok_or_else(|| {
         Error::location(40414, format!("BSON field '{path}.enabled' is missing but a required field"))
     })
+}
+
+/// Refuses images where there are no change streams that could show them.
+pub fn check_images(namespace: &Namespace) -> Result<()> {
+    match &*namespace.database {
+        database @ ("admin" | "config" | "local") => Err(Error::user(
+            ErrorCode::InvalidOptions,
+            format!("{IMAGES_OPTION} collection option is not supported on the {database} database"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The order in which options are shown.

@@ -4,13 +4,14 @@ use kilim_bson::{Array, Document, RawDocument, RawValue, doc};
 use kilim_collation::{Collation, full_spec};
 use kilim_engine::Namespace;
 use kilim_engine::catalog::{View, bucket_options};
+use kilim_engine::change_log::IMAGES_OPTION;
 use kilim_engine::index::{Holds, KeyPart};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::stage::Pipeline;
 use kilim_query::text::document as shell_text;
 use kilim_query::time_series::TimeSeries;
 
-use super::collection_options::{CollectionOptions, Expires, capped_max, capped_size};
+use super::collection_options::{CollectionOptions, Expires, capped_max, capped_size, check_images};
 use super::create_indexes::check_id_index;
 use super::expiry::seconds_of_clustered;
 use super::time_series;
@@ -38,6 +39,9 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
         return create_view(call, namespace, view);
     }
     let options = parse(call.body)?;
+    if options.get(IMAGES_OPTION).is_some() {
+        check_images(&namespace)?;
+    }
     if call.unit.is_transaction() {
         if call.unit.collection(&namespace)?.is_some() {
             return Err(Error::user(
@@ -117,7 +121,11 @@ fn parse_view(body: RawDocument<'_>) -> Result<Option<ViewOptions<'_>>> {
             // A view has no other options; those that are none of any collection are refused here too.
             let others = body.iter().filter(|(name, _)| !matches!(*name, "viewOn" | "pipeline"));
             let others: Document = others.map(|(name, value)| (name, value.to_value())).collect();
-            if parse(others.as_raw())?.get("clusteredIndex").is_some() {
+            let others = parse(others.as_raw())?;
+            if others.get(IMAGES_OPTION).is_some() {
+                return invalid(format!("option not supported on a view: {IMAGES_OPTION}"));
+            }
+            if others.get("clusteredIndex").is_some() {
                 return Err(Error::location(
                     6_026_500,
                     "The 'clusteredIndex' option is not supported with views",

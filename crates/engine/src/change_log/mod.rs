@@ -165,11 +165,17 @@ pub(crate) fn of_change<'c>(
             recorder(Kind::Insert, 1)
         }
         (Some(before), Some(after)) => {
-            if before.as_bytes() == after.as_bytes() && !matches!(change.form, Form::Replacement) {
-                return None;
-            }
             let computed;
             let seen_as_stored = change.before.is_none_or(|seen| seen.seen.as_bytes() == before.as_bytes());
+            // NaN is never what it was, so a sum that stays NaN is a change, although no byte is another one.
+            let is_said = match change.form {
+                Form::Replacement => true,
+                Form::Described(description) => seen_as_stored && says_something(description),
+                Form::Smaller | Form::Difference => false,
+            };
+            if before.as_bytes() == after.as_bytes() && !is_said {
+                return None;
+            }
             let description = match change.form {
                 Form::Replacement => None,
                 Form::Described(description) if seen_as_stored => Some(description),
@@ -215,6 +221,15 @@ pub(crate) fn of_change<'c>(
     }
     record.0.extend(last.map(|(tag, _)| tag));
     Some(Told { head: record.0, document: last.map(|(_, document)| document) })
+}
+
+/// Whether a description names a change.
+fn says_something(description: RawDocument<'_>) -> bool {
+    description.iter().any(|(_, value)| match value {
+        RawValue::Document(fields) => !fields.is_empty(),
+        RawValue::Array(elements) => !elements.is_empty(),
+        _ => false,
+    })
 }
 
 /// The record of the insert of a document as it is stored, where no change is made.

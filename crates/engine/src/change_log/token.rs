@@ -177,7 +177,13 @@ fn value(bytes: &mut Vec<u8>, of: RawValue<'_>) {
     match of {
         RawValue::String(text) => {
             bytes.push(TEXT);
-            bytes.extend_from_slice(text.as_bytes());
+            // A zero within is marked, since one ends the text.
+            for byte in text.bytes() {
+                bytes.push(byte);
+                if byte == 0 {
+                    bytes.push(0xff);
+                }
+            }
             bytes.push(0);
         }
         RawValue::Document(document) => {
@@ -265,29 +271,60 @@ pub fn parse_token(token: RawDocument<'_>) -> Result<Token> {
         return Err(Error::location(40649, "invalid empty resume token"));
     }
     let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    let read = read(&bytes);
-    let (position, named) = read.ok_or_else(|| {
-        Error::user(ErrorCode::FailedToParse, "the resume token was not made by MongoDB or Kilim")
-    })?;
+    match token.get("_typeBits") {
+        None => {}
+        Some(RawValue::Binary { bytes: [], .. }) => {}
+        Some(RawValue::Binary { .. }) => {
+            return Err(Error::location(50854, "Invalid resume token: wrong type for version"));
+        }
+        Some(_) => {
+            let shown = kilim_query::text::document(token).replace("{ ", "{").replace(" }", "}");
+            let message = format!("Bad resume token: _typeBits of wrong type {shown}");
+            return Err(Error::location(40648, message));
+        }
+    }
+    let (position, named) = read(&bytes)?;
     Ok(Token { position, named, fragment: None, bytes })
 }
 
-fn read(bytes: &[u8]) -> Option<(LogPosition, Named)> {
-    let rest = bytes.strip_prefix(&[TIMESTAMP])?;
-    let (time, rest) = rest.split_first_chunk::<8>()?;
-    let rest = rest.strip_prefix(&VERSION)?;
-    let (event, rest) = match rest.strip_prefix(&EVENT) {
-        Some(rest) => (true, rest),
-        None => (false, rest.strip_prefix(&[ZERO])?),
+/// What a token says, refused as mongod refuses it where it is cut or not one.
+fn read(bytes: &[u8]) -> Result<(LogPosition, Named)> {
+    let cut = || Error::user(ErrorCode::Overflow, "the resume token ends too early");
+    let other = || Error::user(ErrorCode::FailedToParse, "the resume token was not made by MongoDB or Kilim");
+    let lacks =
+        |code: i32, what: &str| Error::location(code, format!("Resume Token does not contain {what}"));
+    let (kind, rest) = bytes.split_first().ok_or_else(cut)?;
+    if *kind != TIMESTAMP {
+        return Err(Error::location(50811, format!("KeyString format error: Unknown type: {kind}")));
+    }
+    let (time, rest) = rest.split_first_chunk::<8>().ok_or_else(cut)?;
+    // Each number must be there, and all of it.
+    let rest = match (rest, rest.strip_prefix(&VERSION)) {
+        (_, Some(rest)) => rest,
+        ([], _) => return Err(lacks(50796, "version")),
+        ([0x2b], _) => return Err(cut()),
+        _ => return Err(other()),
     };
-    let (index, rest) = read_index(rest)?;
-    let named = match (event, rest.first()?) {
-        (true, &TRUE) => Named::Invalidation,
-        (true, &FALSE) => Named::Event,
-        (false, &FALSE) => Named::Mark,
-        _ => return None,
+    let (event, rest) = match (rest, rest.strip_prefix(&EVENT), rest.strip_prefix(&[ZERO])) {
+        (_, Some(rest), _) => (true, rest),
+        (_, _, Some(rest)) => (false, rest),
+        ([], ..) => return Err(lacks(51055, "tokenType")),
+        (rest, ..) if EVENT.starts_with(rest) => return Err(cut()),
+        _ => return Err(other()),
     };
-    Some((LogPosition { time: u64::from_be_bytes(*time), index }, named))
+    let (index, rest) = match rest {
+        [] => return Err(lacks(50793, "txnOpIndex")),
+        [0x2b..=0x2d] | [0x2c..=0x2d, _] | [0x2d, _, _] => return Err(cut()),
+        rest => read_index(rest).ok_or_else(other)?,
+    };
+    let named = match (event, rest.first()) {
+        (_, None) => return Err(lacks(50872, "fromInvalidate")),
+        (true, Some(&TRUE)) => Named::Invalidation,
+        (true, Some(&FALSE)) => Named::Event,
+        (false, Some(&FALSE)) => Named::Mark,
+        _ => return Err(other()),
+    };
+    Ok((LogPosition { time: u64::from_be_bytes(*time), index }, named))
 }
 
 /// A number that is not negative, and what follows it.
@@ -332,6 +369,7 @@ mod tests {
             (doc! {"_id": "str"}, "463C5F6964003C7374720000"),
             (doc! {"_id": {"a": 1, "b": "x"}}, "46465F696400461E61002B023C62003C78000000"),
             (doc! {"_id": true}, "466E5F6964006F00"),
+            (doc! {"_id": "a\0b"}, "463C5F6964003C6100FF620000"),
         ] {
             let mut bytes = Vec::new();
             value(&mut bytes, RawValue::Document(id.as_raw()));
@@ -374,7 +412,17 @@ mod tests {
             (doc! {"_data": "zz"}, 9),
             (doc! {"_data": ""}, 40649),
             (doc! {}, 40647),
-            (doc! {"_data": "82"}, 9),
+            (doc! {"_data": "82"}, 15),
+            (doc! {"_data": "FF"}, 50811),
+            (doc! {"_data": "826AFE960700000013"}, 50796),
+            (doc! {"_data": "826AFE9607000000132B"}, 15),
+            (doc! {"_data": "826AFE9607000000132B02"}, 51055),
+            (doc! {"_data": "826AFE9607000000132B022C01"}, 15),
+            (doc! {"_data": "826AFE9607000000132B022C0100"}, 50793),
+            (doc! {"_data": "826AFE9607000000132B022C010029"}, 50872),
+            (doc! {"_data": "826AFE9607000000132B0229"}, 50793),
+            (doc! {"_data": "826AFE9607000000132B022929"}, 50872),
+            (doc! {"_data": "826AFE9607000000132B0229296E04", "_typeBits": 1}, 40648),
         ] {
             assert_eq!(parse_token(token.as_raw()).unwrap_err().code().0, code, "{token:?}");
         }

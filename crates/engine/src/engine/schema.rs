@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilim_bson::{Array, Document, RawDocument, Value, doc};
+use kilim_bson::{Array, Document, RawDocument, RawValue, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_storage::{CommitTime, Durability, Environment, Transaction};
 
@@ -15,7 +15,7 @@ use super::Engine;
 use crate::catalog::{
     Capped, Collection, Held, Ids, Shared, Validation, View, not_found, save, time_series_of,
 };
-use crate::change_log::{Kind, SchemaChange};
+use crate::change_log::{IMAGES_OPTION, Kind, SchemaChange};
 use crate::ids::{CollectionId, IndexId, SessionId};
 use crate::index::{Index, IndexSpec, Multikey, Usage, collation_of};
 use crate::namespace::Namespace;
@@ -39,6 +39,12 @@ pub struct Modification<'m> {
     pub description: Document,
     /// What the event says of the index before.
     pub index_before: Option<Document>,
+}
+
+/// Options in the order in which events have them.
+fn images_first(options: &Document) -> impl Iterator<Item = (&str, RawValue<'_>)> {
+    let images = options.iter().filter(|(name, _)| *name == IMAGES_OPTION);
+    images.chain(options.iter().filter(|(name, _)| *name != IMAGES_OPTION))
 }
 
 /// Short turns: while somebody waits for a collection as a whole, new writers wait behind it.
@@ -194,10 +200,10 @@ impl Engine {
             return self.log_view(transaction, &view, Kind::Create);
         }
         let mut about = Document::new();
-        let is_bound = |name: &str| matches!(name, "capped" | "size" | "max");
-        let (bounds, others): (Vec<_>, Vec<_>) =
-            collection.options.iter().partition(|(name, _)| is_bound(name));
-        bounds.into_iter().for_each(|(name, value)| about.push(name, value));
+        let comes_first = |name: &str| matches!(name, "capped" | "size" | "max" | IMAGES_OPTION);
+        let (first, others): (Vec<_>, Vec<_>) =
+            images_first(&collection.options).partition(|(name, _)| comes_first(name));
+        first.into_iter().for_each(|(name, value)| about.push(name, value));
         if collection.temporary {
             about.push("temp", true);
         }
@@ -412,7 +418,7 @@ impl Engine {
     fn log_modified(&self, transaction: &mut Transaction, collection: &Collection, asked: &Modification<'_>) {
         let mut before = Document::new();
         before.push("uuid", Value::Binary { subtype: 4, bytes: collection.uuid.as_slice().into() });
-        collection.options.iter().for_each(|(name, value)| before.push(name, value));
+        images_first(&collection.options).for_each(|(name, value)| before.push(name, value));
         let mut before = doc! {"collectionOptions": before};
         if let Some(options) = &asked.index_before {
             before.push("indexOptions", options.clone());

@@ -19,7 +19,6 @@ use kilim_storage::LogPosition;
 
 use crate::change_log::{Kind, Record, Token};
 use crate::feed::{Entry, Subscription};
-use crate::namespace::Namespace;
 
 pub use crate::feed::Scope;
 
@@ -130,7 +129,7 @@ impl Place {
 }
 
 /// Finds the document of an update as it is now.
-pub(crate) type Lookup<'l> = dyn Fn(&Namespace, RawValue<'_>) -> Result<Option<Document>> + 'l;
+pub(crate) type Lookup<'l> = dyn Fn(&Record<'_>) -> Result<Option<Document>> + 'l;
 
 /// What most events have beside what their records have: a token, names, times.
 const BESIDE_RECORD_BYTES: usize = 320;
@@ -154,7 +153,7 @@ impl Scope {
     }
 
     /// Whether an event ends a stream of this scope.
-    fn is_ended_by(&self, kind: Kind) -> bool {
+    pub(crate) fn is_ended_by(&self, kind: Kind) -> bool {
         match self {
             Scope::Deployment => false,
             Scope::Database(_) => kind == Kind::DropDatabase,
@@ -368,6 +367,11 @@ impl Stream {
     ) -> Result<Document> {
         let position = entry.position;
         let expanded = self.options.show_expanded_events;
+        // Before the other image, whose lack is told second.
+        let pre_image = match record.kind {
+            Kind::Update | Kind::Replace | Kind::Delete => self.pre_image(position, record)?,
+            _ => None,
+        };
         let mut writer = Writer::with_capacity(entry.bytes.len() + BESIDE_RECORD_BYTES);
         if let Some(session) = record.session() {
             session.iter().for_each(|(name, value)| writer.append(name, value));
@@ -424,8 +428,8 @@ impl Stream {
                 detail(name).into_iter().for_each(|value| writer.append(name, value));
             }
         }
-        if matches!(record.kind, Kind::Update | Kind::Replace | Kind::Delete) {
-            self.append_pre_image(&mut writer, position, record)?;
+        if let Some(image) = pre_image {
+            writer.append("fullDocumentBeforeChange", image);
         }
         if let Some(mark) = record.mark() {
             writer.append("kilim", RawValue::Document(mark));
@@ -445,12 +449,8 @@ impl Stream {
         let image = match self.options.full_document {
             Image::Off => return Ok(()),
             Image::Lookup => {
-                let (Some(lookup), Some(id)) = (lookup, record.id()) else { return Ok(()) };
-                let namespace = Namespace {
-                    database: record.database.to_owned(),
-                    collection: record.collection.to_owned(),
-                };
-                found = entry.found(|| lookup(&namespace, id))?;
+                let Some(lookup) = lookup else { return Ok(()) };
+                found = entry.found(|| lookup(record))?;
                 found.as_deref().map(Document::as_raw)
             }
             Image::WhenAvailable => record.after().filter(is_shown),
@@ -462,15 +462,11 @@ impl Stream {
         Ok(())
     }
 
-    fn append_pre_image(
-        &self,
-        writer: &mut Writer,
-        position: LogPosition,
-        record: &Record<'_>,
-    ) -> Result<()> {
+    /// What is shown as the document before a change; none if that is not asked for.
+    fn pre_image<'r>(&self, position: LogPosition, record: &Record<'r>) -> Result<Option<RawValue<'r>>> {
         let is_shown = |_: &RawDocument<'_>| record.wall_millis >= self.images_from;
         let image = match self.options.before_change {
-            Image::Off | Image::Lookup => return Ok(()),
+            Image::Off | Image::Lookup => return Ok(None),
             Image::WhenAvailable => record.before().filter(is_shown),
             Image::Required => Some(record.before().filter(is_shown).ok_or_else(|| {
                 no_image(
@@ -480,8 +476,7 @@ impl Stream {
                 )
             })?),
         };
-        writer.append("fullDocumentBeforeChange", image.map_or(RawValue::Null, RawValue::Document));
-        Ok(())
+        Ok(Some(image.map_or(RawValue::Null, RawValue::Document)))
     }
 }
 

@@ -111,7 +111,7 @@ fn a_range_passes_over_what_left_its_bucket() {
         db.update("m", doc! {"_id": 10}, doc! {"$set": {"t": 1000}}).unwrap();
         db.update("m", doc! {"_id": 48}, doc! {"$set": {"ts": at(25_000)}}).unwrap();
         let late = doc! {"_id": 99, "s": 0, "ts": at(13_000), "t": 99, "unit": "C"};
-        db.insert("m", &[late.clone()]);
+        db.insert("m", std::slice::from_ref(&late));
         let changed = |row: &Document, name: &str, value: Value| -> Document {
             let fields =
                 row.iter().map(|(it, old)| (it, if it == name { value.clone() } else { old.to_value() }));

@@ -85,6 +85,7 @@ pub use pattern_stats::PatternStats;
 pub use plan_cache_stats::PlanCacheStats;
 pub use project::Project;
 pub use redact::{Redact, Redacted};
+pub use refused::no_change_stream;
 pub use replace_root::ReplaceRoot;
 pub use sample::Sample;
 pub use set_window_fields::{SetWindowFields, check_partition};

@@ -182,10 +182,12 @@ pub static DEFINITIONS: &[Definition] = &[
         bucket_auto::parse,
         "documents divided into buckets of about equal size",
     ),
-    stage("$changeStream", Flow::Source, refused::parse, "changes as they happen").first().refused_in_view(
-        ErrorCode::OptionNotSupportedOnView,
-        "$changeStream cannot be used in a view definition",
-    ),
+    stage("$changeStream", Flow::Source, refused::misplaced_change_stream, "changes as they happen")
+        .first()
+        .refused_in_view(
+            ErrorCode::OptionNotSupportedOnView,
+            "$changeStream cannot be used in a view definition",
+        ),
     stage(
         "$changeStreamSplitLargeEvent",
         Flow::Maps,

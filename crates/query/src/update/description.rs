@@ -44,8 +44,12 @@ impl Trail<'_> {
         }
         match step {
             Step::Field(name) => {
-                let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-                plain &= !name.contains('.') && !is_number;
+                // What a path begins with is a name, and a place has no leading zeros.
+                let is_place = before.0.is_some()
+                    && !name.is_empty()
+                    && name.bytes().all(|byte| byte.is_ascii_digit())
+                    && (name.len() == 1 || !name.starts_with('0'));
+                plain &= !name.contains('.') && !is_place;
                 path.push_str(name);
             }
             Step::Element(index) => path.push_str(&index.to_string()),

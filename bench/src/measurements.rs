@@ -69,6 +69,9 @@ pub fn all() -> Vec<Workload> {
     ]
 }
 
+/// Batches of a round, so many that checkpoints fall into each.
+const BATCHES: usize = 200;
+
 /// A declared `bucket` against a time-series collection, both on Kilim.
 pub fn contests() -> Vec<Contest> {
     use Target::{CpuAtMost, Told};
@@ -106,7 +109,7 @@ pub fn contests() -> Vec<Contest> {
         ),
         contest(
             "bucket_batch",
-            20,
+            BATCHES,
             true,
             (|link| bucketed(link, "batched_bucketed"), |place| batch(place, "batched_bucketed", 100)),
             (|link| create(link, "batched_native"), |place| batch(place, "batched_native", 100)),

@@ -94,7 +94,7 @@ pub fn all() -> Vec<Workload> {
         write_row("insert_one", 64, 10_000, CpuAtMost(0.35), insert_one),
         write_row("inc_id", 1, 1_000, CpuAtMost(0.35), inc_id),
         write_row("inc_id", 16, 6_000, CpuAtMost(0.35), inc_id),
-        row("scan_1pct", 1, 10, CpuAtMost(0.9), scan),
+        row("scan_1pct", 1, 10, CpuAtMost(0.4), scan),
         Workload { leaves: Leaves::Most, ..write_row("bulk_insert", 1, 20, CpuAtMost(0.6), bulk_insert) },
         row("range_sort", 1, 3_000, CpuAtMost(1.0), range_sort),
         row("range_sort_memory", 1, 300, CpuAtMost(1.0), range_sort_memory),

@@ -184,6 +184,17 @@ enum Source {
     Merged(Box<Merged>),
 }
 
+impl Scan {
+    /// Passes over rows ahead that come before a key, if one is given, and so many at most; as far as that can be told without a
+    /// look at each. Gives how many: none does not mean that there are none.
+    pub fn pass_over(&mut self, before: Option<&[u8]>, max: usize) -> Result<usize> {
+        match &mut self.0 {
+            Source::Plain(rows) => rows.pass_over(before, max),
+            Source::Merged(_) => Ok(0),
+        }
+    }
+}
+
 impl Iterator for Scan {
     type Item = Result<(Bytes, Bytes)>;
 

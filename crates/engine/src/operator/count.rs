@@ -21,12 +21,37 @@ impl Count {
             return Ok(Worked::Eof);
         }
         match self.input.pass(context)? {
-            Worked::Row(()) if stats.skipped < self.skip => stats.skipped += 1,
-            Worked::Row(()) => stats.counted += 1,
+            Worked::Row(()) => {
+                self.add(stats, 1);
+                self.count_ahead(stats, context)?;
+            }
             Worked::NeedTime => {}
             Worked::Eof => return Ok(Worked::Eof),
         }
         Ok(Worked::NeedTime)
+    }
+
+    /// Counts what can be counted together, as if it had been counted one by one.
+    fn count_ahead(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<()> {
+        let most = match self.skip.checked_sub(stats.skipped) {
+            Some(skipping @ 1..) => skipping,
+            _ => self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(stats.counted)),
+        };
+        let passed = match usize::try_from(most).unwrap_or(usize::MAX) {
+            0 => 0,
+            most => self.input.pass_ahead(context, most)?,
+        };
+        self.add(stats, passed);
+        stats.works += passed;
+        stats.need_time += passed;
+        Ok(())
+    }
+
+    fn add(&self, stats: &mut Stats, rows: u64) {
+        match stats.skipped < self.skip {
+            true => stats.skipped += rows,
+            false => stats.counted += rows,
+        }
     }
 }
 

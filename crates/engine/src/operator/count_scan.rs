@@ -49,6 +49,24 @@ impl CountScan {
         })
     }
 
+    /// Counts keys ahead without a look at them, as far as there is a way, and so many at most.
+    pub(super) fn pass(
+        &mut self,
+        stats: &mut Stats,
+        context: &mut ExecContext<'_>,
+        max: usize,
+    ) -> Result<usize> {
+        let Some(scan) = &mut self.scan else { return Ok(0) };
+        if self.seen.is_some() || self.plan.index.multikey.has_long_keys() {
+            return Ok(0);
+        }
+        let passed = scan.pass_over(None, max)?;
+        context.tick()?;
+        stats.keys_examined += passed as u64;
+        context.figures.keys_examined += passed as u64;
+        Ok(passed)
+    }
+
     /// Looks at the next key.
     pub(super) fn find(&mut self, stats: &mut Stats, context: &mut ExecContext<'_>) -> Result<Worked<Found>> {
         context.tick()?;

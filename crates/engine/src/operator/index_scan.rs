@@ -26,6 +26,8 @@ pub(super) struct IndexScanner {
     /// Rows given so far: one with an array has several entries.
     seen: Option<HashSet<RowId>>,
     skip: Option<Skip>,
+    /// The end of the interval that the last entry was in, for whoever only counts.
+    within: Option<Vec<u8>>,
 }
 
 /// An entry that is within the bounds, and whose row was not given before.
@@ -60,6 +62,7 @@ impl IndexScanner {
         IndexScanner {
             // Of equal keys a record has one.
             seen: (plan.repeats_records() && !plan.is_in_record_order()).then(HashSet::new),
+            within: None,
             skip: plan.skipping.map(|skipping| Skip { skipping, last: None, stepped: 0 }),
             records: source.records.clone(),
             scan: None,
@@ -80,6 +83,48 @@ impl IndexScanner {
             false => None,
         };
         Ok(Worked::Row(Row { id, data: RowData::Key { entry, value }, key, score: None, near: None }))
+    }
+
+    /// Passes over entries within the bounds without a look at them, as far as there is a way, and so many at most. The last
+    /// entry was one.
+    pub(super) fn pass(
+        &mut self,
+        stats: &mut Stats,
+        context: &mut ExecContext<'_>,
+        max: usize,
+    ) -> Result<usize> {
+        let index = &self.plan.index;
+        let looks = self.seen.is_some()
+            || self.skip.is_some()
+            || self.plan.backward
+            || !self.plan.on_key.is_empty()
+            || index.multikey.is_multikey()
+            || index.multikey.has_long_keys();
+        let Some(scan) = self.scan.as_mut().filter(|_| !looks) else { return Ok(0) };
+        let passed = match (&self.ranges, &self.within) {
+            (KeyRanges::One(_), _) => scan.pass_over(None, max)?,
+            (KeyRanges::Checked(_), Some(end)) => scan.pass_over(Some(end), max)?,
+            _ => 0,
+        };
+        context.tick()?;
+        stats.keys_examined += passed as u64;
+        context.figures.keys_examined += passed as u64;
+        Ok(passed)
+    }
+
+    /// The next entry for somebody who only counts.
+    pub(super) fn find_to_count(
+        &mut self,
+        stats: &mut Stats,
+        context: &mut ExecContext<'_>,
+    ) -> Result<Worked<()>> {
+        let found = self.find(stats, context)?;
+        if let (KeyRanges::Checked(checker), Worked::Row(Found { entry, value, .. })) = (&self.ranges, &found)
+            && self.within.as_ref().is_none_or(|end| entry[..] >= **end)
+        {
+            self.within = checker.end_of(Entry::split(&self.plan.index, entry, value)?.key);
+        }
+        Ok(found.blind())
     }
 
     /// Looks at the next entry.

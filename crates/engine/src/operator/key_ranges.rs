@@ -196,6 +196,19 @@ impl Checker {
         target
     }
 
+    /// Where the interval ends that a key is within, if all keys up to there are: one part is bounded. Of a scan forward.
+    pub(super) fn end_of(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let [part] = self.parts.as_slice() else { return None };
+        let component = &key[..component_length(key, part.descending).ok()?];
+        let next = part.intervals.partition_point(|interval| !interval.high.is_behind(component));
+        let high = &part.intervals.get(next)?.high;
+        let mut end = self.target(&high.bytes);
+        if high.after {
+            end.push(BEHIND);
+        }
+        Some(end)
+    }
+
     /// `key` is the stored key without prefix and record id; of a shortened one, the part that is whole.
     pub(super) fn check(&self, key: &[u8], backward: bool) -> Verdict {
         let mut at = 0;

@@ -272,9 +272,9 @@ impl Operator {
     fn pass(&mut self, context: &mut ExecContext<'_>) -> Result<Worked<()>> {
         match &mut self.kind {
             Kind::IndexScan(scan) => {
-                let found = scan.find(&mut self.stats, context)?;
+                let found = scan.find_to_count(&mut self.stats, context)?;
                 found.note(&mut self.stats);
-                Ok(found.blind())
+                Ok(found)
             }
             Kind::CountScan(scan) => {
                 let found = scan.find(&mut self.stats, context)?;
@@ -283,6 +283,19 @@ impl Operator {
             }
             _ => Ok(self.work(context)?.blind()),
         }
+    }
+
+    /// Does units of work that each would give a row, so many at most, without a look at these rows; as far as there is a way.
+    /// Gives how many. The last unit gave a row.
+    fn pass_ahead(&mut self, context: &mut ExecContext<'_>, max: usize) -> Result<u64> {
+        let passed = match &mut self.kind {
+            Kind::IndexScan(scan) => scan.pass(&mut self.stats, context, max)?,
+            Kind::CountScan(scan) => scan.pass(&mut self.stats, context, max)?,
+            _ => 0,
+        } as u64;
+        self.stats.works += passed;
+        self.stats.advanced += passed;
+        Ok(passed)
     }
 
     /// Has an index scan in the order of record ids go on at a record, or the first behind it.

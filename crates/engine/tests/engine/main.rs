@@ -4,6 +4,7 @@
 mod capped;
 mod catalog;
 mod collation;
+mod count;
 mod cursor;
 mod damage;
 mod expiry;

@@ -166,6 +166,17 @@ pub(crate) enum Rows {
     Memory(memory::MemoryRows),
 }
 
+impl Rows {
+    /// Passes over rows that come before a key, as far as that can be told without a look at each, and so many at most.
+    /// Gives how many.
+    pub(crate) fn pass_over(&mut self, before: Option<&[u8]>, max: usize) -> Result<usize> {
+        match self {
+            Rows::Tree(rows) => rows.pass_over(before, max),
+            Rows::None | Rows::Runs(_) | Rows::Memory(_) => Ok(0),
+        }
+    }
+}
+
 impl Iterator for Rows {
     type Item = Result<(Bytes, Bytes)>;
 

@@ -114,6 +114,18 @@ impl Cursor {
         if self.next < self.end { Ok(()) } else { self.settle() }
     }
 
+    /// Passes over rows of the current leaf that come before a key, so many at most. Gives how many; of a scan backward none.
+    pub(crate) fn pass_over(&mut self, before: Option<&[u8]>, max: usize) -> Result<usize> {
+        let Some(leaf) = self.leaf.as_ref().filter(|_| self.direction == Direction::Forward) else {
+            return Ok(0);
+        };
+        let end = before.map_or(self.end, |key| leaf.rank(key, false).min(self.end));
+        let passed = end.saturating_sub(self.next).min(max);
+        self.next += passed;
+        self.settle()?;
+        Ok(passed)
+    }
+
     /// How many rows of the current leaf come before a key, in the direction of the scan.
     pub(crate) fn rows_before(&self, key: &[u8]) -> usize {
         let Some(leaf) = &self.leaf else { return 0 };

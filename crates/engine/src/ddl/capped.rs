@@ -30,7 +30,8 @@ pub fn convert(unit: &mut Unit<'_>, namespace: &Namespace, options: Document) ->
         collection: format!(
             "tmp{}.convertToCapped.{}",
             name_part(engine.environment().random()),
-            namespace.collection
+            // The whole must not be too long for a name.
+            &namespace.collection[..namespace.collection.floor_char_boundary(128)]
         ),
     };
     // No writer comes in before the other is in its place.

@@ -197,7 +197,11 @@ impl Engine {
         session: Option<(SessionId, i64)>,
     ) {
         if let Some(view) = View::of_buckets(collection) {
-            return self.log_view(transaction, &view, Kind::Create);
+            // One in the making gets its name without a word, so nothing is told of it.
+            if !collection.temporary {
+                self.log_view(transaction, &view, Kind::Create);
+            }
+            return;
         }
         let mut about = Document::new();
         let comes_first = |name: &str| matches!(name, "capped" | "size" | "max" | IMAGES_OPTION);

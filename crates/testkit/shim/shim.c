@@ -146,6 +146,15 @@ __attribute__((constructor)) static void start(void) {
  * programs that make no symbolic links there. */
 static const char *below_watched(int at, const char *path, char *space) {
     if (!watched_bytes || !path) return NULL;
+    /* A file may be opened a second time by the descriptor that has it, with other flags. */
+    static const char own[] = "/proc/self/fd/";
+    char opened_before[PATH_MAX];
+    if (strncmp(path, own, sizeof own - 1) == 0) {
+        ssize_t length = readlink(path, opened_before, sizeof opened_before - 1);
+        if (length < 0) return NULL;
+        opened_before[length] = 0;
+        path = opened_before;
+    }
     char joined[PATH_MAX * 2];
     if (path[0] == '/') {
         snprintf(joined, sizeof joined, "%s", path);

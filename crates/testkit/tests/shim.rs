@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,7 +37,9 @@ fn tiny_program() {
     let mut clone = new.try_clone().unwrap();
     let written = clone.write_vectored(&[IoSlice::new(b"ab"), IoSlice::new(b"cd")]).unwrap();
     assert_eq!(written, 4);
-    new.write_all_at(b"X", 1).unwrap();
+    // Opened again by its descriptor, as the journal does for direct writes.
+    let again = OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", new.as_raw_fd())).unwrap();
+    again.write_all_at(b"X", 1).unwrap();
     clone.sync_all().unwrap(); // 4
     fs::rename(path("current.new"), path("current")).unwrap();
     sync_directory(&directory); // 5

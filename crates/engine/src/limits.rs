@@ -81,6 +81,13 @@ pub const OPEN_BUCKETS_MAX: usize = 100_000;
 /// taken out without reading them again. A scan in the order of insertion visits as many buckets in turn as there are metas.
 pub const BUCKET_CACHE_BYTES: usize = 32 * 1024 * 1024;
 
+/// Measurements that are sealed in one commit: of so many places that become due together that their records lie near each
+/// other, and so few that a writer who wants one of them waits for a fraction of a second at most.
+pub const SEALED_AT_ONCE: usize = 32 * 1024;
+
+/// The same in bytes of measurements. Other commits wait while what they are packed into is written.
+pub const SEALED_AT_ONCE_BYTES: usize = 8 * 1024 * 1024;
+
 /// Open measurements of one collection whose places are known to whoever seals them. When there are more, all are forgotten,
 /// and found again by a pass over the collection. About 16 bytes each.
 pub const OPEN_ROWS_MAX: usize = 1_000_000;

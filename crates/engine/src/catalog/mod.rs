@@ -36,7 +36,7 @@ use kilim_storage::{CommitTime, Direction, Snapshot};
 pub(crate) use moves::{Moves, Moving, Still};
 use old_pages::OldPages;
 pub(crate) use open_buckets::{Open, OpenBuckets, TIERS, Tiers};
-pub(crate) use open_rows::{LEAST, OpenRows, Waiting, Which};
+pub(crate) use open_rows::{LEAST, OpenRows, Which};
 use parking_lot::{ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 pub use stored::Ids;
 pub(crate) use stored::{forget, save};

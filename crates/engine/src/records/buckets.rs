@@ -188,17 +188,16 @@ pub(crate) fn open_row(transaction: &Transaction, home: &Home, row: RowId) -> Re
     })
 }
 
-/// Stores a bucket and the slips of its rows. The caller holds these. No row changes.
-pub(crate) fn seal(
-    transaction: &mut Transaction,
-    home: &Home,
-    number: u64,
-    bucket: &Document,
-    records: impl Iterator<Item = RecordId>,
-) {
+/// Stores a bucket under a number that no other has had.
+pub(crate) fn put_bucket(transaction: &mut Transaction, home: &Home, number: u64, bucket: &Document) {
     put_document(transaction, home, bucket_record(number), bucket.as_raw());
-    for (position, record) in records.enumerate() {
-        let slip = Slip { bucket: number, position };
+}
+
+/// Stores slips in the place of rows that the same commit puts into buckets. The caller holds these. No row changes.
+pub(crate) fn put_slips(transaction: &mut Transaction, home: &Home, mut slips: Vec<(RecordId, Slip)>) {
+    // In their order they go side by side into what holds the transaction's writes, and into the tables behind it.
+    slips.sort_unstable_by_key(|(record, _)| *record);
+    for (record, slip) in slips {
         put_document(transaction, home, record, slip.document().as_raw());
     }
 }

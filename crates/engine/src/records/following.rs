@@ -38,11 +38,18 @@ impl Records {
             return self.see(Some(walked.bucket.image_of(&self.home, position)?));
         }
         let (image, slip) = self.fetch_with_slip(row)?;
-        *last = match (slip, &*last) {
-            (None, _) => Following::Nowhere,
-            (Some(slip), Following::Beside(before)) if slip.is_next_to(*before) => self.walk_from(slip)?,
-            (Some(slip), _) => Following::Beside(slip),
-        };
+        match (slip, &mut *last) {
+            // One that was changed since is a row of its own amid its bucket's.
+            (None, Following::Within(_)) => {}
+            (Some(slip), Following::Within(walked)) if walked.bucket.number == slip.bucket => {
+                walked.at = slip.position;
+            }
+            (Some(slip), Following::Beside(before)) if slip.is_next_to(*before) => {
+                *last = self.walk_from(slip)?;
+            }
+            (Some(slip), _) => *last = Following::Beside(slip),
+            (None, _) => *last = Following::Nowhere,
+        }
         self.see(Some(image))
     }
 

@@ -30,8 +30,8 @@ mod write;
 
 pub use buckets::Bucketed;
 pub(crate) use buckets::{
-    Buckets, FoundBucket, Opened, buckets, last_bucket, leave_bucket, mend_hole, open_row, remove_bucket,
-    seal, slips, unpack_remains, unseal, unseal_from, wrong_holes,
+    Buckets, FoundBucket, Opened, Slip, buckets, last_bucket, leave_bucket, mend_hole, open_row, put_bucket,
+    put_slips, remove_bucket, slips, unpack_remains, unseal, unseal_from, wrong_holes,
 };
 pub(crate) use by_bucket::{BucketScan, Seen};
 pub(crate) use following::Following;

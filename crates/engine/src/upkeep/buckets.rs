@@ -1,9 +1,7 @@
-//! Measurements that are packed into buckets: put in force, sealed, repacked, checked and unpacked.
+//! Measurements that are packed into buckets: put in force, opened, checked and unpacked.
 //!
-//! A measurement that is not packed yet is read and written as any other, so a declaration is in force at once. Sealing packs
-//! open measurements of one place into a bucket and puts slips in the place of their records, in one commit, while it holds
-//! them. It changes no row, so there are no index keys, no events, nothing for patterns. A measurement that somebody else
-//! holds stays open, and is tried again.
+//! A measurement that is not packed yet is read and written as any other, so a declaration is in force at once. `seal` packs
+//! those that wait.
 //!
 //! A bucket of which much is not in use any more is opened: its measurements become records of their own, and are sealed
 //! again with others. The same is done with all buckets that another declaration has packed, by the job that fills the
@@ -11,26 +9,21 @@
 //!
 //! Invariant: each measurement is one record at every commit. So a crash leaves it exactly once.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_patterns::{Bucketing, Packed, Place};
+use kilim_patterns::{Bucketing, Packed};
 use kilim_storage::{Durability, Snapshot};
 
-use crate::catalog::{Catalog, Collection, LEAST, Waiting, Which};
+use crate::catalog::{Catalog, Collection};
 use crate::engine::Engine;
 use crate::ids::RecordId;
 use crate::namespace::Namespace;
 use crate::operation::Operation;
 use crate::patterns::{Pattern, PatternState, Registry};
-use crate::records::{self, Bucketed, FoundBucket, Home, Image, Opened, RowId, Shape};
+use crate::records::{self, Bucketed, FoundBucket, Home, Image, RowId, Shape};
 use crate::unit::Unit;
-
-/// A bucket is opened when this part of it is not in use any more: one in so many.
-const WORN_SHARE: usize = 4;
 
 impl Registry {
     /// The pattern in force that packs the measurements of a collection.
@@ -142,60 +135,6 @@ impl Engine {
             ));
         }
         Ok(())
-    }
-
-    /// Whether measurements of a collection may be sealed now.
-    fn may_seal(&self, namespace: &Namespace) -> bool {
-        let registry = self.patterns();
-        let states =
-            [PatternState::Active, PatternState::Building, PatternState::Verifying, PatternState::Suspect];
-        registry.bucketing_of(namespace).is_some_and(|(pattern, _)| states.contains(&pattern.state))
-    }
-
-    /// Begins to seal what is due. Returns at once.
-    pub(crate) fn seal_if_due(&self) {
-        let now = self.now_millis();
-        let is_due = |collection: &&Arc<Collection>| {
-            let bucketing = collection.shape.bucketing();
-            bucketing.is_some_and(|bucketing| collection.shared.open_rows.begin_pass(bucketing, now))
-        };
-        let due: Vec<Namespace> =
-            self.catalog().iter().filter(is_due).map(|collection| collection.namespace.clone()).collect();
-        if due.is_empty() || !self.sealing.begin() {
-            return;
-        }
-        let begun = self.spawn_job(move |engine| {
-            let operation = engine.operations.start(0);
-            for namespace in &due {
-                // A failure is the next pass's to mend: it finds the same measurements again.
-                if let Err(error) = engine.seal(&operation, namespace, Which::Due(now)) {
-                    tracing::warn!(%error, ns = %namespace, "measurements could not be packed");
-                }
-            }
-            engine.sealing.end();
-        });
-        if !begun {
-            self.sealing.end();
-        }
-    }
-
-    /// Seals all open measurements of a collection that have a time, and repacks buckets of which much is not in use any
-    /// more. Gives how many were sealed.
-    pub fn seal_all(&self, operation: &Arc<Operation>, namespace: &Namespace) -> Result<u64> {
-        self.seal(operation, namespace, Which::All)
-    }
-
-    fn seal(&self, operation: &Arc<Operation>, namespace: &Namespace, which: Which) -> Result<u64> {
-        let Some(collection) = self.collection(namespace) else { return Ok(0) };
-        let Some(bucketing) = collection.shape.bucketing().filter(|_| self.may_seal(namespace)) else {
-            return Ok(0);
-        };
-        let sealer = Sealer { engine: self, operation, collection: &collection, bucketing };
-        let sealed = sealer.run(which);
-        if sealed.is_err() {
-            collection.shared.open_rows.note_failure();
-        }
-        sealed
     }
 
     /// Makes all measurements records of their own, for a pattern that ends. The caller holds the collection.
@@ -367,157 +306,5 @@ pub(crate) fn mend_bucket(
     match found {
         Some(bucket) => open_bucket(engine, operation, collection, &bucket),
         None => Ok(()),
-    }
-}
-
-/// Whether all of these measurements come out of a bucket as they went in.
-fn is_faithful(bucket: &Document, rows: &[(u64, RawDocument<'_>)]) -> bool {
-    let packed = RawDocument::parse(bucket.as_bytes()).ok().and_then(Packed::of);
-    let mut out = Vec::new();
-    packed.filter(|packed| packed.is_whole()).is_some_and(|packed| {
-        rows.iter().enumerate().all(|(at, (_, row))| {
-            out.clear();
-            packed.row(at, &mut out).is_some() && out == row.as_bytes()
-        })
-    })
-}
-
-/// Packs the open measurements of a collection.
-struct Sealer<'s> {
-    engine: &'s Engine,
-    operation: &'s Arc<Operation>,
-    collection: &'s Arc<Collection>,
-    bucketing: &'s Arc<Bucketing>,
-}
-
-impl Sealer<'_> {
-    fn run(&self, which: Which) -> Result<u64> {
-        let open_rows = &self.collection.shared.open_rows;
-        if open_rows.begin_looking() {
-            self.look()?;
-        }
-        self.repack(open_rows.take_worn())?;
-        let mut sealed = 0;
-        for (place, waiting) in open_rows.take(self.bucketing, which) {
-            sealed += self.seal_place(&place, waiting, which)?;
-        }
-        self.engine.sealing.sealed.add(sealed);
-        Ok(sealed)
-    }
-
-    /// Finds what is open.
-    fn look(&self) -> Result<()> {
-        let snapshot = self.engine.store.snapshot();
-        for (at, row) in records::slips(&snapshot, self.collection.id, RecordId(0)).enumerate() {
-            if at % 1024 == 0 {
-                self.operation.check()?;
-            }
-            let (record, row) = row?;
-            if let Ok(image) = row {
-                let document = image.document();
-                let place = self.bucketing.place(document);
-                self.collection.shared.open_rows.note(&place, record, document.as_bytes().len());
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens buckets of which much is not in use any more, and removes those of which nothing is.
-    fn repack(&self, worn: BTreeSet<u64>) -> Result<()> {
-        for number in worn {
-            self.operation.check()?;
-            let snapshot = self.engine.store.snapshot();
-            let found =
-                records::buckets(&self.collection.home(), &snapshot, Some(number)).next().transpose()?;
-            let Some(bucket) = found else { continue };
-            if bucket.holes.len() * WORN_SHARE >= bucket.count() {
-                open_bucket(self.engine, self.operation, self.collection, &bucket)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn seal_place(&self, place: &Place, waiting: Waiting, which: Which) -> Result<u64> {
-        let mut rows = waiting.rows;
-        rows.sort_unstable();
-        rows.dedup_by_key(|(record, _)| *record);
-        let mut sealed = 0;
-        let mut portions = rows.chunks(self.bucketing.max_count).peekable();
-        while let Some(portion) = portions.next() {
-            self.operation.check()?;
-            // Among those of an earlier portion, what does not fill a bucket waits for the last one.
-            let rest = waiting.rest.filter(|_| which == Which::All || portions.peek().is_none());
-            sealed += self.seal_rows(place, portion, rest)?;
-        }
-        Ok(sealed)
-    }
-
-    /// Seals measurements of one place, in one commit. `rest`: those that do not fill a bucket are packed too, if they are at
-    /// least so many.
-    fn seal_rows(&self, place: &Place, portion: &[(RecordId, u8)], rest: Option<usize>) -> Result<u64> {
-        let open_rows = &self.collection.shared.open_rows;
-        let mut unit = Unit::new(self.engine, self.operation.clone(), Durability::Relaxed);
-        let entered = unit.enter(&self.collection.namespace)?.filter(|now| now.id == self.collection.id);
-        let is_same =
-            |now: &Arc<Collection>| now.shape.bucketing().is_some_and(|it| Arc::ptr_eq(it, self.bucketing));
-        // Another declaration is in force. Whoever put it there has forgotten what was known.
-        let Some(collection) = entered.filter(is_same) else { return Ok(0) };
-        let home = collection.home();
-        let mut rows: Vec<(RecordId, Image)> = Vec::with_capacity(portion.len());
-        let mut now = Place::default();
-        for (record, tries) in portion {
-            let row: RowId = (*record).into();
-            let again = |tries| open_rows.note_again(place, *record, 0, tries);
-            if !unit.try_lock(&collection, row)? {
-                again(*tries);
-                continue;
-            }
-            match records::open_row(unit.transaction(), &home, row)? {
-                Opened::Sealed => {}
-                Opened::Gone => again(tries + 1),
-                Opened::Row(image) => {
-                    self.bucketing.find_place(image.document(), &mut now);
-                    match now == *place {
-                        true => rows.push((*record, image)),
-                        false => open_rows.note(&now, *record, image.document().as_bytes().len()),
-                    }
-                }
-            }
-        }
-        self.bucketing.sort(&mut rows, |(record, image)| (record.0, image.document()));
-        let mut left = &rows[..];
-        let mut sealed = 0;
-        while !left.is_empty() {
-            let count = self.bucketing.portion(left.iter().map(|(_, image)| image.document()));
-            let (packed, behind) = left.split_at(count);
-            let is_full = !behind.is_empty() || count == self.bucketing.max_count;
-            let least = if is_full { Some(LEAST) } else { rest };
-            match least.is_some_and(|least| count >= least) {
-                true => {
-                    let number = collection.shared.next_bucket.fetch_add(1, Ordering::Relaxed);
-                    let rows: Vec<(u64, RawDocument<'_>)> =
-                        packed.iter().map(|(record, image)| (record.0, image.document())).collect();
-                    let bucket = self.bucketing.bucket(place, &rows)?;
-                    // Nothing takes the place of a measurement that does not give it back byte for byte.
-                    if is_faithful(&bucket, &rows) {
-                        let records = packed.iter().map(|(record, _)| *record);
-                        records::seal(unit.transaction(), &home, number, &bucket, records);
-                        sealed += count as u64;
-                    } else {
-                        tracing::warn!(ns = %collection.namespace, "measurements cannot be packed and stay open");
-                    }
-                }
-                // One that fills a bucket by itself stays as it is, and is not tried again.
-                false if is_full => {}
-                false => {
-                    for (record, image) in packed {
-                        open_rows.note(place, *record, image.document().as_bytes().len());
-                    }
-                }
-            }
-            left = behind;
-        }
-        unit.settle()?;
-        Ok(sealed)
     }
 }

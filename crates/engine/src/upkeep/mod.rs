@@ -20,6 +20,7 @@ mod pace;
 mod pages;
 mod pending_job;
 mod scrub;
+mod seal;
 mod states;
 mod stats;
 mod verify;

@@ -370,6 +370,26 @@ fn large_measurements_are_packed_by_their_bytes_or_left_open() {
 }
 
 #[test]
+fn places_that_become_due_together_are_packed_in_as_many_commits_as_they_need() {
+    everywhere(|db| {
+        make(&db, &["m"]);
+        declare(&db, "m", by_minutes()).unwrap();
+        // Twelve megabytes of thirty sensors, which come in turn.
+        let text = "x".repeat(40_000);
+        let rows = numbered(
+            0..300,
+            |id| doc! {"s": id % 30, "ts": at(i64::from(id)), "t": id, "text": text.as_str()},
+        );
+        rows.chunks(50).for_each(|rows| db.insert("m", rows));
+        // Three of a sensor fill a bucket, and its last one is left alone.
+        assert_eq!(seal(&db), 270);
+        assert_eq!(db.find("m", doc! {}), rows);
+        assert_eq!(run(&db, "m.buckets", vec![doc! {"$match": {"sealed": true}}]).len(), 90);
+        check(&db);
+    });
+}
+
+#[test]
 fn the_span_changes_both_ways() {
     everywhere(|mut db| {
         sealed(&db);

@@ -1,5 +1,7 @@
 //! Change streams: every event once, in one order, whatever happens between two batches.
 
+mod marks;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

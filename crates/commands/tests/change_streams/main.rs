@@ -2,6 +2,7 @@
 
 mod images;
 mod marks;
+mod starts;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! Change streams: every event once, in one order, whatever happens between two batches.
 
+mod ends;
 mod images;
 mod marks;
 mod starts;

@@ -2,6 +2,7 @@
 
 mod ends;
 mod images;
+mod labels;
 mod marks;
 mod starts;
 

@@ -5,6 +5,7 @@ mod images;
 mod labels;
 mod marks;
 mod starts;
+mod told;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -87,8 +87,7 @@ fn a_token_is_read_whatever_the_case_of_its_digits_and_whatever_stands_behind_th
             assert_eq!(Watch::open(&engine, target, options).events(), events[1..], "{written}");
         }
     }
-    let typed =
-        doc! {"_data": token.as_str(), "_typeBits": Value::Binary { subtype: 0, bytes: vec![0].into() }};
+    let typed = doc! {"_data": token.as_str(), "_typeBits": Value::Binary { subtype: 0, bytes: vec![0] }};
     let refused = watch_through(&engine, doc! {"resumeAfter": typed}, array![]);
     assert_eq!(code(&refused), 50854, "Kilim makes no token with them");
     engine.close().unwrap();

@@ -110,6 +110,22 @@ fn filling_a_pattern_and_removing_its_fields_is_marked() {
 }
 
 #[test]
+fn dividing_an_array_into_pages_and_folding_it_is_marked() {
+    let engine = engine();
+    let documents = kilim_bson::array![{"_id": 1, "a": [1, 2, 3, 4, 5, 6]}];
+    done(&engine, &doc! {"insert": "c", "documents": documents, "$db": "test"});
+    let mut watch = Watch::open(&engine, "c", doc! {});
+    let outlier = doc! {"field": "a", "limit": 2, "pageSize": 10};
+    done(&engine, &doc! {"createPattern": "c", "name": "pages", "outlier": outlier, "$db": "test"});
+    done(&engine, &doc! {"waitPattern": "c", "name": "pages", "$db": "test"});
+    let expected = [("update".to_owned(), 1, mark(&["pages"]))];
+    assert_eq!(marked(&mut watch), expected);
+    done(&engine, &doc! {"dropPattern": "c", "name": "pages", "$db": "test"});
+    assert_eq!(marked(&mut watch), expected);
+    engine.close().unwrap();
+}
+
+#[test]
 fn a_parent_that_a_pattern_makes_and_removes_is_marked() {
     let engine = engine();
     done(&engine, &doc! {"create": "sales", "$db": "test"});

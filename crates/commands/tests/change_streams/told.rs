@@ -1,6 +1,7 @@
 //! What is told of changes that no plain statement makes, and in which form. As recorded from mongod 6.0.5.
 
 use kilim_bson::{Array, Document, RawDocument, RawValue, Value, array, doc};
+use kilim_engine::Namespace;
 
 use crate::{Watch, batch_of, code, done, engine, next_batch, types, watch_through};
 
@@ -199,16 +200,35 @@ fn stages_that_may_follow_make_of_an_event_what_they_make_of_a_document() {
 #[test]
 fn measurements_are_told_one_by_one_and_packing_them_is_not() {
     let engine = engine();
-    let bucket = doc! {"timeField": "t", "metaField": "m"};
+    let bucket = doc! {"timeField": "t", "metaField": "m", "maxCount": 10};
     done(&engine, &doc! {"createPattern": "c", "name": "packed", "bucket": bucket, "$db": "test"});
     let mut watch = Watch::open(&engine, "c", doc! {});
-    let documents: Array = (0..3000)
-        .map(|id| Value::Document(doc! {"_id": id, "m": 1, "t": Value::DateTime(id.into())}))
-        .collect();
+    let measurement = |id: i32| Value::Document(doc! {"_id": id, "m": 1, "t": Value::DateTime(id.into())});
+    let documents: Array = (0..30).map(measurement).collect();
     done(&engine, &doc! {"insert": "c", "documents": documents, "$db": "test"});
+    let inserts: Vec<(String, i32)> = (0..30).map(|id| ("insert".to_owned(), id)).collect();
+    assert_eq!(keys(&watch.events()), inserts);
+    let name = Namespace::parse("test", "c").unwrap();
+    assert_eq!(engine.seal_all(&engine.operations.start(0), &name).unwrap(), 30);
+    assert!(watch.events().is_empty());
+    let updates = array![{"q": {"_id": 3}, "u": {"$set": {"v": 1}}}];
+    done(&engine, &doc! {"update": "c", "updates": updates, "$db": "test"});
+    done(&engine, &doc! {"delete": "c", "deletes": [{"q": {"_id": 4}, "limit": 1}], "$db": "test"});
+    assert_eq!(keys(&watch.events()), pairs(&[("update", 3), ("delete", 4)]));
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_document_whose_time_has_passed_is_told_as_a_delete() {
+    let engine = engine();
+    let indexes = array![{"key": {"t": 1}, "name": "t_1", "expireAfterSeconds": 1}];
+    done(&engine, &doc! {"createIndexes": "c", "indexes": indexes, "$db": "test"});
+    let mut watch = Watch::open(&engine, "c", doc! {});
+    let documents = array![{"_id": 1, "t": Value::DateTime(0)}];
+    done(&engine, &doc! {"insert": "c", "documents": documents, "$db": "test"});
+    assert_eq!(engine.expire(&engine.operations.start(0)).unwrap(), 1);
     let events = watch.events();
-    assert_eq!(events.len(), 3000);
-    assert!(events.iter().all(|event| crate::text(event, "operationType") == "insert"));
-    assert_eq!(keys(&events[2999..]), pairs(&[("insert", 2999)]));
+    assert_eq!(keys(&events), pairs(&[("insert", 1), ("delete", 1)]));
+    assert!(events[1].get("kilim").is_none(), "no pattern has done this: {events:?}");
     engine.close().unwrap();
 }

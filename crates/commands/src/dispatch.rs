@@ -17,7 +17,7 @@ use crate::access;
 use crate::argument::{Argument, as_double};
 use crate::client::Client;
 use crate::command::pattern_name::told_of_pattern;
-use crate::command::time_series;
+use crate::command::{change_stream, time_series};
 use crate::concern::{ReadConcern, WriteConcern};
 use crate::ended::{Ended, Trace};
 use crate::privilege::Needs;
@@ -164,6 +164,7 @@ fn run_as(client: &mut Client, request: Request<'_>, may_suspend: bool) -> Optio
             let mut document = reply::error_document(&error);
             let mut labels = reply::labels(&error, outcome.in_transaction, outcome.committing);
             labels.extend(outcome.retryable_label(error.code()));
+            labels.extend(outcome.resumable_label(request.body, error.code()));
             if let Some(forced) = &outcome.forced_labels {
                 labels = forced.iter().map(String::as_str).collect();
             }
@@ -239,6 +240,18 @@ impl Outcome<'_> {
         const RETRYABLE: [i32; 12] = [6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
         let applies = (self.retryable || self.committing) && RETRYABLE.contains(&code.0);
         applies.then_some("RetryableWriteError")
+    }
+
+    /// Drivers open a change stream again after these, where it was.
+    fn resumable_label(&self, command: RawDocument<'_>, code: ErrorCode) -> Option<&'static str> {
+        const RESUMABLE: [i32; 18] =
+            [6, 7, 63, 89, 91, 133, 150, 189, 234, 262, 317, 358, 9001, 10107, 11600, 11602, 13435, 13436];
+        if !RESUMABLE.contains(&code.0) {
+            return None;
+        }
+        let originating = self.trace.originating.as_deref().map(Document::as_raw);
+        let opened_by = originating.unwrap_or(command);
+        change_stream::is_opened_by(opened_by).then_some("ResumableChangeStreamError")
     }
 }
 

@@ -87,8 +87,8 @@ pub(crate) enum Form<'c> {
 pub enum Cause<'c> {
     /// A statement of a user.
     User,
-    /// A pattern that keeps its fields true.
-    Pattern(&'c Pattern),
+    /// Patterns that keep their fields true. There is one at least; they are in the order of their graph.
+    Pattern(&'c [Arc<Pattern>]),
     /// The document's time has passed.
     Expiry,
     /// A capped collection needed the room.

@@ -56,7 +56,7 @@ pub fn open(
     let begins = engine.store.log_begins();
     let (next, token) = match start {
         Start::Now => {
-            let time = engine.store.last_commit_time() + 1;
+            let time = engine.store.next_commit_time();
             (LogPosition { time, index: 0 }, Token::mark(time))
         }
         Start::At(time) => {
@@ -223,7 +223,6 @@ pub fn go_on(
     Ok(until)
 }
 
-/// A document as it is now.
 /// The document of an update as it is now. Its collection may have another name by now, and another collection its name.
 fn find_now(engine: &Engine, operation: &Arc<Operation>, record: &Record<'_>) -> Result<Option<Document>> {
     let (Some(uuid), Some(id)) = (record.uuid, record.id()) else { return Ok(None) };

@@ -18,7 +18,8 @@ pub fn check_database(name: &str) -> Result<()> {
 }
 
 /// Refuses a collection's full name that MongoDB refuses in any command, except that the collection's own name may be
-/// empty. Callers refuse an empty name with a message of their own.
+/// empty. Callers refuse an empty name with a message of their own. Also refuses MongoDB's oplog, which is not there: who
+/// finds nothing in it would take it for one in which nothing happens.
 pub fn check_parts(database: &str, collection: &str) -> Result<()> {
     if database.contains('\0') || collection.contains('\0') {
         return Err(invalid("namespaces cannot have embedded null characters".to_owned()));
@@ -28,6 +29,12 @@ pub fn check_parts(database: &str, collection: &str) -> Result<()> {
     }
     if collection.starts_with('.') {
         return Err(invalid(format!("Collection names cannot start with '.': {collection}")));
+    }
+    if (database, collection) == ("local", "oplog.rs") {
+        return Err(Error::user(
+            ErrorCode::NotImplemented,
+            "local.oplog.rs is not supported by Kilim, whose change log is no oplog: read changes by change streams",
+        ));
     }
     Ok(())
 }

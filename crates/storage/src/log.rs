@@ -251,9 +251,11 @@ impl Log {
                 // never goes back.
                 let least = state.segments.back().map_or(0, |last| last.number + 1);
                 let number = ((first >> 32) as u32).max(least);
-                state.segments.push_back(Segment { number, after: before, bytes: 0 });
+                // Commits without events may have come before the first segment: the log has all there was to say of them.
+                let after = if state.segments.is_empty() { state.empty_after } else { before };
+                state.segments.push_back(Segment { number, after, bytes: 0 });
                 state.open = true;
-                let value = Bytes::from(before.to_le_bytes());
+                let value = Bytes::from(after.to_le_bytes());
                 writes.push(Write { space: Space::Meta, key: format::log_key(number), value: Some(value) });
                 number
             }

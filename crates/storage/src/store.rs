@@ -100,6 +100,8 @@ pub(crate) struct Shared {
     /// Those who wait for the next commit.
     commits: Arc<Waiters>,
     pub(crate) log: Log,
+    /// The clock's reading when the store was opened. Every commit since then is younger, also if the clock steps back.
+    opened: CommitTime,
     /// The newest commit that is on disk with all before it. It may not be published yet.
     pub(crate) durable: AtomicU64,
     transactions: AtomicU64,
@@ -174,11 +176,13 @@ impl Store {
         let Options { close_within, environment, log, .. } = options;
         let log = Log::open(&*backend, free_space.total_bytes(), log)?;
         let commit_time = backend.commit_time();
+        let opened = clock::wall(&environment) - 1;
         let published = Published { view: backend.view(), commit_time, kept };
         let waiters = Arc::<Waiters>::default();
         let shared = Arc::new(Shared {
             backend,
-            queue: CommitQueue::new(commit_time),
+            opened,
+            queue: CommitQueue::new(commit_time.max(opened)),
             intents: Intents::new(environment.clone()),
             environment,
             free_space,
@@ -248,6 +252,11 @@ impl Store {
     /// The time of the newest published commit.
     pub fn last_commit_time(&self) -> CommitTime {
         self.shared().published().commit_time
+    }
+
+    /// No commit that is not published yet has an earlier time.
+    pub fn next_commit_time(&self) -> CommitTime {
+        self.last_commit_time().max(self.shared().opened) + 1
     }
 
     /// Waits until there is a published commit younger than `time`, until a time has come, or until `is_ended` says that

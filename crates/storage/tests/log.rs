@@ -1,10 +1,14 @@
 //! The change log: in the order of commits, as durable as they are, and bounded.
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use kilim_storage::salvage::Remains;
-use kilim_storage::{Durability, LogOptions, LogPosition, Options, Space, Store, Ticket, rebuild};
+use kilim_storage::{
+    Durability, Environment, LogOptions, LogPosition, Options, Space, Store, Ticket, World, rebuild,
+};
 
 fn options(log: Option<LogOptions>) -> Options {
     Options { cache_bytes: 16 << 20, log, ..Options::default() }
@@ -341,5 +345,102 @@ fn a_rebuilt_store_does_not_say_that_its_log_reaches_back() {
     let store = Store::open(&out, options(Some(LogOptions::default()))).unwrap();
     assert!(events(&store).is_empty());
     assert!(store.log_begins() >= time);
+    store.close().unwrap();
+}
+
+/// The system's world with a clock that is set.
+#[derive(Clone)]
+struct Clock(Arc<AtomicU64>);
+
+impl Clock {
+    fn at(seconds: u64) -> Clock {
+        Clock(Arc::new(AtomicU64::new(seconds)))
+    }
+
+    fn set(&self, seconds: u64) {
+        self.0.store(seconds, Ordering::Relaxed);
+    }
+}
+
+impl World for Clock {
+    fn since_epoch(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn random(&self) -> u64 {
+        4
+    }
+
+    fn spawn(
+        &self,
+        name: &str,
+        work: Box<dyn FnOnce() + Send>,
+    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+        std::thread::Builder::new().name(name.to_owned()).spawn(work)
+    }
+}
+
+#[test]
+fn events_go_when_they_are_older_than_asked_for() {
+    let clock = Clock::at(1_000_000);
+    let log = LogOptions { age_max: Duration::from_secs(160), bytes_max: None };
+    let directory = tempfile::tempdir().unwrap();
+    let environment = Environment::new(clock.clone());
+    let store = Store::open(directory.path(), Options { environment, ..options(Some(log)) }).unwrap();
+    // One every 20 seconds, for 400.
+    for number in 0..20 {
+        clock.set(1_000_000 + 20 * u64::from(number));
+        commit(&store, &[number], false, Durability::Durable);
+        store.trim_log().unwrap();
+    }
+    let kept: Vec<u32> = events(&store).into_iter().map(|(_, number)| number).collect();
+    // The log goes by segments, each a sixteenth of the time.
+    assert_eq!(kept.last(), Some(&19));
+    assert!((8..=10).contains(&kept.len()), "{kept:?}");
+    assert!(kept.is_sorted());
+    let begins = store.log_begins();
+    assert!(begins >> 32 >= 1_000_000 + 380 - 200, "{}", begins >> 32);
+    assert!(events(&store).iter().all(|(at, _)| at.time > begins));
+    store.close().unwrap();
+}
+
+#[test]
+fn the_log_of_a_new_store_begins_before_its_first_commit_whether_that_has_events_or_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+    let silent = commit(&store, &[], false, Durability::Durable);
+    commit(&store, &[1], false, Durability::Durable);
+    assert_eq!(store.log_begins(), 0);
+    store.close().unwrap();
+    let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+    assert_eq!(store.log_begins(), 0, "also for the next start");
+    store.close().unwrap();
+    // Where it was off, it has nothing of what was committed meanwhile.
+    Store::open(directory.path(), options(None)).unwrap().close().unwrap();
+    let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
+    assert!(store.log_begins() > silent);
+    store.close().unwrap();
+}
+
+#[test]
+fn every_commit_is_younger_than_the_start_although_the_clock_steps_back() {
+    let clock = Clock::at(1_000_000);
+    let environment = Environment::new(clock.clone());
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { environment, ..options(Some(LogOptions::default())) };
+    let store = Store::open(directory.path(), options).unwrap();
+    let next = store.next_commit_time();
+    assert_eq!(next, 1_000_000 << 32 | 1);
+    clock.set(999_000);
+    assert!(commit(&store, &[1], false, Durability::Durable) >= next);
+    assert!(store.next_commit_time() > next);
     store.close().unwrap();
 }

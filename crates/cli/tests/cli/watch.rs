@@ -1,7 +1,8 @@
 //! `kilim watch`, and a server with change streams that is killed.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -89,6 +90,125 @@ fn watch_ends_with_its_collection_and_says_what_is_wrong() {
     let (code, _, message) = output(&["watch", "--uri", &format!("mongodb://{}", off.address)]);
     assert_eq!(code, Some(1));
     assert!(message.contains("--change-log-hours"), "{message}");
+}
+
+/// The digits of a token from which on everything is new.
+fn token_of_now(client: &mut Client) -> String {
+    let stages = array![{"$changeStream": {}}];
+    let reply = client.run("shop", doc! {"aggregate": 1, "pipeline": stages, "cursor": {}}).unwrap();
+    let cursor = reply.get("cursor").and_then(RawValue::as_document).unwrap();
+    let token = cursor.get("postBatchResumeToken").and_then(RawValue::as_document).unwrap();
+    token.get("_data").and_then(RawValue::as_str).unwrap().to_owned()
+}
+
+/// Type, database and collection of so many lines.
+fn told(lines: impl Iterator<Item = std::io::Result<String>>, count: usize) -> Vec<String> {
+    let name = |event: &Document| {
+        let ns = event.get("ns").and_then(RawValue::as_document).unwrap();
+        let [kind, db, coll] = [event.get("operationType"), ns.get("db"), ns.get("coll")]
+            .map(|part| part.and_then(RawValue::as_str).unwrap_or_default().to_owned());
+        format!("{kind} {db}.{coll}")
+    };
+    lines.take(count).map(|line| name(&parse_extended_json(&line.unwrap()).unwrap())).collect()
+}
+
+#[test]
+fn all_databases_or_one_are_watched_and_more_is_shown_where_that_is_asked_for() {
+    let server = Running::start(&["serve", "--ephemeral", "--port", "0"]);
+    let uri = format!("mongodb://{}", server.address);
+    let mut client = Client::connect(&*server.address).unwrap();
+    let token = token_of_now(&mut client);
+    insert(&mut client, 1);
+    client.run("other", doc! {"insert": "notes", "documents": [{"_id": 1}]}).unwrap();
+    let updates = array![{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}];
+    client.run("shop", doc! {"update": "orders", "updates": updates}).unwrap();
+    let watch = |arguments: &[&str], count: usize| {
+        let always = ["--uri", &uri, "--resume", &token];
+        let command = [&["watch"], arguments, &always].concat();
+        let mut child = kilim(&command).stderr(Stdio::inherit()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let lines: Vec<String> = lines.take(count).map(|line| line.unwrap()).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        lines
+    };
+    let names = |lines: &[String]| told(lines.iter().cloned().map(Ok), lines.len());
+    let (orders, notes, update) = ("insert shop.orders", "insert other.notes", "update shop.orders");
+    assert_eq!(names(&watch(&[], 3)), [orders, notes, update]);
+    assert_eq!(names(&watch(&["shop"], 2)), [orders, update]);
+    let expanded = watch(&["--expanded"], 5);
+    let (made, other) = ("create shop.orders", "create other.notes");
+    assert_eq!(names(&expanded), [made, orders, other, notes, update]);
+    let document_of = |line: &String| {
+        let event = parse_extended_json(line).unwrap();
+        event.get("fullDocument").and_then(RawValue::as_document).map(|found| found.to_document())
+    };
+    assert_eq!(document_of(&watch(&["shop"], 2)[1]), None);
+    assert_eq!(document_of(&watch(&["shop", "--full-document"], 2)[1]), Some(doc! {"_id": 1, "n": 1}));
+}
+
+#[test]
+fn a_watch_goes_on_where_it_was_when_its_server_comes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().to_str().unwrap().to_owned();
+    let start = |port: &str| Running::start(&["serve", "--data", &data, "--port", port]);
+    let server = start("0");
+    let port = server.address.rsplit_once(':').unwrap().1.to_owned();
+    let uri = format!("mongodb://{}", server.address);
+    let mut client = Client::connect(&*server.address).unwrap();
+    let token = token_of_now(&mut client);
+    insert(&mut client, 1);
+    let mut child = kilim(&["watch", "--uri", &uri, "--resume", &token]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut ids = |count: usize| -> Vec<i64> {
+        let of = |line: std::io::Result<String>| {
+            let event = parse_extended_json(&line.unwrap()).unwrap();
+            let key = event.get("documentKey").and_then(RawValue::as_document).unwrap();
+            kilim_client::whole(key.get("_id")).unwrap()
+        };
+        lines.by_ref().take(count).map(of).collect()
+    };
+    assert_eq!(ids(1), [1]);
+    insert(&mut client, 2);
+    assert_eq!(ids(1), [2]);
+    server.end(libc::SIGKILL);
+    let server = start(&port);
+    let mut client = Client::connect(&*server.address).unwrap();
+    insert(&mut client, 3);
+    assert_eq!(ids(1), [3]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let complaints = crate::running::read(child.stderr.take());
+    assert!(complaints.contains("going on"), "{complaints}");
+}
+
+#[test]
+fn the_size_of_the_log_is_said_at_the_start_and_shown_with_its_ends() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let arguments = ["serve", "--ephemeral", "--port", "0", "--change-log-size", "3MB"];
+    let server = Running::start(&[&arguments[..], &["--metrics-port", &port.to_string()]].concat());
+    let mut client = Client::connect(&*server.address).unwrap();
+    insert(&mut client, 1);
+    let status = client.run("admin", doc! {"serverStatus": 1}).unwrap();
+    let log = status.get("changeLog").and_then(RawValue::as_document).unwrap();
+    assert_eq!(kilim_client::whole(log.get("maxBytes")), Some(3 << 20));
+    for name in ["beginsAfter", "last"] {
+        assert!(matches!(log.get(name), Some(RawValue::Timestamp(_))), "{log:?}");
+    }
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let page = crate::running::read(Some(socket));
+    let figure = |name: &str| -> f64 {
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} in {page}")).parse().unwrap()
+    };
+    let newest = match log.get("last") {
+        Some(RawValue::Timestamp(time)) => time.seconds,
+        other => panic!("{other:?}"),
+    };
+    assert!(figure("kilim_change_log_newest_seconds") >= newest.into());
+    assert!(figure("kilim_change_log_begins_seconds") <= newest.into());
+    assert!(figure("kilim_change_log_bytes") > 0.0);
 }
 
 /// A generator of numbers that a seed repeats.

@@ -290,18 +290,12 @@ fn without_split<'s>(stages: impl Iterator<Item = RawValue<'s>>) -> Result<(Arra
 
 /// Parses the stages behind `$changeStream`.
 fn parse_stages(call: &mut Call<'_, '_>, namespace: &Namespace, stages: RawArray<'_>) -> Result<Vec<Stage>> {
-    if stages.iter().any(|stage| first_name(stage) == Some(NAME)) {
-        return Err(Error::location(
-            40602,
-            "$_internalChangeStreamOplogMatch is only valid as the first stage in a pipeline",
-        ));
-    }
     // Events are not documents of the collection: they compare by what the command says, not by the collection's collation.
     let variables = variables(call, "aggregate", &About::Nothing)?;
     let scope = Variables::new(&variables);
     // Also for a stream of a database: stages are given events, not the database.
     let context = Context::new(&scope, &namespace.database, Owner::Collection);
-    let pipeline = Pipeline::parse(stages, &context)?;
+    let mut pipeline = Pipeline::parse(stages, &context)?;
     let searches = |stage: &Stage| matches!(stage, Stage::Match(stage) if stage.filter.text().is_some());
     if pipeline.stages.iter().any(searches) {
         let message = "$match with $text is only allowed as the first pipeline stage";
@@ -321,5 +315,6 @@ fn parse_stages(call: &mut Call<'_, '_>, namespace: &Namespace, stages: RawArray
             ));
         }
     }
+    pipeline.optimise();
     Ok(pipeline.stages)
 }

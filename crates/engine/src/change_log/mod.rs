@@ -8,7 +8,9 @@
 
 mod token;
 
-use kilim_bson::{Document, RawDocument, RawValue, doc};
+use std::sync::Arc;
+
+use kilim_bson::{Array, Document, RawDocument, RawValue, Value, doc};
 use kilim_error::{Result, StorageError};
 use kilim_query::update::describe_difference;
 use kilim_storage::Transaction;
@@ -19,6 +21,7 @@ use crate::catalog::{Collection, View};
 use crate::change::{Cause, Change, Form};
 use crate::ids::SessionId;
 use crate::namespace::Namespace;
+use crate::patterns::Pattern;
 
 /// What happened. The numbers are on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +92,7 @@ mod part {
     pub const AFTER: u8 = 5;
     /// `{txnNumber, lsid}` of a transaction.
     pub const SESSION: u8 = 6;
-    /// `{pattern, patterns}`, if a pattern changed the document.
+    /// `{pattern, patterns}`, if patterns changed the document: the first of them, and all.
     pub const MARK: u8 = 7;
     /// Of a schema change: `operationDescription`, `to`, `stateBeforeChange`.
     pub const DETAILS: u8 = 8;
@@ -215,9 +218,10 @@ pub(crate) fn of_change<'c>(
     if let Some((id, number)) = session {
         record.part(part::SESSION, session_part(id, number).as_raw());
     }
-    if let Cause::Pattern(pattern) = change.cause {
-        let name = &*pattern.declaration.name;
-        record.part(part::MARK, doc! {"pattern": name, "patterns": [name]}.as_raw());
+    if let Cause::Pattern([first, others @ ..]) = change.cause {
+        let name = |pattern: &Arc<Pattern>| Value::String(pattern.declaration.name.to_string());
+        let all: Array = std::iter::once(first).chain(others).map(name).collect();
+        record.part(part::MARK, doc! {"pattern": name(first), "patterns": all}.as_raw());
     }
     record.0.extend(last.map(|(tag, _)| tag));
     Some(Told { head: record.0, document: last.map(|(_, document)| document) })
@@ -385,6 +389,11 @@ impl<'r> Record<'r> {
 
     pub fn description(&self) -> Option<RawDocument<'r>> {
         self.part(part::DESCRIPTION)
+    }
+
+    /// Whether there was a document before the change, which a stream may show.
+    pub fn has_pre_image(&self) -> bool {
+        matches!(self.kind, Kind::Update | Kind::Replace | Kind::Delete)
     }
 
     pub fn before(&self) -> Option<RawDocument<'r>> {

@@ -89,7 +89,10 @@ impl Engine {
                 Some(view) => SchemaChange::of_view(view, Kind::Drop, Document::new()),
                 None => SchemaChange::of(gone, Kind::Drop, Document::new()),
             };
-            self.log(unit.transaction(), &dropped);
+            // Of buckets in the making nobody has been told that there is a view.
+            if !(gone.temporary && measurements.is_some()) {
+                self.log(unit.transaction(), &dropped);
+            }
         }
         unit.settle()?;
         self.publish_patterns(after);

@@ -209,7 +209,8 @@ impl Engine {
         self.patterns().check_no_restored_alias(to)
     }
 
-    /// Tells the change log that a collection has another name, and which one went for it.
+    /// Tells the change log that a collection has another name, and which one went for it. Of buckets that a stage has put
+    /// together it tells the view of their measurements, where that is new.
     pub(super) fn log_renamed(
         &self,
         transaction: &mut Transaction,
@@ -217,6 +218,12 @@ impl Engine {
         renamed: &Collection,
         dropped: Option<[u8; 16]>,
     ) {
+        if let Some(view) = View::of_buckets(renamed) {
+            if dropped.is_none() {
+                self.log_view(transaction, &view, Kind::Create);
+            }
+            return;
+        }
         let to = doc! {"db": &*renamed.namespace.database, "coll": &*renamed.namespace.collection};
         let mut about = doc! {"to": to.clone()};
         if let Some(uuid) = dropped {

@@ -45,8 +45,10 @@ pub(crate) struct Touched {
     pub before: Option<Document>,
     /// None if it is deleted.
     pub after: Option<Document>,
-    /// The pattern that changes it. None for the document that the statement itself changes.
+    /// The pattern that touched it first. None for the document that the statement itself changes.
     pub by: Option<Arc<Pattern>>,
+    /// The patterns that have written it, in the order of their graph. None for the document that the statement itself changes.
+    pub writers: Vec<Arc<Pattern>>,
     /// A pattern that computes its fields again from scratch.
     pub refreshed_by: Option<PatternId>,
 }
@@ -169,6 +171,7 @@ pub(crate) fn evaluate(
         before: change.before.map(|before| before.seen.to_document()),
         after: change.after.map(RawDocument::to_document),
         by: None,
+        writers: Vec::new(),
         refreshed_by: None,
     });
     // Before anything else is held. So the writers of one group wait for it in line, instead of ending each other's
@@ -388,12 +391,25 @@ impl Evaluation {
     }
 
     /// A touched document gets another after-image. `replaced`: a value that the user wrote was overwritten.
-    fn shape(&mut self, pattern: &Pattern, at: usize, document: Document, replaced: bool) -> Result<()> {
+    fn shape(&mut self, pattern: &Arc<Pattern>, at: usize, document: Document, replaced: bool) -> Result<()> {
         if replaced {
             note_replaced(pattern)?;
         }
-        self.touched[at].after = Some(document);
+        self.write(pattern, at, Some(document));
         Ok(())
+    }
+
+    /// Gives a touched document the after-image that a pattern makes of it; without one it is deleted.
+    pub(crate) fn write(&mut self, pattern: &Arc<Pattern>, at: usize, after: Option<Document>) {
+        let touched = &mut self.touched[at];
+        let is_noted = touched.writers.iter().any(|writer| writer.id == pattern.id);
+        if touched.by.is_some() && !is_noted && !unchanged(touched.after.as_ref(), after.as_ref()) {
+            let place = |id: PatternId| self.patterns.iter().position(|pattern| pattern.id == id);
+            let own = place(pattern.id);
+            let before = touched.writers.partition_point(|writer| place(writer.id) < own);
+            touched.writers.insert(before, pattern.clone());
+        }
+        touched.after = after;
     }
 
     /// A touched document is the parent of a group and shows its fields: now, or when the transaction commits.
@@ -422,7 +438,7 @@ impl Evaluation {
                     && state.rows == 0
                     && self.groups.distrusts(pattern.id);
                 if left_over && rollup.inserts_parents() {
-                    self.touched[at].after = None;
+                    self.write(pattern, at, None);
                     return Ok(());
                 }
                 made
@@ -467,6 +483,7 @@ impl Evaluation {
             before: Some(newest.document.clone()),
             after: Some(newest.document),
             by: Some(pattern.clone()),
+            writers: Vec::new(),
             refreshed_by: None,
         })
     }
@@ -569,7 +586,10 @@ impl Evaluation {
             row: touched.record.map(RowId::from),
             before,
             after: touched.after.as_ref().map(Document::as_raw),
-            cause: touched.by.as_deref().map_or(cause, change::Cause::Pattern),
+            cause: match touched.by {
+                Some(_) => change::Cause::Pattern(&touched.writers),
+                None => cause,
+            },
             form: change::Form::Difference,
             array: change::ArrayForm::Inline,
             remaining: None,

@@ -231,12 +231,12 @@ impl<'g> Group<'g> {
         let inserts = rollup.inserts_parents();
         match parent {
             Some(at) if inserts && state.rows == 0 && evaluation.touched[at].by.is_some() => {
-                evaluation.touched[at].after = None
+                evaluation.write(pattern, at, None);
             }
             Some(at) => {
                 let Some(parent) = &evaluation.touched[at].after else { return Ok(Some(at)) };
                 if let Some(made) = rollup.merged(parent.as_raw(), *key, state)? {
-                    evaluation.touched[at].after = Some(made);
+                    evaluation.write(pattern, at, Some(made));
                 }
             }
             None if inserts && state.rows > 0 => {
@@ -246,7 +246,7 @@ impl<'g> Group<'g> {
                     on => with_value(doc! {"_id": kilim_bson::ObjectId::new()}.as_raw(), on, Some(*key)),
                 };
                 let after = Some(rollup.merged(bare.as_raw(), *key, state)?.unwrap_or(bare));
-                let by = Some(Arc::clone(pattern));
+                let (by, writers) = (Some(Arc::clone(pattern)), vec![Arc::clone(pattern)]);
                 let (record, before, refreshed_by) = (None, None, None);
                 return Ok(Some(evaluation.add(Touched {
                     collection,
@@ -254,6 +254,7 @@ impl<'g> Group<'g> {
                     before,
                     after,
                     by,
+                    writers,
                     refreshed_by,
                 })));
             }

@@ -118,11 +118,11 @@ fn apply(
     match pattern.kind().becomes(holder.as_raw(), key, due)? {
         Sight::AsStored => Ok(false),
         Sight::Gone => {
-            evaluation.touched[at].after = None;
+            evaluation.write(pattern, at, None);
             Ok(true)
         }
         Sight::Other(made) => {
-            evaluation.touched[at].after = Some(made);
+            evaluation.write(pattern, at, Some(made));
             Ok(true)
         }
     }

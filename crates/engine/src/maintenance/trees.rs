@@ -775,7 +775,7 @@ pub(crate) fn catch_up_node(
     let Some(made) = tree.caught_up(&mut Grown::new(ground), labelled.as_raw())?.or(shifted) else {
         return Ok(());
     };
-    evaluation.touched[at].after = Some(made);
+    evaluation.write(pattern, at, Some(made));
     evaluation.finish(unit, store)
 }
 
@@ -796,7 +796,7 @@ fn flush(
     let Plant { document, original, .. } = plant;
     let original = original.flatten();
     if let Some(Planted { at: Some(at), .. }) = own {
-        evaluation.touched[*at].after = document;
+        evaluation.write(pattern, *at, document);
         return Ok(());
     }
     let known = document.as_ref().or(original.as_ref());
@@ -810,8 +810,7 @@ fn flush(
         return Ok(());
     };
     let at = evaluation.touch_newest(pattern, newest);
-    let touched = &mut evaluation.touched[at];
-    touched.after = match (document, &touched.after) {
+    let after = match (document, &evaluation.touched[at].after) {
         (Some(made), Some(newest)) => {
             let is_new = original.as_ref().is_none_or(|original| original.as_bytes() != newest.as_bytes());
             Some(match is_new {
@@ -825,6 +824,7 @@ fn flush(
         }
         _ => None,
     };
+    evaluation.write(pattern, at, after);
     Ok(())
 }
 
@@ -842,7 +842,7 @@ fn defer(
         let from = step.before.as_ref().map_or(RawDocument::empty(), Document::as_raw);
         if let Some(restored) = tree.restored(from, after.as_raw()) {
             note_replaced(pattern)?;
-            evaluation.touched[at].after = Some(restored);
+            evaluation.write(pattern, at, Some(restored));
         }
     }
     let key = step.id.clone();

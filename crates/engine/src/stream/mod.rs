@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use kilim_bson::{Document, RawDocument, RawValue, Timestamp, Writer, doc};
 use kilim_error::{Error, ErrorCode, Result};
-use kilim_query::expression::{Bindings, Dependencies, Env};
-use kilim_query::stage::{Redacted, Stage};
+use kilim_query::expression::{Bindings, Env};
+use kilim_query::stage::{Match, Redacted, Stage};
 use kilim_query::text;
 use kilim_storage::LogPosition;
 
@@ -61,8 +61,10 @@ pub struct Stream {
     pub subscription: Subscription,
     options: StreamOptions,
     stages: Vec<Stage>,
-    /// So many of the first stages look at no image.
-    blind: usize,
+    /// So many of the first stages look at no image that is asked for.
+    before_images: usize,
+    /// So many look at none but that of before the change.
+    before_post_image: usize,
     /// The next record that it looks at.
     pub(crate) next: LogPosition,
     /// Of the event at `next`, so many fragments have been seen.
@@ -131,6 +133,14 @@ impl Place {
 /// Finds the document of an update as it is now.
 pub(crate) type Lookup<'l> = dyn Fn(&Record<'_>) -> Result<Option<Document>> + 'l;
 
+/// Which images an event is made with, of those that the stream shows.
+#[derive(Clone, Copy)]
+enum Images<'l> {
+    None,
+    Before,
+    Both(&'l Lookup<'l>),
+}
+
 /// What most events have beside what their records have: a token, names, times.
 const BESIDE_RECORD_BYTES: usize = 320;
 
@@ -173,12 +183,13 @@ impl Stream {
         token: Token,
     ) -> Stream {
         let given = token.to_document();
-        let blind = stages.iter().take_while(|stage| is_blind(stage)).count();
+        let (stages, [before_images, before_post_image]) = divided(stages, &options);
         Stream {
             subscription,
             options,
             stages,
-            blind,
+            before_images,
+            before_post_image,
             next,
             fragments_seen: token.fragment.map(|fragment| fragment + 1),
             ready: VecDeque::new(),
@@ -207,7 +218,7 @@ impl Stream {
         }
         shown.push("showExpandedEvents", self.options.show_expanded_events);
         // So many stages decide before a document is looked up.
-        shown.push("stagesBeforeLookup", self.blind as i32);
+        shown.push("stagesBeforeLookup", self.before_post_image as i32);
         let mut all = vec![doc! {"$changeStream": shown}];
         all.extend(self.stages.iter().flat_map(|stage| stage.behaviour().to_documents()));
         if self.options.splits {
@@ -286,8 +297,9 @@ impl Stream {
         if record.is_expanded() && !self.options.show_expanded_events {
             self.place = Place::Token(Token::of(&record, position, false));
         } else if self.is_plain() {
-            let shown = entry
-                .show(|| self.whole_event(entry, &record, &Token::of(&record, position, false), None))?;
+            let shown = entry.show(|| {
+                self.whole_event(entry, &record, &Token::of(&record, position, false), Images::None)
+            })?;
             bytes = shown.as_bytes().len();
             self.ready.push_back(Event(Ready::Shared(entry.clone())));
             self.place = Place::Behind(entry.clone());
@@ -337,7 +349,8 @@ impl Stream {
         Ok(())
     }
 
-    /// The event of a record as the stages leave it. Stages that look at no image decide before one is looked up.
+    /// The event of a record as the stages leave it. Those that look at no image decide before one is taken: as on MongoDB, an
+    /// event that they drop may lack an image that is required.
     fn event(
         &self,
         entry: &Entry,
@@ -345,31 +358,39 @@ impl Stream {
         token: &Token,
         lookup: &Lookup<'_>,
     ) -> Result<Option<Document>> {
-        let looks_up = record.kind == Kind::Update && self.options.full_document == Image::Lookup;
-        let mut stages = &*self.stages;
-        if looks_up && self.blind > 0 {
-            let blind;
-            (blind, stages) = stages.split_at(self.blind);
-            if through(blind, self.whole_event(entry, record, token, None)?)?.is_none() {
+        let is_fetched = |image: Image| matches!(image, Image::Lookup | Image::Required);
+        let takes_post = record.kind == Kind::Update && is_fetched(self.options.full_document);
+        let takes_pre = record.has_pre_image() && is_fetched(self.options.before_change);
+        let mut decided = 0;
+        for (count, images, is_asked) in [
+            (self.before_images, Images::None, takes_pre || takes_post),
+            (self.before_post_image, Images::Before, takes_post),
+        ] {
+            if !is_asked || count == decided {
+                continue;
+            }
+            let event = self.whole_event(entry, record, token, images)?;
+            if through(&self.stages[decided..count], event)?.is_none() {
                 return Ok(None);
             }
+            decided = count;
         }
-        through(stages, self.whole_event(entry, record, token, Some(lookup))?)
+        through(&self.stages[decided..], self.whole_event(entry, record, token, Images::Both(lookup))?)
     }
 
-    /// The event of a record, in mongod's order of fields; without `lookup`, without a document that is to be looked up.
+    /// The event of a record, in mongod's order of fields.
     fn whole_event(
         &self,
         entry: &Entry,
         record: &Record<'_>,
         token: &Token,
-        lookup: Option<&Lookup<'_>>,
+        images: Images<'_>,
     ) -> Result<Document> {
         let position = entry.position;
         let expanded = self.options.show_expanded_events;
         // Before the other image, whose lack is told second.
-        let pre_image = match record.kind {
-            Kind::Update | Kind::Replace | Kind::Delete => self.pre_image(position, record)?,
+        let pre_image = match images {
+            Images::Before | Images::Both(_) if record.has_pre_image() => self.pre_image(position, record)?,
             _ => None,
         };
         let mut writer = Writer::with_capacity(entry.bytes.len() + BESIDE_RECORD_BYTES);
@@ -397,7 +418,11 @@ impl Stream {
                     .into_iter()
                     .for_each(|it| writer.append("fullDocument", RawValue::Document(it)));
             }
-            Kind::Update => self.append_post_image(&mut writer, entry, record, lookup)?,
+            Kind::Update => {
+                if let Images::Both(lookup) = images {
+                    self.append_post_image(&mut writer, entry, record, lookup)?;
+                }
+            }
             _ => {}
         }
         writer.open_document("ns");
@@ -442,14 +467,13 @@ impl Stream {
         writer: &mut Writer,
         entry: &Entry,
         record: &Record<'_>,
-        lookup: Option<&Lookup<'_>>,
+        lookup: &Lookup<'_>,
     ) -> Result<()> {
         let is_shown = |_: &RawDocument<'_>| record.wall_millis >= self.images_from;
         let found;
         let image = match self.options.full_document {
             Image::Off => return Ok(()),
             Image::Lookup => {
-                let Some(lookup) = lookup else { return Ok(()) };
                 found = entry.found(|| lookup(record))?;
                 found.as_deref().map(Document::as_raw)
             }
@@ -480,13 +504,25 @@ impl Stream {
     }
 }
 
-/// Whether a stage decides over events without a look at images.
-fn is_blind(stage: &Stage) -> bool {
-    let Stage::Match(stage) = stage else { return false };
-    let mut needed = Dependencies::default();
-    stage.filter.dependencies(&mut needed);
-    let is_image = |path: &str| IMAGES.contains(&path.split('.').next().unwrap_or(path));
-    !needed.whole_document && !needed.fields.iter().any(|path| is_image(path))
+/// The stages, with a `$match` at their head divided by the images that it looks at. So many of them look at no image, and so
+/// many at none but that of before the change.
+fn divided(mut stages: Vec<Stage>, options: &StreamOptions) -> (Vec<Stage>, [usize; 2]) {
+    let whole = match stages.first() {
+        Some(Stage::Match(stage)) => stage.clone(),
+        _ => return (stages, [0, 0]),
+    };
+    stages.remove(0);
+    let apart = |stage: Option<Match>, image: Image, name: &str| match (stage, image) {
+        (stage, Image::Off) => (stage, None),
+        (Some(stage), _) => stage.apart_from(name),
+        (None, _) => (None, None),
+    };
+    let [post_image, pre_image] = IMAGES;
+    let (without_post, last) = apart(Some(whole), options.full_document, post_image);
+    let (first, second) = apart(without_post, options.before_change, pre_image);
+    let (of_first, of_second) = (usize::from(first.is_some()), usize::from(second.is_some()));
+    let head = [first, second, last].into_iter().flatten().map(Stage::Match);
+    (head.chain(stages).collect(), [of_first, of_first + of_second])
 }
 
 fn through(stages: &[Stage], mut event: Document) -> Result<Option<Document>> {

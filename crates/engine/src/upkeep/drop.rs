@@ -155,7 +155,7 @@ impl Engine {
 /// Removes a pattern's fields from one document.
 fn strip(
     unit: &mut Unit<'_>,
-    pattern: &Pattern,
+    pattern: &Arc<Pattern>,
     collection: &Arc<Collection>,
     record: RecordId,
 ) -> Result<bool> {
@@ -163,7 +163,8 @@ fn strip(
     match pattern.kind().stripped(before.as_raw())? {
         Some(after) => {
             let before = Before::of(before.as_raw());
-            let change = Change::update(collection, record, before, after.as_raw(), Cause::Job);
+            let cause = Cause::Pattern(std::slice::from_ref(pattern));
+            let change = Change::update(collection, record, before, after.as_raw(), cause);
             door::write(unit, change, &|_| false)?;
             Ok(true)
         }

@@ -274,7 +274,7 @@ impl Engine {
             let how = if *record < filling.kept { Refresh::Resumed } else { Refresh::Missing };
             let is_there = match step {
                 Some(_) => restate(&mut unit, walked, *record)?.is_some(),
-                None if pattern.kind().paging().is_some() => repage(&mut unit, walked, *record)?.is_some(),
+                None if pattern.kind().paging().is_some() => repage(&mut unit, pattern, *record)?.is_some(),
                 None if pattern.kind().bucketing().is_some() => {
                     rebucket(&mut unit, walked, *record)?.is_some()
                 }

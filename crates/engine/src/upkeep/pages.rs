@@ -3,6 +3,7 @@
 //! An array that is not divided yet is read and written as any other, so a declaration is in force at once. The job that fills
 //! the pattern then writes each document again as it is to be stored.
 
+use std::slice;
 use std::sync::Arc;
 
 use kilim_bson::{Document, RawArray, RawDocument, RawValue, Value, doc};
@@ -152,7 +153,7 @@ impl Engine {
 
     /// Folds all arrays that continue in pages back into their documents, for a pattern that ends. Refuses where one is more
     /// than a document can hold. The caller holds the collection and its pages.
-    pub(crate) fn fold_pages(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
+    pub(crate) fn fold_pages(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
         let Some(collection) = self.collection(&pattern.target) else { return Ok(()) };
         let Some(paged) = collection.shape.paged() else { return Ok(()) };
         self.store.settle(Durability::Relaxed)?;
@@ -174,7 +175,8 @@ impl Engine {
             let source = Newest { transaction: unit.transaction(), in_snapshot: false };
             if let Some(whole) = records::whole(&source, paged, row, head.document())? {
                 let before = Before::of(head.document());
-                let mut change = Change::update(&collection, row, before, whole.as_raw(), Cause::Job);
+                let cause = Cause::Pattern(slice::from_ref(pattern));
+                let mut change = Change::update(&collection, row, before, whole.as_raw(), cause);
                 change.array = ArrayForm::Folded;
                 door::write(&mut unit, change, &|_| false)?;
                 unit.written()?;
@@ -233,10 +235,10 @@ pub(crate) fn owners_in(snapshot: &Snapshot, paged: &Paged, operation: &Operatio
 }
 
 /// Stores a document as its pattern divides it. None if its collection is gone, false if it is stored so already.
-pub(crate) fn repage(unit: &mut Unit<'_>, namespace: &Namespace, record: RecordId) -> Result<Option<bool>> {
+pub(crate) fn repage(unit: &mut Unit<'_>, pattern: &Arc<Pattern>, record: RecordId) -> Result<Option<bool>> {
     loop {
         unit.operation.check()?;
-        let Some(collection) = unit.enter(namespace)? else { return Ok(None) };
+        let Some(collection) = unit.enter(&pattern.target)? else { return Ok(None) };
         let Some(paged) = collection.shape.paged() else { return Ok(Some(false)) };
         let row: RowId = record.into();
         let result = unit.lock_record(&collection, row).and_then(|head| {
@@ -247,7 +249,8 @@ pub(crate) fn repage(unit: &mut Unit<'_>, namespace: &Namespace, record: RecordI
             }
             let whole = records::whole_of_pages(&source, paged, row, head.document())?;
             let after = whole.as_ref().map_or(head.document(), Document::as_raw);
-            let mut change = Change::update(&collection, row, Before::of(head.document()), after, Cause::Job);
+            let cause = Cause::Pattern(slice::from_ref(pattern));
+            let mut change = Change::update(&collection, row, Before::of(head.document()), after, cause);
             change.array = ArrayForm::Whole;
             door::write(unit, change, &|_| false)?;
             Ok(true)

@@ -20,8 +20,8 @@ pub(super) fn tell(unit: &mut Unit<'_>, change: &Change<'_>, row: RowId) {
         (Some(_), None) => metrics.documents_deleted.add(1),
     }
     match change.cause {
-        Cause::Pattern(pattern) => {
-            pattern.counters.maintained.add(1);
+        Cause::Pattern(patterns) => {
+            patterns.iter().take(1).for_each(|first| first.counters.maintained.add(1));
             unit.caused.maintained += 1;
         }
         Cause::Expiry => unit.engine.expiry.removed.add(1),

@@ -568,7 +568,7 @@ impl Place {
             row: Some(records::page_row(owner, number)?),
             before: before.map(Before::of),
             after,
-            cause: Cause::Pattern(&self.pattern),
+            cause: Cause::Pattern(std::slice::from_ref(&self.pattern)),
             form: Form::Difference,
             array: ArrayForm::Whole,
             remaining: None,

@@ -337,7 +337,9 @@ impl<'c> Check<'c> {
 
     pub(super) fn refresh_as(&mut self, namespace: &Namespace, record: RecordId, how: Refresh) -> Result<()> {
         match &mut self.repair {
-            Some(unit) if self.pattern.kind().paging().is_some() => repage(unit, namespace, record).map(drop),
+            Some(unit) if self.pattern.kind().paging().is_some() => {
+                repage(unit, self.pattern, record).map(drop)
+            }
             Some(unit) => refresh(unit, self.pattern, namespace, record, how).map(drop),
             None => Ok(()),
         }

@@ -81,6 +81,17 @@ pub(super) fn divide(
     (split.passing, split.rest)
 }
 
+impl Match {
+    /// What it asks that has nothing to do with a path, and the rest.
+    pub fn apart_from(&self, path: &str) -> (Option<Match>, Option<Match>) {
+        let modified = Modified::Paths(Paths { paths: vec![path.into()], renamed: Vec::new() });
+        let passage = Passage { predicate: |_| true, expression: |_| true };
+        let split = filter::split(&self.filter, &modified, &passage);
+        let stage = |filter: Filter| Match { filter: Arc::new(filter) };
+        (split.passing.map(stage), split.rest.map(stage))
+    }
+}
+
 /// Tells each stage that unpacks buckets what measurements must satisfy behind it, so that buckets can be passed over. The
 /// filter itself stays behind.
 fn tell_unpacking(stages: &mut [Stage]) {

@@ -1,5 +1,12 @@
 //! Change streams: every event once, in one order, whatever happens between two batches.
 
+mod ends;
+mod images;
+mod labels;
+mod marks;
+mod starts;
+mod told;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

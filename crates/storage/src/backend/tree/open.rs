@@ -31,6 +31,11 @@ pub(crate) const TREES: &str = "kilim.db";
 pub(crate) const CREATING: &str = "creating";
 pub(crate) const LOCK: &str = "lock";
 
+/// How far each start moves the file's epoch. A process that died may have left pages of epochs behind its last state, in the
+/// very blocks that this one writes next; with other epochs a write that the disk loses is told from them. No process
+/// tries so many checkpoints in vain, and 64 bits have room for as many starts.
+const EPOCHS_OF_A_START: u64 = 1 << 32;
+
 /// How a store uses memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
@@ -100,7 +105,12 @@ impl TreeBackend {
         // From here on the store is known to be whole, and is written to. The superblock first, once more: it may
         // have been read from the operating system's memory and not be on disk, if the last process died before its
         // sync, and what the superblock before it needs is about to be used again.
-        let superblock = Superblock { version: version(superblock.version, logs), ..superblock };
+        let superblock = Superblock {
+            version: version(superblock.version, logs),
+            epoch: superblock.epoch.saturating_add(EPOCHS_OF_A_START),
+            place: (superblock.place + 1) % SUPERBLOCKS,
+            ..superblock
+        };
         superblock.write(&file)?;
         recovered.journal.limit_segments(memory.tables_bytes_max as u64 / 2);
         recovered.journal.resume()?;

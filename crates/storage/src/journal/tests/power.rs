@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::disk::Disk;
 use crate::disk::memory::{Dice, Image};
+use crate::journal::slot;
 
 /// The disk at one moment, and what the store's owner knew then.
 struct Moment {
@@ -128,6 +129,33 @@ fn a_power_cut_at_any_moment_keeps_all_that_was_acknowledged() {
         let moments = std::mem::take(&mut *moments.lock());
         check_cuts(&moments, &mut dice, 0, seed);
     }
+}
+
+#[test]
+fn a_block_that_is_torn_when_it_is_written_again_keeps_the_batches_before() {
+    let disk = MemoryDisk::default();
+    let (journal, start) = created(&disk);
+    // The block that a segment begins in is known from its first batch on.
+    append(&journal, 1, true);
+    let (mut torn, mut written_again) = (0, 0);
+    for sequence in 2..=14 {
+        let images = Arc::new(Mutex::new(Vec::<Image>::new()));
+        let seen = Arc::clone(&images);
+        disk.watch(move |image| seen.lock().push(image.clone()));
+        let place = (slot::BLOCK + journal.appended()) as usize;
+        append(&journal, sequence, true);
+        let written = images.lock().remove(0);
+        let [range] = &written.unsynced_writes("journal.0")[..] else { panic!("{sequence} is one write") };
+        assert!(range.start % 4096 == 0 && range.end % 4096 == 0, "{range:?} is not of whole blocks");
+        written_again += place - range.start;
+        for seed in 0..60 {
+            let (found, batches) = recovered(&written.power_cut(&mut Dice(seed)), start)
+                .unwrap_or_else(|error| panic!("seed {seed}, batch {sequence}: {error}"));
+            assert!((sequence - 1..=sequence).contains(&batches), "seed {seed}: {batches} of {sequence}");
+            torn += u64::from(found.cut.is_some());
+        }
+    }
+    assert!(torn > 20 && written_again > 10_000, "{torn} torn, {written_again} bytes written again");
 }
 
 #[test]

@@ -347,3 +347,54 @@ fn a_journal_that_is_made_smaller_can_be_cut_off_anywhere() {
         }
     }
 }
+
+/// The process dies in a checkpoint, and the next one writes the same pages anew. One of them lands in the place of another, or
+/// nowhere, so that in its own place is one that says the same of itself but for its birth; or it is in both places.
+#[test]
+fn a_page_that_landed_elsewhere_is_missed_and_is_not_taken_for_another() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).unwrap();
+    put(&store, 1, 0..50, 1);
+    checkpoint(&store).unwrap();
+    put(&store, 1, 0..50, 2);
+    disk.fail(|operation, name, offset| match operation == "write" && name == TREES && offset < 8192 {
+        true => Err(io::Error::other("the process is dead")),
+        false => Ok(()),
+    });
+    assert!(checkpoint(&store).is_err());
+    drop(store);
+    let written = |lands: Option<(u64, u64)>, also_there: bool| {
+        let disk = disk.copy();
+        let store = open(&disk).unwrap();
+        put(&store, 1, 0..50, 3);
+        let expected = contents(&store);
+        let places = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&places);
+        disk.misdirect(move |name, offset| {
+            if name != TREES || offset < 8192 {
+                return None;
+            }
+            seen.lock().push(offset);
+            let lands = lands.filter(|(from, _)| *from == offset && !also_there);
+            lands.map(|(_, to)| (name.to_owned(), to))
+        });
+        checkpoint(&store).unwrap();
+        drop(store);
+        if let Some((from, to)) = lands.filter(|_| also_there) {
+            disk.damage(TREES, |bytes| bytes.copy_within(from as usize..from as usize + 4096, to as usize));
+        }
+        let found = open(&disk).and_then(|store| model::contents(&store.view()));
+        assert!(found.is_err() || found.is_ok_and(|found| found == expected), "{lands:?} gives other rows");
+        let places = places.lock().clone();
+        places
+    };
+    let places = written(None, false);
+    assert!(places.len() > 5, "{places:?}");
+    for from in &places {
+        written(Some((*from, 1 << 20)), false);
+        for to in &places {
+            written(Some((*from, *to)), false);
+            written(Some((*from, *to)), true);
+        }
+    }
+}

@@ -219,6 +219,29 @@ fn what_a_failed_sync_kept_from_the_disk_is_written_again() {
     assert_eq!(recovered(&disk.image().power_cut(&mut Dice(1)), start).unwrap().1, 5);
 }
 
+/// The disk loses a segment's header, of which it has said that it is on disk, and not its batch. The next segment has the same
+/// number and may lie in the same slot.
+#[test]
+fn a_batch_whose_segment_a_lying_disk_has_lost_does_not_come_back() {
+    let disk = MemoryDisk::default();
+    let (journal, _) = created(&disk);
+    append(&journal, 1, true);
+    let start = journal.roll().unwrap();
+    journal.release_before(&start, Keep::AsReleased).unwrap();
+    append(&journal, 2, true);
+    let (header, before) = (disk.bytes("journal.0"), disk.bytes("journal.1"));
+    journal.roll().unwrap();
+    append(&journal, 3, true);
+    disk.damage("journal.0", |bytes| bytes[..4096].copy_from_slice(&header[..4096]));
+    disk.damage("journal.1", |bytes| *bytes = before);
+    let (found, batches) = recovered(&disk, start).unwrap();
+    assert_eq!(batches, 1);
+    found.journal.resume().unwrap();
+    assert_eq!(recovered(&disk, start).unwrap().1, 1);
+    append(&found.journal, 3, true);
+    assert_eq!(recovered(&disk, start).unwrap().1, 2);
+}
+
 #[test]
 fn the_record_that_ends_a_segment_and_that_of_a_close_are_on_disk_when_the_call_returns() {
     let disk = MemoryDisk::default();

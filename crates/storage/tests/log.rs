@@ -1,10 +1,16 @@
 //! The change log: in the order of commits, as durable as they are, and bounded.
 
+use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use kilim_storage::salvage::Remains;
-use kilim_storage::{Durability, LogOptions, LogPosition, Options, Space, Store, Ticket, rebuild};
+use kilim_storage::{
+    Durability, Environment, LogOptions, LogPosition, Options, Space, Store, Ticket, World, rebuild,
+};
 
 fn options(log: Option<LogOptions>) -> Options {
     Options { cache_bytes: 16 << 20, log, ..Options::default() }
@@ -222,6 +228,64 @@ fn the_oldest_segments_go_and_the_log_says_where_it_begins() {
     store.close().unwrap();
     let store = Store::open(directory.path(), options(Some(LogOptions::default()))).unwrap();
     assert!(store.log_begins() > begins);
+    store.close().unwrap();
+}
+
+/// A time of day that the test sets, in seconds.
+struct SetClock(Arc<AtomicU64>);
+
+impl World for SetClock {
+    fn since_epoch(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        thread::sleep(time);
+    }
+
+    fn random(&self) -> u64 {
+        4
+    }
+
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
+        thread::Builder::new().name(name.to_owned()).spawn(work)
+    }
+}
+
+#[test]
+fn events_go_when_they_are_too_old() {
+    const HOUR: u64 = 3600;
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(AtomicU64::new(1_700_000_000));
+    let open = || {
+        let log = LogOptions { age_max: Duration::from_secs(HOUR), bytes_max: None };
+        let environment = Environment::new(SetClock(Arc::clone(&clock)));
+        Store::open(directory.path(), Options { environment, ..options(Some(log)) }).unwrap()
+    };
+    let mut store = open();
+    for number in 0..60 {
+        let now = clock.fetch_add(300, Ordering::SeqCst) + 300;
+        commit(&store, &[number], false, Durability::Durable);
+        store.trim_log().unwrap();
+        let ages: Vec<u64> = events(&store).iter().map(|(at, _)| now - (at.time >> 32)).collect();
+        assert!(ages.contains(&0) && ages.len() >= 12.min(number as usize + 1), "{number}: {ages:?}");
+        // A segment is a sixteenth of the age, or what came in one go.
+        assert!(ages.iter().all(|age| *age <= HOUR + 2 * 300), "{number}: {ages:?}");
+        let begins = store.log_begins() >> 32;
+        assert!(number < 16 || now - begins <= HOUR + 3 * 300, "{number}: {}", now - begins);
+        if number == 30 {
+            store.close().unwrap();
+            store = open();
+        }
+    }
+    // Without writes the last segments stay, of which one takes the next event.
+    clock.fetch_add(100 * HOUR, Ordering::SeqCst);
+    store.trim_log().unwrap();
+    assert!(events(&store).len() <= 2, "{:?}", events(&store));
     store.close().unwrap();
 }
 

@@ -385,8 +385,7 @@ fn a_page_that_landed_elsewhere_is_missed_and_is_not_taken_for_another() {
         }
         let found = open(&disk).and_then(|store| model::contents(&store.view()));
         assert!(found.is_err() || found.is_ok_and(|found| found == expected), "{lands:?} gives other rows");
-        let places = places.lock().clone();
-        places
+        std::mem::take(&mut *places.lock())
     };
     let places = written(None, false);
     assert!(places.len() > 5, "{places:?}");

@@ -102,9 +102,11 @@ impl TreeBackend {
                 "the journal ends in the middle of something that was not acknowledged as on disk; it is cut there"
             );
         }
-        // From here on the store is known to be whole, and is written to. The superblock first, once more: it may
-        // have been read from the operating system's memory and not be on disk, if the last process died before its
-        // sync, and what the superblock before it needs is about to be used again.
+        // From here on the store is known to be whole, and is written to. Names and the superblock first, once more: they may
+        // have been read from the operating system's memory and not be on disk, if the last process died before it had
+        // synced them. What is acknowledged must not go with a name, and what the superblock before needs is about to be used
+        // again.
+        disk.sync_directory().map_err(|error| at(&*disk, &error))?;
         let superblock = Superblock {
             version: version(superblock.version, logs),
             epoch: superblock.epoch.saturating_add(EPOCHS_OF_A_START),

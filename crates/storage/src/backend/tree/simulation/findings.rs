@@ -76,6 +76,25 @@ fn a_start_in_an_empty_directory_that_is_cut_off_anywhere_can_be_repeated() {
     }
 }
 
+/// The process dies behind the renaming that makes a store and before the directory's sync. The next start finds the new name in
+/// memory, and what it acknowledges must not go with that name.
+#[test]
+fn a_store_whose_first_start_was_killed_keeps_what_the_next_one_acknowledges() {
+    for changes in 1..40 {
+        let disk = MemoryDisk::default();
+        disk.die_after(changes, 0);
+        drop(open(&disk));
+        let disk = disk.copy();
+        let store = open(&disk).unwrap();
+        put(&store, 1, 0..5, 1);
+        for seed in 0..20 {
+            let cut = disk.image().power_cut(&mut Dice(seed));
+            let store = open(&cut).unwrap_or_else(|error| panic!("after {changes} changes: {error}"));
+            assert_eq!(contents(&store).len(), 5, "after {changes} changes, seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_full_disk_keeps_a_store_from_being_made_and_nothing_else() {
     for room in (0..30_000).step_by(2048) {

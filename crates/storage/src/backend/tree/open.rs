@@ -107,6 +107,8 @@ impl TreeBackend {
         // synced them. What is acknowledged must not go with a name, and what the superblock before needs is about to be used
         // again.
         disk.sync_directory().map_err(|error| at(&*disk, &error))?;
+        // The file's length as well, which a failed sync may have lost.
+        file.file.set_len(len).map_err(|error| at(&*disk, &error))?;
         let superblock = Superblock {
             version: version(superblock.version, logs),
             epoch: superblock.epoch.saturating_add(EPOCHS_OF_A_START),

@@ -165,6 +165,31 @@ fn a_superblock_that_was_only_in_memory_is_on_disk_before_the_journal_behind_it_
     }
 }
 
+/// A failed sync loses the file's new length, which the next process reads from memory. It would not extend the file for a last page
+/// that does not fill its block, and a loss of power would leave a file that is shorter than its superblock says.
+#[test]
+fn a_length_that_a_failed_sync_has_lost_is_on_disk_after_the_next_start() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).unwrap();
+    put(&store, 1, 0..50, 1);
+    let failing = disk.clone();
+    disk.fail(move |operation, name, _| match operation == "sync" && name == TREES {
+        true => {
+            failing.take_for_clean(TREES);
+            Err(io::Error::other("a bad disk"))
+        }
+        false => Ok(()),
+    });
+    assert!(checkpoint(&store).is_err());
+    drop(store);
+    let disk = disk.copy();
+    let length = disk.bytes(TREES).len();
+    let expected = contents(&open(&disk).unwrap());
+    let cut = disk.image().power_cut(&mut Dice(1));
+    assert_eq!(cut.bytes(TREES).len(), length);
+    assert_eq!(contents(&open(&cut).unwrap()), expected);
+}
+
 #[test]
 fn a_load_fails_if_a_sync_of_its_file_has_failed_meanwhile() {
     let disk = MemoryDisk::default();

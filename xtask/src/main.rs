@@ -98,7 +98,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "soak",
-        usage: "[--seconds N] [--seed N] [--kill-every SECONDS] [--release | --kilim PATH]",
+        usage: "[--seconds N] [--seed N] [--kill-every SECONDS] [--full-every SECONDS] [--release | --kilim PATH]",
         help: "keep one server under mixed load and hostile clients, and fail if it grows",
         run: soak::run,
     },

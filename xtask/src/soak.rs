@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: one server under mixed load, patterns, schema changes, held snapshots and hostile clients, for as
-//! long as one likes; fails if it grows, or if what it stores is not true in the end.
+//! `cargo xtask soak`: one server under mixed load, patterns, schema changes, held snapshots, change streams and hostile clients,
+//! at a wish with kills (`--kill-every S`) and full disks (`--full-every S`), for as long as one likes; fails if it grows, or if what it stores is not true in the end.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,12 +15,18 @@ use crate::workspace;
 const BOUNDS: [&str; 4] = ["--cache-bytes", "16MB", "--change-log-size", "16MB"];
 
 /// In every test run.
-const SHORT: Plan = Plan { time: Duration::from_secs(20), seed: 1, kill_every: Some(Duration::from_secs(8)) };
+const SHORT: Plan = Plan {
+    time: Duration::from_secs(20),
+    seed: 1,
+    kill_every: Some(Duration::from_secs(8)),
+    full_every: Some(Duration::from_secs(5)),
+};
 
 pub fn run(mut arguments: Arguments) -> Result<()> {
     let seconds: u64 = arguments.value("--seconds")?.unwrap_or(600);
     let seed = arguments.value("--seed")?.unwrap_or(1);
     let kill_every = arguments.value("--kill-every")?.map(Duration::from_secs);
+    let full_every = arguments.value("--full-every")?.map(Duration::from_secs);
     let release = arguments.flag("--release");
     let given: Option<PathBuf> = arguments.value("--kilim")?;
     arguments.finish()?;
@@ -30,7 +36,7 @@ pub fn run(mut arguments: Arguments) -> Result<()> {
         None => workspace::build_kilim()?,
     };
     let began = Instant::now();
-    let report = soak(&binary, &Plan { time: Duration::from_secs(seconds), seed, kill_every })?;
+    let report = soak(&binary, &Plan { time: Duration::from_secs(seconds), seed, kill_every, full_every })?;
     println!("{}\n{} in {:.0} s", report.samples, summary(&report), began.elapsed().as_secs_f64());
     report.samples.check()
 }
@@ -55,5 +61,8 @@ fn soak(binary: &Path, plan: &Plan) -> Result<Report> {
 }
 
 fn summary(report: &Report) -> String {
-    format!("{} operations, {} kills, all of it true and valid", report.operations, report.kills)
+    let Report { operations, kills, refused, .. } = report;
+    format!(
+        "{operations} operations, {kills} kills, {refused} writes refused by a full disk, all of it true and valid"
+    )
 }

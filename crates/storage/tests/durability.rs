@@ -45,6 +45,34 @@ fn a_store_dropped_without_closing_comes_back_with_its_commits_and_clock() {
     store.close().unwrap();
 }
 
+/// The newest commit in the trees, as the newer superblock says (docs/format.md).
+fn commit_time_of_trees(dir: &Path) -> u64 {
+    let bytes = std::fs::read(dir.join("kilim.db")).unwrap();
+    let number = |block: usize, at: usize| {
+        u64::from_le_bytes(bytes[4096 * block + at..][..8].try_into().expect("eight bytes"))
+    };
+    (0..2).map(|block| (number(block, 40), number(block, 128))).max().unwrap().1
+}
+
+#[test]
+fn a_stop_with_time_leaves_nothing_to_replay_and_one_without_leaves_the_journal() {
+    for (close_within, is_replayed) in [(Duration::from_secs(60), false), (Duration::ZERO, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), Options { close_within, ..options() }).unwrap();
+        let mut transaction = store.begin();
+        transaction.put(Space::Index, b"keys".as_slice(), b"v".as_slice());
+        // It waits for no sync of its own.
+        let time = transaction.commit(Durability::Relaxed).unwrap();
+        store.close().unwrap();
+        let in_trees = commit_time_of_trees(dir.path());
+        assert_eq!(in_trees < time, is_replayed, "{in_trees} of {time}");
+        let store = open(dir.path());
+        assert_eq!(store.last_commit_time(), time);
+        assert_eq!(rows_under(&store, Space::Index, b""), 1);
+        store.close().unwrap();
+    }
+}
+
 #[test]
 fn a_directory_is_open_once() {
     let dir = tempfile::tempdir().unwrap();

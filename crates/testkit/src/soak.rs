@@ -2,7 +2,8 @@
 //!
 //! Every load of [`loads`] runs in a thread of its own, and [`hostile`] clients beside them; all of them keep a bounded
 //! amount of data, so that a server which gives back what it took stays as it is. [`samples`] looks at memory, disk,
-//! descriptors, threads and response times, and says whether they grew. At a wish the server is killed again and again.
+//! descriptors, threads and response times, and says whether they grew. At a wish the server is killed again and again, and
+//! its disk counts as full for some seconds, by the preload shim of the crash runs.
 //! In the end every collection is valid, counts agree, no pattern is wrong and no money was made; and all of it once
 //! more after a stop and a start.
 
@@ -19,6 +20,7 @@ use kilim_bson::{RawValue, doc};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::crash::Shim;
 use crate::link::{Fault, Link, whole};
 use crate::look_for;
 use crate::subject::{Running, Subject};
@@ -35,11 +37,20 @@ pub struct Plan {
     pub seed: u64,
     /// Kill -9 about this often.
     pub kill_every: Option<Duration>,
+    /// The disk is full about this often, for [`FULL_FOR`].
+    pub full_every: Option<Duration>,
 }
+
+/// What a disk that is full has left: less than the server is to keep free, and enough that deletions go on.
+const RESERVE: &str = "16MB";
+const FREE_WHEN_FULL: u64 = 8 << 20;
+const FULL_FOR: Duration = Duration::from_millis(1500);
 
 pub struct Report {
     pub operations: u64,
     pub kills: u64,
+    /// Writes that were refused for want of room.
+    pub refused: u64,
     pub samples: Samples,
 }
 
@@ -49,10 +60,22 @@ struct Soak<'a> {
     plan: &'a Plan,
     running: Mutex<Option<Running>>,
     operations: AtomicU64,
+    refused: AtomicU64,
+    /// The shim that says how much room there is.
+    shim: Option<Shim>,
     over: AtomicBool,
 }
 
 pub fn run(subject: &Subject, plan: &Plan) -> Result<Report> {
+    let mut subject = subject.clone();
+    let shim = plan.full_every.map(|_| Shim::build(&subject.data.with_extension("shim"))).transpose()?;
+    if let Some(shim) = &shim {
+        shim.set_faults("")?;
+        std::fs::create_dir_all(&subject.data)?;
+        subject.arguments.extend(["--reserve-bytes", RESERVE].map(str::to_owned));
+        subject = subject.clone().with_environment(shim.environment_for_faults(&subject.data));
+    }
+    let subject = &subject;
     let running = subject.start()?;
     loads::prepare(&mut running.connect()?).context("cannot prepare")?;
     let soak = Soak {
@@ -60,6 +83,8 @@ pub fn run(subject: &Subject, plan: &Plan) -> Result<Report> {
         plan,
         running: Mutex::new(Some(running)),
         operations: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
+        shim,
         over: AtomicBool::new(false),
     };
     let deadline = Instant::now() + plan.time;
@@ -91,7 +116,9 @@ pub fn run(subject: &Subject, plan: &Plan) -> Result<Report> {
     let running = subject.start().context("after a stop")?;
     verify(&mut running.connect()?).context("after a stop and a start")?;
     running.stop()?;
-    Ok(Report { operations: soak.operations.into_inner(), kills, samples })
+    let refused = soak.refused.into_inner();
+    ensure!(plan.full_every.is_none() || refused > 0, "no write met a full disk");
+    Ok(Report { operations: soak.operations.into_inner(), kills, refused, samples })
 }
 
 /// One step of a load: given its link, its dice, and how many steps it has made.
@@ -128,6 +155,9 @@ impl Soak<'_> {
             match step(connected, &mut rng, steps) {
                 Ok(()) => drop(self.operations.fetch_add(1, Ordering::Relaxed)),
                 Err(Fault::Lost(_)) if self.plan.kill_every.is_some() => link = None,
+                Err(fault) if self.plan.full_every.is_some() && fault.code() == Some(OUT_OF_DISK_SPACE) => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                }
                 Err(fault) if is_passing(&fault) => {}
                 Err(fault) => return Err(fault.into()),
             }
@@ -136,15 +166,24 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// Samples, and kills where that is wished, until the end; how many kills there were.
+    /// Samples, kills and fills the disk where that is wished, until the end; how many kills there were.
     fn watch(&self, deadline: Instant, samples: &mut Samples) -> Result<u64> {
         let mut rng = StdRng::seed_from_u64(self.plan.seed);
         let mut some_time = |around: Duration| around.mul_f64(rng.random_range(0.5..1.5));
         let pause = (self.plan.time / 100).clamp(Duration::from_millis(200), Duration::from_secs(5));
         let mut kills = 0;
         let mut kill_at = self.plan.kill_every.map(|every| Instant::now() + some_time(every));
+        let mut full_at = self.plan.full_every.map(|every| Instant::now() + some_time(every));
         while Instant::now() < deadline && !self.is_over() {
             std::thread::sleep(pause);
+            if let (Some(at), Some(every), Some(shim)) = (full_at, self.plan.full_every, &self.shim)
+                && Instant::now() >= at
+            {
+                shim.set_faults(&format!("free:{FREE_WHEN_FULL}"))?;
+                std::thread::sleep(FULL_FOR);
+                shim.set_faults("")?;
+                full_at = Some(Instant::now() + some_time(every));
+            }
             let mut running = self.running.lock().expect("no thread panics while it holds the server");
             if let (Some(at), Some(every)) = (kill_at, self.plan.kill_every)
                 && Instant::now() >= at
@@ -163,6 +202,8 @@ impl Soak<'_> {
     }
 }
 
+const OUT_OF_DISK_SPACE: i32 = 14031;
+
 /// What a client has to expect where many write: conflicts, duplicates, names that are dropped meanwhile, cursors and
 /// transactions that were ended for others' sake.
 fn is_passing(fault: &Fault) -> bool {
@@ -174,6 +215,7 @@ fn is_passing(fault: &Fault) -> bool {
     const QUERY_PLAN_KILLED: i32 = 175;
     const NO_SUCH_TRANSACTION: i32 = 251;
     const INDEX_BUILD_ABORTED: i32 = 276;
+    const CHANGE_STREAM_HISTORY_LOST: i32 = 286;
     const DUPLICATE_KEY: i32 = 11000;
     let passing = [
         NAMESPACE_NOT_FOUND,
@@ -184,6 +226,7 @@ fn is_passing(fault: &Fault) -> bool {
         QUERY_PLAN_KILLED,
         NO_SUCH_TRANSACTION,
         INDEX_BUILD_ABORTED,
+        CHANGE_STREAM_HISTORY_LOST,
         DUPLICATE_KEY,
     ];
     fault.has_label("TransientTransactionError") || fault.code().is_some_and(|code| passing.contains(&code))

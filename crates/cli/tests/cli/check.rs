@@ -3,8 +3,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use kilim_bson::{Document, RawValue, Value, doc, parse_extended_json};
-use kilim_client::{Client, whole};
+use kilim_bson::{Document, RawValue, Value, array, doc, parse_extended_json};
+use kilim_client::{Client, Fault, whole};
 
 use crate::running::{Running, kilim, output, wait};
 
@@ -144,14 +144,41 @@ fn data_of_a_server_is_checked_and_salvaged() {
     assert!(err.contains("holds a database"), "{err}");
 }
 
+/// A change stream over a database that begins now or behind a token, and the token behind which it goes on.
+fn watch(client: &mut Client, options: Document) -> Result<Document, Fault> {
+    let stages = array![{"$changeStream": options}];
+    let reply = client.run("shop", doc! {"aggregate": 1, "pipeline": stages, "cursor": {}})?;
+    let cursor = reply.get("cursor").and_then(RawValue::as_document).unwrap();
+    let events = cursor.get("firstBatch").and_then(RawValue::as_array).unwrap().iter();
+    let last = events.filter_map(|event| event.as_document()?.get("_id")).last();
+    let token = last.or_else(|| cursor.get("postBatchResumeToken")).and_then(RawValue::as_document);
+    Ok(token.unwrap().to_document())
+}
+
 #[test]
-fn a_whole_directory_is_salvaged_wholly() {
+fn a_whole_directory_is_salvaged_wholly_but_for_the_change_log() {
     let place = tempfile::tempdir().unwrap();
     let (dir, out) = (place.path().join("data"), place.path().join("new"));
     fill(&dir);
+    let (server, mut client) = serve(&dir);
+    let mark = watch(&mut client, doc! {}).unwrap();
+    client.run("shop", doc! {"insert": "customers", "documents": [{"_id": 5000}]}).unwrap();
+    let event = watch(&mut client, doc! {"resumeAfter": mark.clone()}).unwrap();
+    assert_ne!(event, mark);
+    server.end(libc::SIGTERM);
     let (code, text, err) = output(&["salvage", dir.to_str().unwrap(), "--out", out.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{text} {err}");
     assert!(text.contains("Everything was copied"), "{text}");
+    assert!(text.contains("the change log was left out"), "{text}");
+    let (server, mut client) = serve(&out);
+    for token in [mark, event] {
+        let refused = watch(&mut client, doc! {"resumeAfter": token}).unwrap_err();
+        assert_eq!(refused.code(), Some(286), "{refused}");
+    }
+    let begun = watch(&mut client, doc! {}).unwrap();
+    client.run("shop", doc! {"insert": "customers", "documents": [{"_id": 5001}]}).unwrap();
+    assert_ne!(watch(&mut client, doc! {"resumeAfter": begun.clone()}).unwrap(), begun);
+    server.end(libc::SIGTERM);
     let (code, checked) = check_json(&out);
     assert_eq!(code, Some(0), "{checked:?}");
 }

@@ -7,6 +7,7 @@ mod completions;
 mod demo;
 mod dumps;
 mod fake;
+mod format;
 mod logs;
 mod pattern;
 mod running;

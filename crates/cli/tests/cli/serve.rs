@@ -1,6 +1,10 @@
 //! `kilim serve` as a user starts and ends it.
 
 use std::net::TcpStream;
+use std::path::Path;
+
+use kilim_bson::{Document, RawValue, doc};
+use kilim_client::{Client, whole};
 
 use crate::running::{Running, output, read, wait};
 
@@ -90,6 +94,85 @@ fn help_lists_a_commands_own_options_apart_from_those_of_encryption() {
     }
 }
 
+fn ask_for_metrics(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    let mut page = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut page).unwrap();
+    page
+}
+
+fn time(document: &Document, name: &str) -> u64 {
+    match document.get(name) {
+        Some(RawValue::Timestamp(time)) => time.to_bits(),
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+#[test]
+fn the_change_log_has_the_size_that_was_asked_for_and_says_how_far_it_reaches() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let running = Running::start(
+        &[
+            &["serve", "--ephemeral", "--port", "0", "--metrics-port", &port.to_string()][..],
+            &["--change-log-size", "3MB", "--change-log-hours", "5"],
+        ]
+        .concat(),
+    );
+    let mut client = Client::connect(running.address.as_str()).unwrap();
+    let mut insert = |id: i32| {
+        let command =
+            doc! {"insert": "orders", "documents": [{"_id": id}], "writeConcern": {"w": 1, "j": true}};
+        let reply = client.run("shop", command).unwrap();
+        let status = client.run("admin", doc! {"serverStatus": 1}).unwrap();
+        let log = status.get("changeLog").and_then(RawValue::as_document).unwrap().to_document();
+        (time(&reply, "operationTime"), log)
+    };
+    let (first, before) = insert(1);
+    let (second, log) = insert(2);
+    assert_eq!(whole(log.get("maxBytes")), Some(3 << 20));
+    assert_eq!(whole(log.get("maxHours")), Some(5));
+    assert_eq!((time(&before, "last"), time(&log, "last")), (first, second));
+    let begins = time(&log, "beginsAfter");
+    assert!(begins == time(&before, "beginsAfter") && begins <= first, "{log:?}");
+    let page = ask_for_metrics(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    for (name, time) in [("begins", begins), ("newest", second)] {
+        let line = format!("kilim_change_log_{name}_seconds ");
+        let found = page.lines().find_map(|each| each.strip_prefix(&line));
+        assert_eq!(found.and_then(|found| found.parse::<f64>().ok()), Some((time >> 32) as f64), "{page}");
+    }
+    assert_eq!(running.end(libc::SIGTERM).0, Some(0));
+}
+
+/// The newest commit in the trees, as the newer superblock says (docs/format.md).
+fn commit_time_of_trees(dir: &Path) -> u64 {
+    let bytes = std::fs::read(dir.join("kilim.db")).unwrap();
+    let number = |block: usize, at: usize| {
+        u64::from_le_bytes(bytes[4096 * block + at..][..8].try_into().expect("eight bytes"))
+    };
+    (0..2).map(|block| (number(block, 40), number(block, 128))).max().unwrap().1
+}
+
+#[test]
+fn a_stop_has_the_time_that_it_was_given() {
+    for (seconds, is_replayed) in [("60", false), ("0", true)] {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().to_str().unwrap();
+        let start = || Running::start(&["serve", "--port", "0", "--data", data, "--stop-within", seconds]);
+        let running = start();
+        let mut client = Client::connect(running.address.as_str()).unwrap();
+        let reply = client.run("shop", doc! {"insert": "orders", "documents": [{"_id": 1}]}).unwrap();
+        let time = time(&reply, "operationTime");
+        assert_eq!(running.end(libc::SIGTERM).0, Some(0));
+        let in_trees = commit_time_of_trees(place.path());
+        assert_eq!(in_trees < time, is_replayed, "{in_trees} of {time}");
+        let running = start();
+        let mut client = Client::connect(running.address.as_str()).unwrap();
+        assert_eq!(client.all("shop", doc! {"find": "orders"}).unwrap().len(), 1);
+        assert_eq!(running.end(libc::SIGTERM).0, Some(0));
+    }
+}
+
 #[test]
 fn metrics_are_served_on_a_port_of_their_own() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -97,13 +180,7 @@ fn metrics_are_served_on_a_port_of_their_own() {
         Running::start(&["serve", "--ephemeral", "--port", "0", "--metrics-port", &port.to_string()]);
     let mut client = kilim_client::Client::connect(running.address.as_str()).unwrap();
     client.run("shop", kilim_bson::doc! {"insert": "orders", "documents": [{"_id": 1}, {"_id": 2}]}).unwrap();
-    let ask = |request: &str| {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
-        let mut page = String::new();
-        std::io::Read::read_to_string(&mut stream, &mut page).unwrap();
-        page
-    };
+    let ask = |request: &str| ask_for_metrics(port, request);
     let page = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
     assert!(page.contains("kilim_documents_total{what=\"inserted\"} 2\n"), "{page}");

@@ -6,6 +6,9 @@
 //! claim one key of a unique index, which can only be if a deletion was lost, the younger one stays. Records come first, all
 //! of them: what an index holds of a long array lies in another collection (`salvage_pages`).
 //!
+//! The change log is left out. A log has every commit after the one that it begins with, and nobody can say of a damaged one
+//! that it has; without it, streams that come back are told that their history is lost.
+//!
 //! Invariant: in the new database, indexes and counts agree with the records.
 
 use std::collections::btree_map::Entry;
@@ -100,6 +103,13 @@ impl Salvage<'_> {
         ids.save(&mut transaction);
         transaction.commit(Durability::Durable)?;
         self.tell_losses(&collections);
+        if !self.remains.trees(Space::Log).is_empty() {
+            self.salvaged.notes.push(
+                "the change log was left out: a change stream that resumes behind an earlier event is refused with \
+                 ChangeStreamHistoryLost (286) and has to begin anew"
+                    .to_owned(),
+            );
+        }
         Ok(self.salvaged)
     }
 

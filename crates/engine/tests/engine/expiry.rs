@@ -5,7 +5,10 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kilim_bson::{Document, Value, array, doc};
+use kilim_engine::StorageOptions;
 use kilim_engine::index::IndexSpec;
+use kilim_error::{Error, StorageError};
+use kilim_storage::Store;
 
 use crate::support::{Db, eventually, everywhere, filter, ns, number, spec};
 
@@ -109,6 +112,27 @@ fn a_restart_keeps_the_time_to_live() {
     db.insert("c", &[doc! {"_id": 1, "at": seconds_ago(100)}]);
     db.reopen();
     assert_eq!(pass(&db), 1);
+}
+
+#[test]
+fn documents_expire_where_the_disk_has_less_free_than_the_reserve() {
+    let place = tempfile::tempdir().unwrap();
+    let open = |free_space_reserve_bytes| {
+        let options = StorageOptions { free_space_reserve_bytes, ..StorageOptions::default() };
+        Db::over(Store::open(place.path(), options).unwrap())
+    };
+    let db = open(Some(0));
+    build(&db, expiring(doc! {"at": 1}, 60));
+    db.insert("c", &[doc! {"_id": 1, "at": seconds_ago(100)}, doc! {"_id": 2, "at": seconds_ago(1)}]);
+    db.engine.close().unwrap();
+    drop(db);
+    let db = open(Some(u64::MAX));
+    let refused = db.try_insert("c", doc! {"_id": 3}).unwrap_err();
+    assert!(matches!(refused, Error::Storage(StorageError::OutOfSpace { .. })), "{refused}");
+    assert_eq!(pass(&db), 1);
+    assert_eq!(left(&db), [2]);
+    db.check();
+    db.engine.close().unwrap();
 }
 
 #[test]

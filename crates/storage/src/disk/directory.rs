@@ -285,6 +285,16 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_is_made_is_its_owners_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let made = place.path().join("above/data");
+        let _lock = lock(&made).unwrap();
+        for path in [made.clone(), place.path().join("above")] {
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o700);
+        }
+    }
+
+    #[test]
     fn a_directory_stays_locked_although_somebody_removes_the_file() {
         let place = tempfile::tempdir().unwrap();
         let held = lock(place.path()).unwrap();

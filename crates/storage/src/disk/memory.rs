@@ -6,7 +6,7 @@
 //!
 //! A disk can be made to die: after a number of changes the next write is torn and everything fails, as if the
 //! process had been killed there. It can be given a size: a write that needs more blocks than are left writes what
-//! fits and fails as a full disk does.
+//! fits and fails as a full disk does. A write can be made to land elsewhere.
 //!
 //! Invariant: a disk made by `copy` or `power_cut` shares nothing with the one it was made of.
 
@@ -27,6 +27,8 @@ const BLOCK: usize = 4096;
 
 /// What a test is asked before each change: the operation, the file's name and the offset.
 type Fault = Box<dyn FnMut(&str, &str, u64) -> io::Result<()> + Send>;
+/// What a test is asked before each write: the file's name and the offset. It may name another place.
+type Misdirection = Box<dyn FnMut(&str, u64) -> Option<(String, u64)> + Send>;
 type ReadFault = Box<dyn FnMut(&str, u64) -> io::Result<()> + Send>;
 /// What a test is told after each change.
 type Watcher = Box<dyn FnMut(&Image) + Send>;
@@ -108,6 +110,7 @@ struct Shared {
     fault: Mutex<Option<Fault>>,
     /// Asked before each read: the file's name and the offset.
     read_fault: Mutex<Option<ReadFault>>,
+    misdirection: Mutex<Option<Misdirection>>,
     watcher: Mutex<Option<Watcher>>,
     changes: Mutex<u64>,
     death: Mutex<Option<Death>>,
@@ -146,6 +149,16 @@ impl Image {
     /// Another disk that holds the same, synced and not.
     pub(crate) fn disk(&self) -> MemoryDisk {
         MemoryDisk { shared: Arc::new(Shared { image: Mutex::new(self.clone()), ..Shared::default() }) }
+    }
+
+    /// Where the writes to a file begin and end that were not synced.
+    pub(crate) fn unsynced_writes(&self, name: &str) -> Vec<std::ops::Range<usize>> {
+        let pending = self.files[self.names[name]].pending.iter();
+        let range = |change: &Pending| match change {
+            Pending::Write(offset, written) => Some(*offset..offset + written.len()),
+            Pending::SetLen(_) => None,
+        };
+        pending.filter_map(range).collect()
     }
 
     /// What a power loss at this moment may leave: each unsynced name and sector is there or is not, by dice.
@@ -291,8 +304,17 @@ impl MemoryDisk {
         *self.shared.fault.lock() = Some(Box::new(fault));
     }
 
+    /// From now on each write goes where this says, if it says something.
+    pub(crate) fn misdirect(
+        &self,
+        misdirection: impl FnMut(&str, u64) -> Option<(String, u64)> + Send + 'static,
+    ) {
+        *self.shared.misdirection.lock() = Some(Box::new(misdirection));
+    }
+
     pub(crate) fn heal(&self) {
         *self.shared.fault.lock() = None;
+        *self.shared.misdirection.lock() = None;
         *self.shared.read_fault.lock() = None;
     }
 
@@ -435,6 +457,14 @@ impl File for MemoryFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let elsewhere = self.disk.shared.misdirection.lock().as_mut().and_then(|ask| ask(&self.name, offset));
+        if let Some((name, at)) = elsewhere {
+            let number = self.disk.shared.image.lock().names[&name];
+            return self.disk.change(("write", &name, at), |image| {
+                image.files[number].write(at as usize, bytes);
+                Ok(())
+            });
+        }
         let at = offset as usize;
         if let Some(torn) = self.disk.torn(bytes.len()) {
             self.disk.shared.image.lock().files[self.number].write(at, &bytes[..torn]);

@@ -157,6 +157,9 @@ impl Journal {
         }
         self.write_again(&state)?;
         self.sync_active()?;
+        if state.end != End::Closed {
+            self.erase_later(&mut state)?;
+        }
         if state.used() > 0 || state.end != End::Clean {
             match self.begin_segment(&mut state, 0) {
                 Err(AppendError::Unchanged(error)) if state.end != End::Cut => {

@@ -121,6 +121,12 @@ pub(super) fn claimed_size(bytes: &[u8], position: u64) -> Option<u64> {
     (field(bytes, POSITION) == position).then(|| size(length as usize))
 }
 
+/// The position of the batch of data whose header seems to begin here.
+pub(super) fn claimed_position(bytes: &[u8]) -> Option<u64> {
+    let begins = bytes.len() >= HEADER_SIZE && bytes[MAGIC_AT..][..4] == MAGIC.to_le_bytes();
+    (begins && bytes[KIND] == Kind::Data as u8).then(|| field(bytes, POSITION))
+}
+
 /// The batch at the beginning of these bytes, which reach to the end of its segment; none if there is no whole
 /// one with this position.
 pub(super) fn decode_batch(bytes: &[u8], seed: u64, position: u64) -> Option<Batch<'_>> {

@@ -13,7 +13,7 @@ use kilim_error::{Error, StorageError};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::StoreId;
-use super::batch::CONTROL_SIZE;
+use super::batch::{ALIGNMENT, CONTROL_SIZE, claimed_position};
 use crate::disk::{Disk, File};
 
 /// On disk: the size of a segment's header, and where its first batch lies.
@@ -165,6 +165,15 @@ impl Slot {
         self.file.sync().map_err(|error| io_error(disk, &name, "cannot be synced", &error))?;
         self.size = size;
         Ok(())
+    }
+
+    /// Whether something in it seems to be a batch at this position or a later one, of whatever segment.
+    pub(super) fn has_batches_from(&self, disk: &dyn Disk, position: u64) -> Result<bool, Error> {
+        let mut bytes = vec![0; (self.size - BLOCK) as usize];
+        let read = self.file.read_at(&mut bytes, BLOCK);
+        read.map_err(|error| io_error(disk, &self.name(), "cannot be read", &error))?;
+        let mut places = (0..bytes.len()).step_by(ALIGNMENT);
+        Ok(places.any(|at| claimed_position(&bytes[at..]).is_some_and(|found| found >= position)))
     }
 
     /// Writes the first block and syncs it.

@@ -111,6 +111,24 @@ impl Journal {
         outcome
     }
 
+    /// Makes zeros of spares with batches from behind the end of the journal. An honest disk has none, because a segment's header is
+    /// on disk before its batches. If a sync was only said to be done the header may be lost and batches be there, and the next
+    /// segment, which gets the same number, would be taken to go on with them.
+    pub(super) fn erase_later(&self, state: &mut State) -> Result<()> {
+        let end = state.position;
+        for spare in &mut state.spares {
+            if spare.has_batches_from(&*self.disk, end)? {
+                let size = std::mem::replace(&mut spare.size, BLOCK);
+                spare.extend(&*self.disk, size)?;
+                tracing::warn!(
+                    file = spare.name(),
+                    "an unused journal file had later batches and was erased"
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// A slot for the next segment, in which a batch of this size has room: the spare whose size is nearest to what
     /// the segment should have, or one made on the spot. An error changes nothing.
     pub(super) fn take_spare(&self, state: &mut State, batch: u64) -> Result<Slot, AppendError> {

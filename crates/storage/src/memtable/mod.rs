@@ -153,8 +153,8 @@ impl Memtable {
     }
 
     fn head(&self) -> NodeRef<'_> {
-        // SAFETY: the head is made with the table, is whole from the start and is freed by the table's drop
-        // only, which the borrow of `self` excludes.
+        // SAFETY: the head is made with the table, is whole from the start and lies in the table's arena, which the
+        // borrow of `self` keeps.
         unsafe { NodeRef::new(self.head) }
     }
 
@@ -314,8 +314,8 @@ impl Writer<'_> {
     fn insert(&mut self, key: &Bytes, version: Version, levels: usize) {
         let table = self.table;
         let node = Node::allocate(&mut self.writing.nodes, key.clone(), version, levels);
-        // SAFETY: `allocate` returned a whole node with `levels` levels, and from here on it belongs to the
-        // table: it is linked below, and level 0, by which drop finds it, is linked first.
+        // SAFETY: `allocate` returned a whole node with `levels` levels. It lies in the table's arena, which the table's
+        // drop frees with everything in it.
         let node = unsafe { table.own(node) };
         // SAFETY: fingers are the head or nodes linked earlier.
         let before = |finger: NonNull<Node>| unsafe { table.own(finger) };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use kilim_bson::{Document, RawValue, doc};
+use kilim_bson::{Document, RawValue, Value, array, doc};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -31,6 +31,7 @@ pub(super) const ALL: &[(&str, Step)] = &[
     ("patterns", maintain),
     ("schema changes", change_schema),
     ("held snapshots", hold_snapshot),
+    ("listeners", listen),
 ];
 
 pub(super) fn prepare(link: &mut Link) -> Result<()> {
@@ -226,4 +227,38 @@ fn hold_snapshot(link: &mut Link, rng: &mut StdRng, step: u64) -> Result<(), Fau
     let seen = total(&first, "firstBatch") + total(&rest, "nextBatch");
     assert_eq!(seen, i64::from(ACCOUNTS_MAX) * 100, "a snapshot shows half of a transfer");
     transaction.commit()
+}
+
+/// Listens to changes on a connection of its own, quickly or so slowly that it falls behind, and goes: in order, without a word,
+/// or while it waits.
+fn listen(link: &mut Link, rng: &mut StdRng, _: u64) -> Result<(), Fault> {
+    let mut listener = Link::connect(link.peer()?)?;
+    let images = if rng.random_bool(0.5) { "updateLookup" } else { "default" };
+    let stages = array![{"$changeStream": {"fullDocument": images}}];
+    let (target, name) = match rng.random_bool(0.5) {
+        true => (Value::from(DOCS), DOCS),
+        false => (Value::Int32(1), "$cmd.aggregate"),
+    };
+    let begin = doc! {"aggregate": target, "pipeline": stages, "cursor": {"batchSize": 0}};
+    let opened = listener.run(DATABASE, begin)?;
+    let cursor =
+        opened.get("cursor").and_then(RawValue::as_document).and_then(|opened| whole(opened.get("id")));
+    let more = |wait_ms: i64| doc! {"getMore": cursor.unwrap_or(0), "collection": name, "maxTimeMS": wait_ms};
+    let is_slow = rng.random_bool(0.3);
+    for _ in 0..rng.random_range(1..20) {
+        if is_slow {
+            std::thread::sleep(Duration::from_millis(rng.random_range(50..500)));
+        }
+        listener.run(DATABASE, more(100))?;
+    }
+    match rng.random_range(0..3) {
+        0 => listener.run(DATABASE, doc! {"killCursors": name, "cursors": [cursor.unwrap_or(0)]}).map(drop),
+        1 => Ok(()),
+        _ => {
+            listener.wait_at_most(Some(Duration::from_millis(20)))?;
+            // It may have been quick enough to get an answer.
+            let _ = listener.run(DATABASE, more(5_000));
+            Ok(())
+        }
+    }
 }

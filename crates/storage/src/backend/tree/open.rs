@@ -31,6 +31,11 @@ pub(crate) const TREES: &str = "kilim.db";
 pub(crate) const CREATING: &str = "creating";
 pub(crate) const LOCK: &str = "lock";
 
+/// How far each start moves the file's epoch. A process that died may have left pages of epochs behind its last state, in the
+/// very blocks that this one writes next; with other epochs a write that the disk loses is told from them. No process
+/// tries so many checkpoints in vain, and 64 bits have room for as many starts.
+const EPOCHS_OF_A_START: u64 = 1 << 32;
+
 /// How a store uses memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
@@ -97,10 +102,19 @@ impl TreeBackend {
                 "the journal ends in the middle of something that was not acknowledged as on disk; it is cut there"
             );
         }
-        // From here on the store is known to be whole, and is written to. The superblock first, once more: it may
-        // have been read from the operating system's memory and not be on disk, if the last process died before its
-        // sync, and what the superblock before it needs is about to be used again.
-        let superblock = Superblock { version: version(superblock.version, logs), ..superblock };
+        // From here on the store is known to be whole, and is written to. Names and the superblock first, once more: they may
+        // have been read from the operating system's memory and not be on disk, if the last process died before it had
+        // synced them. What is acknowledged must not go with a name, and what the superblock before needs is about to be used
+        // again.
+        disk.sync_directory().map_err(|error| at(&*disk, &error))?;
+        // The file's length as well, which a failed sync may have lost.
+        file.file.set_len(len).map_err(|error| at(&*disk, &error))?;
+        let superblock = Superblock {
+            version: version(superblock.version, logs),
+            epoch: superblock.epoch.saturating_add(EPOCHS_OF_A_START),
+            place: (superblock.place + 1) % SUPERBLOCKS,
+            ..superblock
+        };
         superblock.write(&file)?;
         recovered.journal.limit_segments(memory.tables_bytes_max as u64 / 2);
         recovered.journal.resume()?;

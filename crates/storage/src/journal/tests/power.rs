@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::disk::Disk;
 use crate::disk::memory::{Dice, Image};
+use crate::journal::slot;
 
 /// The disk at one moment, and what the store's owner knew then.
 struct Moment {
@@ -131,6 +132,33 @@ fn a_power_cut_at_any_moment_keeps_all_that_was_acknowledged() {
 }
 
 #[test]
+fn a_block_that_is_torn_when_it_is_written_again_keeps_the_batches_before() {
+    let disk = MemoryDisk::default();
+    let (journal, start) = created(&disk);
+    // The block that a segment begins in is known from its first batch on.
+    append(&journal, 1, true);
+    let (mut torn, mut written_again) = (0, 0);
+    for sequence in 2..=14 {
+        let images = Arc::new(Mutex::new(Vec::<Image>::new()));
+        let seen = Arc::clone(&images);
+        disk.watch(move |image| seen.lock().push(image.clone()));
+        let place = (slot::BLOCK + journal.appended()) as usize;
+        append(&journal, sequence, true);
+        let written = images.lock().remove(0);
+        let [range] = &written.unsynced_writes("journal.0")[..] else { panic!("{sequence} is one write") };
+        assert!(range.start % 4096 == 0 && range.end % 4096 == 0, "{range:?} is not of whole blocks");
+        written_again += place - range.start;
+        for seed in 0..60 {
+            let (found, batches) = recovered(&written.power_cut(&mut Dice(seed)), start)
+                .unwrap_or_else(|error| panic!("seed {seed}, batch {sequence}: {error}"));
+            assert!((sequence - 1..=sequence).contains(&batches), "seed {seed}: {batches} of {sequence}");
+            torn += u64::from(found.cut.is_some());
+        }
+    }
+    assert!(torn > 20 && written_again > 10_000, "{torn} torn, {written_again} bytes written again");
+}
+
+#[test]
 fn a_power_cut_while_it_is_created_lets_it_be_created_again() {
     let disk = MemoryDisk::default();
     let images = Arc::new(Mutex::new(Vec::new()));
@@ -189,6 +217,29 @@ fn what_a_failed_sync_kept_from_the_disk_is_written_again() {
     assert_eq!(batches, 5);
     found.journal.resume().unwrap();
     assert_eq!(recovered(&disk.image().power_cut(&mut Dice(1)), start).unwrap().1, 5);
+}
+
+/// The disk loses a segment's header, of which it has said that it is on disk, and not its batch. The next segment has the same
+/// number and may lie in the same slot.
+#[test]
+fn a_batch_whose_segment_a_lying_disk_has_lost_does_not_come_back() {
+    let disk = MemoryDisk::default();
+    let (journal, _) = created(&disk);
+    append(&journal, 1, true);
+    let start = journal.roll().unwrap();
+    journal.release_before(&start, Keep::AsReleased).unwrap();
+    append(&journal, 2, true);
+    let (header, before) = (disk.bytes("journal.0"), disk.bytes("journal.1"));
+    journal.roll().unwrap();
+    append(&journal, 3, true);
+    disk.damage("journal.0", |bytes| bytes[..4096].copy_from_slice(&header[..4096]));
+    disk.damage("journal.1", |bytes| *bytes = before);
+    let (found, batches) = recovered(&disk, start).unwrap();
+    assert_eq!(batches, 1);
+    found.journal.resume().unwrap();
+    assert_eq!(recovered(&disk, start).unwrap().1, 1);
+    append(&found.journal, 3, true);
+    assert_eq!(recovered(&disk, start).unwrap().1, 2);
 }
 
 #[test]

@@ -3,14 +3,15 @@
 //! A store is built by dice; copies of all its files are kept from several moments of its life. Then one file is
 //! damaged: a bit flips, a range becomes zeros, the file is cut, removed, replaced by an older copy of itself or
 //! doubled under another name. A start must refuse, and leave the disk as it found it, or every row that can be read
-//! must be right: a damaged page is an error and never another row.
+//! must be right: a damaged page is an error and never another row. Records and the change log share documents, which the
+//! journal has once, so damage there concerns both.
 //!
 //! After a close nothing may be missing. After a crash a damaged end of the journal looks like one that was torn, so
 //! the store may be in the exact state after an earlier batch.
 
 use super::super::TreeBackend;
 use super::super::open::{LOCK, Memory, TREES};
-use super::model::{Rows, Tree};
+use super::model::{Rows, Tree, events_of, tree_of};
 use super::structure;
 use crate::backend::{Backend, View};
 use crate::disk::Disk;
@@ -36,6 +37,10 @@ const TREES_WRITTEN: [Tree; 4] = [
 ];
 const DROPPED: Tree = (Space::Index, [0, 0, 0, 9]);
 
+/// Segments of the change log.
+const SEGMENT_DROPPED: u32 = 20;
+const SEGMENT: u32 = 21;
+
 /// What became of the cases.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Tally {
@@ -60,7 +65,7 @@ impl Tally {
 }
 
 /// A store at its end, and what it should hold.
-struct Subject {
+pub(super) struct Subject {
     files: Files,
     /// The same files at earlier moments.
     older: Vec<Files>,
@@ -95,6 +100,11 @@ pub(super) fn check(seed: u64, damages: u64) -> Tally {
 }
 
 impl Subject {
+    /// A store that ended in an unusual way, and all states that it has had.
+    pub(super) fn left(files: Files, states: BTreeMap<u64, Rows>) -> Subject {
+        Subject { files, older: Vec::new(), states, loaded: Rows::new(), closed: false }
+    }
+
     fn make(dice: &mut Dice) -> Subject {
         let disk = MemoryDisk::default();
         disk.create(LOCK).unwrap();
@@ -122,8 +132,9 @@ impl Subject {
                 }
                 3 if !dropped => {
                     dropped = true;
-                    rows.retain(|(space, key), _| (*space, &key[..4]) != (DROPPED.0, &DROPPED.1[..]));
-                    store.drop_trees(&[DROPPED], &mut |step| step()).unwrap();
+                    let trees = [DROPPED, (Space::Log, SEGMENT_DROPPED.to_be_bytes())];
+                    rows.retain(|key, _| !tree_of(key).is_some_and(|tree| trees.contains(&tree)));
+                    store.drop_trees(&trees, &mut |step| step()).unwrap();
                     states = BTreeMap::from([(time, rows.clone())]);
                 }
                 4 if dice.roll(3) == 0 => store = open(&disk).unwrap(),
@@ -131,7 +142,8 @@ impl Subject {
                 6 => store.maintain(&mut |step| step()).unwrap(),
                 _ => {
                     time += 1;
-                    let mut batch = batch(dice, &TREES_WRITTEN);
+                    let segment = if dropped { SEGMENT } else { SEGMENT_DROPPED };
+                    let mut batch = batch(dice, segment, time);
                     if !dropped && dice.roll(3) == 0 {
                         let key = Bytes::from(key_of(DROPPED.1, dice.roll(20)));
                         batch.push(Write { space: DROPPED.0, key, value: Some(value(dice)) });
@@ -213,7 +225,7 @@ impl Subject {
         (files, format!("{name}: {what}"))
     }
 
-    fn judge(&self, files: Files, what: &str, dice: &mut Dice, tally: &mut Tally) {
+    pub(super) fn judge(&self, files: Files, what: &str, dice: &mut Dice, tally: &mut Tally) {
         let disk = MemoryDisk::holding(&files);
         let store = match open(&disk) {
             Ok(store) => store,
@@ -241,7 +253,7 @@ impl Subject {
             false => tally.earlier += 1,
         }
         // The store goes on, and what is damaged spreads to nothing else.
-        let batch = batch(dice, &TREES_WRITTEN);
+        let batch = batch(dice, SEGMENT, time + 1);
         store.apply(&mut batch.iter(), time + 1, true).unwrap_or_else(|error| panic!("{what}: {error}"));
         apply(&mut expected, &batch);
         read(&store.view(), &expected, what);
@@ -256,7 +268,7 @@ impl Subject {
     }
 }
 
-fn open(disk: &MemoryDisk) -> kilim_error::Result<TreeBackend> {
+pub(super) fn open(disk: &MemoryDisk) -> kilim_error::Result<TreeBackend> {
     TreeBackend::open(Arc::new(disk.clone()), MEMORY, false, None)
 }
 
@@ -292,18 +304,23 @@ fn read(view: &View, expected: &Rows, what: &str) -> bool {
     is_whole
 }
 
-fn batch(dice: &mut Dice, trees: &[Tree]) -> Vec<Write> {
+/// Rows of all trees and, as a rule, the events of some.
+pub(super) fn batch(dice: &mut Dice, segment: u32, time: u64) -> Vec<Write> {
     let mut batch = BTreeMap::new();
     for _ in 0..1 + dice.roll(40) {
-        let (space, prefix) = trees[dice.roll(trees.len() as u64) as usize];
+        let (space, prefix) = TREES_WRITTEN[dice.roll(TREES_WRITTEN.len() as u64) as usize];
         let value = if dice.roll(5) == 0 { None } else { Some(value(dice)) };
         batch.insert((space, key_of(prefix, dice.roll(150))), value);
     }
     let write = |((space, key), value)| Write { space, key: Bytes::from(key), value };
-    batch.into_iter().map(write).collect()
+    let mut batch: Vec<Write> = batch.into_iter().map(write).collect();
+    if dice.roll(4) > 0 {
+        batch.extend(events_of(&batch, segment, time));
+    }
+    batch
 }
 
-fn apply(rows: &mut Rows, batch: &[Write]) {
+pub(super) fn apply(rows: &mut Rows, batch: &[Write]) {
     for write in batch {
         let key = (write.space, write.key.to_vec());
         match &write.value {
@@ -463,5 +480,5 @@ fn an_older_copy_of_the_file_from_before_a_load_is_refused() {
     drop(store);
     disk.damage(TREES, |bytes| *bytes = older);
     let error = open(&disk).err().expect("a store without its load is opened");
-    assert!(error.to_string().contains("kilim.db is in state 1"), "{error}");
+    assert!(error.to_string().contains("kilim.db is in state "), "{error}");
 }

@@ -6,7 +6,7 @@
 
 use crate::backend::View;
 use crate::snapshot::Direction;
-use crate::space::{Bytes, Space, Write};
+use crate::space::{Bytes, STAMP_BYTES, Space, Write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -37,6 +37,25 @@ pub(super) struct Model {
 
 pub(super) fn tree_of((space, key): &Key) -> Option<Tree> {
     Some((*space, *key.first_chunk::<4>()?))
+}
+
+/// What the change log holds of a batch: an event of each of its first records, and behind it the record's document, which
+/// both share. Events of records that are too short or gone are all of one row.
+pub(super) fn events_of(batch: &[Write], segment: u32, time: u64) -> Vec<Write> {
+    let mut rows = Vec::new();
+    for (index, record) in batch.iter().filter(|write| write.space == Space::Records).take(3).enumerate() {
+        let key = [&segment.to_be_bytes()[..], &time.to_be_bytes(), &(index as u32).to_be_bytes()].concat();
+        let head = vec![index as u8; 8 + (time * 31 % 300) as usize];
+        let document = record.value.as_ref().filter(|value| value.len() >= STAMP_BYTES);
+        let document = document.map(|value| Write {
+            space: Space::Log,
+            key: Bytes::fused(&key, &[1]),
+            value: Some(value.slice(STAMP_BYTES..)),
+        });
+        rows.push(Write { space: Space::Log, key: Bytes::from(key), value: Some(Bytes::from(head)) });
+        rows.extend(document);
+    }
+    rows
 }
 
 impl Model {

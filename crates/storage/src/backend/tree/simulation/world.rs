@@ -16,7 +16,7 @@ use crate::backend::{Backend, View};
 use crate::disk::memory::{Dice, MemoryDisk};
 use crate::small::{self, Small};
 use crate::snapshot::Direction;
-use crate::space::{Bytes, STAMP_BYTES, Space, Write};
+use crate::space::{Bytes, Space, Write};
 use kilim_error::{Error, Result, StorageError};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -38,6 +38,8 @@ pub(super) struct World {
     held: Vec<(View, Rows)>,
     trees: Vec<Tree>,
     next_tree: u32,
+    /// The segment of the change log that takes events.
+    segment: u32,
     /// What is wrong with the disk at the moment.
     mishap: Mishap,
     steps: u64,
@@ -106,6 +108,7 @@ impl World {
             held: Vec::new(),
             trees,
             next_tree: 1000,
+            segment: 77,
             mishap: Mishap::None,
             steps: 0,
             trail: Vec::new(),
@@ -230,11 +233,11 @@ impl World {
             .into_iter()
             .map(|((space, key), value)| Write { space, key: Bytes::from(key), value })
             .collect();
+        let time = self.model.next_time();
         if self.roll(4) == 0 {
-            batch.extend(self.told_of(&batch));
+            batch.extend(model::events_of(&batch, self.segment, time));
         }
         let sync = self.roll(3) == 0;
-        let time = self.model.next_time();
         self.note(format!("batch {time} of {} writes, sync {sync}", batch.len()));
         match self.store().apply(&mut batch.iter(), time, sync) {
             Ok(()) => self.model.succeeded(batch, sync),
@@ -249,18 +252,6 @@ impl World {
                 }
             }
         }
-    }
-
-    /// Rows of the change log that share the documents of some records.
-    fn told_of(&mut self, batch: &[Write]) -> Vec<Write> {
-        let time = self.model.next_time().to_be_bytes();
-        let document = |(index, record): (usize, &Write)| {
-            let value = record.value.as_ref().filter(|value| value.len() >= STAMP_BYTES)?;
-            let key = [&[0, 0, 0, 77][..], &time, &(index as u32).to_be_bytes(), &[1]].concat();
-            Some(Write { space: Space::Log, key: Bytes::from(key), value: Some(value.slice(STAMP_BYTES..)) })
-        };
-        let records = batch.iter().filter(|write| write.space == Space::Records).take(3);
-        records.enumerate().filter_map(document).collect()
     }
 
     fn sync(&mut self) {
@@ -379,6 +370,10 @@ impl World {
     }
 
     fn drop_trees(&mut self) {
+        if self.roll(4) == 0 {
+            self.segment += 1;
+            return self.drop_tree((Space::Log, (self.segment - 1).to_be_bytes()));
+        }
         let droppable: Vec<usize> =
             (0..self.trees.len()).filter(|at| self.trees[*at].0 != Space::Meta).collect();
         if droppable.len() < 4 {
@@ -386,6 +381,10 @@ impl World {
         }
         let at = droppable[self.dice.roll(droppable.len() as u64) as usize];
         let tree = self.trees.remove(at);
+        self.drop_tree(tree);
+    }
+
+    fn drop_tree(&mut self, tree: Tree) {
         self.note(format!("drop of {tree:?}"));
         self.model.drop_begins(tree);
         match self.store().drop_trees(&[tree], &mut |step| step()) {

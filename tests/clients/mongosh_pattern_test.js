@@ -8,7 +8,7 @@ load(`${__dirname}/mongosh_checks.js`);
 function declare(collection, name, declaration) {
   const { from } = Object.values(declaration)[0];
   // Patterns read from collections that are there.
-  if (from && !db.getCollectionNames().includes(from)) db.createCollection(from);
+  if (typeof from === 'string' && !db.getCollectionNames().includes(from)) db.createCollection(from);
   db.runCommand({ createPattern: collection, name, ...declaration });
   db.runCommand({ waitPattern: collection, name, timeoutMS: 60000 });
 }
@@ -362,6 +362,47 @@ check('variants keep their rules', () => {
   db.items.insertOne({ _id: 2, type: 'ebook', title: 't', isbn: 'a' });
   fails(11000, () => db.items.updateOne({ _id: 1 }, { $set: { type: 'book' } }));
   allTrue('items', 'variants');
+});
+
+check('a celebrity has pages, and is found by every follower', () => {
+  db.users.insertMany([{ _id: 'celebrity', followers: [...Array(60).keys()].map((n) => `f${n}`) }, { _id: 'bob', followers: ['f1'] }]);
+  declare('users', 'fans', { outlier: { field: 'followers', limit: 10, pageSize: 20, count: 'followerCount' } });
+  const seen = db.users.findOne({ followers: 'f59' });
+  equal([seen._id, seen.followers.length, seen.hasOverflow, seen.followerCount], ['celebrity', 10, true, 60]);
+  equal(db.users.findOne({ _id: 'celebrity' }, { followers: { $slice: [57, 5] } }).followers, ['f57', 'f58', 'f59']);
+  equal(db.users.updateOne({ _id: 'celebrity' }, { $addToSet: { followers: 'f40' } }).modifiedCount, 0);
+  equal(db.users.overflow.countDocuments(), 3);
+  const told = db.users.explain().update({ _id: 'celebrity' }, { $push: { followers: 'f60' } }).maintenance;
+  equal(told.map((one) => [one.ns, one.estimated]), [[`${db.getName()}.users.overflow`, 1]]);
+  fails(READ_ONLY, () => db.users.updateOne({ _id: 'bob' }, { $set: { followerCount: 5 } }));
+  allTrue('users', 'fans');
+});
+
+check('readings in buckets are single documents', () => {
+  declare('readings', 'b', { bucket: { timeField: 'ts', metaField: 's', granularity: 'minutes', stats: { temp: ['min', 'avg'] } } });
+  const at = (n) => new Date(Date.UTC(2024, 2, 1, 10, n));
+  db.readings.insertMany([...Array(30).keys()].map((n) => ({ _id: n, s: 'S1', ts: at(n), temp: n })));
+  db.readings.updateOne({ _id: 0 }, { $set: { temp: 31 } });
+  db.readings.deleteOne({ ts: at(1) });
+  const [bucket] = db.readings.buckets.find({ meta: 'S1' }).toArray();
+  equal([bucket.count, bucket.stats], [29, { temp: { min: 2, avg: 495 / 29 } }]);
+  equal(db.getCollectionNames(), ['readings', 'kilim.patterns'].sort());
+  allTrue('readings', 'b');
+});
+
+check('documents have two versions', () => {
+  db.users.insertOne({ _id: 'u1', schemaVersion: 1, name: 'Alice Johnson', phone: '555-1234' });
+  declare('users', 'phones', { schemaVersion: {
+    field: 'schemaVersion', from: 1, to: 2,
+    up: [{ $set: { phone: { countryCode: '+1', number: '$phone' } } }], down: [{ $set: { phone: '$phone.number' } }],
+  } });
+  db.users.insertOne({ _id: 'u2', schemaVersion: 2, name: 'Bob Smith', phone: { countryCode: '+1', number: '555-5678' } });
+  const old = db.getCollection('users@1');
+  equal(old.find().sort({ _id: 1 }).toArray().map((user) => user.phone), ['555-1234', '555-5678']);
+  old.updateOne({ _id: 'u2' }, { $set: { phone: '555-0000' } });
+  equal(db.users.find({ 'phone.number': { $in: ['555-1234', '555-0000'] } }).count(), 2);
+  db.runCommand({ completeVersion: 'users', name: 'phones' });
+  equal(old.countDocuments(), 0);
 });
 
 if (failed) quit(1);

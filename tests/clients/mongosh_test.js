@@ -124,6 +124,26 @@ check('errors carry their codes', () => {
   fails(66, () => db.t.updateOne({ _id: 1 }, { $set: { _id: 2 } }));
 });
 
+check('time series as the handbook makes them', () => {
+  db.createCollection("sensor_data", { timeseries: { timeField: "timestamp", metaField: "sensorId" } });
+  db.sensor_data.insertMany([
+    { sensorId: "S1", timestamp: ISODate("2024-03-01T10:00:00Z"), temp: 22.4 },
+    { sensorId: "S1", timestamp: ISODate("2024-03-01T10:01:00Z"), temp: 22.5 },
+    { sensorId: "S2", timestamp: ISODate("2024-03-01T10:01:00Z"), temp: 19 },
+  ]);
+  equal(db.sensor_data.find({ sensorId: "S1" }, { _id: 0, temp: 1 }).sort({ timestamp: -1 }).toArray(), [{ temp: 22.5 }, { temp: 22.4 }]);
+  equal(db.sensor_data.aggregate([
+    { $group: { _id: "$sensorId", avg: { $avg: "$temp" }, min: { $min: "$temp" } } }, { $sort: { _id: 1 } },
+  ]).toArray(), [{ _id: 'S1', avg: 22.45, min: 22.4 }, { _id: 'S2', avg: 19, min: 19 }]);
+  db.sensor_data.drop();
+  db.createCollection("sensor_data", { timeseries: { timeField: "ts", metaField: "sensorId", granularity: "minutes" } });
+  db.sensor_data.insertOne({ sensorId: "S1", ts: ISODate("2024-03-01T10:00:00Z"), temp: 22.4, humid: 60 });
+  db.sensor_data.createIndex({ sensorId: 1, ts: -1 });
+  equal(db.sensor_data.find({ sensorId: "S1", ts: { $gte: ISODate("2024-03-01T00:00:00Z") } }).sort({ ts: -1 }).toArray().length, 1);
+  equal(db.getCollectionInfos({ name: 'sensor_data' })[0].options.timeseries.granularity, 'minutes');
+  equal(db.sensor_data.stats().timeseries.bucketCount, 1);
+});
+
 check('the patterns of the handbook work by hand', () => {
   // Buckets by upsert.
   for (let n = 0; n < 7; n += 1) {

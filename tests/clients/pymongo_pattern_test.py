@@ -763,5 +763,66 @@ def readings_are_single_documents_and_buckets_tell_of_them(db):
     equal(db.readings.count_documents({}), 199)
 
 
+@check
+def two_versions_of_an_application_work_at_once(db):
+    """The old one writes phones as texts to users@1, the new one as documents to users. No update is lost."""
+    db.users.insert_many({"_id": n, "schemaVersion": 1, "name": f"u{n}", "phone": f"555-{n:04}", "logins": 0} for n in range(40))
+    db.command("createPattern", "users", name="phones", schemaVersion={
+        "field": "schemaVersion", "from": 1, "to": 2,
+        "up": [{"$set": {"phone": {"countryCode": "+1", "number": "$phone"}}}],
+        "down": [{"$set": {"phone": "$phone.number"}}],
+    })
+
+    def old_application():
+        own = MongoClient(URI)
+        users = own[db.name]["users@1"]
+        for n in range(200):
+            user = users.find_one_and_update({"_id": n % 40}, {"$inc": {"logins": 1}})
+            equal((user["schemaVersion"], type(user["phone"])), (1, str))
+        for n in range(0, 40, 4):
+            user = users.find_one({"_id": n})
+            equal(users.replace_one({"_id": n}, {**user, "name": "old"}).modified_count, 1)
+        users.insert_one({"_id": 100, "name": "by the old one", "phone": "555-9999", "logins": 0})
+        own.close()
+
+    def new_application():
+        own = MongoClient(URI)
+        users = own[db.name].users
+        for n in range(200):
+            equal(users.update_one({"_id": n % 40}, {"$inc": {"logins": 1}, "$set": {"phone.countryCode": "+49"}}).modified_count, 1)
+            equal(users.count_documents({"phone.number": f"555-{n % 40:04}"}), 1)
+        users.insert_one({"_id": 101, "name": "by the new one", "phone": {"countryCode": "+44", "number": "555-0101"}, "logins": 0})
+        own.close()
+
+    failed = []
+
+    def run(application):
+        try:
+            application()
+        except BaseException as error:  # noqa: BLE001: told below
+            failed.append(error)
+
+    applications = [threading.Thread(target=run, args=(application,)) for application in (old_application, new_application)]
+    for application in applications:
+        application.start()
+    for application in applications:
+        application.join()
+    equal(failed, [])
+    # A client that replaces what it read takes back what came between; all others count every login of both.
+    logins = [user["logins"] for user in db.users.find({"_id": {"$lt": 40}, "name": {"$ne": "old"}})]
+    equal(logins, [10] * 30)
+    equal(db["users@1"].find_one({"_id": 101})["phone"], "555-0101")
+    equal(db.users.find_one({"_id": 100})["phone"], {"countryCode": "+1", "number": "555-9999"})
+    equal(db.users.count_documents({"phone.number": {"$exists": True}}), 42)
+    equal(db.users.count_documents({"schemaVersion": 2}), 42)
+    # Version 1 has no word for the country: the old application's writes leave it.
+    equal(db.users.count_documents({"phone.countryCode": "+49"}), 40)
+    db.command("waitPattern", "users", name="phones", timeoutMS=60_000)
+    true(db, "users", "phones")
+    db.command("completeVersion", "users", name="phones")
+    equal(db["users@1"].count_documents({}), 0)
+    equal(db.users.count_documents({"phone.number": "555-9999"}), 1)
+
+
 if __name__ == "__main__":
     main("pymongo_pattern")

@@ -552,6 +552,53 @@ def readings_fill_buckets_by_upsert(db):
 
 
 @check
+def measurements_of_sensors_are_a_time_series(db):
+    db.create_collection("sensor_data", timeseries={"timeField": "timestamp", "metaField": "sensorId"})
+    ten = datetime.datetime(2024, 3, 1, 10)
+    minute = datetime.timedelta(minutes=1)
+    sent = [{"sensorId": f"S{n % 2}", "timestamp": ten + n * minute, "temp": 22.4 + n} for n in range(120)]
+    equal(len(db.sensor_data.insert_many(sent).inserted_ids), 120)
+    equal(db.sensor_data.insert_one({"sensorId": "S1", "timestamp": ten, "temp": 22.5}).acknowledged, True)
+    found = list(db.sensor_data.find({"sensorId": "S1", "timestamp": {"$gte": ten + 100 * minute}}).sort("timestamp", 1))
+    equal([row["temp"] for row in found], [22.4 + n for n in range(101, 120, 2)])
+    hours = {"$dateTrunc": {"date": "$timestamp", "unit": "hour"}}
+    means = db.sensor_data.aggregate([
+        {"$match": {"sensorId": "S0"}},
+        {"$group": {"_id": hours, "n": {"$sum": 1}, "most": {"$max": "$temp"}}},
+        {"$sort": {"_id": 1}},
+    ])
+    equal([(mean["_id"].hour, mean["n"], mean["most"]) for mean in means], [(10, 30, 80.4), (11, 30, 140.4)])
+    last = db.sensor_data.aggregate([
+        {"$sort": {"timestamp": 1}},
+        {"$group": {"_id": "$sensorId", "last": {"$last": "$temp"}}},
+        {"$sort": {"_id": 1}},
+    ])
+    equal(list(last), [{"_id": "S0", "last": 140.4}, {"_id": "S1", "last": 141.4}])
+    error = fails(2, lambda: db.sensor_data.insert_one({"sensorId": "S1", "temp": 1}), WriteError)
+    assert "'timestamp' must be present" in str(error)
+    equal(db.sensor_data.delete_many({"sensorId": "S0"}).deleted_count, 60)
+    equal(db.sensor_data.update_many({"sensorId": "S1"}, {"$set": {"sensorId": "S2"}}).modified_count, 61)
+    equal(db.sensor_data.distinct("sensorId"), ["S2"])
+
+
+@check
+def measurements_by_the_minute_are_a_time_series(db):
+    options = {"timeField": "ts", "metaField": "sensorId", "granularity": "minutes"}
+    db.create_collection("sensor_data", timeseries=options)
+    [info] = db.list_collections(filter={"name": "sensor_data"})
+    equal((info["type"], info["options"]["timeseries"]), ("timeseries", {**options, "bucketMaxSpanSeconds": 86400}))
+    db.sensor_data.create_index([("sensorId", 1), ("ts", -1)])
+    first = datetime.datetime(2024, 3, 1)
+    hour = datetime.timedelta(hours=1)
+    db.sensor_data.insert_many({"sensorId": "S1", "ts": first + n * hour, "temp": n, "humid": 60} for n in range(48))
+    found = db.sensor_data.find({"sensorId": "S1", "ts": {"$gte": first + 24 * hour}}).sort("ts", -1)
+    equal([row["temp"] for row in found], list(range(47, 23, -1)))
+    equal(sorted(db.list_collection_names()), ["sensor_data", "system.buckets.sensor_data", "system.views"])
+    db.sensor_data.drop()
+    equal(db.list_collection_names(filter={"name": {"$ne": "system.views"}}), [])
+
+
+@check
 def a_product_keeps_its_newest_reviews(db):
     db.products.insert_one({"_id": "rug", "name": "Rug", "reviewCount": 0, "newest": []})
     for day in [3, 1, 7, 5, 2, 9, 4]:

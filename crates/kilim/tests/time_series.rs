@@ -20,8 +20,13 @@ impl Dice {
 }
 
 fn time(dice: &mut Dice) -> Bson {
-    // Around 1970 now and then, otherwise some hours of one day.
-    let base = if dice.roll(8) == 0 { -3_600_000 } else { 1_700_000_000_000 };
+    // Now and then around 1970, or at one of the ends of time, otherwise some hours of one day.
+    let base = match dice.roll(24) {
+        0..=2 => -3_600_000,
+        3 => i64::MIN,
+        4 => i64::MAX - 20_000 * 1000,
+        _ => 1_700_000_000_000,
+    };
     Bson::DateTime(DateTime::from_millis(base + dice.roll(20_000) * 1000 + dice.roll(3)))
 }
 

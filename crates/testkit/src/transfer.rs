@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use kilim_bson::{Document, RawValue, doc, parse_extended_json};
+use kilim_bson::{Document, RawValue, Value, doc, parse_extended_json};
 use kilim_client::Client;
 
 use crate::oracle::Oracle;
@@ -37,6 +37,9 @@ pub fn check(binary: &Path, tools: &Path) -> Result<String> {
     same(&original, &contents(&mut oracle)?, "from Kilim to mongod")?;
 
     oracle.run(DATABASE, doc! {"insert": "orders", "documents": [{"_id": "from mongod", "n": -1}]})?;
+    oracle.run(DATABASE, doc! {"insert": "measured", "documents": measurements(3000..6000)})?;
+    let compressed = doc! {"find": "system.buckets.measured", "filter": {"control.version": 2}};
+    ensure!(!oracle.all(DATABASE, compressed)?.is_empty(), "mongod has compressed no bucket");
     original = contents(&mut oracle)?;
     let back = folder.path().join("back");
     run(binary, &["dump", "--uri", &mongod.uri(), "--db", DATABASE, "--out", &path(&back)])?;
@@ -121,8 +124,29 @@ fn load(client: &mut Client) -> Result<()> {
     run(
         doc! {"insert": "words", "documents": [{"_id": "a", "t": "x", "u": "v2"}, {"_id": "b", "t": "X", "u": "v10"}]},
     )?;
+    let series = doc! {"timeField": "t", "metaField": "sensor", "granularity": "seconds"};
+    run(doc! {"create": "measured", "timeseries": series, "expireAfterSeconds": 1_000_000_000i64})?;
+    run(
+        doc! {"createIndexes": "measured", "indexes": [{"key": {"sensor": 1, "t": -1}, "name": "by sensor"}]},
+    )?;
+    run(doc! {"insert": "measured", "documents": measurements(0..3000)})?;
     run(doc! {"create": "late", "viewOn": "orders", "pipeline": [{"$match": {"n": {"$gte": 2000}}}]})?;
     Ok(())
+}
+
+/// Measurements of three sensors, one every seven seconds, some fields of which are of several types or missing.
+fn measurements(numbers: std::ops::Range<i32>) -> kilim_bson::Array {
+    let measurement = |n: i32| {
+        let time = Value::DateTime(1_700_000_000_000 + i64::from(n) * 7000);
+        let mut one = doc! {"_id": n, "t": time, "sensor": {"id": n % 3}, "value": f64::from(n % 100) / 8.0};
+        match n % 50 {
+            7 => one.push("note", "grüße"),
+            8 => one.push("note", doc! {"list": [n, Value::Null], "deep": {"x": n}}),
+            _ => one.push("count", i64::from(n)),
+        }
+        Value::from(one)
+    };
+    numbers.map(measurement).collect()
 }
 
 /// What a server holds of a collection.
@@ -149,11 +173,22 @@ fn contents(client: &mut Client) -> Result<Vec<Contents>> {
             false => client.all(DATABASE, doc! {"listIndexes": &*name})?,
         };
         indexes.sort_by_key(|index| index.get("name").and_then(RawValue::as_str).map(str::to_owned));
-        let documents = client.all(DATABASE, doc! {"find": &*name, "sort": {"_id": 1}})?;
+        let mut documents = client.all(DATABASE, doc! {"find": &*name, "sort": {"_id": 1}})?;
+        // On mongod, fields of measurements come in the order of a hash table.
+        if options.get("timeseries").is_some() {
+            documents.iter_mut().for_each(|document| *document = in_order(document));
+        }
         found.push(Contents { options: options.to_document(), name, documents, indexes });
     }
     found.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(found)
+}
+
+/// A document with its fields in the order of their names.
+fn in_order(document: &Document) -> Document {
+    let mut fields: Vec<(&str, RawValue<'_>)> = document.iter().collect();
+    fields.sort_by_key(|(name, _)| *name);
+    fields.into_iter().map(|(name, value)| (name, value.to_value())).collect()
 }
 
 fn same(expected: &[Contents], found: &[Contents], way: &str) -> Result<()> {

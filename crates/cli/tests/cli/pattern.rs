@@ -328,3 +328,66 @@ fn checking_what_does_not_exist_is_a_failure() {
     assert!(shop.succeeds(&["pattern", "verify"]).contains("no patterns"));
     assert!(shop.succeeds(&["pattern", "verify", "orders"]).contains("no patterns"));
 }
+
+const PHONES: &str = "{field: v, from: 1, to: 2, up: [{$set: {phone: {number: $phone}}}], down: [{$set: {phone: $phone.number}}]}";
+
+#[test]
+fn a_version_is_rolled_back_forth_and_completed() {
+    let mut shop = Shop::open();
+    shop.ask(doc! {"insert": "users", "documents": [{"_id": 1, "phone": "555"}, {"_id": 2, "phone": "777"}]});
+    shop.succeeds(&["pattern", "create", "users", "phones", "schemaVersion", PHONES]);
+    shop.ask(
+        doc! {"update": "users", "updates": [{"q": {"_id": 1}, "u": {"$set": {"phone.country": "de"}}}]},
+    );
+    // Version 1 has no word for the country.
+    let (code, _, message) = shop.kilim(&["pattern", "rollback", "users", "phones"]);
+    assert!(code == Some(1) && message.contains("VersionLossy"), "{code:?} {message}");
+    shop.succeeds(&["pattern", "rollback", "users", "phones", "--lossy"]);
+    let users = shop.client.all("shop", doc! {"find": "users", "projection": {"phone": 1}}).unwrap();
+    assert_eq!(users, [doc! {"_id": 1, "phone": "555"}, doc! {"_id": 2, "phone": "777"}]);
+    shop.succeeds(&["pattern", "rollback", "users", "phones", "--no-wait"]);
+    shop.succeeds(&["pattern", "wait", "users", "phones"]);
+    shop.succeeds(&["pattern", "complete", "users", "phones"]);
+    assert!(shop.succeeds(&["pattern", "list"]).contains("shop has no patterns"));
+    let users = shop.client.all("shop", doc! {"find": "users", "filter": {"phone.number": "777"}}).unwrap();
+    assert_eq!(users.len(), 1);
+    assert!(shop.client.all("shop", doc! {"find": "users@1"}).unwrap().is_empty());
+}
+
+#[test]
+fn shapes_are_applied_and_a_span_is_changed_in_place() {
+    let mut shop = Shop::open();
+    let reading = |n: i64| doc! {"_id": n, "ts": Value::DateTime(n * 60_000), "s": 1, "temp": n};
+    let readings: Vec<Value> = (0..200).map(|n| reading(n).into()).collect();
+    shop.ask(doc! {"insert": "readings", "documents": Value::Array(readings.into_iter().collect())});
+    let names: Vec<Value> = (0..30).map(Value::Int32).collect();
+    let celebrity = doc! {"_id": 1, "phone": "555", "followers": Value::Array(names.into_iter().collect())};
+    shop.ask(doc! {"insert": "fans", "documents": [celebrity]});
+    shop.ask(doc! {"insert": "users", "documents": [{"_id": 1, "phone": "555"}]});
+    let file = |granularity: &str| {
+        let text = format!(
+            "patterns:\n- {{createPattern: users, name: phones, schemaVersion: {PHONES}}}\n\
+             - {{createPattern: fans, name: pages, outlier: {{field: followers, limit: 10}}}}\n\
+             - {{createPattern: readings, name: b, bucket: {{timeField: ts, metaField: s, granularity: {granularity}}}}}\n"
+        );
+        output_with(&text, &["apply", "-", "--yes", "--uri", &shop.uri])
+    };
+    let (code, shown, message) = file("seconds");
+    assert_eq!(code, Some(0), "{shown}{message}");
+    for name in ["users.phones", "fans.pages", "readings.b"] {
+        assert!(shown.contains(&format!("created {name}, active")), "{shown}");
+    }
+    let (code, shown, message) = file("seconds");
+    assert!(code == Some(0) && shown.contains("Nothing to do"), "{shown}{message}");
+    let (code, shown, message) = file("minutes");
+    assert!(code == Some(0) && shown.contains("~ modify"), "{shown}{message}");
+    let buckets = shop.client.all("shop", doc! {"find": "readings.buckets"}).unwrap();
+    assert_eq!(buckets.len(), 1, "{buckets:?}");
+    let readings = shop.client.all("shop", doc! {"find": "readings"}).unwrap();
+    assert_eq!(readings, (0..200).map(reading).collect::<Vec<_>>());
+    let fans = shop.client.all("shop", doc! {"find": "fans"}).unwrap();
+    assert!(matches!(fans[0].get("followersCount"), Some(kilim_bson::RawValue::Int32(30))), "{fans:?}");
+    for (collection, name) in [("users", "phones"), ("fans", "pages"), ("readings", "b")] {
+        shop.succeeds(&["pattern", "verify", collection, name]);
+    }
+}

@@ -19,9 +19,12 @@ pub fn run(call: &mut Call<'_, '_>) -> Result<Document> {
             _ => return Err(argument.unknown()),
         }
     }
-    if call.engine.view(&namespace).is_some() {
-        return Err(Error::user(ErrorCode::CommandNotSupportedOnView, "can't compact a view"));
-    }
+    let namespace = match call.engine.view(&namespace) {
+        // Of a time series, its buckets.
+        Some(view) if view.time_series.is_some() => view.on.clone(),
+        Some(_) => return Err(Error::user(ErrorCode::CommandNotSupportedOnView, "can't compact a view")),
+        None => namespace,
+    };
     let Some(collection) = call.engine.collection(&namespace) else {
         return Err(Error::user(ErrorCode::NamespaceNotFound, "collection does not exist"));
     };

@@ -18,6 +18,7 @@ use kilim_query::filter::{Comparison, Filter, Predicate};
 use kilim_query::update::{Context, Update};
 use kilim_storage::Snapshot;
 
+use super::forecast_pages::{Pages, pages_of_new};
 use super::look::count_of;
 use super::look::find_by_unique;
 use super::look_at_trees::{TreeLook, shifts_in};
@@ -63,17 +64,31 @@ pub fn forecast(
 ) -> Result<Vec<Document>> {
     let Some(patterns) = unit.engine.patterns().concerned(namespace) else { return Ok(Vec::new()) };
     let filter = request.filter.clone();
-    let reading = crate::read::plan(unit, namespace, request)?;
+    let reading = crate::read::plan(unit, namespace, ReadRequest { array: View::Stored, ..request })?;
+    let collection = reading.collection.clone();
+    let paged = collection.as_ref().and_then(|collection| collection.shape.paged());
     let snapshot = reading.snapshot.clone();
     let operation = unit.operation.clone();
     let interrupt = || operation.check();
     let mut context = ExecContext::new(&interrupt);
     let mut executor = reading.execute();
-    let (mut changes, mut found) = (Vec::new(), 0);
+    let (mut changes, mut found, mut pages_written) = (Vec::new(), 0, 0);
     while let Some(row) = executor.next_record(&mut context)? {
         found += 1;
         if changes.len() < SAMPLE {
-            changes.push(change_of(unit, planned, &filter, row.document()));
+            let pages = paged.map(|paged| Pages::of(paged, &snapshot, row.id, row.document())).transpose()?;
+            let seen = pages.as_ref().map_or(row.document(), Pages::document);
+            let change = change_of(unit, planned, &filter, seen);
+            if let (Some(pages), Some((_, after))) = (&pages, &change) {
+                pages_written += match (planned, after) {
+                    (Planned::Update { update, now_ms, .. }, Some(after)) => {
+                        let position = filter.matches_with_position(seen)?.flatten();
+                        pages.changed(update, &context_of(unit, *now_ms, position, false), after.as_raw())?
+                    }
+                    _ => pages.removed(),
+                };
+            }
+            changes.push(change);
         }
         if planned.one() || found == COUNTED_MAX {
             break;
@@ -83,8 +98,11 @@ pub fn forecast(
         && found == 0
     {
         found = 1;
-        let made = update.document_for_upsert(&filter, &context_of(unit, *now_ms, None, true));
-        changes.push(made.ok().map(|made| (None, Some(made))));
+        let made = update.document_for_upsert(&filter, &context_of(unit, *now_ms, None, true)).ok();
+        if let (Some(paged), Some(made)) = (paged, &made) {
+            pages_written = pages_of_new(paged, made.as_raw());
+        }
+        changes.push(made.map(|made| (None, Some(made))));
     }
     let weight = found as f64 / changes.len().max(1) as f64;
     let touched = changes.into_iter().flatten().map(|(before, after)| Touch {
@@ -97,6 +115,10 @@ pub fn forecast(
     let mut forecast = Forecast { unit, snapshot, touched: touched.collect(), told: Vec::new() };
     for pattern in patterns.iter().filter(|pattern| pattern.is_maintained()) {
         forecast.carry(pattern)?;
+        let pages_are_its = pattern.kind().paging().is_some() && pattern.target == *namespace;
+        if pages_are_its && pages_written > 0 {
+            forecast.tell(pattern, PAGES, "sync", weight * pages_written as f64);
+        }
     }
     Ok(forecast.told.iter().map(Told::to_document).collect())
 }
@@ -165,9 +187,11 @@ struct Told {
 
 impl Told {
     fn to_document(&self) -> Document {
+        let target = &self.pattern.target;
+        let namespace = if self.via == PAGES { target.of_overflow() } else { target.clone() };
         let mut document = doc! {
             "pattern": &*self.pattern.declaration.name,
-            "ns": self.pattern.target.to_string(),
+            "ns": namespace.to_string(),
             "via": &*self.via,
             "estimated": self.estimated.round() as i64,
             "mode": self.mode,
@@ -180,6 +204,8 @@ impl Told {
 }
 
 const SAME_DOCUMENT: &str = "same document";
+/// The pages of the documents themselves.
+const PAGES: &str = "pages";
 
 struct Forecast<'f, 'e> {
     unit: &'f mut Unit<'e>,

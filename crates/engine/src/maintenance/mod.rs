@@ -12,6 +12,7 @@
 
 mod evaluation;
 mod forecast;
+mod forecast_pages;
 mod group;
 mod groups;
 mod holder_walk;

@@ -29,6 +29,26 @@ impl Engine {
             pattern,
             "dropped: completeVersion keeps the newer version, rollbackVersion the older",
         )?;
+        if pattern.kind().paging().is_none() {
+            return self.end_in_place(operation, pattern);
+        }
+        self.check_folds(operation, pattern)?;
+        // Arrays are folded one by one. Where the drop ends before all are, those that were are divided again: by the job that
+        // every start begins for a pattern in this state, or below.
+        let in_force = [PatternState::Active, PatternState::Suspect];
+        self.move_pattern(operation, pattern.id, &in_force, PatternState::Building)?;
+        self.end_in_place(operation, pattern).inspect_err(|_| {
+            let registry = self.patterns();
+            let is_left = |pattern: &&Arc<Pattern>| {
+                pattern.state == PatternState::Building && self.filling(pattern).is_none()
+            };
+            if let Some(pattern) = registry.by_id(pattern.id).filter(is_left) {
+                self.begin_filling(pattern);
+            }
+        })
+    }
+
+    fn end_in_place(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
         loop {
             self.finish_pending(operation, pattern)?;
             let (database, overflow) = (&pattern.target.database, pattern.target.of_overflow());

@@ -151,22 +151,29 @@ impl Engine {
         Ok(Some(overflow))
     }
 
-    /// Folds all arrays that continue in pages back into their documents, for a pattern that ends. Refuses where one is more
-    /// than a document can hold. The caller holds the collection and its pages.
-    pub(crate) fn fold_pages(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
+    /// Refuses where an array that continues in pages is more than a document can hold, for a pattern that ends.
+    pub(crate) fn check_folds(&self, operation: &Arc<Operation>, pattern: &Pattern) -> Result<()> {
         let Some(collection) = self.collection(&pattern.target) else { return Ok(()) };
         let Some(paged) = collection.shape.paged() else { return Ok(()) };
         self.store.settle(Durability::Relaxed)?;
         let snapshot = self.store.snapshot();
-        // All of them are looked at before the first is folded.
-        let owners = owners_in(&snapshot, paged, operation)?;
         let heads = Records::new(collection.home(), &snapshot);
-        for owner in &owners {
+        for owner in owners_in(&snapshot, paged, operation)? {
             operation.check()?;
-            if let Some(head) = heads.get((*owner).into())? {
-                records::whole(&snapshot, paged, (*owner).into(), head.document())?;
+            if let Some(head) = heads.get(owner.into())? {
+                records::whole(&snapshot, paged, owner.into(), head.document())?;
             }
         }
+        Ok(())
+    }
+
+    /// Folds all arrays that continue in pages back into their documents, for a pattern that ends. All of them are looked at
+    /// before the first is folded. The caller holds the collection and its pages.
+    pub(crate) fn fold_pages(&self, operation: &Arc<Operation>, pattern: &Arc<Pattern>) -> Result<()> {
+        self.check_folds(operation, pattern)?;
+        let Some(collection) = self.collection(&pattern.target) else { return Ok(()) };
+        let Some(paged) = collection.shape.paged() else { return Ok(()) };
+        let owners = owners_in(&self.store.snapshot(), paged, operation)?;
         let mut unit = Unit::new(self, operation.clone(), Durability::Durable);
         unit.write_in_held(&[collection.id, paged.overflow]);
         for owner in owners {

@@ -1,5 +1,6 @@
 //! Checks that need nothing but the change and its collection.
 
+use kilim_bson::RawDocument;
 use kilim_collation::collator;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::time_series::{Bucket, TimeSeries};
@@ -72,6 +73,12 @@ pub fn user_writes_blocked() -> Error {
 /// Whether a document may be stored: its size and its depth.
 pub(super) fn check_storable(change: &Change<'_>) -> Result<()> {
     let Some(document) = change.after else { return Ok(()) };
+    check_size(document)?;
+    document.check_stored_depth()
+}
+
+/// Refuses a document that is too large to be stored.
+pub(super) fn check_size(document: RawDocument<'_>) -> Result<()> {
     let size = document.as_bytes().len();
     if size > limits::DOCUMENT_BYTES_MAX {
         return Err(Error::user(
@@ -82,5 +89,5 @@ pub(super) fn check_storable(change: &Change<'_>) -> Result<()> {
             ),
         ));
     }
-    document.check_stored_depth()
+    Ok(())
 }

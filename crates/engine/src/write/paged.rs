@@ -119,7 +119,7 @@ pub(super) fn apply(
     let mut removal = None;
     // Whoever sets the array to the preview that he read, as `$merge` does, leaves it as it is.
     let assigned = update.assigns(&paging.field).and_then(RawValue::as_array);
-    let keeps = assigned.is_some_and(|assigned| is_preview(paging, head, assigned));
+    let keeps = assigned.is_some_and(|assigned| paging.is_preview(head, assigned));
     if is_split && (!touches || keeps) {
         array = ArrayForm::Inline;
     } else if is_split && update.is_replacement() {
@@ -127,7 +127,7 @@ pub(super) fn apply(
         let replaced = update.apply(head, &context)?;
         let sent = replaced.after.as_ref().map_or(head, Document::as_raw);
         let keeps =
-            paging.has_flag(sent) && paging.array(sent).is_some_and(|array| is_preview(paging, head, array));
+            paging.has_flag(sent) && paging.array(sent).is_some_and(|array| paging.is_preview(head, array));
         array = if keeps { ArrayForm::Inline } else { ArrayForm::Whole };
         match keeps || replaced.after.is_some() {
             true => applied = Some(replaced),
@@ -191,12 +191,6 @@ pub(super) fn apply(
     let written = written.as_ref().unwrap_or(after);
     let after = shown(unit, collection, row, written.as_raw(), request.projection)?;
     Ok(Images { before: seen_before, after: Some(after) })
-}
-
-/// Whether an array is what a preview of the document shows.
-fn is_preview(paging: &Paging, head: RawDocument<'_>, array: RawArray<'_>) -> bool {
-    let is_inline = paging.array(head).is_some_and(|inline| inline.as_bytes() == array.as_bytes());
-    !paging.whole && !array.is_empty() && is_inline
 }
 
 fn concerns(filter: &Filter, field: &str) -> bool {

@@ -10,6 +10,7 @@ use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::projection::Projection;
 
 use crate::pattern::{declare, make, one, wait_until_active};
+use crate::pattern_crash::at_every_commit;
 use crate::support::{Db, everywhere, filter, ids, ns, number, spec};
 
 fn followers(read: &str) -> Document {
@@ -562,4 +563,108 @@ fn an_element_that_fills_a_document_stays_inline() {
         assert_eq!(db.count("users", doc! {"followers": (&*huge)}), 1);
         db.check();
     });
+}
+
+/// Users of all sizes, with their arrays as plain ones.
+fn users() -> Vec<Document> {
+    let user = |(id, len)| doc! {"_id": id, "followers": names(0..len), "country": "de"};
+    let mut users: Vec<Document> = [(1, 20), (2, 2), (3, 5), (4, 6), (5, 33)].into_iter().map(user).collect();
+    users.push(doc! {"_id": 6});
+    users
+}
+
+/// The users by their `_id`, without what the pattern keeps beside the array.
+fn plain_users(db: &Db) -> Vec<Document> {
+    let kept = |user: Document| -> Document {
+        let fields = user.iter().filter(|(name, _)| !["hasOverflow", "followerCount"].contains(name));
+        fields.map(|(name, value)| (name, value.to_value())).collect()
+    };
+    let mut users: Vec<Document> = db.find("users", doc! {}).into_iter().map(kept).collect();
+    users.sort_by_key(|user| number(user, "_id"));
+    users
+}
+
+/// What every state is that a power cut leaves.
+fn check_cut(db: &Db) {
+    db.check();
+    let declared = db.engine.pattern(&ns("users"), "fans").is_ok();
+    assert!(declared || db.find("users.overflow", doc! {}).is_empty());
+}
+
+#[test]
+fn the_power_goes_at_every_commit_of_dividing_arrays() {
+    let prepare = |db: &Db| db.insert("users", &users());
+    let act = |db: &Db| declare(db, "users", followers("whole")).map(drop);
+    let cuts = at_every_commit(prepare, act, |db| {
+        assert_eq!(plain_users(db), users());
+        check_cut(db);
+    });
+    assert!(cuts > 2, "{cuts}");
+}
+
+#[test]
+fn the_power_goes_at_every_commit_of_a_drop_that_folds_arrays_back() {
+    let prepare = |db: &Db| {
+        make(db, &["users"]);
+        declare(db, "users", followers("whole")).unwrap();
+        db.insert("users", &users());
+    };
+    let cuts = at_every_commit(prepare, drop_pattern, |db| {
+        assert_eq!(plain_users(db), users());
+        check_cut(db);
+    });
+    assert!(cuts > 0);
+}
+
+#[test]
+fn the_power_goes_at_every_commit_of_changes_to_long_arrays() {
+    let changes = [
+        (1, doc! {"$push": {"followers": "x"}}),
+        (1, doc! {"$push": {"followers": {"$each": names(40..60)}}}),
+        (1, doc! {"$addToSet": {"followers": "y"}}),
+        (2, doc! {"$push": {"followers": {"$each": names(2..30)}}}),
+        (1, doc! {"$pull": {"followers": {"$in": ["f1", "f7", "f45"]}}}),
+        (5, doc! {"$set": {"followers.20": "z"}}),
+        // What is left fits into the document: its pages go.
+        (5, doc! {"$pull": {"followers": {"$gt": "f11"}}}),
+        (1, doc! {"$unset": {"followers": 1}}),
+        (3, doc! {"$set": {"followers": names(0..12)}}),
+    ];
+    let change = |db: &Db, (id, update): &(i32, Document)| {
+        db.update("users", doc! {"_id": *id}, update.clone()).map(drop)
+    };
+    let plain = Db::memory();
+    plain.insert("users", &users());
+    let mut states = vec![plain_users(&plain)];
+    for one in &changes {
+        change(&plain, one).unwrap();
+        states.push(plain_users(&plain));
+    }
+    let prepare = |db: &Db| {
+        make(db, &["users"]);
+        declare(db, "users", followers("whole")).unwrap();
+        db.insert("users", &users());
+    };
+    let act = |db: &Db| changes.iter().try_for_each(|one| change(db, one));
+    let cuts = at_every_commit(prepare, act, |db| {
+        assert!(states.contains(&plain_users(db)), "{:?}", plain_users(db));
+        check_cut(db);
+    });
+    assert!(cuts >= changes.len() as u64, "{cuts}");
+}
+
+#[test]
+fn a_drop_that_is_killed_leaves_arrays_divided() {
+    let db = Db::memory();
+    make(&db, &["users"]);
+    declare(&db, "users", followers("whole")).unwrap();
+    db.insert("users", &users());
+    let operation = Arc::clone(&db.engine.operations.start(1));
+    operation.kill();
+    let pattern = db.engine.pattern(&ns("users"), "fans").unwrap();
+    let error = db.engine.drop_pattern(&operation, &pattern).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Interrupted);
+    wait_until_active(&db, "users", "fans");
+    assert_eq!(plain_users(&db), users());
+    check_cut(&db);
 }

@@ -8,7 +8,7 @@ use std::thread;
 
 use kilim_bson::{Document, RawValue, Value, doc};
 
-use crate::pattern::{card, declare, make, one, stats};
+use crate::pattern::{card, declare, make, one, stats, wait_until_active};
 use crate::pattern_regression::expect_true;
 use crate::support::{Db, number, numbered};
 
@@ -215,4 +215,38 @@ fn a_hundred_readings_of_a_device_in_buckets_of_sixty() {
         "0 of 100 refused, 100 kept, [60, 40]",
     );
     expect_true(&db, "readings", "hours");
+}
+
+#[test]
+fn two_versions_of_an_application_update_a_thousand_users() {
+    let db = Db::disk();
+    let user = |id| doc! {"_id": id, "schemaVersion": 1, "phone": format!("555-{id}"), "n": 0};
+    db.insert("users", &(0..1000).map(user).collect::<Vec<_>>());
+    let versions = doc! {
+        "field": "schemaVersion", "from": 1, "to": 2,
+        "up": [{"$set": {"phone": {"countryCode": "+1", "number": "$phone"}}}],
+        "down": [{"$set": {"phone": "$phone.number"}}],
+    };
+    declare(&db, "users", doc! {"name": "phones", "schemaVersion": versions}).unwrap();
+    // The job has yet to write most of them.
+    let found = db.count("users", doc! {"phone.number": {"$exists": true}});
+    thread::scope(|scope| {
+        for (name, begin) in [("users", 0), ("users@1", 1)] {
+            let db = &db;
+            scope.spawn(move || {
+                for id in (begin..1000).step_by(2) {
+                    db.update(name, doc! {"_id": id}, doc! {"$inc": {"n": 1}}).unwrap();
+                }
+            });
+        }
+    });
+    wait_until_active(&db, "users", "phones");
+    let lost = 1000 - db.count("users", doc! {"n": 1, "phone.countryCode": "+1"});
+    report(
+        "Versions: a thousand users are updated, half by the old application, while they are converted",
+        "4 of 1000 updates lost; a filter on the new shape finds 0 old documents",
+        &format!("{lost} of 1000 updates lost; the filter finds {found} at once"),
+        "0 of 1000 updates lost; the filter finds 1000 at once",
+    );
+    expect_true(&db, "users", "phones");
 }

@@ -12,7 +12,7 @@ use kilim_query::time_series::{Bucketing, Granularity, Rows, TimeSeries};
 
 use crate::pattern_crash::at_every_commit;
 use crate::pipeline;
-use crate::support::{Db, everywhere, filter, ns, number, spec};
+use crate::support::{Db, everywhere, filter, ns, number, spec, unique};
 
 const BEGIN: i64 = 1_700_000_040_000;
 
@@ -120,6 +120,26 @@ fn fields_of_another_type_do_not_join() {
     ids.sort_unstable();
     assert_eq!(ids, (0..100).collect::<Vec<i64>>());
     db.check();
+}
+
+#[test]
+fn a_bucket_that_an_index_refuses_takes_no_other_with_it() {
+    let of = |id: i64, meta: i64| doc! {"t": Value::DateTime(BEGIN + id * 7_200_000), "k": meta, "_id": id};
+    for (ordered, kept, errors) in [(true, vec![0], vec![1]), (false, vec![0, 3], vec![1, 2])] {
+        let db = Db::memory();
+        create(&db, doc! {});
+        db.build("system.buckets.m", vec![unique(doc! {"meta": 1})]).unwrap();
+        let view = db.engine.view(&ns("m")).unwrap();
+        let documents = [of(0, 1), of(1, 1), of(2, 1), of(3, 2)];
+        let raw: Vec<_> = documents.iter().map(Document::as_raw).collect();
+        let outcome = db.run(|unit| write::insert_measurements(unit, &view, &raw, ordered, |at| at as i32));
+        let outcome = outcome.unwrap();
+        assert_eq!(outcome.inserted, kept.len());
+        assert!(outcome.errors.iter().all(|(_, error)| error.code() == ErrorCode::DuplicateKey));
+        assert_eq!(outcome.errors.iter().map(|(at, _)| *at).collect::<Vec<_>>(), errors);
+        assert_eq!(stored(&db).0, kept);
+        db.check();
+    }
 }
 
 #[test]

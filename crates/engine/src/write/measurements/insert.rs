@@ -8,6 +8,7 @@
 //! other in a circle.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -16,18 +17,22 @@ use kilim_collation::collator;
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_query::time_series::{Bucket, Fields, MEASUREMENTS_MAX, TimeSeries};
 
-use super::super::admit::check_not_blocked;
+use super::super::admit::{check_not_blocked, check_size};
 use super::super::done::inserted;
 use super::super::store::new_row;
-use super::super::{InsertOutcome, door};
+use super::super::{InsertOutcome, door, is_statement_error};
 use super::{dropped, series_in, series_of};
 use crate::catalog::{Collection, Open, TIERS, Tiers, View};
 use crate::change::{Before, Change};
+use crate::index::{KeySet, keys_of};
+use crate::limits;
 use crate::records::{Image, RowId};
 use crate::unit::Unit;
 
 /// A measurement on its way.
 struct Measurement<'d> {
+    /// Where it is in the command.
+    position: usize,
     document: RawDocument<'d>,
     millis: i64,
     statement: i32,
@@ -48,26 +53,40 @@ impl<'d> Groups<'d> {
         Groups { series, groups: Vec::new(), by_spelling: HashMap::default(), by_meta: HashMap::default() }
     }
 
-    fn add(&mut self, measurement: Measurement<'d>) {
+    /// Adds a measurement. `check` may refuse one whose meta is new.
+    fn add(
+        &mut self,
+        measurement: Measurement<'d>,
+        check: impl FnOnce(&Option<Value>) -> Result<()>,
+    ) -> Result<()> {
         let spelling = self.series.spelling_of_meta(measurement.document);
         let group = match self.by_spelling.get(spelling) {
             Some(group) => *group,
             None => {
                 let meta = self.series.meta_of(measurement.document);
                 let key = meta.clone().map(|meta| Document::into_bytes([("", meta)].into_iter().collect()));
-                let group = *self.by_meta.entry(key).or_insert_with(|| {
-                    self.groups.push((meta, Vec::new()));
-                    self.groups.len() - 1
-                });
+                let group = match self.by_meta.entry(key) {
+                    Entry::Occupied(known) => *known.get(),
+                    Entry::Vacant(new) => {
+                        check(&meta)?;
+                        self.groups.push((meta, Vec::new()));
+                        *new.insert(self.groups.len() - 1)
+                    }
+                };
                 self.by_spelling.insert(spelling, group);
                 group
             }
         };
         self.groups[group].1.push(measurement);
+        Ok(())
     }
 }
 
-/// Inserts measurements. One without a time is refused, with its position.
+/// Inserts measurements. One that no bucket can hold is refused with its position; an error of the store or the operation ends
+/// the command.
+///
+/// Measurements are written meta by meta, not in the order of the command. So what would be refused is looked for before the
+/// first is written: an ordered insert must not write what comes behind an error.
 pub fn insert_measurements(
     unit: &mut Unit<'_>,
     view: &View,
@@ -97,26 +116,42 @@ pub fn insert_measurements(
             outcome.inserted += 1;
             continue;
         }
-        let millis = match check_measurement(series, collection.as_deref(), document) {
-            Ok(millis) => millis,
-            Err(error) => {
-                outcome.errors.push((position, error));
-                match ordered {
-                    true => break,
-                    false => continue,
-                }
+        let checked = check_measurement(series, collection.as_deref(), document).and_then(|millis| {
+            groups.add(Measurement { position, document, millis, statement }, |meta| match &collection {
+                Some(collection) => check_meta(series, collection, meta, millis, document),
+                None => Ok(()),
+            })
+        });
+        if let Err(error) = checked {
+            outcome.errors.push((position, error));
+            if ordered {
+                break;
             }
-        };
-        groups.add(Measurement { document, millis, statement });
+        }
     }
     for (meta, measurements) in groups.groups {
         let mut left = &measurements[..];
         while !left.is_empty() {
-            let taken = fill_bucket(unit, view, &meta, left)?;
-            outcome.inserted += taken;
-            left = &left[taken..];
-            unit.streamed()?;
+            match fill_bucket(unit, view, &meta, left) {
+                Ok(taken) => {
+                    outcome.inserted += taken;
+                    left = &left[taken..];
+                    unit.streamed()?;
+                }
+                Err(error) if is_statement_error(&error) => {
+                    outcome.errors.extend(left.iter().map(|refused| (refused.position, error.clone())));
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
         }
+        if ordered && !outcome.errors.is_empty() && !left.is_empty() {
+            break;
+        }
+    }
+    outcome.errors.sort_by_key(|(position, _)| *position);
+    if ordered {
+        outcome.errors.truncate(1);
     }
     Ok(outcome)
 }
@@ -135,7 +170,39 @@ fn check_measurement(
     let indexes = collection.iter().flat_map(|collection| collection.indexes.iter());
     let mut over = indexes.filter_map(|index| index.spec.measurements.as_ref());
     over.try_for_each(|over| over.check_measurement(measurement))?;
+    // A bucket has each value three times, two of them as bounds, and a document around it: of small fields that is five
+    // times their size.
+    if measurement.as_bytes().len() > limits::DOCUMENT_BYTES_MAX / 8 {
+        check_size(bucket_of(series, &series.meta_of(measurement), millis, measurement).as_raw())?;
+    }
     Ok(millis)
+}
+
+/// Refuses a measurement whose meta an index does not take. A meta that has open buckets is in all indexes.
+fn check_meta(
+    series: &TimeSeries,
+    collection: &Collection,
+    meta: &Option<Value>,
+    millis: i64,
+    measurement: RawDocument<'_>,
+) -> Result<()> {
+    if collection.indexes.is_empty() || collection.shared.open_buckets.get(meta).is_some() {
+        return Ok(());
+    }
+    let bucket = bucket_of(series, meta, millis, measurement);
+    let mut keys = KeySet::default();
+    collection.indexes.iter().try_for_each(|index| keys_of(&index.spec, bucket.as_raw(), &mut keys).map(drop))
+}
+
+/// The bucket of one measurement.
+fn bucket_of(
+    series: &TimeSeries,
+    meta: &Option<Value>,
+    millis: i64,
+    measurement: RawDocument<'_>,
+) -> Document {
+    let bucket = Bucket::new(meta.clone(), series.begin(millis));
+    bucket.with(series, [measurement], None).into_document()
 }
 
 /// Puts as many of these measurements as go together into the open buckets of their meta, or into a new one. How many

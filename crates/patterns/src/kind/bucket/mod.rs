@@ -12,7 +12,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, doc};
+use kilim_bson::{Document, RawDocument};
 use kilim_error::{Error, ErrorCode, Result};
 
 pub use self::bucketing::{Bucketing, Packed, Place};
@@ -81,9 +81,5 @@ impl Kind for Bucket {
 
     fn bucketing(&self) -> Option<&Arc<Bucketing>> {
         Some(&self.bucketing)
-    }
-
-    fn explained(&self) -> Document {
-        doc! {"field": &*self.bucketing.field, "maxCount": self.bucketing.max_count as i64}
     }
 }

@@ -79,6 +79,12 @@ impl Paging {
         Some(inline.min(len.saturating_sub(1)))
     }
 
+    /// Whether an array is what a preview of the document shows, of which this is stored beside its pages.
+    pub fn is_preview(&self, head: RawDocument<'_>, array: RawArray<'_>) -> bool {
+        let is_inline = self.array(head).is_some_and(|inline| inline.as_bytes() == array.as_bytes());
+        !self.whole && !array.is_empty() && is_inline
+    }
+
     /// A document with the first elements of its array, the flag and the count; one without an array has neither.
     pub fn head(&self, document: RawDocument<'_>, inline: usize, count: u64, has_pages: bool) -> Document {
         let array = self.array(document);

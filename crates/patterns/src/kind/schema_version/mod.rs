@@ -14,7 +14,7 @@ mod versions;
 
 use std::sync::Arc;
 
-use kilim_bson::{Document, RawDocument, RawValue, Value};
+use kilim_bson::{Document, RawDocument, RawValue};
 use kilim_error::{Error, ErrorCode, Result};
 
 pub(super) use self::parse::parse;
@@ -90,19 +90,5 @@ impl Kind for SchemaVersion {
 
     fn version_step(&self) -> Option<&Arc<VersionStep>> {
         Some(&self.step)
-    }
-
-    fn explained(&self) -> Document {
-        let mut explained = Document::new();
-        explained.push("from", self.step.from);
-        explained.push("to", self.step.to);
-        let touched = self.step.touched();
-        explained.push(
-            "convertedPaths",
-            touched.map_or(Value::from("all"), |paths| {
-                Value::Array(paths.iter().map(|path| Value::from(&**path)).collect())
-            }),
-        );
-        explained
     }
 }

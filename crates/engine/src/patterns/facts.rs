@@ -7,10 +7,12 @@ use kilim_bson::{Document, Path, RawDocument, Value, doc};
 use kilim_error::{Error, ErrorCode, Result};
 use kilim_patterns::declaration::WhileBuilding;
 use kilim_patterns::{Kind, Role, Rollup, Versions, WantedIndex, lies_within, overlap};
+use kilim_query::expression::Dependencies;
 
 use super::{Pattern, PatternState, Registry};
 use crate::index::{Index, IndexSpec, KeyPart, PATTERN_PREFIX};
 use crate::namespace::Namespace;
+use crate::records::is_needed;
 
 /// How much of a pattern is pending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -320,12 +322,29 @@ pub(crate) fn has_collation(namespace: &Namespace) -> Error {
     )
 }
 
-/// Definitions are changed by commands.
-/// Refuses an index over an array that continues in pages if its keys do not follow from single elements.
+/// Refuses an index over an array that continues in pages if its keys do not follow from single elements, or whose filter asks
+/// for the array.
 pub(crate) fn check_over_elements(pattern: &Pattern, spec: &IndexSpec) -> Result<()> {
-    let Some(paging) = pattern.kind().paging().filter(|paging| spec.is_over(&paging.field)) else {
-        return Ok(());
+    let Some(paging) = pattern.kind().paging() else { return Ok(()) };
+    let refuse = |what: String| {
+        let outlier = &pattern.declaration.name;
+        let message = format!(
+            "the index '{}' of {} {what} of '{}', which continues in pages (outlier '{outlier}')",
+            spec.name, pattern.target, paging.field,
+        );
+        Err(pattern.refusal(ErrorCode::PatternFieldConflict, Some(&paging.field), message))
     };
+    let filter_asks = spec.partial.as_ref().is_some_and(|(_, filter)| {
+        let mut needed = Dependencies::default();
+        filter.dependencies(&mut needed);
+        is_needed(&needed, &paging.field)
+    });
+    if filter_asks {
+        return refuse("has a filter that asks for elements".to_owned());
+    }
+    if !spec.is_over(&paging.field) {
+        return Ok(());
+    }
     let is_below = |path: &Path| {
         let steps = path.components();
         *steps[0].name == *paging.field && steps[1..].iter().all(|step| step.index.is_none())
@@ -334,14 +353,9 @@ pub(crate) fn check_over_elements(pattern: &Pattern, spec: &IndexSpec) -> Result
     if is_ordered && spec.partial.is_none() && !spec.sparse && spec.expire_after_seconds.is_none() {
         return Ok(());
     }
-    Err(pattern.refusal(
-        ErrorCode::PatternFieldConflict,
-        Some(&paging.field),
-        format!(
-            "the index '{}' of {} has keys of '{}', which continues in pages (outlier '{}'): such an index has ascending or \
-             descending parts within '{}' only, and is neither sparse nor partial",
-            spec.name, pattern.target, paging.field, pattern.declaration.name, paging.field
-        ),
+    refuse(format!(
+        "has other parts than ascending and descending ones within '{}', or is sparse or partial or expires, and has keys",
+        paging.field
     ))
 }
 
@@ -357,6 +371,7 @@ pub(crate) fn owned_pages(namespace: &Namespace) -> Error {
     )
 }
 
+/// Definitions are changed by commands.
 pub(crate) fn refuse_change(namespace: &Namespace) -> Error {
     Error::user(
         ErrorCode::CollectionOwnedByPattern,

@@ -1,5 +1,7 @@
 //! A bucket that measurements are put into.
 
+use std::collections::{HashMap, HashSet};
+
 use kilim_bson::{
     ArrayBuilder, Collator, Document, ElementType, ObjectId, RawDocument, RawValue, Value, Writer, identical,
     parse_index,
@@ -13,6 +15,9 @@ use super::{META, Rows, TimeSeries};
 pub const MEASUREMENTS_MAX: usize = 1000;
 /// A bucket that would be larger takes no further measurement, as on MongoDB.
 const BYTES_MAX: usize = 128_000;
+
+/// Up to so many names are compared one by one. Of more, as in a measurement of a hundred thousand fields, a table is made.
+const FEW: usize = 32;
 
 /// One bucket, column by column.
 pub struct Bucket {
@@ -109,8 +114,9 @@ impl Bucket {
         let begin = bucket.begin;
         let again = Bucket { columns: Vec::new(), count: 0, bytes: 0, begin, id: bucket.id, meta: None };
         let again = again.with(series, rows.iter().map(Document::as_raw), collator);
+        let places = bucket.places();
         let covered = again.columns.iter().all(|made| {
-            let found = bucket.columns.iter().find(|column| column.name == made.name);
+            let found = places.get(&*made.name).map(|at| &bucket.columns[*at]);
             found.is_some_and(|column| made.name.is_empty() || column.bounds.cover(&made.bounds, collator))
         });
         in_order && as_said && complete && !rows.is_empty() && rows.iter().all(in_span) && covered
@@ -266,15 +272,33 @@ impl Bucket {
         let meta = series.meta_field.as_deref();
         // Columns have different names. So as long as each field is called as the column in its place, none is there twice.
         let mut are_in_place = true;
+        let (mut names, mut places) = (None, None);
         for (name, value) in measurement.iter().filter(|(name, _)| Some(*name) != meta) {
             let at = fields.len();
             are_in_place &= self.columns.get(at).is_some_and(|column| *column.name == *name);
             if are_in_place {
                 fields.push(Field { column: Some(at), name, value });
-            } else if fields.iter().all(|earlier| earlier.name != name) {
-                fields.push(Field { column: self.column(at, name), name, value });
+                continue;
+            }
+            let is_new = match at <= FEW {
+                true => fields.iter().all(|earlier| earlier.name != name),
+                false => names
+                    .get_or_insert_with(|| fields.iter().map(|field| field.name).collect::<HashSet<&str>>())
+                    .insert(name),
+            };
+            if is_new {
+                let column = match self.columns.len() <= FEW {
+                    true => self.column(at, name),
+                    false => places.get_or_insert_with(|| self.places()).get(name).copied(),
+                };
+                fields.push(Field { column, name, value });
             }
         }
+    }
+
+    /// Which column each name has, the first where a client gave it to several.
+    fn places(&self) -> HashMap<&str, usize> {
+        self.columns.iter().enumerate().rev().map(|(at, column)| (&*column.name, at)).collect()
     }
 
     /// Puts a measurement behind the others, whose fields were looked at.
@@ -431,7 +455,38 @@ pub(super) fn in_order(value: RawValue<'_>) -> Value {
 mod tests {
     use kilim_bson::doc;
 
+    use super::super::Bucketing;
     use super::*;
+
+    #[test]
+    fn measurements_of_many_fields_find_their_columns_in_any_order() {
+        let bucketing = Bucketing::Seconds(60);
+        let series = TimeSeries { time_field: "t".into(), meta_field: Some("m".into()), bucketing };
+        let names: Vec<String> = (0..5 * FEW).map(|number| format!("f{number}")).collect();
+        let measurement = |names: &mut dyn Iterator<Item = &String>, value: i32| {
+            let mut out = Writer::new();
+            out.append("t", RawValue::DateTime(0));
+            names.for_each(|name| out.append(name, RawValue::Int32(value)));
+            out.append("f7", RawValue::Int32(-1));
+            out.finish()
+        };
+        let mut bucket = Bucket::new(None, 0);
+        bucket.push(&series, measurement(&mut names.iter(), 1).as_raw(), None);
+        bucket.push(&series, measurement(&mut names.iter().rev(), 2).as_raw(), None);
+        bucket.push(&series, measurement(&mut names.iter().take(3), 3).as_raw(), None);
+        let stored = bucket.into_document();
+        let data = stored.get("data").and_then(RawValue::as_document).expect("columns");
+        assert_eq!(data.iter().count(), 1 + names.len());
+        let column =
+            |name: &str| data.get(name).and_then(RawValue::as_document).expect("a column").to_document();
+        assert_eq!(column("f1"), doc! {"0": 1, "1": 2, "2": 3});
+        assert_eq!(
+            column("f7"),
+            doc! {"0": 1, "1": 2, "2": -1},
+            "of a name that is there twice, the first counts"
+        );
+        assert_eq!(column("f100"), doc! {"0": 1, "1": 2});
+    }
 
     #[test]
     fn measurements_are_counted_by_the_last_time() {

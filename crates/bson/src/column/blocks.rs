@@ -5,14 +5,14 @@
 //! "no number here". One selector repeats the number before.
 
 /// The bits of a number, by selector. The first and the last selector have no numbers.
-const WIDTHS: [u32; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 60];
+pub(super) const WIDTHS: [u32; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 60];
 /// The bits of a number without its zeros, by the second selector, behind the selector 7. The count of zeros has 4 bits.
 const WIDTHS_OF_7: [u32; 10] = [0, 2, 3, 4, 5, 7, 10, 14, 24, 52];
 /// The same behind the selector 8, where the count is in steps of four zeros. It has 4 bits up to the seventh form, then 5.
 const WIDTHS_OF_8: [u32; 14] = [0, 4, 5, 7, 10, 14, 24, 52, 4, 6, 9, 13, 23, 51];
-const REPEAT: usize = 15;
+pub(super) const REPEAT: usize = 15;
 /// A repetition is of a multiple of so many.
-const REPEATED: u32 = 120;
+pub(super) const REPEATED: u32 = 120;
 
 /// The numbers of blocks that follow each other. `None` stands for a missing one.
 #[derive(Debug, Clone)]

@@ -13,10 +13,12 @@
 //! The bytes come from anywhere, so everything is checked and what comes out is bounded.
 
 mod blocks;
+mod encode;
 mod stream;
 
 use std::fmt;
 
+pub use self::encode::encode_column;
 use self::stream::Stream;
 use crate::{Document, ElementType, RawDocument, RawValue, Value, Writer};
 

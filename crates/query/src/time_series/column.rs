@@ -1,15 +1,17 @@
 //! The column of a field in a bucket, in any of MongoDB's forms.
 //!
 //! In a bucket of version 1 it is a document: each value under the number of its measurement. In versions 2 and 3 it is that
-//! document compressed. Kilim reads all of them and writes version 1.
+//! document compressed. Kilim reads all of them. It writes version 1, and version 2 where a bucket takes no further measurement.
 
 use kilim_bson::{COLUMN_SUBTYPE, Document, RawDocument, RawValue, decode_column};
 use kilim_error::{Error, ErrorCode, Result};
 
 /// The form in which buckets are written. On disk.
 pub(super) const VERSION: i32 = 1;
-/// The forms in which buckets are compressed. In the second, measurements are in the order of their time.
-const COMPRESSED: [i32; 2] = [2, 3];
+/// The form in which they are compressed: measurements are in the order of their time. On disk.
+pub(super) const COMPRESSED_VERSION: i32 = 2;
+/// The form in which a later MongoDB compresses them: measurements are in any order.
+const UNORDERED_VERSION: i32 = 3;
 /// How large the columns of a bucket may be in all. A mongod fills a bucket up to 128,000 bytes, or with few measurements up
 /// to the size of a document.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -74,7 +76,7 @@ pub fn values_of_field(
 pub(super) fn columns_of(bucket: RawDocument<'_>) -> Option<Vec<(&str, Column<'_>)>> {
     let version = bucket.get("control")?.as_document()?.get("version")?;
     let RawValue::Int32(version) = version else { return None };
-    if version != VERSION && !COMPRESSED.contains(&version) {
+    if ![VERSION, COMPRESSED_VERSION, UNORDERED_VERSION].contains(&version) {
         return None;
     }
     let mut room = Room::of_a_bucket();

@@ -261,14 +261,14 @@ fn block(numbers: &[Option<u64>], repeated: Option<u64>) -> (u64, usize) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::column::decode_column;
     use crate::{Decimal128, Document, ObjectId, Timestamp, Value, Writer};
 
-    fn of_values(values: &[Option<Value>]) -> Document {
+    pub fn of_values(values: &[Option<Value>]) -> Document {
         let mut column = Writer::new();
         for (at, value) in values.iter().enumerate() {
             value.iter().for_each(|value| column.append_index(at, value.as_raw()));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     /// Runs of values of one kind, of one value, and of nothing, as well as all of them in turn.
-    fn values() -> impl Strategy<Value = Vec<Option<Value>>> {
+    pub fn values() -> impl Strategy<Value = Vec<Option<Value>>> {
         let run = prop_oneof![
             prop::collection::vec(prop::option::weighted(0.9, value()), 0..12),
             (prop::option::of(value()), 1usize..400).prop_map(|(value, count)| vec![value; count]),

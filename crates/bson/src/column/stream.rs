@@ -41,10 +41,7 @@ impl<'a> Stream<'a> {
                 self.blocks.extend(blocks);
                 self.scale = scale;
                 if let Value::Double(value) = self.value {
-                    self.number = match scale {
-                        Some(scale) => (value * scale).round() as i64 as u128,
-                        None => value.to_bits().into(),
-                    };
+                    self.number = number_of_double(value, scale).into();
                 }
                 Ok(())
             }
@@ -96,12 +93,7 @@ impl<'a> Stream<'a> {
                     _ => return None,
                 }
             }
-            Value::Double(value) => {
-                *value = match self.scale {
-                    Some(scale) => low as f64 / scale,
-                    None => f64::from_bits(low as u64),
-                }
-            }
+            Value::Double(value) => *value = double_of(low as u64, self.scale),
             Value::ObjectId(value) => *value = with_number(*value, low as u64),
             Value::Decimal128(value) => *value = Decimal128::from_bytes(number.to_le_bytes()),
             Value::String(text) | Value::JavaScript(text) => {
@@ -148,10 +140,26 @@ pub(super) fn number_of(value: RawValue<'_>) -> u128 {
     }
 }
 
+/// The number that stands for a double: that of its bits, or the nearest to it times a scale.
+pub(super) fn number_of_double(value: f64, scale: Option<f64>) -> u64 {
+    match scale {
+        Some(scale) => (value * scale).round() as i64 as u64,
+        None => value.to_bits(),
+    }
+}
+
+#[inline]
+pub(super) fn double_of(number: u64, scale: Option<f64>) -> f64 {
+    match scale {
+        Some(scale) => number as i64 as f64 / scale,
+        None => f64::from_bits(number),
+    }
+}
+
 /// The bytes of an object id that change from one to the next, its time and its counter, from the one that counts least.
 pub(super) const ID_BYTES: [usize; 7] = [11, 3, 10, 2, 9, 1, 0];
 
-fn with_number(id: ObjectId, number: u64) -> ObjectId {
+pub(super) fn with_number(id: ObjectId, number: u64) -> ObjectId {
     let mut bytes = id.to_bytes();
     for (at, byte) in ID_BYTES.into_iter().zip(number.to_le_bytes()) {
         bytes[at] = byte;

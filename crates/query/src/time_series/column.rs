@@ -2,8 +2,10 @@
 //!
 //! In a bucket of version 1 it is a document: each value under the number of its measurement. In versions 2 and 3 it is that
 //! document compressed. Kilim reads all of them. It writes version 1, and version 2 where a bucket takes no further measurement.
+//!
+//! A [`Column`] is a document of values. Who only goes through the values asks for a [`Readable`], which need not be one.
 
-use kilim_bson::{COLUMN_SUBTYPE, Document, RawDocument, RawValue, decode_column};
+use kilim_bson::{COLUMN_SUBTYPE, Document, RawDocument, RawValue, Scalars, decode_column};
 use kilim_error::{Error, ErrorCode, Result};
 
 /// The form in which buckets are written. On disk.
@@ -23,6 +25,13 @@ impl Room {
     pub fn of_a_bucket() -> Room {
         Room(BYTES_MAX)
     }
+
+    fn unpack(&mut self, column: &[u8]) -> Result<Document> {
+        let unpacked = decode_column(column, self.0)
+            .map_err(|bad| Error::user(ErrorCode::BadValue, format!("a bucket's column is {bad}")))?;
+        self.0 = self.0.saturating_sub(unpacked.as_bytes().len());
+        Ok(unpacked)
+    }
 }
 
 pub(super) enum Column<'b> {
@@ -36,10 +45,7 @@ impl<'b> Column<'b> {
         match stored {
             RawValue::Document(values) => Ok(Some(Column::Plain(values))),
             RawValue::Binary { subtype: COLUMN_SUBTYPE, bytes } => {
-                let unpacked = decode_column(bytes, room.0)
-                    .map_err(|bad| Error::user(ErrorCode::BadValue, format!("a bucket's column is {bad}")))?;
-                room.0 = room.0.saturating_sub(unpacked.as_bytes().len());
-                Ok(Some(Column::Unpacked(unpacked)))
+                Ok(Some(Column::Unpacked(room.unpack(bytes)?)))
             }
             _ => Ok(None),
         }
@@ -56,6 +62,44 @@ impl<'b> Column<'b> {
         match self {
             Column::Plain(values) => values.to_document(),
             Column::Unpacked(values) => values,
+        }
+    }
+}
+
+/// A column whose values are looked at from the first to the last.
+pub(super) enum Readable<'b> {
+    Values(Column<'b>),
+    /// A compressed one that needs no unpacking.
+    InPlace {
+        column: &'b [u8],
+        scalars: Scalars<'b>,
+    },
+}
+
+impl<'b> Readable<'b> {
+    /// None where it has no form of a column.
+    pub fn of(stored: RawValue<'b>, room: &mut Room) -> Result<Option<Readable<'b>>> {
+        if let RawValue::Binary { subtype: COLUMN_SUBTYPE, bytes: column } = stored
+            && let Some(scalars) = Scalars::of(column)
+        {
+            return Ok(Some(Readable::InPlace { column, scalars }));
+        }
+        Ok(Column::of(stored, room)?.map(Readable::Values))
+    }
+
+    /// About how many bytes are gone through.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Readable::Values(column) => column.values().as_bytes().len(),
+            Readable::InPlace { scalars, .. } => scalars.count() * size_of::<u64>(),
+        }
+    }
+
+    /// An error where there is no room for it: a column that is read in place is known to be sound.
+    pub fn into_document(self, room: &mut Room) -> Result<Document> {
+        match self {
+            Readable::Values(column) => Ok(column.into_document()),
+            Readable::InPlace { column, .. } => room.unpack(column),
         }
     }
 }
